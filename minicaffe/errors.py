@@ -1,0 +1,62 @@
+"""The mistakes minicaffe can name: each becomes one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MinicaffeError(Exception):
+    """A user's mistake, told in one line: where, what was expected, what came, and the remedy."""
+
+    exit_code = 2
+
+    def at(self, place: str) -> MinicaffeError:
+        """The same error with `place` (file:line:column, layer) in front of its message.
+
+        >>> str(ShapeError("needs 4 axes").at("net.yaml:3:5"))
+        'net.yaml:3:5: needs 4 axes'
+        """
+        return type(self)(f"{place}: {self}")
+
+
+class SpecError(MinicaffeError):
+    """The model file says something that cannot be understood."""
+
+
+class ShapeError(MinicaffeError):
+    """Shapes that do not fit each other, or do not fit in memory."""
+
+
+class DataError(MinicaffeError):
+    """A data set or picture that is missing, damaged, or not what the net expects."""
+
+
+class DeviceError(MinicaffeError):
+    """The device asked for cannot be used."""
+
+
+class CheckpointError(MinicaffeError):
+    """A checkpoint or weight file that is missing, damaged, or of another net."""
+
+
+class TrainingError(MinicaffeError):
+    """Training that cannot go on, such as a loss that is no longer a finite number."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint that names the nearest of the known words, or nothing when none is near.
+
+    >>> did_you_mean("num_ouput", ["num_output", "stride"])
+    "; did you mean 'num_output'?"
+    >>> did_you_mean("crop", ["crop_size", "mirror"])
+    "; did you mean 'crop_size'?"
+    >>> did_you_mean("zebra", ["num_output", "stride"])
+    ''
+    """
+    known = list(known)
+    lowered = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+    if not near and len(word) >= 3:
+        near = [name for name in lowered if name.startswith(word.lower())][:1]
+    return f"; did you mean {lowered[near[0]]!r}?" if near else ""
