@@ -1,0 +1,41 @@
+"""minicaffe: the Caffe you can pip install. The public names, imported when they are first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Blob": "layers",
+    "CheckpointError": "errors",
+    "DataError": "errors",
+    "DeviceError": "errors",
+    "Layer": "layers",
+    "MinicaffeError": "errors",
+    "Net": "net",
+    "Param": "layers",
+    "ShapeError": "errors",
+    "Solver": "solver",
+    "SpecError": "errors",
+    "TrainingError": "errors",
+    "gradcheck": "gradcheck",
+    "parse": "net",
+    "read": "net",
+    "register": "layers",
+}
+
+__all__ = sorted([*_HOMES, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'minicaffe' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"minicaffe.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

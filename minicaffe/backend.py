@@ -1,0 +1,169 @@
+"""The device: which array library, transfers, kernels, random streams, timers. Chosen here only."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from importlib import resources
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import DeviceError, ShapeError
+
+THREADS = 256  # of a CUDA block, in every launch
+
+
+class Device:
+    """Where arrays live: `xp` is numpy or cupy, `name` is cpu, cuda:0, ... and `reason` tells why."""
+
+    def __init__(self, name: str, xp: ModuleType, reason: str):
+        self.name, self.xp, self.reason = name, xp, reason
+        self.is_cuda = xp is not np
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.reason})"
+
+    def asarray(self, array: Any, dtype: Any = None) -> Any:
+        """A host array as an array of this device."""
+        return self.xp.asarray(array, dtype=dtype)
+
+    def to_host(self, array: Any) -> np.ndarray:
+        """An array of this device as a NumPy array; waits for the device."""
+        return array.get() if self.is_cuda else array
+
+    def copy_from_host(self, target: Any, source: Any) -> None:
+        """Fill a device array with a host array of the same shape."""
+        if self.is_cuda:
+            target.set(np.ascontiguousarray(source, dtype=target.dtype))
+        else:
+            np.copyto(target, source, casting="same_kind")
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that was asked of it."""
+        if self.is_cuda:
+            self.xp.cuda.get_current_stream().synchronize()
+
+    def memory(self) -> int:
+        """Bytes of memory this device has in all."""
+        if self.is_cuda:
+            return int(self.xp.cuda.Device().mem_info[1])
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def check_fits(self, size: int, what: str) -> None:
+        """Raise ShapeError if `size` bytes cannot be had, before any of them is taken."""
+        if size > self.memory():
+            raise ShapeError(f"{what} needs {mib(size)}; {self.name} has {mib(self.memory())}")
+
+    def timer(self) -> Callable[[], float]:
+        """Start a stopwatch; calling it gives the ms since, by device events on CUDA."""
+        if not self.is_cuda:
+            start = time.perf_counter()
+            return lambda: (time.perf_counter() - start) * 1e3
+        cuda = self.xp.cuda
+        first, last = cuda.Event(), cuda.Event()
+        first.record()
+
+        def stop() -> float:
+            last.record()
+            last.synchronize()
+            return float(cuda.get_elapsed_time(first, last))
+
+        return stop
+
+
+def device(name: str | None = None) -> Device:
+    """The device called `cpu`, `cuda`, `cuda:1`; without a name CUDA if it works, else the CPU.
+
+    >>> device("cpu")
+    cpu (asked for)
+    """
+    if name == "cpu":
+        return Device("cpu", np, "asked for")
+    if name is None:
+        try:
+            return _cuda(0, "CUDA works")
+        except DeviceError as error:
+            return Device("cpu", np, f"no CUDA: {error}")
+    kind, _, number = name.partition(":")
+    if kind != "cuda" or (number and not (number.isascii() and number.isdigit())):
+        raise DeviceError(f"unknown device {name!r}; expected cpu, cuda or cuda:N")
+    return _cuda(int(number or 0), "asked for")
+
+
+def _cuda(number: int, reason: str) -> Device:
+    try:
+        import cupy
+    except ImportError as error:
+        if error.name != "cupy":
+            raise DeviceError(f"CuPy cannot be imported: {error}") from None
+        raise DeviceError("CuPy is not installed (pip install 'minicaffe[cuda13]')") from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(f"CUDA does not work: {error}") from None
+    if number >= count:
+        raise DeviceError(f"there is no cuda:{number}; {count} CUDA device(s) were found")
+    cupy.cuda.Device(number).use()
+    name = cupy.cuda.runtime.getDeviceProperties(number)["name"].decode()
+    return Device(f"cuda:{number}", cupy, f"{reason}: {name}")
+
+
+def on_cuda(array: Any) -> bool:
+    """Whether an array lives on a CUDA device."""
+    return type(array).__module__.partition(".")[0] == "cupy"
+
+
+@functools.cache
+def kernels(file: str, ctype: str, device: int) -> dict[str, Any]:
+    """Every kernel of minicaffe/kernels/`file` for one C type, by name; compiled once."""
+    import cupy
+
+    code = (resources.files("minicaffe.kernels") / file).read_text(encoding="utf-8")
+    names = re.findall(r"__global__\s+void\s+(\w+)", code)
+    expressions = [f"{name}<{ctype}>" for name in names]
+    module = cupy.RawModule(code=code, options=("-std=c++17",), name_expressions=expressions)
+    return dict(zip(names, map(module.get_function, expressions), strict=True))
+
+
+def launch(file: str, name: str, total: int, out: Any, *args: Any) -> None:
+    """Run kernel `name` for the type of `out` over `total` elements; integers go as int32."""
+    if total >= 2**31:
+        raise ShapeError(f"{name}: {total} elements are more than a kernel's 32-bit index reaches")
+    if total == 0:
+        return
+    ctype = {"f": "float", "d": "double"}[out.dtype.char]
+    blocks = min((total + THREADS - 1) // THREADS, 65535)
+    typed = [np.int32(arg) if type(arg) is int else arg for arg in args]
+    kernels(file, ctype, out.device.id)[name]((blocks,), (THREADS,), (np.int32(total), *typed))
+
+
+def random_key(seed: int, *names: str | int) -> tuple[int, int]:
+    """A 128-bit Philox key, as two words, that is a function of (seed, names) alone."""
+    text = "\0".join(str(part) for part in (seed, *names)).encode()
+    digest = hashlib.blake2b(text, digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+
+
+def random_stream(seed: int, *names: str | int) -> np.random.Generator:
+    """NumPy's generator for (seed, names): the same stream whenever and wherever it is asked for.
+
+    >>> random_stream(1, "conv1", 0).random() == random_stream(1, "conv1", 0).random()
+    True
+    """
+    low, high = random_key(seed, *names)
+    return np.random.Generator(np.random.Philox(key=np.array([low, high], dtype=np.uint64)))
+
+
+def mib(size: int) -> str:
+    """Bytes as people read them.
+
+    >>> mib(3 << 20)
+    '3.0 MiB'
+    """
+    return f"{size / 2**20:.1f} MiB"

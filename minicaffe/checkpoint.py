@@ -1,0 +1,104 @@
+"""Named arrays in one .npz file: written atomically, read without pickle and with sizes checked."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from minicaffe.errors import CheckpointError
+
+DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays to `path`: beside it first, flushed, then renamed over it.
+
+    Raises CheckpointError if the file cannot be written; what stood there before is then intact.
+    """
+    path = Path(path)
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            temporary = file.name
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from None
+    _flush_folder(path.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Reader:
+    """The arrays of an .npz file, whose shapes can be known before any of them is read."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        try:
+            self.zip = zipfile.ZipFile(self.path)
+        except FileNotFoundError:
+            raise CheckpointError(f"{path}: no such file") from None
+        except (OSError, zipfile.BadZipFile) as error:
+            raise CheckpointError(f"{path}: is not a whole .npz file: {error}") from None
+        names = [name for name in self.zip.namelist() if name.endswith(".npy")]
+        self.shapes = {name.removesuffix(".npy"): self._header(name) for name in names}
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.zip.close()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """One array. Raises CheckpointError for a name that is not there or a damaged entry."""
+        if name not in self.shapes:
+            raise CheckpointError(f"{self.path}: has no entry {name!r}")
+        try:
+            with self.zip.open(f"{name}.npy") as entry:
+                return np.lib.format.read_array(entry, allow_pickle=False)
+        except DAMAGE as error:
+            raise CheckpointError(f"{self.path}: entry {name!r} is damaged: {error}") from None
+
+    def _header(self, entry: str) -> tuple[int, ...]:
+        info = self.zip.getinfo(entry)
+        try:
+            with self.zip.open(entry) as file:
+                shape, dtype = _read_header(file)
+                rest = info.file_size - file.tell()
+        except DAMAGE as error:
+            raise CheckpointError(f"{self.path}: entry {entry!r} is damaged: {error}") from None
+        promised = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or promised != rest or info.file_size > 1100 * max(info.compress_size, 100):
+            raise CheckpointError(f"{self.path}: entry {entry!r} promises {promised} bytes, holds {rest}")
+        return shape
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    else:
+        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    return shape, dtype
+

@@ -1,0 +1,1 @@
+"""Data sets: the IDX format, fetching, finding, and the drawn digits."""

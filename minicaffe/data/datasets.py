@@ -1,0 +1,223 @@
+"""From the `source` of a net's data layer to pictures and labels: where data sets are looked for.
+
+A data set is a folder of four IDX files, named as MNIST's are. When MNIST itself is nowhere and
+cannot be fetched, digits drawn by minicaffe stand in for it, with a warning.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from minicaffe.data import fetch, idx
+from minicaffe.errors import DataError, did_you_mean
+
+Split = Literal["train", "test"]
+DIGITS = "digits"
+_DRAWING = 1  # raise it when digits.draw gives other pictures: cached ones are then drawn anew
+_SEEDS = {"train": 1, "test": 2}
+_FILES = {"train": fetch.FILES[:2], "test": fetch.FILES[2:]}
+_COUNTS = {"train": 60000, "test": 10000}
+
+_failed: dict[tuple[str, str], str] = {}  # (name, folder) -> why fetching failed, asked only once
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Pictures and labels in memory, and where they came from.
+
+    images (count, channels, height, width) uint8; labels (count,) uint8; `origin` is to be printed;
+    `warning` is set when the built-in digits stand in for the data asked for.
+    """
+
+    name: str
+    images: np.ndarray
+    labels: np.ndarray
+    origin: str
+    warning: str | None = None
+
+
+def shape(source: str, split: Split, beside: Path | None = None) -> tuple[int, int, int, int]:
+    """(count, channels, height, width) of a data set; reads headers, never downloads or draws.
+
+    Raises DataError when the source is unknown, incomplete or damaged.
+
+    >>> shape("digits", "test")
+    (10000, 1, 28, 28)
+    """
+    if source == DIGITS:
+        return (_COUNTS[split], 1, 28, 28)
+    home, lacks = _search(source, beside)
+    if home is not None:
+        return _checked(home, split)
+    if source not in fetch.KNOWN:
+        raise _unknown(source, beside, lacks)
+    count, height, width = fetch.KNOWN[source].files[_FILES[split][0]].shape
+    return count, 1, height, width
+
+
+def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
+    """The data set `source`: a folder of four IDX files, `mnist`, `fashion-mnist`, or `digits`.
+
+    Searched: the path as given, from the current folder and then from `beside`, the model's folder;
+    $MINICAFFE_DATA/source; data/source. Then a known name is fetched, unless MINICAFFE_OFFLINE is
+    set. Raises DataError when the source is unknown, incomplete, damaged or out of reach.
+    """
+    if source == DIGITS:
+        return _digits(source, split)
+    home, lacks = _search(source, beside)
+    if home is None:
+        if source not in fetch.KNOWN:
+            raise _unknown(source, beside, lacks)
+        why = _fetched(source)
+        home, lacks = _search(source, beside)
+        if home is None and lacks:
+            raise DataError(
+                f"{lacks}, and {source} could not be fetched ({why});"
+                f" complete it with: minicaffe fetch {source}"
+            )
+        if home is None and source == "mnist":
+            return _digits(source, split, _WARNING.format(why=why))
+        if home is None:
+            raise DataError(
+                f"{source} was not found and could not be fetched ({why}); with a network:"
+                f" minicaffe fetch {source}; or set MINICAFFE_DATA to the folder that holds it"
+            )
+    count, *sizes = _checked(home, split)
+    images, labels = (idx.read(_file(home, name)) for name in _FILES[split])
+    return Dataset(source, images.reshape(count, *sizes), labels, str(home))
+
+
+_WARNING = (
+    "MNIST was not found and could not be fetched ({why}): using the BUILT-IN DRAWN DIGITS instead;"
+    " accuracies are not MNIST accuracies. To get MNIST: minicaffe fetch mnist, or set"
+    " MINICAFFE_DATA to a folder that holds mnist/"
+)
+
+
+def _places(source: str, beside: Path | None) -> list[Path]:
+    """Where to look for a source, in order, each once."""
+    given = Path(os.path.expanduser(source))
+    places = [given]
+    if beside is not None:
+        places.append(Path(beside) / given)
+    if os.environ.get("MINICAFFE_DATA"):
+        places.append(fetch.data_folder() / given)
+    places.append(Path("data") / given)
+    return list(dict.fromkeys(places))
+
+
+def _search(source: str, beside: Path | None) -> tuple[Path | None, str]:
+    """The first place with all four files; or None, and what the nearest to it lacks, if any."""
+    complaint = ""
+    for place in _places(source, beside) if source else ():
+        lacking = [name for name in fetch.FILES if not any(fetch.find(place, name))]
+        if not lacking:
+            return place, ""
+        given = source not in fetch.KNOWN and os.path.isdir(place)
+        if not complaint and (given or len(lacking) < len(fetch.FILES)):
+            complaint = f"{place} lacks {', '.join(lacking)} (or the same with .gz)"
+            if os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK):
+                complaint = f"{place} cannot be read: Permission denied"
+    return None, complaint
+
+
+def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:
+    """The error for a source that is neither a complete folder nor a known name."""
+    if lacks:
+        return DataError(lacks)
+    known = (*fetch.KNOWN, DIGITS)
+    if not source:
+        return DataError(f"no data set named: expected a folder, or {', '.join(known)}")
+    if os.path.isfile(source):
+        return DataError(f"{source}: expected a folder of four IDX files, found a file")
+    places = ", ".join(map(str, _places(source, beside)))
+    places = places if places.isprintable() else repr(places)
+    return DataError(
+        f"data set {source!r} not found, looked in {places}; known by name: {', '.join(known)}"
+        f"{did_you_mean(source, known)}"
+    )
+
+
+def _file(home: Path, name: str) -> Path:
+    return next(fetch.find(home, name))
+
+
+def _checked(home: Path, split: Split) -> tuple[int, int, int, int]:
+    """The pictures' shape from the headers of a found data set, checked against the labels'."""
+    pictures, labels = (_file(home, name) for name in _FILES[split])
+    count, *sizes = idx.read_shape(pictures, axes=(3, 4))
+    (labelled,) = idx.read_shape(labels, axes=(1,))
+    if count != labelled:
+        raise DataError(
+            f"{labels}: expected {count} labels, one for each picture in {pictures.name},"
+            f" found {labelled}"
+        )
+    if 0 in (count, *sizes):
+        raise DataError(f"{pictures}: holds no pictures")
+    height, width = sizes[-2:]
+    return count, sizes[0] if len(sizes) == 3 else 1, height, width
+
+
+def _fetched(name: str) -> str:
+    """Fetch a known data set: '' or, if that failed now or earlier in this process, why.
+
+    Asked only once, for the split that is loaded second must not differ in kind from the first.
+    """
+    if os.environ.get("MINICAFFE_OFFLINE", "0") not in ("", "0"):
+        return "MINICAFFE_OFFLINE is set"
+    folder = fetch.data_folder()
+    key = name, str(folder.absolute())
+    if key not in _failed:
+        print(f"minicaffe: fetching {name} into {folder / name}", file=sys.stderr)
+        try:
+            fetch.fetch(name, folder)
+        except DataError as error:
+            _failed[key] = str(error).removeprefix(f"cannot fetch {name}").lstrip(": ")
+    return _failed.get(key, "")
+
+
+def _digits(name: str, split: Split, warning: str | None = None) -> Dataset:
+    """The drawn digits of a split, from the user's cache when they are there."""
+    from minicaffe.data import digits
+
+    origin, expected = "drawn by minicaffe", (_COUNTS[split], 1, 28, 28)
+    home = _cache()
+    if home is not None:
+        try:
+            if all(any(fetch.find(home, file)) for file in _FILES[split]) and (
+                _checked(home, split) == expected
+            ):
+                images, labels = (idx.read(_file(home, file)) for file in _FILES[split])
+                return Dataset(name, images.reshape(expected), labels, origin, warning)
+        except DataError as error:
+            print(f"minicaffe: {error}: drawing it anew", file=sys.stderr)
+    kept = f", then kept in {home}" if home else ""
+    print(
+        f"minicaffe: drawing {_COUNTS[split]} digits (some {_COUNTS[split] // 6000 + 1} s{kept})",
+        file=sys.stderr,
+    )
+    images, labels = digits.draw(_COUNTS[split], _SEEDS[split])
+    if home is not None:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            for file, array in zip(_FILES[split], (images, labels), strict=True):
+                idx.write(home / f"{file}.gz", array)
+        except (OSError, DataError) as error:
+            print(f"minicaffe: the digits were not kept: {idx.reason(error)}", file=sys.stderr)
+    return Dataset(name, images.reshape(expected), labels, origin, warning)
+
+
+def _cache() -> Path | None:
+    """The user's folder for the drawn digits, or None where there is no home."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return root / "minicaffe" / f"digits-{_DRAWING}"

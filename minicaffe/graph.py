@@ -1,0 +1,217 @@
+"""Which layer reads which blob: names resolved, shapes inferred, the way of the gradient found.
+
+Nothing here computes. A blob written in place is a new value of the same name; it reuses the memory
+of the old one only where no one still needs that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from minicaffe.errors import MinicaffeError, ShapeError, SpecError, did_you_mean
+from minicaffe.layers import REGISTRY, Blob, Context, Layer, Param
+from minicaffe.layers.base import bottom_counts
+from minicaffe.layers.blob import Shape
+from minicaffe.spec.model import LayerSpec, NetSpec
+
+
+@dataclass(eq=False)
+class Value:
+    """What a layer writes: a blob's name at one stage of its life."""
+
+    name: str
+    shape: Shape
+    producer: Step
+    consumers: list[Step] = field(default_factory=list)
+    loss_weight: float = 0.0
+    wants_gradient: bool = False  # something below it learns
+    gets_gradient: bool = False  # something above it is a loss
+    reuses: Value | None = None  # the value whose memory it takes over
+    blob: Blob = None  # type: ignore[assignment]
+
+
+@dataclass(eq=False)
+class Step:
+    """A layer in its place: the values it reads and writes."""
+
+    spec: LayerSpec
+    layer: Layer
+    bottoms: list[Value]
+    tops: list[Value] = field(default_factory=list)
+    runs_backward: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where and what, for error messages."""
+        return f"{self.spec.mark}: {self.spec}"
+
+
+def build(spec: NetSpec, context: Context) -> list[Step]:
+    """The steps of a net in one phase, with the gradient's way marked. Raises SpecError, ShapeError."""
+    specs = [layer for layer in spec.layers if layer.in_phase(context.phase)]
+    if not specs:
+        where = spec.layers[0].mark.file
+        raise SpecError(f"{where}: no layer takes part in the phase {context.phase}")
+    steps: list[Step] = []
+    blobs: dict[str, Value] = {}
+    seen: dict[str, LayerSpec] = {}
+    for layer_spec in specs:
+        if layer_spec.name in seen:
+            first = seen[layer_spec.name].mark.line
+            raise SpecError(f"{layer_spec.mark}: {layer_spec}: the name is taken by the layer at line {first}")
+        seen[layer_spec.name] = layer_spec
+        bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, specs)]
+        step = Step(layer_spec, _layer(layer_spec, context), bottoms)
+        for value in bottoms:
+            value.consumers.append(step)
+        step.layer.bottom = tuple(value.name for value in bottoms)
+        step.layer.top = layer_spec.top if layer_spec.top is not None else (layer_spec.name,)
+        steps.append(step)
+        _check_tops(step, blobs)
+        for name in step.layer.top:
+            blobs[name] = Value(name, (), step)
+            step.tops.append(blobs[name])
+    infer_shapes(steps)
+    _bind_params(steps)
+    _mark_losses(steps)
+    _mark_gradients(steps, spec.force_backward)
+    for step in steps:
+        _reuse(step)
+    return steps
+
+
+def infer_shapes(steps: Sequence[Step]) -> None:
+    """The shape pass: every layer's setup, with integers only."""
+    for step in steps:
+        try:
+            shapes = step.layer.top_shapes(*[value.shape for value in step.bottoms])
+            if len(shapes) != len(step.tops):
+                raise SpecError(f"writes {len(shapes)} top(s), got {len(step.tops)}: {', '.join(step.layer.top)}")
+        except MinicaffeError as error:
+            raise error.at(step.place) from None
+        for value, shape in zip(step.tops, shapes, strict=True):
+            value.shape = shape
+
+
+def _layer(spec: LayerSpec, context: Context) -> Layer:
+    layer: Layer = REGISTRY[spec.type](**spec.options)
+    layer.name, layer.context = spec.name, context
+    return layer
+
+
+def _bottoms(
+    spec: LayerSpec, steps: list[Step], blobs: dict[str, Value], specs: list[LayerSpec]
+) -> tuple[str, ...]:
+    if spec.bottom is None:
+        takes_some = bottom_counts(REGISTRY[spec.type])[1] > 0
+        return (steps[-1].layer.top[0],) if takes_some and steps and steps[-1].layer.top else ()
+    for name in spec.bottom:
+        if name not in blobs:
+            later = [s for s in specs if name in (s.top if s.top is not None else (s.name,))]
+            if later and later[0] is spec:
+                raise SpecError(f"{spec.mark}: {spec}: reads its own top {name!r} before anything wrote it")
+            if later:
+                raise SpecError(
+                    f"{spec.mark}: {spec}: bottom {name!r} is written further down, by layer "
+                    f"{later[0].name!r} at line {later[0].mark.line}; a layer reads only what stands above it"
+                )
+            raise SpecError(f"{spec.mark}: {spec}: unknown bottom {name!r}{did_you_mean(name, blobs)}")
+    return spec.bottom
+
+
+def _check_tops(step: Step, blobs: dict[str, Value]) -> None:
+    names = step.layer.top
+    for i, name in enumerate(names):
+        in_place = name in step.layer.bottom
+        if name in names[:i] or (name in blobs and not in_place):
+            by = step if name in names[:i] else blobs[name].producer
+            raise SpecError(
+                f"{step.place}: top {name!r} is already written by layer {by.spec.name!r} at line "
+                f"{by.spec.mark.line}; to work in place, name it as a bottom too"
+            )
+
+
+def _bind_params(steps: list[Step]) -> None:
+    """Give parameters their multipliers; those of one name become one, owned by the first."""
+    owners: dict[str, tuple[Param, Step]] = {}
+    for step in steps:
+        if len(step.spec.param) > len(step.layer.params):
+            raise SpecError(
+                f"{step.place}: param: {len(step.spec.param)} entries for {len(step.layer.params)} parameter(s)"
+            )
+        for param, given in zip(step.layer.params, step.spec.param, strict=False):
+            param.name, param.lr_mult, param.decay_mult = given.name, given.lr_mult, given.decay_mult
+            if given.name is None:
+                continue
+            owner, first = owners.setdefault(given.name, (param, step))
+            if owner.shape != param.shape:
+                raise ShapeError(
+                    f"{step.place}: param {given.name!r} has shape {param.shape} here, "
+                    f"{owner.shape} in {first.spec} at line {first.spec.mark.line}"
+                )
+            if (owner.lr_mult, owner.decay_mult) != (param.lr_mult, param.decay_mult):
+                raise SpecError(
+                    f"{step.place}: param {given.name!r} has other multipliers than in {first.spec} "
+                    f"at line {first.spec.mark.line}"
+                )
+            param.owner = owner
+
+
+def _mark_losses(steps: list[Step]) -> None:
+    for step in steps:
+        weights = step.spec.loss_weight
+        if weights and len(weights) != len(step.tops):
+            raise SpecError(f"{step.place}: loss_weight: expected {len(step.tops)} number(s), got {len(weights)}")
+        if not weights and step.layer.is_loss:
+            weights = (1.0,)
+        for value, weight in zip(step.tops, weights, strict=False):
+            value.loss_weight = weight
+
+
+def _mark_gradients(steps: list[Step], force: bool) -> None:
+    """A gradient is computed where something below wants it and a loss above gives it."""
+    for step in steps:
+        flags = step.spec.propagate_down
+        if flags and len(flags) != len(step.bottoms):
+            raise SpecError(f"{step.place}: propagate_down: expected {len(step.bottoms)} value(s), got {len(flags)}")
+        step.layer.needs_gradient = [
+            (value.wants_gradient or force)
+            and i not in step.layer.label_bottoms
+            and (flags[i] if flags else True)
+            for i, value in enumerate(step.bottoms)
+        ]
+        learns = any(param.learns for param in step.layer.params)
+        for value in step.tops:
+            value.wants_gradient = learns or any(step.layer.needs_gradient) or force
+    has_loss = any(value.loss_weight for step in steps for value in step.tops)
+    for step in reversed(steps):
+        for value in step.tops:
+            value.gets_gradient = (
+                value.loss_weight != 0
+                or value.gets_gradient
+                or ((force or not has_loss) and not value.consumers)
+            )
+        reached = any(value.gets_gradient for value in step.tops)
+        learns = any(param.learns for param in step.layer.params)
+        step.runs_backward = reached and (learns or any(step.layer.needs_gradient))
+        if not step.runs_backward:
+            step.layer.needs_gradient = [False] * len(step.bottoms)
+        for i, value in enumerate(step.bottoms):
+            value.gets_gradient |= step.layer.needs_gradient[i]
+
+
+def _reuse(step: Step) -> None:
+    """Let a step that works in place take over its bottom's memory, if no one else needs that."""
+    if not (step.layer.in_place and len(step.tops) == 1 and step.bottoms):
+        return
+    top, bottom = step.tops[0], step.bottoms[0]
+    alone = bottom.consumers == [step] and not bottom.producer.layer.keeps_top and not bottom.loss_weight
+    if top.name == bottom.name and top.shape == bottom.shape and alone:
+        top.reuses = bottom
+
+
+def outputs(steps: Sequence[Step]) -> dict[str, Any]:
+    """The values that no layer reads, by name."""
+    return {value.name: value for step in steps for value in step.tops if not value.consumers}

@@ -1,0 +1,32 @@
+// Philox4x64-10 (Salmon et al. 2011), with NumPy's counter and NumPy's way to a float, so that
+// numpy.random.Generator(Philox(key=key)).random(dtype=float32) gives the very same bits.
+//
+// A block of the stream: counter b + 1 -> four 64-bit words -> eight floats, low halves first.
+//   word 0 = [high 32 | low 32] -> float 0 from the low half, float 1 from the high half, ...
+
+template <typename T>
+__global__ void uniform(int total, unsigned long long key_low, unsigned long long key_high,
+                        int count, T* out) {
+  typedef unsigned long long word;
+  for (int block = blockIdx.x * blockDim.x + threadIdx.x; block < total;
+       block += blockDim.x * gridDim.x) {
+    word c[4] = {(word)block + 1, 0, 0, 0};
+    word k0 = key_low, k1 = key_high;
+    for (int round = 0; round < 10; ++round) {
+      const word high0 = __umul64hi(0xD2E7470EE14C6C93ull, c[0]);
+      const word low0 = 0xD2E7470EE14C6C93ull * c[0];
+      const word high1 = __umul64hi(0xCA5A826395121157ull, c[2]);
+      const word low1 = 0xCA5A826395121157ull * c[2];
+      c[0] = high1 ^ c[1] ^ k0;
+      c[1] = low1;
+      c[2] = high0 ^ c[3] ^ k1;
+      c[3] = low0;
+      k0 += 0x9E3779B97F4A7C15ull;  // the Weyl sequence that bumps the key between rounds
+      k1 += 0xBB67AE8584CAA73Bull;
+    }
+    for (int i = 0; i < 8 && block * 8 + i < count; ++i) {
+      const unsigned half = (unsigned)(c[i / 2] >> (i % 2 * 32));
+      out[block * 8 + i] = T(half >> 8) * T(1.0 / 16777216.0);
+    }
+  }
+}

@@ -1,0 +1,19 @@
+"""The built-in layers; importing this module registers them."""
+
+from minicaffe.layers import activation, common, inputs, loss, vision
+from minicaffe.layers.base import REGISTRY, Context, Layer, register
+from minicaffe.layers.blob import Blob, Param
+
+__all__ = [
+    "REGISTRY",
+    "Blob",
+    "Context",
+    "Layer",
+    "Param",
+    "activation",
+    "common",
+    "inputs",
+    "loss",
+    "register",
+    "vision",
+]

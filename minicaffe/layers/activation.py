@@ -1,0 +1,84 @@
+"""Element-wise layers: ReLU and Dropout."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+
+from minicaffe.layers.base import Layer, register
+from minicaffe.layers.blob import Shape
+from minicaffe.ops import activation
+from minicaffe.ops.random import uniform
+from minicaffe.spec.types import AtLeast, Below
+
+
+@register
+class ReLU(Layer):
+    """y = x where x > 0, negative_slope x elsewhere. Any shape; in place if negative_slope is 0.
+
+    Source: Caffe's ReLU; V. Nair, G. Hinton, Rectified Linear Units Improve RBMs, 2010.
+    """
+
+    negative_slope: Annotated[float, "slope where x <= 0"] = 0.0
+
+    keeps_top = True  # in place, its bottom is its top
+
+    @property
+    def in_place(self) -> bool:  # type: ignore[override]
+        """y > 0 tells x > 0 as long as negative values do not come back positive."""
+        return self.negative_slope == 0
+
+    def setup(self, x: Shape) -> Shape:  # noqa: D102
+        self.shape = x
+        return x
+
+    def allocate(self) -> None:  # noqa: D102
+        self.positive = self.empty(self.shape, np.bool_)
+
+    def forward(self, x: Any) -> Any:  # noqa: D102
+        self.x = x
+        return activation.relu(self.xp, x, self.negative_slope, self.out[0])
+
+    def backward(self, dy: Any) -> Any:  # noqa: D102
+        return activation.relu_gradient(self.xp, dy, self.x, self.negative_slope, self.grad[0], self.positive)
+
+
+@register
+class Dropout(Layer):
+    """TRAIN: y = x / (1 - ratio) with probability 1 - ratio, else 0. TEST: y = x. Any shape; in place.
+
+    The mask is a function of (seed, layer, forward pass). Source: Caffe's Dropout; N. Srivastava et al.,
+    Dropout, JMLR 2014.
+    """
+
+    dropout_ratio: Annotated[float, "share of entries dropped", AtLeast(0), Below(1)] = 0.5
+
+    in_place = True
+
+    def setup(self, x: Shape) -> Shape:  # noqa: D102
+        self.shape = x
+        return x
+
+    def allocate(self) -> None:  # noqa: D102
+        if self.phase == "TRAIN":
+            self.noise, self.kept = self.empty(self.shape, np.float32), self.empty(self.shape, np.bool_)
+
+    def forward(self, x: Any) -> Any:  # noqa: D102
+        if self.phase == "TEST":
+            self.xp.copyto(self.out[0], x)
+            return self.out[0]
+        uniform(self.noise, self.context.seed, self.name, self.context.passes)
+        self.xp.greater_equal(self.noise, np.float32(self.dropout_ratio), out=self.kept)
+        return activation.dropout(self.xp, x, self.kept, self.scale, self.out[0])
+
+    def backward(self, dy: Any) -> Any:  # noqa: D102
+        if self.phase == "TEST":
+            self.xp.copyto(self.grad[0], dy)
+            return self.grad[0]
+        return activation.dropout(self.xp, dy, self.kept, self.scale, self.grad[0])
+
+    @property
+    def scale(self) -> float:
+        """What keeps the expected value: 1 / (1 - ratio)."""
+        return 1 / (1 - self.dropout_ratio)

@@ -1,0 +1,189 @@
+"""What a layer is: its keys, its shapes, forward and backward; and the register of all layers.
+
+    @register
+    class Swish(Layer):
+        \"\"\"x * sigmoid(beta * x), element by element. Any shape.\"\"\"
+
+        beta: Annotated[float, "steepness"] = 1.0
+
+        def setup(self, x):            # shapes in -> shapes out
+            return x
+
+        def forward(self, x):          # arrays in -> arrays out, on whichever device
+            self.x, self.s = x, 1 / (1 + self.xp.exp(-self.beta * x))
+            return x * self.s
+
+        def backward(self, dy):        # top gradients in -> bottom gradients out
+            return dy * (self.s + self.beta * self.x * self.s * (1 - self.s))
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from minicaffe.backend import Device
+from minicaffe.errors import ShapeError, SpecError
+from minicaffe.layers.blob import Param, Shape
+from minicaffe.spec.model import Filler, LayerSpec, Phase
+from minicaffe.spec.types import keys_of
+
+REGISTRY: dict[str, type[Layer]] = {}
+L = TypeVar("L", bound="type[Layer]")
+
+
+@dataclass
+class Context:
+    """What the layers of one net share: device, dtype, phase, seed, folder of the model, workspace.
+
+    `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
+    """
+
+    device: Device
+    dtype: Any = np.dtype("float32")
+    phase: Phase = "TRAIN"
+    seed: int = 1
+    passes: int = 0
+    folder: Any = None
+    workspace_size: int = 0
+    _workspace: Any = field(default=None, repr=False)
+
+    def reserve(self, elements: int) -> None:
+        """Ask for a workspace of at least so many elements."""
+        self.workspace_size = max(self.workspace_size, elements)
+
+    @property
+    def workspace(self) -> Any:
+        """One flat buffer, shared by all layers; its content lasts for one call of a layer."""
+        if self._workspace is None or self._workspace.size < self.workspace_size:
+            self._workspace = self.device.xp.empty(self.workspace_size, self.dtype)
+        return self._workspace
+
+
+def register(cls: L) -> L:
+    """Make a layer class known by its name; its annotated fields become its YAML keys.
+
+    Raises SpecError if a field has the name of a key or attribute that every layer has.
+    """
+    dataclass(kw_only=True, eq=False, repr=False)(cls)
+    for key in keys_of(cls):
+        if key in keys_of(LayerSpec) or hasattr(Layer, key) or key in Layer.__annotations__:
+            raise SpecError(f"layer {cls.__name__}: the key {key!r} is taken by every layer")
+    REGISTRY[cls.__name__] = cls
+    return cls
+
+
+class Layer:
+    """The base of every layer. A subclass writes setup, forward and backward, and no more.
+
+    Within them: `xp` (numpy or cupy), `dtype`, `phase`, `name`, `bottom` and `top` (blob names),
+    `context`; `needs_gradient[i]` tells whether bottom i's gradient is wanted. A layer that wants to
+    allocate nothing in a step writes its tops into `out` and its bottom gradients into `grad` (lists
+    of buffers, where the net has them) and returns those.
+    """
+
+    in_place = False  # may write its top over its bottom, when both bear one name
+    keeps_top = False  # backward reads the top as forward left it
+    is_loss = False  # its first top has loss weight 1 unless the model says otherwise
+    label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
+        self = super().__new__(cls)
+        self.params = []
+        self.name, self.bottom, self.top = cls.__name__, (), ()
+        self.out, self.grad, self.needs_gradient = [], [], []
+        self._declared = 0
+        self.context = Context(Device("cpu", np, "default"))
+        return self
+
+    params: list[Param]
+    name: str
+    bottom: tuple[str, ...]
+    top: tuple[str, ...]
+    out: list[Any]
+    grad: list[Any]
+    needs_gradient: list[bool]
+    context: Context
+
+    def setup(self, *bottoms: Shape) -> Shape | Sequence[Shape]:
+        """Bottom shapes in, top shape (or a list of them) out; declare parameters. No arithmetic."""
+        raise TypeError(f"layer {type(self).__name__} must define setup")
+
+    def allocate(self) -> None:
+        """Take scratch buffers, after the shapes of the whole net are known."""
+
+    def forward(self, *bottoms: Any) -> Any:
+        """Bottom arrays in, top array (or a list of them) out."""
+        raise TypeError(f"layer {type(self).__name__} must define forward")
+
+    def backward(self, *tops: Any) -> Any:
+        """Top gradients in, bottom gradients out, None where there is none; parameters accumulate."""
+        raise TypeError(f"layer {type(self).__name__} has no gradient: it does not define backward")
+
+    def check(self) -> None:
+        """Called when the loss is no finite number: raise the MinicaffeError that explains it, if any."""
+
+    @property
+    def xp(self) -> Any:
+        """The array library of the net's device: numpy or cupy."""
+        return self.context.device.xp
+
+    @property
+    def dtype(self) -> Any:
+        """The net's floating-point type."""
+        return self.context.dtype
+
+    @property
+    def phase(self) -> Phase:
+        """TRAIN or TEST."""
+        return self.context.phase
+
+    def param(self, shape: Shape, filler: Filler) -> Param:
+        """Declare the next parameter. In a reshape it is the one that there is, of the same shape."""
+        index = self._declared
+        self._declared += 1
+        if index == len(self.params):
+            self.params.append(Param(tuple(shape), self.context.device, self.dtype, filler))
+        elif self.params[index].shape != tuple(shape):
+            raise ShapeError(f"parameter {index} has shape {self.params[index].shape}; these bottoms need {shape}")
+        return self.params[index]
+
+    def empty(self, shape: Shape, dtype: Any = None) -> Any:
+        """A buffer on the net's device, of the net's type unless told otherwise."""
+        return self.xp.empty(shape, self.dtype if dtype is None else dtype)
+
+    def top_shapes(self, *bottoms: Shape) -> list[Shape]:
+        """`setup` with its input checked and its output as a list."""
+        self._declared = 0
+        least, most = bottom_counts(type(self))
+        if not least <= len(bottoms) <= most:
+            wanted = f"{least}" if least == most else f"at least {least}" if most == math.inf else f"{least} to {most}"
+            raise ShapeError(f"takes {wanted} bottom(s), got {len(bottoms)}")
+        shapes = self.setup(*bottoms)
+        if isinstance(shapes, tuple) and all(isinstance(size, int) for size in shapes):
+            return [shapes]
+        return [tuple(shape) for shape in shapes]  # type: ignore[arg-type]
+
+
+def bottom_counts(cls: type[Layer]) -> tuple[int, float]:
+    """The fewest and most bottoms a layer takes, read off the signature of its `setup`."""
+    parameters = list(inspect.signature(cls.setup).parameters.values())[1:]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return sum(p.kind is not p.VAR_POSITIONAL for p in parameters), math.inf
+    return sum(p.default is p.empty for p in parameters), len(parameters)
+
+
+def canonical_axis(axis: int, shape: Shape) -> int:
+    """An axis counted from the front; negative ones count from the back. Raises ShapeError.
+
+    >>> canonical_axis(-1, (2, 3, 4))
+    2
+    """
+    if not -len(shape) <= axis < len(shape):
+        raise ShapeError(f"axis {axis} is out of range for {len(shape)} axes")
+    return axis % len(shape)

@@ -1,0 +1,185 @@
+"""Layers of products, shapes and sums: InnerProduct, Flatten, Eltwise, Concat."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers.base import Layer, canonical_axis, register
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.vision import XAVIER, ZERO
+from minicaffe.ops.gemm import gemm
+from minicaffe.spec.model import Filler
+from minicaffe.spec.types import AtLeast
+
+
+@register
+class InnerProduct(Layer):
+    """y = x weight' + bias, with x seen as a matrix (m, k) of the axes before and from `axis`.
+
+    (..., k axes) -> (..., num_output). Parameters: weight (num_output, k), or (k, num_output) with
+    transpose, and bias (num_output,). Source: Caffe's InnerProduct.
+    """
+
+    num_output: Annotated[int, "number of outputs", AtLeast(1)]
+    bias_term: Annotated[bool, "add a bias"] = True
+    weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
+    bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
+    axis: Annotated[int, "the first axis that is summed over"] = 1
+    transpose: Annotated[bool, "store the weight as (k, num_output)"] = False
+
+    def setup(self, x: Shape) -> Shape:  # noqa: D102
+        axis = canonical_axis(self.axis, x)
+        self.m, self.k = math.prod(x[:axis]), math.prod(x[axis:])
+        shape = (self.k, self.num_output) if self.transpose else (self.num_output, self.k)
+        self.weight = self.param(shape, self.weight_filler)
+        self.bias = self.param((self.num_output,), self.bias_filler) if self.bias_term else None
+        self.context.reserve(self.m + self.num_output * max(self.m, self.k))
+        return (*x[:axis], self.num_output)
+
+    def forward(self, x: Any) -> Any:  # noqa: D102
+        self.x, y = x.reshape(self.m, self.k), self.out[0].reshape(self.m, self.num_output)
+        ones, scratch = self._work()
+        gemm(self.x, self._matrix(self.weight.data).T, y)
+        if self.bias is not None:
+            gemm(ones, self.bias.data.reshape(1, -1), y, accumulate=True, scratch=scratch)
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:  # noqa: D102
+        dy = dy.reshape(self.m, self.num_output)
+        ones, scratch = self._work()
+        if self.weight.learns:
+            a, b = (self.x.T, dy) if self.transpose else (dy.T, self.x)
+            gemm(a, b, self.weight.diff, accumulate=True, scratch=scratch)
+        if self.bias is not None and self.bias.learns:
+            gemm(ones.T, dy, self.bias.diff.reshape(1, -1), accumulate=True, scratch=scratch)
+        if not self.needs_gradient[0]:
+            return None
+        gemm(dy, self._matrix(self.weight.data), self.grad[0].reshape(self.m, self.k))
+        return self.grad[0]
+
+    def _matrix(self, weight: Any) -> Any:
+        return weight.T if self.transpose else weight
+
+    def _work(self) -> tuple[Any, Any]:
+        work = self.context.workspace
+        work[: self.m].fill(1)
+        return work[: self.m].reshape(self.m, 1), work[self.m :]
+
+
+@register
+class Flatten(Layer):
+    """The axes from `axis` to `end_axis` as one. Source: Caffe's Flatten."""
+
+    axis: Annotated[int, "the first axis to flatten"] = 1
+    end_axis: Annotated[int, "the last axis to flatten"] = -1
+
+    def setup(self, x: Shape) -> Shape:  # noqa: D102
+        first, last = canonical_axis(self.axis, x), canonical_axis(self.end_axis, x)
+        if last < first:
+            raise ShapeError(f"end_axis {self.end_axis} comes before axis {self.axis}")
+        self.x_shape, self.y_shape = x, (*x[:first], math.prod(x[first : last + 1]), *x[last + 1 :])
+        return self.y_shape
+
+    def forward(self, x: Any) -> Any:  # noqa: D102
+        return x.reshape(self.y_shape)
+
+    def backward(self, dy: Any) -> Any:  # noqa: D102
+        return dy.reshape(self.x_shape)
+
+
+@register
+class Eltwise(Layer):
+    """SUM: y = sum of coeff[i] x[i]; PROD: y = product of x[i]; MAX: y = largest x[i]. Equal shapes.
+
+    Of equal values in a MAX the last bottom takes the gradient, as in Caffe. The gradient of a PROD
+    is the product of the other bottoms (Caffe's stable_prod_grad). Source: Caffe's Eltwise.
+    """
+
+    operation: Annotated[Literal["SUM", "PROD", "MAX"], "what to do with the bottoms"] = "SUM"
+    coeff: Annotated[tuple[float, ...], "SUM: a factor for each bottom; default 1"] = ()
+
+    def setup(self, x: Shape, other: Shape, *more: Shape) -> Shape:  # noqa: D102
+        self.count = 2 + len(more)
+        for shape in (other, *more):
+            if shape != x:
+                raise ShapeError(f"needs bottoms of one shape, got {x} and {shape}")
+        if self.coeff and (self.operation != "SUM" or len(self.coeff) != self.count):
+            raise ShapeError(f"coeff goes with SUM, one number for each of {self.count} bottoms")
+        self.factors = self.coeff or (1.0,) * self.count
+        self.shape = x
+        self.context.reserve(math.prod(x))
+        return x
+
+    def allocate(self) -> None:  # noqa: D102
+        if self.operation == "MAX":
+            self.which, self.won = self.empty(self.shape, np.int32), self.empty(self.shape, np.bool_)
+
+    def forward(self, *xs: Any) -> Any:  # noqa: D102
+        xp, y = self.xp, self.out[0]
+        self.xs, scratch = xs, self.context.workspace[: y.size].reshape(y.shape)
+        if self.operation == "SUM":
+            xp.multiply(xs[0], self.factors[0], out=y)
+            for x, factor in zip(xs[1:], self.factors[1:], strict=True):
+                xp.add(y, xp.multiply(x, factor, out=scratch), out=y)
+            return y
+        xp.copyto(y, xs[0])
+        if self.operation == "MAX":
+            self.which.fill(0)
+        for i, x in enumerate(xs[1:], 1):
+            if self.operation == "PROD":
+                xp.multiply(y, x, out=y)
+            else:
+                xp.greater_equal(x, y, out=self.won)
+                xp.copyto(y, x, where=self.won)
+                xp.copyto(self.which, self.which.dtype.type(i), where=self.won)
+        return y
+
+    def backward(self, dy: Any) -> Any:  # noqa: D102
+        for i, dx in enumerate(self.grad):
+            if not self.needs_gradient[i]:
+                continue
+            if self.operation == "SUM":
+                self.xp.multiply(dy, self.factors[i], out=dx)
+            elif self.operation == "MAX":
+                self.xp.equal(self.which, i, out=self.won)
+                self.xp.multiply(dy, self.won, out=dx)
+            else:
+                self.xp.copyto(dx, dy)
+                for j, x in enumerate(self.xs):
+                    if j != i:
+                        self.xp.multiply(dx, x, out=dx)
+        return self.grad
+
+
+@register
+class Concat(Layer):
+    """The bottoms one behind the other along `axis`. Source: Caffe's Concat."""
+
+    axis: Annotated[int, "the axis along which they are joined"] = 1
+
+    def setup(self, x: Shape, *more: Shape) -> Shape:  # noqa: D102
+        axis = canonical_axis(self.axis, x)
+        for shape in more:
+            if shape[:axis] != x[:axis] or len(shape) != len(x) or shape[axis + 1 :] != x[axis + 1 :]:
+                raise ShapeError(f"needs bottoms that differ along axis {axis} only, got {x} and {shape}")
+        sizes = [shape[axis] for shape in (x, *more)]
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        self.parts = [
+            (slice(None),) * axis + (slice(start, start + size),) for start, size in zip(starts, sizes, strict=True)
+        ]
+        return (*x[:axis], sum(sizes), *x[axis + 1 :])
+
+    def forward(self, *xs: Any) -> Any:  # noqa: D102
+        for x, part in zip(xs, self.parts, strict=True):
+            self.xp.copyto(self.out[0][part], x)
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:  # noqa: D102
+        for dx, part, wanted in zip(self.grad, self.parts, self.needs_gradient, strict=True):
+            if wanted:
+                self.xp.copyto(dx, dy[part])
+        return self.grad

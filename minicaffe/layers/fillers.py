@@ -1,0 +1,65 @@
+"""How parameters start: Caffe's fillers, drawn on the host from (seed, layer, index)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers.blob import Shape
+from minicaffe.spec.model import Filler
+
+
+def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarray:
+    """A float64 array of `shape`. fan_in = size / shape[0], fan_out = size / shape[1].
+
+    constant: value. uniform: U(min, max). gaussian: N(mean, std^2), with `sparse` an entry is kept
+    with probability sparse / shape[0]. xavier: U(-a, a), a = sqrt(3 / n). msra: N(0, 2 / n).
+    n = fan_in, fan_out or their average, by variance_norm. positive_unitball: U(0, 1), each output
+    divided by its sum. bilinear: the kernel of bilinear upsampling in each plane.
+    Source: Caffe's filler.hpp; Glorot and Bengio 2010 (xavier); He et al. 2015 (msra).
+
+    >>> fill(Filler(type="constant", value=3.0), (2,), np.random.default_rng(0))
+    array([3., 3.])
+    """
+    size = math.prod(shape)
+    fan_in = size / max(shape[0], 1) if shape else 1
+    fan_out = size / max(shape[1], 1) if len(shape) > 1 else size
+    n = {"FAN_IN": fan_in, "FAN_OUT": fan_out, "AVERAGE": (fan_in + fan_out) / 2}[filler.variance_norm]
+    n = max(n, 1)
+    match filler.type:
+        case "constant":
+            return np.full(shape, filler.value)
+        case "uniform":
+            return random.uniform(filler.min, filler.max, shape)
+        case "gaussian":
+            values = random.normal(filler.mean, filler.std, shape)
+            if filler.sparse >= 0:
+                values *= random.random(shape) < filler.sparse / shape[0]
+            return values
+        case "xavier":
+            return random.uniform(-math.sqrt(3 / n), math.sqrt(3 / n), shape)
+        case "msra":
+            return random.normal(0, math.sqrt(2 / n), shape)
+        case "positive_unitball":
+            values = random.random(shape)
+            return values / values.reshape(shape[0], -1).sum(axis=1).reshape(-1, *[1] * (len(shape) - 1))
+        case _:
+            return bilinear(shape)
+
+
+def bilinear(shape: Shape) -> np.ndarray:
+    """Bilinear upsampling: w[y, x] = (1 - |x / f - c|)(1 - |y / f - c|), f = ceil(k / 2), c = (2 f - 1 - f mod 2) / (2 f).
+
+    Raises ShapeError unless the shape is (n, c, k, k). Source: Caffe's BilinearFiller.
+
+    >>> bilinear((1, 1, 3, 3))[0, 0, 1]
+    array([0.5, 1. , 0.5])
+    """
+    if len(shape) != 4 or shape[2] != shape[3]:
+        raise ShapeError(f"the bilinear filler needs a square (n, c, k, k) parameter, got {shape}")
+    f = math.ceil(shape[3] / 2)
+    center = (2 * f - 1 - f % 2) / (2 * f)
+    line = 1 - np.abs(np.arange(shape[3]) / f - center)
+    return np.broadcast_to(np.outer(line, line), shape).copy()

@@ -1,0 +1,170 @@
+"""Layers without bottoms: Input, whose blobs the user fills, and Data, which reads a data set."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from minicaffe.backend import random_stream
+from minicaffe.data import datasets
+from minicaffe.errors import DataError, ShapeError
+from minicaffe.layers.base import Layer, register
+from minicaffe.layers.blob import Shape
+from minicaffe.ops.batch import gather
+from minicaffe.spec.types import AtLeast
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlobShape:
+    """The shape of one blob."""
+
+    dim: Annotated[tuple[int, ...], "sizes of the axes", AtLeast(1)]
+
+
+@register
+class Input(Layer):
+    """Blobs that the user fills: net.forward(data=x). Source: Caffe's Input."""
+
+    shape: Annotated[tuple[BlobShape, ...], "one {dim: [...]} a top, or one for all"]
+
+    keeps_top = True
+
+    def setup(self) -> list[Shape]:  # noqa: D102
+        tops = max(len(self.top), 1)
+        if len(self.shape) not in (1, tops):
+            raise ShapeError(f"needs 1 or {tops} shapes, got {len(self.shape)}")
+        return [shape.dim for shape in self.shape] * (tops // len(self.shape))
+
+    def resize(self, top: str, shape: Shape) -> None:
+        """Give one top another shape."""
+        shapes = self.top_shapes()
+        shapes[self.top.index(top)] = shape
+        self.shape = tuple(BlobShape(dim=one) for one in shapes)
+
+    def forward(self) -> Any:  # noqa: D102
+        return self.out
+
+    def backward(self, *tops: Any) -> Any:  # noqa: D102
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """What is done to an image on its way into the net (Caffe's TransformationParameter)."""
+
+    scale: Annotated[float, "factor, after the mean is subtracted"] = 1.0
+    mean_value: Annotated[tuple[float, ...], "mean to subtract: one number, or one a channel"] = ()
+    mean_file: Annotated[str | None, "mean image to subtract: a .npy file of shape (c, h, w)"] = None
+    mirror: Annotated[bool, "flip left and right at random"] = False
+    crop_size: Annotated[int | None, "side of a square to cut out: at random in TRAIN, central in TEST", AtLeast(1)] = (
+        None
+    )
+
+
+@register
+class Data(Layer):
+    """Batches of a data set. Tops: images (batch_size, c, h, w) and, if asked for, labels (batch_size,).
+
+    The k-th batch holds the entries k batch_size, ... of the data set repeated without end, each
+    repetition shuffled by (seed, epoch), or in its own order without shuffle. TRAIN reads the
+    training images, TEST the test images. Source: Caffe's Data and DataTransformer.
+    """
+
+    source: Annotated[str, "mnist, fashion-mnist, digits, or a folder of IDX files"]
+    batch_size: Annotated[int, "images in a batch", AtLeast(1)]
+    shuffle: Annotated[bool | None, "visit in random order; default: in TRAIN"] = None
+    transform: Annotated[Transform, "scale, mean, mirror, crop"] = Transform()
+
+    dataset = None
+
+    def setup(self) -> list[Shape]:  # noqa: D102
+        if not 1 <= len(self.top) <= 2:
+            raise ShapeError(f"has 1 or 2 tops (images, labels), got {len(self.top)}")
+        self.split = "train" if self.phase == "TRAIN" else "test"
+        self.count, c, h, w = datasets.shape(self.source, self.split, self.context.folder)  # type: ignore[arg-type]
+        self.image = (c, h, w)
+        if not self.count:
+            raise DataError(f"data set {self.source!r} holds no images")
+        means, crop = self.transform.mean_value, self.transform.crop_size
+        if means and self.transform.mean_file:
+            raise ShapeError("transform: give either mean_value or mean_file, not both")
+        if len(means) not in (0, 1, c):
+            raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
+        if crop and crop > min(h, w):
+            raise ShapeError(f"transform: crop_size {crop} is larger than the images of {h} x {w}")
+        area = (crop, crop) if crop else (h, w)
+        return [(self.batch_size, c, *area), (self.batch_size,)][: len(self.top)]
+
+    def allocate(self) -> None:  # noqa: D102
+        if self.dataset is None:
+            self.dataset = datasets.load(self.source, self.split, self.context.folder)  # type: ignore[arg-type]
+        data = self.dataset
+        if data.images.shape != (self.count, *self.image):
+            raise DataError(f"data set {self.source!r} changed while it was read")
+        device = self.context.device
+        self.images = device.asarray(data.images)
+        mean = np.empty(self.image, self.dtype)
+        mean[...] = self.mean()
+        self.mean_image, self.order, self.epoch = device.asarray(mean), np.arange(self.count), -1
+        n = self.batch_size
+        self.host = np.zeros(n, np.int64), np.zeros((n, 2), np.int32), np.zeros(n, np.int32)
+        self.index, self.crop, self.mirror = self.place = tuple(device.asarray(array) for array in self.host)
+        self.all_labels, self.labels = data.labels.astype(self.dtype), np.zeros(n, self.dtype)
+
+    def mean(self) -> Any:
+        """The mean to subtract, of a shape that broadcasts to (c, h, w)."""
+        if self.transform.mean_file is None:
+            return np.reshape(self.transform.mean_value or (0.0,), (-1, 1, 1))
+        path = Path(self.transform.mean_file)
+        if not path.exists() and self.context.folder is not None:
+            path = Path(self.context.folder) / path
+        try:
+            mean = np.load(path, allow_pickle=False, mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise DataError(f"mean_file {self.transform.mean_file}: cannot be read: {error}") from None
+        if mean.shape != self.image:
+            raise DataError(f"mean_file {path}: expected shape {self.image}, got {mean.shape}")
+        return mean
+
+    def forward(self) -> Any:  # noqa: D102
+        self.draw()
+        device = self.context.device
+        if device.is_cuda:
+            for target, array in zip(self.place, self.host, strict=True):
+                device.copy_from_host(target, array)
+        gather(self.images, self.index, self.crop, self.mirror, self.mean_image, self.transform.scale, self.out[0])
+        if len(self.top) > 1:
+            np.take(self.all_labels, self.host[0], out=self.labels, mode="clip")
+            device.copy_from_host(self.out[1], self.labels)
+        return self.out
+
+    def draw(self) -> None:
+        """Choose the next batch on the host: entries, crops and mirrors."""
+        index, crop, mirror = self.host
+        shuffled = self.phase == "TRAIN" if self.shuffle is None else self.shuffle
+        for i in range(self.batch_size):
+            epoch, entry = divmod(self.context.passes * self.batch_size + i, self.count)
+            if shuffled and epoch != self.epoch:
+                self.order.sort()
+                random_stream(self.context.seed, "order", self.name, epoch).shuffle(self.order)
+                self.epoch = epoch
+            index[i] = self.order[entry]
+        spare = [size - kept for size, kept in zip(self.image[1:], self.out[0].shape[2:], strict=True)]
+        random = random_stream(self.context.seed, "transform", self.name, self.context.passes)
+        for axis, free in enumerate(spare):
+            if free:
+                crop[:, axis] = random.integers(0, free + 1, self.batch_size) if self.phase == "TRAIN" else free // 2
+        if self.transform.mirror:
+            mirror[...] = random.integers(0, 2, self.batch_size)
+
+    def backward(self, *tops: Any) -> Any:  # noqa: D102
+        return []
+
+    @property
+    def bytes_of_data(self) -> int:
+        """Memory of the data set."""
+        return self.count * math.prod(self.image)

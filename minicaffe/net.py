@@ -1,0 +1,305 @@
+"""A net: layers wired by the names of their blobs, every buffer, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import backend, checkpoint, graph, weights
+from minicaffe.errors import MinicaffeError, ShapeError, SpecError, did_you_mean
+from minicaffe.graph import Step
+from minicaffe.layers import REGISTRY, Blob, Context, Param
+from minicaffe.layers.fillers import fill
+from minicaffe.spec.model import NetSpec, Phase, parse_model, read_model
+
+
+def read(path: str | Path) -> NetSpec:
+    """The model in a YAML file, its layers of the registered types. Raises SpecError."""
+    return read_model(path, REGISTRY)
+
+
+def parse(text: str, file: str = "<text>") -> NetSpec:
+    """The model in a YAML text, its layers of the registered types. Raises SpecError.
+
+    >>> parse("layers: [{name: data, type: Input, shape: {dim: [1, 3]}}]").layers[0].name
+    'data'
+    """
+    return parse_model(text, REGISTRY, file)
+
+
+class Net:
+    """A net in one phase, on one device.
+
+    `model` is the path of a YAML file or a NetSpec. `blobs` and `params` give what flows and what is
+    learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`. With `shapes_only` nothing is
+    allocated and nothing can be computed. Raises SpecError, ShapeError, DataError, DeviceError.
+
+    >>> net = Net(parse('''
+    ... layers:
+    ...   - {name: data, type: Input, shape: {dim: [2, 3]}}
+    ...   - {name: ip, type: InnerProduct, num_output: 4, weight_filler: {type: constant, value: 1}}
+    ... '''), device="cpu")
+    >>> net.forward(data=np.ones((2, 3)))["ip"][0]
+    array([3., 3., 3., 3.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        model: str | Path | NetSpec,
+        phase: Phase = "TRAIN",
+        *,
+        device: str | backend.Device | None = None,
+        dtype: Any = "float32",
+        seed: int = 1,
+        shapes_only: bool = False,
+    ):
+        self.spec = model if isinstance(model, NetSpec) else read(model)
+        self.device = device if isinstance(device, backend.Device) else backend.device(device)
+        folder = self.spec.path.parent if self.spec.path else None
+        self.context = Context(self.device, np.dtype(dtype), phase, seed, folder=folder)
+        self.steps = graph.build(self.spec, self.context)
+        self.layers = {step.spec.name: step.layer for step in self.steps}
+        self.params = {name: layer.params for name, layer in self.layers.items() if layer.params}
+        if not shapes_only:
+            self._check_memory()
+            self._fill()
+            self._allocate()
+
+    @property
+    def name(self) -> str:
+        """The net's name."""
+        return self.spec.name
+
+    @property
+    def phase(self) -> Phase:
+        """TRAIN or TEST."""
+        return self.context.phase
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the blobs that no layer reads."""
+        return list(graph.outputs(self.steps))
+
+    @property
+    def learnable(self) -> list[Param]:
+        """Every parameter once, in the order of the layers."""
+        return [param for params in self.params.values() for param in params if param.owner is param]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the user must know of the data, such as that it is a stand-in."""
+        sets = [getattr(layer, "dataset", None) for layer in self.layers.values()]
+        return [data.warning for data in sets if data is not None and data.warning]
+
+    def forward(self, start: str | None = None, end: str | None = None, **inputs: Any) -> dict[str, Any]:
+        """Run the layers from `start` through `end` (names; default all) on the device.
+
+        `inputs` are host arrays for blobs, by name. Gives the arrays of the blobs that nothing
+        further reads (of `end`'s tops, if given).
+        """
+        self._set(inputs, "data")
+        first, last = self._range(start, end)
+        for step in self.steps[first : last + 1]:
+            self.forward_step(step)
+        if end is not None:
+            return {value.name: value.blob.data for value in self.steps[last].tops}
+        self.context.passes += 1
+        return {name: value.blob.data for name, value in graph.outputs(self.steps).items()}
+
+    def backward(self, start: str | None = None, end: str | None = None, **diffs: Any) -> None:
+        """Run the gradient from layer `start` down through `end` (default: from the losses, all).
+
+        `diffs` are host arrays for the diffs of blobs, by name. The diffs of parameters are added to:
+        `clear_param_diffs` makes them zero.
+        """
+        self._set(diffs, "diff")
+        last, first = self._range(end, start)
+        written = {id(v) for v in self.steps[first].tops} if start is not None else set()
+        written |= {id(v) for step in self.steps for v in step.tops if v.name in diffs and not v.consumers}
+        for step in reversed(self.steps[last : first + 1]):
+            self.backward_step(step, written)
+
+    def forward_step(self, step: Step) -> None:
+        """Run one layer forward."""
+        layer = step.layer
+        try:
+            tops = layer.forward(*[value.blob.data for value in step.bottoms])
+        except MinicaffeError as error:
+            raise error.at(step.place) from None
+        self._store(step, tops, layer.out, [value.shape for value in step.tops])
+
+    def backward_step(self, step: Step, written: set[int]) -> None:
+        """Run one layer backward; `written` are the values whose diff already holds something."""
+        for value in step.tops:
+            if value.loss_weight and id(value) not in written:
+                value.blob.diff.fill(value.loss_weight)
+            elif step.runs_backward and id(value) not in written:
+                value.blob.diff.fill(0)
+        if not step.runs_backward:
+            return
+        layer, added, offset = step.layer, [], 0
+        for i, value in enumerate(step.bottoms):
+            if not layer.needs_gradient[i]:
+                layer.grad[i] = None
+            elif id(value) in written or value.loss_weight:
+                if id(value) not in written:
+                    value.blob.diff.fill(value.loss_weight)
+                layer.grad[i] = self._scratch[offset : offset + value.blob.size].reshape(value.shape)
+                offset += value.blob.size
+                added.append((value.blob, layer.grad[i]))
+            else:
+                layer.grad[i] = value.blob.diff
+            if layer.needs_gradient[i]:
+                written.add(id(value))
+        bottoms = layer.backward(*[value.blob.diff for value in step.tops])
+        self._store(step, bottoms, layer.grad, [value.shape for value in step.bottoms])
+        for blob, part in added:
+            self.device.xp.add(blob.diff, part, out=blob.diff)
+
+    def loss_into(self, total: Any) -> Any:
+        """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
+        xp = self.device.xp
+        total.fill(0)
+        for value in self._losses:
+            xp.sum(value.blob.data, out=self._term)
+            xp.multiply(self._term, value.loss_weight, out=self._term)
+            xp.add(total, self._term, out=total)
+        return total
+
+    @property
+    def loss(self) -> float:
+        """The weighted sum of all losses of the last forward pass; waits for the device."""
+        return float(self.loss_into(self.device.xp.empty((), self.context.dtype)))
+
+    def clear_param_diffs(self) -> None:
+        """Make every parameter's diff zero."""
+        for param in self.learnable:
+            param.diff.fill(0)
+
+    def reshape(self, **shapes: tuple[int, ...]) -> None:
+        """Give Input blobs new shapes and infer all others anew; parameters stay."""
+        for name, shape in shapes.items():
+            value = next((v for step in self.steps for v in step.tops if v.name == name), None)
+            if value is None or value.producer.spec.type != "Input":
+                raise ShapeError(f"{name!r} is not a top of an Input layer")
+            value.producer.layer.resize(name, tuple(shape))  # type: ignore[attr-defined]
+        graph.infer_shapes(self.steps)
+        self._check_memory()
+        self._allocate()
+
+    def load(self, source: str | Path | Mapping[str, Any], strict: bool = True) -> weights.LoadReport:
+        """Load parameters by name: entry `conv1__0` is the first parameter of layer conv1.
+
+        Strict: raises CheckpointError, before anything is changed, if an entry is missing, unused, or
+        of another shape. Entries led by '@' are a solver's state, and passed over.
+        """
+        return weights.load(self, source, strict)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Every parameter as a host array, by the name `load` knows."""
+        return {name: self.device.to_host(param.data) for name, param in weights.named(self).items()}
+
+    def save(self, path: str | Path) -> None:
+        """Write every parameter to an .npz file, atomically."""
+        checkpoint.write(path, self.weights())
+
+    def share_params(self, other: Net) -> None:
+        """Use the parameters of another net, layer by layer of one name."""
+        for name, params in self.params.items():
+            for mine, theirs in zip(params, other.params.get(name, []), strict=False):
+                if mine.shape != theirs.shape:
+                    raise ShapeError(f"layer {name!r}: shape {mine.shape} here, {theirs.shape} in {other.phase}")
+                mine.share(theirs)
+
+    def check(self) -> None:
+        """Raise the MinicaffeError that explains a loss that is no finite number, if a layer knows one."""
+        for step in self.steps:
+            try:
+                step.layer.check()
+            except MinicaffeError as error:
+                raise error.at(step.place) from None
+
+    def _set(self, arrays: Mapping[str, Any], which: str) -> None:
+        for name, array in arrays.items():
+            if name not in self.blobs:
+                raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, self.blobs)}")
+            target = self.blobs[name]
+            if np.shape(array) != target.shape:
+                raise ShapeError(
+                    f"blob {name!r} has shape {target.shape}, got {np.shape(array)}; "
+                    f"net.reshape({name}={np.shape(array)}) would change it"
+                )
+            if backend.on_cuda(array):
+                self.device.xp.copyto(getattr(target, which), array)
+            else:
+                self.device.copy_from_host(getattr(target, which), np.asarray(array))
+
+    def _range(self, start: str | None, end: str | None) -> tuple[int, int]:
+        names = list(self.layers)
+        for name in (start, end):
+            if name is not None and name not in names:
+                raise SpecError(f"there is no layer {name!r}{did_you_mean(name, names)}")
+        return (0 if start is None else names.index(start)), (len(names) - 1 if end is None else names.index(end))
+
+    def _store(self, step: Step, arrays: Any, buffers: list[Any], shapes: Iterable[Any]) -> None:
+        """See that what a layer returned stands in the net's buffers; built-in layers put it there."""
+        if not isinstance(arrays, (tuple, list)):
+            arrays = [arrays]
+        for array, buffer, shape in zip(arrays, buffers, shapes, strict=False):
+            if array is buffer or buffer is None:
+                continue
+            if array is None:
+                buffer.fill(0)
+                continue
+            if array.shape != shape:
+                raise ShapeError(f"{step.place}: setup promised shape {shape}, got an array of {array.shape}")
+            self.device.xp.copyto(buffer, array)
+
+    def _check_memory(self) -> None:
+        values = [v for step in self.steps for v in step.tops if v.reuses is None]
+        count = sum(np.prod(v.shape, dtype=object) * (2 if v.gets_gradient else 1) for v in values)
+        count += sum(np.prod(p.shape, dtype=object) * 2 for p in self.learnable) + self.context.workspace_size
+        self.device.check_fits(int(count) * self.context.dtype.itemsize, f"net {self.name!r}")
+
+    def _fill(self) -> None:
+        """Fill the parameters, each from its own stream of (seed, layer, index)."""
+        for step in self.steps:
+            for i, param in enumerate(step.layer.params):
+                if param.owner is not param:
+                    param.share(param.owner)
+                    continue
+                try:
+                    values = fill(
+                        param.filler, param.shape, backend.random_stream(self.context.seed, step.spec.name, i)
+                    )
+                except MinicaffeError as error:
+                    raise error.at(step.place) from None
+                self.device.copy_from_host(param.data, values)
+
+    def _allocate(self) -> None:
+        """Take every blob and every layer's buffers."""
+        xp, dtype = self.device.xp, self.context.dtype
+        self.blobs: dict[str, Blob] = {}
+        scratch = 0
+        for step in self.steps:
+            for value in step.tops:
+                value.blob = value.reuses.blob if value.reuses else Blob(value.shape, self.device, dtype)
+                self.blobs[value.name] = value.blob
+            step.layer.out = [value.blob.data for value in step.tops]
+            step.layer.grad = [None] * len(step.bottoms)
+            try:
+                step.layer.allocate()
+            except MinicaffeError as error:
+                raise error.at(step.place) from None
+            needed = zip(step.bottoms, step.layer.needs_gradient, strict=True)
+            scratch = max(scratch, sum(v.blob.size for v, needs in needed if needs and self._may_add(v)))
+        self._scratch = xp.empty(scratch, dtype)
+        self._term = xp.empty((), dtype)
+        self._losses = [v for step in self.steps for v in step.tops if v.loss_weight]
+
+    @staticmethod
+    def _may_add(value: graph.Value) -> bool:
+        return len(value.consumers) > 1 or bool(value.loss_weight)

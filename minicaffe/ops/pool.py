@@ -1,0 +1,113 @@
+"""Max and average pooling over windows of (n, c, h, w), with Caffe's clipping at the edges."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import launch, on_cuda
+from minicaffe.ops.geometry import Window, window_sizes
+
+
+def max_pool(x: Any, window: Window, out: Any, which: Any, better: Any) -> Any:
+    """y[o] = max of x over window o; `which` (int32) is the kernel element i kw + j that won.
+
+    Padding never wins, the first of equal values does, and a window that lies wholly past the image
+    (possible when the stride exceeds the kernel) gives 0, where Caffe gives -FLT_MAX. `better` is
+    boolean scratch. x is (n, c, h, w); out, which and better are (n, c, oh, ow).
+    Source: Caffe's PoolingLayer.
+
+    >>> x = np.array([[1.0, 4.0], [3.0, 2.0]]).reshape(1, 1, 2, 2)
+    >>> y, which, scratch = (np.empty((1, 1, 1, 1), t) for t in (float, np.int32, bool))
+    >>> max_pool(x, Window((2, 2)), y, which, scratch).item(), which.item()
+    (4.0, 1)
+    """
+    if on_cuda(x):
+        launch("pool.cu", "max_pool", math.prod(out.shape), out, x, *_sizes(x, window, out), out, which)
+        return out
+    out.fill(-np.inf)
+    which.fill(-1)
+    for i, j, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
+        here, value, won = out[:, :, oy, ox], x[:, :, iy, ix], better[:, :, oy, ox]
+        np.greater(value, here, out=won)
+        np.copyto(here, value, where=won)
+        np.copyto(which[:, :, oy, ox], i * window.kernel[1] + j, where=won)
+    for axis, size in enumerate(x.shape[2:]):
+        seen = [o * window.stride[axis] - window.pad[axis] < size for o in range(out.shape[2 + axis])]
+        if not all(seen):
+            out[(slice(None),) * (2 + axis) + (slice(sum(seen), None),)] = 0
+    return out
+
+
+def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, share: Any) -> Any:
+    """dx[i] = sum of dy over the windows that i won; `won` and `share` are scratch of dy's shape.
+
+    >>> dy, which = np.full((1, 1, 1, 1), 5.0), np.full((1, 1, 1, 1), 1, np.int32)
+    >>> scratch = np.empty(dy.shape, bool), np.empty(dy.shape)
+    >>> max_pool_gradient(dy, which, Window((2, 2)), np.empty((1, 1, 2, 2)), *scratch).tolist()
+    [[[[0.0, 5.0], [0.0, 0.0]]]]
+    """
+    if on_cuda(dy):
+        launch("pool.cu", "max_pool_gradient", math.prod(out.shape), out, dy, which, *_sizes(out, window, dy), out)
+        return out
+    out.fill(0)
+    for i, j, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
+        np.equal(which, i * window.kernel[1] + j, out=won)
+        np.multiply(dy, won, out=share)
+        out[:, :, iy, ix] += share[:, :, oy, ox]
+    return out
+
+
+def ave_pool(x: Any, window: Window, out: Any) -> Any:
+    """y[o] = sum of x over window o / the window's size clipped to the padded image.
+
+    The zeros of the padding count, what lies beyond the padding does not; a window wholly past the
+    image gives 0, where Caffe gives 0/0. Source: Caffe's PoolingLayer.
+
+    >>> ave_pool(np.array([[[[1.0, 4.0], [3.0, 2.0]]]]), Window((2, 2)), np.empty((1, 1, 1, 1))).item()
+    2.5
+    """
+    if on_cuda(x):
+        launch("pool.cu", "ave_pool", math.prod(out.shape), out, x, *_sizes(x, window, out), out)
+        return out
+    out.fill(0)
+    for _, _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
+        out[:, :, oy, ox] += x[:, :, iy, ix]
+    for axis in (0, 1):
+        out /= _divisors(axis, x, window, out)
+    return out
+
+
+def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any) -> Any:
+    """dx[i] = sum over the windows that hold i of dy / window size; `share` is scratch of dy's shape.
+
+    >>> dy = np.full((1, 1, 1, 1), 4.0)
+    >>> ave_pool_gradient(dy, Window((2, 2)), np.empty((1, 1, 2, 2)), np.empty_like(dy)).tolist()
+    [[[[1.0, 1.0], [1.0, 1.0]]]]
+    """
+    if on_cuda(dy):
+        launch("pool.cu", "ave_pool_gradient", math.prod(out.shape), out, dy, *_sizes(out, window, dy), out)
+        return out
+    np.divide(dy, _divisors(0, out, window, dy), out=share)
+    share /= _divisors(1, out, window, dy)
+    out.fill(0)
+    for _, _, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
+        out[:, :, iy, ix] += share[:, :, oy, ox]
+    return out
+
+
+def _divisors(axis: int, image: Any, window: Window, pooled: Any) -> Any:
+    return _column_of_sizes(axis, image.shape[2 + axis], pooled.shape[2 + axis], window, pooled.dtype)
+
+
+@functools.cache
+def _column_of_sizes(axis: int, size: int, count: int, window: Window, dtype: Any) -> Any:
+    sizes = window_sizes(size, count, window.kernel[axis], window.stride[axis], window.pad[axis])
+    return np.maximum(sizes, 1).astype(dtype).reshape((-1, 1) if axis == 0 else (1, -1))
+
+
+def _sizes(image: Any, window: Window, pooled: Any) -> tuple[int, ...]:
+    return (*image.shape[2:], *window.kernel, *window.pad, *window.stride, *pooled.shape[2:])

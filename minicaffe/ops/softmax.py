@@ -1,0 +1,171 @@
+"""Softmax along an axis, its negative log-likelihood, and accuracy.
+
+Scores are seen as (n, c, s): n = product of the axes before the softmax axis, c classes, s = product
+of the axes after it. Labels are (n, s), whole numbers held in the scores' own type, as in Caffe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import launch, on_cuda
+from minicaffe.errors import DataError
+
+
+def softmax(xp: Any, x: Any, out: Any, reduced: Any) -> Any:
+    """p[n, c, s] = exp(x - max) / sum exp(x - max), over c; `reduced` (n, 1, s) is scratch.
+
+    Source: Caffe's SoftmaxLayer.
+
+    >>> x = np.array([[0.0, np.log(3.0)]]).reshape(1, 2, 1)
+    >>> softmax(np, x, np.empty_like(x), np.empty((1, 1, 1))).ravel()
+    array([0.25, 0.75])
+    """
+    xp.max(x, axis=1, keepdims=True, out=reduced)
+    xp.subtract(x, reduced, out=out)
+    xp.exp(out, out=out)
+    xp.sum(out, axis=1, keepdims=True, out=reduced)
+    return xp.divide(out, reduced, out=out)
+
+
+def softmax_gradient(xp: Any, dy: Any, y: Any, out: Any, reduced: Any) -> Any:
+    """dx = (dy - sum over c of dy y) y.
+
+    >>> y = np.array([0.25, 0.75]).reshape(1, 2, 1)
+    >>> softmax_gradient(np, np.ones_like(y), y, np.empty_like(y), np.empty((1, 1, 1))).ravel()
+    array([0., 0.])
+    """
+    xp.multiply(dy, y, out=out)
+    xp.sum(out, axis=1, keepdims=True, out=reduced)
+    xp.subtract(dy, reduced, out=out)
+    return xp.multiply(out, y, out=out)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What is read off labels (n, s): `valid` is 1 where a label counts, `place` its flat score.
+
+    `start` holds the flat positions of class 0, a constant; all are scratch of the labels' shape,
+    `valid` in the scores' type, `place` and `start` int64.
+    """
+
+    valid: Any
+    place: Any
+    start: Any
+
+    @classmethod
+    def empty(cls, xp: Any, n: int, c: int, s: int, dtype: Any) -> Labels:
+        """The buffers for labels of scores (n, c, s)."""
+        start = np.arange(n).reshape(-1, 1) * (c * s) + np.arange(s)
+        return cls(xp.empty((n, s), dtype), xp.empty((n, s), np.int64), xp.asarray(start))
+
+    def read(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
+        """Fill `valid` and `place` on the CPU. Raises DataError for a label that is no class."""
+        if ignore is None:
+            self.valid.fill(1)
+        else:
+            np.not_equal(labels, ignore, out=self.valid)
+        with np.errstate(invalid="ignore"):
+            np.multiply(labels, self.valid, out=self.place, casting="unsafe")
+        if self.place.size and (self.place.min() < 0 or self.place.max() >= c):
+            bad = labels[(self.place < 0) | (self.place >= c)][0]
+            raise DataError(f"label {bad:g} is not one of the {c} classes 0..{c - 1}")
+        np.multiply(self.place, s, out=self.place)
+        np.add(self.place, self.start, out=self.place)
+
+
+def nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> Any:
+    """out[n, s] = -log max(prob[n, label, s], smallest normal number), 0 where the label is ignored.
+
+    Raises DataError for a label that is no class; on CUDA, which is not waited for, its loss is NaN.
+    Source: Caffe's SoftmaxWithLossLayer.
+
+    >>> p = np.array([0.25, 0.75]).reshape(1, 2, 1)
+    >>> losses = nll(p, np.array([[1.0]]), None, np.empty((1, 1)), Labels.empty(np, 1, 2, 1, float))
+    >>> float(np.exp(-losses).item())
+    0.75
+    """
+    n, c, s = prob.shape
+    if on_cuda(prob):
+        launch("softmax_loss.cu", "nll", n * s, out, prob, labels, c, s, *_flag(ignore), out, read.valid)
+        return out
+    read.read(labels, ignore, c, s)
+    np.take(prob.reshape(-1), read.place, out=out, mode="clip")
+    np.maximum(out, np.finfo(prob.dtype).tiny, out=out)
+    np.log(out, out=out)
+    np.multiply(out, read.valid, out=out)
+    return np.negative(out, out=out)
+
+
+def nll_gradient(
+    prob: Any, labels: Any, ignore: int | None, scale: Any, out: Any, read: Labels, chosen: Any
+) -> Any:
+    """dx = scale (prob - onehot(label)), 0 where the label is ignored.
+
+    `read` is as `nll` left it, `scale` one number on the device, `chosen` scratch of the labels' shape.
+
+    >>> p, labels, read = np.array([0.25, 0.75]).reshape(1, 2, 1), np.ones((1, 1)), Labels.empty(np, 1, 2, 1, float)
+    >>> scratch = nll(p, labels, None, np.empty((1, 1)), read)
+    >>> nll_gradient(p, labels, None, np.array(2.0), np.empty_like(p), read, scratch).ravel()
+    array([ 0.5, -0.5])
+    """
+    n, c, s = prob.shape
+    if on_cuda(prob):
+        sizes = (c, s, *_flag(ignore))
+        launch("softmax_loss.cu", "nll_gradient", n * c * s, out, prob, labels, *sizes, scale, out)
+        return out
+    np.copyto(out, prob)
+    np.take(out.reshape(-1), read.place, out=chosen, mode="clip")
+    np.subtract(chosen, 1, out=chosen)
+    np.put(out, read.place, chosen, mode="clip")
+    np.multiply(out, read.valid.reshape(n, 1, s), out=out)
+    return np.multiply(out, scale, out=out)
+
+
+def accuracy(
+    scores: Any, labels: Any, top_k: int, ignore: int | None, out: Any, read: Labels, lower: Any
+) -> Any:
+    """out[n, s] = 1 if fewer than top_k other classes score at least as high as the label's, else 0.
+
+    Ties count against the label, as in Caffe; a NaN score is a miss (in Caffe, by accident, a hit).
+    `lower` is boolean scratch of the scores' shape. Source: Caffe's AccuracyLayer.
+
+    >>> scores, labels = np.array([[0.1, 0.9], [0.5, 0.5]]).reshape(2, 2, 1), np.array([[1.0], [0.0]])
+    >>> read, lower = Labels.empty(np, 2, 2, 1, float), np.empty((2, 2, 1), bool)
+    >>> accuracy(scores, labels, 1, None, np.empty((2, 1)), read, lower).ravel()
+    array([1., 0.])
+    """
+    n, c, s = scores.shape
+    if on_cuda(scores):
+        sizes = (c, s, top_k, *_flag(ignore))
+        launch("accuracy.cu", "accuracy", n * s, out, scores, labels, *sizes, out, read.valid)
+        return out
+    read.read(labels, ignore, c, s)
+    np.take(scores.reshape(-1), read.place, out=out, mode="clip")
+    np.less(scores, out.reshape(n, 1, s), out=lower)
+    np.sum(lower, axis=1, out=read.place)
+    np.greater_equal(read.place, c - top_k, out=out)
+    return np.multiply(out, read.valid, out=out)
+
+
+def _flag(ignore: int | None) -> tuple[int, int]:
+    return (0, 0) if ignore is None else (1, ignore)
+
+
+def class_accuracy(hits: Any, valid: Any, labels: Any, out: Any) -> Any:
+    """out[k] = share of hits among the valid labels k; 0 for a class that did not occur.
+
+    >>> hits, labels = np.array([1.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0])
+    >>> class_accuracy(hits, np.ones(3), labels, np.empty(3))
+    array([0.5, 1. , 0. ])
+    """
+    if on_cuda(hits):
+        launch("accuracy.cu", "class_accuracy", out.size, out, hits, valid, labels, labels.size, out)
+        return out
+    classes = np.where(valid, labels, 0).astype(np.int64).ravel()
+    counts = np.bincount(classes, valid.ravel(), out.size)
+    out[...] = np.bincount(classes, hits.ravel(), out.size) / np.maximum(counts, 1)
+    return out

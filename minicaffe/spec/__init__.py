@@ -1,0 +1,1 @@
+"""YAML text to frozen dataclasses; every mistake named with file:line:column."""

@@ -1,0 +1,196 @@
+"""What a model file declares: a net, its layers' common keys, fillers, parameters and solver."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.spec import tree
+from minicaffe.spec.tree import Mark, Node
+from minicaffe.spec.types import AtLeast, Below, Key, convert, keys_of, values
+
+Phase = Literal["TRAIN", "TEST"]
+NOWHERE = Mark("<python>", 1, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filler:
+    """How a parameter is filled at the start (Caffe's FillerParameter)."""
+
+    word: ClassVar[str] = "type"
+    type: Annotated[
+        Literal["constant", "gaussian", "uniform", "xavier", "msra", "positive_unitball", "bilinear"],
+        "the distribution",
+    ]
+    value: Annotated[float, "constant: the value"] = 0.0
+    min: Annotated[float, "uniform: the lower end"] = 0.0
+    max: Annotated[float, "uniform: the upper end"] = 1.0
+    mean: Annotated[float, "gaussian: the mean"] = 0.0
+    std: Annotated[float, "gaussian: the standard deviation", AtLeast(0)] = 1.0
+    sparse: Annotated[int, "gaussian: expected non-zero inputs of an output; -1 for all", AtLeast(-1)] = -1
+    variance_norm: Annotated[
+        Literal["FAN_IN", "FAN_OUT", "AVERAGE"], "xavier, msra: what the variance is divided by"
+    ] = "FAN_IN"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParamSpec:
+    """Multipliers of one parameter, and the name under which layers share it."""
+
+    name: Annotated[str | None, "parameters of one name are one and the same"] = None
+    lr_mult: Annotated[float, "multiplies the learning rate; 0 freezes", AtLeast(0)] = 1.0
+    decay_mult: Annotated[float, "multiplies the weight decay", AtLeast(0)] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """When a layer is part of the net."""
+
+    word: ClassVar[str] = "phase"
+    phase: Annotated[Phase, "TRAIN or TEST"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSpec:
+    """One layer as declared: the keys every layer has, and its own in `options`."""
+
+    name: Annotated[str, "the layer's name, unique in its phase"]
+    type: Annotated[str, "the layer's class"]
+    bottom: Annotated[tuple[str, ...] | None, "blobs read; default: the first top of the layer above"] = None
+    top: Annotated[tuple[str, ...] | None, "blobs written; default: one, of the layer's name"] = None
+    param: Annotated[tuple[ParamSpec, ...], "multipliers and sharing, one entry a parameter"] = ()
+    loss_weight: Annotated[tuple[float, ...], "weight of each top in the loss; default 1 for a loss layer"] = ()
+    propagate_down: Annotated[tuple[bool, ...], "for each bottom: may a gradient flow into it"] = ()
+    include: Annotated[tuple[Rule, ...], "only in these phases"] = ()
+    exclude: Annotated[tuple[Rule, ...], "not in these phases"] = ()
+    options: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
+    mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
+
+    def in_phase(self, phase: Phase) -> bool:
+        """Whether the layer takes part in a phase (Caffe's NetStateRule)."""
+        if self.include:
+            return any(rule.phase == phase for rule in self.include)
+        return all(rule.phase != phase for rule in self.exclude)
+
+    def __str__(self) -> str:
+        return f"layer {self.name!r} ({self.type})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolverSpec:
+    """How a net is trained (Caffe's SolverParameter)."""
+
+    type: Annotated[Literal["SGD"], "the update rule"] = "SGD"
+    base_lr: Annotated[float, "the learning rate at the start", AtLeast(0)]
+    lr_policy: Annotated[
+        Literal["fixed", "step", "multistep", "exp", "inv", "poly", "sigmoid"],
+        "how the learning rate falls",
+    ] = "fixed"
+    gamma: Annotated[float | None, "step, multistep, exp, inv, sigmoid: the factor"] = None
+    power: Annotated[float | None, "inv, poly: the exponent"] = None
+    stepsize: Annotated[int | None, "step, sigmoid: iterations", AtLeast(1)] = None
+    stepvalue: Annotated[tuple[int, ...], "multistep: iterations at which the rate falls", AtLeast(0)] = ()
+    max_iter: Annotated[int, "iterations in all", AtLeast(0)]
+    iter_size: Annotated[int, "batches whose gradients make one update", AtLeast(1)] = 1
+    momentum: Annotated[float, "share of the last update kept", AtLeast(0), Below(1)] = 0.0
+    weight_decay: Annotated[float, "strength of the regularisation", AtLeast(0)] = 0.0
+    regularization_type: Annotated[Literal["L2", "L1"], "what weight_decay penalises"] = "L2"
+    clip_gradients: Annotated[float, "largest norm of the whole gradient; -1 for no limit"] = -1.0
+    test_iter: Annotated[int, "test batches in a test", AtLeast(0)] = 0
+    test_interval: Annotated[int, "iterations between tests; 0 for none", AtLeast(0)] = 0
+    test_initialization: Annotated[bool, "test before the first iteration"] = True
+    display: Annotated[int, "iterations between log lines; 0 for none", AtLeast(0)] = 0
+    average_loss: Annotated[int, "iterations over which the shown loss is averaged", AtLeast(1)] = 1
+    snapshot: Annotated[int, "iterations between snapshots; 0 for none", AtLeast(0)] = 0
+    snapshot_prefix: Annotated[str | None, "snapshots are PREFIX_iter_N.npz; default: the model file's name"] = None
+    snapshot_after_train: Annotated[bool, "snapshot at the end of training"] = True
+    random_seed: Annotated[int, "seed of fillers, shuffling and dropout", AtLeast(0)] = 1
+    mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetSpec:
+    """A model file: a net and, if it can be trained, its solver."""
+
+    name: Annotated[str, "the net's name"] = ""
+    force_backward: Annotated[bool, "compute every gradient, wanted or not"] = False
+    layers: tuple[LayerSpec, ...] = field(metadata={"hidden": True})
+    solver: SolverSpec | None = field(default=None, metadata={"hidden": True})
+    path: Path | None = field(default=None, metadata={"hidden": True})
+
+
+def read_model(path: str | Path, layer_types: Mapping[str, type]) -> NetSpec:
+    """The model in a YAML file. `layer_types` are the known layers. Raises SpecError."""
+    return model(tree.read(path), layer_types, Path(path))
+
+
+def parse_model(text: str, layer_types: Mapping[str, type], file: str = "<text>") -> NetSpec:
+    """The model in a YAML text. Raises SpecError."""
+    return model(tree.parse(text, file), layer_types, None)
+
+
+def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None) -> NetSpec:
+    """The model that a YAML tree declares."""
+    keys = keys_of(NetSpec)
+    keys["layers"] = Key("layers", tuple[Node, ...], dataclasses.MISSING, "the list of layers")
+    keys["solver"] = Key("solver", Node, None, "how the net is trained")
+    given = values(root, keys, "")
+    if not given["layers"]:
+        raise SpecError(f"{root.value['layers'].mark}: layers: expected at least one layer")
+    given["layers"] = tuple(
+        _layer(node, f"layer {number}", layer_types) for number, node in enumerate(given["layers"], 1)
+    )
+    if "solver" in given:
+        given["solver"] = _solver(given["solver"])
+    return NetSpec(**given, path=path)
+
+
+def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
+    common = keys_of(LayerSpec)
+    if isinstance(node.value, dict):
+        name = node.value.get("name", Node(None, node.mark)).value
+        what = f"layer {name!r}" if isinstance(name, str) else what
+        if "type" not in node.value:
+            raise SpecError(f"{node.mark}: {what}: missing key 'type' (the layer's class)")
+        kind = convert(node.value["type"], str, what)
+        if kind not in layer_types:
+            hint = did_you_mean(kind, layer_types)
+            raise SpecError(f"{node.value['type'].mark}: {what}: unknown type {kind!r}{hint}")
+        what = f"{what} ({kind})"
+        own = keys_of(layer_types[kind])
+    else:
+        own = {}
+    given = values(node, {**common, **own}, what)
+    if not given["name"] or not given["name"].isprintable() or given["name"].startswith("@"):
+        raise SpecError(f"{node.value['name'].mark}: {what}: name: expected printable text, not led by '@'")
+    options = {key: given.pop(key) for key in own if key in given}
+    return LayerSpec(**given, options=options, mark=node.mark)
+
+
+POLICY_NEEDS = {
+    "fixed": (),
+    "step": ("gamma", "stepsize"),
+    "multistep": ("gamma", "stepvalue"),
+    "exp": ("gamma",),
+    "inv": ("gamma", "power"),
+    "poly": ("power",),
+    "sigmoid": ("gamma", "stepsize"),
+}
+
+
+def _solver(node: Node) -> SolverSpec:
+    solver = SolverSpec(**values(node, keys_of(SolverSpec), "solver"), mark=node.mark)
+    for key in POLICY_NEEDS[solver.lr_policy]:
+        if getattr(solver, key) in (None, ()):
+            raise SpecError(f"{node.mark}: solver: lr_policy {solver.lr_policy!r} needs the key {key!r}")
+    if list(solver.stepvalue) != sorted(set(solver.stepvalue)):
+        raise SpecError(f"{node.value['stepvalue'].mark}: solver: stepvalue: expected rising iterations")
+    if solver.test_iter and not solver.test_interval:
+        raise SpecError(f"{node.value['test_iter'].mark}: solver: test_iter needs the key 'test_interval'")
+    if solver.test_interval and not solver.test_iter:
+        raise SpecError(f"{node.value['test_interval'].mark}: solver: test_interval needs the key 'test_iter'")
+    return solver

@@ -1,0 +1,75 @@
+"""Loading parameters by name, with a report of what was loaded and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from minicaffe.checkpoint import Reader
+from minicaffe.errors import CheckpointError
+from minicaffe.layers import Param
+
+if TYPE_CHECKING:
+    from minicaffe.net import Net
+
+
+@dataclass
+class LoadReport:
+    """What became of the entries of a weight file, by name."""
+
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    mismatched: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "; ".join([f"{len(self.loaded)} loaded", *self.problems()])
+
+    def problems(self) -> list[str]:
+        """What a strict load refuses, in words."""
+        kinds = ("missing", "unused", "mismatched")
+        return [f"{kind}: {', '.join(getattr(self, kind))}" for kind in kinds if getattr(self, kind)]
+
+
+def named(net: Net, owned: bool = True) -> dict[str, Param]:
+    """The parameters of a net by name, `conv1__0`; with `owned`, a shared one only where it is owned."""
+    return {
+        f"{layer}__{i}": param
+        for layer, params in net.params.items()
+        for i, param in enumerate(params)
+        if param.owner is param or not owned
+    }
+
+
+def load(net: Net, source: str | Path | Mapping[str, Any], strict: bool) -> LoadReport:
+    """Load what fits of `source`, a file or arrays by name; see Net.load."""
+    if isinstance(source, Mapping):
+        return _load(net, source, {name: np.shape(array) for name, array in source.items()}, strict, "weights")
+    with Reader(source) as reader:
+        return _load(net, reader, reader.shapes, strict, str(source))
+
+
+def _load(net: Net, arrays: Any, shapes: Mapping[str, tuple[int, ...]], strict: bool, origin: str) -> LoadReport:
+    params = named(net, owned=False)
+    report = LoadReport()
+    for name, param in params.items():
+        if name not in shapes:
+            if param.owner is param:
+                report.missing.append(name)
+        elif shapes[name] == param.shape:
+            report.loaded.append(name)
+        else:
+            report.mismatched.append(f"{name} (file {shapes[name]}, net {param.shape})")
+    report.unused = [name for name in shapes if name not in params and not name.startswith("@")]
+    if strict and report.problems():
+        raise CheckpointError(f"{origin}: does not fit net {net.name!r}: {'; '.join(report.problems())}")
+    for name in report.loaded:
+        array = np.asarray(arrays[name])
+        if array.dtype.kind not in "fiu":
+            raise CheckpointError(f"{origin}: entry {name!r} holds {array.dtype}, expected numbers")
+        net.device.copy_from_host(params[name].data, array.astype(net.context.dtype, copy=False))
+    return report

@@ -1,0 +1,408 @@
+"""Fetching from servers on this machine that break off, forbid, lie and stall; and from nowhere."""
+
+import contextlib
+import gzip
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minicaffe.data import fetch, idx
+from minicaffe.errors import DataError
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = ((100, 28, 28), (100,), (50, 28, 28), (50,))
+IMAGES = f"{fetch.FILES[0]}.gz"
+
+
+class Mirror(ThreadingHTTPServer):
+    """A server of `files` whose faults are switched on by its fields; it logs what it is asked."""
+
+    daemon_threads = True
+
+    def __init__(self, files):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files = dict(files)
+        self.asked = []  # (name, Range or None)
+        self.ranges = True
+        self.refuse_ranges = False  # with 416
+        self.wrong_ranges = False
+        self.lengths = True
+        self.break_after = {}  # name -> bytes of the answer after which it hangs up
+        self.stall = False  # keep the line open instead of hanging up
+        self.missing = set()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/d/"
+
+    def handle_error(self, *_):
+        """Clients that leave are no fault here."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        server = self.server
+        name, wanted = self.path.removeprefix("/d/"), self.headers.get("Range")
+        server.asked.append((name, wanted))
+        if name in server.missing or name not in server.files:
+            return self.send_error(404)
+        body, start = server.files[name], 0
+        if wanted and server.refuse_ranges:
+            return self.send_error(416)
+        if wanted and server.ranges:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            self.send_response(206)
+            first = start + 1 if server.wrong_ranges else start
+            self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
+        else:
+            self.send_response(200)
+        if server.lengths:
+            self.send_header("Content-Length", str(len(body) - start))
+        self.end_headers()
+        self.wfile.write(body[start:][: server.break_after.get(name)])
+        if name in server.break_after and server.stall:
+            self.wfile.flush()
+            time.sleep(60)
+
+
+@pytest.fixture
+def published(monkeypatch):
+    """A small data set that takes MNIST's place among the known ones: name -> .gz bytes."""
+    rng = np.random.default_rng(7)
+    raws, files = {}, {}
+    for name, shape in zip(fetch.FILES, SHAPES, strict=True):
+        array = rng.integers(0, 256, shape, np.uint8)
+        raws[name] = idx.header(shape) + array.tobytes()
+        zipped = gzip.compress(raws[name], mtime=0)
+        files[name] = fetch.Published(
+            len(zipped),
+            hashlib.sha256(zipped).hexdigest(),
+            shape,
+            hashlib.md5(raws[name]).hexdigest(),
+        )
+    monkeypatch.setitem(fetch.KNOWN, "mnist", fetch.Known(("http://127.0.0.1:1/",), files))
+    monkeypatch.setenv("no_proxy", "*")
+    return {f"{name}.gz": gzip.compress(raw, mtime=0) for name, raw in raws.items()}
+
+
+@contextlib.contextmanager
+def served(files):
+    """A mirror that serves while the block runs."""
+    with Mirror(files) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def mirror(published):
+    with served(published) as server:
+        yield server
+
+
+@pytest.fixture
+def second(published):
+    with served(published) as server:
+        yield server
+
+
+def get(folder, *mirrors):
+    urls = [mirror if isinstance(mirror, str) else mirror.url for mirror in mirrors]
+    return fetch.fetch("mnist", folder, urls, progress=False)
+
+
+def refusal(folder, *mirrors):
+    with pytest.raises(DataError) as caught:
+        get(folder, *mirrors)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def installed(folder):
+    return sorted(name for name in os.listdir(folder / "mnist") if not name.endswith(".part"))
+
+
+def test_a_download(tmp_path, published, mirror):
+    home = get(tmp_path, mirror)
+    assert home == tmp_path / "mnist"
+    assert sorted(os.listdir(home)) == sorted(published)
+    for name, content in published.items():
+        assert (home / name).read_bytes() == content
+    assert idx.read_shape(home / IMAGES) == SHAPES[0]
+    mirror.asked.clear()
+    assert get(tmp_path, mirror) == home
+    assert mirror.asked == []  # all there, nothing asked
+
+
+def test_a_server_that_names_no_length(tmp_path, published, mirror):
+    mirror.lengths = False
+    get(tmp_path, mirror)
+    assert installed(tmp_path) == sorted(published)
+
+
+def test_the_bar_is_shown_on_a_terminal_only(tmp_path, mirror, monkeypatch, capsys):
+    fetch.fetch("mnist", tmp_path / "a", [mirror.url])
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    fetch.fetch("mnist", tmp_path / "b", [mirror.url], progress=False)
+    assert capsys.readouterr().err == ""
+    fetch.fetch("mnist", tmp_path / "b2", [mirror.url])
+    assert IMAGES in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lengths", [True, False])
+def test_a_broken_download_is_resumed(tmp_path, published, mirror, lengths):
+    mirror.break_after[IMAGES] = 1000
+    mirror.lengths = lengths
+    assert f"{mirror.url}: broke off after 1000 of {len(published[IMAGES])}" in refusal(
+        tmp_path, mirror
+    )
+    assert installed(tmp_path) == []
+    assert (tmp_path / "mnist" / f"{IMAGES}.part").stat().st_size == 1000
+    mirror.break_after.clear()
+    mirror.asked.clear()
+    get(tmp_path, mirror)
+    assert mirror.asked[0] == (IMAGES, "bytes=1000-")
+    assert installed(tmp_path) == sorted(os.listdir(tmp_path / "mnist")) == sorted(published)
+    assert (tmp_path / "mnist" / IMAGES).read_bytes() == published[IMAGES]
+
+
+def test_the_second_mirror_resumes_what_the_first_began(tmp_path, published, mirror, second):
+    mirror.break_after[IMAGES] = 1000
+    get(tmp_path, mirror, second)
+    assert second.asked[0] == (IMAGES, "bytes=1000-")
+    assert len(second.asked) == 4  # and it is asked first for the rest
+    assert installed(tmp_path) == sorted(published)
+
+
+def test_nothing_is_installed_before_all_four_are_right(tmp_path, published, mirror):
+    last = f"{fetch.FILES[3]}.gz"
+    mirror.missing.add(last)
+    assert f"cannot fetch mnist: {last}: {mirror.url}: HTTP 404 Not Found" in refusal(
+        tmp_path, mirror
+    )
+    assert installed(tmp_path) == []
+    mirror.missing.clear()
+    mirror.asked.clear()
+    get(tmp_path, mirror)
+    assert mirror.asked == [(last, None)]  # the three others were complete
+
+
+@pytest.mark.parametrize("fault", ["ranges", "refuse_ranges", "wrong_ranges"])
+def test_servers_that_cannot_resume(tmp_path, published, mirror, fault):
+    home = tmp_path / "mnist"
+    home.mkdir()
+    (home / f"{IMAGES}.part").write_bytes(published[IMAGES][:500])
+    setattr(mirror, fault, fault != "ranges")
+    get(tmp_path, mirror)
+    assert mirror.asked[0] == (IMAGES, "bytes=500-")
+    assert (home / IMAGES).read_bytes() == published[IMAGES]
+
+
+@pytest.mark.parametrize("length", [500, 10**6])
+def test_a_part_that_is_not_ours_is_fetched_anew(tmp_path, published, mirror, length):
+    home = tmp_path / "mnist"
+    home.mkdir()
+    (home / f"{IMAGES}.part").write_bytes(bytes(length))
+    get(tmp_path, mirror)
+    assert (home / IMAGES).read_bytes() == published[IMAGES]
+    assert sorted(os.listdir(home)) == sorted(published)
+
+
+def test_a_wrong_file_is_refused_and_its_part_deleted(tmp_path, published, mirror, second):
+    wrong = bytearray(published[IMAGES])
+    wrong[2000] ^= 1
+    mirror.files[IMAGES] = bytes(wrong)
+    assert f"{mirror.url}: the SHA-256 does not match" in refusal(tmp_path, mirror)
+    assert os.listdir(tmp_path / "mnist") == []
+    get(tmp_path, mirror, second)
+    assert (tmp_path / "mnist" / IMAGES).read_bytes() == published[IMAGES]
+
+
+@pytest.mark.parametrize("lengths", [True, False])
+def test_files_of_another_length(tmp_path, published, mirror, lengths):
+    mirror.lengths = lengths
+    size = len(published[IMAGES])
+    mirror.files[IMAGES] = b"<html>log in first</html>"
+    words = f"offers 25 bytes, expected {size}" if lengths else f"broke off after 25 of {size}"
+    assert words in refusal(tmp_path, mirror)
+    mirror.files[IMAGES] = bytes(size + 10**6)
+    words = "offers" if lengths else "the SHA-256 does not match"
+    assert words in refusal(tmp_path / "b", mirror)
+    assert installed(tmp_path / "b") == []
+
+
+def test_every_mirror_tells_its_reason(tmp_path, mirror, second, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}/"
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.3)
+    mirror.missing.add(IMAGES)
+    second.break_after[IMAGES] = 1000
+    second.stall = True
+    text = refusal(tmp_path, mirror, second, nobody, "nonsense", "http://[")
+    assert text.startswith(f"cannot fetch mnist: {IMAGES}: {mirror.url}: HTTP 404 Not Found; ")
+    assert f"{second.url}: broke off after 1000" in text
+    assert "(no answer within 0.3 s)" in text
+    assert f"{nobody}: Connection refused" in text
+    assert "nonsense: unknown url type" in text
+    assert "no mirror given" in refusal(tmp_path)
+
+
+def test_a_right_file_in_another_packing_is_kept(tmp_path, published, mirror):
+    home = tmp_path / "mnist"
+    home.mkdir()
+    raws = [gzip.decompress(content) for content in published.values()]
+    kept = {
+        fetch.FILES[0]: raws[0],
+        fetch.FILES[1].replace("-idx", ".idx"): raws[1],
+        f"{fetch.FILES[2]}.gz": gzip.compress(raws[2], 1, mtime=1),
+        f"{fetch.FILES[3].replace('-idx', '.idx')}.gz": gzip.compress(raws[3], mtime=1),
+    }
+    for name, content in kept.items():
+        (home / name).write_bytes(content)
+    get(tmp_path, mirror)
+    assert mirror.asked == []
+    assert {name: (home / name).read_bytes() for name in os.listdir(home)} == kept
+
+
+@pytest.mark.parametrize("name", [fetch.FILES[0], IMAGES])
+@pytest.mark.parametrize("damage", ["cut", "other", "noise"])
+def test_a_wrong_file_is_set_aside(tmp_path, published, mirror, capsys, name, damage):
+    get(tmp_path, mirror)
+    home = tmp_path / "mnist"
+    (home / IMAGES).unlink()
+    other = np.zeros(SHAPES[0], np.uint8)
+    idx.write(home / name, other)
+    content = (home / name).read_bytes()
+    content = {"cut": content[:-3], "other": content, "noise": b"noise"}[damage]
+    (home / name).write_bytes(content)
+    mirror.asked.clear()
+    mirror.missing.add(IMAGES)
+    refusal(tmp_path, mirror)
+    assert (home / name).read_bytes() == content  # not before there is a better one
+    mirror.missing.clear()
+    get(tmp_path, mirror)
+    assert {asked for asked, _ in mirror.asked} == {IMAGES}
+    assert (home / f"{name}.wrong").read_bytes() == content
+    assert f"{name} was not mnist's: kept as {name}.wrong" in capsys.readouterr().err
+    assert next(fetch.find(home, fetch.FILES[0])) == home / IMAGES
+    assert (home / IMAGES).read_bytes() == published[IMAGES]
+
+
+def test_unknown_names():
+    with pytest.raises(DataError, match=r"'fashion_mnist'.*did you mean 'fashion-mnist'"):
+        fetch.fetch("fashion_mnist", Path("nowhere"))
+    with pytest.raises(DataError, match="expected mnist or fashion-mnist"):
+        fetch.fetch("../mnist", Path("nowhere"))
+
+
+def test_a_folder_that_cannot_be_made(tmp_path, mirror):
+    (tmp_path / "file").touch()
+    assert f"cannot fetch mnist: {tmp_path / 'file' / 'mnist'}: " in refusal(
+        tmp_path / "file", mirror
+    )
+
+
+def test_a_full_disk_is_no_fault_of_the_mirror(tmp_path, mirror, second, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    text = refusal(tmp_path, mirror, second)
+    assert text == f"cannot fetch mnist: {tmp_path / 'mnist'}: No space left on device"
+    assert second.asked == []
+
+
+def test_data_folder(monkeypatch):
+    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
+    assert fetch.data_folder() == Path("data")
+    monkeypatch.setenv("MINICAFFE_DATA", "/somewhere")
+    assert fetch.data_folder() == Path("/somewhere")
+
+
+def child(tmp_path, mirror):
+    """Another process that fetches the same data set from `mirror`."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from minicaffe.data import fetch\n"
+        "from minicaffe.data.fetch import Known, Published\n"
+        f"fetch.KNOWN['mnist'] = {fetch.KNOWN['mnist']!r}\n"
+        f"fetch.fetch('mnist', Path({str(tmp_path)!r}), [{mirror.url!r}], progress=False)\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_killed_in_the_middle_nothing_is_installed(tmp_path, published, mirror):
+    name = f"{fetch.FILES[2]}.gz"
+    mirror.break_after[name] = 1000
+    mirror.stall = True
+    with child(tmp_path, mirror) as process:
+        until(lambda: (name, None) in mirror.asked)
+        time.sleep(0.1)
+        process.kill()
+    assert installed(tmp_path) == []
+    mirror.break_after.clear()
+    mirror.asked.clear()
+    get(tmp_path, mirror)
+    assert IMAGES not in [asked for asked, _ in mirror.asked]
+    assert sorted(os.listdir(tmp_path / "mnist")) == sorted(published)
+
+
+def test_two_at_once_share_one_download(tmp_path, published, mirror):
+    pytest.importorskip("fcntl")
+    with child(tmp_path, mirror) as one, child(tmp_path, mirror) as other:
+        errors = one.communicate(timeout=20)[1], other.communicate(timeout=20)[1]
+        assert (one.returncode, other.returncode) == (0, 0), errors
+    assert len(mirror.asked) == 4
+    assert sorted(os.listdir(tmp_path / "mnist")) == sorted(published)
+
+
+def test_mnist_as_other_people_packed_it(monkeypatch):
+    """True MNIST with other gzip bytes, where this machine has it."""
+    for folder in (os.environ.get("MINICAFFE_DATA"), ROOT.parent / "shared" / "data"):
+        if folder and all(any(fetch.find(Path(folder, "mnist"), name)) for name in fetch.FILES):
+            break
+    else:
+        pytest.skip("no MNIST in $MINICAFFE_DATA or ../shared/data")
+    home = Path(folder, "mnist")
+    for name, known in fetch.KNOWN["mnist"].files.items():
+        assert fetch._is_right(next(fetch.find(home, name)), known)
+
+
+def test_importing_brings_no_network_modules():
+    code = (
+        "import sys; before = set(sys.modules); import minicaffe.data.datasets\n"
+        "print({'urllib.request', 'http.client', 'ssl', 'tqdm', 'minicaffe.data.digits'}"
+        " & (set(sys.modules) - before))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "set()\n"

@@ -1,0 +1,150 @@
+"""RawModule: CUDA source compiled by the host's C++ compiler behind shim.h, and launched."""
+
+import ctypes
+import functools
+import hashlib
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from ._array import buffer_of, ndarray
+from .cuda import compiler
+
+SHIM = Path(__file__).parent.parent / "shim.h"
+FLAGS = ["-O1", "-fPIC", "-shared", "-Wall", "-Werror"]
+FLAGS += ["-Wno-unused-function", "-Wno-unknown-pragmas"]
+IGNORED = {"--use_fast_math", "-use_fast_math", "--fmad=false", "-lineinfo", "--device-debug"}
+HOST_ONLY = re.compile(r"#\s*include.*|\bstd::\w+|\bu?int(?:8|16|32|64)_t\b")
+
+
+class CompilerMissingError(RuntimeError):
+    """No C++ compiler was found; set CXX, or skip the test visibly."""
+
+
+class RawModule:
+    """cupy.RawModule; nothing is compiled before the first get_function."""
+
+    def __init__(self, *, code=None, options=(), backend="nvrtc", name_expressions=None):
+        if code is None:
+            raise TypeError("the stand-in needs `code`")
+        if not isinstance(options, tuple):
+            raise TypeError(f"options must be a tuple, not {type(options)}")
+        if backend != "nvrtc":
+            raise ValueError("the stand-in knows no backend but nvrtc")
+        self.code, self.options = code, options
+        self.name_expressions = tuple(name_expressions or ())
+
+    def get_function(self, name):
+        names = self.name_expressions
+        if name not in names:  # only what is extern "C" keeps its name
+            names = (*names, name)
+        library = _library(self.code, self.options, names)
+        if name not in self.name_expressions and not hasattr(library, name):
+            raise RuntimeError(f'CUDA_ERROR_NOT_FOUND: no name expression or extern "C": {name}')
+        return Kernel(library, names.index(name), name)
+
+
+class Kernel:
+    """One kernel; call it with (grid, block, args). It checks the types CUDA would not."""
+
+    def __init__(self, library, number, name):
+        self.name = name
+        self._launch = getattr(library, f"standin_launch_{number}")
+        describe = getattr(library, f"standin_types_{number}")
+        describe.restype = ctypes.c_char_p
+        self.types = describe().decode().split()
+
+    def __call__(self, grid, block, args, *, shared_mem=0):
+        if shared_mem:
+            raise ValueError(f"{self.name}: the stand-in has no shared memory")
+        sizes = _sizes(self.name, grid, (2**31 - 1, 65535, 65535))
+        sizes += _sizes(self.name, block, (1024, 1024, 64))
+        if math.prod(sizes[3:]) > 1024:
+            raise ValueError(f"{self.name}: a block of {block} has more than 1024 threads")
+        if len(args) != len(self.types):
+            raise TypeError(f"{self.name} takes {len(self.types)} arguments, not {len(args)}")
+        values = [
+            self._value(i, *pair) for i, pair in enumerate(zip(args, self.types, strict=True))
+        ]
+        pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
+        order = sys.modules[__package__].thread_order
+        if order not in ("forward", "reversed"):
+            raise ValueError(f"thread_order is forward or reversed, not {order!r}")
+        self._launch((ctypes.c_uint * 6)(*sizes), pointers, order == "reversed")
+        for i, arg in enumerate(args):
+            if isinstance(arg, ndarray) and not buffer_of(arg._host).intact():
+                raise MemoryError(f"{self.name} wrote outside its argument {i}, {arg.shape}")
+
+    def _value(self, index, arg, expected):
+        """The argument in host memory, for the launcher to read: a pointer or a number."""
+        if isinstance(arg, ndarray):
+            got, value = "p" + arg.dtype.str[1:], np.array(arg.data.ptr, np.uintp)
+        elif arg is None:
+            got, value = "p", np.array(0, np.uintp)
+        elif isinstance(arg, (np.generic, bool, int, float)):
+            value = np.array(arg)
+            got = value.dtype.str[1:]
+        else:
+            raise TypeError(f"{self.name}, argument {index}: Unsupported type {type(arg)}")
+        untyped = got[0] == expected[0] == "p" and (got == "p" or expected == "pv")
+        if got != expected and not untyped:
+            raise TypeError(f"{self.name}, argument {index}: expected {expected}, got {got}")
+        return value
+
+
+def _sizes(name, size, limits):
+    if not isinstance(size, tuple) or not 1 <= len(size) <= 3:
+        raise TypeError(f"{name}: {size!r} is not a tuple of one to three sizes")
+    sizes = [*size, 1, 1][:3]
+    if any(not 1 <= value <= limit for value, limit in zip(sizes, limits, strict=True)):
+        raise ValueError(f"{name}: cudaErrorInvalidValue: {size} is not within 1 and {limits}")
+    return sizes
+
+
+@functools.cache
+def _library(code, options, names):
+    """The shared library for a source, compiled unless the cache folder has it."""
+    plain = re.sub(r"//.*|/\*[\s\S]*?\*/", "", code)
+    if found := HOST_ONLY.search(plain):
+        raise compiler.CompileException(f"NVRTC has no host headers: {found[0]}", code, "", options)
+    command = shlex.split(os.environ.get("CXX", "g++"))
+    if not shutil.which(command[0]):
+        raise CompilerMissingError(f"no C++ compiler: {command[0]} is not on PATH (set CXX)")
+    command += [*FLAGS, *_host_options(options)]
+    exports = (f"STANDIN_EXPORT({i}, {name})\n" for i, name in enumerate(names))
+    source = f'#include "shim.h"\n#line 1 "kernel.cu"\n{code}\n#line 1 "names"\n{"".join(exports)}'
+    parts = (*command, SHIM.read_text(encoding="utf-8"), source)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    folder = Path(tempfile.gettempdir()) / f"minicaffe-standin-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    library = folder / f"{key}.so"
+    if not library.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            made = Path(scratch) / "kernel.so"
+            command += ["-x", "c++", "-", "-I", str(SHIM.parent), "-o", str(made)]
+            run = subprocess.run(command, input=source, capture_output=True, text=True)
+            if run.returncode:
+                raise compiler.CompileException(run.stderr, code, "kernel.cu", options)
+            os.replace(made, library)
+    return ctypes.PyDLL(str(library))  # holds the GIL: threadIdx is one for all
+
+
+def _host_options(options):
+    """NVRTC's options as g++ knows them."""
+    host = []
+    for option in options:
+        if option.startswith(("--std=", "-std=")):
+            host.append("-" + option.lstrip("-"))
+        elif option.startswith(("-D", "-U")):
+            host.append(option)
+        elif option not in IGNORED:
+            raise ValueError(f"the stand-in does not know the compiler option {option}")
+    return host if any(option.startswith("-std") for option in host) else ["-std=c++17", *host]

@@ -1,0 +1,155 @@
+// What a CUDA kernel needs to run on the host: the words of the language, its built-in functions,
+// and a launcher. A launch runs its threads one after the other, each to its end, so a barrier has
+// no meaning here: __shared__, __syncthreads and their kin are refused by the compiler.
+#pragma once
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+// NVRTC defines none of these; with its host headers g++ would.
+#undef INFINITY
+#undef NAN
+#undef HUGE_VAL
+#undef HUGE_VALF
+#undef M_PI
+#undef INT_MAX
+#undef FLT_MAX
+#undef DBL_MAX
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ _Pragma("GCC error \"the stand-in has no __shared__ memory\"")
+#define __syncthreads() _Pragma("GCC error \"the stand-in has no barrier: __syncthreads\"")
+#define __syncwarp(...) _Pragma("GCC error \"the stand-in has no barrier: __syncwarp\"")
+
+struct dim3 {
+  unsigned x, y, z;
+};
+static dim3 threadIdx, blockIdx, blockDim, gridDim;
+[[maybe_unused]] static const int warpSize = 32;
+
+#define STANDIN_MIN_MAX(T)                              \
+  inline T min(T a, T b) { return b < a ? b : a; }      \
+  inline T max(T a, T b) { return a < b ? b : a; }
+STANDIN_MIN_MAX(int)
+STANDIN_MIN_MAX(unsigned)
+STANDIN_MIN_MAX(long)
+STANDIN_MIN_MAX(unsigned long)
+STANDIN_MIN_MAX(long long)
+STANDIN_MIN_MAX(unsigned long long)
+inline float min(float a, float b) { return fminf(a, b); }  // as on the device: not the NaN
+inline float max(float a, float b) { return fmaxf(a, b); }
+inline double min(double a, double b) { return fmin(a, b); }
+inline double max(double a, double b) { return fmax(a, b); }
+
+#define STANDIN_ATOMIC_ADD(T)                  \
+  inline T atomicAdd(T* to, T value) {         \
+    const T old = *to;                         \
+    *to += value;                              \
+    return old;                                \
+  }
+STANDIN_ATOMIC_ADD(int)
+STANDIN_ATOMIC_ADD(unsigned)
+STANDIN_ATOMIC_ADD(unsigned long long)
+STANDIN_ATOMIC_ADD(float)
+STANDIN_ATOMIC_ADD(double)
+
+inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+inline double rsqrt(double x) { return 1 / ::sqrt(x); }
+inline float rsqrt(float x) { return 1 / sqrtf(x); }
+inline float __expf(float x) { return expf(x); }
+inline float __logf(float x) { return logf(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+template <class T>
+T __ldg(const T* from) {
+  return *from;
+}
+inline int __mulhi(int a, int b) { return (long long)a * b >> 32; }
+inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
+inline long long __mul64hi(long long a, long long b) { return (__int128)a * b >> 64; }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return (unsigned __int128)a * b >> 64;
+}
+template <class To, class From>
+To standin_bits(From from) {
+  static_assert(sizeof(To) == sizeof(From), "a cast of bits keeps the size");
+  To to;
+  __builtin_memcpy(&to, &from, sizeof to);
+  return to;
+}
+inline float __int_as_float(int x) { return standin_bits<float>(x); }
+inline int __float_as_int(float x) { return standin_bits<int>(x); }
+inline float __uint_as_float(unsigned x) { return standin_bits<float>(x); }
+inline unsigned __float_as_uint(float x) { return standin_bits<unsigned>(x); }
+inline double __longlong_as_double(long long x) { return standin_bits<double>(x); }
+inline long long __double_as_longlong(double x) { return standin_bits<long long>(x); }
+
+namespace standin {
+
+// A type as NumPy writes it: f4, i4, u8, b1; pf4 for a pointer to f4, pv for void*.
+template <class T>
+std::string describe() {
+  using Plain = std::remove_cv_t<T>;
+  if constexpr (std::is_pointer_v<Plain>) {
+    return "p" + describe<std::remove_pointer_t<Plain>>();
+  } else if constexpr (std::is_void_v<Plain>) {
+    return "v";
+  } else {
+    const char* kind = std::is_same_v<Plain, bool>          ? "b"
+                       : std::is_floating_point_v<Plain>    ? "f"
+                       : !std::is_integral_v<Plain>         ? "?"
+                       : std::is_signed_v<Plain>            ? "i"
+                                                            : "u";
+    return kind + std::to_string(sizeof(T));
+  }
+}
+
+template <class... A>
+std::string describe_all(void (*)(A...)) {
+  std::string text;
+  ((text += describe<A>() + " "), ...);
+  return text;
+}
+
+template <class... A, size_t... I>
+void call(void (*kernel)(A...), void** args, std::index_sequence<I...>) {
+  (void)args;
+  kernel(*static_cast<std::remove_reference_t<A>*>(args[I])...);
+}
+
+// Every thread of every block in turn, counted as CUDA does (x fastest); or in the opposite order.
+template <class... A>
+void launch(void (*kernel)(A...), dim3 grid, dim3 block, void** args, bool reversed) {
+  const unsigned long long threads = (unsigned long long)block.x * block.y * block.z;
+  const unsigned long long total = threads * grid.x * grid.y * grid.z;
+  gridDim = grid;
+  blockDim = block;
+  for (unsigned long long step = 0; step < total; ++step) {
+    const unsigned long long turn = reversed ? total - 1 - step : step;
+    const unsigned long long b = turn / threads;
+    const unsigned t = turn % threads;
+    blockIdx = {unsigned(b % grid.x), unsigned(b / grid.x % grid.y),
+                unsigned(b / grid.x / grid.y)};
+    threadIdx = {t % block.x, t / block.x % block.y, t / block.x / block.y};
+    call(kernel, args, std::index_sequence_for<A...>());
+  }
+}
+
+}  // namespace standin
+
+#define STANDIN_EXPORT(number, ...)                                                             \
+  extern "C" const char* standin_types_##number() {                                             \
+    static const std::string text = standin::describe_all(__VA_ARGS__);                         \
+    return text.c_str();                                                                        \
+  }                                                                                             \
+  extern "C" void standin_launch_##number(const unsigned* size, void** args, int reversed) {    \
+    standin::launch(__VA_ARGS__, {size[0], size[1], size[2]}, {size[3], size[4], size[5]}, args, \
+                    reversed);                                                                  \
+  }
