@@ -13,7 +13,7 @@ __global__ void max_pool(int total, const T* image, int h, int w, int kh, int kw
     const int x0 = index % ow * sw - pw;
     const T* plane = image + (size_t)(index / ow / oh) * h * w;
     const bool past = y0 >= h || x0 >= w;
-    T best = past ? T(0) : T(-INFINITY);
+    T best = past ? T(0) : -T(__int_as_float(0x7f800000));  // 0 or minus infinity
     int winner = -1;
     for (int i = y0 < 0 ? -y0 : 0; i < kh && y0 + i < h; ++i) {
       for (int j = x0 < 0 ? -x0 : 0; j < kw && x0 + j < w; ++j) {

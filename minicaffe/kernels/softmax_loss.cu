@@ -15,7 +15,7 @@ __global__ void nll(int total, const T* prob, const T* labels, int c, int s, int
     }
     valid[index] = 1;
     if (label < 0 || label >= c) {  // no class: the solver sees the NaN and names the label
-      losses[index] = T(NAN);
+      losses[index] = T(nanf(""));
       continue;
     }
     const T tiny = sizeof(T) == 4 ? T(1.17549435e-38) : T(2.2250738585072014e-308);

@@ -1,0 +1,197 @@
+"""The loop: when to step, test, show, save; and how to go on after a stop."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import backend, checkpoint, weights
+from minicaffe.errors import CheckpointError, SpecError, TrainingError
+from minicaffe.net import Net, read
+from minicaffe.solver.interrupt import StopRequest
+from minicaffe.solver.policies import learning_rate
+from minicaffe.solver.report import Report
+from minicaffe.solver.rules import RULES
+from minicaffe.spec.model import NetSpec
+
+
+class Solver:
+    """Trains the net of a model file as its `solver` says, in Caffe's order of things.
+
+    `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net
+    shares the parameters. Training is a function of the model, the seed and the data: resuming or
+    repeating it gives the same bits on the CPU. Raises the MinicaffeErrors of Net, and SpecError if
+    the model has no solver.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | NetSpec,
+        *,
+        device: str | backend.Device | None = None,
+        report: Report | None = None,
+        dtype: Any = "float32",
+        **settings: Any,
+    ):
+        spec = model if isinstance(model, NetSpec) else read(model)
+        if spec.solver is None:
+            raise SpecError(f"{spec.path or spec.layers[0].mark.file}: has no 'solver'; training needs one")
+        known = [item.name for item in dataclasses.fields(spec.solver)]
+        if unknown := [key for key in settings if key not in known]:
+            raise SpecError(f"solver: unknown key {unknown[0]!r}")
+        self.spec = dataclasses.replace(spec.solver, **settings)
+        self.device = device if isinstance(device, backend.Device) else backend.device(device)
+        self.report = report or Report()
+        seed = self.spec.random_seed
+        self.net = Net(spec, "TRAIN", device=self.device, dtype=dtype, seed=seed)
+        self.test_net = None
+        if self.spec.test_iter:
+            self.test_net = Net(spec, "TEST", device=self.device, dtype=dtype, seed=seed)
+            self.test_net.share_params(self.net)
+        self.rule = RULES[self.spec.type](self.spec, self.net.learnable, self.device.xp)
+        self.iteration = 0
+        self._losses = self.device.xp.zeros(self.spec.average_loss, self.net.context.dtype)
+        self._one = self.device.xp.empty((), self.net.context.dtype)
+        name = spec.path.stem if spec.path else spec.name or "net"
+        self.prefix = self.spec.snapshot_prefix or name
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next iteration."""
+        return learning_rate(self.spec, self.iteration)
+
+    def solve(self) -> dict[str, Any]:
+        """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
+
+        SIGINT (Ctrl-C) or SIGTERM stops after the iteration, with a snapshot; `stopped` is then true.
+        """
+        self._check_prefix()
+        with StopRequest() as stop:
+            self.step(self.spec.max_iter - self.iteration, stop)
+        self.stopped = stop.asked and self.iteration < self.spec.max_iter
+        due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
+        if (self.spec.snapshot_after_train or self.stopped) and not due:
+            self.snapshot()
+        return self.test() if self.test_net is not None and not self.stopped else {}
+
+    def step(self, count: int, stop: StopRequest | None = None) -> None:
+        """Take `count` iterations, with the tests, lines and snapshots that fall into them."""
+        spec = self.spec
+        for _ in range(count):
+            if spec.test_interval and self.iteration % spec.test_interval == 0:
+                if self.iteration or spec.test_initialization:
+                    self.test()
+            self._gradient()
+            if spec.display and self.iteration % spec.display == 0:
+                self.report.displayed(self.iteration, self.loss(), self.rate)
+            self.rule.update(self.rate)
+            self.iteration += 1
+            self.report.iterated(self)
+            if spec.snapshot and self.iteration % spec.snapshot == 0:
+                self.snapshot()
+            if stop is not None and stop.asked:
+                break
+
+    def loss(self) -> float:
+        """The loss averaged over the last average_loss iterations; waits for the device.
+
+        Raises TrainingError, with the cause where it can be told, if it is no finite number.
+        """
+        losses = self.device.to_host(self._losses)[: self.iteration + 1]
+        loss = float(np.mean(losses, dtype=np.float64))
+        if not math.isfinite(loss):
+            self.net.check()
+            raise TrainingError(
+                f"the loss is {loss} at iteration {self.iteration}: training has diverged; "
+                f"lower base_lr (now {self.spec.base_lr:g}) or set clip_gradients"
+            )
+        return loss
+
+    def test(self) -> dict[str, Any]:
+        """The test net's outputs, each averaged over test_iter batches from the data's beginning."""
+        if self.test_net is None:
+            raise SpecError("the solver has no 'test_iter': nothing to test")
+        scores = mean_outputs(self.test_net, self.spec.test_iter)
+        self.report.tested(self.iteration, scores)
+        return scores
+
+    def snapshot(self) -> Path:
+        """Write parameters and the solver's state to PREFIX_iter_N.npz, atomically."""
+        self.loss()
+        path = Path(f"{self.prefix}_iter_{self.iteration}.npz")
+        names = list(weights.named(self.net))
+        state = {f"@history/{name}": self.device.to_host(h) for name, h in zip(names, self.rule.history, strict=True)}
+        state["@iteration"] = np.array(self.iteration)
+        state["@seed"] = np.array(self.net.context.seed)
+        state["@losses"] = self.device.to_host(self._losses)
+        checkpoint.write(path, {**self.net.weights(), **state})
+        self.report.saved(str(path))
+        return path
+
+    def restore(self, path: str | Path) -> None:
+        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
+        with checkpoint.Reader(path) as reader:
+            names = list(weights.named(self.net))
+            for name, param in zip(names, self.rule.params, strict=True):
+                if reader.shapes.get(f"@history/{name}") != param.shape:
+                    raise CheckpointError(f"{path}: has no history for {name} of shape {param.shape}")
+            arrays = {name: reader[name] for name in reader.shapes}
+        iteration, seed = int(arrays["@iteration"]), int(arrays["@seed"])
+        self.net.load({k: v for k, v in arrays.items() if not k.startswith("@")})
+        for name, history in zip(names, self.rule.history, strict=True):
+            self.device.copy_from_host(history, arrays[f"@history/{name}"])
+        if arrays["@losses"].shape == self._losses.shape:
+            self.device.copy_from_host(self._losses, arrays["@losses"])
+        self.iteration = iteration
+        for net in (self.net, self.test_net):
+            if net is not None:
+                net.context.seed = seed
+        self.net.context.passes = iteration * self.spec.iter_size
+
+    def latest_snapshot(self) -> Path:
+        """The snapshot of this solver with the highest iteration. Raises CheckpointError if there is none."""
+        prefix = Path(self.prefix)
+        found = {}
+        for path in prefix.parent.glob(f"{prefix.name}_iter_*.npz"):
+            number = path.stem.rpartition("_")[2]
+            if number.isdigit():
+                found[int(number)] = path
+        if not found:
+            raise CheckpointError(f"there is no snapshot {self.prefix}_iter_*.npz to resume from")
+        return found[max(found)]
+
+    def _gradient(self) -> None:
+        """Forward and backward over iter_size batches; their mean loss goes into the window."""
+        xp, slot = self.device.xp, self.iteration % self.spec.average_loss
+        loss = self._losses[slot : slot + 1]
+        loss.fill(0)
+        self.net.clear_param_diffs()
+        for _ in range(self.spec.iter_size):
+            self.net.forward()
+            self.net.backward()
+            self.net.loss_into(self._one)
+            xp.add(loss, self._one, out=loss)
+        xp.multiply(loss, 1 / self.spec.iter_size, out=loss)
+
+    def _check_prefix(self) -> None:
+        folder = Path(self.prefix).parent
+        if not folder.is_dir():
+            raise CheckpointError(f"snapshot_prefix {self.prefix!r}: there is no folder {str(folder)!r}")
+
+
+def mean_outputs(net: Net, batches: int) -> dict[str, Any]:
+    """The mean of each output of a net over so many batches, from the beginning of its data."""
+    xp, sums = net.device.xp, {}
+    net.context.passes = 0
+    for _ in range(batches):
+        for name, value in net.forward().items():
+            if name not in sums:
+                sums[name] = xp.zeros(value.shape, np.float64)
+            xp.add(sums[name], value, out=sums[name])
+    means = {name: net.device.to_host(total) / batches for name, total in sums.items()}
+    return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}
+

@@ -1,0 +1,74 @@
+"""One test body for both devices: CUDA is a GPU where there is one, else the stand-in of tests/standin."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+STAND_IN = ROOT / "tests" / "standin"
+SHARED = ROOT.parent / "shared"
+
+
+def _gpu_works() -> bool:
+    try:
+        import cupy
+
+        return cupy.cuda.runtime.getDeviceCount() > 0 and not hasattr(cupy, "is_stand_in")
+    except Exception:  # CuPy fails in many ways where there is no GPU
+        return False
+
+
+HAS_GPU = _gpu_works()
+if not HAS_GPU:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cupy"]:
+        del sys.modules[name]
+    sys.path.insert(0, str(STAND_IN))
+    importlib.invalidate_caches()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--require-gpu", action="store_true", help="fail where there is no CUDA GPU")
+    parser.addoption("--long", action="store_true", help="more cases of the randomised tests")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"CUDA: {'a GPU' if HAS_GPU else 'the stand-in of tests/standin (no GPU)'}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--require-gpu") and not HAS_GPU:
+        raise pytest.UsageError("--require-gpu: no CUDA GPU works here")
+    os.environ.setdefault("MINICAFFE_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def cuda():
+    """A CUDA device: the GPU or the stand-in."""
+    from minicaffe import backend
+
+    if not HAS_GPU and shutil.which(os.environ.get("CXX", "g++")) is None:
+        pytest.skip("neither a GPU nor a C++ compiler to run the kernels with")
+    return backend.device("cuda")
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request):
+    """Each device in turn."""
+    from minicaffe import backend
+
+    return backend.device("cpu") if request.param == "cpu" else request.getfixturevalue("cuda")
+
+
+@pytest.fixture(scope="session")
+def mnist_folder() -> Path:
+    """The folder that holds mnist/, where the true files are at hand."""
+    for folder in (os.environ.get("MINICAFFE_DATA"), SHARED / "data", ROOT / "data"):
+        if folder and (Path(folder) / "mnist").is_dir():
+            return Path(folder)
+    pytest.skip("MNIST is not here (set MINICAFFE_DATA)")
