@@ -20,6 +20,7 @@ _HOMES = {
     "Solver": "solver",
     "SpecError": "errors",
     "TrainingError": "errors",
+    "GradientError": "gradcheck",
     "gradcheck": "gradcheck",
     "parse": "net",
     "read": "net",

@@ -89,7 +89,7 @@ def device(name: str | None = None) -> Device:
         try:
             return _cuda(0, "CUDA works")
         except DeviceError as error:
-            return Device("cpu", np, f"no CUDA: {error}")
+            return Device("cpu", np, str(error))
     kind, _, number = name.partition(":")
     if kind != "cuda" or (number and not (number.isascii() and number.isdigit())):
         raise DeviceError(f"unknown device {name!r}; expected cpu, cuda or cuda:N")

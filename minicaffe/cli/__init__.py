@@ -1,0 +1,86 @@
+"""The command line: one file a command, imported only when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+from minicaffe.errors import MinicaffeError, did_you_mean
+
+COMMANDS = {
+    "train": "train a net as its model file says",
+    "test": "score weights on the test data",
+    "predict": "classify pictures of one's own",
+    "time": "milliseconds of each layer, forward and backward",
+    "summary": "layers, shapes, parameters, multiply-adds, memory",
+    "layers": "the catalogue of layers, or one layer's keys",
+    "schema": "the JSON Schema of model files, for editors",
+    "fetch": "download a data set",
+    "doctor": "what is installed here and what would be used",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, with the nearest right option."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the mistake in one line and exit with 2."""
+        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
+        options = [option for action in self._actions for option in action.option_strings]
+        hint = did_you_mean(unknown, options) if unknown.startswith("-") else ""
+        self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
+
+
+def usage() -> str:
+    """What `minicaffe --help` prints."""
+    lines = ["usage: minicaffe COMMAND ...", "", "The Caffe you can pip install.", "", "commands:"]
+    lines += [f"  {name:<9} {text}" for name, text in COMMANDS.items()]
+    lines += ["", "minicaffe COMMAND --help tells more of a command.", "", "example:"]
+    return "\n".join([*lines, "  minicaffe train models/lenet.yaml"])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; gives the exit code. A user's mistake is one line on stderr and 2."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(argv)
+    except MinicaffeError as error:
+        print(f"minicaffe: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("minicaffe: interrupted", file=sys.stderr)
+        return 130
+    except MemoryError:
+        print("minicaffe: out of memory; a smaller batch_size needs less", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    if argv[0] == "--version":
+        from minicaffe import __version__
+
+        print(f"minicaffe {__version__}")
+        return 0
+    name, *rest = argv
+    if name not in COMMANDS:
+        hint = did_you_mean(name, COMMANDS)
+        raise MinicaffeError(f"unknown command {name!r}{hint} (see minicaffe --help)")
+    command = importlib.import_module(f"minicaffe.cli.{name}_command")
+    parser = Parser(
+        prog=f"minicaffe {name}",
+        description=(command.__doc__ or "").split("\n\nexample:\n")[0],
+        epilog="example:\n" + (command.__doc__ or "").split("\n\nexample:\n")[1].rstrip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.arguments(parser)
+    return command.run(parser.parse_args(rest)) or 0

@@ -61,6 +61,16 @@ def shape(source: str, split: Split, beside: Path | None = None) -> tuple[int, i
     return count, 1, height, width
 
 
+def found(source: str, beside: Path | None = None) -> str | None:
+    """The folder that a data set would be read from, or None if it is nowhere.
+
+    >>> found("no such folder") is None
+    True
+    """
+    home, _ = _search(source, beside)
+    return None if home is None else str(home)
+
+
 def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
     """The data set `source`: a folder of four IDX files, `mnist`, `fashion-mnist`, or `digits`.
 

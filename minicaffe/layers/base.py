@@ -91,6 +91,8 @@ class Layer:
     keeps_top = False  # backward reads the top as forward left it
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
+    multiply_adds = 0  # of a forward pass, for the summary
+    column_elements = 0  # of the column matrix it unrolls an image into, for the summary
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
         self = super().__new__(cls)

@@ -61,6 +61,11 @@ class InnerProduct(Layer):
         gemm(dy, self._matrix(self.weight.data), self.grad[0].reshape(self.m, self.k))
         return self.grad[0]
 
+    @property
+    def multiply_adds(self) -> int:  # type: ignore[override]
+        """m k num_output."""
+        return self.m * self.k * self.num_output
+
     def _matrix(self, weight: Any) -> Any:
         return weight.T if self.transpose else weight
 

@@ -126,9 +126,16 @@ class Data(Layer):
             mean = np.load(path, allow_pickle=False, mmap_mode="r")
         except (OSError, ValueError) as error:
             raise DataError(f"mean_file {self.transform.mean_file}: cannot be read: {error}") from None
-        if mean.shape != self.image:
-            raise DataError(f"mean_file {path}: expected shape {self.image}, got {mean.shape}")
+        if mean.shape != self.image or mean.dtype.kind not in "fiu":
+            raise DataError(f"mean_file {path}: expected numbers of shape {self.image}, got {mean.dtype} of {mean.shape}")
         return mean
+
+    def prepare(self, image: np.ndarray) -> np.ndarray:
+        """One image (c, h, w) as the phase TEST would give it to the net: mean, central crop, scale."""
+        h, w = self.image[1:]
+        size = self.transform.crop_size
+        top, left, oh, ow = ((h - size) // 2, (w - size) // 2, size, size) if size else (0, 0, h, w)
+        return ((image - self.mean()) * self.transform.scale)[:, top : top + oh, left : left + ow]
 
     def forward(self) -> Any:  # noqa: D102
         self.draw()

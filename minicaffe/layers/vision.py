@@ -27,12 +27,12 @@ class Windowed(Layer):
     kernel_size: Annotated[tuple[int, ...], "window size: k or [h, w]", AtLeast(1)] = ()
     kernel_h: Annotated[int | None, "window height", AtLeast(1)] = None
     kernel_w: Annotated[int | None, "window width", AtLeast(1)] = None
-    stride: Annotated[tuple[int, ...], "step of the window: s or [h, w]", AtLeast(1)] = ()
-    stride_h: Annotated[int | None, "vertical step", AtLeast(1)] = None
-    stride_w: Annotated[int | None, "horizontal step", AtLeast(1)] = None
-    pad: Annotated[tuple[int, ...], "zeros around the image: p or [h, w]", AtLeast(0)] = ()
-    pad_h: Annotated[int | None, "zeros above and below", AtLeast(0)] = None
-    pad_w: Annotated[int | None, "zeros left and right", AtLeast(0)] = None
+    stride: Annotated[tuple[int, ...], "step of the window: s or [h, w]; 1 if not given", AtLeast(1)] = ()
+    stride_h: Annotated[int | None, "vertical step; 1 if not given", AtLeast(1)] = None
+    stride_w: Annotated[int | None, "horizontal step; 1 if not given", AtLeast(1)] = None
+    pad: Annotated[tuple[int, ...], "zeros around the image: p or [h, w]; 0 if not given", AtLeast(0)] = ()
+    pad_h: Annotated[int | None, "zeros above and below; 0 if not given", AtLeast(0)] = None
+    pad_w: Annotated[int | None, "zeros left and right; 0 if not given", AtLeast(0)] = None
 
     def sizes(self, key: str, short: str, default: int | None) -> Pair:
         """The two values of a key, from whichever of its spellings was used."""
@@ -72,7 +72,7 @@ class Convolution(Windowed):
     """
 
     num_output: Annotated[int, "number of filters", AtLeast(1)]
-    dilation: Annotated[tuple[int, ...], "step between kernel elements: d or [h, w]", AtLeast(1)] = ()
+    dilation: Annotated[tuple[int, ...], "step between kernel elements: d or [h, w]; 1 if not given", AtLeast(1)] = ()
     group: Annotated[int, "groups of channels convolved apart", AtLeast(1)] = 1
     bias_term: Annotated[bool, "add a bias"] = True
     weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
@@ -110,6 +110,16 @@ class Convolution(Windowed):
         if self.needs_gradient[0]:
             return self.op.input_gradient(dy, self.weight.data, g, self.grad[0], work)
         return None
+
+    @property
+    def multiply_adds(self) -> int:  # type: ignore[override]
+        """n num_output oh ow (c / group) kh kw."""
+        return self.geometry.multiply_adds
+
+    @property
+    def column_elements(self) -> int:  # type: ignore[override]
+        """One sample's columns: c kh kw oh ow."""
+        return math.prod(self.geometry.column_shape)
 
 
 @register

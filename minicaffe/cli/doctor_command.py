@@ -1,0 +1,81 @@
+"""Tell what is installed here, which devices work, and what would be used and why.
+
+example:
+  minicaffe doctor
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe import __version__, backend
+from minicaffe.data import datasets
+from minicaffe.errors import DataError, DeviceError
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options: none."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tell."""
+    lines = [("minicaffe", __version__), ("python", f"{platform.python_version()} on {platform.platform()}")]
+    lines += [(name, version(name)) for name in ("numpy", "pyyaml", "tqdm", "pillow", "numba")]
+    lines += [("cupy", cupy_version()), ("blas", blas()), ("cpu cores", str(os.cpu_count()))]
+    lines += [("memory", backend.mib(backend.device("cpu").memory()))]
+    lines += cuda()
+    lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
+    width = max(len(name) for name, _ in lines)
+    print("\n".join(f"{name:<{width}}  {text}" for name, text in lines))
+    return 0
+
+
+def version(name: str) -> str:
+    """The version of an installed package."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def cupy_version() -> str:
+    """CuPy's version, whichever CUDA it was built for."""
+    found = [name for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if version(name) != "not installed"]
+    return ", ".join(f"{name} {version(name)}" for name in found) or "not installed"
+
+
+def blas() -> str:
+    """NumPy's BLAS."""
+    found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[call-overload, index]
+    return f"{found.get('name')} {found.get('version')}"
+
+
+def cuda() -> list[tuple[str, str]]:
+    """Driver, runtime, devices and kernel cache, or why there are none."""
+    try:
+        first = backend.device("cuda")
+    except DeviceError as error:
+        return [("cuda", f"none: {error}")]
+    runtime = first.xp.cuda.runtime
+    lines = [("cuda", f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}")]
+    for number in range(runtime.getDeviceCount()):
+        found = runtime.getDeviceProperties(number)
+        memory = backend.mib(found["totalGlobalMem"])
+        text = f"{found['name'].decode()}, compute capability {found['major']}.{found['minor']}, {memory}"
+        lines.append((f"cuda:{number}", text))
+    cache = os.environ.get("CUPY_CACHE_DIR", str(Path.home() / ".cupy" / "kernel_cache"))
+    return [*lines, ("kernel cache", cache)]
+
+
+def where(name: str) -> str:
+    """Where a data set would be read from."""
+    try:
+        return datasets.found(name) or "not here; training would fetch it (minicaffe fetch mnist)"
+    except DataError as error:
+        return str(error)

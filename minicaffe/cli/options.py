@@ -1,0 +1,100 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from minicaffe import backend
+from minicaffe.errors import MinicaffeError, SpecError
+from minicaffe.net import read
+from minicaffe.spec.model import NetSpec
+
+
+def model_options(parser: argparse.ArgumentParser) -> None:
+    """MODEL and --import."""
+    parser.add_argument("model", metavar="MODEL", help="the model file, such as models/lenet.yaml")
+    import_option(parser)
+
+
+def import_option(parser: argparse.ArgumentParser) -> None:
+    """--import."""
+    parser.add_argument(
+        "--import", dest="imports", metavar="FILE", action="append", default=[], help="a Python file with own layers"
+    )
+
+
+def device_option(parser: argparse.ArgumentParser) -> None:
+    """--device."""
+    parser.add_argument(
+        "--device", metavar="NAME", help="cpu, cuda or cuda:N; default: CUDA if it works, else the CPU"
+    )
+
+
+def weights_option(parser: argparse.ArgumentParser) -> None:
+    """--weights, required."""
+    parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot or weight file (.npz)")
+
+
+def number(least: int) -> Callable[[str], int]:
+    """A parser of integers of at least `least`."""
+
+    def parse(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected an integer of at least {least}, got {text!r}")
+        return int(text)
+
+    return parse
+
+
+def read_model(args: argparse.Namespace) -> NetSpec:
+    """The model asked for, after the user's own layers are imported."""
+    import_files(args.imports)
+    return read(args.model)
+
+
+def import_files(files: list[str]) -> None:
+    """Import Python files by path; what they register is known afterwards."""
+    for file in files:
+        path = Path(file)
+        if not path.is_file():
+            raise SpecError(f"--import {file}: no such file")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise SpecError(f"--import {file}: is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        try:
+            spec.loader.exec_module(module)
+        except MinicaffeError:
+            raise
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            line = getattr(error, "lineno", None) or next((f.lineno for f in reversed(frames) if f.filename == file), 1)
+            raise SpecError(f"{file}:{line}: {type(error).__name__}: {error}") from None
+
+
+def pick_device(args: argparse.Namespace) -> backend.Device:
+    """The device asked for or found, printed with the reason."""
+    device = backend.device(args.device)
+    print(f"device: {device}", file=sys.stderr)
+    return device
+
+
+def table(rows: list[tuple[str, ...]], head: tuple[str, ...]) -> str:
+    """Rows under a head: the first column to the left, the others to the right.
+
+    >>> print(table([("conv1", "520")], ("layer", "parameters")))
+    layer  parameters
+    conv1         520
+    """
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = [
+        "  ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths)))
+        for row in [head, *rows]
+    ]
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,47 @@
+"""Score weights on the test data of a model.
+
+example:
+  minicaffe test models/lenet.yaml --weights lenet_iter_10000.npz
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+
+from minicaffe.cli.options import device_option, model_options, number, pick_device, read_model, weights_option
+from minicaffe.cli.progress import score_table
+from minicaffe.cli.train_command import banner
+from minicaffe.net import Net
+from minicaffe.solver import mean_outputs
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    model_options(parser)
+    weights_option(parser)
+    device_option(parser)
+    parser.add_argument("--batches", metavar="N", type=number(1), help="default: the whole test set")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Test."""
+    spec = read_model(args)
+    net = Net(spec, "TEST", device=pick_device(args))
+    print(f"weights: {args.weights}: {net.load(args.weights)}", file=sys.stderr)
+    batches = args.batches or whole_test_set(net)
+    print(score_table(mean_outputs(net, batches)))
+    for warning in net.warnings:
+        print(banner(warning))
+    return 0
+
+
+def whole_test_set(net: Net) -> int:
+    """The batches that see every test image once; the last may begin again with the first images."""
+    counts = [
+        math.ceil(len(layer.dataset.images) / layer.batch_size)  # type: ignore[attr-defined]
+        for layer in net.layers.values()
+        if getattr(layer, "dataset", None) is not None
+    ]
+    return max(counts, default=1)

@@ -1,0 +1,106 @@
+"""Train a net as the `solver` of its model file says.
+
+On a terminal a bar shows the progress, else a line every `display` iterations. Ctrl-C stops after the
+iteration, takes a snapshot and says how to go on.
+
+example:
+  minicaffe train models/lenet.yaml
+  minicaffe train models/lenet.yaml --device cpu --max-iter 500
+  minicaffe train models/lenet.yaml --resume
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+
+from minicaffe import backend
+from minicaffe.cli.options import device_option, model_options, number, pick_device, read_model
+from minicaffe.cli.progress import Bar, Lines, score_table
+from minicaffe.errors import MinicaffeError
+from minicaffe.solver import Solver
+
+NEWEST = "the newest snapshot"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    model_options(parser)
+    device_option(parser)
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--weights", metavar="FILE", help="start from these parameters, as far as names and shapes fit")
+    start.add_argument(
+        "--resume", metavar="FILE", nargs="?", const=NEWEST, help="go on from a snapshot; without FILE the newest one"
+    )
+    parser.add_argument("--max-iter", metavar="N", type=number(0), help="iterations in all, instead of the model's")
+    parser.add_argument("--seed", metavar="N", type=number(0), help="random seed, instead of the model's")
+    parser.add_argument("--snapshot-prefix", metavar="PATH", help="snapshots are PATH_iter_N.npz")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train."""
+    if args.resume and args.seed is not None:
+        raise MinicaffeError("--seed cannot be given with --resume: a run goes on with its own seed")
+    spec = read_model(args)
+    device = pick_device(args)
+    given = {"max_iter": args.max_iter, "random_seed": args.seed, "snapshot_prefix": args.snapshot_prefix}
+    report = Bar() if sys.stderr.isatty() else Lines()
+    solver = Solver(spec, device=device, report=report, **{k: v for k, v in given.items() if v is not None})
+    for line in data_lines(solver):
+        report.line(line)
+    if args.weights:
+        report.line(f"weights: {args.weights}: {solver.net.load(args.weights, strict=False)}")
+    if args.resume:
+        path = solver.latest_snapshot() if args.resume == NEWEST else args.resume
+        solver.restore(path)
+        report.line(f"resumed: {path} at iteration {solver.iteration}")
+    report.begin(solver)
+    start, first = time.perf_counter(), solver.iteration
+    try:
+        scores = solver.solve()
+        device.synchronize()
+    finally:
+        report.end()
+    seconds = time.perf_counter() - start
+    count = solver.iteration - first
+    report.line(f"{count} iterations in {seconds:.1f} s, tests included, on {device.name}")
+    if solver.stopped:
+        report.line(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, solver)}")
+        return 130
+    if scores:
+        print(score_table(scores))
+    for warning in solver.net.warnings:
+        print(banner(warning))
+    return 0
+
+
+def data_lines(solver: Solver) -> list[str]:
+    """Where the data came from, and what must be known of it."""
+    lines = []
+    for net in (solver.net, solver.test_net):
+        for layer in net.layers.values() if net else ():
+            data = getattr(layer, "dataset", None)
+            if data is not None:
+                size = backend.mib(data.images.nbytes)
+                lines.append(f"{net.phase} data: {len(data.images)} images of {data.name}, {data.origin} ({size})")
+    return lines + [banner(warning) for warning in solver.net.warnings]
+
+
+def banner(warning: str) -> str:
+    """A warning that cannot be missed."""
+    rule = "!" * 79
+    return f"{rule}\n!!! {warning}\n{rule}"
+
+
+def resume_command(args: argparse.Namespace, solver: Solver) -> str:
+    """The command that goes on from the snapshot just taken."""
+    words = ["minicaffe", "train", args.model, "--resume", f"{solver.prefix}_iter_{solver.iteration}.npz"]
+    for option, value in (("--device", args.device), ("--max-iter", args.max_iter)):
+        words += [option, str(value)] if value is not None else []
+    if args.snapshot_prefix:
+        words += ["--snapshot-prefix", args.snapshot_prefix]
+    for file in args.imports:
+        words += ["--import", file]
+    return shlex.join(words)
