@@ -40,7 +40,7 @@ class Device:
     def copy_from_host(self, target: Any, source: Any) -> None:
         """Fill a device array with a host array of the same shape."""
         if self.is_cuda:
-            target.set(np.ascontiguousarray(source, dtype=target.dtype))
+            target.set(np.asarray(source, dtype=target.dtype, order="C"))
         else:
             np.copyto(target, source, casting="same_kind")
 

@@ -14,7 +14,9 @@ from minicaffe.errors import MinicaffeError, ShapeError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY, Blob, Context, Layer, Param
 from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.blob import Shape
-from minicaffe.spec.model import LayerSpec, NetSpec
+from minicaffe.spec.model import LayerSpec, NetSpec, Phase
+
+MAX_AXES = 32  # as in Caffe; NumPy has a limit of its own, 64
 
 
 @dataclass(eq=False)
@@ -45,29 +47,30 @@ class Step:
     @property
     def place(self) -> str:
         """Where and what, for error messages."""
-        return f"{self.spec.mark}: {self.spec}"
+        return self.spec.place()
 
 
 def build(spec: NetSpec, context: Context) -> list[Step]:
-    """The steps of a net in one phase, with the gradient's way marked. Raises SpecError, ShapeError."""
+    """The steps of a net in one phase, the gradient's way marked. Raises SpecError, ShapeError."""
     specs = [layer for layer in spec.layers if layer.in_phase(context.phase)]
     if not specs:
-        where = spec.layers[0].mark.file
-        raise SpecError(f"{where}: no layer takes part in the phase {context.phase}")
+        first = spec.layers[0]
+        raise SpecError(f"{first.mark}: no layer takes part in the phase {context.phase}")
     steps: list[Step] = []
     blobs: dict[str, Value] = {}
     seen: dict[str, LayerSpec] = {}
     for layer_spec in specs:
         if layer_spec.name in seen:
-            first = seen[layer_spec.name].mark.line
-            raise SpecError(f"{layer_spec.mark}: {layer_spec}: the name is taken by the layer at line {first}")
+            line = seen[layer_spec.name].mark.line
+            where = layer_spec.place("name")
+            raise SpecError(f"{where}: the name is taken by the layer at line {line}")
         seen[layer_spec.name] = layer_spec
-        bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, specs)]
+        bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, spec, context.phase)]
         step = Step(layer_spec, _layer(layer_spec, context), bottoms)
         for value in bottoms:
             value.consumers.append(step)
         step.layer.bottom = tuple(value.name for value in bottoms)
-        step.layer.top = layer_spec.top if layer_spec.top is not None else (layer_spec.name,)
+        step.layer.top = layer_spec.tops
         steps.append(step)
         _check_tops(step, blobs)
         for name in step.layer.top:
@@ -87,11 +90,17 @@ def infer_shapes(steps: Sequence[Step]) -> None:
     for step in steps:
         try:
             shapes = step.layer.top_shapes(*[value.shape for value in step.bottoms])
-            if len(shapes) != len(step.tops):
-                raise SpecError(f"writes {len(shapes)} top(s), got {len(step.tops)}: {', '.join(step.layer.top)}")
         except MinicaffeError as error:
             raise error.at(step.place) from None
+        if len(shapes) != len(step.tops):
+            where = step.spec.place("top")
+            raise SpecError(f"{where}: top: expected {len(shapes)} name(s), got {len(step.tops)}")
         for value, shape in zip(step.tops, shapes, strict=True):
+            if len(shape) > MAX_AXES:
+                raise ShapeError(
+                    f"{step.place}: top {value.name!r} would have {len(shape)} axes; "
+                    f"a blob has at most {MAX_AXES}"
+                )
             value.shape = shape
 
 
@@ -102,23 +111,32 @@ def _layer(spec: LayerSpec, context: Context) -> Layer:
 
 
 def _bottoms(
-    spec: LayerSpec, steps: list[Step], blobs: dict[str, Value], specs: list[LayerSpec]
+    spec: LayerSpec, steps: list[Step], blobs: dict[str, Value], net: NetSpec, phase: Phase
 ) -> tuple[str, ...]:
     if spec.bottom is None:
         takes_some = bottom_counts(REGISTRY[spec.type])[1] > 0
         return (steps[-1].layer.top[0],) if takes_some and steps and steps[-1].layer.top else ()
-    for name in spec.bottom:
+    for i, name in enumerate(spec.bottom):
         if name not in blobs:
-            later = [s for s in specs if name in (s.top if s.top is not None else (s.name,))]
-            if later and later[0] is spec:
-                raise SpecError(f"{spec.mark}: {spec}: reads its own top {name!r} before anything wrote it")
-            if later:
-                raise SpecError(
-                    f"{spec.mark}: {spec}: bottom {name!r} is written further down, by layer "
-                    f"{later[0].name!r} at line {later[0].mark.line}; a layer reads only what stands above it"
-                )
-            raise SpecError(f"{spec.mark}: {spec}: unknown bottom {name!r}{did_you_mean(name, blobs)}")
+            why = _why_unknown(name, spec, blobs, net, phase)
+            raise SpecError(f"{spec.place('bottom', i)}: {why}")
     return spec.bottom
+
+
+def _why_unknown(
+    name: str, spec: LayerSpec, blobs: dict[str, Value], net: NetSpec, phase: Phase
+) -> str:
+    """What is wrong with a bottom that no layer above writes in this phase."""
+    writers = [layer for layer in net.layers if name in layer.tops]
+    now = [layer for layer in writers if layer.in_phase(phase)]
+    if not writers:
+        return f"unknown bottom {name!r}{did_you_mean(name, blobs)}"
+    if now and now[0] is spec:
+        return f"reads its own top {name!r} before anything wrote it"
+    by = f"layer {(now or writers)[0].name!r} at line {(now or writers)[0].mark.line}"
+    if not now:
+        return f"bottom {name!r} is written by {by}, which takes no part in the phase {phase}"
+    return f"bottom {name!r} is written below, by {by}; a layer reads only what stands above it"
 
 
 def _check_tops(step: Step, blobs: dict[str, Value]) -> None:
@@ -126,44 +144,43 @@ def _check_tops(step: Step, blobs: dict[str, Value]) -> None:
     for i, name in enumerate(names):
         in_place = name in step.layer.bottom
         if name in names[:i] or (name in blobs and not in_place):
-            by = step if name in names[:i] else blobs[name].producer
+            by = (step if name in names[:i] else blobs[name].producer).spec
             raise SpecError(
-                f"{step.place}: top {name!r} is already written by layer {by.spec.name!r} at line "
-                f"{by.spec.mark.line}; to work in place, name it as a bottom too"
+                f"{step.spec.place('top', i)}: top {name!r} is already written by layer "
+                f"{by.name!r} at line {by.mark.line}; to work in place, name it as a bottom too"
             )
 
 
 def _bind_params(steps: list[Step]) -> None:
     """Give parameters their multipliers; those of one name become one, owned by the first."""
-    owners: dict[str, tuple[Param, Step]] = {}
+    owners: dict[str, tuple[Param, LayerSpec]] = {}
     for step in steps:
-        if len(step.spec.param) > len(step.layer.params):
-            raise SpecError(
-                f"{step.place}: param: {len(step.spec.param)} entries for {len(step.layer.params)} parameter(s)"
-            )
-        for param, given in zip(step.layer.params, step.spec.param, strict=False):
-            param.name, param.lr_mult, param.decay_mult = given.name, given.lr_mult, given.decay_mult
+        spec, params = step.spec, step.layer.params
+        if len(spec.param) > len(params):
+            where, count = spec.place("param", len(params)), len(spec.param)
+            raise SpecError(f"{where}: param: {count} entries for {len(params)} parameter(s)")
+        for i, (param, given) in enumerate(zip(params, spec.param, strict=False)):
+            param.name = given.name
+            param.lr_mult = param.lr_mult if given.lr_mult is None else given.lr_mult
+            param.decay_mult = param.decay_mult if given.decay_mult is None else given.decay_mult
             if given.name is None:
                 continue
-            owner, first = owners.setdefault(given.name, (param, step))
+            where = f"{spec.place('param', i)}: param {given.name!r}"
+            owner, first = owners.setdefault(given.name, (param, spec))
+            other = f"{first} at line {first.mark.line}"
             if owner.shape != param.shape:
-                raise ShapeError(
-                    f"{step.place}: param {given.name!r} has shape {param.shape} here, "
-                    f"{owner.shape} in {first.spec} at line {first.spec.mark.line}"
-                )
-            if (owner.lr_mult, owner.decay_mult) != (param.lr_mult, param.decay_mult):
-                raise SpecError(
-                    f"{step.place}: param {given.name!r} has other multipliers than in {first.spec} "
-                    f"at line {first.spec.mark.line}"
-                )
-            param.owner = owner
+                raise ShapeError(f"{where} has shape {param.shape} here, {owner.shape} in {other}")
+            if given.lr_mult not in (None, owner.lr_mult) or given.decay_mult not in (None, owner.decay_mult):
+                raise SpecError(f"{where} has other multipliers than in {other}")
+            param.owner, param.lr_mult, param.decay_mult = owner, owner.lr_mult, owner.decay_mult
 
 
 def _mark_losses(steps: list[Step]) -> None:
     for step in steps:
         weights = step.spec.loss_weight
         if weights and len(weights) != len(step.tops):
-            raise SpecError(f"{step.place}: loss_weight: expected {len(step.tops)} number(s), got {len(weights)}")
+            where, count = step.spec.place("loss_weight"), len(step.tops)
+            raise SpecError(f"{where}: loss_weight: expected {count} number(s), got {len(weights)}")
         if not weights and step.layer.is_loss:
             weights = (1.0,)
         for value, weight in zip(step.tops, weights, strict=False):
@@ -175,7 +192,8 @@ def _mark_gradients(steps: list[Step], force: bool) -> None:
     for step in steps:
         flags = step.spec.propagate_down
         if flags and len(flags) != len(step.bottoms):
-            raise SpecError(f"{step.place}: propagate_down: expected {len(step.bottoms)} value(s), got {len(flags)}")
+            where, count = step.spec.place("propagate_down"), len(step.bottoms)
+            raise SpecError(f"{where}: propagate_down: expected {count} value(s), got {len(flags)}")
         step.layer.needs_gradient = [
             (value.wants_gradient or force)
             and i not in step.layer.label_bottoms
@@ -207,7 +225,11 @@ def _reuse(step: Step) -> None:
     if not (step.layer.in_place and len(step.tops) == 1 and step.bottoms):
         return
     top, bottom = step.tops[0], step.bottoms[0]
-    alone = bottom.consumers == [step] and not bottom.producer.layer.keeps_top and not bottom.loss_weight
+    alone = (
+        bottom.consumers == [step]
+        and not bottom.producer.layer.keeps_top
+        and not bottom.loss_weight
+    )
     if top.name == bottom.name and top.shape == bottom.shape and alone:
         top.reuses = bottom
 

@@ -37,12 +37,22 @@ class Blob:
             self._data = self.device.xp.zeros(self.shape, self.dtype)
         return self._data
 
+    @data.setter
+    def data(self, values: Any) -> None:
+        if values is not self._data:
+            self.device.xp.copyto(self.data, values)
+
     @property
     def diff(self) -> Any:
         """The gradient, an array of the net's device."""
         if self._diff is None:
             self._diff = self.device.xp.zeros(self.shape, self.dtype)
         return self._diff
+
+    @diff.setter
+    def diff(self, values: Any) -> None:
+        if values is not self._diff:
+            self.device.xp.copyto(self.diff, values)
 
     def share(self, other: Blob) -> None:
         """Be the same memory as another blob of the same size."""

@@ -50,7 +50,7 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
 
 
 def bilinear(shape: Shape) -> np.ndarray:
-    """Bilinear upsampling: w[y, x] = (1 - |x / f - c|)(1 - |y / f - c|), f = ceil(k / 2), c = (2 f - 1 - f mod 2) / (2 f).
+    """Bilinear upsampling: w[y, x] = (1 - |x / f - c|)(1 - |y / f - c|), f = ceil(k / 2), c = (k - 1) / (2 f).
 
     Raises ShapeError unless the shape is (n, c, k, k). Source: Caffe's BilinearFiller.
 
@@ -60,6 +60,6 @@ def bilinear(shape: Shape) -> np.ndarray:
     if len(shape) != 4 or shape[2] != shape[3]:
         raise ShapeError(f"the bilinear filler needs a square (n, c, k, k) parameter, got {shape}")
     f = math.ceil(shape[3] / 2)
-    center = (2 * f - 1 - f % 2) / (2 * f)
+    center = (shape[3] - 1) / (2 * f)
     line = 1 - np.abs(np.arange(shape[3]) / f - center)
     return np.broadcast_to(np.outer(line, line), shape).copy()

@@ -55,6 +55,7 @@ class Solver:
         self.rule = RULES[self.spec.type](self.spec, self.net.learnable, self.device.xp)
         self.iteration = 0
         self._losses = self.device.xp.zeros(self.spec.average_loss, self.net.context.dtype)
+        self._recorded = 0
         self._one = self.device.xp.empty((), self.net.context.dtype)
         name = spec.path.stem if spec.path else spec.name or "net"
         self.prefix = self.spec.snapshot_prefix or name
@@ -101,7 +102,7 @@ class Solver:
 
         Raises TrainingError, with the cause where it can be told, if it is no finite number.
         """
-        losses = self.device.to_host(self._losses)[: self.iteration + 1]
+        losses = self.device.to_host(self._losses)[: max(self._recorded, 1)]
         loss = float(np.mean(losses, dtype=np.float64))
         if not math.isfinite(loss):
             self.net.check()
@@ -146,7 +147,7 @@ class Solver:
             self.device.copy_from_host(history, arrays[f"@history/{name}"])
         if arrays["@losses"].shape == self._losses.shape:
             self.device.copy_from_host(self._losses, arrays["@losses"])
-        self.iteration = iteration
+        self.iteration = self._recorded = iteration
         for net in (self.net, self.test_net):
             if net is not None:
                 net.context.seed = seed
@@ -176,6 +177,7 @@ class Solver:
             self.net.loss_into(self._one)
             xp.add(loss, self._one, out=loss)
         xp.multiply(loss, 1 / self.spec.iter_size, out=loss)
+        self._recorded = self.iteration + 1
 
     def _check_prefix(self) -> None:
         folder = Path(self.prefix).parent

@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.spec import tree
-from minicaffe.spec.tree import Mark, Node
-from minicaffe.spec.types import AtLeast, Below, Key, convert, keys_of, values
+from minicaffe.spec.tree import Mark, Node, shown
+from minicaffe.spec.types import AtLeast, Below, Key, Printable, convert, keys_of, values
 
 Phase = Literal["TRAIN", "TEST"]
 NOWHERE = Mark("<python>", 1, 1)
@@ -23,7 +23,9 @@ class Filler:
 
     word: ClassVar[str] = "type"
     type: Annotated[
-        Literal["constant", "gaussian", "uniform", "xavier", "msra", "positive_unitball", "bilinear"],
+        Literal[
+            "constant", "gaussian", "uniform", "xavier", "msra", "positive_unitball", "bilinear"
+        ],
         "the distribution",
     ]
     value: Annotated[float, "constant: the value"] = 0.0
@@ -31,19 +33,25 @@ class Filler:
     max: Annotated[float, "uniform: the upper end"] = 1.0
     mean: Annotated[float, "gaussian: the mean"] = 0.0
     std: Annotated[float, "gaussian: the standard deviation", AtLeast(0)] = 1.0
-    sparse: Annotated[int, "gaussian: expected non-zero inputs of an output; -1 for all", AtLeast(-1)] = -1
+    sparse: Annotated[
+        int, "gaussian: expected non-zero inputs of an output; -1 for all", AtLeast(-1)
+    ] = -1
     variance_norm: Annotated[
         Literal["FAN_IN", "FAN_OUT", "AVERAGE"], "xavier, msra: what the variance is divided by"
     ] = "FAN_IN"
+
+    def __post_init__(self) -> None:
+        if self.type == "uniform" and self.min > self.max:
+            raise SpecError(f"expected min <= max, got min {self.min} and max {self.max}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParamSpec:
     """Multipliers of one parameter, and the name under which layers share it."""
 
-    name: Annotated[str | None, "parameters of one name are one and the same"] = None
-    lr_mult: Annotated[float, "multiplies the learning rate; 0 freezes", AtLeast(0)] = 1.0
-    decay_mult: Annotated[float, "multiplies the weight decay", AtLeast(0)] = 1.0
+    name: Annotated[str | None, "parameters of one name are one and the same", Printable()] = None
+    lr_mult: Annotated[float | None, "multiplies the learning rate; 0 freezes; 1 if not given", AtLeast(0)] = None
+    decay_mult: Annotated[float | None, "multiplies the weight decay; 1 if not given", AtLeast(0)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +66,37 @@ class Rule:
 class LayerSpec:
     """One layer as declared: the keys every layer has, and its own in `options`."""
 
-    name: Annotated[str, "the layer's name, unique in its phase"]
+    name: Annotated[str, "the layer's name, unique in its phase", Printable()]
     type: Annotated[str, "the layer's class"]
-    bottom: Annotated[tuple[str, ...] | None, "blobs read; default: the first top of the layer above"] = None
-    top: Annotated[tuple[str, ...] | None, "blobs written; default: one, of the layer's name"] = None
+    bottom: Annotated[
+        tuple[str, ...] | None,
+        "blobs read; default: the first top of the layer above",
+        Printable(),
+    ] = None
+    top: Annotated[
+        tuple[str, ...] | None, "blobs written; default: one, of the layer's name", Printable()
+    ] = None
     param: Annotated[tuple[ParamSpec, ...], "multipliers and sharing, one entry a parameter"] = ()
-    loss_weight: Annotated[tuple[float, ...], "weight of each top in the loss; default 1 for a loss layer"] = ()
+    loss_weight: Annotated[
+        tuple[float, ...], "weight of each top in the loss; default 1 for a loss layer"
+    ] = ()
     propagate_down: Annotated[tuple[bool, ...], "for each bottom: may a gradient flow into it"] = ()
     include: Annotated[tuple[Rule, ...], "only in these phases"] = ()
     exclude: Annotated[tuple[Rule, ...], "not in these phases"] = ()
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
     mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
+    nodes: Mapping[str, Node] = field(default_factory=dict, repr=False, metadata={"hidden": True})
+
+    @property
+    def tops(self) -> tuple[str, ...]:
+        """The blobs it writes."""
+        return (self.name,) if self.top is None else self.top
+
+    def place(self, key: str = "", item: int = 0) -> str:
+        """Where and what, for an error: at a key's value, or an item of it, if that is given."""
+        node = self.nodes.get(key, Node(None, self.mark))
+        node = node.value[item] if isinstance(node.value, list) and node.value else node
+        return f"{node.mark}: {self}"
 
     def in_phase(self, phase: Phase) -> bool:
         """Whether the layer takes part in a phase (Caffe's NetStateRule)."""
@@ -91,9 +119,11 @@ class SolverSpec:
         "how the learning rate falls",
     ] = "fixed"
     gamma: Annotated[float | None, "step, multistep, exp, inv, sigmoid: the factor"] = None
-    power: Annotated[float | None, "inv, poly: the exponent"] = None
+    power: Annotated[float | None, "inv, poly: the exponent", AtLeast(0)] = None
     stepsize: Annotated[int | None, "step, sigmoid: iterations", AtLeast(1)] = None
-    stepvalue: Annotated[tuple[int, ...], "multistep: iterations at which the rate falls", AtLeast(0)] = ()
+    stepvalue: Annotated[
+        tuple[int, ...], "multistep: iterations at which the rate falls", AtLeast(0)
+    ] = ()
     max_iter: Annotated[int, "iterations in all", AtLeast(0)]
     iter_size: Annotated[int, "batches whose gradients make one update", AtLeast(1)] = 1
     momentum: Annotated[float, "share of the last update kept", AtLeast(0), Below(1)] = 0.0
@@ -106,7 +136,9 @@ class SolverSpec:
     display: Annotated[int, "iterations between log lines; 0 for none", AtLeast(0)] = 0
     average_loss: Annotated[int, "iterations over which the shown loss is averaged", AtLeast(1)] = 1
     snapshot: Annotated[int, "iterations between snapshots; 0 for none", AtLeast(0)] = 0
-    snapshot_prefix: Annotated[str | None, "snapshots are PREFIX_iter_N.npz; default: the model file's name"] = None
+    snapshot_prefix: Annotated[
+        str | None, "snapshots are PREFIX_iter_N.npz; default: the model file's name"
+    ] = None
     snapshot_after_train: Annotated[bool, "snapshot at the end of training"] = True
     random_seed: Annotated[int, "seed of fillers, shuffling and dropout", AtLeast(0)] = 1
     mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
@@ -135,14 +167,14 @@ def parse_model(text: str, layer_types: Mapping[str, type], file: str = "<text>"
 
 def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None) -> NetSpec:
     """The model that a YAML tree declares."""
-    keys = keys_of(NetSpec)
-    keys["layers"] = Key("layers", tuple[Node, ...], dataclasses.MISSING, "the list of layers")
-    keys["solver"] = Key("solver", Node, None, "how the net is trained")
-    given = values(root, keys, "")
+    layers = Key("layers", tuple[Node, ...], dataclasses.MISSING, "the list of layers")
+    solver = Key("solver", Node, None, "how the net is trained")
+    given = values(root, {**keys_of(NetSpec), "layers": layers, "solver": solver}, "")
     if not given["layers"]:
         raise SpecError(f"{root.value['layers'].mark}: layers: expected at least one layer")
     given["layers"] = tuple(
-        _layer(node, f"layer {number}", layer_types) for number, node in enumerate(given["layers"], 1)
+        _layer(node, f"layer {number}", layer_types)
+        for number, node in enumerate(given["layers"], 1)
     )
     if "solver" in given:
         given["solver"] = _solver(given["solver"])
@@ -150,25 +182,25 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
 
 
 def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
-    common = keys_of(LayerSpec)
-    if isinstance(node.value, dict):
-        name = node.value.get("name", Node(None, node.mark)).value
-        what = f"layer {name!r}" if isinstance(name, str) else what
-        if "type" not in node.value:
-            raise SpecError(f"{node.mark}: {what}: missing key 'type' (the layer's class)")
-        kind = convert(node.value["type"], str, what)
-        if kind not in layer_types:
-            hint = did_you_mean(kind, layer_types)
-            raise SpecError(f"{node.value['type'].mark}: {what}: unknown type {kind!r}{hint}")
-        what = f"{what} ({kind})"
-        own = keys_of(layer_types[kind])
-    else:
-        own = {}
-    given = values(node, {**common, **own}, what)
-    if not given["name"] or not given["name"].isprintable() or given["name"].startswith("@"):
-        raise SpecError(f"{node.value['name'].mark}: {what}: name: expected printable text, not led by '@'")
+    if not isinstance(node.value, dict):
+        raise SpecError(f"{node.mark}: {what}: expected a mapping, got {shown(node.value)}")
+    name = node.value.get("name", Node(None, node.mark)).value
+    what = f"layer {shown(name)}" if isinstance(name, str) else what
+    if "type" not in node.value:
+        raise SpecError(f"{node.mark}: {what}: missing key 'type' (the layer's class)")
+    kind = convert(node.value["type"], str, f"{what}: type")
+    if kind not in layer_types:
+        hint = did_you_mean(kind, layer_types)
+        raise SpecError(f"{node.value['type'].mark}: {what}: unknown type {shown(kind)}{hint}")
+    what, own = f"{what} ({kind})", keys_of(layer_types[kind])
+    given = values(node, {**keys_of(LayerSpec), **own}, what)
+    if given["name"].startswith("@"):
+        mark = node.value["name"].mark
+        raise SpecError(f"{mark}: {what}: name: expected text not led by '@', got {shown(name)}")
+    if given.get("include") and given.get("exclude"):
+        raise SpecError(f"{node.keys['exclude']}: {what}: give either include or exclude, not both")
     options = {key: given.pop(key) for key in own if key in given}
-    return LayerSpec(**given, options=options, mark=node.mark)
+    return LayerSpec(**given, options=options, mark=node.mark, nodes=node.value)
 
 
 POLICY_NEEDS = {
@@ -184,13 +216,21 @@ POLICY_NEEDS = {
 
 def _solver(node: Node) -> SolverSpec:
     solver = SolverSpec(**values(node, keys_of(SolverSpec), "solver"), mark=node.mark)
+
+    def wrong(key: str, why: str) -> SpecError:
+        return SpecError(
+            f"{node.value[key].mark if key in node.value else node.mark}: solver: {why}"
+        )
+
     for key in POLICY_NEEDS[solver.lr_policy]:
         if getattr(solver, key) in (None, ()):
-            raise SpecError(f"{node.mark}: solver: lr_policy {solver.lr_policy!r} needs the key {key!r}")
+            raise wrong("lr_policy", f"lr_policy {solver.lr_policy!r} needs the key {key!r}")
+    if solver.gamma is not None and solver.gamma < 0 and solver.lr_policy != "sigmoid":
+        raise wrong("gamma", f"gamma: expected at least 0, got {solver.gamma}")
     if list(solver.stepvalue) != sorted(set(solver.stepvalue)):
-        raise SpecError(f"{node.value['stepvalue'].mark}: solver: stepvalue: expected rising iterations")
+        raise wrong("stepvalue", "stepvalue: expected rising iterations")
     if solver.test_iter and not solver.test_interval:
-        raise SpecError(f"{node.value['test_iter'].mark}: solver: test_iter needs the key 'test_interval'")
+        raise wrong("test_iter", "test_iter needs the key 'test_interval'")
     if solver.test_interval and not solver.test_iter:
-        raise SpecError(f"{node.value['test_interval'].mark}: solver: test_interval needs the key 'test_iter'")
+        raise wrong("test_interval", "test_interval needs the key 'test_iter'")
     return solver

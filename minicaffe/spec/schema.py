@@ -1,4 +1,4 @@
-"""The JSON Schema of model files, from the declarations: editors complete and check YAML with it."""
+"""The JSON Schema of model files, from the declarations: editors complete and check with it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ def schema(layer_types: Mapping[str, type]) -> dict[str, Any]:
         "allOf": branches,
     }
     root = json_schema_of_keys(keys_of(NetSpec), define)
-    root["properties"]["layers"] = {"type": "array", "items": {"$ref": "#/$defs/layer"}, "minItems": 1}
+    root["properties"]["layers"] = {
+        "type": "array",
+        "items": {"$ref": "#/$defs/layer"},
+        "minItems": 1,
+    }
     root["properties"]["solver"] = define(SolverSpec)
     root["required"] = ["layers"]
     definitions["layer"] = layer

@@ -12,6 +12,8 @@ import yaml
 from minicaffe.errors import SpecError
 
 MAX_NODES = 100_000
+MAX_BYTES = 4 << 20
+MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -35,34 +37,49 @@ class Node:
     keys: dict[str, Mark] = field(default_factory=dict)
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2's plain words: `1e-4` is a number, `no` and `on` are words."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}
-
-
-for _tag, _pattern, _first in [
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?[0-9]+|0x[0-9a-fA-F]+", list("-+0123456789")),
-    (
-        "float",
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+# YAML 1.2's plain words: `1e-4` is a number, `010` is ten, `no` and `on` are text. The second of
+# each pair are the letters it may begin with.
+PLAIN = {
+    "null": (re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
+    "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
+    "int": (re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+"), list("-+0123456789")),
+    "float": (
+        re.compile(
+            r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+        ),
         list("-+.0123456789"),
     ),
-]:
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
+}
+TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that knows the plain words of PLAIN and no others."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _kind, (_pattern, _first) in PLAIN.items():
+    _Loader.add_implicit_resolver(TAG + _kind, re.compile(f"(?:{_pattern.pattern})$"), _first)
 
 
 def read(path: str | Path) -> Node:
     """The tree of a YAML file. Raises SpecError (place and reason) for what is not plain YAML."""
+    file = str(path) if str(path).isprintable() else repr(str(path))
     try:
-        text = Path(path).read_bytes().decode("utf-8")
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+        with open(path, "rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SpecError(f"{file}: cannot be read: {reason}") from None
+    if len(data) > MAX_BYTES:
+        raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no model file is")
+    try:
+        return parse(data.decode("utf-8"), file)
     except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: is not UTF-8 text (byte {error.start})") from None
-    return parse(text, str(path))
+        before = data[: error.start].decode("utf-8-sig")
+        where = _at_index(file, before, len(before))
+        raise SpecError(f"{where}: is not UTF-8 text (byte {error.start})") from None
 
 
 def parse(text: str, file: str = "<text>") -> Node:
@@ -72,20 +89,36 @@ def parse(text: str, file: str = "<text>") -> Node:
     >>> tree.value["lr"].value, str(tree.value["lr"].mark)
     (0.0001, '<text>:1:5')
     """
+    text = text.removeprefix("\ufeff")
     try:
-        root = yaml.compose(text, _Loader)
+        loader = _Loader(text)
+        root = loader.get_single_node()
+    except yaml.reader.ReaderError as error:
+        where = _at_index(file, text, error.position)
+        raise SpecError(f"{where}: the character U+{error.character:04X} is not allowed") from None
     except yaml.MarkedYAMLError as error:
-        place = error.problem_mark or error.context_mark
-        where = Mark(file, place.line + 1, place.column + 1) if place else file
-        what = " ".join(part for part in (error.context, error.problem) if part)
-        raise SpecError(f"{where}: {what}".replace("\n", " ")) from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"{file}: {error}".replace("\n", " ")) from None
+        mark = error.problem_mark or error.context_mark
+        raise SpecError(f"{_mark(file, mark)}: {_in_words(error)}") from None
     except RecursionError:
-        raise SpecError(f"{file}: nested too deeply") from None
+        raise SpecError(f"{_mark(file, loader.get_mark())}: nested too deeply") from None
+    except (ValueError, OverflowError):  # PyYAML lets these out for "\UFFFFFFFF" and %YAML 1.999...
+        raise SpecError(f"{_mark(file, loader.get_mark())}: the number is too large") from None
     if root is None:
-        raise SpecError(f"{file}: is empty; expected a mapping with 'name' and 'layers'")
+        raise SpecError(f"{file}:1:1: is empty; expected a mapping with 'name' and 'layers'")
     return _Builder(file).build(root, ())
+
+
+def _mark(file: str, mark: Any) -> Mark:
+    return Mark(file, mark.line + 1, mark.column + 1)
+
+
+def _at_index(file: str, text: str, index: int) -> Mark:
+    return Mark(file, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
+
+
+def _in_words(error: yaml.MarkedYAMLError) -> str:
+    what = ", ".join(part.lstrip(", ") for part in (error.context, error.problem) if part)
+    return what + ("; indent with spaces" if r"'\t'" in what else "")
 
 
 class _Builder:
@@ -94,57 +127,60 @@ class _Builder:
         self.count = 0
 
     def build(self, node: yaml.Node, above: tuple[int, ...]) -> Node:
-        mark = self.mark(node)
+        mark = _mark(self.file, node.start_mark)
         self.count += 1
         if self.count > MAX_NODES:
             raise SpecError(f"{mark}: more than {MAX_NODES} values (aliases included)")
         if id(node) in above:
             raise SpecError(f"{mark}: an alias refers to what contains it")
-        if len(above) > 100:
+        if len(above) > MAX_DEPTH:
             raise SpecError(f"{mark}: nested too deeply")
         above = (*above, id(node))
         if isinstance(node, yaml.ScalarNode):
             return Node(self.scalar(node, mark), mark)
-        if node.tag not in ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"):
-            raise SpecError(f"{mark}: unknown tag {node.tag!r}")
+        if node.tag != TAG + ("seq" if isinstance(node, yaml.SequenceNode) else "map"):
+            raise SpecError(f"{mark}: the tag {shown(node.tag)} is not allowed here")
         if isinstance(node, yaml.SequenceNode):
             return Node([self.build(item, above) for item in node.value], mark)
         return self.mapping(node, mark, above)
 
-    def mapping(self, node: yaml.MappingNode, mark: Mark, above: tuple[int, ...]) -> Node:
+    def mapping(self, node: yaml.Node, mark: Mark, above: tuple[int, ...]) -> Node:
         values: dict[str, Node] = {}
         keys: dict[str, Mark] = {}
         for key, value in node.value:
-            place = self.mark(key)
-            name = self.scalar(key, place) if isinstance(key, yaml.ScalarNode) else None
+            place = _mark(self.file, key.start_mark)
+            if not isinstance(key, yaml.ScalarNode):
+                raise SpecError(f"{place}: expected a key that is a word, got a {key.id}")
+            name = self.scalar(key, place)
             if not isinstance(name, str):
                 raise SpecError(f"{place}: expected a key that is a word, got {shown(name)}")
             if name in keys:
-                raise SpecError(f"{place}: duplicate key {name!r}, first given at line {keys[name].line}")
+                first = keys[name].line
+                raise SpecError(
+                    f"{place}: duplicate key {shown(name)}, first given at line {first}"
+                )
             values[name] = self.build(value, above)
             keys[name] = place
         return Node(values, mark, keys)
 
     def scalar(self, node: yaml.ScalarNode, mark: Mark) -> Any:
-        kind = node.tag.removeprefix("tag:yaml.org,2002:")
-        text = node.value
+        kind, text = node.tag.removeprefix(TAG), node.value
+        if kind == "str":
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise SpecError(f"{mark}: {shown(text)} holds half a character (a surrogate)")
+            return text
+        if kind not in PLAIN:
+            raise SpecError(f"{mark}: the tag {shown(node.tag)} is not allowed here")
+        if not PLAIN[kind][0].fullmatch(text):
+            raise SpecError(f"{mark}: {shown(text)} is not of the type that its tag names")
         try:
-            if kind == "str":
-                return text
-            if kind == "null":
-                return None
-            if kind == "bool":
-                return text.lower() == "true"
             if kind == "int":
                 return int(text, 16) if text.startswith("0x") else int(text)
-            if kind == "float":
-                return float(re.sub(r"\.(inf|nan)", r"\1", text.lower()))
-        except ValueError:
-            raise SpecError(f"{mark}: {shown(text)} is not a number that can be read") from None
-        raise SpecError(f"{mark}: unknown tag {node.tag!r}")
-
-    def mark(self, node: yaml.Node) -> Mark:
-        return Mark(self.file, node.start_mark.line + 1, node.start_mark.column + 1)
+        except ValueError:  # Python refuses to convert thousands of digits
+            raise SpecError(f"{mark}: {shown(text)} is too long a number") from None
+        if kind == "float":
+            return float(re.sub(r"\.(inf|nan)", r"\1", text.lower()))
+        return text.lower() == "true" if kind == "bool" else None
 
 
 def shown(value: Any) -> str:
@@ -156,9 +192,8 @@ def shown(value: Any) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
-        return "a list"
-    try:
-        text = repr(value)
-    except ValueError:
+        return "a list" if value else "an empty list"
+    if isinstance(value, int) and abs(value) >= 10**40:
         return "a very long number"
+    text = repr(value if not isinstance(value, str) else value[:60])
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,17 +1,18 @@
 """The types a key may have: one declaration gives the conversion, its errors and the JSON schema.
 
-A key is declared as a dataclass field, `name: Annotated[type, "one line of documentation"] = default`.
+A key is a dataclass field, `name: Annotated[type, "one line of documentation", checks] = default`.
 The types: bool, int, float, str, Literal words, `X | None`, `tuple[X, ...]` (a single value stands
 for a list of one) and frozen dataclasses (mappings; one with a class attribute `word` may be given
-as that one field's value).
+as that one field's value; what __post_init__ raises as SpecError gets its place). A check holds for
+each number or text of the value.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from minicaffe.errors import SpecError, did_you_mean
@@ -26,9 +27,12 @@ class AtLeast:
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with a value, or None."""
-        values = value if isinstance(value, tuple) else (value,)
-        bad = [v for v in values if v is not None and v < self.minimum]
-        return f"expected at least {self.minimum}, got {bad[0]}" if bad else None
+        return None if value >= self.minimum else f"expected at least {self.minimum}, got {value}"
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The same in a JSON Schema."""
+        return {"minimum": self.minimum}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +43,33 @@ class Below:
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with a value, or None."""
-        return f"expected below {self.limit}, got {value}" if value is not None and value >= self.limit else None
+        return None if value < self.limit else f"expected below {self.limit}, got {value}"
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The same in a JSON Schema."""
+        return {"exclusiveMaximum": self.limit}
+
+
+@dataclasses.dataclass(frozen=True)
+class Printable:
+    """A name: text that is not empty and can be shown in one line."""
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value, or None."""
+        if value and value.isprintable():
+            return None
+        return f"expected printable text, got {shown(value)}"
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The same in a JSON Schema, as far as that can say it."""
+        return {"minLength": 1}
 
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """One key of a declaration: name, type, default (dataclasses.MISSING if required), documentation."""
+    """One key of a declaration: name, type, default (dataclasses.MISSING if required), ..."""
 
     name: str
     type: Any
@@ -58,7 +83,8 @@ class Key:
         return self.default is dataclasses.MISSING
 
 
-def keys_of(cls: type) -> dict[str, Key]:
+@functools.cache
+def keys_of(cls: type) -> Mapping[str, Key]:
     """The keys that a dataclass declares, in order, those of its bases first."""
     hints = get_type_hints(cls, include_extras=True)
     keys = {}
@@ -73,17 +99,14 @@ def keys_of(cls: type) -> dict[str, Key]:
             default = item.default_factory()
         if not item.metadata.get("hidden"):
             keys[item.name] = Key(item.name, kind, default, doc, checks)
-    return keys
+    return types.MappingProxyType(keys)
 
 
-def convert(node: Node, kind: Any, what: str = "") -> Any:
+def convert(node: Node, kind: Any, what: str = "", checks: tuple[Any, ...] = ()) -> Any:
     """The value of `node` as `kind`; SpecError names the place, `what`, expected and got."""
     origin, value = get_origin(kind), node.value
     if origin in (Union, types.UnionType):
-        if value is None:
-            return None
-        (kind,) = [arg for arg in get_args(kind) if arg is not type(None)]
-        return convert(node, kind, what)
+        return None if value is None else convert(node, _inner(kind), what, checks)
     if kind is Node:
         return node
     if origin is tuple:
@@ -91,53 +114,71 @@ def convert(node: Node, kind: Any, what: str = "") -> Any:
         if item is Node and not isinstance(value, list):
             raise _mismatch(node, what, "a list")
         items = value if isinstance(value, list) else [node]
-        return tuple(convert(one, item, what) for one in items)
-    if origin is Literal:
-        words = get_args(kind)
-        if value in words and isinstance(value, str):
-            return value
-        hint = did_you_mean(value, words) if isinstance(value, str) else ""
-        raise _mismatch(node, what, f"one of {', '.join(words)}", hint)
+        return tuple(convert(one, item, what, checks) for one in items)
     if dataclasses.is_dataclass(kind):
         if isinstance(value, str) and hasattr(kind, "word"):
             node = Node({kind.word: node}, node.mark, {kind.word: node.mark})
+        elif not isinstance(value, dict):
+            raise _mismatch(node, what, describe(kind))
         return build(node, kind, what)
+    result = _scalar(node, kind, what)
+    for check in checks:
+        if problem := check.problem(result):
+            raise SpecError(f"{node.mark}: {_prefix(what)}{problem}")
+    return result
+
+
+def _scalar(node: Node, kind: Any, what: str) -> Any:
+    value = node.value
+    if get_origin(kind) is Literal:
+        words = get_args(kind)
+        if isinstance(value, str) and value in words:
+            return value
+        hint = did_you_mean(value, words) if isinstance(value, str) else ""
+        raise _mismatch(node, what, describe(kind), hint)
     if kind is float and type(value) in (int, float):
-        if math.isfinite(value) and abs(value) < 1e300:
-            return float(value)
+        if abs(value) < 1e300:
+            return float(value) + 0.0  # -0.0, which NumPy takes for a negative number, becomes 0.0
         raise _mismatch(node, what, "a finite number")
-    if kind in (bool, int, str) and type(value) is kind:
-        if kind is int and abs(value) >= 2**63:
-            raise _mismatch(node, what, "an integer below 2^63")
-        return value
-    raise _mismatch(node, what, describe(kind))
+    if type(value) is not kind:
+        quote = kind is str and type(value) in (bool, int, float)
+        raise _mismatch(node, what, describe(kind), "; quote it to make it text" if quote else "")
+    if kind is int and abs(value) >= 2**63:
+        raise _mismatch(node, what, "an integer below 2^63")
+    return value
 
 
 def build(node: Node, cls: Any, what: str = "", **given: Any) -> Any:
     """A mapping as the dataclass `cls`; `given` are fields that are no keys."""
-    return cls(**values(node, keys_of(cls), what), **given)
+    given |= values(node, keys_of(cls), what)
+    try:
+        return cls(**given)
+    except SpecError as error:
+        raise error.at(f"{node.mark}: {what}" if what else str(node.mark)) from None
 
 
-def values(node: Node, keys: dict[str, Key], what: str) -> dict[str, Any]:
+def values(node: Node, keys: Mapping[str, Key], what: str) -> dict[str, Any]:
     """The values that a mapping gives to declared keys: none unknown, none missing."""
     if not isinstance(node.value, dict):
         raise _mismatch(node, what, "a mapping")
     for name in node.value:
         if name not in keys:
             hint = did_you_mean(name, keys)
-            raise SpecError(f"{node.keys[name]}: {_prefix(what)}unknown key {name!r}{hint}")
+            raise SpecError(f"{node.keys[name]}: {_prefix(what)}unknown key {shown(name)}{hint}")
     result = {}
     for name, key in keys.items():
         if name in node.value:
-            inside = f"{what}: {name}" if what else name
-            result[name] = convert(node.value[name], key.type, inside)
-            for check in key.checks:
-                problem = check.problem(result[name])
-                if problem:
-                    raise SpecError(f"{node.value[name].mark}: {inside}: {problem}")
+            inside = f"{_prefix(what)}{name}"
+            result[name] = convert(node.value[name], key.type, inside, key.checks)
         elif key.required:
-            raise SpecError(f"{node.mark}: {_prefix(what)}missing key {name!r} ({key.doc or describe(key.type)})")
+            doc = key.doc or describe(key.type)
+            raise SpecError(f"{node.mark}: {_prefix(what)}missing key {name!r} ({doc})")
     return result
+
+
+def _inner(kind: Any) -> Any:
+    """X of `X | None`."""
+    return next(arg for arg in get_args(kind) if arg is not type(None))
 
 
 def describe(kind: Any) -> str:
@@ -148,7 +189,7 @@ def describe(kind: Any) -> str:
     """
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        return describe(next(arg for arg in get_args(kind) if arg is not type(None)))
+        return describe(_inner(kind))
     if origin is tuple:
         return f"{describe(get_args(kind)[0])} or a list of them"
     if origin is Literal:
@@ -159,14 +200,15 @@ def describe(kind: Any) -> str:
     return words.get(kind, str(kind))
 
 
-def json_schema(kind: Any, define: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+def json_schema(
+    kind: Any, define: Callable[[Any], dict[str, Any]], checks: tuple[Any, ...] = ()
+) -> dict[str, Any]:
     """The JSON Schema of a type; `define` gives the reference to a dataclass's own schema."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        inner = json_schema(next(a for a in get_args(kind) if a is not type(None)), define)
-        return {"anyOf": [inner, {"type": "null"}]}
+        return {"anyOf": [json_schema(_inner(kind), define, checks), {"type": "null"}]}
     if origin is tuple:
-        item = json_schema(get_args(kind)[0], define)
+        item = json_schema(get_args(kind)[0], define, checks)
         return {"anyOf": [item, {"type": "array", "items": item}]}
     if origin is Literal:
         return {"enum": list(get_args(kind))}
@@ -174,26 +216,27 @@ def json_schema(kind: Any, define: Callable[[Any], dict[str, Any]]) -> dict[str,
         reference = define(kind)
         if not hasattr(kind, "word"):
             return reference
-        word = keys_of(kind)[kind.word]  # type: ignore[arg-type]
+        word = keys_of(kind)[kind.word]  # type: ignore[arg-type, union-attr]
         return {"anyOf": [json_schema(word.type, define), reference]}
-    return {"type": {bool: "boolean", int: "integer", float: "number", str: "string"}[kind]}
+    words = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    schema: dict[str, Any] = {"type": words[kind]}
+    for check in checks:
+        schema |= check.json_schema
+    return schema
 
 
-def json_schema_of_keys(keys: dict[str, Key], define: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+def json_schema_of_keys(
+    keys: Mapping[str, Key], define: Callable[[Any], dict[str, Any]]
+) -> dict[str, Any]:
     """The JSON Schema of a mapping with these keys and no others."""
     properties = {}
     for key in keys.values():
-        schema = json_schema(key.type, define)
-        schema["description"] = key.doc or describe(key.type)
-        for check in key.checks:
-            if isinstance(check, AtLeast) and "type" in schema:
-                schema["minimum"] = check.minimum
-        properties[key.name] = schema
-    required = [key.name for key in keys.values() if key.required]
+        schema = json_schema(key.type, define, key.checks)
+        properties[key.name] = {**schema, "description": key.doc or describe(key.type)}
     return {
         "type": "object",
         "properties": properties,
-        "required": required,
+        "required": [key.name for key in keys.values() if key.required],
         "additionalProperties": False,
     }
 
@@ -203,4 +246,5 @@ def _prefix(what: str) -> str:
 
 
 def _mismatch(node: Node, what: str, expected: str, hint: str = "") -> SpecError:
-    return SpecError(f"{node.mark}: {_prefix(what)}expected {expected}, got {shown(node.value)}{hint}")
+    got = shown(node.value)
+    return SpecError(f"{node.mark}: {_prefix(what)}expected {expected}, got {got}{hint}")

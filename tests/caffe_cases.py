@@ -1,0 +1,78 @@
+"""Reference numbers computed with BVLC Caffe 1.0, as nets and arrays of ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import net as minicaffe_net
+from minicaffe.layers import REGISTRY
+from minicaffe.spec.tree import Mark, Node
+
+FIXTURES = Path(__file__).parent / "fixtures"
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "caffe"
+RENAMED = {"concat_dim": "axis"}
+DROPPED = {"stable_prod_grad"}  # minicaffe's gradient of a product is always the stable one
+
+
+def names(*prefixes: str) -> list[str]:
+    """The cases whose name begins so."""
+    found = sorted(path.stem for path in FIXTURES.glob("*.npz"))
+    return [name for name in found if name.startswith(prefixes)]
+
+
+def load(name: str) -> dict[str, Any]:
+    with np.load(FIXTURES / f"{name}.npz") as archive:
+        return {key: archive[key] for key in archive.files}
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def as_model(caffe: dict[str, Any], phase: str = "TRAIN") -> dict[str, Any]:
+    """Caffe's net (prototxt as JSON) as the mapping that a model file holds."""
+    layers = [as_layer(layer) for layer in listed(caffe["layer"])]
+    return {"name": caffe.get("name", ""), "force_backward": caffe.get("force_backward", False), "layers": layers}
+
+
+def as_layer(caffe: dict[str, Any]) -> dict[str, Any]:
+    """Caffe's layer with the keys of its *_param beside the common ones."""
+    layer: dict[str, Any] = {"bottom": []}
+    for key, value in caffe.items():
+        if key in ("transform_param",):
+            layer["transform"] = {k: v for k, v in value.items() if k != "mean_file"}
+        elif key.endswith("_param"):
+            layer.update({RENAMED.get(k, k): v for k, v in value.items() if k not in DROPPED})
+        else:
+            layer[key] = value
+    return layer
+
+
+def as_spec(model: dict[str, Any]) -> minicaffe_net.NetSpec:
+    from minicaffe.spec.model import model as read
+
+    return read(_node(model), REGISTRY)
+
+
+def _node(value: Any) -> Node:
+    mark = Mark("<caffe>", 1, 1)
+    if isinstance(value, dict):
+        return Node({k: _node(v) for k, v in value.items()}, mark, dict.fromkeys(value, mark))
+    return Node([_node(v) for v in value] if isinstance(value, list) else value, mark)
+
+
+def from_json(text: Any) -> dict[str, Any]:
+    return json.loads(str(text))
+
+
+def assert_close(got: Any, wanted: Any, what: str, tolerance: float = 1e-5) -> None:
+    """Equal to `tolerance` of the wanted array's largest value."""
+    got, wanted = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
+    assert got.shape == wanted.shape, f"{what}: shape {got.shape}, Caffe's {wanted.shape}"
+    scale = max(float(np.abs(wanted).max(initial=0)), 1e-7)
+    error = float(np.abs(got - wanted).max(initial=0)) / scale
+    assert error <= tolerance, f"{what}: relative error {error:.2e}"

@@ -1,0 +1,254 @@
+"""Every kernel gives the same bits whatever the order and the number of its threads."""
+
+import re
+from importlib import resources
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from ops.cases import blank, close, numbers, put
+
+from minicaffe import backend
+from minicaffe.errors import ShapeError
+from minicaffe.ops import batch, pool, random, softmax
+from minicaffe.ops.geometry import Window
+from minicaffe.ops.im2col import col2im, im2col
+
+CONV = Window((3, 2), (2, 1), (1, 2), (1, 2))  # image 7 x 6, columns 4 x 8
+POOL = Window((3, 2), (2, 3), (1, 1))  # image 7 x 6, pooled 4 x 3
+ROWS = {}
+
+
+def row(function):
+    """A kernel's row of the table: on a device and for a type, how to run it and what it writes."""
+    ROWS[function.__name__] = function
+    return function
+
+
+def windowed(op, inputs, window, out):
+    def build(device, dtype):
+        arrays = [put(device, array) for array in numbers(1, *inputs, dtype=dtype)]
+        written = blank(device, out, dtype)
+        return lambda: op(*arrays, window, written), [written]
+
+    return build
+
+
+ROWS["im2col"] = windowed(im2col, [(3, 7, 6)], CONV, (18, 4, 8))
+ROWS["col2im"] = windowed(col2im, [(18, 4, 8)], CONV, (3, 7, 6))
+ROWS["ave_pool"] = windowed(pool.ave_pool, [(2, 3, 7, 6)], POOL, (2, 3, 4, 3))
+
+
+@row
+def ave_pool_gradient(device, dtype):
+    (dy,) = numbers(1, (2, 3, 4, 3), dtype=dtype)
+    dy, dx, share = (
+        put(device, dy),
+        blank(device, (2, 3, 7, 6), dtype),
+        blank(device, dy.shape, dtype),
+    )
+    return lambda: pool.ave_pool_gradient(dy, POOL, dx, share), [dx]
+
+
+@row
+def max_pool(device, dtype):
+    (x,) = numbers(1, (2, 3, 7, 6), dtype=dtype)
+    x, shape = put(device, x), (2, 3, 4, 3)
+    y, which, better = (blank(device, shape, kind) for kind in (dtype, np.int32, bool))
+    return lambda: pool.max_pool(x, POOL, y, which, better), [y, which]
+
+
+@row
+def max_pool_gradient(device, dtype):
+    (dy,) = numbers(1, (2, 3, 4, 3), dtype=dtype)
+    which = put(device, np.random.default_rng(1).integers(-1, 6, dy.shape), np.int32)
+    won, share = blank(device, dy.shape, bool), blank(device, dy.shape, dtype)
+    dy, dx = put(device, dy), blank(device, (2, 3, 7, 6), dtype)
+    return lambda: pool.max_pool_gradient(dy, which, POOL, dx, won, share), [dx]
+
+
+def scores_and_labels(device, dtype):
+    rng = np.random.default_rng(1)
+    read = softmax.Labels.empty(device.xp, 8, 5, 3, dtype)
+    return (
+        put(device, rng.random((8, 5, 3)), dtype),
+        put(device, rng.integers(0, 5, (8, 3)), dtype),
+        read,
+    )
+
+
+@row
+def nll(device, dtype):
+    prob, labels, read = scores_and_labels(device, dtype)
+    losses = blank(device, (8, 3), dtype)
+    return lambda: softmax.nll(prob, labels, 2, losses, read), [losses, read.valid]
+
+
+@row
+def nll_gradient(device, dtype):
+    prob, labels, read = scores_and_labels(device, dtype)
+    dx, scale, chosen = (
+        blank(device, (8, 5, 3), dtype),
+        put(device, 0.3, dtype),
+        blank(device, (8, 3), dtype),
+    )
+    softmax.nll(prob, labels, 2, chosen, read)
+    return lambda: softmax.nll_gradient(prob, labels, 2, scale, dx, read, chosen), [dx]
+
+
+@row
+def accuracy(device, dtype):
+    scores, labels, read = scores_and_labels(device, dtype)
+    hits, lower = blank(device, (8, 3), dtype), blank(device, (8, 5, 3), bool)
+    return lambda: softmax.accuracy(scores, labels, 2, 0, hits, read, lower), [hits, read.valid]
+
+
+@row
+def class_accuracy(device, dtype):
+    rng = np.random.default_rng(1)
+    valid = rng.integers(0, 2, 60)
+    hits, valid = put(device, valid * rng.integers(0, 2, 60), dtype), put(device, valid, dtype)
+    labels, out = put(device, rng.integers(0, 9, 60), dtype), blank(device, 10, dtype)
+    return lambda: softmax.class_accuracy(hits, valid, labels, out), [out]
+
+
+@row
+def uniform(device, dtype):
+    out = blank(device, 101, np.float32)
+    return lambda: random.uniform(out, 1, "drop"), [out]
+
+
+@row
+def gather(device, dtype):
+    rng = np.random.default_rng(1)
+    images, index = (
+        put(device, rng.integers(0, 256, (6, 3, 5, 4)), np.uint8),
+        put(device, [5, 0, 3], np.int64),
+    )
+    crop, mirror = put(device, [[0, 1], [2, 0], [1, 1]], np.int32), put(device, [0, 1, 1], np.int32)
+    mean, out = put(device, rng.random((3, 5, 4)), dtype), blank(device, (3, 3, 3, 3), dtype)
+    return lambda: batch.gather(images, index, crop, mirror, mean, 0.5, out), [out]
+
+
+every = [
+    pytest.mark.parametrize("name", ROWS),
+    pytest.mark.parametrize("dtype", [np.float32, np.float64]),
+]
+
+
+def every_kernel(function):
+    for mark in every:
+        function = mark(function)
+    return function
+
+
+def bits(build, device, dtype):
+    run, written = build(device, dtype)
+    run()
+    return [device.to_host(array).tobytes() for array in written]
+
+
+@every_kernel
+def test_both_devices_agree(cuda, name, dtype):
+    here = backend.device("cpu")
+    (run, written), (run_there, written_there) = ROWS[name](here, dtype), ROWS[name](cuda, dtype)
+    run()
+    run_there()
+    for array, there in zip(written, written_there, strict=True):
+        close(cuda, there, array)
+
+
+def with_threads(monkeypatch, blocks, threads):
+    """Have every launch run in so many blocks of so many threads; the totals are returned."""
+    compiled, totals = backend.kernels, []
+
+    def limited(*which):
+        def of(kernel):
+            def call(grid, block, args):
+                totals.append(int(args[0]))
+                kernel((blocks,), (threads,), args)
+
+            return call
+
+        return {name: of(kernel) for name, kernel in compiled(*which).items()}
+
+    monkeypatch.setattr(backend, "kernels", limited)
+    return totals
+
+
+def test_every_kernel_has_a_row():
+    files = [
+        file for file in resources.files("minicaffe.kernels").iterdir() if file.name.endswith(".cu")
+    ]
+    code = "".join(file.read_text(encoding="utf-8") for file in files)
+    assert set(re.findall(r"__global__\s+void\s+(\w+)", code)) == set(ROWS)
+
+
+@every_kernel
+def test_the_order_of_the_threads_does_not_matter(cuda, monkeypatch, name, dtype):
+    if not hasattr(cuda.xp, "is_stand_in"):
+        pytest.skip("only the stand-in runs threads in an order of choice")
+    first = bits(ROWS[name], cuda, dtype)
+    monkeypatch.setattr(cuda.xp, "thread_order", "reversed")
+    assert bits(ROWS[name], cuda, dtype) == first
+
+
+@every_kernel
+@pytest.mark.parametrize(("blocks", "threads"), [(2, 3), (1, 1), (3, 1)])
+def test_few_threads_do_the_work_of_many(cuda, monkeypatch, name, dtype, blocks, threads):
+    many = bits(ROWS[name], cuda, dtype)
+    totals = with_threads(monkeypatch, blocks, threads)
+    assert bits(ROWS[name], cuda, dtype) == many
+    assert min(totals) > blocks * threads  # each thread went round more than once
+
+
+@every_kernel
+def test_a_kernel_allocates_nothing_and_waits_for_nothing(cuda, name, dtype):
+    if not hasattr(cuda.xp, "is_stand_in"):
+        pytest.skip("only the stand-in counts")
+    run, _ = ROWS[name](cuda, dtype)
+    before = cuda.xp.allocations, cuda.xp.synchronizations
+    run()
+    assert (cuda.xp.allocations, cuda.xp.synchronizations) == before
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The (grid, block, args) of launches that run nothing."""
+    calls = []
+    fake = SimpleNamespace(dtype=np.dtype(np.float32), device=SimpleNamespace(id=0))
+    record = {"f": lambda *call: calls.append(call)}
+    monkeypatch.setattr(backend, "kernels", lambda file, ctype, device: record)
+    return lambda total, *args: backend.launch("f.cu", "f", total, fake, *args) or calls
+
+
+@pytest.mark.parametrize(("total", "blocks"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+def test_a_thread_an_element(launched, monkeypatch, total, blocks):
+    monkeypatch.setattr(backend, "THREADS", 4)
+    ((grid, block, args),) = launched(total, 7, np.float32(0.5), True)
+    assert (grid, block) == ((blocks,), (4,))
+    assert args == (total, 7, 0.5, True)
+    assert [type(arg) for arg in args] == [np.int32, np.int32, np.float32, bool]
+
+
+def test_nothing_is_launched_for_nothing(launched):
+    assert launched(0) == []
+
+
+@pytest.mark.parametrize("total", [2**24, 2**30, 2**31 - 2**25])
+def test_the_grid_stays_within_its_limit(launched, total):
+    (((blocks,), (threads,), _),) = launched(total)
+    assert blocks <= 65535
+    assert threads <= 1024
+
+
+@pytest.mark.parametrize("total", [2**31 - 2**24, 2**31 - 1, 2**31, 2**40])
+def test_no_index_passes_32_bits(launched, total):
+    """A thread adds the grid to its index once more than it needs: that must not wrap."""
+    try:
+        (((blocks,), (threads,), _),) = launched(total)
+    except ShapeError as error:
+        assert f"{total} elements" in str(error)
+        assert total > 2**31 - 2**25
+    else:
+        assert total - 1 + blocks * threads < 2**31

@@ -1,0 +1,217 @@
+"""Softmax, its loss and accuracy against loops; labels that do not count or are none."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ops import references as ref
+from ops.cases import batches, blank, cases, close, dtypes, numbers, put, same, seeds
+
+from minicaffe.errors import DataError
+from minicaffe.ops import softmax as ops
+
+shapes = st.tuples(batches, st.integers(1, 5), st.integers(1, 3))
+ignores = st.sampled_from([None, -1, 0, 2, 255])
+TINY = {"f": 1.1754943508222875e-38, "d": 2.2250738585072014e-308}
+
+
+def draw_labels(rng, shape, ignore, dtype):
+    """Labels of scores (n, c, s), about a third of them to ignore."""
+    n, c, s = shape
+    labels = rng.integers(0, c, (n, s))
+    if ignore is not None:
+        labels[rng.random((n, s)) < 0.35] = ignore
+    return labels.astype(dtype)
+
+
+def draw_prob(rng, shape, dtype):
+    """Columns that sum to one, with a zero here and there."""
+    prob = rng.random(shape) * (rng.random(shape) > 0.1)
+    return (prob / np.maximum(prob.sum(axis=1, keepdims=True), 1e-3)).astype(dtype)
+
+
+def nll(device, prob, labels, ignore):
+    n, c, s = prob.shape
+    read = ops.Labels.empty(device.xp, n, c, s, prob.dtype)
+    losses = blank(device, (n, s), prob.dtype)
+    ops.nll(put(device, prob), put(device, labels), ignore, losses, read)
+    return losses, read
+
+
+def accuracy(device, scores, labels, top_k, ignore):
+    n, c, s = scores.shape
+    read = ops.Labels.empty(device.xp, n, c, s, scores.dtype)
+    hits, lower = blank(device, (n, s), scores.dtype), blank(device, (n, c, s), bool)
+    ops.accuracy(put(device, scores), put(device, labels), top_k, ignore, hits, read, lower)
+    return hits, read
+
+
+@cases(200)
+@given(shapes, st.sampled_from([1.0, 30.0, 1e4]), dtypes, seeds)
+def test_softmax_against_loops(device, shape, size, dtype, seed):
+    x = (numbers(seed, shape, dtype=dtype)[0] * dtype(size)).astype(dtype)
+    x_there = put(device, x)
+    reduced = blank(device, (shape[0], 1, shape[2]), dtype)
+    p = ops.softmax(device.xp, x_there, blank(device, shape, dtype), reduced)
+    close(device, p, ref.softmax(x))
+    close(device, p.sum(axis=1), np.ones((shape[0], shape[2])))
+    same(device, x_there, x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shift", [0.0, 1e4, -1e4, 3e38])
+def test_softmax_of_huge_scores(device, dtype, shift):
+    x = np.array([shift, shift, -1e37], dtype).reshape(1, 3, 1)
+    p = ops.softmax(
+        device.xp, put(device, x), blank(device, x.shape, dtype), blank(device, (1, 1, 1), dtype)
+    )
+    same(device, p, np.array([0.5, 0.5, 0]).reshape(1, 3, 1))
+
+
+@cases(200)
+@given(shapes, dtypes, seeds)
+def test_softmax_gradient_against_the_jacobian(device, shape, dtype, seed):
+    x, dy = numbers(seed, shape, shape, dtype=dtype)
+    y = ref.softmax(4 * x).astype(dtype)
+    y_there, dy_there = put(device, y), put(device, dy)
+    reduced = blank(device, (shape[0], 1, shape[2]), dtype)
+    dx = ops.softmax_gradient(device.xp, dy_there, y_there, blank(device, shape, dtype), reduced)
+    close(device, dx, ref.softmax_gradient(dy, y))
+    same(device, y_there, y)
+    same(device, dy_there, dy)
+
+
+@cases(240)
+@given(shapes, ignores, dtypes, seeds)
+def test_nll_and_gradient_against_loops(device, shape, ignore, dtype, seed):
+    rng = np.random.default_rng(seed)
+    prob, labels = draw_prob(rng, shape, dtype), draw_labels(rng, shape, ignore, dtype)
+    losses, read = nll(device, prob, labels, ignore)
+    expected, valid = ref.nll(prob, labels, ignore, TINY[np.dtype(dtype).char])
+    close(device, losses, expected)
+    same(device, read.valid, valid)
+
+    scale = dtype(rng.uniform(-3, 3))
+    prob_there, labels_there = put(device, prob), put(device, labels)
+    chosen = blank(device, labels.shape, dtype)
+    dx = blank(device, shape, dtype)
+    ops.nll_gradient(prob_there, labels_there, ignore, put(device, scale), dx, read, chosen)
+    close(device, dx, ref.nll_gradient(prob, labels, ignore, float(scale)))
+    same(device, prob_there, prob)
+    same(device, labels_there, labels)
+
+
+@cases(60)
+@given(shapes, seeds)
+def test_the_gradient_is_the_slope_of_the_loss(device, shape, seed):
+    """nll_gradient is that of softmax and nll together: the slope of the references."""
+    rng = np.random.default_rng(seed)
+    labels = draw_labels(rng, shape, 1, float)
+    x, direction = numbers(seed, shape, shape, dtype=float)
+
+    def loss(step):
+        return ref.nll(ref.softmax(x + step * direction), labels, 1, TINY["d"])[0].sum()
+
+    slope = (loss(1e-5) - loss(-1e-5)) / 2e-5
+    prob = ref.softmax(x)
+    _, read = nll(device, prob, labels, 1)
+    args = put(device, 1.0), blank(device, shape, float), read, blank(device, labels.shape, float)
+    dx = ops.nll_gradient(put(device, prob), put(device, labels), 1, *args)
+    np.testing.assert_allclose((device.to_host(dx) * direction).sum(), slope, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_loss_of_a_tiny_probability_is_finite(device, dtype):
+    tiny = TINY[np.dtype(dtype).char]
+    prob = np.array([0, tiny / 4, tiny, 2 * tiny, 1]).astype(dtype).reshape(5, 1, 1)
+    losses, _ = nll(device, prob, np.zeros((5, 1), dtype), None)
+    close(device, losses, -np.log([[tiny], [tiny], [tiny], [2 * tiny], [1]]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_loss_of_a_diverged_net_is_nan(device, dtype):
+    """A net that computes NaN must not show the finite loss of a tiny probability."""
+    prob = np.array([0.25, np.nan], dtype).reshape(2, 1, 1)
+    losses, _ = nll(device, prob, np.zeros((2, 1), dtype), None)
+    close(device, losses, [[-np.log(0.25)], [np.nan]])
+
+
+@pytest.mark.parametrize("bad", [3, -1, 255, 1e20, np.nan])
+def test_a_label_that_is_no_class(device, bad):
+    prob = np.full((2, 3, 2), 1 / 3)
+    labels = np.array([[0.0, 1.0], [bad, 2.0]])
+    if device.is_cuda:  # which is not waited for: the loss says so, that of the others stays
+        losses, _ = nll(device, prob, labels, None)
+        close(device, losses, [[np.log(3), np.log(3)], [np.nan, np.log(3)]])
+        losses, _ = nll(device, prob, labels, 7)
+        close(device, losses, [[np.log(3), np.log(3)], [np.nan, np.log(3)]])
+        return
+    message = f"label {bad:g} is not one of the 3 classes 0..2".replace("+", r"\+")
+    with pytest.raises(DataError, match=message):
+        nll(device, prob, labels, None)
+    with pytest.raises(DataError, match=message):
+        nll(device, prob, labels, 7)
+    with pytest.raises(DataError, match=message):
+        accuracy(device, prob, labels, 1, None)
+
+
+def test_a_label_that_is_no_class_is_no_hit(cuda):
+    scores, labels = np.zeros((3, 2, 1)), np.array([[2.0], [-1.0], [0.0]])
+    hits, read = accuracy(cuda, scores, labels, 2, None)
+    same(cuda, hits, [[0], [0], [1]])
+    same(cuda, read.valid, [[1], [1], [1]])
+
+
+@pytest.mark.parametrize("ignore", [-1, 255, 1])
+def test_an_ignored_label_needs_to_be_no_class(device, ignore):
+    prob, labels = np.full((1, 2, 3), 0.5), np.array([[0.0, ignore, 0.0]])
+    losses, read = nll(device, prob, labels, ignore)
+    close(device, losses, [[np.log(2), 0, np.log(2)]])
+    same(device, read.valid, [[1, 0, 1]])
+    hits, read = accuracy(device, prob, labels, 2, ignore)
+    same(device, hits, [[1, 0, 1]])
+    same(device, read.valid, [[1, 0, 1]])
+
+
+@cases(320)
+@given(shapes, st.data(), ignores, dtypes, seeds)
+def test_accuracy_against_loops(device, shape, data, ignore, dtype, seed):
+    """Scores of few values: ties everywhere, and a NaN now and then."""
+    top_k = data.draw(st.integers(1, max(1, shape[1] - 1)), "top_k")
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(-2, 3, shape).astype(dtype)
+    scores[rng.random(shape) < 0.1] = np.nan
+    labels = draw_labels(rng, shape, ignore, dtype)
+    hits, read = accuracy(device, scores, labels, top_k, ignore)
+    expected, valid = ref.accuracy(scores, labels, top_k, ignore)
+    same(device, hits, expected)
+    same(device, read.valid, valid)
+
+
+def test_accuracy_of_ties_and_nan(device):
+    rows = [[0.9, 0.1, 0.5], [0.5, 0.5, 0.1], [np.nan, 0.1, 0.2], [0.3, np.nan, 0.2], [1, 2, 3]]
+    scores, labels = np.array(rows).reshape(5, 3, 1), np.zeros((5, 1))
+    same(device, accuracy(device, scores, labels, 1, None)[0].ravel(), [1, 0, 0, 0, 0])
+    same(device, accuracy(device, scores, labels, 2, None)[0].ravel(), [1, 1, 0, 1, 0])
+    same(device, accuracy(device, scores[[0, 1, 4]], labels[:3], 3, None)[0].ravel(), [1, 1, 1])
+
+
+@cases(240)
+@given(st.integers(0, 12), st.integers(1, 4), dtypes, seeds)
+def test_class_accuracy_against_loops(device, count, classes, dtype, seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, count).astype(dtype)
+    valid = (rng.random(count) < 0.7).astype(dtype)
+    labels[(valid == 0) & (rng.random(count) < 0.5)] = 255  # what does not count may be no class
+    hits = (rng.random(count) < 0.5).astype(dtype) * valid
+    arrays = (put(device, array) for array in (hits, valid, labels))
+    shares = ops.class_accuracy(*arrays, blank(device, classes, dtype))
+    close(device, shares, ref.class_accuracy(hits, valid, labels, classes))
+
+
+def test_class_accuracy_of_a_map_of_labels(device):
+    """Labels (n, s), as Accuracy hands them over."""
+    labels = np.array([[0.0, 1.0, 1.0], [3.0, 0.0, -1.0]])
+    valid, hits = np.array([[1.0, 1, 1], [1, 1, 0]]), np.array([[1.0, 0, 1], [1, 1, 0]])
+    arrays = (put(device, array) for array in (hits, valid, labels))
+    same(device, ops.class_accuracy(*arrays, blank(device, 4, float)), [1, 0.5, 0, 1])

@@ -1,0 +1,239 @@
+"""Model files with mistakes of every kind: each works, or is refused in one line."""
+
+from __future__ import annotations
+
+import collections
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minicaffe import backend
+from minicaffe.errors import MinicaffeError
+from minicaffe.layers import REGISTRY
+from minicaffe.net import Net, parse, read
+
+MODELS = Path(__file__).resolve().parent.parent / "models"
+SMALL = 20 << 20  # bytes of a net that is run, not only measured
+WORK = 10**8  # multiply-adds of such a net
+
+INLINE = {
+    "vision": """\
+name: vision
+force_backward: true
+layers:
+  - {name: data, type: Input, shape: {dim: [2, 4, 9, 8]}}
+  - name: conv1
+    type: Convolution
+    num_output: 6
+    kernel_size: [3, 2]
+    stride: 2
+    pad: [1, 0]
+    dilation: 1
+    group: 2
+    weight_filler: {type: gaussian, std: 0.01, sparse: 3}
+    bias_filler: constant
+  - name: relu1
+    type: ReLU
+    bottom: conv1
+    top: conv1
+    negative_slope: 0.1
+  - {name: pool1, type: Pooling, pool: AVE, kernel_h: 2, kernel_w: 3, stride: 2, pad: 1}
+  - {name: pool2, type: Pooling, pool: MAX, global_pooling: true}
+  - {name: flat, type: Flatten, axis: 1, end_axis: -1}
+  - {name: prob, type: Softmax}
+""",
+    "branches": """\
+name: "branches"
+layers:
+  - name: in
+    type: Input
+    top: [data, label]
+    shape: [{dim: [3, 5]}, {dim: 3}]
+  - {name: a, type: InnerProduct, bottom: data, num_output: 4, weight_filler: xavier,
+     param: [{name: w, lr_mult: 2}, {name: b, decay_mult: 0}]}
+  - {name: b, type: InnerProduct, bottom: data, num_output: 4, transpose: false, axis: -1,
+     weight_filler: {type: uniform, min: -1, max: 1},
+     param: [{name: w, lr_mult: 2}, {name: b, decay_mult: 0}]}
+  - {name: sum, type: Eltwise, bottom: [a, b], operation: SUM, coeff: [1, -0.5]}
+  - {name: max, type: Eltwise, bottom: [a, sum], operation: MAX}
+  - {name: both, type: Concat, bottom: [sum, max, b], axis: 1}
+  - {name: drop, type: Dropout, bottom: both, top: both, dropout_ratio: 0.3}
+  - name: scores
+    type: InnerProduct
+    num_output: 7
+    bias_term: false
+    weight_filler: &f
+      type: msra
+      variance_norm: AVERAGE
+  - {name: acc, type: Accuracy, bottom: [scores, label], top_k: 2, include: TEST}
+  - name: loss
+    type: SoftmaxWithLoss
+    bottom: [scores, label]
+    loss_weight: 0.5
+    propagate_down: [true, false]
+    ignore_label: 6
+    normalization: VALID
+    exclude: []
+solver: {base_lr: 0.1, lr_policy: multistep, gamma: 0.5, stepvalue: [10, 20], max_iter: 30}
+""",
+    "pictures": """\
+layers:
+  - name: digits
+    type: Data
+    top: [data, label]
+    source: digits
+    batch_size: 4
+    shuffle: false
+    transform: {scale: 0.01, mean_value: [3.5], mirror: true, crop_size: 24}
+  - name: ip
+    type: InnerProduct
+    bottom: data
+    num_output: 10
+  - name: loss
+    type: SoftmaxWithLoss
+    bottom: [ip, label]
+solver:
+  base_lr: 1e-2
+  max_iter: 10
+""",
+}
+NASTY = """
+0 -0 -0.0 -1 1 2 3 7 31 010 0x10 0o17 1e3 1e999 -1e400 .nan .inf 1e-400 1.5 1_000 12:30
+1000000000 1000000000000000 9223372036854775807 9223372036854775808 99999999999999999999999999
+~ null true false yes no on off Null TRUE '' "" "\\0" "\\n" "\\ud800" "\\UFFFFFFFF" é 日本
+[] {} [[]] [1] [1,2] [1,2,3] [[1],[2]] {a:1} {a:&x} [~] [TRAIN,TEST] {type:constant} {dim:[]}
+data label conv1 a b ip loss TRAIN TEST MAX AVE SUM PROD xavier msra bilinear positive_unitball
+ReLU Convolution Pooling Input Data Softmax Accuracy Concat Eltwise Dropout Flatten digits mnist
+*f *nope &f &f<<:*f !!int !!str !!float !!bool !!python/object:os.system !local !!set ? | > % @ `
+<<: --- ... # : - , ] } [ { & * ! ' " \t \ufeff \x07 \x85 \u2028 . .. / /dev/null ../../etc ~nobody
+""".split() + ["9" * 400, "9" * 5000, "x" * 5000, "[" * 300, "{a: " * 300, "- " * 300, "dim: 0"]
+
+
+def mutated(text: str, rng: random.Random) -> str:
+    """The text with one to three things wrong in it."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        text = rng.choice(MUTATIONS)(text, rng)
+    return text
+
+
+def characters(text: str, rng: random.Random) -> str:
+    at, count = rng.randrange(len(text) + 1), rng.choice((0, 1, 1, 2, 9))
+    new = rng.choice(("", rng.choice(text or " "), rng.choice(":-[]{},#&*!|>'\"%@ \t\n\r\0~0é?")))
+    return text[:at] + new + text[at + count :]
+
+
+def lines(text: str, rng: random.Random) -> str:
+    rows = text.split("\n")
+    i, j = rng.randrange(len(rows)), rng.randrange(len(rows))
+    match rng.randrange(4):
+        case 0:
+            rows[i], rows[j] = rows[j], rows[i]
+        case 1:
+            del rows[i]
+        case 2:
+            rows.insert(j, rows[i])
+        case _:
+            by = rng.choice((-4, -2, -1, 1, 2, 4))
+            rows[i] = " " * by + rows[i] if by > 0 else rows[i][-by:]
+    return "\n".join(rows)
+
+
+def values(text: str, rng: random.Random) -> str:
+    return _replaced(text, rng, lambda word: rng.choice(NASTY))
+
+
+def keys(text: str, rng: random.Random) -> str:
+    known = ["name", "type", "top", "bottom", "axis", "pad", "param", "shape", "dim", "solver", "x"]
+    return _replaced(text, rng, lambda word: rng.choice((word[:-1], word + word[-1], *known)), key=True)
+
+
+def swaps(text: str, rng: random.Random) -> str:
+    rows = text.split("\n")
+    i, j = rng.randrange(len(rows)), rng.randrange(len(rows))
+    mine, other = rows[i].split(" "), rows[j].split(" ")
+    a, b = rng.randrange(len(mine)), rng.randrange(len(other))
+    if i != j:
+        mine[a], other[b] = other[b], mine[a]
+    rows[i], rows[j] = " ".join(mine), " ".join(other)
+    return "\n".join(rows)
+
+
+MUTATIONS = (characters, characters, lines, values, values, keys, swaps)
+
+
+def _replaced(text, rng, new, key=False):
+    """One word of the text, a key or a value, replaced by new(word)."""
+    rows = text.split("\n")
+    i = rng.choice([i for i, row in enumerate(rows) if ":" in row] or [0])
+    parts = rows[i].replace(",", " ,").replace("}", " }").split(" ")
+    at = [k for k, part in enumerate(parts) if part and part.endswith(":") == key] or [0]
+    k = rng.choice(at)
+    parts[k] = new(parts[k].rstrip(":") or "x") + (":" if key else "")
+    rows[i] = " ".join(parts)
+    return "\n".join(rows)
+
+
+def attempt(text: str, path: Path) -> str:
+    """What becomes of a model file: what it did, or the error's class. Any other error passes."""
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    try:
+        spec = read(path)
+        for phase in ("TRAIN", "TEST"):
+            net = Net(spec, phase, device="cpu", shapes_only=True)
+        if any(layer.type == "Data" for layer in spec.layers) or not small(net):
+            return "shapes"
+        for phase in ("TRAIN", "TEST"):
+            net = Net(spec, phase, device="cpu")
+            with np.errstate(all="ignore"):
+                net.forward()
+                net.backward()
+        return "ran"
+    except MinicaffeError as error:
+        message = str(error)
+        assert message.isprintable(), message
+        assert message.startswith(f"{path}"), message
+        return type(error).__name__
+
+
+def small(net: Net) -> bool:
+    """Whether a net may be run: few bytes, few multiplications."""
+    values = [math.prod(value.shape) for step in net.steps for value in step.tops]
+    params = [math.prod(param.shape) for param in net.learnable]
+    work = max((step.layer.geometry.multiply_adds for step in net.steps
+                if step.spec.type == "Convolution"), default=0)
+    return 4 * (2 * sum(values) + 2 * sum(params) + net.context.workspace_size) < SMALL and work < WORK
+
+
+def texts() -> dict[str, str]:
+    return {**INLINE, **{path.name: path.read_text() for path in sorted(MODELS.glob("*.yaml"))}}
+
+
+def test_the_models_hold_every_layer():
+    built_in = {name for name, cls in REGISTRY.items() if cls.__module__.startswith("minicaffe.")}
+    assert {layer.type for text in texts().values() for layer in parse(text).layers} == built_in
+
+
+@pytest.mark.parametrize("name", texts())
+def test_a_model_works_before_it_is_spoilt(name, tmp_path):
+    expected = "ran" if name in ("vision", "branches") else "shapes"
+    assert attempt(texts()[name], tmp_path / "model.yaml") == expected
+
+
+def test_a_spoilt_model_works_or_is_refused_in_one_line(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    count = 2000 if request.config.getoption("--long") else 150
+    counts: collections.Counter[str] = collections.Counter()
+    models = list(texts().values())
+    for i in range(count):
+        rng = random.Random(f"spoilt {i}")
+        text = mutated(models[i % len(models)], rng)
+        try:
+            counts[attempt(text, tmp_path / "model.yaml")] += 1
+        except Exception as error:
+            error.add_note(f"mutation {i}:\n{text}") if hasattr(error, "add_note") else None
+            raise
+    print(dict(counts))
+    assert counts["ran"] > count // 50 and counts["SpecError"] > count // 4
