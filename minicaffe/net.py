@@ -223,10 +223,11 @@ class Net:
                 raise error.at(step.place) from None
 
     def _set(self, arrays: Mapping[str, Any], which: str) -> None:
+        blobs = self._first if which == "data" else self.blobs
         for name, array in arrays.items():
-            if name not in self.blobs:
-                raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, self.blobs)}")
-            target = self.blobs[name]
+            if name not in blobs:
+                raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
+            target = blobs[name]
             if np.shape(array) != target.shape:
                 raise ShapeError(
                     f"blob {name!r} has shape {target.shape}, got {np.shape(array)}; "
@@ -283,11 +284,13 @@ class Net:
         """Take every blob and every layer's buffers."""
         xp, dtype = self.device.xp, self.context.dtype
         self.blobs: dict[str, Blob] = {}
+        self._first: dict[str, Blob] = {}  # of blobs written in place, what is there before
         scratch = 0
         for step in self.steps:
             for value in step.tops:
                 value.blob = value.reuses.blob if value.reuses else Blob(value.shape, self.device, dtype)
                 self.blobs[value.name] = value.blob
+                self._first.setdefault(value.name, value.blob)
             step.layer.out = [value.blob.data for value in step.tops]
             step.layer.grad = [None] * len(step.bottoms)
             try:

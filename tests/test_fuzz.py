@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import math
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,10 @@ ReLU Convolution Pooling Input Data Softmax Accuracy Concat Eltwise Dropout Flat
 """.split() + ["9" * 400, "9" * 5000, "x" * 5000, "[" * 300, "{a: " * 300, "- " * 300, "dim: 0"]
 
 
+NUMBERS = "0 1 2 3 4 5 6 7 8 10 12 28 30 64 1000 -1 -2 0.5 1.0 1e3 1e200 -1e299 1e-300".split()
+NUMBERS += ["1000000000", "3000000000", "1000000000000", "1000000000000000", "9223372036854775807"]
+
+
 def mutated(text: str, rng: random.Random) -> str:
     """The text with one to three things wrong in it."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -145,6 +150,15 @@ def values(text: str, rng: random.Random) -> str:
     return _replaced(text, rng, lambda word: rng.choice(NASTY))
 
 
+def numbers(text: str, rng: random.Random) -> str:
+    found = list(re.finditer(r"(?<![\w.])-?[0-9.]+\b", text))
+    if not found:
+        return text
+    at = rng.choice(found)
+    new = rng.choice(NUMBERS) if rng.random() < 0.7 else f"[{rng.choice(NUMBERS)}, 2]"
+    return text[: at.start()] + new + text[at.end() :]
+
+
 def keys(text: str, rng: random.Random) -> str:
     known = ["name", "type", "top", "bottom", "axis", "pad", "param", "shape", "dim", "solver", "x"]
     return _replaced(text, rng, lambda word: rng.choice((word[:-1], word + word[-1], *known)), key=True)
@@ -161,7 +175,7 @@ def swaps(text: str, rng: random.Random) -> str:
     return "\n".join(rows)
 
 
-MUTATIONS = (characters, characters, lines, values, values, keys, swaps)
+MUTATIONS = (characters, lines, values, numbers, numbers, numbers, keys, swaps)
 
 
 def _replaced(text, rng, new, key=False):

@@ -23,6 +23,9 @@ COMMANDS = {
 }
 
 
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, with the nearest right option."""
 
@@ -45,6 +48,8 @@ def usage() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run a command; gives the exit code. A user's mistake is one line on stderr and 2."""
     argv = sys.argv[1:] if argv is None else argv
+    for name in BLAS_THREADS:  # products of one sample are too small to share; unless the user says otherwise
+        os.environ.setdefault(name, "1")
     try:
         return _run(argv)
     except MinicaffeError as error:

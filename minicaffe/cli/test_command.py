@@ -12,9 +12,9 @@ import sys
 
 from minicaffe.cli.options import device_option, model_options, number, pick_device, read_model, weights_option
 from minicaffe.cli.progress import score_table
-from minicaffe.cli.train_command import banner
 from minicaffe.net import Net
 from minicaffe.solver import mean_outputs
+from minicaffe.solver.report import banner
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

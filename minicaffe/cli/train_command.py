@@ -21,6 +21,7 @@ from minicaffe.cli.options import device_option, model_options, number, pick_dev
 from minicaffe.cli.progress import Bar, Lines, score_table
 from minicaffe.errors import MinicaffeError
 from minicaffe.solver import Solver
+from minicaffe.solver.report import banner
 
 NEWEST = "the newest snapshot"
 
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def data_lines(solver: Solver) -> list[str]:
-    """Where the data came from, and what must be known of it."""
+    """Where the data came from."""
     lines = []
     for net in (solver.net, solver.test_net):
         for layer in net.layers.values() if net else ():
@@ -85,13 +86,7 @@ def data_lines(solver: Solver) -> list[str]:
             if data is not None:
                 size = backend.mib(data.images.nbytes)
                 lines.append(f"{net.phase} data: {len(data.images)} images of {data.name}, {data.origin} ({size})")
-    return lines + [banner(warning) for warning in solver.net.warnings]
-
-
-def banner(warning: str) -> str:
-    """A warning that cannot be missed."""
-    rule = "!" * 79
-    return f"{rule}\n!!! {warning}\n{rule}"
+    return lines
 
 
 def resume_command(args: argparse.Namespace, solver: Solver) -> str:

@@ -17,6 +17,10 @@ class Report:
         """Show one line."""
         print(text, file=sys.stderr, flush=True)
 
+    def warned(self, warning: str) -> None:
+        """The user must know of this: said when training starts and beside its result."""
+        self.line(banner(warning))
+
     def iterated(self, solver: Solver) -> None:
         """An iteration is done."""
 
@@ -31,6 +35,12 @@ class Report:
     def saved(self, path: str) -> None:
         """A snapshot was written."""
         self.line(f"snapshot: {path}")
+
+
+def banner(warning: str) -> str:
+    """A warning that cannot be missed."""
+    rule = "!" * 79
+    return f"{rule}\n!!! {warning}\n{rule}"
 
 
 def show(score: Any) -> str:

@@ -71,13 +71,16 @@ class Solver:
         SIGINT (Ctrl-C) or SIGTERM stops after the iteration, with a snapshot; `stopped` is then true.
         """
         self._check_prefix()
+        self._warn()
         with StopRequest() as stop:
             self.step(self.spec.max_iter - self.iteration, stop)
         self.stopped = stop.asked and self.iteration < self.spec.max_iter
         due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
         if (self.spec.snapshot_after_train or self.stopped) and not due:
             self.snapshot()
-        return self.test() if self.test_net is not None and not self.stopped else {}
+        scores = self.test() if self.test_net is not None and not self.stopped else {}
+        self._warn()
+        return scores
 
     def step(self, count: int, stop: StopRequest | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them."""
@@ -178,6 +181,10 @@ class Solver:
             xp.add(loss, self._one, out=loss)
         xp.multiply(loss, 1 / self.spec.iter_size, out=loss)
         self._recorded = self.iteration + 1
+
+    def _warn(self) -> None:
+        for warning in self.net.warnings:
+            self.report.warned(warning)
 
     def _check_prefix(self) -> None:
         folder = Path(self.prefix).parent

@@ -143,8 +143,8 @@ def _scalar(node: Node, kind: Any, what: str) -> Any:
     if type(value) is not kind:
         quote = kind is str and type(value) in (bool, int, float)
         raise _mismatch(node, what, describe(kind), "; quote it to make it text" if quote else "")
-    if kind is int and abs(value) >= 2**63:
-        raise _mismatch(node, what, "an integer below 2^63")
+    if kind is int and abs(value) >= 2**31:  # as in Caffe; a CUDA kernel takes no larger one
+        raise _mismatch(node, what, "an integer below 2^31")
     return value
 
 

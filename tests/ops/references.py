@@ -1,6 +1,6 @@
 """The slow references: every op as loops in float64, straight from its definition.
 
-Nothing here calls minicaffe. `window` is anything with kernel, stride, pad and dilation, each a pair
+Nothing here calls minicaffe. `window` is anything with kernel, stride, pad and dilation, each
 (rows, columns); images are (c, h, w) or (n, c, h, w).
 """
 

@@ -1,0 +1,132 @@
+"""Every registered layer through spec, setup, forward, backward and the gradient check; none may lack a row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from caffe_layers import EXTRA
+
+from minicaffe import GradientError, Layer, Net, gradcheck, parse
+from minicaffe.layers import REGISTRY
+
+X = (2, 4, 5, 6)
+LABELS = np.array([1.0, 0.0, 3.0])
+
+# layer type -> rows of (its keys, its bottoms as gradcheck takes them)
+ROWS = {
+    "Convolution": [
+        ({"num_output": 3, "kernel_size": (3,)}, [X]),
+        ({"num_output": 4, "kernel_size": (3, 2), "stride": (2, 1), "pad": (1, 2), "dilation": (1, 2), "group": 2}, [X]),
+        ({"num_output": 4, "kernel_h": 2, "kernel_w": 3, "bias_term": False, "group": 4}, [X]),
+    ],
+    "Pooling": [
+        ({"pool": "MAX", "kernel_size": (3,), "stride": (2,), "pad": (1,)}, [X]),
+        ({"pool": "AVE", "kernel_size": (3, 2), "stride": (2,), "pad": (1,)}, [X]),
+        ({"pool": "AVE", "global_pooling": True}, [X]),
+        ({"pool": "MAX", "kernel_size": (2,), "stride": (3,)}, [X]),
+    ],
+    "ReLU": [({}, [X]), ({"negative_slope": 0.1}, [(3, 4)]), ({"negative_slope": 2.0}, [(3, 4)])],
+    "Dropout": [({}, [X]), ({"dropout_ratio": 0.2}, [(3, 4)])],
+    "InnerProduct": [
+        ({"num_output": 3}, [X]),
+        ({"num_output": 3, "axis": 2, "transpose": True}, [X]),
+        ({"num_output": 3, "axis": -1, "bias_term": False}, [X]),
+    ],
+    "Flatten": [({}, [X]), ({"axis": 1, "end_axis": 2}, [X])],
+    "Eltwise": [
+        ({"coeff": (0.5, -2.0, 1.0)}, [X, X, X]),
+        ({"operation": "PROD"}, [X, X, X]),
+        ({"operation": "MAX"}, [X, X, X]),
+    ],
+    "Concat": [({}, [X, (2, 1, 5, 6)]), ({"axis": -1}, [(2, 3), (2, 1), (2, 2)]), ({}, [X])],
+    "Softmax": [({}, [X]), ({"axis": -1}, [(3, 4)])],
+    "SoftmaxWithLoss": [
+        ({}, [(3, 4), LABELS]),
+        ({"ignore_label": 0, "normalization": "VALID"}, [(3, 4), LABELS]),
+        ({"normalization": "NONE", "axis": 2}, [(1, 3, 4), LABELS]),
+        ({"normalization": "FULL"}, [(1, 4, 3), LABELS]),
+        ({"normalization": "BATCH_SIZE"}, [(3, 4), LABELS]),
+    ],
+}
+WITHOUT_GRADIENT = {"Input", "Data", "Accuracy"}
+
+
+def test_every_layer_has_a_row():
+    assert set(ROWS) | WITHOUT_GRADIENT == set(REGISTRY)
+
+
+@pytest.mark.parametrize(("name", "keys", "bottoms"), [(n, k, b) for n, rows in ROWS.items() for k, b in rows])
+def test_backward_is_the_gradient_of_forward(name, keys, bottoms, device):
+    assert gradcheck(REGISTRY[name](**keys), *bottoms, device=device) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["ReLU", "Dropout"])
+def test_gradients_in_the_test_phase(name):
+    assert gradcheck(REGISTRY[name](), (3, 4), phase="TEST") < 1e-6
+
+
+@pytest.mark.parametrize("name", sorted(set(ROWS) - {"SoftmaxWithLoss"}))
+def test_a_layer_in_a_net_learns_nothing_wrong(name, device):
+    """In a net, with buffers, fan-out and a loss, the gradient of the input is the numeric one."""
+    keys, bottoms = ROWS[name][0]
+    options = {key: list(value) if isinstance(value, tuple) else value for key, value in keys.items()}
+    inputs = ", ".join(f"b{i}" for i in range(len(bottoms)))
+    shapes = ", ".join(f"{{dim: {list(shape)}}}" for shape in bottoms)
+    text = f"""
+force_backward: true
+layers:
+  - {{name: data, type: Input, top: [{inputs}], shape: [{shapes}]}}
+  - {{name: it, type: {name}, bottom: [{inputs}], {str(options)[1:-1]}}}
+  - {{name: twice, type: Eltwise, bottom: [it, it], operation: PROD, loss_weight: 0.5}}
+"""
+    net = Net(parse(text.replace("True", "true").replace("False", "false")), device=device, dtype="float64")
+    random = np.random.default_rng(3)
+    arrays = {f"b{i}": random.normal(size=shape) for i, shape in enumerate(bottoms)}
+
+    def loss(**changed):
+        net.context.passes = 0
+        net.forward(**{**arrays, **changed})
+        return net.loss
+
+    loss()
+    net.backward()
+    diffs = {blob: net.device.to_host(net.blobs[blob].diff).copy() for blob in arrays}
+    for blob, array in arrays.items():
+        u, h = random.normal(size=array.shape), 1e-6
+        slope = (loss(**{blob: array + h * u}) - loss(**{blob: array - h * u})) / (2 * h)
+        assert slope == pytest.approx(float((diffs[blob] * u).sum()), rel=1e-5, abs=1e-6)
+
+
+class Wrong(Layer):
+    """Multiplies by 3; says 2."""
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        return 3 * x
+
+    def backward(self, dy):
+        return 2 * dy
+
+
+class WrongBias(EXTRA["Scale"]):
+    """Forgets to accumulate: its gradient lacks the bias."""
+
+    def backward(self, dy):
+        self.scale.diff += (dy * self.x).sum(axis=self.axes)
+        return dy * self.scale.data.reshape(self.wide)
+
+
+def test_the_checker_fails_on_a_wrong_gradient():
+    with pytest.raises(GradientError, match="layer Wrong: the gradient of bottom 0 is wrong"):
+        gradcheck(Wrong(), (2, 3))
+    with pytest.raises(GradientError, match="layer WrongBias: the gradient of parameter 1 is wrong"):
+        gradcheck(WrongBias(bias_term=True), (2, 3))
+
+
+def test_the_checker_passes_custom_layers_on_each_device(device):
+    for name in ("TanH", "Sigmoid"):
+        assert gradcheck(EXTRA[name](), (3, 4), device=device) < 1e-6
+    assert gradcheck(EXTRA["Scale"](bias_term=True), (3, 4, 2)) < 1e-6
+    assert gradcheck(EXTRA["LRN"](local_size=3), (2, 5, 2, 2)) < 1e-6

@@ -1,0 +1,98 @@
+"""The contract of a layer: its keys, its parameters, what it may return."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+import pytest
+
+from minicaffe import Layer, Net, ShapeError, SpecError, parse, register
+from minicaffe.layers import REGISTRY
+from minicaffe.layers.base import bottom_counts
+
+
+@pytest.fixture
+def clean_register(monkeypatch):
+    monkeypatch.setattr("minicaffe.layers.base.REGISTRY", REGISTRY)
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.fixture
+def double(clean_register):
+    @register
+    class Double(Layer):
+        """y = factor x, into arrays of its own."""
+
+        factor: Annotated[float, "the factor"] = 2.0
+
+        def setup(self, x):
+            return x
+
+        def forward(self, x):
+            self.x = x
+            return self.factor * x
+
+        def backward(self, dy):
+            return self.factor * dy
+
+    return Double
+
+
+def test_fields_are_keys(double):
+    net = Net(parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: y, type: Double, factor: 4}]"), device="cpu")
+    np.testing.assert_array_equal(net.forward(d=np.ones(3))["y"], 4)
+    with pytest.raises(SpecError, match=r"1:75: layer 'y' \(Double\): unknown key 'faktor'; did you mean 'factor'"):
+        parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: y, type: Double, faktor: 4}]")
+
+
+def test_a_key_of_every_layer_is_refused(clean_register):
+    with pytest.raises(SpecError, match="layer Bad: the key 'top' is taken by every layer"):
+
+        @register
+        class Bad(Layer):
+            top: int = 3
+
+
+def test_a_custom_layer_in_place_is_safe(double):
+    """It keeps its bottom; in place by name, it gets memory of its own."""
+    net = Net(parse("""
+force_backward: true
+layers:
+  - {name: d, type: Input, shape: {dim: 3}}
+  - {name: double, type: Double, bottom: d, top: d}
+"""), device="cpu")
+    net.forward(d=[1, 2, 3])
+    np.testing.assert_array_equal(net.blobs["d"].data, [2, 4, 6])
+    np.testing.assert_array_equal(net.layers["double"].x, [1, 2, 3])
+    net.backward(d=[1, 1, 1])
+    np.testing.assert_array_equal(net.steps[0].tops[0].blob.diff, 2)
+
+
+def test_a_layer_that_breaks_its_promise_is_named(clean_register):
+    @register
+    class Liar(Layer):
+        """Promises one shape, gives another."""
+
+        def setup(self, x):
+            return (7,)
+
+        def forward(self, x):
+            return x
+
+    net = Net(parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: l, type: Liar}]"))
+    with pytest.raises(ShapeError, match=r"layer 'l' \(Liar\): setup promised shape \(7,\), got an array of \(3,\)"):
+        net.forward()
+
+
+def test_bottoms_are_counted_by_the_signature_of_setup():
+    assert bottom_counts(REGISTRY["Convolution"]) == (1, 1)
+    assert bottom_counts(REGISTRY["SoftmaxWithLoss"]) == (2, 2)
+    assert bottom_counts(REGISTRY["Input"]) == (0, 0)
+    assert bottom_counts(REGISTRY["Eltwise"])[0] == 2
+    assert bottom_counts(REGISTRY["Eltwise"])[1] > 100
+    with pytest.raises(ShapeError, match=r"layer 'loss' \(SoftmaxWithLoss\): takes 2 bottom\(s\), got 1"):
+        Net(parse("layers: [{name: d, type: Input, shape: {dim: [3, 2]}}, {name: loss, type: SoftmaxWithLoss}]"))

@@ -1,0 +1,256 @@
+"""The loop, its rules and policies, against a slow float64 solver written out here; stops and resumes."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minicaffe import CheckpointError, Net, Solver, SpecError, TrainingError, parse
+from minicaffe.data import datasets
+from minicaffe.layers import Param
+from minicaffe.solver import Report
+from minicaffe.solver.policies import learning_rate
+from minicaffe.solver.rules import SGD
+from minicaffe.spec.model import Filler, SolverSpec
+
+MODEL = """
+name: blobs
+layers:
+  - {{name: data, type: Data, top: [x, label], source: digits, batch_size: 6, transform: {{scale: 0.004, crop_size: 20, mirror: true}}}}
+  - {{name: conv, type: Convolution, bottom: x, num_output: 2, kernel_size: 9, stride: 3}}
+  - {{name: drop, type: Dropout, top: conv}}
+  - {{name: ip, type: InnerProduct, num_output: 10}}
+  - {{name: acc, type: Accuracy, bottom: [ip, label], include: TEST}}
+  - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}}
+solver: {{base_lr: 0.05, momentum: 0.9, weight_decay: 0.001, max_iter: 12, test_iter: 2, test_interval: 4, display: 5{more}}}
+"""
+
+
+class Events(Report):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.events, self.lines = [], []
+
+    def line(self, text):
+        self.lines.append(text)
+
+    def displayed(self, iteration, loss, rate):
+        self.events.append(("display", iteration))
+
+    def tested(self, iteration, scores):
+        self.events.append(("test", iteration))
+
+    def saved(self, path):
+        self.events.append(("save", os.path.basename(path)))
+
+
+@pytest.fixture(autouse=True)
+def few_digits(monkeypatch, tmp_path):
+    """The drawn digits, but few."""
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def solver(more="", **options):
+    options.setdefault("device", "cpu")
+    return Solver(parse(MODEL.format(more=more)), report=Events(), **options)
+
+
+def same(a, b):
+    return all(np.array_equal(a.net.weights()[name], b.net.weights()[name]) for name in a.net.weights())
+
+
+def test_things_happen_in_caffes_order():
+    s = solver(", snapshot: 6")
+    scores = s.solve()
+    assert s.report.events == [
+        ("test", 0),
+        ("display", 0),
+        ("test", 4),
+        ("display", 5),
+        ("save", "blobs_iter_6.npz"),
+        ("test", 8),
+        ("display", 10),
+        ("save", "blobs_iter_12.npz"),
+        ("test", 12),
+    ]
+    assert set(scores) == {"acc", "loss"}
+    assert not s.stopped
+
+
+def test_no_test_before_training_unless_wanted():
+    s = solver(", test_initialization: false, snapshot_after_train: false")
+    s.solve()
+    assert s.report.events == [("display", 0), ("test", 4), ("display", 5), ("test", 8), ("display", 10), ("test", 12)]
+
+
+@given(
+    momentum=st.floats(0, 0.99),
+    decay=st.floats(0, 0.1),
+    kind=st.sampled_from(["L1", "L2"]),
+    clip=st.sampled_from([-1.0, 0.5, 100.0]),
+    iter_size=st.integers(1, 3),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=40, deadline=None)
+def test_sgd_is_the_formula(momentum, decay, kind, clip, iter_size, seed):
+    spec = SolverSpec(
+        base_lr=1, max_iter=9, momentum=momentum, weight_decay=decay,
+        regularization_type=kind, clip_gradients=clip, iter_size=iter_size,
+    )  # fmt: skip
+    random = np.random.default_rng(seed)
+    net = Net(parse("layers: [{name: x, type: Input, shape: {dim: 1}}]"), device="cpu", dtype="float64")
+    params = [Param(shape, net.device, np.dtype("float64"), Filler(type="constant")) for shape in ((2, 3), (4,), (1,))]
+    for param, (lr, dm) in zip(params, ((1, 1), (2, 0), (0, 1)), strict=True):
+        param.lr_mult, param.decay_mult = lr, dm
+        param.data[...] = random.normal(size=param.shape)
+    w = [param.data.copy() for param in params]
+    h = [np.zeros_like(one) for one in w]
+    rule = SGD(spec, params, np)
+    for step in range(3):
+        g = [random.normal(size=one.shape) * (param.lr_mult != 0) for one, param in zip(w, params, strict=True)]
+        for param, one in zip(params, g, strict=True):
+            param.diff[...] = one
+        rate = 0.1 / (step + 1)
+        rule.update(rate)
+        norm = math.sqrt(sum(float((one**2).sum()) for one in g))
+        shrink = clip / norm if 0 < clip < norm else 1.0
+        for i, param in enumerate(params):
+            if param.lr_mult == 0:
+                continue
+            penalty = w[i] if kind == "L2" else np.sign(w[i])
+            step_i = shrink * g[i] / iter_size + decay * param.decay_mult * penalty
+            h[i] = momentum * h[i] + rate * param.lr_mult * step_i
+            w[i] = w[i] - h[i]
+        for param, one in zip(params, w, strict=True):
+            np.testing.assert_allclose(param.data, one, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ({"lr_policy": "fixed"}, [0.1] * 5),
+        ({"lr_policy": "step", "gamma": 0.5, "stepsize": 2}, [0.1, 0.1, 0.05, 0.05, 0.025]),
+        ({"lr_policy": "multistep", "gamma": 0.1, "stepvalue": (1, 3)}, [0.1, 0.01, 0.01, 0.001, 0.001]),
+        ({"lr_policy": "exp", "gamma": 0.5}, [0.1, 0.05, 0.025, 0.0125, 0.00625]),
+        ({"lr_policy": "inv", "gamma": 1.0, "power": 2.0}, [0.1, 0.1 / 4, 0.1 / 9, 0.1 / 16, 0.1 / 25]),
+        ({"lr_policy": "poly", "power": 2.0}, [0.1, 0.1 * 0.64, 0.1 * 0.36, 0.1 * 0.16, 0.1 * 0.04]),
+        ({"lr_policy": "sigmoid", "gamma": -1.0, "stepsize": 2}, [0.1 / (1 + math.exp(i - 2)) for i in range(5)]),
+    ],
+)
+def test_policies(keys, wanted):
+    spec = SolverSpec(base_lr=0.1, max_iter=5, **keys)
+    np.testing.assert_allclose([learning_rate(spec, i) for i in range(5)], wanted, rtol=1e-12)
+
+
+def test_iter_size_is_one_large_batch():
+    """Two halves make the gradient of the whole, for a net without random layers."""
+    text = MODEL.format(more="").replace("  - {name: drop, type: Dropout, top: conv}\n", "")
+    text = text.replace(", crop_size: 20, mirror: true", "")
+    whole = Solver(parse(text.replace("batch_size: 6", "batch_size: 12")), device="cpu", report=Events(), dtype="float64")
+    halves = Solver(parse(text), device="cpu", report=Events(), dtype="float64", iter_size=2)
+    for s in (whole, halves):
+        s.step(3)
+    for name, array in whole.net.weights().items():
+        np.testing.assert_allclose(halves.net.weights()[name], array, rtol=1e-10, atol=1e-13)
+    assert halves.loss() == pytest.approx(whole.loss(), rel=1e-10)
+
+
+def test_two_runs_with_one_seed_are_the_same_bits(device):
+    one, two, other = solver(device=device), solver(device=device), solver(device=device, random_seed=5)
+    for s in (one, two, other):
+        s.step(12)
+    assert same(one, two)
+    assert not same(one, other)
+
+
+@pytest.mark.parametrize("iter_size", [1, 2])
+def test_resuming_continues_with_the_same_bits(iter_size):
+    more = f", snapshot: 5, iter_size: {iter_size}, average_loss: 3"
+    straight = solver(more)
+    straight.solve()
+    resumed = solver(more, random_seed=77)
+    resumed.restore("blobs_iter_5.npz")
+    assert resumed.iteration == 5
+    resumed.solve()
+    assert same(straight, resumed)
+    assert resumed.loss() == straight.loss()
+    for a, b in zip(straight.rule.history, resumed.rule.history, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert str(solver().latest_snapshot()) == "blobs_iter_12.npz"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_after_the_iteration_with_a_snapshot(number):
+    class Interrupting(Events):
+        def iterated(self, solver):
+            if solver.iteration == 3:
+                os.kill(os.getpid(), number)
+
+    s = Solver(parse(MODEL.format(more="")), report=Interrupting(), device="cpu")
+    assert s.solve() == {}
+    assert (s.stopped, s.iteration) == (True, 3)
+    resumed, straight = solver(), solver()
+    resumed.restore("blobs_iter_3.npz")
+    resumed.solve()
+    straight.solve()
+    assert same(straight, resumed)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_snapshot_of_another_net_is_refused_before_any_change():
+    solver().snapshot()
+    text = MODEL.format(more="").replace("num_output: 2", "num_output: 3")
+    other = Solver(parse(text), report=Events(), device="cpu")
+    before = other.net.weights()["conv__0"].copy()
+    with pytest.raises(CheckpointError, match="has no history for conv__0 of shape"):
+        other.restore("blobs_iter_0.npz")
+    np.testing.assert_array_equal(other.net.weights()["conv__0"], before)
+    other.net.save("weights.npz")
+    with pytest.raises(CheckpointError, match="has no history"):
+        other.restore("weights.npz")
+    with pytest.raises(CheckpointError, match=r"there is no snapshot x/blobs_iter_\*.npz to resume from"):
+        solver(snapshot_prefix="x/blobs").latest_snapshot()
+
+
+def test_a_missing_folder_of_snapshots_is_told_before_training():
+    s = solver(snapshot_prefix="nowhere/x")
+    with pytest.raises(CheckpointError, match="there is no folder 'nowhere'"):
+        s.solve()
+    assert s.iteration == 0
+
+
+def test_a_loss_that_is_no_number_stops_training_and_keeps_the_last_snapshot():
+    s = solver(", snapshot: 2", base_lr=1e30)
+    with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at iteration \d+: .*lower base_lr \(now 1e\+30\)"):
+        with np.errstate(all="ignore"):
+            s.solve()
+    assert not [name for name in os.listdir() if name.endswith(".npz")]
+
+
+def test_a_model_without_a_solver_or_tests():
+    with pytest.raises(SpecError, match="has no 'solver'"):
+        Solver(parse("layers: [{name: x, type: Input, shape: {dim: 1}}]"))
+    with pytest.raises(SpecError, match="unknown key 'max_iters'"):
+        solver(max_iters=3)
+    with pytest.raises(SpecError, match="nothing to test"):
+        solver(test_iter=0, test_interval=0).test()
+
+
+def test_the_stand_in_for_mnist_is_announced_at_the_start_and_beside_the_result(monkeypatch):
+    text = MODEL.format(more="").replace("source: digits", "source: mnist")
+    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
+    monkeypatch.setattr(datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28))
+    s = Solver(parse(text), report=Events(), device="cpu")
+    s.solve()
+    loud = [line for line in s.report.lines if "BUILT-IN DRAWN DIGITS" in line and line.startswith("!!!!")]
+    assert len(loud) == 2
+    assert "BUILT-IN DRAWN DIGITS" in s.report.lines[-1]

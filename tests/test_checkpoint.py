@@ -1,0 +1,102 @@
+"""Weight files: whole or refused, never half-written, never executed."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+import zipfile
+
+import numpy as np
+import pytest
+
+from minicaffe import CheckpointError, checkpoint
+from minicaffe.checkpoint import Reader
+
+ARRAYS = {"conv1__0": np.arange(24.0).reshape(2, 3, 4), "@iteration": np.array(7), "empty": np.zeros((0, 3))}
+
+
+def test_what_is_written_is_read(tmp_path):
+    checkpoint.write(tmp_path / "a.npz", ARRAYS)
+    with Reader(tmp_path / "a.npz") as reader:
+        assert reader.shapes == {"conv1__0": (2, 3, 4), "@iteration": (), "empty": (0, 3)}
+        for name, array in ARRAYS.items():
+            np.testing.assert_array_equal(reader[name], array)
+        with pytest.raises(CheckpointError, match="has no entry 'conv2__0'"):
+            reader["conv2__0"]
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    checkpoint.write(tmp_path / "a.npz", ARRAYS)
+    before = (tmp_path / "a.npz").read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match="a.npz: cannot be written: No space left on device"):
+        checkpoint.write(tmp_path / "a.npz", {"other": np.ones(3)})
+    assert (tmp_path / "a.npz").read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_missing_and_foreign_files(tmp_path):
+    with pytest.raises(CheckpointError, match="no such file"):
+        Reader(tmp_path / "a.npz")
+    with pytest.raises(CheckpointError, match="is not a whole .npz file"):
+        Reader(tmp_path)
+    (tmp_path / "b.npz").write_bytes(b"not a zip")
+    with pytest.raises(CheckpointError, match="is not a whole .npz file"):
+        Reader(tmp_path / "b.npz")
+
+
+def test_random_damage_is_an_error_or_harmless(tmp_path):
+    """A flipped, cut or doubled byte: either everything reads as it was, or one CheckpointError."""
+    checkpoint.write(tmp_path / "a.npz", ARRAYS)
+    whole = (tmp_path / "a.npz").read_bytes()
+    chance, refused = random.Random(1), 0
+    for _ in range(300):
+        at = chance.randrange(len(whole))
+        damaged = chance.choice(
+            [whole[:at], whole[:at] + bytes([whole[at] ^ 1 << chance.randrange(8)]) + whole[at + 1 :], whole + whole[:at]]
+        )
+        (tmp_path / "b.npz").write_bytes(damaged)
+        try:
+            with Reader(tmp_path / "b.npz") as reader:
+                for name in reader.shapes:
+                    if name in ARRAYS and reader.shapes[name] == ARRAYS[name].shape:
+                        np.testing.assert_array_equal(reader[name], ARRAYS[name])
+                    else:
+                        reader[name]
+        except CheckpointError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 100
+
+
+class Bomb:
+    def __reduce__(self):
+        return (os.system, ("touch exploded",))
+
+
+def test_nothing_is_unpickled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "a.npz", x=np.array([Bomb()], dtype=object))
+    with pytest.raises(CheckpointError, match="promises"), Reader(tmp_path / "a.npz") as reader:
+        reader["x"]
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+        archive.writestr("x.npy", pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match="damaged"):
+        Reader(tmp_path / "b.npz")
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken(tmp_path):
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", head.getvalue() + bytes(100))
+    with pytest.raises(CheckpointError, match="promises 8796093022208 bytes, holds 100"):
+        Reader(tmp_path / "a.npz")

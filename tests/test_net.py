@@ -1,0 +1,218 @@
+"""Wiring, forward and backward between layers, sharing, reshaping, loading."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from caffe_cases import FIXTURES
+
+from minicaffe import CheckpointError, DataError, Net, ShapeError, SpecError, parse
+from minicaffe.backend import device as find_device
+
+MLP = """
+name: mlp
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [4, 3]}, {dim: 4}]}
+  - {name: ip1, type: InnerProduct, bottom: x, num_output: 5}
+  - {name: relu1, type: ReLU, top: ip1}
+  - {name: ip2, type: InnerProduct, num_output: 2}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip2, label]}
+"""
+X = np.random.default_rng(0).normal(size=(4, 3))
+LABEL = np.array([0, 1, 1, 0])
+
+
+def test_forward_and_backward_by_hand(device):
+    net = Net(parse(MLP), device=device, dtype="float64")
+    host = device.to_host
+    w1, b1, w2, b2 = (host(p.data) for name in ("ip1", "ip2") for p in net.params[name])
+    loss = float(host(net.forward(x=X, label=LABEL)["loss"]))
+    h = np.maximum(X @ w1.T + b1, 0)
+    scores = h @ w2.T + b2
+    p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    assert loss == pytest.approx(-np.log(p[range(4), LABEL]).mean(), rel=1e-12)
+    net.backward()
+    ds = (p - np.eye(2)[LABEL]) / 4
+    dh = ds @ w2 * (h > 0)
+    for param, wanted in zip(net.learnable, (dh.T @ X, dh.sum(axis=0), ds.T @ h, ds.sum(axis=0)), strict=True):
+        np.testing.assert_allclose(host(param.diff), wanted, atol=1e-14)
+
+
+def test_parameter_gradients_add_up_until_cleared():
+    net = Net(parse(MLP), device="cpu", dtype="float64")
+    net.forward(x=X, label=LABEL)
+    net.backward()
+    once = net.params["ip1"][0].diff.copy()
+    net.backward()
+    np.testing.assert_allclose(net.params["ip1"][0].diff, 2 * once)
+    net.clear_param_diffs()
+    assert not net.params["ip1"][0].diff.any()
+
+
+def test_between_two_named_layers():
+    net = Net(parse(MLP), device="cpu")
+    net.forward(x=X, label=LABEL)
+    whole = net.blobs["ip2"].data.copy()
+    net.blobs["ip2"].data[...] = 0
+    out = net.forward(start="ip2", end="ip2")
+    assert list(out) == ["ip2"]
+    np.testing.assert_array_equal(out["ip2"], whole)
+    net.backward(start="ip2", end="ip2", ip2=np.ones((4, 2)))
+    np.testing.assert_allclose(net.params["ip2"][1].diff, 4)
+    assert not net.params["ip1"][1].diff.any()
+    with pytest.raises(SpecError, match="there is no layer 'ip3'; did you mean 'ip2'"):
+        net.forward(start="ip3")
+
+
+def test_a_blob_used_twice_gets_the_sum_of_the_gradients():
+    net = Net(parse("""
+force_backward: true
+layers:
+  - {name: x, type: Input, shape: {dim: 3}}
+  - {name: relu, type: ReLU, bottom: x}
+  - {name: sum, type: Eltwise, bottom: [relu, relu, x], coeff: [2, 3, 10]}
+"""), device="cpu")
+    net.forward(x=[1, 2, -3])
+    net.backward(sum=[1, 1, 1])
+    np.testing.assert_array_equal(net.blobs["x"].diff, [15, 15, 10])
+    np.testing.assert_array_equal(net.blobs["relu"].diff, 5)
+
+
+def test_several_losses_are_weighted():
+    text = MLP + "  - {name: loss2, type: SoftmaxWithLoss, bottom: [ip2, label], loss_weight: 0.5}\n"
+    one, two = Net(parse(MLP), device="cpu"), Net(parse(text), device="cpu")
+    for net in (one, two):
+        net.forward(x=X, label=LABEL)
+        net.backward()
+    assert two.loss == pytest.approx(1.5 * one.loss, rel=1e-6)
+    np.testing.assert_allclose(two.params["ip1"][0].diff, 1.5 * one.params["ip1"][0].diff, rtol=1e-5)
+
+
+def test_a_loss_weight_on_any_blob_is_its_gradient():
+    net = Net(parse("""
+force_backward: true
+layers:
+  - {name: x, type: Input, shape: {dim: 3}}
+  - {name: y, type: ReLU, bottom: x, loss_weight: 2}
+  - {name: z, type: Eltwise, bottom: [y, x], loss_weight: 10}
+"""), device="cpu")
+    net.forward(x=[1, 2, -3])
+    assert net.loss == pytest.approx(2 * 3 + 10 * (2 + 4 - 3))
+    net.backward()
+    np.testing.assert_array_equal(net.blobs["x"].diff, [22, 22, 10])
+
+
+def test_the_first_convolution_computes_no_input_gradient():
+    net = Net(parse("""
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [1, 1, 4, 4]}, {dim: 1}]}
+  - {name: conv1, type: Convolution, bottom: x, num_output: 2, kernel_size: 2}
+  - {name: conv2, type: Convolution, num_output: 2, kernel_size: 3}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [conv2, label]}
+"""), device="cpu")
+    assert net.layers["conv1"].needs_gradient == [False]
+    assert net.layers["conv2"].needs_gradient == [True]
+    net.forward(x=np.ones((1, 1, 4, 4)), label=[1])
+    net.backward()
+    assert not net.blobs["x"].diff.any()
+    assert net.params["conv1"][0].diff.any()
+
+
+def test_layers_share_parameters_by_name(device):
+    net = Net(parse("""
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3]}}
+  - {name: a, type: InnerProduct, num_output: 3, param: [{name: w, lr_mult: 3}, {lr_mult: 2}]}
+  - {name: b, type: InnerProduct, num_output: 3, param: {name: w}}
+"""), device=device)
+    a, b = net.params["a"], net.params["b"]
+    assert b[0].owner is a[0]
+    assert b[0].lr_mult == 3
+    assert len(net.learnable) == 3
+    a[0].data[...] = 7
+    assert float(b[0].data.min()) == 7
+    net.forward(x=np.ones((2, 3)))
+    net.backward(b=np.ones((2, 3)))
+    np.testing.assert_allclose(device.to_host(a[0].diff), 2 * 21 + 2 * 21)
+    with pytest.raises(ShapeError, match=r"param 'w' has shape \(4, 3\) here, \(3, 3\) in layer 'a'"):
+        Net(parse("""
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3]}}
+  - {name: a, type: InnerProduct, num_output: 3, param: {name: w}}
+  - {name: b, type: InnerProduct, num_output: 4, param: {name: w}}
+"""))
+
+
+def test_reshape_keeps_the_parameters():
+    net = Net(parse("""
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 1, 6, 6]}}
+  - {name: conv, type: Convolution, num_output: 2, kernel_size: 3}
+"""), device="cpu")
+    before = net.params["conv"][0].data.copy()
+    small = net.forward(x=np.ones((2, 1, 6, 6)))["conv"][0, :, 0, 0].copy()
+    net.reshape(x=(1, 1, 9, 8))
+    assert net.blobs["conv"].shape == (1, 2, 7, 6)
+    np.testing.assert_array_equal(net.params["conv"][0].data, before)
+    np.testing.assert_array_equal(net.forward(x=np.ones((1, 1, 9, 8)))["conv"][0, :, 0, 0], small)
+    with pytest.raises(ShapeError, match="parameter 0 has shape"):
+        net.reshape(x=(1, 2, 9, 8))
+    with pytest.raises(ShapeError, match="'conv' is not a top of an Input layer"):
+        net.reshape(conv=(1, 2))
+
+
+def test_an_input_of_another_shape_is_refused_with_the_remedy():
+    net = Net(parse(MLP), device="cpu")
+    with pytest.raises(ShapeError, match=r"blob 'x' has shape \(4, 3\), got \(5, 3\); net.reshape\(x=\(5, 3\)\)"):
+        net.forward(x=np.ones((5, 3)))
+    with pytest.raises(ShapeError, match="there is no blob 'labels'; did you mean 'label'"):
+        net.forward(labels=LABEL)
+
+
+def test_a_net_too_large_for_memory_is_refused_before_it_is_taken():
+    size = find_device("cpu").memory() // 4
+    with pytest.raises(ShapeError, match=r"net 'big' needs .* MiB; cpu has"):
+        Net(parse(f"name: big\nlayers: [{{name: x, type: Input, shape: {{dim: [{size}, 3]}}}}]"), device="cpu")
+
+
+def test_a_label_that_is_no_class_is_named(device):
+    net = Net(parse(MLP), device=device)
+    with pytest.raises(DataError, match=r"layer 'loss' \(SoftmaxWithLoss\): label 2 is not one of the 2 classes 0..1"):
+        net.forward(x=X, label=[0, 1, 2, 0])
+        assert np.isnan(net.loss)
+        net.check()
+
+
+def test_the_same_seed_gives_the_same_parameters(device):
+    nets = [Net(parse(MLP), device=device, seed=seed) for seed in (1, 1, 2)]
+    one, same, other = (net.weights()["ip1__0"] for net in nets)
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+
+
+def test_weights_are_loaded_by_name(tmp_path):
+    net, other = Net(parse(MLP), device="cpu"), Net(parse(MLP), device="cpu", seed=9)
+    net.save(tmp_path / "w.npz")
+    assert str(other.load(tmp_path / "w.npz")) == "4 loaded"
+    np.testing.assert_array_equal(net.params["ip2"][0].data, other.params["ip2"][0].data)
+
+
+def test_loading_is_strict_unless_asked_otherwise():
+    net = Net(parse(MLP), device="cpu")
+    weights = net.weights()
+    weights["ip1__0"] = np.zeros((5, 4))
+    weights["extra__0"] = weights.pop("ip2__1")
+    before = net.weights()["ip1__1"].copy()
+    wanted = r"missing: ip2__1; unused: extra__0; mismatched: ip1__0 \(file \(5, 4\), net \(5, 3\)\)"
+    with pytest.raises(CheckpointError, match=f"weights: does not fit net 'mlp': {wanted}"):
+        net.load({**weights, "ip1__1": before + 1})
+    np.testing.assert_array_equal(net.params["ip1"][1].data, before)
+    report = net.load({**weights, "ip1__1": before + 1}, strict=False)
+    assert report.loaded == ["ip1__1", "ip2__0"]
+    assert (report.missing, report.unused) == (["ip2__1"], ["extra__0"])
+    np.testing.assert_array_equal(net.params["ip1"][1].data, before + 1)
+
+
+def test_a_caffe_lenet_of_another_net_is_refused():
+    with pytest.raises(CheckpointError, match="lenet_iter_10000.npz: does not fit net 'mlp': missing: ip1__0|mismatched"):
+        Net(parse(MLP), device="cpu").load(FIXTURES / "lenet_iter_10000.npz")

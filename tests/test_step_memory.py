@@ -1,0 +1,117 @@
+"""After the first iteration a training step allocates no array and never waits for the device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minicaffe import Net, Solver, parse
+
+ROOT = Path(__file__).parent.parent
+CAST_BUFFERS = 128 << 10  # NumPy's own, of fixed size, where an operation mixes types
+EVERY_LAYER = """
+layers:
+  - {name: data, type: Data, top: [x, label], source: digits, batch_size: 100, transform: {scale: 0.01, mirror: true, crop_size: 24}}
+  - {name: conv1, type: Convolution, bottom: x, num_output: 16, kernel_size: 5, pad: 2}
+  - {name: relu1, type: ReLU, top: conv1}
+  - {name: pool1, type: Pooling, kernel_size: 2, stride: 2}
+  - {name: a, type: Convolution, bottom: pool1, num_output: 16, kernel_size: 3, pad: 1, group: 2, bias_term: false}
+  - {name: leaky, type: ReLU, bottom: pool1, negative_slope: 0.1}
+  - {name: sum, type: Eltwise, bottom: [a, leaky, pool1]}
+  - {name: most, type: Eltwise, bottom: [a, leaky], operation: MAX}
+  - {name: cat, type: Concat, bottom: [sum, most]}
+  - {name: pool2, type: Pooling, pool: AVE, kernel_size: 3, stride: 2}
+  - {name: flat, type: Flatten}
+  - {name: drop, type: Dropout, top: flat}
+  - {name: ip, type: InnerProduct, num_output: 10}
+  - {name: prob, type: Softmax, loss_weight: 0.001}
+  - {name: accuracy, type: Accuracy, bottom: [ip, label], top_k: 2}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], ignore_label: 3}
+solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, clip_gradients: 5, iter_size: 2, max_iter: 100, snapshot_after_train: false}
+"""
+
+
+@pytest.fixture
+def few_digits(monkeypatch, tmp_path):
+    from minicaffe.data import datasets
+
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 3000, "test": 20})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_a_step_on_the_cpu_allocates_no_array(few_digits):
+    solver = Solver(parse(EVERY_LAYER), device="cpu")
+    smallest = min(v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 1000)
+    assert smallest > CAST_BUFFERS
+    solver.step(3)
+    tracemalloc.start()
+    try:
+        solver.step(1)
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        solver.step(20)  # through the end of an epoch
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < CAST_BUFFERS, f"a step takes {peak - before} bytes at its peak"
+    assert after - before < 8_000
+
+
+def test_the_count_sees_an_allocation(few_digits):
+    """The test above can fail: an array the size of a blob shows."""
+    solver = Solver(parse(EVERY_LAYER), device="cpu")
+    layer = solver.net.layers["leaky"]
+    whole = layer.forward
+    layer.forward = lambda x: whole(x + 0)
+    solver.step(2)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        solver.step(1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before > CAST_BUFFERS
+
+
+def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda):
+    if not getattr(cuda.xp, "is_stand_in", False):
+        pytest.skip("the counters are the stand-in's")
+    import cupy
+
+    solver = Solver(parse(EVERY_LAYER), device=cuda)
+    solver.step(2)
+    before = cupy.allocations, cupy.synchronizations
+    solver.step(3)
+    assert (cupy.allocations, cupy.synchronizations) == before
+    solver.loss()
+    assert cupy.synchronizations == before[1] + 1
+
+
+def test_lenet_needs_little_memory(tmp_path):
+    """Peak memory of LeNet's training at batch 64, of the whole process."""
+    script = (
+        "import resource, minicaffe; "
+        f"s = minicaffe.Solver({str(ROOT / 'models' / 'lenet.yaml')!r}, device='cpu', test_initialization=False); "
+        "s.step(3); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    )
+    import os
+
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=True
+    )
+    assert float(result.stdout) < 200
+
+
+def test_one_workspace_serves_the_whole_net():
+    net = Net(parse(EVERY_LAYER.replace("source: digits", "source: mnist")), device="cpu", shapes_only=True)
+    columns = [layer.column_elements for layer in net.layers.values()]
+    assert net.context.workspace_size >= max(columns)
+    assert net.context.workspace_size < 3 * max(max(columns), 100 * 16 * 24 * 24)
+    assert np.count_nonzero(columns) == 2
