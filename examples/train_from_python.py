@@ -1,6 +1,6 @@
 """Train LeNet from Python, look inside, score, save.
 
-    python examples/train_from_python.py [ITERATIONS]
+python examples/train_from_python.py [ITERATIONS]
 """
 
 import sys
@@ -12,7 +12,9 @@ MODEL = Path(__file__).parent.parent / "models" / "lenet.yaml"
 
 
 def main(iterations: int = 500) -> None:
-    solver = minicaffe.Solver(MODEL, max_iter=iterations, test_interval=250, snapshot_after_train=False)
+    solver = minicaffe.Solver(
+        MODEL, max_iter=iterations, test_interval=250, snapshot_after_train=False
+    )
     solver.solve()
 
     net = solver.net

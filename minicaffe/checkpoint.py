@@ -15,7 +15,15 @@ import numpy as np
 
 from minicaffe.errors import CheckpointError
 
-DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
+DAMAGE = (
+    OSError,
+    ValueError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
@@ -26,9 +34,11 @@ def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
     path = Path(path)
     temporary = None
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
             temporary = file.name
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         umask = os.umask(0)
@@ -89,8 +99,14 @@ class Reader:
         except DAMAGE as error:
             raise CheckpointError(f"{self.path}: entry {entry!r} is damaged: {error}") from None
         promised = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or promised != rest or info.file_size > 1100 * max(info.compress_size, 100):
-            raise CheckpointError(f"{self.path}: entry {entry!r} promises {promised} bytes, holds {rest}")
+        if (
+            dtype.hasobject
+            or promised != rest
+            or info.file_size > 1100 * max(info.compress_size, 100)
+        ):
+            raise CheckpointError(
+                f"{self.path}: entry {entry!r} promises {promised} bytes, holds {rest}"
+            )
         return shape
 
 
@@ -101,4 +117,3 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
     else:
         shape, _, dtype = np.lib.format.read_array_header_2_0(file)
     return shape, dtype
-

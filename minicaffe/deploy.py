@@ -29,7 +29,9 @@ def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Data]:
     full = Net(model, "TEST", device="cpu", shapes_only=True)
     source = next((step for step in full.steps if isinstance(step.layer, Data)), None)
     if source is None:
-        raise SpecError(f"net {model.name!r} has no Data layer in the phase TEST to take pictures for")
+        raise SpecError(
+            f"net {model.name!r} has no Data layer in the phase TEST to take pictures for"
+        )
     images = source.tops[0]
     kept = [
         LayerSpec(
@@ -49,14 +51,23 @@ def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Data]:
         if step.spec.type == "SoftmaxWithLoss" and bottoms[0] not in labels and not softmax:
             axis = {"axis": step.layer.axis}  # type: ignore[attr-defined]
             kept.append(
-                LayerSpec(name="prob", type="Softmax", bottom=(bottoms[0],), options=axis, mark=step.spec.mark)
+                LayerSpec(
+                    name="prob",
+                    type="Softmax",
+                    bottom=(bottoms[0],),
+                    options=axis,
+                    mark=step.spec.mark,
+                )
             )
             softmax = True
         elif any(name in labels for name in bottoms):
             labels |= {value.name for value in step.tops}
         else:
-            kept.append(dataclasses.replace(step.spec, bottom=tuple(bottoms), include=(), exclude=()))
+            kept.append(
+                dataclasses.replace(step.spec, bottom=tuple(bottoms), include=(), exclude=())
+            )
             softmax = softmax or step.spec.type == "Softmax"
     if not softmax:
         raise SpecError(f"net {model.name!r} has no softmax, so it gives no probabilities")
+    assert isinstance(source.layer, Data)
     return dataclasses.replace(model, layers=tuple(kept), solver=None), source.layer

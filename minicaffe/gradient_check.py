@@ -40,7 +40,9 @@ def gradcheck(
     """
     check = _Check(layer, bottoms, phase, seed, device)
     worst = 0.0
-    names = [f"bottom {i}" for i in check.free] + [f"parameter {i}" for i in range(len(layer.params))]
+    names = [f"bottom {i}" for i in check.free] + [
+        f"parameter {i}" for i in range(len(layer.params))
+    ]
     for _ in range(directions):
         for chosen in range(len(names)):
             error = check.error(chosen, step)
@@ -54,18 +56,24 @@ def gradcheck(
 
 
 class _Check:
-    def __init__(self, layer: Layer, bottoms: Any, phase: Any, seed: int, device: str | backend.Device):
+    def __init__(
+        self, layer: Layer, bottoms: Any, phase: Any, seed: int, device: str | backend.Device
+    ):
         self.layer, self.random = layer, np.random.default_rng(seed)
         self.device = device if isinstance(device, backend.Device) else backend.device(device)
         layer.context = Context(self.device, np.dtype("float64"), phase, seed)
-        arrays = [self.normal(b) if isinstance(b, tuple) else np.array(b, np.float64) for b in bottoms]
+        arrays = [
+            self.normal(b) if isinstance(b, tuple) else np.array(b, np.float64) for b in bottoms
+        ]
         self.bottoms = [self.device.asarray(array) for array in arrays]
         self.free = [i for i in range(len(arrays)) if i not in layer.label_bottoms]
         layer.needs_gradient = [i in self.free for i in range(len(arrays))]
         shapes = layer.top_shapes(*[array.shape for array in arrays])
         layer.top = tuple(f"top{i}" for i in range(len(shapes)))
         layer.out = [layer.empty(shape) for shape in shapes]
-        layer.grad = [layer.empty(array.shape) if i in self.free else None for i, array in enumerate(arrays)]
+        layer.grad = [
+            layer.empty(array.shape) if i in self.free else None for i, array in enumerate(arrays)
+        ]
         for param in layer.params:
             values = fill(param.filler, param.shape, self.random) + 0.1 * self.normal(param.shape)
             self.device.copy_from_host(param.data, values)
@@ -96,7 +104,9 @@ class _Check:
     def value(self) -> float:
         """The weighted sum of the tops."""
         tops = _listed(self.layer.forward(*self.bottoms))
-        return float(sum(np.sum(self.device.to_host(t) * w) for t, w in zip(tops, self.weights, strict=True)))
+        return float(
+            sum(np.sum(self.device.to_host(t) * w) for t, w in zip(tops, self.weights, strict=True))
+        )
 
     def gradient(self, chosen: int) -> np.ndarray:
         """What backward says of one bottom or parameter, at the point of the last forward."""
@@ -105,7 +115,9 @@ class _Check:
         bottoms = _listed(self.layer.backward(*[self.device.asarray(w) for w in self.weights]))
         diffs = [bottoms[i] for i in self.free] + [param.diff for param in self.layer.params]
         if diffs[chosen] is None:
-            raise GradientError(f"layer {type(self.layer).__name__}: backward gives no gradient for {chosen}")
+            raise GradientError(
+                f"layer {type(self.layer).__name__}: backward gives no gradient for {chosen}"
+            )
         return np.array(self.device.to_host(diffs[chosen]))
 
 

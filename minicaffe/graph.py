@@ -6,7 +6,8 @@ of the old one only where no one still needs that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,14 @@ class Step:
         """Where and what, for error messages."""
         return self.spec.place()
 
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Put the layer's place before the message of an error raised inside."""
+        try:
+            yield
+        except MinicaffeError as error:
+            raise error.at(self.place) from None
+
 
 def build(spec: NetSpec, context: Context) -> list[Step]:
     """The steps of a net in one phase, the gradient's way marked. Raises SpecError, ShapeError."""
@@ -88,10 +97,8 @@ def build(spec: NetSpec, context: Context) -> list[Step]:
 def infer_shapes(steps: Sequence[Step]) -> None:
     """The shape pass: every layer's setup, with integers only."""
     for step in steps:
-        try:
+        with step.named():
             shapes = step.layer.top_shapes(*[value.shape for value in step.bottoms])
-        except MinicaffeError as error:
-            raise error.at(step.place) from None
         if len(shapes) != len(step.tops):
             where = step.spec.place("top")
             raise SpecError(f"{where}: top: expected {len(shapes)} name(s), got {len(step.tops)}")
@@ -170,7 +177,10 @@ def _bind_params(steps: list[Step]) -> None:
             other = f"{first} at line {first.mark.line}"
             if owner.shape != param.shape:
                 raise ShapeError(f"{where} has shape {param.shape} here, {owner.shape} in {other}")
-            if given.lr_mult not in (None, owner.lr_mult) or given.decay_mult not in (None, owner.decay_mult):
+            if given.lr_mult not in (None, owner.lr_mult) or given.decay_mult not in (
+                None,
+                owner.decay_mult,
+            ):
                 raise SpecError(f"{where} has other multipliers than in {other}")
             param.owner, param.lr_mult, param.decay_mult = owner, owner.lr_mult, owner.decay_mult
 

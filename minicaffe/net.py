@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minicaffe import backend, checkpoint, graph, weights
-from minicaffe.errors import MinicaffeError, ShapeError, SpecError, did_you_mean
+from minicaffe import backend, buffers, checkpoint, graph, weights
+from minicaffe.errors import ShapeError, SpecError, did_you_mean
 from minicaffe.graph import Step
 from minicaffe.layers import REGISTRY, Blob, Context, Param
-from minicaffe.layers.fillers import fill
 from minicaffe.spec.model import NetSpec, Phase, parse_model, read_model
 
 
@@ -61,12 +60,17 @@ class Net:
         folder = self.spec.path.parent if self.spec.path else None
         self.context = Context(self.device, np.dtype(dtype), phase, seed, folder=folder)
         self.steps = graph.build(self.spec, self.context)
+        self.blobs: dict[str, Blob] = {}
+        self.first_blobs: dict[str, Blob] = {}  # of blobs written in place, what is there before
+        self.losses: list[graph.Value] = []
+        self.scratch: Any = None  # where a gradient is computed that is added to another
+        self.term: Any = None  # one number
         self.layers = {step.spec.name: step.layer for step in self.steps}
         self.params = {name: layer.params for name, layer in self.layers.items() if layer.params}
         if not shapes_only:
-            self._check_memory()
-            self._fill()
-            self._allocate()
+            buffers.check_memory(self)
+            weights.fill_params(self)
+            buffers.allocate(self)
 
     @property
     def name(self) -> str:
@@ -86,7 +90,9 @@ class Net:
     @property
     def learnable(self) -> list[Param]:
         """Every parameter once, in the order of the layers."""
-        return [param for params in self.params.values() for param in params if param.owner is param]
+        return [
+            param for params in self.params.values() for param in params if param.owner is param
+        ]
 
     @property
     def warnings(self) -> list[str]:
@@ -94,7 +100,9 @@ class Net:
         sets = [getattr(layer, "dataset", None) for layer in self.layers.values()]
         return [data.warning for data in sets if data is not None and data.warning]
 
-    def forward(self, start: str | None = None, end: str | None = None, **inputs: Any) -> dict[str, Any]:
+    def forward(
+        self, start: str | None = None, end: str | None = None, **inputs: Any
+    ) -> dict[str, Any]:
         """Run the layers from `start` through `end` (names; default all) on the device.
 
         `inputs` are host arrays for blobs, by name. Gives the arrays of the blobs that nothing
@@ -118,18 +126,18 @@ class Net:
         self._set(diffs, "diff")
         last, first = self._range(end, start)
         written = {id(v) for v in self.steps[first].tops} if start is not None else set()
-        written |= {id(v) for step in self.steps for v in step.tops if v.name in diffs and not v.consumers}
+        written |= {
+            id(v) for step in self.steps for v in step.tops if v.name in diffs and not v.consumers
+        }
         for step in reversed(self.steps[last : first + 1]):
             self.backward_step(step, written)
 
     def forward_step(self, step: Step) -> None:
         """Run one layer forward."""
         layer = step.layer
-        try:
+        with step.named():
             tops = layer.forward(*[value.blob.data for value in step.bottoms])
-        except MinicaffeError as error:
-            raise error.at(step.place) from None
-        self._store(step, tops, layer.out, [value.shape for value in step.tops])
+        buffers.store(self.device, step, tops, layer.out, step.tops)
 
     def backward_step(self, step: Step, written: set[int]) -> None:
         """Run one layer backward; `written` are the values whose diff already holds something."""
@@ -147,7 +155,8 @@ class Net:
             elif id(value) in written or value.loss_weight:
                 if id(value) not in written:
                     value.blob.diff.fill(value.loss_weight)
-                layer.grad[i] = self._scratch[offset : offset + value.blob.size].reshape(value.shape)
+                part = self.scratch[offset : offset + value.blob.size]
+                layer.grad[i] = part.reshape(value.shape)
                 offset += value.blob.size
                 added.append((value.blob, layer.grad[i]))
             else:
@@ -155,7 +164,7 @@ class Net:
             if layer.needs_gradient[i]:
                 written.add(id(value))
         bottoms = layer.backward(*[value.blob.diff for value in step.tops])
-        self._store(step, bottoms, layer.grad, [value.shape for value in step.bottoms])
+        buffers.store(self.device, step, bottoms, layer.grad, step.bottoms)
         for blob, part in added:
             self.device.xp.add(blob.diff, part, out=blob.diff)
 
@@ -163,10 +172,10 @@ class Net:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
         xp = self.device.xp
         total.fill(0)
-        for value in self._losses:
-            xp.sum(value.blob.data, out=self._term)
-            xp.multiply(self._term, value.loss_weight, out=self._term)
-            xp.add(total, self._term, out=total)
+        for value in self.losses:
+            xp.sum(value.blob.data, out=self.term)
+            xp.multiply(self.term, value.loss_weight, out=self.term)
+            xp.add(total, self.term, out=total)
         return total
 
     @property
@@ -187,10 +196,12 @@ class Net:
                 raise ShapeError(f"{name!r} is not a top of an Input layer")
             value.producer.layer.resize(name, tuple(shape))  # type: ignore[attr-defined]
         graph.infer_shapes(self.steps)
-        self._check_memory()
-        self._allocate()
+        buffers.check_memory(self)
+        buffers.allocate(self)
 
-    def load(self, source: str | Path | Mapping[str, Any], strict: bool = True) -> weights.LoadReport:
+    def load(
+        self, source: str | Path | Mapping[str, Any], strict: bool = True
+    ) -> weights.LoadReport:
         """Load parameters by name: entry `conv1__0` is the first parameter of layer conv1.
 
         Strict: raises CheckpointError, before anything is changed, if an entry is missing, unused, or
@@ -200,30 +211,21 @@ class Net:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Every parameter as a host array, by the name `load` knows."""
-        return {name: self.device.to_host(param.data) for name, param in weights.named(self).items()}
+        params = weights.named(self)
+        return {name: np.array(self.device.to_host(param.data)) for name, param in params.items()}
 
     def save(self, path: str | Path) -> None:
         """Write every parameter to an .npz file, atomically."""
         checkpoint.write(path, self.weights())
 
-    def share_params(self, other: Net) -> None:
-        """Use the parameters of another net, layer by layer of one name."""
-        for name, params in self.params.items():
-            for mine, theirs in zip(params, other.params.get(name, []), strict=False):
-                if mine.shape != theirs.shape:
-                    raise ShapeError(f"layer {name!r}: shape {mine.shape} here, {theirs.shape} in {other.phase}")
-                mine.share(theirs)
-
     def check(self) -> None:
         """Raise the MinicaffeError that explains a loss that is no finite number, if a layer knows one."""
         for step in self.steps:
-            try:
+            with step.named():
                 step.layer.check()
-            except MinicaffeError as error:
-                raise error.at(step.place) from None
 
     def _set(self, arrays: Mapping[str, Any], which: str) -> None:
-        blobs = self._first if which == "data" else self.blobs
+        blobs = self.first_blobs if which == "data" else self.blobs
         for name, array in arrays.items():
             if name not in blobs:
                 raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
@@ -243,66 +245,5 @@ class Net:
         for name in (start, end):
             if name is not None and name not in names:
                 raise SpecError(f"there is no layer {name!r}{did_you_mean(name, names)}")
-        return (0 if start is None else names.index(start)), (len(names) - 1 if end is None else names.index(end))
-
-    def _store(self, step: Step, arrays: Any, buffers: list[Any], shapes: Iterable[Any]) -> None:
-        """See that what a layer returned stands in the net's buffers; built-in layers put it there."""
-        if not isinstance(arrays, (tuple, list)):
-            arrays = [arrays]
-        for array, buffer, shape in zip(arrays, buffers, shapes, strict=False):
-            if array is buffer or buffer is None:
-                continue
-            if array is None:
-                buffer.fill(0)
-                continue
-            if array.shape != shape:
-                raise ShapeError(f"{step.place}: setup promised shape {shape}, got an array of {array.shape}")
-            self.device.xp.copyto(buffer, array)
-
-    def _check_memory(self) -> None:
-        values = [v for step in self.steps for v in step.tops if v.reuses is None]
-        count = sum(np.prod(v.shape, dtype=object) * (2 if v.gets_gradient else 1) for v in values)
-        count += sum(np.prod(p.shape, dtype=object) * 2 for p in self.learnable) + self.context.workspace_size
-        self.device.check_fits(int(count) * self.context.dtype.itemsize, f"net {self.name!r}")
-
-    def _fill(self) -> None:
-        """Fill the parameters, each from its own stream of (seed, layer, index)."""
-        for step in self.steps:
-            for i, param in enumerate(step.layer.params):
-                if param.owner is not param:
-                    param.share(param.owner)
-                    continue
-                try:
-                    values = fill(
-                        param.filler, param.shape, backend.random_stream(self.context.seed, step.spec.name, i)
-                    )
-                except MinicaffeError as error:
-                    raise error.at(step.place) from None
-                self.device.copy_from_host(param.data, values)
-
-    def _allocate(self) -> None:
-        """Take every blob and every layer's buffers."""
-        xp, dtype = self.device.xp, self.context.dtype
-        self.blobs: dict[str, Blob] = {}
-        self._first: dict[str, Blob] = {}  # of blobs written in place, what is there before
-        scratch = 0
-        for step in self.steps:
-            for value in step.tops:
-                value.blob = value.reuses.blob if value.reuses else Blob(value.shape, self.device, dtype)
-                self.blobs[value.name] = value.blob
-                self._first.setdefault(value.name, value.blob)
-            step.layer.out = [value.blob.data for value in step.tops]
-            step.layer.grad = [None] * len(step.bottoms)
-            try:
-                step.layer.allocate()
-            except MinicaffeError as error:
-                raise error.at(step.place) from None
-            needed = zip(step.bottoms, step.layer.needs_gradient, strict=True)
-            scratch = max(scratch, sum(v.blob.size for v, needs in needed if needs and self._may_add(v)))
-        self._scratch = xp.empty(scratch, dtype)
-        self._term = xp.empty((), dtype)
-        self._losses = [v for step in self.steps for v in step.tops if v.loss_weight]
-
-    @staticmethod
-    def _may_add(value: graph.Value) -> bool:
-        return len(value.consumers) > 1 or bool(value.loss_weight)
+        first = 0 if start is None else names.index(start)
+        return first, len(names) - 1 if end is None else names.index(end)

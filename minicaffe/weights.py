@@ -1,4 +1,4 @@
-"""Loading parameters by name, with a report of what was loaded and what was not."""
+"""A net's parameters: filled, shared with another net, loaded by name with a report."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minicaffe.backend import random_stream
 from minicaffe.checkpoint import Reader
-from minicaffe.errors import CheckpointError
+from minicaffe.errors import CheckpointError, ShapeError
 from minicaffe.layers import Param
+from minicaffe.layers.fillers import fill
 
 if TYPE_CHECKING:
     from minicaffe.net import Net
@@ -32,7 +34,9 @@ class LoadReport:
     def problems(self) -> list[str]:
         """What a strict load refuses, in words."""
         kinds = ("missing", "unused", "mismatched")
-        return [f"{kind}: {', '.join(getattr(self, kind))}" for kind in kinds if getattr(self, kind)]
+        return [
+            f"{kind}: {', '.join(getattr(self, kind))}" for kind in kinds if getattr(self, kind)
+        ]
 
 
 def named(net: Net, owned: bool = True) -> dict[str, Param]:
@@ -45,15 +49,48 @@ def named(net: Net, owned: bool = True) -> dict[str, Param]:
     }
 
 
+def fill_params(net: Net) -> None:
+    """Fill the parameters, each from its own stream of (seed, layer, index)."""
+    for step in net.steps:
+        for i, param in enumerate(step.layer.params):
+            if param.owner is not param:
+                param.share(param.owner)
+                continue
+            with step.named():
+                random = random_stream(net.context.seed, step.spec.name, i)
+                values = fill(param.filler, param.shape, random)
+            net.device.copy_from_host(param.data, values)
+
+
+def share(mine: Net, theirs: Net) -> None:
+    """Let a net use the parameters of another, layer by layer of one name. Raises ShapeError."""
+    for name, params in mine.params.items():
+        for one, other in zip(params, theirs.params.get(name, []), strict=False):
+            if one.shape != other.shape:
+                raise ShapeError(
+                    f"layer {name!r}: a parameter has shape {one.shape} in the phase {mine.phase}, "
+                    f"{other.shape} in {theirs.phase}"
+                )
+            one.share(other)
+
+
 def load(net: Net, source: str | Path | Mapping[str, Any], strict: bool) -> LoadReport:
     """Load what fits of `source`, a file or arrays by name; see Net.load."""
     if isinstance(source, Mapping):
-        return _load(net, source, {name: np.shape(array) for name, array in source.items()}, strict, "weights")
+        return _load(
+            net,
+            source,
+            {name: np.shape(array) for name, array in source.items()},
+            strict,
+            "weights",
+        )
     with Reader(source) as reader:
         return _load(net, reader, reader.shapes, strict, str(source))
 
 
-def _load(net: Net, arrays: Any, shapes: Mapping[str, tuple[int, ...]], strict: bool, origin: str) -> LoadReport:
+def _load(
+    net: Net, arrays: Any, shapes: Mapping[str, tuple[int, ...]], strict: bool, origin: str
+) -> LoadReport:
     params = named(net, owned=False)
     report = LoadReport()
     for name, param in params.items():
@@ -66,7 +103,9 @@ def _load(net: Net, arrays: Any, shapes: Mapping[str, tuple[int, ...]], strict: 
             report.mismatched.append(f"{name} (file {shapes[name]}, net {param.shape})")
     report.unused = [name for name in shapes if name not in params and not name.startswith("@")]
     if strict and report.problems():
-        raise CheckpointError(f"{origin}: does not fit net {net.name!r}: {'; '.join(report.problems())}")
+        raise CheckpointError(
+            f"{origin}: does not fit net {net.name!r}: {'; '.join(report.problems())}"
+        )
     for name in report.loaded:
         array = np.asarray(arrays[name])
         if array.dtype.kind not in "fiu":

@@ -36,7 +36,11 @@ def listed(value: Any) -> list[Any]:
 def as_model(caffe: dict[str, Any], phase: str = "TRAIN") -> dict[str, Any]:
     """Caffe's net (prototxt as JSON) as the mapping that a model file holds."""
     layers = [as_layer(layer) for layer in listed(caffe["layer"])]
-    return {"name": caffe.get("name", ""), "force_backward": caffe.get("force_backward", False), "layers": layers}
+    return {
+        "name": caffe.get("name", ""),
+        "force_backward": caffe.get("force_backward", False),
+        "layers": layers,
+    }
 
 
 def as_layer(caffe: dict[str, Any]) -> dict[str, Any]:

@@ -59,11 +59,15 @@ class ContrastiveLoss(Layer):
         self.difference, self.similar = a - b, similar
         self.distance = np.sqrt((self.difference**2).sum(axis=1))
         gap = np.maximum(self.margin - self.distance, 0)
-        return np.asarray((similar * self.distance**2 + (1 - similar) * gap**2).sum() / (2 * len(a)))
+        return np.asarray(
+            (similar * self.distance**2 + (1 - similar) * gap**2).sum() / (2 * len(a))
+        )
 
     def backward(self, dloss):
         far = self.margin - self.distance
-        pull = np.where(self.similar > 0, 1.0, np.where(far > 0, -far / (self.distance + 1e-4), 0.0))
+        pull = np.where(
+            self.similar > 0, 1.0, np.where(far > 0, -far / (self.distance + 1e-4), 0.0)
+        )
         da = dloss * pull[:, None] * self.difference / len(pull)
         return da, -da, None
 
@@ -86,7 +90,9 @@ class BatchNorm(Layer):
     def forward(self, x):
         mean, var = x.mean(axis=self.axes, keepdims=True), x.var(axis=self.axes, keepdims=True)
         m = x.size / x.shape[1]
-        for param, value in zip(self.params, (mean.ravel(), var.ravel() * m / (m - 1), 1), strict=True):
+        for param, value in zip(
+            self.params, (mean.ravel(), var.ravel() * m / (m - 1), 1), strict=True
+        ):
             param.data[...] = 0.999 * param.data + value
         self.scale = 1 / np.sqrt(var + self.eps)
         self.y = (x - mean) * self.scale
@@ -150,9 +156,12 @@ class LRN(Layer):
 
     def backward(self, dy):
         ratio = self.around(dy * self.y / self.s)
-        return dy * self.s**-self.beta - 2 * self.alpha * self.beta / self.local_size * self.x * ratio
+        return (
+            dy * self.s**-self.beta - 2 * self.alpha * self.beta / self.local_size * self.x * ratio
+        )
 
 
 EXTRA: dict[str, Annotated[type, "kept out of the register until a test asks for them"]] = {
-    cls.__name__: REGISTRY.pop(cls.__name__) for cls in (TanH, Sigmoid, ContrastiveLoss, BatchNorm, Scale, LRN)
+    cls.__name__: REGISTRY.pop(cls.__name__)
+    for cls in (TanH, Sigmoid, ContrastiveLoss, BatchNorm, Scale, LRN)
 }

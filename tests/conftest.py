@@ -26,7 +26,9 @@ def _gpu_works() -> bool:
 
 HAS_GPU = _gpu_works()
 if not HAS_GPU:
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("cupy", "cupyx", "cupy_backends")]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] in ("cupy", "cupyx", "cupy_backends")
+    ]:
         del sys.modules[name]
     sys.path.insert(0, str(STAND_IN))
     importlib.invalidate_caches()

@@ -18,7 +18,15 @@ from minicaffe.ops import activation
 from minicaffe.spec.model import Filler
 
 LAYERS = cases.names(
-    "Accuracy", "Concat", "Convolution", "Eltwise", "Flatten", "InnerProduct", "Pooling", "ReLU", "Softmax"
+    "Accuracy",
+    "Concat",
+    "Convolution",
+    "Eltwise",
+    "Flatten",
+    "InnerProduct",
+    "Pooling",
+    "ReLU",
+    "Softmax",
 )
 # Where Caffe's answer is an accident that minicaffe does not copy (docs/caffe.md), tested below.
 ACCIDENTS = {
@@ -70,7 +78,9 @@ def test_a_layer_agrees_with_caffe(name, device):
     net.backward(**diffs)
     for i, value in enumerate(step.bottoms):
         if case["propagate_down"][i]:
-            cases.assert_close(host(value.blob.diff), case[f"bottom_diff_{i}"], f"gradient of bottom {i}")
+            cases.assert_close(
+                host(value.blob.diff), case[f"bottom_diff_{i}"], f"gradient of bottom {i}"
+            )
     for j, param in enumerate(step.layer.params):
         cases.assert_close(host(param.diff), case[f"param_diff_{j}"], f"gradient of parameter {j}")
 
@@ -112,12 +122,18 @@ def test_dropout_agrees_with_caffe(device):
 @pytest.mark.parametrize("name", cases.names("Net_"))
 def test_a_net_agrees_with_caffe(name, extra_layers):
     case = cases.load(name)
-    net = Net(cases.as_spec(cases.as_model(cases.from_json(case["net_json"]))), str(case["phase"]), device="cpu")
+    net = Net(
+        cases.as_spec(cases.as_model(cases.from_json(case["net_json"]))),
+        str(case["phase"]),
+        device="cpu",
+    )
     for key, array in case.items():
         if key.startswith("param__"):
             layer, index = key.removeprefix("param__").rsplit("__", 1)
             net.params[layer][int(index)].data[...] = array
-    net.forward(**{k.removeprefix("input__"): v for k, v in case.items() if k.startswith("input__")})
+    net.forward(
+        **{k.removeprefix("input__"): v for k, v in case.items() if k.startswith("input__")}
+    )
     for key, array in case.items():
         if key.startswith("blob__") and "_split_" not in key:
             cases.assert_close(net.blobs[key.removeprefix("blob__")].data, array, key)
@@ -129,7 +145,11 @@ def test_a_net_agrees_with_caffe(name, extra_layers):
             cases.assert_close(net.blobs[blob].diff, array, key)
         if key.startswith("paramdiff__"):
             layer, index = key.removeprefix("paramdiff__").rsplit("__", 1)
-            noise = 1e-6 if layer == "conv1" and index == "1" and "BatchNorm" in str(case["net_json"]) else 0
+            noise = (
+                1e-6
+                if layer == "conv1" and index == "1" and "BatchNorm" in str(case["net_json"])
+                else 0
+            )
             wanted = net.params[layer][int(index)].diff
             if not noise or np.abs(wanted - array).max() > noise:
                 cases.assert_close(wanted, array, key)
@@ -144,27 +164,38 @@ def test_training_follows_caffe_step_by_step(name, extra_layers):
     settings.pop("display", None)
     solver = Solver(cases.as_spec({**model, "solver": settings}), device="cpu")
     net, iter_size = solver.net, int(case["iter_size"])
-    named = {n: net.params[n.rsplit("__", 1)[0]][int(n.rsplit("__", 1)[1])] for n in json.loads(str(case["param_names"]))}
+    named = {
+        n: net.params[n.rsplit("__", 1)[0]][int(n.rsplit("__", 1)[1])]
+        for n in json.loads(str(case["param_names"]))
+    }
     for param_name, param in named.items():
         param.data[...] = case[f"traj__{param_name}"][0]
     feed = iter(zip(case["data"], case["label"], strict=True))
     blobs = [value.blob for value in net.steps[0].tops]
-    net.steps[0].layer.forward = lambda: [np.copyto(b.data, a) or b.data for b, a in zip(blobs, next(feed), strict=True)]
+    net.steps[0].layer.forward = lambda: [
+        np.copyto(b.data, a) or b.data for b, a in zip(blobs, next(feed), strict=True)
+    ]
     window = []
     for i in range(int(case["steps"])):
         cases.assert_close(solver.rate, case["lr"][i], f"learning rate {i}", 1e-5)
         before = {n: p.data.copy() for n, p in named.items()}
         solver.step(1)
         window.append(case["loss_per_forward"][i * iter_size : (i + 1) * iter_size].mean())
-        assert solver.loss() == pytest.approx(np.mean(window[-solver.spec.average_loss :]), rel=1e-5)
+        assert solver.loss() == pytest.approx(
+            np.mean(window[-solver.spec.average_loss :]), rel=1e-5
+        )
         for n, param in named.items():
             cases.assert_close(param.data, case[f"traj__{n}"][i + 1], f"{n} after step {i}", 2e-5)
             update = case[f"update__{n}"][i]
             if np.abs(update).max() > 1e-6:
-                cases.assert_close(before[n] - param.data, update, f"update of {n} in step {i}", 1e-3)
+                cases.assert_close(
+                    before[n] - param.data, update, f"update of {n} in step {i}", 1e-3
+                )
 
 
-@pytest.mark.parametrize("name", ["mnist_scale", "mnist_mean_value_scale", "mnist_crop20_test_center"])
+@pytest.mark.parametrize(
+    "name", ["mnist_scale", "mnist_mean_value_scale", "mnist_crop20_test_center"]
+)
 def test_data_agrees_with_caffe(name, device, mnist_folder, monkeypatch):
     monkeypatch.setenv("MINICAFFE_DATA", str(mnist_folder))
     case = cases.load(f"Data_{name}")
@@ -175,7 +206,9 @@ def test_data_agrees_with_caffe(name, device, mnist_folder, monkeypatch):
     for k in range(2):
         net.forward()
         cases.assert_close(device.to_host(net.blobs["data"].data), case[f"data_{k}"], f"batch {k}")
-        cases.assert_close(device.to_host(net.blobs["label"].data), case[f"label_{k}"], f"labels {k}")
+        cases.assert_close(
+            device.to_host(net.blobs["label"].data), case[f"label_{k}"], f"labels {k}"
+        )
 
 
 def test_a_mean_file_is_subtracted_as_by_caffe(mnist_folder, monkeypatch, tmp_path):
@@ -216,7 +249,9 @@ def test_shapes_are_caffes(name):
     net = Net(cases.as_spec(prototxt), "TEST", device="cpu", shapes_only=True)
     shapes = {value.name: list(value.shape) for step in net.steps for value in step.tops}
     assert shapes == dict(wanted["blobs"])
-    params = [[s.spec.name, s.spec.type, [list(p.shape) for p in s.layer.params]] for s in net.steps]
+    params = [
+        [s.spec.name, s.spec.type, [list(p.shape) for p in s.layer.params]] for s in net.steps
+    ]
     assert params == wanted["layers"]
 
 
@@ -264,10 +299,14 @@ def test_fillers_agree_with_caffe():
     case = cases.load("Fillers_stats")
     for key, text in json.loads(str(case["notes"])).items():
         settings = dict(pair.split(": ") for pair in _pairs(text.split(" -- ")[0]))
-        filler = Filler(**{k: v if k in ("type", "variance_norm") else float(v) for k, v in settings.items()})
+        filler = Filler(
+            **{k: v if k in ("type", "variance_norm") else float(v) for k, v in settings.items()}
+        )
         wanted = case[key]
         if key.startswith("exact"):
-            cases.assert_close(fill(filler, wanted.shape, np.random.default_rng(0)), wanted, key, 1e-6)
+            cases.assert_close(
+                fill(filler, wanted.shape, np.random.default_rng(0)), wanted, key, 1e-6
+            )
             continue
         values = fill(filler, (200, 50, 5, 5), np.random.default_rng(0))
         got = [
@@ -280,7 +319,9 @@ def test_fillers_agree_with_caffe():
         ]
         np.testing.assert_allclose(got[1], wanted[1], rtol=0.05, err_msg=text)
         np.testing.assert_allclose(got[0], wanted[0], atol=0.02 * wanted[1], err_msg=text)
-        np.testing.assert_allclose(got[2:4], wanted[2:4], rtol=0.25, atol=0.01 * wanted[1], err_msg=text)
+        np.testing.assert_allclose(
+            got[2:4], wanted[2:4], rtol=0.25, atol=0.01 * wanted[1], err_msg=text
+        )
         np.testing.assert_allclose(got[4], wanted[4], atol=0.002, err_msg=text)
 
 
@@ -299,7 +340,9 @@ def test_caffes_lenet_gives_caffes_blobs(device):
     net.forward(data=case["blob__data"], label=case["label"])
     for key, wanted in case.items():
         if key.startswith("blob__"):
-            cases.assert_close(device.to_host(net.blobs[key.removeprefix("blob__")].data), wanted, key)
+            cases.assert_close(
+                device.to_host(net.blobs[key.removeprefix("blob__")].data), wanted, key
+            )
 
 
 def test_caffes_lenet_gets_caffes_accuracy(mnist_folder, monkeypatch):
@@ -315,5 +358,7 @@ def test_caffes_lenet_gets_caffes_accuracy(mnist_folder, monkeypatch):
 
 def test_a_kernel_that_does_not_fit_is_named():
     model = {"layers": [LENET["layers"][0], {**LENET["layers"][1], "kernel_size": 50}]}
-    with pytest.raises(ShapeError, match=r"layer 'conv1' \(Convolution\): a kernel of extent 50 does not fit"):
+    with pytest.raises(
+        ShapeError, match=r"layer 'conv1' \(Convolution\): a kernel of extent 50 does not fit"
+    ):
         Net(cases.as_spec(model), device="cpu")

@@ -14,7 +14,11 @@ import pytest
 from minicaffe import CheckpointError, checkpoint
 from minicaffe.checkpoint import Reader
 
-ARRAYS = {"conv1__0": np.arange(24.0).reshape(2, 3, 4), "@iteration": np.array(7), "empty": np.zeros((0, 3))}
+ARRAYS = {
+    "conv1__0": np.arange(24.0).reshape(2, 3, 4),
+    "@iteration": np.array(7),
+    "empty": np.zeros((0, 3)),
+}
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -60,7 +64,11 @@ def test_random_damage_is_an_error_or_harmless(tmp_path):
     for _ in range(300):
         at = chance.randrange(len(whole))
         damaged = chance.choice(
-            [whole[:at], whole[:at] + bytes([whole[at] ^ 1 << chance.randrange(8)]) + whole[at + 1 :], whole + whole[:at]]
+            [
+                whole[:at],
+                whole[:at] + bytes([whole[at] ^ 1 << chance.randrange(8)]) + whole[at + 1 :],
+                whole + whole[:at],
+            ]
         )
         (tmp_path / "b.npz").write_bytes(damaged)
         try:
@@ -95,7 +103,9 @@ def test_nothing_is_unpickled(tmp_path, monkeypatch):
 
 def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken(tmp_path):
     head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)})
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
+    )
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", head.getvalue() + bytes(100))
     with pytest.raises(CheckpointError, match="promises 8796093022208 bytes, holds 100"):

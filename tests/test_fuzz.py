@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe import backend
 from minicaffe.errors import MinicaffeError
 from minicaffe.layers import REGISTRY
 from minicaffe.net import Net, parse, read
@@ -101,19 +100,163 @@ solver:
   max_iter: 10
 """,
 }
-NASTY = """
-0 -0 -0.0 -1 1 2 3 7 31 010 0x10 0o17 1e3 1e999 -1e400 .nan .inf 1e-400 1.5 1_000 12:30
-1000000000 1000000000000000 9223372036854775807 9223372036854775808 99999999999999999999999999
-~ null true false yes no on off Null TRUE '' "" "\\0" "\\n" "\\ud800" "\\UFFFFFFFF" é 日本
-[] {} [[]] [1] [1,2] [1,2,3] [[1],[2]] {a:1} {a:&x} [~] [TRAIN,TEST] {type:constant} {dim:[]}
-data label conv1 a b ip loss TRAIN TEST MAX AVE SUM PROD xavier msra bilinear positive_unitball
-ReLU Convolution Pooling Input Data Softmax Accuracy Concat Eltwise Dropout Flatten digits mnist
-*f *nope &f &f<<:*f !!int !!str !!float !!bool !!python/object:os.system !local !!set ? | > % @ `
-<<: --- ... # : - , ] } [ { & * ! ' " \t \ufeff \x07 \x85 \u2028 . .. / /dev/null ../../etc ~nobody
-""".split() + ["9" * 400, "9" * 5000, "x" * 5000, "[" * 300, "{a: " * 300, "- " * 300, "dim: 0"]
+NASTY = [
+    "0",
+    "-0",
+    "-0.0",
+    "-1",
+    "1",
+    "2",
+    "3",
+    "7",
+    "31",
+    "010",
+    "0x10",
+    "0o17",
+    "1e3",
+    "1e999",
+    "-1e400",
+    ".nan",
+    ".inf",
+    "1e-400",
+    "1.5",
+    "1_000",
+    "12:30",
+    "1000000000",
+    "1000000000000000",
+    "9223372036854775807",
+    "9223372036854775808",
+    "99999999999999999999999999",
+    "~",
+    "null",
+    "true",
+    "false",
+    "yes",
+    "no",
+    "on",
+    "off",
+    "Null",
+    "TRUE",
+    "''",
+    '""',
+    '"\\0"',
+    '"\\n"',
+    '"\\ud800"',
+    '"\\UFFFFFFFF"',
+    "é",
+    "日本",
+    "[]",
+    "{}",
+    "[[]]",
+    "[1]",
+    "[1,2]",
+    "[1,2,3]",
+    "[[1],[2]]",
+    "{a:1}",
+    "{a:&x}",
+    "[~]",
+    "[TRAIN,TEST]",
+    "{type:constant}",
+    "{dim:[]}",
+    "data",
+    "label",
+    "conv1",
+    "a",
+    "b",
+    "ip",
+    "loss",
+    "TRAIN",
+    "TEST",
+    "MAX",
+    "AVE",
+    "SUM",
+    "PROD",
+    "xavier",
+    "msra",
+    "bilinear",
+    "positive_unitball",
+    "ReLU",
+    "Convolution",
+    "Pooling",
+    "Input",
+    "Data",
+    "Softmax",
+    "Accuracy",
+    "Concat",
+    "Eltwise",
+    "Dropout",
+    "Flatten",
+    "digits",
+    "mnist",
+    "*f",
+    "*nope",
+    "&f",
+    "&f<<:*f",
+    "!!int",
+    "!!str",
+    "!!float",
+    "!!bool",
+    "!!python/object:os.system",
+    "!local",
+    "!!set",
+    "?",
+    "|",
+    ">",
+    "%",
+    "@",
+    "`",
+    "<<:",
+    "---",
+    "...",
+    "#",
+    ":",
+    "-",
+    ",",
+    "]",
+    "}",
+    "[",
+    "{",
+    "&",
+    "*",
+    "!",
+    "'",
+    '"',
+    "\ufeff",
+    "\x07",
+    ".",
+    "..",
+    "/",
+    "/dev/null",
+    "../../etc",
+    "~nobody",
+] + ["9" * 400, "9" * 5000, "x" * 5000, "[" * 300, "{a: " * 300, "- " * 300, "dim: 0"]
 
 
-NUMBERS = "0 1 2 3 4 5 6 7 8 10 12 28 30 64 1000 -1 -2 0.5 1.0 1e3 1e200 -1e299 1e-300".split()
+NUMBERS = [
+    "0",
+    "1",
+    "2",
+    "3",
+    "4",
+    "5",
+    "6",
+    "7",
+    "8",
+    "10",
+    "12",
+    "28",
+    "30",
+    "64",
+    "1000",
+    "-1",
+    "-2",
+    "0.5",
+    "1.0",
+    "1e3",
+    "1e200",
+    "-1e299",
+    "1e-300",
+]
 NUMBERS += ["1000000000", "3000000000", "1000000000000", "1000000000000000", "9223372036854775807"]
 
 
@@ -161,7 +304,9 @@ def numbers(text: str, rng: random.Random) -> str:
 
 def keys(text: str, rng: random.Random) -> str:
     known = ["name", "type", "top", "bottom", "axis", "pad", "param", "shape", "dim", "solver", "x"]
-    return _replaced(text, rng, lambda word: rng.choice((word[:-1], word + word[-1], *known)), key=True)
+    return _replaced(
+        text, rng, lambda word: rng.choice((word[:-1], word + word[-1], *known)), key=True
+    )
 
 
 def swaps(text: str, rng: random.Random) -> str:
@@ -216,9 +361,17 @@ def small(net: Net) -> bool:
     """Whether a net may be run: few bytes, few multiplications."""
     values = [math.prod(value.shape) for step in net.steps for value in step.tops]
     params = [math.prod(param.shape) for param in net.learnable]
-    work = max((step.layer.geometry.multiply_adds for step in net.steps
-                if step.spec.type == "Convolution"), default=0)
-    return 4 * (2 * sum(values) + 2 * sum(params) + net.context.workspace_size) < SMALL and work < WORK
+    work = max(
+        (
+            step.layer.geometry.multiply_adds
+            for step in net.steps
+            if step.spec.type == "Convolution"
+        ),
+        default=0,
+    )
+    return (
+        4 * (2 * sum(values) + 2 * sum(params) + net.context.workspace_size) < SMALL and work < WORK
+    )
 
 
 def texts() -> dict[str, str]:

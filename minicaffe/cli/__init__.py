@@ -48,7 +48,9 @@ def usage() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run a command; gives the exit code. A user's mistake is one line on stderr and 2."""
     argv = sys.argv[1:] if argv is None else argv
-    for name in BLAS_THREADS:  # products of one sample are too small to share; unless the user says otherwise
+    for name in (
+        BLAS_THREADS
+    ):  # products of one sample are too small to share; unless the user says otherwise
         os.environ.setdefault(name, "1")
     try:
         return _run(argv)

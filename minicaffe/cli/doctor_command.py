@@ -25,7 +25,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tell."""
-    lines = [("minicaffe", __version__), ("python", f"{platform.python_version()} on {platform.platform()}")]
+    lines = [
+        ("minicaffe", __version__),
+        ("python", f"{platform.python_version()} on {platform.platform()}"),
+    ]
     lines += [(name, version(name)) for name in ("numpy", "pyyaml", "tqdm", "pillow", "numba")]
     lines += [("cupy", cupy_version()), ("blas", blas()), ("cpu cores", str(os.cpu_count()))]
     lines += [("memory", backend.mib(backend.device("cpu").memory()))]
@@ -46,13 +49,17 @@ def version(name: str) -> str:
 
 def cupy_version() -> str:
     """CuPy's version, whichever CUDA it was built for."""
-    found = [name for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if version(name) != "not installed"]
+    found = [
+        name
+        for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy")
+        if version(name) != "not installed"
+    ]
     return ", ".join(f"{name} {version(name)}" for name in found) or "not installed"
 
 
 def blas() -> str:
     """NumPy's BLAS."""
-    found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[call-overload, index]
+    found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return f"{found.get('name')} {found.get('version')}"
 
 
@@ -63,7 +70,9 @@ def cuda() -> list[tuple[str, str]]:
     except DeviceError as error:
         return [("cuda", f"none: {error}")]
     runtime = first.xp.cuda.runtime
-    lines = [("cuda", f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}")]
+    lines = [
+        ("cuda", f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}")
+    ]
     for number in range(runtime.getDeviceCount()):
         found = runtime.getDeviceProperties(number)
         memory = backend.mib(found["totalGlobalMem"])

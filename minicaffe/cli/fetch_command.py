@@ -9,19 +9,27 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from minicaffe.data.fetch import KNOWN, data_folder, fetch
+from minicaffe.data.fetch import data_folder, fetch
+from minicaffe.data.known import KNOWN
 from minicaffe.errors import DataError, did_you_mean
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("name", metavar="NAME", help=" or ".join(KNOWN))
-    parser.add_argument("--folder", metavar="PATH", type=Path, help="where data sets go; default: $MINICAFFE_DATA or data")
+    parser.add_argument(
+        "--folder",
+        metavar="PATH",
+        type=Path,
+        help="where data sets go; default: $MINICAFFE_DATA or data",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Download."""
     if args.name not in KNOWN:
-        raise DataError(f"unknown data set {args.name!r}; known: {', '.join(KNOWN)}{did_you_mean(args.name, KNOWN)}")
+        raise DataError(
+            f"unknown data set {args.name!r}; known: {', '.join(KNOWN)}{did_you_mean(args.name, KNOWN)}"
+        )
     print(f"{args.name}: {fetch(args.name, args.folder or data_folder())}")
     return 0

@@ -36,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
         raise SpecError(f"there is no layer type {args.name!r}{did_you_mean(args.name, REGISTRY)}")
     cls = REGISTRY[args.name]
     print(f"{args.name}\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\nkeys:")
-    print("\n".join(map(key_line, keys_of(cls).values())) or "  none of its own")
+    own = keys_of(cls)  # type: ignore[arg-type]
+    print("\n".join(map(key_line, own.values())) or "  none of its own")
     print("\nkeys of every layer:")
     print("\n".join(map(key_line, keys_of(LayerSpec).values())))
     return 0

@@ -6,7 +6,7 @@ import argparse
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from minicaffe import backend
@@ -24,20 +24,29 @@ def model_options(parser: argparse.ArgumentParser) -> None:
 def import_option(parser: argparse.ArgumentParser) -> None:
     """--import."""
     parser.add_argument(
-        "--import", dest="imports", metavar="FILE", action="append", default=[], help="a Python file with own layers"
+        "--import",
+        dest="imports",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a Python file with own layers",
     )
 
 
 def device_option(parser: argparse.ArgumentParser) -> None:
     """--device."""
     parser.add_argument(
-        "--device", metavar="NAME", help="cpu, cuda or cuda:N; default: CUDA if it works, else the CPU"
+        "--device",
+        metavar="NAME",
+        help="cpu, cuda or cuda:N; default: CUDA if it works, else the CPU",
     )
 
 
 def weights_option(parser: argparse.ArgumentParser) -> None:
     """--weights, required."""
-    parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot or weight file (.npz)")
+    parser.add_argument(
+        "--weights", metavar="FILE", required=True, help="a snapshot or weight file (.npz)"
+    )
 
 
 def number(least: int) -> Callable[[str], int]:
@@ -45,7 +54,9 @@ def number(least: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not text.isascii() or not text.isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected an integer of at least {least}, got {text!r}")
+            raise argparse.ArgumentTypeError(
+                f"expected an integer of at least {least}, got {text!r}"
+            )
         return int(text)
 
     return parse
@@ -74,7 +85,9 @@ def import_files(files: list[str]) -> None:
             raise
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
-            line = getattr(error, "lineno", None) or next((f.lineno for f in reversed(frames) if f.filename == file), 1)
+            line = getattr(error, "lineno", None) or next(
+                (f.lineno for f in reversed(frames) if f.filename == file), 1
+            )
             raise SpecError(f"{file}:{line}: {type(error).__name__}: {error}") from None
 
 
@@ -85,16 +98,21 @@ def pick_device(args: argparse.Namespace) -> backend.Device:
     return device
 
 
-def table(rows: list[tuple[str, ...]], head: tuple[str, ...]) -> str:
-    """Rows under a head: the first column to the left, the others to the right.
+def table(
+    rows: Sequence[tuple[str, ...]], head: tuple[str, ...], left: tuple[int, ...] = (0,)
+) -> str:
+    """Rows under a head: the columns `left` to the left, the others to the right.
 
     >>> print(table([("conv1", "520")], ("layer", "parameters")))
     layer  parameters
     conv1         520
     """
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [
-        "  ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths)))
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
         for row in [head, *rows]
     ]
     return "\n".join(line.rstrip() for line in lines)

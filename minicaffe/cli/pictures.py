@@ -49,7 +49,9 @@ def _read(path: str) -> np.ndarray:
     try:
         with image.open(path) as picture:
             if picture.size[0] * picture.size[1] > LARGEST:
-                raise DataError(f"{path}: {picture.size[0]} x {picture.size[1]} pixels are too many")
+                raise DataError(
+                    f"{path}: {picture.size[0]} x {picture.size[1]} pixels are too many"
+                )
             if picture.mode in ("RGBA", "LA", "PA", "P"):
                 ground = image.new("RGBA", picture.size, "white")
                 picture = image.alpha_composite(ground, picture.convert("RGBA"))
@@ -75,20 +77,31 @@ def _read_npy(path: str) -> np.ndarray:
         pixels = np.load(path, allow_pickle=False, mmap_mode="r")
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: is not a whole .npy file: {error}") from None
-    if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)) or not pixels.size:
-        raise DataError(f"{path}: expected uint8 of (h, w) or (h, w, 3), got {pixels.dtype} of {pixels.shape}")
+    if (
+        pixels.dtype != np.uint8
+        or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3))
+        or not pixels.size
+    ):
+        raise DataError(
+            f"{path}: expected uint8 of (h, w) or (h, w, 3), got {pixels.dtype} of {pixels.shape}"
+        )
     return np.array(pixels)
 
 
 def _read_netpbm(path: str) -> np.ndarray:
     data = Path(path).read_bytes()
-    match = re.match(rb"P([56])(?:\s|#[^\n]*\n)+(\d{1,5})(?:\s|#[^\n]*\n)+(\d{1,5})(?:\s|#[^\n]*\n)+(\d{1,5})\s", data)
+    match = re.match(
+        rb"P([56])(?:\s|#[^\n]*\n)+(\d{1,5})(?:\s|#[^\n]*\n)+(\d{1,5})(?:\s|#[^\n]*\n)+(\d{1,5})\s",
+        data,
+    )
     if match is None or int(match[4]) != 255:
         raise DataError(f"{path}: is not a binary PGM or PPM of 8 bits")
     width, height, depth = int(match[2]), int(match[3]), 1 if match[1] == b"5" else 3
     body = data[match.end() :]
     if not width * height or len(body) != width * height * depth:
-        raise DataError(f"{path}: expected {width * height * depth} bytes of pixels, got {len(body)}")
+        raise DataError(
+            f"{path}: expected {width * height * depth} bytes of pixels, got {len(body)}"
+        )
     shape = (height, width) if depth == 1 else (height, width, 3)
     return np.frombuffer(body, np.uint8).reshape(shape)
 

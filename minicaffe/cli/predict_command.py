@@ -13,7 +13,14 @@ import argparse
 
 import numpy as np
 
-from minicaffe.cli.options import device_option, model_options, number, pick_device, read_model, weights_option
+from minicaffe.cli.options import (
+    device_option,
+    model_options,
+    number,
+    pick_device,
+    read_model,
+    weights_option,
+)
 from minicaffe.cli.pictures import read_picture
 from minicaffe.deploy import deploy
 from minicaffe.net import Net
@@ -22,23 +29,29 @@ from minicaffe.net import Net
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser)
-    parser.add_argument("images", metavar="IMAGE", nargs="+", help="a picture: PNG, JPEG, PGM, PPM, .npy")
+    parser.add_argument(
+        "images", metavar="IMAGE", nargs="+", help="a picture: PNG, JPEG, PGM, PPM, .npy"
+    )
     weights_option(parser)
     device_option(parser)
-    parser.add_argument("--top", metavar="N", type=number(1), default=3, help="classes shown; default: 3")
+    parser.add_argument(
+        "--top", metavar="N", type=number(1), default=3, help="classes shown; default: 3"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Classify."""
     spec, data = deploy(read_model(args))
     pictures = [read_picture(path, data.image) for path in args.images]
-    net = Net(spec, "TEST", device=pick_device(args))
+    device = pick_device(args)
+    net = Net(spec, "TEST", device=device)
     net.load(args.weights)
     blob = net.steps[0].tops[0].name
     (prob_name,) = [step.tops[0].name for step in net.steps if step.spec.type == "Softmax"][-1:]
     for path, (pixels, inverted) in zip(args.images, pictures, strict=True):
-        net.forward(**{blob: data.prepare(pixels)[None]})
-        prob = net.device.to_host(net.blobs[prob_name].data).ravel()
+        net.blobs[blob].data = device.asarray(data.prepare(pixels)[None], net.context.dtype)
+        net.forward()
+        prob = device.to_host(net.blobs[prob_name].data).ravel()
         best = np.argsort(-prob)[: args.top]
         guesses = ", ".join(f"{k} ({100 * prob[k]:.2f} %)" for k in best)
         print(f"{path}: {guesses}" + (" [inverted: its border is light]" if inverted else ""))

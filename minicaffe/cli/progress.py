@@ -55,9 +55,14 @@ class Bar(Report):
         """Open the bar."""
         from tqdm import tqdm
 
-        self.images, self.start = images_per_iteration(solver), (time.perf_counter(), solver.iteration)
+        self.images, self.start = (
+            images_per_iteration(solver),
+            (time.perf_counter(), solver.iteration),
+        )
         self.shown: dict[str, str] = {}
-        self.bar = tqdm(total=solver.spec.max_iter, initial=solver.iteration, unit="iter", dynamic_ncols=True)
+        self.bar = tqdm(
+            total=solver.spec.max_iter, initial=solver.iteration, unit="iter", dynamic_ncols=True
+        )
 
     def end(self) -> None:
         """Close the bar."""

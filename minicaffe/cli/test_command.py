@@ -10,7 +10,14 @@ import argparse
 import math
 import sys
 
-from minicaffe.cli.options import device_option, model_options, number, pick_device, read_model, weights_option
+from minicaffe.cli.options import (
+    device_option,
+    model_options,
+    number,
+    pick_device,
+    read_model,
+    weights_option,
+)
 from minicaffe.cli.progress import score_table
 from minicaffe.net import Net
 from minicaffe.solver import mean_outputs
@@ -22,7 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     model_options(parser)
     weights_option(parser)
     device_option(parser)
-    parser.add_argument("--batches", metavar="N", type=number(1), help="default: the whole test set")
+    parser.add_argument(
+        "--batches", metavar="N", type=number(1), help="default: the whole test set"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,14 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from minicaffe.cli.options import device_option, model_options, number, pick_device, read_model, table
+from minicaffe.cli.options import (
+    device_option,
+    model_options,
+    number,
+    pick_device,
+    read_model,
+    table,
+)
 from minicaffe.net import Net
 
 
@@ -17,8 +24,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser)
     device_option(parser)
-    parser.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="default: TRAIN")
-    parser.add_argument("--iterations", metavar="N", type=number(1), default=20, help="passes timed; default: 20")
+    parser.add_argument(
+        "--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="default: TRAIN"
+    )
+    parser.add_argument(
+        "--iterations", metavar="N", type=number(1), default=20, help="passes timed; default: 20"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,15 +47,19 @@ def run(args: argparse.Namespace) -> int:
         for name, (forward, backward) in medians.items()
     ]
     sums = [sum(values) for values in zip(*medians.values(), strict=True)]
-    rows.append(("all", *(f"{value:.3f}" for value in sums), "100.0"))
+    rows.append(("all", f"{sums[0]:.3f}", f"{sums[1]:.3f}", "100.0"))
     print(table(rows, ("layer", "forward ms", "backward ms", "share %")))
-    print(f"medians of {args.iterations} passes; forward + backward {whole:.3f} ms, {1e3 / whole:.1f} iter/s")
+    print(
+        f"medians of {args.iterations} passes; forward + backward {whole:.3f} ms, {1e3 / whole:.1f} iter/s"
+    )
     return 0
 
 
 def measure(net: Net, passes: int) -> dict[str, tuple[list[float], list[float]]]:
     """The ms of every layer in so many forward and backward passes."""
-    times: dict[str, tuple[list[float], list[float]]] = {step.spec.name: ([], []) for step in net.steps}
+    times: dict[str, tuple[list[float], list[float]]] = {
+        step.spec.name: ([], []) for step in net.steps
+    }
     for _ in range(passes):
         for step in net.steps:
             stop = net.device.timer()

@@ -31,24 +31,44 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     model_options(parser)
     device_option(parser)
     start = parser.add_mutually_exclusive_group()
-    start.add_argument("--weights", metavar="FILE", help="start from these parameters, as far as names and shapes fit")
     start.add_argument(
-        "--resume", metavar="FILE", nargs="?", const=NEWEST, help="go on from a snapshot; without FILE the newest one"
+        "--weights",
+        metavar="FILE",
+        help="start from these parameters, as far as names and shapes fit",
     )
-    parser.add_argument("--max-iter", metavar="N", type=number(0), help="iterations in all, instead of the model's")
-    parser.add_argument("--seed", metavar="N", type=number(0), help="random seed, instead of the model's")
+    start.add_argument(
+        "--resume",
+        metavar="FILE",
+        nargs="?",
+        const=NEWEST,
+        help="go on from a snapshot; without FILE the newest one",
+    )
+    parser.add_argument(
+        "--max-iter", metavar="N", type=number(0), help="iterations in all, instead of the model's"
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=number(0), help="random seed, instead of the model's"
+    )
     parser.add_argument("--snapshot-prefix", metavar="PATH", help="snapshots are PATH_iter_N.npz")
 
 
 def run(args: argparse.Namespace) -> int:
     """Train."""
     if args.resume and args.seed is not None:
-        raise MinicaffeError("--seed cannot be given with --resume: a run goes on with its own seed")
+        raise MinicaffeError(
+            "--seed cannot be given with --resume: a run goes on with its own seed"
+        )
     spec = read_model(args)
     device = pick_device(args)
-    given = {"max_iter": args.max_iter, "random_seed": args.seed, "snapshot_prefix": args.snapshot_prefix}
+    given = {
+        "max_iter": args.max_iter,
+        "random_seed": args.seed,
+        "snapshot_prefix": args.snapshot_prefix,
+    }
     report = Bar() if sys.stderr.isatty() else Lines()
-    solver = Solver(spec, device=device, report=report, **{k: v for k, v in given.items() if v is not None})
+    solver = Solver(
+        spec, device=device, report=report, **{k: v for k, v in given.items() if v is not None}
+    )
     for line in data_lines(solver):
         report.line(line)
     if args.weights:
@@ -68,7 +88,9 @@ def run(args: argparse.Namespace) -> int:
     count = solver.iteration - first
     report.line(f"{count} iterations in {seconds:.1f} s, tests included, on {device.name}")
     if solver.stopped:
-        report.line(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, solver)}")
+        report.line(
+            f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, solver)}"
+        )
         return 130
     if scores:
         print(score_table(scores))
@@ -80,18 +102,27 @@ def run(args: argparse.Namespace) -> int:
 def data_lines(solver: Solver) -> list[str]:
     """Where the data came from."""
     lines = []
-    for net in (solver.net, solver.test_net):
-        for layer in net.layers.values() if net else ():
+    nets = [net for net in (solver.net, solver.test_net) if net is not None]
+    for net in nets:
+        for layer in net.layers.values():
             data = getattr(layer, "dataset", None)
             if data is not None:
                 size = backend.mib(data.images.nbytes)
-                lines.append(f"{net.phase} data: {len(data.images)} images of {data.name}, {data.origin} ({size})")
+                lines.append(
+                    f"{net.phase} data: {len(data.images)} images of {data.name}, {data.origin} ({size})"
+                )
     return lines
 
 
 def resume_command(args: argparse.Namespace, solver: Solver) -> str:
     """The command that goes on from the snapshot just taken."""
-    words = ["minicaffe", "train", args.model, "--resume", f"{solver.prefix}_iter_{solver.iteration}.npz"]
+    words = [
+        "minicaffe",
+        "train",
+        args.model,
+        "--resume",
+        f"{solver.prefix}_iter_{solver.iteration}.npz",
+    ]
     for option, value in (("--device", args.device), ("--max-iter", args.max_iter)):
         words += [option, str(value)] if value is not None else []
     if args.snapshot_prefix:

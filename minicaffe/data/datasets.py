@@ -15,13 +15,14 @@ from typing import Literal
 import numpy as np
 
 from minicaffe.data import fetch, idx
+from minicaffe.data.known import FILES, KNOWN
 from minicaffe.errors import DataError, did_you_mean
 
 Split = Literal["train", "test"]
 DIGITS = "digits"
 _DRAWING = 1  # raise it when digits.draw gives other pictures: cached ones are then drawn anew
 _SEEDS = {"train": 1, "test": 2}
-_FILES = {"train": fetch.FILES[:2], "test": fetch.FILES[2:]}
+_FILES = {"train": FILES[:2], "test": FILES[2:]}
 _COUNTS = {"train": 60000, "test": 10000}
 
 _failed: dict[tuple[str, str], str] = {}  # (name, folder) -> why fetching failed, asked only once
@@ -55,9 +56,9 @@ def shape(source: str, split: Split, beside: Path | None = None) -> tuple[int, i
     home, lacks = _search(source, beside)
     if home is not None:
         return _checked(home, split)
-    if source not in fetch.KNOWN:
+    if source not in KNOWN:
         raise _unknown(source, beside, lacks)
-    count, height, width = fetch.KNOWN[source].files[_FILES[split][0]].shape
+    count, height, width = KNOWN[source].files[_FILES[split][0]].shape
     return count, 1, height, width
 
 
@@ -82,7 +83,7 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
         return _digits(source, split)
     home, lacks = _search(source, beside)
     if home is None:
-        if source not in fetch.KNOWN:
+        if source not in KNOWN:
             raise _unknown(source, beside, lacks)
         why = _fetched(source)
         home, lacks = _search(source, beside)
@@ -126,11 +127,11 @@ def _search(source: str, beside: Path | None) -> tuple[Path | None, str]:
     """The first place with all four files; or None, and what the nearest to it lacks, if any."""
     complaint = ""
     for place in _places(source, beside) if source else ():
-        lacking = [name for name in fetch.FILES if not any(fetch.find(place, name))]
+        lacking = [name for name in FILES if not any(fetch.find(place, name))]
         if not lacking:
             return place, ""
-        given = source not in fetch.KNOWN and os.path.isdir(place)
-        if not complaint and (given or len(lacking) < len(fetch.FILES)):
+        given = source not in KNOWN and os.path.isdir(place)
+        if not complaint and (given or len(lacking) < len(FILES)):
             complaint = f"{place} lacks {', '.join(lacking)} (or the same with .gz)"
             if os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK):
                 complaint = f"{place} cannot be read: Permission denied"
@@ -141,7 +142,7 @@ def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:
     """The error for a source that is neither a complete folder nor a known name."""
     if lacks:
         return DataError(lacks)
-    known = (*fetch.KNOWN, DIGITS)
+    known = (*KNOWN, DIGITS)
     if not source:
         return DataError(f"no data set named: expected a folder, or {', '.join(known)}")
     if os.path.isfile(source):

@@ -1,0 +1,1 @@
+"""CUDA C++ kernels, one .cu file a family; loaded by minicaffe.backend."""

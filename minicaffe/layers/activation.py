@@ -29,19 +29,21 @@ class ReLU(Layer):
         """y > 0 tells x > 0 as long as negative values do not come back positive."""
         return self.negative_slope == 0
 
-    def setup(self, x: Shape) -> Shape:  # noqa: D102
+    def setup(self, x: Shape) -> Shape:
         self.shape = x
         return x
 
-    def allocate(self) -> None:  # noqa: D102
+    def allocate(self) -> None:
         self.positive = self.empty(self.shape, np.bool_)
 
-    def forward(self, x: Any) -> Any:  # noqa: D102
+    def forward(self, x: Any) -> Any:
         self.x = x
         return activation.relu(self.xp, x, self.negative_slope, self.out[0])
 
-    def backward(self, dy: Any) -> Any:  # noqa: D102
-        return activation.relu_gradient(self.xp, dy, self.x, self.negative_slope, self.grad[0], self.positive)
+    def backward(self, dy: Any) -> Any:
+        return activation.relu_gradient(
+            self.xp, dy, self.x, self.negative_slope, self.grad[0], self.positive
+        )
 
 
 @register
@@ -56,15 +58,18 @@ class Dropout(Layer):
 
     in_place = True
 
-    def setup(self, x: Shape) -> Shape:  # noqa: D102
+    def setup(self, x: Shape) -> Shape:
         self.shape = x
         return x
 
-    def allocate(self) -> None:  # noqa: D102
+    def allocate(self) -> None:
         if self.phase == "TRAIN":
-            self.noise, self.kept = self.empty(self.shape, np.float32), self.empty(self.shape, np.bool_)
+            self.noise, self.kept = (
+                self.empty(self.shape, np.float32),
+                self.empty(self.shape, np.bool_),
+            )
 
-    def forward(self, x: Any) -> Any:  # noqa: D102
+    def forward(self, x: Any) -> Any:
         if self.phase == "TEST":
             self.xp.copyto(self.out[0], x)
             return self.out[0]
@@ -72,7 +77,7 @@ class Dropout(Layer):
         self.xp.greater_equal(self.noise, np.float32(self.dropout_ratio), out=self.kept)
         return activation.dropout(self.xp, x, self.kept, self.scale, self.out[0])
 
-    def backward(self, dy: Any) -> Any:  # noqa: D102
+    def backward(self, dy: Any) -> Any:
         if self.phase == "TEST":
             self.xp.copyto(self.grad[0], dy)
             return self.grad[0]

@@ -1,27 +1,26 @@
 """What a layer is: its keys, its shapes, forward and backward; and the register of all layers.
 
-    @register
-    class Swish(Layer):
-        \"\"\"x * sigmoid(beta * x), element by element. Any shape.\"\"\"
+@register
+class Swish(Layer):
+    \"\"\"x * sigmoid(beta * x), element by element. Any shape.\"\"\"
 
-        beta: Annotated[float, "steepness"] = 1.0
+    beta: Annotated[float, "steepness"] = 1.0
 
-        def setup(self, x):            # shapes in -> shapes out
-            return x
+    def setup(self, x):            # shapes in -> shapes out
+        return x
 
-        def forward(self, x):          # arrays in -> arrays out, on whichever device
-            self.x, self.s = x, 1 / (1 + self.xp.exp(-self.beta * x))
-            return x * self.s
+    def forward(self, x):          # arrays in -> arrays out, on whichever device
+        self.x, self.s = x, 1 / (1 + self.xp.exp(-self.beta * x))
+        return x * self.s
 
-        def backward(self, dy):        # top gradients in -> bottom gradients out
-            return dy * (self.s + self.beta * self.x * self.s * (1 - self.s))
+    def backward(self, dy):        # top gradients in -> bottom gradients out
+        return dy * (self.s + self.beta * self.x * self.s * (1 - self.s))
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -35,6 +34,7 @@ from minicaffe.spec.types import keys_of
 
 REGISTRY: dict[str, type[Layer]] = {}
 L = TypeVar("L", bound="type[Layer]")
+FLOAT32 = np.dtype("float32")
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Context:
     """
 
     device: Device
-    dtype: Any = np.dtype("float32")
+    dtype: Any = FLOAT32
     phase: Phase = "TRAIN"
     seed: int = 1
     passes: int = 0
@@ -71,7 +71,7 @@ def register(cls: L) -> L:
     Raises SpecError if a field has the name of a key or attribute that every layer has.
     """
     dataclass(kw_only=True, eq=False, repr=False)(cls)
-    for key in keys_of(cls):
+    for key in keys_of(cls):  # type: ignore[arg-type]
         if key in keys_of(LayerSpec) or hasattr(Layer, key) or key in Layer.__annotations__:
             raise SpecError(f"layer {cls.__name__}: the key {key!r} is taken by every layer")
     REGISTRY[cls.__name__] = cls
@@ -94,7 +94,7 @@ class Layer:
     multiply_adds = 0  # of a forward pass, for the summary
     column_elements = 0  # of the column matrix it unrolls an image into, for the summary
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
         self.params = []
         self.name, self.bottom, self.top = cls.__name__, (), ()
@@ -112,18 +112,18 @@ class Layer:
     needs_gradient: list[bool]
     context: Context
 
-    def setup(self, *bottoms: Shape) -> Shape | Sequence[Shape]:
+    def setup(self, *args: Any, **kwargs: Any) -> Any:
         """Bottom shapes in, top shape (or a list of them) out; declare parameters. No arithmetic."""
         raise TypeError(f"layer {type(self).__name__} must define setup")
 
     def allocate(self) -> None:
         """Take scratch buffers, after the shapes of the whole net are known."""
 
-    def forward(self, *bottoms: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Bottom arrays in, top array (or a list of them) out."""
         raise TypeError(f"layer {type(self).__name__} must define forward")
 
-    def backward(self, *tops: Any) -> Any:
+    def backward(self, *args: Any, **kwargs: Any) -> Any:
         """Top gradients in, bottom gradients out, None where there is none; parameters accumulate."""
         raise TypeError(f"layer {type(self).__name__} has no gradient: it does not define backward")
 
@@ -152,7 +152,9 @@ class Layer:
         if index == len(self.params):
             self.params.append(Param(tuple(shape), self.context.device, self.dtype, filler))
         elif self.params[index].shape != tuple(shape):
-            raise ShapeError(f"parameter {index} has shape {self.params[index].shape}; these bottoms need {shape}")
+            raise ShapeError(
+                f"parameter {index} has shape {self.params[index].shape}; these bottoms need {shape}"
+            )
         return self.params[index]
 
     def empty(self, shape: Shape, dtype: Any = None) -> Any:
@@ -164,12 +166,18 @@ class Layer:
         self._declared = 0
         least, most = bottom_counts(type(self))
         if not least <= len(bottoms) <= most:
-            wanted = f"{least}" if least == most else f"at least {least}" if most == math.inf else f"{least} to {most}"
+            wanted = (
+                f"{least}"
+                if least == most
+                else f"at least {least}"
+                if most == math.inf
+                else f"{least} to {most}"
+            )
             raise ShapeError(f"takes {wanted} bottom(s), got {len(bottoms)}")
         shapes = self.setup(*bottoms)
         if isinstance(shapes, tuple) and all(isinstance(size, int) for size in shapes):
             return [shapes]
-        return [tuple(shape) for shape in shapes]  # type: ignore[arg-type]
+        return [tuple(shape) for shape in shapes]
 
 
 def bottom_counts(cls: type[Layer]) -> tuple[int, float]:

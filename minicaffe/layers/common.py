@@ -31,7 +31,7 @@ class InnerProduct(Layer):
     axis: Annotated[int, "the first axis that is summed over"] = 1
     transpose: Annotated[bool, "store the weight as (k, num_output)"] = False
 
-    def setup(self, x: Shape) -> Shape:  # noqa: D102
+    def setup(self, x: Shape) -> Shape:
         axis = canonical_axis(self.axis, x)
         self.m, self.k = math.prod(x[:axis]), math.prod(x[axis:])
         shape = (self.k, self.num_output) if self.transpose else (self.num_output, self.k)
@@ -40,7 +40,7 @@ class InnerProduct(Layer):
         self.context.reserve(self.m + self.num_output * max(self.m, self.k))
         return (*x[:axis], self.num_output)
 
-    def forward(self, x: Any) -> Any:  # noqa: D102
+    def forward(self, x: Any) -> Any:
         self.x, y = x.reshape(self.m, self.k), self.out[0].reshape(self.m, self.num_output)
         ones, scratch = self._work()
         gemm(self.x, self._matrix(self.weight.data).T, y)
@@ -48,7 +48,7 @@ class InnerProduct(Layer):
             gemm(ones, self.bias.data.reshape(1, -1), y, accumulate=True, scratch=scratch)
         return self.out[0]
 
-    def backward(self, dy: Any) -> Any:  # noqa: D102
+    def backward(self, dy: Any) -> Any:
         dy = dy.reshape(self.m, self.num_output)
         ones, scratch = self._work()
         if self.weight.learns:
@@ -82,17 +82,17 @@ class Flatten(Layer):
     axis: Annotated[int, "the first axis to flatten"] = 1
     end_axis: Annotated[int, "the last axis to flatten"] = -1
 
-    def setup(self, x: Shape) -> Shape:  # noqa: D102
+    def setup(self, x: Shape) -> Shape:
         first, last = canonical_axis(self.axis, x), canonical_axis(self.end_axis, x)
         if last < first:
             raise ShapeError(f"end_axis {self.end_axis} comes before axis {self.axis}")
         self.x_shape, self.y_shape = x, (*x[:first], math.prod(x[first : last + 1]), *x[last + 1 :])
         return self.y_shape
 
-    def forward(self, x: Any) -> Any:  # noqa: D102
+    def forward(self, x: Any) -> Any:
         return x.reshape(self.y_shape)
 
-    def backward(self, dy: Any) -> Any:  # noqa: D102
+    def backward(self, dy: Any) -> Any:
         return dy.reshape(self.x_shape)
 
 
@@ -107,7 +107,7 @@ class Eltwise(Layer):
     operation: Annotated[Literal["SUM", "PROD", "MAX"], "what to do with the bottoms"] = "SUM"
     coeff: Annotated[tuple[float, ...], "SUM: a factor for each bottom; default 1"] = ()
 
-    def setup(self, x: Shape, other: Shape, *more: Shape) -> Shape:  # noqa: D102
+    def setup(self, x: Shape, other: Shape, *more: Shape) -> Shape:
         self.count = 2 + len(more)
         for shape in (other, *more):
             if shape != x:
@@ -119,11 +119,14 @@ class Eltwise(Layer):
         self.context.reserve(math.prod(x))
         return x
 
-    def allocate(self) -> None:  # noqa: D102
+    def allocate(self) -> None:
         if self.operation == "MAX":
-            self.which, self.won = self.empty(self.shape, np.int32), self.empty(self.shape, np.bool_)
+            self.which, self.won = (
+                self.empty(self.shape, np.int32),
+                self.empty(self.shape, np.bool_),
+            )
 
-    def forward(self, *xs: Any) -> Any:  # noqa: D102
+    def forward(self, *xs: Any) -> Any:
         xp, y = self.xp, self.out[0]
         self.xs, scratch = xs, self.context.workspace[: y.size].reshape(y.shape)
         if self.operation == "SUM":
@@ -143,7 +146,7 @@ class Eltwise(Layer):
                 xp.copyto(self.which, self.which.dtype.type(i), where=self.won)
         return y
 
-    def backward(self, dy: Any) -> Any:  # noqa: D102
+    def backward(self, dy: Any) -> Any:
         for i, dx in enumerate(self.grad):
             if not self.needs_gradient[i]:
                 continue
@@ -166,24 +169,31 @@ class Concat(Layer):
 
     axis: Annotated[int, "the axis along which they are joined"] = 1
 
-    def setup(self, x: Shape, *more: Shape) -> Shape:  # noqa: D102
+    def setup(self, x: Shape, *more: Shape) -> Shape:
         axis = canonical_axis(self.axis, x)
         for shape in more:
-            if shape[:axis] != x[:axis] or len(shape) != len(x) or shape[axis + 1 :] != x[axis + 1 :]:
-                raise ShapeError(f"needs bottoms that differ along axis {axis} only, got {x} and {shape}")
+            if (
+                shape[:axis] != x[:axis]
+                or len(shape) != len(x)
+                or shape[axis + 1 :] != x[axis + 1 :]
+            ):
+                raise ShapeError(
+                    f"needs bottoms that differ along axis {axis} only, got {x} and {shape}"
+                )
         sizes = [shape[axis] for shape in (x, *more)]
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         self.parts = [
-            (slice(None),) * axis + (slice(start, start + size),) for start, size in zip(starts, sizes, strict=True)
+            (slice(None),) * axis + (slice(start, start + size),)
+            for start, size in zip(starts, sizes, strict=True)
         ]
         return (*x[:axis], sum(sizes), *x[axis + 1 :])
 
-    def forward(self, *xs: Any) -> Any:  # noqa: D102
+    def forward(self, *xs: Any) -> Any:
         for x, part in zip(xs, self.parts, strict=True):
             self.xp.copyto(self.out[0][part], x)
         return self.out[0]
 
-    def backward(self, dy: Any) -> Any:  # noqa: D102
+    def backward(self, dy: Any) -> Any:
         for dx, part, wanted in zip(self.grad, self.parts, self.needs_gradient, strict=True):
             if wanted:
                 self.xp.copyto(dx, dy[part])

@@ -26,7 +26,9 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
     size = math.prod(shape)
     fan_in = size / max(shape[0], 1) if shape else 1
     fan_out = size / max(shape[1], 1) if len(shape) > 1 else size
-    n = {"FAN_IN": fan_in, "FAN_OUT": fan_out, "AVERAGE": (fan_in + fan_out) / 2}[filler.variance_norm]
+    n = {"FAN_IN": fan_in, "FAN_OUT": fan_out, "AVERAGE": (fan_in + fan_out) / 2}[
+        filler.variance_norm
+    ]
     n = max(n, 1)
     match filler.type:
         case "constant":
@@ -44,7 +46,9 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
             return random.normal(0, math.sqrt(2 / n), shape)
         case "positive_unitball":
             values = random.random(shape)
-            return values / values.reshape(shape[0], -1).sum(axis=1).reshape(-1, *[1] * (len(shape) - 1))
+            return values / values.reshape(shape[0], -1).sum(axis=1).reshape(
+                -1, *[1] * (len(shape) - 1)
+            )
         case _:
             return bilinear(shape)
 

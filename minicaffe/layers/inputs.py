@@ -33,7 +33,7 @@ class Input(Layer):
 
     keeps_top = True
 
-    def setup(self) -> list[Shape]:  # noqa: D102
+    def setup(self) -> list[Shape]:
         tops = max(len(self.top), 1)
         if len(self.shape) not in (1, tops):
             raise ShapeError(f"needs 1 or {tops} shapes, got {len(self.shape)}")
@@ -45,10 +45,10 @@ class Input(Layer):
         shapes[self.top.index(top)] = shape
         self.shape = tuple(BlobShape(dim=one) for one in shapes)
 
-    def forward(self) -> Any:  # noqa: D102
+    def forward(self) -> Any:
         return self.out
 
-    def backward(self, *tops: Any) -> Any:  # noqa: D102
+    def backward(self, *tops: Any) -> Any:
         return []
 
 
@@ -58,11 +58,13 @@ class Transform:
 
     scale: Annotated[float, "factor, after the mean is subtracted"] = 1.0
     mean_value: Annotated[tuple[float, ...], "mean to subtract: one number, or one a channel"] = ()
-    mean_file: Annotated[str | None, "mean image to subtract: a .npy file of shape (c, h, w)"] = None
-    mirror: Annotated[bool, "flip left and right at random"] = False
-    crop_size: Annotated[int | None, "side of a square to cut out: at random in TRAIN, central in TEST", AtLeast(1)] = (
+    mean_file: Annotated[str | None, "mean image to subtract: a .npy file of shape (c, h, w)"] = (
         None
     )
+    mirror: Annotated[bool, "flip left and right at random"] = False
+    crop_size: Annotated[
+        int | None, "side of a square to cut out: at random in TRAIN, central in TEST", AtLeast(1)
+    ] = None
 
 
 @register
@@ -81,7 +83,7 @@ class Data(Layer):
 
     dataset = None
 
-    def setup(self) -> list[Shape]:  # noqa: D102
+    def setup(self) -> list[Shape]:
         if not 1 <= len(self.top) <= 2:
             raise ShapeError(f"has 1 or 2 tops (images, labels), got {len(self.top)}")
         self.split = "train" if self.phase == "TRAIN" else "test"
@@ -99,7 +101,7 @@ class Data(Layer):
         area = (crop, crop) if crop else (h, w)
         return [(self.batch_size, c, *area), (self.batch_size,)][: len(self.top)]
 
-    def allocate(self) -> None:  # noqa: D102
+    def allocate(self) -> None:
         if self.dataset is None:
             self.dataset = datasets.load(self.source, self.split, self.context.folder)  # type: ignore[arg-type]
         data = self.dataset
@@ -112,7 +114,9 @@ class Data(Layer):
         self.mean_image, self.order, self.epoch = device.asarray(mean), np.arange(self.count), -1
         n = self.batch_size
         self.host = np.zeros(n, np.int64), np.zeros((n, 2), np.int32), np.zeros(n, np.int32)
-        self.index, self.crop, self.mirror = self.place = tuple(device.asarray(array) for array in self.host)
+        self.index, self.crop, self.mirror = self.place = tuple(
+            device.asarray(array) for array in self.host
+        )
         self.all_labels, self.labels = data.labels.astype(self.dtype), np.zeros(n, self.dtype)
 
     def mean(self) -> Any:
@@ -125,9 +129,13 @@ class Data(Layer):
         try:
             mean = np.load(path, allow_pickle=False, mmap_mode="r")
         except (OSError, ValueError) as error:
-            raise DataError(f"mean_file {self.transform.mean_file}: cannot be read: {error}") from None
+            raise DataError(
+                f"mean_file {self.transform.mean_file}: cannot be read: {error}"
+            ) from None
         if mean.shape != self.image or mean.dtype.kind not in "fiu":
-            raise DataError(f"mean_file {path}: expected numbers of shape {self.image}, got {mean.dtype} of {mean.shape}")
+            raise DataError(
+                f"mean_file {path}: expected numbers of shape {self.image}, got {mean.dtype} of {mean.shape}"
+            )
         return mean
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
@@ -137,13 +145,21 @@ class Data(Layer):
         top, left, oh, ow = ((h - size) // 2, (w - size) // 2, size, size) if size else (0, 0, h, w)
         return ((image - self.mean()) * self.transform.scale)[:, top : top + oh, left : left + ow]
 
-    def forward(self) -> Any:  # noqa: D102
+    def forward(self) -> Any:
         self.draw()
         device = self.context.device
         if device.is_cuda:
             for target, array in zip(self.place, self.host, strict=True):
                 device.copy_from_host(target, array)
-        gather(self.images, self.index, self.crop, self.mirror, self.mean_image, self.transform.scale, self.out[0])
+        gather(
+            self.images,
+            self.index,
+            self.crop,
+            self.mirror,
+            self.mean_image,
+            self.transform.scale,
+            self.out[0],
+        )
         if len(self.top) > 1:
             np.take(self.all_labels, self.host[0], out=self.labels, mode="clip")
             device.copy_from_host(self.out[1], self.labels)
@@ -160,15 +176,21 @@ class Data(Layer):
                 random_stream(self.context.seed, "order", self.name, epoch).shuffle(self.order)
                 self.epoch = epoch
             index[i] = self.order[entry]
-        spare = [size - kept for size, kept in zip(self.image[1:], self.out[0].shape[2:], strict=True)]
+        spare = [
+            size - kept for size, kept in zip(self.image[1:], self.out[0].shape[2:], strict=True)
+        ]
         random = random_stream(self.context.seed, "transform", self.name, self.context.passes)
         for axis, free in enumerate(spare):
             if free:
-                crop[:, axis] = random.integers(0, free + 1, self.batch_size) if self.phase == "TRAIN" else free // 2
+                crop[:, axis] = (
+                    random.integers(0, free + 1, self.batch_size)
+                    if self.phase == "TRAIN"
+                    else free // 2
+                )
         if self.transform.mirror:
             mirror[...] = random.integers(0, 2, self.batch_size)
 
-    def backward(self, *tops: Any) -> Any:  # noqa: D102
+    def backward(self, *tops: Any) -> Any:
         return []
 
     @property

@@ -34,19 +34,19 @@ class Softmax(Layer):
 
     keeps_top = True
 
-    def setup(self, x: Shape) -> Shape:  # noqa: D102
+    def setup(self, x: Shape) -> Shape:
         self.ncs = folded(x, self.axis)
         return x
 
-    def allocate(self) -> None:  # noqa: D102
+    def allocate(self) -> None:
         n, _, s = self.ncs
         self.reduced = self.empty((n, 1, s))
 
-    def forward(self, x: Any) -> Any:  # noqa: D102
+    def forward(self, x: Any) -> Any:
         ops.softmax(self.xp, x.reshape(self.ncs), self.out[0].reshape(self.ncs), self.reduced)
         return self.out[0]
 
-    def backward(self, dy: Any) -> Any:  # noqa: D102
+    def backward(self, dy: Any) -> Any:
         y, dx = self.out[0].reshape(self.ncs), self.grad[0].reshape(self.ncs)
         ops.softmax_gradient(self.xp, dy.reshape(self.ncs), y, dx, self.reduced)
         return self.grad[0]
@@ -70,12 +70,12 @@ class SoftmaxWithLoss(Layer):
     is_loss = True
     label_bottoms = (1,)
 
-    def setup(self, x: Shape, labels: Shape) -> Shape:  # noqa: D102
+    def setup(self, x: Shape, labels: Shape) -> Shape:
         self.ncs = n, _, s = folded(x, self.axis)
         check_labels(labels, n, s)
         return ()
 
-    def allocate(self) -> None:  # noqa: D102
+    def allocate(self) -> None:
         n, c, s = self.ncs
         self.prob, self.reduced = self.empty(self.ncs), self.empty((n, 1, s))
         self.losses, self.read = self.empty((n, s)), ops.Labels.empty(self.xp, n, c, s, self.dtype)
@@ -83,7 +83,7 @@ class SoftmaxWithLoss(Layer):
         fixed = {"FULL": n * s, "BATCH_SIZE": n, "NONE": 1, "VALID": n * s}[self.normalization]
         self.normalizer.fill(max(fixed, 1))
 
-    def forward(self, x: Any, labels: Any) -> Any:  # noqa: D102
+    def forward(self, x: Any, labels: Any) -> Any:
         xp, (n, _, s) = self.xp, self.ncs
         self.labels = labels.reshape(n, s)
         ops.softmax(xp, x.reshape(self.ncs), self.prob, self.reduced)
@@ -94,13 +94,15 @@ class SoftmaxWithLoss(Layer):
         xp.sum(self.losses, out=self.out[0])
         return xp.divide(self.out[0], self.normalizer, out=self.out[0])
 
-    def backward(self, dloss: Any) -> Any:  # noqa: D102
+    def backward(self, dloss: Any) -> Any:
         self.xp.divide(dloss, self.normalizer, out=self.scale)
         dx = self.grad[0].reshape(self.ncs)
-        ops.nll_gradient(self.prob, self.labels, self.ignore_label, self.scale, dx, self.read, self.losses)
+        ops.nll_gradient(
+            self.prob, self.labels, self.ignore_label, self.scale, dx, self.read, self.losses
+        )
         return self.grad[0], None
 
-    def check(self) -> None:  # noqa: D102
+    def check(self) -> None:
         labels = self.context.device.to_host(self.labels)
         ops.Labels.empty(np, *self.ncs, labels.dtype).read(labels, self.ignore_label, *self.ncs[1:])
 
@@ -119,22 +121,30 @@ class Accuracy(Layer):
 
     label_bottoms = (0, 1)
 
-    def setup(self, x: Shape, labels: Shape) -> list[Shape]:  # noqa: D102
+    def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         self.ncs = n, c, s = folded(x, self.axis)
         check_labels(labels, n, s)
         if self.top_k > c:
             raise ShapeError(f"top_k {self.top_k} is more than the {c} classes")
         return [(), (c,)][: max(len(self.top), 1)]
 
-    def allocate(self) -> None:  # noqa: D102
+    def allocate(self) -> None:
         n, c, s = self.ncs
         self.hits, self.lower = self.empty((n, s)), self.empty(self.ncs, bool)
         self.read, self.count = ops.Labels.empty(self.xp, n, c, s, self.dtype), self.empty(())
 
-    def forward(self, x: Any, labels: Any) -> Any:  # noqa: D102
+    def forward(self, x: Any, labels: Any) -> Any:
         xp, (n, _, s) = self.xp, self.ncs
         labels = labels.reshape(n, s)
-        ops.accuracy(x.reshape(self.ncs), labels, self.top_k, self.ignore_label, self.hits, self.read, self.lower)
+        ops.accuracy(
+            x.reshape(self.ncs),
+            labels,
+            self.top_k,
+            self.ignore_label,
+            self.hits,
+            self.read,
+            self.lower,
+        )
         xp.sum(self.read.valid, out=self.count)
         xp.maximum(self.count, 1, out=self.count)
         xp.sum(self.hits, out=self.out[0])

@@ -27,10 +27,14 @@ class Windowed(Layer):
     kernel_size: Annotated[tuple[int, ...], "window size: k or [h, w]", AtLeast(1)] = ()
     kernel_h: Annotated[int | None, "window height", AtLeast(1)] = None
     kernel_w: Annotated[int | None, "window width", AtLeast(1)] = None
-    stride: Annotated[tuple[int, ...], "step of the window: s or [h, w]; 1 if not given", AtLeast(1)] = ()
+    stride: Annotated[
+        tuple[int, ...], "step of the window: s or [h, w]; 1 if not given", AtLeast(1)
+    ] = ()
     stride_h: Annotated[int | None, "vertical step; 1 if not given", AtLeast(1)] = None
     stride_w: Annotated[int | None, "horizontal step; 1 if not given", AtLeast(1)] = None
-    pad: Annotated[tuple[int, ...], "zeros around the image: p or [h, w]; 0 if not given", AtLeast(0)] = ()
+    pad: Annotated[
+        tuple[int, ...], "zeros around the image: p or [h, w]; 0 if not given", AtLeast(0)
+    ] = ()
     pad_h: Annotated[int | None, "zeros above and below; 0 if not given", AtLeast(0)] = None
     pad_w: Annotated[int | None, "zeros left and right; 0 if not given", AtLeast(0)] = None
 
@@ -72,13 +76,15 @@ class Convolution(Windowed):
     """
 
     num_output: Annotated[int, "number of filters", AtLeast(1)]
-    dilation: Annotated[tuple[int, ...], "step between kernel elements: d or [h, w]; 1 if not given", AtLeast(1)] = ()
+    dilation: Annotated[
+        tuple[int, ...], "step between kernel elements: d or [h, w]; 1 if not given", AtLeast(1)
+    ] = ()
     group: Annotated[int, "groups of channels convolved apart", AtLeast(1)] = 1
     bias_term: Annotated[bool, "add a bias"] = True
     weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
 
-    def setup(self, x: Shape) -> Shape:  # noqa: D102
+    def setup(self, x: Shape) -> Shape:
         self.image(x)
         for key, count in (("channels", x[1]), ("num_output", self.num_output)):
             if count % self.group:
@@ -89,19 +95,22 @@ class Convolution(Windowed):
             self.sizes("pad", "pad", 0),
             pair("dilation", self.dilation, 1),
         )
-        self.geometry = ConvGeometry(*x, self.num_output, window, self.group)
+        n, c, h, w = x
+        self.geometry = ConvGeometry(n, c, h, w, self.num_output, window, self.group)
         self.op = conv.STRATEGIES["caffe"]
         self.weight = self.param(self.geometry.weight_shape, self.weight_filler)
         self.bias = self.param((self.num_output,), self.bias_filler) if self.bias_term else None
         self.context.reserve(self.op.workspace(self.geometry))
         return (x[0], self.num_output, self.geometry.oh, self.geometry.ow)
 
-    def forward(self, x: Any) -> Any:  # noqa: D102
+    def forward(self, x: Any) -> Any:
         self.x = x
         bias = None if self.bias is None else self.bias.data
-        return self.op.forward(x, self.weight.data, bias, self.geometry, self.out[0], self.context.workspace)
+        return self.op.forward(
+            x, self.weight.data, bias, self.geometry, self.out[0], self.context.workspace
+        )
 
-    def backward(self, dy: Any) -> Any:  # noqa: D102
+    def backward(self, dy: Any) -> Any:
         g, work = self.geometry, self.context.workspace
         if self.weight.learns:
             self.op.weight_gradient(self.x, dy, g, self.weight.diff, work)
@@ -135,7 +144,7 @@ class Pooling(Windowed):
     global_pooling: Annotated[bool, "one window, the whole image"] = False
     round_mode: Annotated[Literal["CEIL", "FLOOR"], "how the output size is rounded"] = "CEIL"
 
-    def setup(self, x: Shape) -> Shape:  # noqa: D102
+    def setup(self, x: Shape) -> Shape:
         self.image(x)
         if self.global_pooling:
             if self.kernel_size or self.kernel_h or self.kernel_w:
@@ -145,21 +154,26 @@ class Pooling(Windowed):
             kernel = self.sizes("kernel_size", "kernel", None)
         self.window = Window(kernel, self.sizes("stride", "stride", 1), self.sizes("pad", "pad", 0))  # type: ignore[arg-type]
         w, ceil = self.window, self.round_mode == "CEIL"
-        oh, ow = (pool_output_size(x[2 + i], w.kernel[i], w.stride[i], w.pad[i], ceil) for i in (0, 1))
+        oh, ow = (
+            pool_output_size(x[2 + i], w.kernel[i], w.stride[i], w.pad[i], ceil) for i in (0, 1)
+        )
         self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
         self.context.reserve(math.prod(self.y_shape))
         return self.y_shape
 
-    def allocate(self) -> None:  # noqa: D102
+    def allocate(self) -> None:
         if self.pool == "MAX":
-            self.which, self.flags = self.empty(self.y_shape, np.int32), self.empty(self.y_shape, np.bool_)
+            self.which, self.flags = (
+                self.empty(self.y_shape, np.int32),
+                self.empty(self.y_shape, np.bool_),
+            )
 
-    def forward(self, x: Any) -> Any:  # noqa: D102
+    def forward(self, x: Any) -> Any:
         if self.pool == "AVE":
             return pool.ave_pool(x, self.window, self.out[0])
         return pool.max_pool(x, self.window, self.out[0], self.which, self.flags)
 
-    def backward(self, dy: Any) -> Any:  # noqa: D102
+    def backward(self, dy: Any) -> Any:
         share = self.context.workspace[: dy.size].reshape(self.y_shape)
         if self.pool == "AVE":
             return pool.ave_pool_gradient(dy, self.window, self.grad[0], share)

@@ -1,0 +1,1 @@
+"""Pure functions on arrays, with the NumPy form beside the launch of the CUDA kernel."""

@@ -9,7 +9,9 @@ import numpy as np
 from minicaffe.backend import launch, on_cuda
 
 
-def gather(images: Any, index: Any, crop: Any, mirror: Any, mean: Any, scale: float, out: Any) -> Any:
+def gather(
+    images: Any, index: Any, crop: Any, mirror: Any, mean: Any, scale: float, out: Any
+) -> Any:
     """out[b] = crop of (images[index[b]] - mean) scale, mirrored where mirror[b].
 
     images (count, c, h, w) uint8; index (n,) int64, crop (n, 2) top and left, mirror (n,) int32; mean
@@ -24,7 +26,20 @@ def gather(images: Any, index: Any, crop: Any, mirror: Any, mean: Any, scale: fl
     if on_cuda(images):
         sizes = (*images.shape[1:], *out.shape[2:])
         scaling = out.dtype.type(scale)
-        launch("batch.cu", "gather", out.size, out, images, index, crop, mirror, mean, scaling, *sizes, out)
+        launch(
+            "batch.cu",
+            "gather",
+            out.size,
+            out,
+            images,
+            index,
+            crop,
+            mirror,
+            mean,
+            scaling,
+            *sizes,
+            out,
+        )
         return out
     rows, columns = out.shape[2:]
     for b, (which, (top, left), flip) in enumerate(zip(index, crop, mirror, strict=True)):

@@ -12,7 +12,9 @@ Pair = tuple[int, int]
 Element = tuple[int, int, tuple[slice, slice], tuple[slice, slice]]
 
 
-def conv_output_size(size: int, kernel: int, stride: int = 1, pad: int = 0, dilation: int = 1) -> int:
+def conv_output_size(
+    size: int, kernel: int, stride: int = 1, pad: int = 0, dilation: int = 1
+) -> int:
     """Outputs of a convolution along one axis: floor((size + 2 pad - dilation (kernel - 1) - 1) / stride) + 1.
 
     Source: Caffe's ConvolutionLayer::compute_output_shape. Raises ShapeError if no window fits.
@@ -22,11 +24,15 @@ def conv_output_size(size: int, kernel: int, stride: int = 1, pad: int = 0, dila
     """
     extent = dilation * (kernel - 1) + 1
     if size + 2 * pad < extent:
-        raise ShapeError(f"a kernel of extent {extent} does not fit an image of {size} padded by {pad}")
+        raise ShapeError(
+            f"a kernel of extent {extent} does not fit an image of {size} padded by {pad}"
+        )
     return (size + 2 * pad - extent) // stride + 1
 
 
-def pool_output_size(size: int, kernel: int, stride: int = 1, pad: int = 0, ceil: bool = True) -> int:
+def pool_output_size(
+    size: int, kernel: int, stride: int = 1, pad: int = 0, ceil: bool = True
+) -> int:
     """Outputs of a pooling along one axis: ceil((size + 2 pad - kernel) / stride) + 1.
 
     With padding, a last window that starts in the padding beyond the image is dropped.
@@ -93,13 +99,20 @@ class Window:
 def _elements(window: Window, image: Pair, out: Pair) -> tuple[Element, ...]:
     ranges = [
         [
-            valid_range(image[axis], out[axis], k * window.dilation[axis] - window.pad[axis], window.stride[axis])
+            valid_range(
+                image[axis],
+                out[axis],
+                k * window.dilation[axis] - window.pad[axis],
+                window.stride[axis],
+            )
             for k in range(window.kernel[axis])
         ]
         for axis in (0, 1)
     ]
     return tuple(
-        (i, j, (oy, ox), (iy, ix)) for i, (oy, iy) in enumerate(ranges[0]) for j, (ox, ix) in enumerate(ranges[1])
+        (i, j, (oy, ox), (iy, ix))
+        for i, (oy, iy) in enumerate(ranges[0])
+        for j, (ox, ix) in enumerate(ranges[1])
     )
 
 

@@ -27,7 +27,15 @@ def im2col(x: Any, window: Window, out: Any) -> Any:
            [4., 5., 7., 8.]])
     """
     if on_cuda(x):
-        launch("im2col.cu", "im2col", x.shape[0] * math.prod(out.shape[1:]), out, x, *_sizes(x, window, out), out)
+        launch(
+            "im2col.cu",
+            "im2col",
+            x.shape[0] * math.prod(out.shape[1:]),
+            out,
+            x,
+            *_sizes(x, window, out),
+            out,
+        )
         return out
     col = out.reshape(x.shape[0], *window.kernel, *out.shape[1:])
     if not any(window.pad):
@@ -51,7 +59,9 @@ def col2im(col: Any, window: Window, out: Any) -> Any:
             [1., 2., 1.]]])
     """
     if on_cuda(col):
-        launch("im2col.cu", "col2im", math.prod(out.shape), out, col, *_sizes(out, window, col), out)
+        launch(
+            "im2col.cu", "col2im", math.prod(out.shape), out, col, *_sizes(out, window, col), out
+        )
         return out
     columns = col.reshape(out.shape[0], *window.kernel, *col.shape[1:])
     out.fill(0)
@@ -64,7 +74,9 @@ def _windows(x: Any, window: Window, shape: tuple[int, ...]) -> Any:
     """All windows of an unpadded image as a view: [c, i, j, oy, ox] = x[c, oy sh + i dh, ox sw + j dw]."""
     channel, row, column = x.strides
     (sh, sw), (dh, dw) = window.stride, window.dilation
-    return as_strided(x, shape, (channel, row * dh, column * dw, row * sh, column * sw), writeable=False)
+    return as_strided(
+        x, shape, (channel, row * dh, column * dw, row * sh, column * sw), writeable=False
+    )
 
 
 def _sizes(image: Any, window: Window, col: Any) -> tuple[int, ...]:

@@ -26,7 +26,9 @@ def max_pool(x: Any, window: Window, out: Any, which: Any, better: Any) -> Any:
     (4.0, 1)
     """
     if on_cuda(x):
-        launch("pool.cu", "max_pool", math.prod(out.shape), out, x, *_sizes(x, window, out), out, which)
+        launch(
+            "pool.cu", "max_pool", math.prod(out.shape), out, x, *_sizes(x, window, out), out, which
+        )
         return out
     out.fill(-np.inf)
     which.fill(-1)
@@ -36,7 +38,9 @@ def max_pool(x: Any, window: Window, out: Any, which: Any, better: Any) -> Any:
         np.copyto(here, value, where=won)
         np.copyto(which[:, :, oy, ox], i * window.kernel[1] + j, where=won)
     for axis, size in enumerate(x.shape[2:]):
-        seen = [o * window.stride[axis] - window.pad[axis] < size for o in range(out.shape[2 + axis])]
+        seen = [
+            o * window.stride[axis] - window.pad[axis] < size for o in range(out.shape[2 + axis])
+        ]
         if not all(seen):
             out[(slice(None),) * (2 + axis) + (slice(sum(seen), None),)] = 0
     return out
@@ -51,7 +55,16 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
     [[[[0.0, 5.0], [0.0, 0.0]]]]
     """
     if on_cuda(dy):
-        launch("pool.cu", "max_pool_gradient", math.prod(out.shape), out, dy, which, *_sizes(out, window, dy), out)
+        launch(
+            "pool.cu",
+            "max_pool_gradient",
+            math.prod(out.shape),
+            out,
+            dy,
+            which,
+            *_sizes(out, window, dy),
+            out,
+        )
         return out
     out.fill(0)
     for i, j, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
@@ -89,7 +102,15 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any) -> Any:
     [[[[1.0, 1.0], [1.0, 1.0]]]]
     """
     if on_cuda(dy):
-        launch("pool.cu", "ave_pool_gradient", math.prod(out.shape), out, dy, *_sizes(out, window, dy), out)
+        launch(
+            "pool.cu",
+            "ave_pool_gradient",
+            math.prod(out.shape),
+            out,
+            dy,
+            *_sizes(out, window, dy),
+            out,
+        )
         return out
     np.divide(dy, _divisors(0, out, window, dy), out=share)
     share /= _divisors(1, out, window, dy)
@@ -100,7 +121,9 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any) -> Any:
 
 
 def _divisors(axis: int, image: Any, window: Window, pooled: Any) -> Any:
-    return _column_of_sizes(axis, image.shape[2 + axis], pooled.shape[2 + axis], window, pooled.dtype)
+    return _column_of_sizes(
+        axis, image.shape[2 + axis], pooled.shape[2 + axis], window, pooled.dtype
+    )
 
 
 @functools.cache

@@ -90,7 +90,19 @@ def nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> A
     """
     n, c, s = prob.shape
     if on_cuda(prob):
-        launch("softmax_loss.cu", "nll", n * s, out, prob, labels, c, s, *_flag(ignore), out, read.valid)
+        launch(
+            "softmax_loss.cu",
+            "nll",
+            n * s,
+            out,
+            prob,
+            labels,
+            c,
+            s,
+            *_flag(ignore),
+            out,
+            read.valid,
+        )
         return out
     read.read(labels, ignore, c, s)
     np.take(prob.reshape(-1), read.place, out=out, mode="clip")
@@ -107,7 +119,8 @@ def nll_gradient(
 
     `read` is as `nll` left it, `scale` one number on the device, `chosen` scratch of the labels' shape.
 
-    >>> p, labels, read = np.array([0.25, 0.75]).reshape(1, 2, 1), np.ones((1, 1)), Labels.empty(np, 1, 2, 1, float)
+    >>> p, labels = np.array([0.25, 0.75]).reshape(1, 2, 1), np.ones((1, 1))
+    >>> read = Labels.empty(np, 1, 2, 1, float)
     >>> scratch = nll(p, labels, None, np.empty((1, 1)), read)
     >>> nll_gradient(p, labels, None, np.array(2.0), np.empty_like(p), read, scratch).ravel()
     array([ 0.5, -0.5])
@@ -163,7 +176,9 @@ def class_accuracy(hits: Any, valid: Any, labels: Any, out: Any) -> Any:
     array([0.5, 1. , 0. ])
     """
     if on_cuda(hits):
-        launch("accuracy.cu", "class_accuracy", out.size, out, hits, valid, labels, labels.size, out)
+        launch(
+            "accuracy.cu", "class_accuracy", out.size, out, hits, valid, labels, labels.size, out
+        )
         return out
     classes = np.where(valid, labels, 0).astype(np.int64).ravel()
     counts = np.bincount(classes, valid.ravel(), out.size)

@@ -27,7 +27,10 @@ class StopRequest:
         signal.signal(number, self.before[number])
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)

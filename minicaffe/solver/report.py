@@ -30,7 +30,10 @@ class Report:
 
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
         """A test is done; `scores` are the means of the test net's outputs."""
-        self.line(f"iteration {iteration}: test " + ", ".join(f"{k} = {show(v)}" for k, v in scores.items()))
+        self.line(
+            f"iteration {iteration}: test "
+            + ", ".join(f"{k} = {show(v)}" for k, v in scores.items())
+        )
 
     def saved(self, path: str) -> None:
         """A snapshot was written."""

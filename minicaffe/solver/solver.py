@@ -39,7 +39,9 @@ class Solver:
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
         if spec.solver is None:
-            raise SpecError(f"{spec.path or spec.layers[0].mark.file}: has no 'solver'; training needs one")
+            raise SpecError(
+                f"{spec.path or spec.layers[0].mark.file}: has no 'solver'; training needs one"
+            )
         known = [item.name for item in dataclasses.fields(spec.solver)]
         if unknown := [key for key in settings if key not in known]:
             raise SpecError(f"solver: unknown key {unknown[0]!r}")
@@ -51,7 +53,7 @@ class Solver:
         self.test_net = None
         if self.spec.test_iter:
             self.test_net = Net(spec, "TEST", device=self.device, dtype=dtype, seed=seed)
-            self.test_net.share_params(self.net)
+            weights.share(self.test_net, self.net)
         self.rule = RULES[self.spec.type](self.spec, self.net.learnable, self.device.xp)
         self.iteration = 0
         self._losses = self.device.xp.zeros(self.spec.average_loss, self.net.context.dtype)
@@ -72,7 +74,7 @@ class Solver:
         """
         self._check_prefix()
         self._warn()
-        with StopRequest() as stop:
+        with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
             self.step(self.spec.max_iter - self.iteration, stop)
         self.stopped = stop.asked and self.iteration < self.spec.max_iter
         due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
@@ -86,9 +88,9 @@ class Solver:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them."""
         spec = self.spec
         for _ in range(count):
-            if spec.test_interval and self.iteration % spec.test_interval == 0:
-                if self.iteration or spec.test_initialization:
-                    self.test()
+            due = spec.test_interval and self.iteration % spec.test_interval == 0
+            if due and (self.iteration or spec.test_initialization):
+                self.test()
             self._gradient()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
@@ -128,7 +130,10 @@ class Solver:
         self.loss()
         path = Path(f"{self.prefix}_iter_{self.iteration}.npz")
         names = list(weights.named(self.net))
-        state = {f"@history/{name}": self.device.to_host(h) for name, h in zip(names, self.rule.history, strict=True)}
+        state = {
+            f"@history/{name}": self.device.to_host(h)
+            for name, h in zip(names, self.rule.history, strict=True)
+        }
         state["@iteration"] = np.array(self.iteration)
         state["@seed"] = np.array(self.net.context.seed)
         state["@losses"] = self.device.to_host(self._losses)
@@ -142,7 +147,9 @@ class Solver:
             names = list(weights.named(self.net))
             for name, param in zip(names, self.rule.params, strict=True):
                 if reader.shapes.get(f"@history/{name}") != param.shape:
-                    raise CheckpointError(f"{path}: has no history for {name} of shape {param.shape}")
+                    raise CheckpointError(
+                        f"{path}: has no history for {name} of shape {param.shape}"
+                    )
             arrays = {name: reader[name] for name in reader.shapes}
         iteration, seed = int(arrays["@iteration"]), int(arrays["@seed"])
         self.net.load({k: v for k, v in arrays.items() if not k.startswith("@")})
@@ -189,7 +196,9 @@ class Solver:
     def _check_prefix(self) -> None:
         folder = Path(self.prefix).parent
         if not folder.is_dir():
-            raise CheckpointError(f"snapshot_prefix {self.prefix!r}: there is no folder {str(folder)!r}")
+            raise CheckpointError(
+                f"snapshot_prefix {self.prefix!r}: there is no folder {str(folder)!r}"
+            )
 
 
 def mean_outputs(net: Net, batches: int) -> dict[str, Any]:
@@ -203,4 +212,3 @@ def mean_outputs(net: Net, batches: int) -> dict[str, Any]:
             xp.add(sums[name], value, out=sums[name])
     means = {name: net.device.to_host(total) / batches for name, total in sums.items()}
     return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}
-

@@ -50,8 +50,12 @@ class ParamSpec:
     """Multipliers of one parameter, and the name under which layers share it."""
 
     name: Annotated[str | None, "parameters of one name are one and the same", Printable()] = None
-    lr_mult: Annotated[float | None, "multiplies the learning rate; 0 freezes; 1 if not given", AtLeast(0)] = None
-    decay_mult: Annotated[float | None, "multiplies the weight decay; 1 if not given", AtLeast(0)] = None
+    lr_mult: Annotated[
+        float | None, "multiplies the learning rate; 0 freezes; 1 if not given", AtLeast(0)
+    ] = None
+    decay_mult: Annotated[
+        float | None, "multiplies the weight decay; 1 if not given", AtLeast(0)
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from minicaffe.data import datasets, digits, fetch, idx
+from minicaffe.data import datasets, digits, fetch, idx, known
 from minicaffe.errors import DataError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -65,7 +65,7 @@ def down(_):
 def fill(folder, value=0, counts=(6, 4), sizes=(5, 7), spelled="{}", skip=()):
     """Write a small data set into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for place, name in enumerate(fetch.FILES):
+    for place, name in enumerate(known.FILES):
         if name not in skip:
             shape = (counts[place // 2], *sizes) if place % 2 == 0 else (counts[place // 2],)
             idx.write(folder / spelled.format(name), np.full(shape, value, np.uint8))
@@ -115,7 +115,7 @@ def test_the_order_of_the_search(alone, monkeypatch):
         fill(place, value)
         data = datasets.load("mnist", "train", beside)
         assert (data.origin, data.labels[0]) == (str(place), value)
-    (places[0] / fetch.FILES[3]).unlink()  # incomplete for one split: passed over for both
+    (places[0] / known.FILES[3]).unlink()  # incomplete for one split: passed over for both
     assert datasets.load("mnist", "train", beside).origin == str(places[1])
     assert datasets.shape("mnist", "train", beside) == (6, 1, 5, 7)
 
@@ -127,7 +127,7 @@ def test_home_is_expanded(alone, monkeypatch):
 
 
 def test_a_folder_that_lacks_a_file(alone):
-    fill(Path("mine"), skip=fetch.FILES[2:3])
+    fill(Path("mine"), skip=known.FILES[2:3])
     assert refusal("mine") == "mine lacks t10k-images-idx3-ubyte (or the same with .gz)"
     fill(Path("data/mine"), value=2)
     assert datasets.load("mine", "train").origin == "data/mine"
@@ -163,7 +163,7 @@ def test_any_source_is_refused_in_one_line(source):
 
 def test_counts_that_differ():
     fill(Path("mine"))
-    idx.write(Path("mine") / fetch.FILES[1], np.zeros(5, np.uint8))
+    idx.write(Path("mine") / known.FILES[1], np.zeros(5, np.uint8))
     assert refusal("mine") == (
         "mine/train-labels-idx1-ubyte: expected 6 labels,"
         " one for each picture in train-images-idx3-ubyte, found 5"
@@ -172,10 +172,10 @@ def test_counts_that_differ():
 
 def test_pictures_and_labels_exchanged():
     fill(Path("mine"))
-    os.replace(Path("mine") / fetch.FILES[1], Path("mine") / fetch.FILES[0])
-    idx.write(Path("mine") / fetch.FILES[1], np.zeros((6, 2), np.uint8))
+    os.replace(Path("mine") / known.FILES[1], Path("mine") / known.FILES[0])
+    idx.write(Path("mine") / known.FILES[1], np.zeros((6, 2), np.uint8))
     assert "train-images-idx3-ubyte: expected 3 or 4 axes, found 1 (6)" in refusal("mine")
-    idx.write(Path("mine") / fetch.FILES[0], np.zeros((6, 2, 2), np.uint8))
+    idx.write(Path("mine") / known.FILES[0], np.zeros((6, 2, 2), np.uint8))
     assert "train-labels-idx1-ubyte: expected 1 axes, found 2 (6x2)" in refusal("mine")
 
 
@@ -187,7 +187,7 @@ def test_no_pictures(how):
 
 def test_damage_in_the_body():
     fill(Path("mine"), spelled="{}.gz")
-    path = Path("mine") / f"{fetch.FILES[0]}.gz"
+    path = Path("mine") / f"{known.FILES[0]}.gz"
     path.write_bytes(path.read_bytes()[:-6])
     assert "mine/train-images-idx3-ubyte.gz: damaged gzip file" in refusal("mine", both=False)
 
@@ -243,7 +243,7 @@ def test_offline_asks_nobody(online, drawn, monkeypatch, value):
 
 
 def test_half_of_mnist_is_neither_used_nor_replaced_by_drawn_digits(online, drawn):
-    fill(Path("data/mnist"), skip=fetch.FILES[3:])
+    fill(Path("data/mnist"), skip=known.FILES[3:])
     online[0].append(down)
     text = refusal("mnist", both=False)
     assert text.startswith("data/mnist lacks t10k-labels-idx1-ubyte (or the same with .gz), and ")
@@ -263,7 +263,7 @@ def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
     assert "drawing 8 digits" in capsys.readouterr().err
     assert drawn == [(8, 2)]  # the split asked for, and no other
     home = alone / "cache" / "minicaffe" / f"digits-{datasets._DRAWING}"
-    assert sorted(os.listdir(home)) == [f"{name}.gz" for name in fetch.FILES[2:]]
+    assert sorted(os.listdir(home)) == [f"{name}.gz" for name in known.FILES[2:]]
     again = datasets.load("digits", "test")
     assert len(drawn) == 1
     assert capsys.readouterr().err == ""
@@ -271,7 +271,7 @@ def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
     np.testing.assert_array_equal(first.labels, again.labels)
     assert again.images.shape == datasets.shape("digits", "test") == (8, 1, 28, 28)
     datasets.load("digits", "train")
-    assert sorted(os.listdir(home)) == sorted(f"{name}.gz" for name in fetch.FILES)
+    assert sorted(os.listdir(home)) == sorted(f"{name}.gz" for name in known.FILES)
     assert datasets.load(str(home), "train").images.shape == (12, 1, 28, 28)
 
 
@@ -279,7 +279,7 @@ def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
 def test_a_damaged_cache_is_drawn_anew(alone, drawn, damage):
     whole = datasets.load("digits", "test")
     home = alone / "cache" / "minicaffe" / f"digits-{datasets._DRAWING}"
-    path = home / f"{fetch.FILES[3 if damage == 'labels' else 2]}.gz"
+    path = home / f"{known.FILES[3 if damage == 'labels' else 2]}.gz"
     content = path.read_bytes()
     if damage == "missing":
         path.unlink()

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe.data import fetch, idx
+from minicaffe.data import fetch, idx, known
 from minicaffe.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ((100, 28, 28), (100,), (50, 28, 28), (50,))
-IMAGES = f"{fetch.FILES[0]}.gz"
+IMAGES = f"{known.FILES[0]}.gz"
 
 
 class Mirror(ThreadingHTTPServer):
@@ -82,17 +82,17 @@ def published(monkeypatch):
     """A small data set that takes MNIST's place among the known ones: name -> .gz bytes."""
     rng = np.random.default_rng(7)
     raws, files = {}, {}
-    for name, shape in zip(fetch.FILES, SHAPES, strict=True):
+    for name, shape in zip(known.FILES, SHAPES, strict=True):
         array = rng.integers(0, 256, shape, np.uint8)
         raws[name] = idx.header(shape) + array.tobytes()
         zipped = gzip.compress(raws[name], mtime=0)
-        files[name] = fetch.Published(
+        files[name] = known.Published(
             len(zipped),
             hashlib.sha256(zipped).hexdigest(),
             shape,
             hashlib.md5(raws[name]).hexdigest(),
         )
-    monkeypatch.setitem(fetch.KNOWN, "mnist", fetch.Known(("http://127.0.0.1:1/",), files))
+    monkeypatch.setitem(fetch.KNOWN, "mnist", known.Known(("http://127.0.0.1:1/",), files))
     monkeypatch.setenv("no_proxy", "*")
     return {f"{name}.gz": gzip.compress(raw, mtime=0) for name, raw in raws.items()}
 
@@ -192,7 +192,7 @@ def test_the_second_mirror_resumes_what_the_first_began(tmp_path, published, mir
 
 
 def test_nothing_is_installed_before_all_four_are_right(tmp_path, published, mirror):
-    last = f"{fetch.FILES[3]}.gz"
+    last = f"{known.FILES[3]}.gz"
     mirror.missing.add(last)
     assert f"cannot fetch mnist: {last}: {mirror.url}: HTTP 404 Not Found" in refusal(
         tmp_path, mirror
@@ -270,10 +270,10 @@ def test_a_right_file_in_another_packing_is_kept(tmp_path, published, mirror):
     home.mkdir()
     raws = [gzip.decompress(content) for content in published.values()]
     kept = {
-        fetch.FILES[0]: raws[0],
-        fetch.FILES[1].replace("-idx", ".idx"): raws[1],
-        f"{fetch.FILES[2]}.gz": gzip.compress(raws[2], 1, mtime=1),
-        f"{fetch.FILES[3].replace('-idx', '.idx')}.gz": gzip.compress(raws[3], mtime=1),
+        known.FILES[0]: raws[0],
+        known.FILES[1].replace("-idx", ".idx"): raws[1],
+        f"{known.FILES[2]}.gz": gzip.compress(raws[2], 1, mtime=1),
+        f"{known.FILES[3].replace('-idx', '.idx')}.gz": gzip.compress(raws[3], mtime=1),
     }
     for name, content in kept.items():
         (home / name).write_bytes(content)
@@ -282,7 +282,7 @@ def test_a_right_file_in_another_packing_is_kept(tmp_path, published, mirror):
     assert {name: (home / name).read_bytes() for name in os.listdir(home)} == kept
 
 
-@pytest.mark.parametrize("name", [fetch.FILES[0], IMAGES])
+@pytest.mark.parametrize("name", [known.FILES[0], IMAGES])
 @pytest.mark.parametrize("damage", ["cut", "other", "noise"])
 def test_a_wrong_file_is_set_aside(tmp_path, published, mirror, capsys, name, damage):
     get(tmp_path, mirror)
@@ -302,7 +302,7 @@ def test_a_wrong_file_is_set_aside(tmp_path, published, mirror, capsys, name, da
     assert {asked for asked, _ in mirror.asked} == {IMAGES}
     assert (home / f"{name}.wrong").read_bytes() == content
     assert f"{name} was not mnist's: kept as {name}.wrong" in capsys.readouterr().err
-    assert next(fetch.find(home, fetch.FILES[0])) == home / IMAGES
+    assert next(fetch.find(home, known.FILES[0])) == home / IMAGES
     assert (home / IMAGES).read_bytes() == published[IMAGES]
 
 
@@ -343,7 +343,7 @@ def child(tmp_path, mirror):
         "import sys\n"
         "from pathlib import Path\n"
         "from minicaffe.data import fetch\n"
-        "from minicaffe.data.fetch import Known, Published\n"
+        "from minicaffe.data.known import Known, Published\n"
         f"fetch.KNOWN['mnist'] = {fetch.KNOWN['mnist']!r}\n"
         f"fetch.fetch('mnist', Path({str(tmp_path)!r}), [{mirror.url!r}], progress=False)\n"
     )
@@ -360,7 +360,7 @@ def until(condition):
 
 
 def test_killed_in_the_middle_nothing_is_installed(tmp_path, published, mirror):
-    name = f"{fetch.FILES[2]}.gz"
+    name = f"{known.FILES[2]}.gz"
     mirror.break_after[name] = 1000
     mirror.stall = True
     with child(tmp_path, mirror) as process:
@@ -387,13 +387,13 @@ def test_two_at_once_share_one_download(tmp_path, published, mirror):
 def test_mnist_as_other_people_packed_it(monkeypatch):
     """True MNIST with other gzip bytes, where this machine has it."""
     for folder in (os.environ.get("MINICAFFE_DATA"), ROOT.parent / "shared" / "data"):
-        if folder and all(any(fetch.find(Path(folder, "mnist"), name)) for name in fetch.FILES):
+        if folder and all(any(fetch.find(Path(folder, "mnist"), name)) for name in known.FILES):
             break
     else:
         pytest.skip("no MNIST in $MINICAFFE_DATA or ../shared/data")
     home = Path(folder, "mnist")
-    for name, known in fetch.KNOWN["mnist"].files.items():
-        assert fetch._is_right(next(fetch.find(home, name)), known)
+    for name, published in fetch.KNOWN["mnist"].files.items():
+        assert fetch._is_right(next(fetch.find(home, name)), published)
 
 
 def test_importing_brings_no_network_modules():

@@ -16,7 +16,17 @@ LABELS = np.array([1.0, 0.0, 3.0])
 ROWS = {
     "Convolution": [
         ({"num_output": 3, "kernel_size": (3,)}, [X]),
-        ({"num_output": 4, "kernel_size": (3, 2), "stride": (2, 1), "pad": (1, 2), "dilation": (1, 2), "group": 2}, [X]),
+        (
+            {
+                "num_output": 4,
+                "kernel_size": (3, 2),
+                "stride": (2, 1),
+                "pad": (1, 2),
+                "dilation": (1, 2),
+                "group": 2,
+            },
+            [X],
+        ),
         ({"num_output": 4, "kernel_h": 2, "kernel_w": 3, "bias_term": False, "group": 4}, [X]),
     ],
     "Pooling": [
@@ -55,7 +65,9 @@ def test_every_layer_has_a_row():
     assert set(ROWS) | WITHOUT_GRADIENT == set(REGISTRY)
 
 
-@pytest.mark.parametrize(("name", "keys", "bottoms"), [(n, k, b) for n, rows in ROWS.items() for k, b in rows])
+@pytest.mark.parametrize(
+    ("name", "keys", "bottoms"), [(n, k, b) for n, rows in ROWS.items() for k, b in rows]
+)
 def test_backward_is_the_gradient_of_forward(name, keys, bottoms, device):
     assert gradcheck(REGISTRY[name](**keys), *bottoms, device=device) < 1e-6
 
@@ -69,7 +81,9 @@ def test_gradients_in_the_test_phase(name):
 def test_a_layer_in_a_net_learns_nothing_wrong(name, device):
     """In a net, with buffers, fan-out and a loss, the gradient of the input is the numeric one."""
     keys, bottoms = ROWS[name][0]
-    options = {key: list(value) if isinstance(value, tuple) else value for key, value in keys.items()}
+    options = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in keys.items()
+    }
     inputs = ", ".join(f"b{i}" for i in range(len(bottoms)))
     shapes = ", ".join(f"{{dim: {list(shape)}}}" for shape in bottoms)
     text = f"""
@@ -79,7 +93,11 @@ layers:
   - {{name: it, type: {name}, bottom: [{inputs}], {str(options)[1:-1]}}}
   - {{name: twice, type: Eltwise, bottom: [it, it], operation: PROD, loss_weight: 0.5}}
 """
-    net = Net(parse(text.replace("True", "true").replace("False", "false")), device=device, dtype="float64")
+    net = Net(
+        parse(text.replace("True", "true").replace("False", "false")),
+        device=device,
+        dtype="float64",
+    )
     random = np.random.default_rng(3)
     arrays = {f"b{i}": random.normal(size=shape) for i, shape in enumerate(bottoms)}
 
@@ -121,7 +139,9 @@ class WrongBias(EXTRA["Scale"]):
 def test_the_checker_fails_on_a_wrong_gradient():
     with pytest.raises(GradientError, match="layer Wrong: the gradient of bottom 0 is wrong"):
         gradcheck(Wrong(), (2, 3))
-    with pytest.raises(GradientError, match="layer WrongBias: the gradient of parameter 1 is wrong"):
+    with pytest.raises(
+        GradientError, match="layer WrongBias: the gradient of parameter 1 is wrong"
+    ):
         gradcheck(WrongBias(bias_term=True), (2, 3))
 
 

@@ -43,10 +43,19 @@ def double(clean_register):
 
 
 def test_fields_are_keys(double):
-    net = Net(parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: y, type: Double, factor: 4}]"), device="cpu")
+    net = Net(
+        parse(
+            "layers: [{name: d, type: Input, shape: {dim: 3}}, {name: y, type: Double, factor: 4}]"
+        ),
+        device="cpu",
+    )
     np.testing.assert_array_equal(net.forward(d=np.ones(3))["y"], 4)
-    with pytest.raises(SpecError, match=r"1:75: layer 'y' \(Double\): unknown key 'faktor'; did you mean 'factor'"):
-        parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: y, type: Double, faktor: 4}]")
+    with pytest.raises(
+        SpecError, match=r"1:75: layer 'y' \(Double\): unknown key 'faktor'; did you mean 'factor'"
+    ):
+        parse(
+            "layers: [{name: d, type: Input, shape: {dim: 3}}, {name: y, type: Double, faktor: 4}]"
+        )
 
 
 def test_a_key_of_every_layer_is_refused(clean_register):
@@ -59,12 +68,15 @@ def test_a_key_of_every_layer_is_refused(clean_register):
 
 def test_a_custom_layer_in_place_is_safe(double):
     """It keeps its bottom; in place by name, it gets memory of its own."""
-    net = Net(parse("""
+    net = Net(
+        parse("""
 force_backward: true
 layers:
   - {name: d, type: Input, shape: {dim: 3}}
   - {name: double, type: Double, bottom: d, top: d}
-"""), device="cpu")
+"""),
+        device="cpu",
+    )
     net.forward(d=[1, 2, 3])
     np.testing.assert_array_equal(net.blobs["d"].data, [2, 4, 6])
     np.testing.assert_array_equal(net.layers["double"].x, [1, 2, 3])
@@ -84,7 +96,9 @@ def test_a_layer_that_breaks_its_promise_is_named(clean_register):
             return x
 
     net = Net(parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: l, type: Liar}]"))
-    with pytest.raises(ShapeError, match=r"layer 'l' \(Liar\): setup promised shape \(7,\), got an array of \(3,\)"):
+    with pytest.raises(
+        ShapeError, match=r"layer 'l' \(Liar\): setup promised shape \(7,\), got an array of \(3,\)"
+    ):
         net.forward()
 
 
@@ -94,5 +108,11 @@ def test_bottoms_are_counted_by_the_signature_of_setup():
     assert bottom_counts(REGISTRY["Input"]) == (0, 0)
     assert bottom_counts(REGISTRY["Eltwise"])[0] == 2
     assert bottom_counts(REGISTRY["Eltwise"])[1] > 100
-    with pytest.raises(ShapeError, match=r"layer 'loss' \(SoftmaxWithLoss\): takes 2 bottom\(s\), got 1"):
-        Net(parse("layers: [{name: d, type: Input, shape: {dim: [3, 2]}}, {name: loss, type: SoftmaxWithLoss}]"))
+    with pytest.raises(
+        ShapeError, match=r"layer 'loss' \(SoftmaxWithLoss\): takes 2 bottom\(s\), got 1"
+    ):
+        Net(
+            parse(
+                "layers: [{name: d, type: Input, shape: {dim: [3, 2]}}, {name: loss, type: SoftmaxWithLoss}]"
+            )
+        )

@@ -65,7 +65,9 @@ def solver(more="", **options):
 
 
 def same(a, b):
-    return all(np.array_equal(a.net.weights()[name], b.net.weights()[name]) for name in a.net.weights())
+    return all(
+        np.array_equal(a.net.weights()[name], b.net.weights()[name]) for name in a.net.weights()
+    )
 
 
 def test_things_happen_in_caffes_order():
@@ -89,7 +91,14 @@ def test_things_happen_in_caffes_order():
 def test_no_test_before_training_unless_wanted():
     s = solver(", test_initialization: false, snapshot_after_train: false")
     s.solve()
-    assert s.report.events == [("display", 0), ("test", 4), ("display", 5), ("test", 8), ("display", 10), ("test", 12)]
+    assert s.report.events == [
+        ("display", 0),
+        ("test", 4),
+        ("display", 5),
+        ("test", 8),
+        ("display", 10),
+        ("test", 12),
+    ]
 
 
 @given(
@@ -107,8 +116,13 @@ def test_sgd_is_the_formula(momentum, decay, kind, clip, iter_size, seed):
         regularization_type=kind, clip_gradients=clip, iter_size=iter_size,
     )  # fmt: skip
     random = np.random.default_rng(seed)
-    net = Net(parse("layers: [{name: x, type: Input, shape: {dim: 1}}]"), device="cpu", dtype="float64")
-    params = [Param(shape, net.device, np.dtype("float64"), Filler(type="constant")) for shape in ((2, 3), (4,), (1,))]
+    net = Net(
+        parse("layers: [{name: x, type: Input, shape: {dim: 1}}]"), device="cpu", dtype="float64"
+    )
+    params = [
+        Param(shape, net.device, np.dtype("float64"), Filler(type="constant"))
+        for shape in ((2, 3), (4,), (1,))
+    ]
     for param, (lr, dm) in zip(params, ((1, 1), (2, 0), (0, 1)), strict=True):
         param.lr_mult, param.decay_mult = lr, dm
         param.data[...] = random.normal(size=param.shape)
@@ -116,7 +130,10 @@ def test_sgd_is_the_formula(momentum, decay, kind, clip, iter_size, seed):
     h = [np.zeros_like(one) for one in w]
     rule = SGD(spec, params, np)
     for step in range(3):
-        g = [random.normal(size=one.shape) * (param.lr_mult != 0) for one, param in zip(w, params, strict=True)]
+        g = [
+            random.normal(size=one.shape) * (param.lr_mult != 0)
+            for one, param in zip(w, params, strict=True)
+        ]
         for param, one in zip(params, g, strict=True):
             param.diff[...] = one
         rate = 0.1 / (step + 1)
@@ -139,11 +156,23 @@ def test_sgd_is_the_formula(momentum, decay, kind, clip, iter_size, seed):
     [
         ({"lr_policy": "fixed"}, [0.1] * 5),
         ({"lr_policy": "step", "gamma": 0.5, "stepsize": 2}, [0.1, 0.1, 0.05, 0.05, 0.025]),
-        ({"lr_policy": "multistep", "gamma": 0.1, "stepvalue": (1, 3)}, [0.1, 0.01, 0.01, 0.001, 0.001]),
+        (
+            {"lr_policy": "multistep", "gamma": 0.1, "stepvalue": (1, 3)},
+            [0.1, 0.01, 0.01, 0.001, 0.001],
+        ),
         ({"lr_policy": "exp", "gamma": 0.5}, [0.1, 0.05, 0.025, 0.0125, 0.00625]),
-        ({"lr_policy": "inv", "gamma": 1.0, "power": 2.0}, [0.1, 0.1 / 4, 0.1 / 9, 0.1 / 16, 0.1 / 25]),
-        ({"lr_policy": "poly", "power": 2.0}, [0.1, 0.1 * 0.64, 0.1 * 0.36, 0.1 * 0.16, 0.1 * 0.04]),
-        ({"lr_policy": "sigmoid", "gamma": -1.0, "stepsize": 2}, [0.1 / (1 + math.exp(i - 2)) for i in range(5)]),
+        (
+            {"lr_policy": "inv", "gamma": 1.0, "power": 2.0},
+            [0.1, 0.1 / 4, 0.1 / 9, 0.1 / 16, 0.1 / 25],
+        ),
+        (
+            {"lr_policy": "poly", "power": 2.0},
+            [0.1, 0.1 * 0.64, 0.1 * 0.36, 0.1 * 0.16, 0.1 * 0.04],
+        ),
+        (
+            {"lr_policy": "sigmoid", "gamma": -1.0, "stepsize": 2},
+            [0.1 / (1 + math.exp(i - 2)) for i in range(5)],
+        ),
     ],
 )
 def test_policies(keys, wanted):
@@ -155,7 +184,12 @@ def test_iter_size_is_one_large_batch():
     """Two halves make the gradient of the whole, for a net without random layers."""
     text = MODEL.format(more="").replace("  - {name: drop, type: Dropout, top: conv}\n", "")
     text = text.replace(", crop_size: 20, mirror: true", "")
-    whole = Solver(parse(text.replace("batch_size: 6", "batch_size: 12")), device="cpu", report=Events(), dtype="float64")
+    whole = Solver(
+        parse(text.replace("batch_size: 6", "batch_size: 12")),
+        device="cpu",
+        report=Events(),
+        dtype="float64",
+    )
     halves = Solver(parse(text), device="cpu", report=Events(), dtype="float64", iter_size=2)
     for s in (whole, halves):
         s.step(3)
@@ -165,7 +199,11 @@ def test_iter_size_is_one_large_batch():
 
 
 def test_two_runs_with_one_seed_are_the_same_bits(device):
-    one, two, other = solver(device=device), solver(device=device), solver(device=device, random_seed=5)
+    one, two, other = (
+        solver(device=device),
+        solver(device=device),
+        solver(device=device, random_seed=5),
+    )
     for s in (one, two, other):
         s.step(12)
     assert same(one, two)
@@ -217,7 +255,9 @@ def test_a_snapshot_of_another_net_is_refused_before_any_change():
     other.net.save("weights.npz")
     with pytest.raises(CheckpointError, match="has no history"):
         other.restore("weights.npz")
-    with pytest.raises(CheckpointError, match=r"there is no snapshot x/blobs_iter_\*.npz to resume from"):
+    with pytest.raises(
+        CheckpointError, match=r"there is no snapshot x/blobs_iter_\*.npz to resume from"
+    ):
         solver(snapshot_prefix="x/blobs").latest_snapshot()
 
 
@@ -230,9 +270,13 @@ def test_a_missing_folder_of_snapshots_is_told_before_training():
 
 def test_a_loss_that_is_no_number_stops_training_and_keeps_the_last_snapshot():
     s = solver(", snapshot: 2", base_lr=1e30)
-    with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at iteration \d+: .*lower base_lr \(now 1e\+30\)"):
-        with np.errstate(all="ignore"):
-            s.solve()
+    with (
+        pytest.raises(
+            TrainingError,
+            match=r"the loss is (nan|inf) at iteration \d+: .*lower base_lr \(now 1e\+30\)",
+        ),
+    ):
+        s.solve()
     assert not [name for name in os.listdir() if name.endswith(".npz")]
 
 
@@ -248,9 +292,15 @@ def test_a_model_without_a_solver_or_tests():
 def test_the_stand_in_for_mnist_is_announced_at_the_start_and_beside_the_result(monkeypatch):
     text = MODEL.format(more="").replace("source: digits", "source: mnist")
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
-    monkeypatch.setattr(datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28))
+    monkeypatch.setattr(
+        datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
+    )
     s = Solver(parse(text), report=Events(), device="cpu")
     s.solve()
-    loud = [line for line in s.report.lines if "BUILT-IN DRAWN DIGITS" in line and line.startswith("!!!!")]
+    loud = [
+        line
+        for line in s.report.lines
+        if "BUILT-IN DRAWN DIGITS" in line and line.startswith("!!!!")
+    ]
     assert len(loud) == 2
     assert "BUILT-IN DRAWN DIGITS" in s.report.lines[-1]

@@ -176,7 +176,9 @@ def test_refusals(text, message):
     assert refusal(text) == message
 
 
-@pytest.mark.parametrize("deep", ["[" * 100_000, "{a: " * 20_000, "- " * 50_000, "? " * 50_000], ids=itertools.count())
+@pytest.mark.parametrize(
+    "deep", ["[" * 100_000, "{a: " * 20_000, "- " * 50_000, "? " * 50_000], ids=itertools.count()
+)
 def test_endless_nesting_is_refused(deep):
     assert refusal(deep).startswith("m.yaml:1:")
     assert refusal(deep).endswith(": nested too deeply")

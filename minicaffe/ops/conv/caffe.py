@@ -36,7 +36,13 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
         for i in range(g.group):
             gemm(w[i], col[i], y[s, i])
         if bias is not None:
-            gemm(bias.reshape(-1, 1), ones, y[s].reshape(g.f, places), accumulate=True, scratch=scratch)
+            gemm(
+                bias.reshape(-1, 1),
+                ones,
+                y[s].reshape(g.f, places),
+                accumulate=True,
+                scratch=scratch,
+            )
     return out
 
 

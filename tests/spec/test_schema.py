@@ -1,0 +1,99 @@
+"""The JSON Schema: itself valid, and of one mind with the parser."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from minicaffe.layers import REGISTRY
+from minicaffe.net import parse
+from minicaffe.spec.schema import schema
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = sorted((ROOT / "models").glob("*.yaml"))
+SCHEMA = schema(REGISTRY)
+CHECK = jsonschema.Draft202012Validator(SCHEMA)
+
+NET = """\
+name: n
+layers:
+  - {name: data, type: Input, shape: {dim: [2, 1, 8, 8]}}
+  - {name: conv, type: Convolution, bottom: data, num_output: 4, kernel_size: [3, 3],
+     weight_filler: msra, bias_filler: {type: constant, value: 1}, param: {lr_mult: 2}}
+  - {name: pool, type: Pooling, pool: AVE, kernel_h: 2, kernel_w: 2, include: TRAIN}
+  - {name: drop, type: Dropout, top: pool, dropout_ratio: 0.5, exclude: [{phase: TEST}]}
+solver: {base_lr: 0.1, max_iter: 10}
+"""
+
+
+def test_the_schema_is_valid():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+def test_every_layer_has_its_own_keys():
+    for name in REGISTRY:
+        keys = SCHEMA["$defs"][f"layer {name}"]["properties"]
+        assert keys["type"] == {"const": name}
+        assert all(key.get("description") for word, key in keys.items() if word != "type")
+    assert "dropout_ratio" in SCHEMA["$defs"]["layer Dropout"]["properties"]
+    assert "dropout_ratio" not in SCHEMA["$defs"]["layer ReLU"]["properties"]
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
+def test_every_model_validates(path):
+    CHECK.validate(yaml.safe_load(path.read_text()))
+
+
+def test_there_are_models():
+    assert ROOT / "models" / "lenet.yaml" in MODELS
+
+
+def test_the_net_of_these_tests_validates():
+    CHECK.validate(yaml.safe_load(NET))
+    assert len(parse(NET).layers) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda net: net.update(nmae="x"), "'nmae' was unexpected"),
+        (lambda net: net.update(name=5), "5 is not of type 'string'"),
+        (lambda net: net.pop("layers"), "'layers' is a required property"),
+        (lambda net: net.update(layers=[]), "[] should be non-empty"),
+        (lambda net: net.update(layers={}), "{} is not of type 'array'"),
+        (lambda net: net["layers"][1].update(num_ouput=5), "'num_ouput' was unexpected"),
+        (lambda net: net["layers"][1].pop("num_output"), "'num_output' is a required property"),
+        (lambda net: net["layers"][1].pop("name"), "'name' is a required property"),
+        (lambda net: net["layers"][1].pop("type"), "'type' is a required property"),
+        (lambda net: net["layers"][1].update(num_output="4"), "'4' is not of type 'integer'"),
+        (lambda net: net["layers"][1].update(num_output=4.5), "4.5 is not of type 'integer'"),
+        (lambda net: net["layers"][1].update(num_output=0), "0 is less than the minimum of 1"),
+        (lambda net: net["layers"][1].update(kernel_size=[3, 0]), "[3, 0] is not valid"),
+        (lambda net: net["layers"][1].update(bias_term="no"), "'no' is not of type 'boolean'"),
+        (lambda net: net["layers"][1].update(type="Convolutoin"), "'Convolutoin' is not one of"),
+        (lambda net: net["layers"][1].update(weight_filler="xavior"), "'xavior' is not valid"),
+        (
+            lambda net: net["layers"][1].update(bias_filler={"value": 1}),
+            "{'value': 1} is not valid",
+        ),
+        (lambda net: net["layers"][1].update(param=[{"lr": 1}]), "[{'lr': 1}] is not valid"),
+        (lambda net: net["layers"][1].update(bottom=[1]), "[1] is not valid"),
+        (lambda net: net["layers"][2].update(pool="max"), "'max' is not one of ['MAX', 'AVE']"),
+        (lambda net: net["layers"][2].update(include="TRAINING"), "'TRAINING' is not valid"),
+        (lambda net: net["layers"][3].update(dropout_ratio=1), "1 is greater than or equal to"),
+        (lambda net: net["solver"].pop("max_iter"), "'max_iter' is a required property"),
+        (lambda net: net["solver"].update(lr_policy="cosine"), "'cosine' is not one of"),
+        (lambda net: net["solver"].update(momentum=1), "1 is greater than or equal to the maximum"),
+        (lambda net: net["solver"].update(solver_mode="GPU"), "'solver_mode' was unexpected"),
+    ],
+)
+def test_common_mistakes_do_not_validate(change, expected):
+    net = copy.deepcopy(yaml.safe_load(NET))
+    change(net)
+    messages = [error.message for error in CHECK.iter_errors(net)]
+    assert any(expected in message for message in messages), messages

@@ -1,0 +1,169 @@
+"""The house's rules that a machine can check: imports, packaging, files, start-up."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "minicaffe"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+# From the bottom to the top: a module imports only from its own floor or from those below it.
+FLOORS = [
+    {"errors"},
+    {"spec", "data", "checkpoint"},
+    {"kernels"},
+    {"backend"},
+    {"ops"},
+    {"layers"},
+    {"graph"},
+    {"net", "weights", "buffers", "gradient_check"},
+    {"solver", "deploy"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+
+
+def floor(module: str) -> int:
+    return next(i for i, names in enumerate(FLOORS) if module in names)
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """The modules a file imports at run time, whole names."""
+    found = set()
+    checked = ast.parse(path.read_text())
+    skipped = {id(n) for node in ast.walk(checked) if _for_types(node) for n in ast.walk(node)}
+    for node in ast.walk(checked):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _for_types(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_down_only(path):
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "minicaffe" and len(parts) > 1:
+            target = parts[1] if any(parts[1] in names for names in FLOORS) else "__init__"
+            if target == "__init__" and parts[1] == "__version__":
+                continue
+            assert floor(target) <= floor(room(path)), (
+                f"{path.name} imports {name}, which stands above it"
+            )
+
+
+def test_leaves_import_only_errors():
+    for path in SOURCES:
+        if room(path) in ("spec", "data", "checkpoint"):
+            for name in imports(path):
+                if name.startswith("minicaffe."):
+                    assert name.split(".")[1] in ("errors", room(path)), f"{path}: {name}"
+
+
+def test_only_ops_and_backend_know_the_devices():
+    for path in SOURCES:
+        if room(path) in ("ops", "backend"):
+            continue
+        for name in imports(path):
+            assert name.split(".")[0] not in ("cupy", "numba"), f"{path} imports {name}"
+
+
+def test_core_packages_are_the_three():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert setup["options"]["install_requires"].split() == ["numpy", "pyyaml", "tqdm"]
+    third = {name.split(".")[0] for path in SOURCES for name in imports(path)}
+    third -= set(sys.stdlib_module_names) | {"minicaffe"}
+    assert third == {"numpy", "yaml", "tqdm", "cupy", "PIL"}
+
+
+def test_the_top_level_is_as_it_was_agreed():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if tracked.returncode != 0:
+        pytest.skip("not a git checkout")
+    top = {line.split("/")[0] for line in tracked.stdout.splitlines()}
+    agreed = {
+        "minicaffe",
+        "models",
+        "examples",
+        "data",
+        "tests",
+        "setup.cfg",
+        "README.md",
+        "LICENSE",
+        "docs",
+        ".ci",
+    }
+    assert top <= agreed | {"CONTRIBUTING.md", "pyproject.toml", ".gitignore"}
+
+
+def test_a_wheel_holds_the_kernels(tmp_path):
+    """Built without a network from what is installed, as `pip install .` builds it."""
+    pytest.importorskip("setuptools")
+    source = tmp_path / "source"
+    shutil.copytree(PACKAGE, source / "minicaffe", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    build = "import setuptools.build_meta as b, sys; print(b.build_wheel(sys.argv[1]))"
+    result = subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=source, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        names = set(wheel.namelist())
+    for kernel in (PACKAGE / "kernels").glob("*.cu"):
+        assert f"minicaffe/kernels/{kernel.name}" in names
+    for path in SOURCES:
+        assert f"minicaffe/{path.relative_to(PACKAGE).as_posix()}" in names
+    assert not any(name.startswith("tests") for name in names)
+
+
+def test_help_is_there_at_once():
+    """Nothing heavy is imported for it (and so it takes some 0.05 s)."""
+    script = (
+        "import sys; from minicaffe.cli import main; main(['--help']); print(sorted(sys.modules))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "usage: minicaffe COMMAND" in result.stdout
+    for heavy in ("numpy", "yaml", "tqdm", "cupy", "numba", "PIL"):
+        assert f"'{heavy}'" not in result.stdout
+
+
+def test_every_command_has_help_with_an_example():
+    from minicaffe.cli import COMMANDS
+
+    for command in COMMANDS:
+        run = [sys.executable, "-m", "minicaffe", command, "--help"]
+        result = subprocess.run(run, capture_output=True, text=True, check=True)
+        assert f"example:\n  minicaffe {command}" in result.stdout, command
+
+
+def test_no_file_is_a_house_of_its_own():
+    long = {path.name: n for path in SOURCES if (n := len(path.read_text().splitlines())) > 300}
+    assert not long
