@@ -17,6 +17,7 @@ import numpy as np
 from minicaffe.errors import DeviceError, ShapeError
 
 THREADS = 256  # of a CUDA block, in every launch
+GRID = 65535  # blocks at the most; a thread then takes more than one element
 
 
 class Device:
@@ -133,12 +134,13 @@ def kernels(file: str, ctype: str, device: int) -> dict[str, Any]:
 
 def launch(file: str, name: str, total: int, out: Any, *args: Any) -> None:
     """Run kernel `name` for the type of `out` over `total` elements; integers go as int32."""
-    if total >= 2**31:
+    largest = max([total + GRID * THREADS, *(arg for arg in args if type(arg) is int)])
+    if largest >= 2**31:
         raise ShapeError(f"{name}: {total} elements are more than a kernel's 32-bit index reaches")
     if total == 0:
         return
     ctype = {"f": "float", "d": "double"}[out.dtype.char]
-    blocks = min((total + THREADS - 1) // THREADS, 65535)
+    blocks = min((total + THREADS - 1) // THREADS, GRID)
     typed = [np.int32(arg) if type(arg) is int else arg for arg in args]
     kernels(file, ctype, out.device.id)[name]((blocks,), (THREADS,), (np.int32(total), *typed))
 

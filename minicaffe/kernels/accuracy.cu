@@ -5,13 +5,13 @@ __global__ void accuracy(int total, const T* scores, const T* labels, int c, int
                          int has_ignore, int ignore, T* hits, T* valid) {
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
-    const int label = (int)labels[index];
-    const bool counts = !(has_ignore && label == ignore);
+    const T label = labels[index];
+    const bool counts = !(has_ignore && label == T(ignore));
     valid[index] = counts ? T(1) : T(0);
     hits[index] = T(0);
-    if (!counts || label < 0 || label >= c) continue;
+    if (!counts || !(label > T(-1) && label < T(c))) continue;
     const T* column = scores + (size_t)(index / s) * c * s + index % s;
-    const T own = column[(size_t)label * s];
+    const T own = column[(size_t)(int)label * s];
     int as_high = -1;  // the label's own score is as high as itself
     for (int k = 0; k < c; ++k) as_high += !(column[(size_t)k * s] < own);
     hits[index] = as_high < top_k ? T(1) : T(0);

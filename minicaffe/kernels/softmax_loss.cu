@@ -7,20 +7,20 @@ __global__ void nll(int total, const T* prob, const T* labels, int c, int s, int
                     int ignore, T* losses, T* valid) {
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
-    const int label = (int)labels[index];
-    if (has_ignore && label == ignore) {
+    const T label = labels[index];
+    if (has_ignore && label == T(ignore)) {
       losses[index] = 0;
       valid[index] = 0;
       continue;
     }
     valid[index] = 1;
-    if (label < 0 || label >= c) {  // no class: the solver sees the NaN and names the label
+    if (!(label > T(-1) && label < T(c))) {  // no class: the solver sees the NaN and names it
       losses[index] = T(nanf(""));
       continue;
     }
     const T tiny = sizeof(T) == 4 ? T(1.17549435e-38) : T(2.2250738585072014e-308);
-    const T p = prob[((size_t)(index / s) * c + label) * s + index % s];
-    losses[index] = -log(p > tiny ? p : tiny);
+    const T p = prob[((size_t)(index / s) * c + (int)label) * s + index % s];
+    losses[index] = -log(p < tiny ? tiny : p);  // a probability that is no number stays so
   }
 }
 
@@ -30,8 +30,9 @@ __global__ void nll_gradient(int total, const T* prob, const T* labels, int c, i
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
     const int a = index / s / c, k = index / s % c, b = index % s;
-    const int label = (int)labels[a * s + b];
-    const bool ignored = has_ignore && label == ignore;
-    dx[index] = ignored ? T(0) : *scale * (prob[index] - (label == k ? T(1) : T(0)));
+    const T label = labels[a * s + b];
+    const bool ignored = has_ignore && label == T(ignore);
+    const bool own = label > T(-1) && (int)label == k;
+    dx[index] = ignored ? T(0) : *scale * (prob[index] - (own ? T(1) : T(0)));
   }
 }

@@ -153,9 +153,12 @@ class Pooling(Windowed):
         else:
             kernel = self.sizes("kernel_size", "kernel", None)
         self.window = Window(kernel, self.sizes("stride", "stride", 1), self.sizes("pad", "pad", 0))  # type: ignore[arg-type]
-        w, ceil = self.window, self.round_mode == "CEIL"
+        win, ceil = self.window, self.round_mode == "CEIL"
         oh, ow = (
-            pool_output_size(x[2 + i], w.kernel[i], w.stride[i], w.pad[i], ceil) for i in (0, 1)
+            pool_output_size(
+                x[2 + i], win.kernel[i], win.stride[i], win.pad[i], ceil, clip=any(win.pad)
+            )
+            for i in (0, 1)
         )
         self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
         self.context.reserve(math.prod(self.y_shape))

@@ -31,11 +31,17 @@ def conv_output_size(
 
 
 def pool_output_size(
-    size: int, kernel: int, stride: int = 1, pad: int = 0, ceil: bool = True
+    size: int,
+    kernel: int,
+    stride: int = 1,
+    pad: int = 0,
+    ceil: bool = True,
+    clip: bool | None = None,
 ) -> int:
     """Outputs of a pooling along one axis: ceil((size + 2 pad - kernel) / stride) + 1.
 
-    With padding, a last window that starts in the padding beyond the image is dropped.
+    With `clip` a last window that starts in the padding beyond the image is dropped; Caffe does so
+    on both axes if either is padded. Default: if this one is.
     Source: Caffe's PoolingLayer::Reshape. Raises ShapeError if no window fits.
 
     >>> pool_output_size(24, 2, 2), pool_output_size(5, 2, 2), pool_output_size(5, 2, 2, ceil=False)
@@ -47,7 +53,7 @@ def pool_output_size(
         raise ShapeError(f"pad {pad} must be smaller than the window of {kernel}")
     steps = size + 2 * pad - kernel
     count = (-(-steps // stride) if ceil else steps // stride) + 1
-    if pad and (count - 1) * stride >= size + pad:
+    if (pad if clip is None else clip) and (count - 1) * stride >= size + pad:
         count -= 1
     return count
 

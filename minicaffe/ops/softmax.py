@@ -48,11 +48,12 @@ def softmax_gradient(xp: Any, dy: Any, y: Any, out: Any, reduced: Any) -> Any:
 class Labels:
     """What is read off labels (n, s): `valid` is 1 where a label counts, `place` its flat score.
 
-    `start` holds the flat positions of class 0, a constant; all are scratch of the labels' shape,
-    `valid` in the scores' type, `place` and `start` int64.
+    `ignored` is its opposite. `start` holds the flat positions of class 0, a constant. All are of the
+    labels' shape: `valid` in the scores' type, `ignored` bool, `place` and `start` int64.
     """
 
     valid: Any
+    ignored: Any
     place: Any
     start: Any
 
@@ -60,14 +61,16 @@ class Labels:
     def empty(cls, xp: Any, n: int, c: int, s: int, dtype: Any) -> Labels:
         """The buffers for labels of scores (n, c, s)."""
         start = np.arange(n).reshape(-1, 1) * (c * s) + np.arange(s)
-        return cls(xp.empty((n, s), dtype), xp.empty((n, s), np.int64), xp.asarray(start))
+        valid, ignored, place = (xp.empty((n, s), t) for t in (dtype, np.bool_, np.int64))
+        return cls(valid, ignored, place, xp.asarray(start))
 
     def read(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
-        """Fill `valid` and `place` on the CPU. Raises DataError for a label that is no class."""
+        """Fill the buffers on the CPU. Raises DataError for a label that is no class."""
         if ignore is None:
             self.valid.fill(1)
         else:
             np.not_equal(labels, ignore, out=self.valid)
+        np.equal(self.valid, 0, out=self.ignored)
         with np.errstate(invalid="ignore"):
             np.multiply(labels, self.valid, out=self.place, casting="unsafe")
         if self.place.size and (self.place.min() < 0 or self.place.max() >= c):
@@ -108,8 +111,9 @@ def nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> A
     np.take(prob.reshape(-1), read.place, out=out, mode="clip")
     np.maximum(out, np.finfo(prob.dtype).tiny, out=out)
     np.log(out, out=out)
-    np.multiply(out, read.valid, out=out)
-    return np.negative(out, out=out)
+    np.negative(out, out=out)
+    np.copyto(out, 0, where=read.ignored)
+    return out
 
 
 def nll_gradient(
@@ -134,8 +138,9 @@ def nll_gradient(
     np.take(out.reshape(-1), read.place, out=chosen, mode="clip")
     np.subtract(chosen, 1, out=chosen)
     np.put(out, read.place, chosen, mode="clip")
-    np.multiply(out, read.valid.reshape(n, 1, s), out=out)
-    return np.multiply(out, scale, out=out)
+    np.multiply(out, scale, out=out)
+    np.copyto(out, 0, where=read.ignored.reshape(n, 1, s))
+    return out
 
 
 def accuracy(
@@ -182,5 +187,5 @@ def class_accuracy(hits: Any, valid: Any, labels: Any, out: Any) -> Any:
         return out
     classes = np.where(valid, labels, 0).astype(np.int64).ravel()
     counts = np.bincount(classes, valid.ravel(), out.size)
-    out[...] = np.bincount(classes, hits.ravel(), out.size) / np.maximum(counts, 1)
+    out[...] = np.bincount(classes, (hits * valid).ravel(), out.size) / np.maximum(counts, 1)
     return out
