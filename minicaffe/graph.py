@@ -212,7 +212,7 @@ def _mark_gradients(steps: list[Step], force: bool) -> None:
         ]
         learns = any(param.learns for param in step.layer.params)
         for value in step.tops:
-            value.wants_gradient = learns or any(step.layer.needs_gradient) or force
+            value.wants_gradient = learns or any(step.layer.needs_gradient)
     has_loss = any(value.loss_weight for step in steps for value in step.tops)
     for step in reversed(steps):
         for value in step.tops:

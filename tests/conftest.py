@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
+
 ROOT = Path(__file__).resolve().parent.parent
 STAND_IN = ROOT / "tests" / "standin"
 SHARED = ROOT.parent / "shared"

@@ -229,6 +229,12 @@ def test_shared_parameters_need_equal_multipliers(other):
     )
 
 
+def test_a_sharer_that_gives_no_multipliers_has_the_owners():
+    got = net(SHARED.format("lr_mult: 0, decay_mult: 3", 2, "").replace("w, }", "w}"))
+    assert [(p.lr_mult, p.decay_mult) for p in got.params["b"]] == [(0, 3), (1, 1)]
+    assert not got.params["b"][0].learns
+
+
 # The gradient's way
 
 TWO = """

@@ -205,6 +205,7 @@ def test_a_chain_of_aliases_is_refused_as_too_deep():
         ("a: 1".encode("utf-16"), ":1:1: is not UTF-8 text (byte 0)"),
         (b"a: \xed\xa0\x80", ":1:4: is not UTF-8 text (byte 3)"),
         (b"\0", ":1:1: the character U+0000 is not allowed"),
+        ("\ufeffa: \0".encode(), ":1:4: the character U+0000 is not allowed"),
         (b"", ":1:1: is empty; expected a mapping with 'name' and 'layers'"),
         (b"#" * ((4 << 20) + 1), ": is larger than 4 MiB; no model file is"),
     ],

@@ -1,0 +1,159 @@
+"""Everything that README and docs show is run: Python, YAML files and commands with their output."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from minicaffe.cli import main
+from minicaffe.layers import REGISTRY
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "data" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+TYPO = """\
+name: Typo
+layers:
+  - {name: data, type: Input, shape: {dim: [1, 3]}}
+  - {name: ip1, type: InnerProduct, bottom: data, num_ouput: 10}
+"""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.S | re.M)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A copy of what a reader has before him, with few drawn digits for MNIST."""
+    from minicaffe.data import datasets
+
+    for name in ("models", "examples"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "typo.yaml").write_text(TYPO)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
+    monkeypatch.setattr(
+        datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
+    )
+    before = dict(REGISTRY)
+    yield tmp_path
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
+    for text in blocks(page, "yaml"):
+        name = re.match(r"# file: (\S+)\n", text)
+        assert name, f"{page}: a YAML block must say which file it is"
+        (folder / name[1]).write_text(text)
+    module = types.ModuleType("a_page")
+    monkeypatch.setitem(sys.modules, "a_page", module)
+    for number, code in enumerate(blocks(page, "python")):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), module.__dict__)
+    for text in blocks(page, "console"):
+        for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
+            command, *shown = part.rstrip().split("\n")
+            words = shlex.split(command, comments=True)
+            assert words[0] == "minicaffe"
+            words += ["--device", "cpu", "--max-iter", "3"] if words[1] == "train" else []
+            capsys.readouterr()
+            assert main(words[1:]) == (2 if "# exit code 2" in command else 0), command
+            printed = "".join(capsys.readouterr())
+            for line in shown:
+                assert line in printed.split("\n"), f"{command}: {line!r} is not in\n{printed}"
+
+
+def test_other_blocks_are_shell_or_drawings():
+    """No block escapes: what is neither Python, YAML nor console is run by .ci/run or draws something."""
+    for page in PAGES:
+        kinds = set(re.findall(r"^```(\w+)\n", page.read_text(), re.M))
+        assert kinds <= {"python", "yaml", "console", "sh"}, page
+
+
+def test_readmes_shell_commands_are_those_that_ci_runs():
+    first, second = (text.strip() for text in blocks(ROOT / "README.md", "sh"))
+    assert first.endswith("minicaffe train models/lenet.yaml")
+    assert second.endswith("pytest")
+    assert "blocks README.md" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize("example", ["custom_layer.py", "train_from_python.py"])
+def test_examples_run(example, folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [example, "2"])
+    runpy.run_path(str(folder / "examples" / example), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+def test_the_benchmark_runs(folder, monkeypatch, capsys):
+    """One short run of the LeNet benchmark, in this process."""
+    monkeypatch.syspath_prepend(str(folder / "examples" / "benchmarks"))
+    benchmark = runpy.run_path(str(folder / "examples" / "benchmarks" / "lenet_mnist.py"))
+    result = benchmark["one_run"](str(folder / "models" / "lenet.yaml"), "cpu", 1, 2)
+    assert result["iterations"] == 2
+    assert result["warnings"]
+    assert set(result["accuracies"]) == {0, 2}
+
+
+def lenet_table() -> str:
+    """README's table, made from the result file."""
+    found = json.loads(
+        (ROOT / "examples" / "benchmarks" / "results" / "lenet_mnist_cpu.json").read_text()
+    )
+    machine = found["machine"]
+    lines = [
+        "| seed | after 500 | final accuracy | minutes | peak memory |",
+        "|---|---|---|---|---|",
+    ]
+    for run in found["runs"]:
+        assert run["iterations"] == 10_000
+        assert not run["warnings"]
+        lines.append(
+            f"| {run['seed']} | {run['accuracies']['500']:.4f} | {run['accuracy']:.4f} "
+            f"| {run['seconds'] / 60:.1f} | {run['peak_memory_mib']:.0f} MiB |"
+        )
+    lines += [
+        "",
+        f"Mean {found['mean_accuracy']:.4f}; {machine['processor']}, {machine['cores']} cores, "
+        f"NumPy {machine['numpy']}, one BLAS thread.",
+    ]
+    return "\n".join(lines)
+
+
+def test_readmes_table_is_what_the_result_file_says():
+    shown = re.search(
+        r"<!-- lenet_mnist -->\n(.*?)\n<!-- end -->", (ROOT / "README.md").read_text(), re.S
+    )
+    assert shown
+    assert shown[1].strip() == lenet_table()
+
+
+def test_models_hold_what_they_should():
+    from minicaffe import read
+
+    for path in (ROOT / "models").glob("*.yaml"):
+        assert read(path).solver is not None
+    kinds = [
+        layer.type
+        for layer in read(ROOT / "models" / "lenet_paper.yaml").layers
+        if layer.in_phase("TRAIN")
+    ]
+    assert kinds == [
+        "Data", "Convolution", "ReLU", "Pooling", "Convolution", "ReLU", "Pooling",
+        "InnerProduct", "ReLU", "Dropout", "InnerProduct", "SoftmaxWithLoss",
+    ]  # fmt: skip
