@@ -42,7 +42,8 @@ class Device:
         """Fill a device array with a host array of the same shape."""
         if self.is_cuda:
             target.set(np.asarray(source, dtype=target.dtype, order="C"))
-        else:
+            return
+        with np.errstate(over="ignore"):
             np.copyto(target, source, casting="same_kind")
 
     def synchronize(self) -> None:

@@ -20,7 +20,9 @@ def check_memory(net: Net) -> None:
     values = [v for step in net.steps for v in step.tops if v.reuses is None]
     count = sum(math.prod(v.shape) * (2 if v.gets_gradient else 1) for v in values)
     count += sum(2 * param.size for param in net.learnable) + net.context.workspace_size
-    net.device.check_fits(count * net.context.dtype.itemsize, f"net {net.name!r}")
+    net.device.check_fits(
+        count * net.context.dtype.itemsize, f"{net.spec.layers[0].mark.file}: the net"
+    )
 
 
 def allocate(net: Net) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ DAMAGE = (
     EOFError,
     NotImplementedError,
     RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -58,6 +61,21 @@ def _flush_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_npy(path: str | Path) -> np.ndarray:
+    """The array of an .npy file. Raises CheckpointError for a file that is not a whole one."""
+    try:
+        with open(path, "rb") as file:
+            shape, dtype = _read_header(file)
+            promised, rest = math.prod(shape) * dtype.itemsize, os.path.getsize(path) - file.tell()
+            if dtype.hasobject or promised != rest:
+                raise ValueError(f"it promises {promised} bytes, holds {rest}")
+            file.seek(0)
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except DAMAGE as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise CheckpointError(f"{str(path)!r}: is not a whole .npy file: {reason}") from None
 
 
 class Reader:

@@ -161,6 +161,7 @@ def _check_tops(step: Step, blobs: dict[str, Value]) -> None:
 def _bind_params(steps: list[Step]) -> None:
     """Give parameters their multipliers; those of one name become one, owned by the first."""
     owners: dict[str, tuple[Param, LayerSpec]] = {}
+    settled: dict[tuple[str, str], float] = {}  # (name, key) -> the multiplier given first
     for step in steps:
         spec, params = step.spec, step.layer.params
         if len(spec.param) > len(params):
@@ -168,8 +169,10 @@ def _bind_params(steps: list[Step]) -> None:
             raise SpecError(f"{where}: param: {count} entries for {len(params)} parameter(s)")
         for i, (param, given) in enumerate(zip(params, spec.param, strict=False)):
             param.name = given.name
-            param.lr_mult = param.lr_mult if given.lr_mult is None else given.lr_mult
-            param.decay_mult = param.decay_mult if given.decay_mult is None else given.decay_mult
+            own = {key: getattr(given, key) for key in ("lr_mult", "decay_mult")}
+            own = {key: value for key, value in own.items() if value is not None}
+            for key, value in own.items():
+                setattr(param, key, value)
             if given.name is None:
                 continue
             where = f"{spec.place('param', i)}: param {given.name!r}"
@@ -177,12 +180,14 @@ def _bind_params(steps: list[Step]) -> None:
             other = f"{first} at line {first.mark.line}"
             if owner.shape != param.shape:
                 raise ShapeError(f"{where} has shape {param.shape} here, {owner.shape} in {other}")
-            if given.lr_mult not in (None, owner.lr_mult) or given.decay_mult not in (
-                None,
-                owner.decay_mult,
-            ):
-                raise SpecError(f"{where} has other multipliers than in {other}")
-            param.owner, param.lr_mult, param.decay_mult = owner, owner.lr_mult, owner.decay_mult
+            for key, value in own.items():
+                if settled.setdefault((given.name, key), value) != value:
+                    raise SpecError(f"{where} has another {key} than in {other}")
+                setattr(owner, key, value)
+            param.owner = owner
+    for step in steps:
+        for param in step.layer.params:
+            param.lr_mult, param.decay_mult = param.owner.lr_mult, param.owner.decay_mult
 
 
 def _mark_losses(steps: list[Step]) -> None:

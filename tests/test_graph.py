@@ -219,14 +219,20 @@ def test_shared_parameters_need_equal_shapes():
     )
 
 
-@pytest.mark.parametrize("other", ["lr_mult: 3", "decay_mult: 0"])
-def test_shared_parameters_need_equal_multipliers(other):
+@pytest.mark.parametrize("key", ["lr_mult", "decay_mult"])
+def test_shared_parameters_need_equal_multipliers(key):
     with pytest.raises(SpecError) as caught:
-        net(SHARED.format("lr_mult: 1", 2, other))
+        net(SHARED.format(f"{key}: 1", 2, f"{key}: 3"))
     assert str(caught.value) == (
-        "m.yaml:5:72: layer 'b' (InnerProduct): param 'w' has other multipliers"
+        f"m.yaml:5:72: layer 'b' (InnerProduct): param 'w' has another {key}"
         " than in layer 'a' (InnerProduct) at line 4"
     )
+
+
+def test_a_multiplier_given_by_the_sharer_alone_is_the_owners_too():
+    got = net(SHARED.format("lr_mult: 2", 2, "decay_mult: 0"))
+    (wa, _), (wb, _) = got.params["a"], got.params["b"]
+    assert [(w.lr_mult, w.decay_mult) for w in (wa, wb)] == [(2, 0), (2, 0)]
 
 
 def test_a_sharer_that_gives_no_multipliers_has_the_owners():

@@ -198,7 +198,7 @@ def test_an_input_of_another_shape_is_refused_with_the_remedy():
 
 def test_a_net_too_large_for_memory_is_refused_before_it_is_taken():
     size = find_device("cpu").memory() // 4 // 1000
-    with pytest.raises(ShapeError, match=r"net 'big' needs .* MiB; cpu has"):
+    with pytest.raises(ShapeError, match=r"<text>: the net needs .* MiB; cpu has"):
         Net(
             parse(
                 f"name: big\nlayers: [{{name: x, type: Input, shape: {{dim: [{size}, 1000, 3]}}}}]"

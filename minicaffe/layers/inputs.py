@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.backend import random_stream
+from minicaffe.checkpoint import read_npy
 from minicaffe.data import datasets
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.layers.base import Layer, register
@@ -124,14 +126,9 @@ class Data(Layer):
         if self.transform.mean_file is None:
             return np.reshape(self.transform.mean_value or (0.0,), (-1, 1, 1))
         path = Path(self.transform.mean_file)
-        if not path.exists() and self.context.folder is not None:
+        if self.context.folder is not None and not os.path.exists(path):
             path = Path(self.context.folder) / path
-        try:
-            mean = np.load(path, allow_pickle=False, mmap_mode="r")
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"mean_file {self.transform.mean_file}: cannot be read: {error}"
-            ) from None
+        mean = read_npy(path)
         if mean.shape != self.image or mean.dtype.kind not in "fiu":
             raise DataError(
                 f"mean_file {path}: expected numbers of shape {self.image}, got {mean.dtype} of {mean.shape}"

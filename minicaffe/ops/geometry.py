@@ -103,23 +103,24 @@ class Window:
 
 @functools.cache
 def _elements(window: Window, image: Pair, out: Pair) -> tuple[Element, ...]:
-    ranges = [
+    rows, columns = (
         [
-            valid_range(
-                image[axis],
-                out[axis],
-                k * window.dilation[axis] - window.pad[axis],
-                window.stride[axis],
-            )
-            for k in range(window.kernel[axis])
+            (k, *valid_range(image[axis], out[axis], k * dilation - pad, stride))
+            for k in _kernel_elements(image[axis], out[axis], kernel, stride, pad, dilation)
         ]
-        for axis in (0, 1)
-    ]
-    return tuple(
-        (i, j, (oy, ox), (iy, ix))
-        for i, (oy, iy) in enumerate(ranges[0])
-        for j, (ox, ix) in enumerate(ranges[1])
+        for axis, (kernel, stride, pad, dilation) in enumerate(
+            zip(window.kernel, window.stride, window.pad, window.dilation, strict=True)
+        )
     )
+    return tuple((i, j, (oy, ox), (iy, ix)) for i, oy, iy in rows for j, ox, ix in columns)
+
+
+def _kernel_elements(
+    size: int, count: int, kernel: int, stride: int, pad: int, dilation: int
+) -> range:
+    """Those through which any output sees the image, however far the kernel reaches beyond it."""
+    first = max(0, -(((count - 1) * stride - pad) // dilation))
+    return range(first, min(kernel, (pad + size - 1) // dilation + 1))
 
 
 @dataclass(frozen=True)

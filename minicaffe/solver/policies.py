@@ -18,20 +18,26 @@ def learning_rate(spec: SolverSpec, iteration: int) -> float:
     >>> [learning_rate(spec, i) for i in (0, 3, 4, 8)]
     [0.1, 0.1, 0.05, 0.025]
     """
+    try:
+        return spec.base_lr * _factor(spec, iteration)
+    except OverflowError:
+        return math.inf
+
+
+def _factor(spec: SolverSpec, iteration: int) -> float:
     gamma, power, stepsize = spec.gamma or 0.0, spec.power or 0.0, spec.stepsize or 1
     match spec.lr_policy:
         case "fixed":
-            factor = 1.0
+            return 1.0
         case "step":
-            factor = gamma ** (iteration // stepsize)
+            return gamma ** (iteration // stepsize)
         case "multistep":
-            factor = gamma ** bisect.bisect_right(spec.stepvalue, iteration)
+            return gamma ** bisect.bisect_right(spec.stepvalue, iteration)
         case "exp":
-            factor = gamma**iteration
+            return gamma**iteration
         case "inv":
-            factor = (1 + gamma * iteration) ** -power
+            return (1 + gamma * iteration) ** -power
         case "poly":
-            factor = max(0.0, 1 - iteration / spec.max_iter) ** power
+            return max(0.0, 1 - iteration / max(spec.max_iter, 1)) ** power
         case _:
-            factor = 1 / (1 + math.exp(min(-gamma * (iteration - stepsize), 700.0)))
-    return spec.base_lr * factor
+            return 1 / (1 + math.exp(min(-gamma * (iteration - stepsize), 700.0)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from minicaffe.solver.interrupt import StopRequest
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report
 from minicaffe.solver.rules import RULES
-from minicaffe.spec.model import NetSpec
+from minicaffe.spec.model import NetSpec, with_settings
 
 
 class Solver:
@@ -42,10 +41,7 @@ class Solver:
             raise SpecError(
                 f"{spec.path or spec.layers[0].mark.file}: has no 'solver'; training needs one"
             )
-        known = [item.name for item in dataclasses.fields(spec.solver)]
-        if unknown := [key for key in settings if key not in known]:
-            raise SpecError(f"solver: unknown key {unknown[0]!r}")
-        self.spec = dataclasses.replace(spec.solver, **settings)
+        self.spec = with_settings(spec.solver, settings)
         self.device = device if isinstance(device, backend.Device) else backend.device(device)
         self.report = report or Report()
         seed = self.spec.random_seed
@@ -56,7 +52,8 @@ class Solver:
             weights.share(self.test_net, self.net)
         self.rule = RULES[self.spec.type](self.spec, self.net.learnable, self.device.xp)
         self.iteration = 0
-        self._losses = self.device.xp.zeros(self.spec.average_loss, self.net.context.dtype)
+        window = min(self.spec.average_loss, max(self.spec.max_iter, 1))
+        self._losses = self.device.xp.zeros(window, self.net.context.dtype)
         self._recorded = 0
         self._one = self.device.xp.empty((), self.net.context.dtype)
         name = spec.path.stem if spec.path else spec.name or "net"
@@ -177,7 +174,7 @@ class Solver:
 
     def _gradient(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
-        xp, slot = self.device.xp, self.iteration % self.spec.average_loss
+        xp, slot = self.device.xp, self.iteration % len(self._losses)
         loss = self._losses[slot : slot + 1]
         loss.fill(0)
         self.net.clear_param_diffs()

@@ -185,6 +185,18 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
     return NetSpec(**given, path=path)
 
 
+def with_settings(solver: SolverSpec, settings: Mapping[str, Any]) -> SolverSpec:
+    """A solver with some keys replaced, checked as in a model file. Raises SpecError."""
+    merged = {key: getattr(solver, key) for key in keys_of(SolverSpec)} | dict(settings)
+    nodes = {
+        key: Node(
+            [Node(one, NOWHERE) for one in value] if isinstance(value, tuple) else value, NOWHERE
+        )
+        for key, value in merged.items()
+    }
+    return _solver(Node(nodes, NOWHERE, dict.fromkeys(nodes, NOWHERE)))
+
+
 def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
     if not isinstance(node.value, dict):
         raise SpecError(f"{node.mark}: {what}: expected a mapping, got {shown(node.value)}")

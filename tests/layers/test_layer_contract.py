@@ -116,3 +116,20 @@ def test_bottoms_are_counted_by_the_signature_of_setup():
                 "layers: [{name: d, type: Input, shape: {dim: [3, 2]}}, {name: loss, type: SoftmaxWithLoss}]"
             )
         )
+
+
+def test_one_padded_axis_clips_the_last_window_of_both_as_in_caffe():
+    pooling = REGISTRY["Pooling"](kernel_h=1, kernel_w=2, stride=(3,), pad_h=0, pad_w=1)
+    assert pooling.setup((1, 1, 5, 5)) == (1, 1, 2, 2)
+    assert REGISTRY["Pooling"](kernel_size=(1, 2), stride=(3,)).setup((1, 1, 5, 5)) == (1, 1, 3, 2)
+
+
+def test_a_huge_padded_window_takes_no_longer_than_the_image():
+    net = Net(
+        parse(
+            "layers: [{name: x, type: Input, shape: {dim: [1, 1, 28, 28]}},"
+            " {name: p, type: Pooling, pool: AVE, kernel_size: 1000000001, pad: 500000000}]"
+        ),
+        device="cpu",
+    )
+    assert net.forward(x=np.ones((1, 1, 28, 28)))["p"].shape == (1, 1, 28, 28)

@@ -304,3 +304,16 @@ def test_the_stand_in_for_mnist_is_announced_at_the_start_and_beside_the_result(
     ]
     assert len(loud) == 2
     assert "BUILT-IN DRAWN DIGITS" in s.report.lines[-1]
+
+
+def test_settings_are_checked_like_the_models_keys():
+    with pytest.raises(SpecError, match="solver: max_iter: expected at least 0, got -5"):
+        solver(max_iter=-5)
+    with pytest.raises(SpecError, match="solver: lr_policy 'step' needs the key 'gamma'"):
+        solver(lr_policy="step")
+
+
+def test_a_rate_beyond_all_numbers_is_infinite_and_none_is_needed_without_iterations():
+    spec = SolverSpec(base_lr=1, max_iter=9, lr_policy="exp", gamma=10.0)
+    assert learning_rate(spec, 400) == math.inf
+    assert learning_rate(SolverSpec(base_lr=1, max_iter=0, lr_policy="poly", power=1.0), 0) == 1
