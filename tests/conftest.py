@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does; before NumPy
+
+from gpu import HAS_GPU
 
 ROOT = Path(__file__).resolve().parent.parent
-STAND_IN = ROOT / "tests" / "standin"
 SHARED = ROOT.parent / "shared"
-
-
-def _gpu_works() -> bool:
-    try:
-        import cupy
-
-        return cupy.cuda.runtime.getDeviceCount() > 0 and not hasattr(cupy, "is_stand_in")
-    except Exception:  # CuPy fails in many ways where there is no GPU
-        return False
-
-
-HAS_GPU = _gpu_works()
-if not HAS_GPU:
-    for name in [
-        name for name in sys.modules if name.partition(".")[0] in ("cupy", "cupyx", "cupy_backends")
-    ]:
-        del sys.modules[name]
-    sys.path.insert(0, str(STAND_IN))
-    importlib.invalidate_caches()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
