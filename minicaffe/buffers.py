@@ -1,14 +1,11 @@
-"""The memory of a net: how much it needs, taking it, and putting there what layers return."""
+"""The memory of a net: how much it needs, and taking it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from minicaffe.backend import Device
-from minicaffe.errors import ShapeError
-from minicaffe.graph import Step, Value
+from minicaffe.graph import Value
 from minicaffe.layers import Blob
 
 if TYPE_CHECKING:
@@ -45,25 +42,6 @@ def allocate(net: Net) -> None:
     net.scratch = net.device.xp.empty(scratch, net.context.dtype)
     net.term = net.device.xp.empty((), net.context.dtype)
     net.losses = [v for step in net.steps for v in step.tops if v.loss_weight]
-
-
-def store(
-    device: Device, step: Step, arrays: Any, buffers: Sequence[Any], values: Sequence[Value]
-) -> None:
-    """See that what a layer returned stands in its buffers; built-in layers have put it there."""
-    if not isinstance(arrays, (tuple, list)):
-        arrays = [arrays]
-    for array, buffer, value in zip(arrays, buffers, values, strict=False):
-        if array is buffer or buffer is None:
-            continue
-        if array is None:
-            buffer.fill(0)
-            continue
-        if array.shape != value.shape:
-            raise ShapeError(
-                f"{step.place}: setup promised shape {value.shape}, got an array of {array.shape}"
-            )
-        device.xp.copyto(buffer, array)
 
 
 def _may_add(value: Value) -> bool:

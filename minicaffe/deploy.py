@@ -7,7 +7,7 @@ import dataclasses
 from minicaffe.errors import SpecError
 from minicaffe.layers.inputs import BlobShape, Data
 from minicaffe.net import Net
-from minicaffe.spec.model import LayerSpec, NetSpec
+from minicaffe.spec.declare import LayerSpec, NetSpec
 
 
 def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Data]:

@@ -31,7 +31,7 @@ def gradcheck(
     `bottoms` are shapes, filled with random numbers at least 0.05 away from 0 (where ReLU and its like
     have a kink), or arrays. With f(x) = sum of r top(x), r random, and u a random direction in all bottoms
     and parameters, <backward(r), u> is compared with (f(x + h u) - f(x - h u)) / 2h, h = `step`, relative
-    to the larger of 1 and the two. Raises GradientError above `tolerance`, naming the bottom or
+    to the larger of the two. Raises GradientError above `tolerance`, naming the bottom or
     parameter that is wrong.
 
     >>> from minicaffe.layers.common import InnerProduct
@@ -99,7 +99,8 @@ class _Check:
             values.append(self.value())
         self.device.copy_from_host(point, where)
         slope = (values[0] - values[1]) / (2 * step)
-        return abs(slope - numbers) / max(1.0, abs(slope), abs(numbers))
+        floor = 1e-3 * (1 + max(map(abs, values)))  # below it the differences are rounding
+        return abs(slope - numbers) / max(floor, abs(slope), abs(numbers))
 
     def value(self) -> float:
         """The weighted sum of the tops."""
@@ -111,9 +112,9 @@ class _Check:
     def gradient(self, chosen: int) -> np.ndarray:
         """What backward says of one bottom or parameter, at the point of the last forward."""
         for param in self.layer.params:
-            param.diff.fill(0)
+            param.diff.fill(1)  # a layer must add to what is there
         bottoms = _listed(self.layer.backward(*[self.device.asarray(w) for w in self.weights]))
-        diffs = [bottoms[i] for i in self.free] + [param.diff for param in self.layer.params]
+        diffs = [bottoms[i] for i in self.free] + [param.diff - 1 for param in self.layer.params]
         if diffs[chosen] is None:
             raise GradientError(
                 f"layer {type(self.layer).__name__}: backward gives no gradient for {chosen}"

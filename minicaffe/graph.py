@@ -15,7 +15,7 @@ from minicaffe.errors import MinicaffeError, ShapeError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY, Blob, Context, Layer, Param
 from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.blob import Shape
-from minicaffe.spec.model import LayerSpec, NetSpec, Phase
+from minicaffe.spec.declare import LayerSpec, NetSpec, Phase
 
 MAX_AXES = 32  # as in Caffe; NumPy has a limit of its own, 64
 
@@ -203,16 +203,18 @@ def _mark_losses(steps: list[Step]) -> None:
 
 
 def _mark_gradients(steps: list[Step], force: bool) -> None:
-    """A gradient is computed where something below wants it and a loss above gives it."""
+    """A gradient is computed where something below wants it and a loss above gives it.
+
+    As in Caffe, propagate_down decides for its bottom either way, and force_backward decides for all.
+    """
     for step in steps:
         flags = step.spec.propagate_down
         if flags and len(flags) != len(step.bottoms):
             where, count = step.spec.place("propagate_down"), len(step.bottoms)
             raise SpecError(f"{where}: propagate_down: expected {count} value(s), got {len(flags)}")
         step.layer.needs_gradient = [
-            (value.wants_gradient or force)
+            ((flags[i] if flags else value.wants_gradient) or force)
             and i not in step.layer.label_bottoms
-            and (flags[i] if flags else True)
             for i, value in enumerate(step.bottoms)
         ]
         learns = any(param.learns for param in step.layer.params)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import backend, buffers, checkpoint, graph, weights
-from minicaffe.errors import ShapeError, SpecError, did_you_mean
-from minicaffe.graph import Step
+from minicaffe import backend, buffers, checkpoint, graph, steps, weights
+from minicaffe.errors import MinicaffeError, ShapeError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY, Blob, Context, Param
-from minicaffe.spec.model import NetSpec, Phase, parse_model, read_model
+from minicaffe.spec.declare import NetSpec, Phase
+from minicaffe.spec.model import parse_model, read_model
 
 
 def read(path: str | Path) -> NetSpec:
@@ -55,6 +55,10 @@ class Net:
         seed: int = 1,
         shapes_only: bool = False,
     ):
+        if phase not in ("TRAIN", "TEST"):
+            raise SpecError(f"phase: expected TRAIN or TEST, got {phase!r}")
+        if np.dtype(dtype) not in (np.dtype("float32"), np.dtype("float64")):
+            raise SpecError(f"dtype: expected float32 or float64, got {dtype!r}")
         self.spec = model if isinstance(model, NetSpec) else read(model)
         self.device = device if isinstance(device, backend.Device) else backend.device(device)
         folder = self.spec.path.parent if self.spec.path else None
@@ -111,62 +115,31 @@ class Net:
         self._set(inputs, "data")
         first, last = self._range(start, end)
         for step in self.steps[first : last + 1]:
-            self.forward_step(step)
+            steps.forward(self, step)
+        if last == len(self.steps) - 1:
+            self.context.passes += 1  # a pass is over when its last layer has run
         if end is not None:
             return {value.name: value.blob.data for value in self.steps[last].tops}
-        self.context.passes += 1
         return {name: value.blob.data for name, value in graph.outputs(self.steps).items()}
 
     def backward(self, start: str | None = None, end: str | None = None, **diffs: Any) -> None:
         """Run the gradient from layer `start` down through `end` (default: from the losses, all).
 
-        `diffs` are host arrays for the diffs of blobs, by name. The diffs of parameters are added to:
-        `clear_param_diffs` makes them zero.
+        `diffs` are host arrays for the diffs of outputs and of `start`'s tops, by name; what a blob's
+        readers above `start` have put into its diff before is added to. The diffs of parameters are
+        added to: `clear_param_diffs` makes them zero.
         """
-        self._set(diffs, "diff")
         last, first = self._range(end, start)
-        written = {id(v) for v in self.steps[first].tops} if start is not None else set()
-        written |= {
-            id(v) for step in self.steps for v in step.tops if v.name in diffs and not v.consumers
-        }
+        own = {value.name for value in self.steps[first].tops} if start is not None else set()
+        for name in diffs:
+            if name in self.blobs and name not in own | graph.outputs(self.steps).keys():
+                raise ShapeError(
+                    f"the diff of blob {name!r} is computed from the layers that read it"
+                )
+        self._set(diffs, "diff")
+        written = steps.written_before(self, start, diffs)
         for step in reversed(self.steps[last : first + 1]):
-            self.backward_step(step, written)
-
-    def forward_step(self, step: Step) -> None:
-        """Run one layer forward."""
-        layer = step.layer
-        with step.named():
-            tops = layer.forward(*[value.blob.data for value in step.bottoms])
-        buffers.store(self.device, step, tops, layer.out, step.tops)
-
-    def backward_step(self, step: Step, written: set[int]) -> None:
-        """Run one layer backward; `written` are the values whose diff already holds something."""
-        for value in step.tops:
-            if value.loss_weight and id(value) not in written:
-                value.blob.diff.fill(value.loss_weight)
-            elif step.runs_backward and id(value) not in written:
-                value.blob.diff.fill(0)
-        if not step.runs_backward:
-            return
-        layer, added, offset = step.layer, [], 0
-        for i, value in enumerate(step.bottoms):
-            if not layer.needs_gradient[i]:
-                layer.grad[i] = None
-            elif id(value) in written or value.loss_weight:
-                if id(value) not in written:
-                    value.blob.diff.fill(value.loss_weight)
-                part = self.scratch[offset : offset + value.blob.size]
-                layer.grad[i] = part.reshape(value.shape)
-                offset += value.blob.size
-                added.append((value.blob, layer.grad[i]))
-            else:
-                layer.grad[i] = value.blob.diff
-            if layer.needs_gradient[i]:
-                written.add(id(value))
-        bottoms = layer.backward(*[value.blob.diff for value in step.tops])
-        buffers.store(self.device, step, bottoms, layer.grad, step.bottoms)
-        for blob, part in added:
-            self.device.xp.add(blob.diff, part, out=blob.diff)
+            steps.backward(self, step, written)
 
     def loss_into(self, total: Any) -> Any:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
@@ -189,15 +162,32 @@ class Net:
             param.diff.fill(0)
 
     def reshape(self, **shapes: tuple[int, ...]) -> None:
-        """Give Input blobs new shapes and infer all others anew; parameters stay."""
+        """Give Input blobs new shapes and infer all others anew; parameters stay.
+
+        Raises ShapeError, and leaves the net as it was, if the shapes do not fit.
+        """
+        inputs = {
+            v.name: v.producer.layer for s in self.steps for v in s.tops if s.spec.type == "Input"
+        }
         for name, shape in shapes.items():
-            value = next((v for step in self.steps for v in step.tops if v.name == name), None)
-            if value is None or value.producer.spec.type != "Input":
+            if name not in inputs:
                 raise ShapeError(f"{name!r} is not a top of an Input layer")
-            value.producer.layer.resize(name, tuple(shape))  # type: ignore[attr-defined]
-        graph.infer_shapes(self.steps)
-        buffers.check_memory(self)
+            if not all(isinstance(size, (int, np.integer)) and size > 0 for size in shape):
+                raise ShapeError(f"{name}: expected a shape of integers of at least 1, got {shape}")
+        before = {name: self.blobs[name].shape for name in shapes}
+        try:
+            self._infer(inputs, shapes)
+            buffers.check_memory(self)
+        except MinicaffeError:
+            self._infer(inputs, before)
+            raise
         buffers.allocate(self)
+
+    def _infer(self, inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+        for name, shape in shapes.items():
+            inputs[name].resize(name, tuple(int(size) for size in shape))
+        self.context.workspace_size = 0
+        graph.infer_shapes(self.steps)
 
     def load(
         self, source: str | Path | Mapping[str, Any], strict: bool = True

@@ -72,6 +72,10 @@ def share(mine: Net, theirs: Net) -> None:
                     f"{other.shape} in {theirs.phase}"
                 )
             one.share(other)
+    for params in mine.params.values():
+        for param in params:
+            if param.owner is not param:
+                param.share(param.owner)
 
 
 def load(net: Net, source: str | Path | Mapping[str, Any], strict: bool) -> LoadReport:
@@ -102,6 +106,8 @@ def _load(
         else:
             report.mismatched.append(f"{name} (file {shapes[name]}, net {param.shape})")
     report.unused = [name for name in shapes if name not in params and not name.startswith("@")]
+    if params and not report.loaded:
+        raise CheckpointError(f"{origin}: has nothing that fits net {net.name!r}: {report}")
     if strict and report.problems():
         raise CheckpointError(
             f"{origin}: does not fit net {net.name!r}: {'; '.join(report.problems())}"

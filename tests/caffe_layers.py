@@ -8,7 +8,7 @@ import numpy as np
 
 from minicaffe import Layer, register
 from minicaffe.layers import REGISTRY
-from minicaffe.spec.model import Filler
+from minicaffe.spec.declare import Filler
 
 ZERO, ONE = Filler(type="constant"), Filler(type="constant", value=1.0)
 

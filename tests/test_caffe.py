@@ -15,7 +15,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.fillers import fill
 from minicaffe.ops import activation
-from minicaffe.spec.model import Filler
+from minicaffe.spec.declare import Filler
 
 LAYERS = cases.names(
     "Accuracy",

@@ -66,6 +66,8 @@ def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "a_page", module)
     for number, code in enumerate(blocks(page, "python")):
         exec(compile(code, f"{page.name}, block {number}", "exec"), module.__dict__)
+    for name in [name for name, cls in REGISTRY.items() if cls.__module__ == "a_page"]:
+        del REGISTRY[name]  # the commands run in processes of their own
     for text in blocks(page, "console"):
         for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
             command, *shown = part.rstrip().split("\n")

@@ -24,7 +24,7 @@ FLOORS = [
     {"ops"},
     {"layers"},
     {"graph"},
-    {"net", "weights", "buffers", "gradient_check"},
+    {"net", "weights", "buffers", "steps", "gradient_check"},
     {"solver", "deploy"},
     {"cli"},
     {"__init__", "__main__"},

@@ -256,3 +256,119 @@ def test_a_caffe_lenet_of_another_net_is_refused():
         match="lenet_iter_10000.npz: does not fit net 'mlp': missing: ip1__0|mismatched",
     ):
         Net(parse(MLP), device="cpu").load(FIXTURES / "lenet_iter_10000.npz")
+
+
+FAN_OUT = """
+layers:
+  - {name: x, type: Input, top: [x, label], shape: [{dim: [2, 3]}, {dim: 2}]}
+  - {name: a, type: InnerProduct, bottom: x, num_output: 3}
+  - {name: b, type: InnerProduct, bottom: a, num_output: 3}
+  - {name: s, type: Eltwise, bottom: [a, b]}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [s, label]}
+"""
+
+
+def gradients(net, *pieces):
+    net.clear_param_diffs()
+    net.forward(x=[[1, 2, 3], [-1, 0, 2]], label=[0, 2])
+    for start, end in pieces:
+        net.backward(start=start, end=end)
+    return [param.diff.copy() for param in net.learnable]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [("loss", None)],
+        [(None, "s"), ("b", None)],
+        [("loss", "s"), ("b", "b"), ("a", "x")],
+        [(None, "loss"), ("s", "b"), ("a", None)],
+    ],
+)
+def test_backward_in_pieces_is_backward(pieces):
+    net = Net(parse(FAN_OUT), device="cpu", dtype="float64")
+    whole = gradients(net, (None, None))
+    assert all(gradient.any() for gradient in whole)
+    for _ in range(2):
+        for got, wanted in zip(gradients(net, *pieces), whole, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-12)
+    with pytest.raises(
+        ShapeError, match="the diff of blob 'b' is computed from the layers that read it"
+    ):
+        net.backward(b=np.ones((2, 3)))
+
+
+def test_a_pass_is_over_when_its_last_layer_has_run():
+    net = Net(parse(FAN_OUT), device="cpu")
+    for count, (start, end) in enumerate([(None, None), (None, "loss"), ("s", "loss")], 1):
+        net.forward(start, end)
+        assert net.context.passes == count
+    net.forward(end="s")
+    assert net.context.passes == 3
+
+
+def test_a_loss_weight_inside_a_chain():
+    net = Net(
+        parse("""
+force_backward: true
+layers:
+  - {name: x, type: Input, shape: {dim: 3}}
+  - {name: y, type: ReLU, bottom: x, loss_weight: 2}
+  - {name: z, type: ReLU, bottom: y, loss_weight: 10}
+"""),
+        device="cpu",
+    )
+    net.forward(x=[1, 2, -3])
+    net.backward()
+    np.testing.assert_array_equal(net.blobs["x"].diff, [12, 12, 0])
+
+
+def test_a_refused_reshape_leaves_the_net_as_it_was():
+    net = Net(parse(FAN_OUT), device="cpu")
+    before = net.forward(x=np.ones((2, 3)), label=[0, 1])["loss"].copy()
+    for shape in ((2, 4), (0, 3), (2.5, 3), (2,), (10**6, 10**6)):
+        with pytest.raises(ShapeError):
+            net.reshape(x=shape)
+        assert net.forward(x=np.ones((2, 3)), label=[0, 1])["loss"] == before
+
+
+def test_propagate_down_decides_either_way_as_in_caffe():
+    text = FAN_OUT.replace(
+        "bottom: x, num_output: 3", "bottom: x, num_output: 3, propagate_down: true"
+    )
+    net = Net(parse(text), device="cpu")
+    net.forward(x=np.ones((2, 3)), label=[0, 1])
+    net.backward()
+    assert net.blobs["x"].diff.any()
+
+
+def test_phase_and_dtype_are_checked():
+    with pytest.raises(SpecError, match="phase: expected TRAIN or TEST, got 'train'"):
+        Net(parse(FAN_OUT), "train", device="cpu")
+    with pytest.raises(SpecError, match="dtype: expected float32 or float64, got 'int32'"):
+        Net(parse(FAN_OUT), device="cpu", dtype="int32")
+
+
+def test_a_parameter_shared_in_the_test_phase_alone_is_the_trained_one():
+    text = """
+name: siamese
+layers:
+  - {name: x, type: Input, top: [x, label], shape: [{dim: [2, 3]}, {dim: 2}]}
+  - {name: a, type: InnerProduct, bottom: x, num_output: 3, param: {name: w}}
+  - {name: b, type: InnerProduct, bottom: x, num_output: 3, param: {name: w}, include: TEST}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [a, label]}
+solver: {base_lr: 1, max_iter: 3, test_iter: 1, test_interval: 9, snapshot_after_train: false}
+"""
+    from minicaffe import Solver
+
+    solver = Solver(parse(text), device="cpu")
+    solver.net.forward(x=np.ones((2, 3)))
+    solver.step(2)
+    trained = solver.net.params["a"][0].data
+    for name in ("a", "b"):
+        np.testing.assert_array_equal(solver.test_net.params[name][0].data, trained)
+
+
+def test_weights_of_which_nothing_fits_are_refused():
+    with pytest.raises(CheckpointError, match="has nothing that fits net 'mlp'"):
+        Net(parse(MLP), device="cpu").load({"other__0": np.zeros(3)}, strict=False)

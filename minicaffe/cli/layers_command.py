@@ -14,7 +14,7 @@ from typing import Any
 from minicaffe.cli.options import import_files, import_option
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.layers import REGISTRY
-from minicaffe.spec.model import Filler, LayerSpec
+from minicaffe.spec.declare import Filler, LayerSpec
 from minicaffe.spec.types import Key, describe, keys_of
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from minicaffe import backend
 from minicaffe.errors import MinicaffeError, SpecError
 from minicaffe.net import read
-from minicaffe.spec.model import NetSpec
+from minicaffe.spec.declare import NetSpec
 
 
 def model_options(parser: argparse.ArgumentParser) -> None:
@@ -83,12 +83,13 @@ def import_files(files: list[str]) -> None:
             spec.loader.exec_module(module)
         except MinicaffeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             frames = traceback.extract_tb(error.__traceback__)
             line = getattr(error, "lineno", None) or next(
                 (f.lineno for f in reversed(frames) if f.filename == file), 1
             )
-            raise SpecError(f"{file}:{line}: {type(error).__name__}: {error}") from None
+            said = " ".join(str(error).split())
+            raise SpecError(f"{file}:{line}: {type(error).__name__}: {said}") from None
 
 
 def pick_device(args: argparse.Namespace) -> backend.Device:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from minicaffe.checkpoint import read_npy
 from minicaffe.errors import DataError
 
 LARGEST = 1 << 26  # pixels
@@ -55,7 +56,9 @@ def _read(path: str) -> np.ndarray:
             if picture.mode in ("RGBA", "LA", "PA", "P"):
                 ground = image.new("RGBA", picture.size, "white")
                 picture = image.alpha_composite(ground, picture.convert("RGBA"))
-            grey = picture.mode in ("1", "L", "I", "I;16", "F")
+            if picture.mode.startswith("I"):  # 16 bits, whatever Pillow holds them in
+                return (np.clip(np.asarray(picture), 0, 65535) // 257).astype(np.uint8)
+            grey = picture.mode in ("1", "L", "F")
             return np.array(picture.convert("L" if grey else "RGB"))
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
         raise DataError(f"{path}: is not a picture that can be read: {error}") from None
@@ -73,19 +76,13 @@ def _pillow(path: str):  # type: ignore[no-untyped-def]
 
 
 def _read_npy(path: str) -> np.ndarray:
-    try:
-        pixels = np.load(path, allow_pickle=False, mmap_mode="r")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: is not a whole .npy file: {error}") from None
-    if (
-        pixels.dtype != np.uint8
-        or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3))
-        or not pixels.size
-    ):
+    pixels = read_npy(path)
+    right = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
+    if pixels.dtype != np.uint8 or not right or not pixels.size:
         raise DataError(
             f"{path}: expected uint8 of (h, w) or (h, w, 3), got {pixels.dtype} of {pixels.shape}"
         )
-    return np.array(pixels)
+    return pixels
 
 
 def _read_netpbm(path: str) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 
+from minicaffe import steps
 from minicaffe.cli.options import (
     device_option,
     model_options,
@@ -63,12 +64,12 @@ def measure(net: Net, passes: int) -> dict[str, tuple[list[float], list[float]]]
     for _ in range(passes):
         for step in net.steps:
             stop = net.device.timer()
-            net.forward_step(step)
+            steps.forward(net, step)
             times[step.spec.name][0].append(stop())
         net.context.passes += 1
         written: set[int] = set()
         for step in reversed(net.steps):
             stop = net.device.timer()
-            net.backward_step(step, written)
+            steps.backward(net, step, written)
             times[step.spec.name][1].append(stop())
     return times

@@ -19,7 +19,7 @@ import time
 from minicaffe import backend
 from minicaffe.cli.options import device_option, model_options, number, pick_device, read_model
 from minicaffe.cli.progress import Bar, Lines, score_table
-from minicaffe.errors import MinicaffeError
+from minicaffe.errors import CheckpointError, MinicaffeError
 from minicaffe.solver import Solver
 from minicaffe.solver.report import banner
 
@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--weights",
         metavar="FILE",
-        help="start from these parameters, as far as names and shapes fit",
+        help="start from these parameters, as far as names fit",
     )
     start.add_argument(
         "--resume",
@@ -72,7 +72,10 @@ def run(args: argparse.Namespace) -> int:
     for line in data_lines(solver):
         report.line(line)
     if args.weights:
-        report.line(f"weights: {args.weights}: {solver.net.load(args.weights, strict=False)}")
+        found = solver.net.load(args.weights, strict=False)
+        if found.mismatched:
+            raise CheckpointError(f"{args.weights}: mismatched: {', '.join(found.mismatched)}")
+        report.line(f"weights: {args.weights}: {found}")
     if args.resume:
         path = solver.latest_snapshot() if args.resume == NEWEST else args.resume
         solver.restore(path)
@@ -108,9 +111,9 @@ def data_lines(solver: Solver) -> list[str]:
             data = getattr(layer, "dataset", None)
             if data is not None:
                 size = backend.mib(data.images.nbytes)
-                lines.append(
-                    f"{net.phase} data: {len(data.images)} images of {data.name}, {data.origin} ({size})"
-                )
+                name = data.name if data.warning is None else f"instead of {data.name}"
+                count = len(data.images)
+                lines.append(f"{net.phase} data: {count} images, {name}, {data.origin} ({size})")
     return lines
 
 

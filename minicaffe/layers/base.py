@@ -29,8 +29,8 @@ import numpy as np
 from minicaffe.backend import Device
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.blob import Param, Shape
-from minicaffe.spec.model import Filler, LayerSpec, Phase
-from minicaffe.spec.types import keys_of
+from minicaffe.spec.declare import Filler, LayerSpec, Phase
+from minicaffe.spec.types import json_schema, keys_of
 
 REGISTRY: dict[str, type[Layer]] = {}
 L = TypeVar("L", bound="type[Layer]")
@@ -71,9 +71,22 @@ def register(cls: L) -> L:
     Raises SpecError if a field has the name of a key or attribute that every layer has.
     """
     dataclass(kw_only=True, eq=False, repr=False)(cls)
-    for key in keys_of(cls):  # type: ignore[arg-type]
-        if key in keys_of(LayerSpec) or hasattr(Layer, key) or key in Layer.__annotations__:
-            raise SpecError(f"layer {cls.__name__}: the key {key!r} is taken by every layer")
+    there = REGISTRY.get(cls.__name__)
+    if there is not None and there.__module__ != cls.__module__:
+        raise SpecError(f"layer {cls.__name__}: {there.__module__} has a layer of that name")
+    for key in keys_of(cls).values():  # type: ignore[arg-type]
+        if (
+            key.name in keys_of(LayerSpec)
+            or hasattr(Layer, key.name)
+            or key.name in Layer.__annotations__
+        ):
+            raise SpecError(f"layer {cls.__name__}: the key {key.name!r} is taken by every layer")
+        try:
+            json_schema(key.type, lambda kind: {})
+        except KeyError:
+            raise SpecError(
+                f"layer {cls.__name__}: the key {key.name!r} is of a type YAML cannot give: {key.type}"
+            ) from None
     REGISTRY[cls.__name__] = cls
     return cls
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from minicaffe.backend import Device
-from minicaffe.spec.model import Filler
+from minicaffe.spec.declare import Filler
 
 Shape = tuple[int, ...]
 

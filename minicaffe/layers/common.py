@@ -12,7 +12,7 @@ from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.vision import XAVIER, ZERO
 from minicaffe.ops.gemm import gemm
-from minicaffe.spec.model import Filler
+from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 
 

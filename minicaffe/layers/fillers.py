@@ -8,7 +8,7 @@ import numpy as np
 
 from minicaffe.errors import ShapeError
 from minicaffe.layers.blob import Shape
-from minicaffe.spec.model import Filler
+from minicaffe.spec.declare import Filler
 
 
 def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +112,8 @@ class Data(Layer):
         self.images = device.asarray(data.images)
         mean = np.empty(self.image, self.dtype)
         mean[...] = self.mean()
-        self.mean_image, self.order, self.epoch = device.asarray(mean), np.arange(self.count), -1
+        self.mean_image, self.order = device.asarray(mean), np.arange(self.count)
+        self.shuffled: tuple[int, int] | None = None  # the (seed, epoch) that `order` is of
         n = self.batch_size
         self.host = np.zeros(n, np.int64), np.zeros((n, 2), np.int32), np.zeros(n, np.int32)
         self.index, self.crop, self.mirror = self.place = tuple(
@@ -168,10 +168,10 @@ class Data(Layer):
         shuffled = self.phase == "TRAIN" if self.shuffle is None else self.shuffle
         for i in range(self.batch_size):
             epoch, entry = divmod(self.context.passes * self.batch_size + i, self.count)
-            if shuffled and epoch != self.epoch:
+            if shuffled and (self.context.seed, epoch) != self.shuffled:
                 self.order.sort()
                 random_stream(self.context.seed, "order", self.name, epoch).shuffle(self.order)
-                self.epoch = epoch
+                self.shuffled = (self.context.seed, epoch)
             index[i] = self.order[entry]
         spare = [
             size - kept for size, kept in zip(self.image[1:], self.out[0].shape[2:], strict=True)
@@ -189,8 +189,3 @@ class Data(Layer):
 
     def backward(self, *tops: Any) -> Any:
         return []
-
-    @property
-    def bytes_of_data(self) -> int:
-        """Memory of the data set."""
-        return self.count * math.prod(self.image)

@@ -13,7 +13,7 @@ from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import conv, pool
 from minicaffe.ops.geometry import ConvGeometry, Pair, Window, pool_output_size
-from minicaffe.spec.model import Filler
+from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 
 XAVIER = Filler(type="xavier")
@@ -149,6 +149,8 @@ class Pooling(Windowed):
         if self.global_pooling:
             if self.kernel_size or self.kernel_h or self.kernel_w:
                 raise ShapeError("with global_pooling the window is the image; remove kernel_size")
+            if self.sizes("stride", "stride", 1) != (1, 1) or self.sizes("pad", "pad", 0) != (0, 0):
+                raise ShapeError("with global_pooling there is no stride and no pad")
             kernel = x[2:]
         else:
             kernel = self.sizes("kernel_size", "kernel", None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minicaffe.layers import Param
-from minicaffe.spec.model import SolverSpec
+from minicaffe.spec.declare import SolverSpec
 
 
 class SGD:

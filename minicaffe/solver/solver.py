@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 from minicaffe import backend, checkpoint, weights
 from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
+from minicaffe.solver import state
 from minicaffe.solver.interrupt import StopRequest
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report
 from minicaffe.solver.rules import RULES
-from minicaffe.spec.model import NetSpec, with_settings
+from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.model import with_settings
 
 
 class Solver:
@@ -52,9 +55,9 @@ class Solver:
             weights.share(self.test_net, self.net)
         self.rule = RULES[self.spec.type](self.spec, self.net.learnable, self.device.xp)
         self.iteration = 0
-        window = min(self.spec.average_loss, max(self.spec.max_iter, 1))
-        self._losses = self.device.xp.zeros(window, self.net.context.dtype)
-        self._recorded = 0
+        self.stopped = False
+        self.losses = self.device.xp.zeros(self.spec.average_loss, self.net.context.dtype)
+        self.recorded = 0
         self._one = self.device.xp.empty((), self.net.context.dtype)
         name = spec.path.stem if spec.path else spec.name or "net"
         self.prefix = self.spec.snapshot_prefix or name
@@ -73,6 +76,7 @@ class Solver:
         self._warn()
         with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
             self.step(self.spec.max_iter - self.iteration, stop)
+        self.loss()
         self.stopped = stop.asked and self.iteration < self.spec.max_iter
         due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
         if (self.spec.snapshot_after_train or self.stopped) and not due:
@@ -104,7 +108,7 @@ class Solver:
 
         Raises TrainingError, with the cause where it can be told, if it is no finite number.
         """
-        losses = self.device.to_host(self._losses)[: max(self._recorded, 1)]
+        losses = self.device.to_host(self.losses)[: max(self.recorded, 1)]
         loss = float(np.mean(losses, dtype=np.float64))
         if not math.isfinite(loss):
             self.net.check()
@@ -119,82 +123,53 @@ class Solver:
         if self.test_net is None:
             raise SpecError("the solver has no 'test_iter': nothing to test")
         scores = mean_outputs(self.test_net, self.spec.test_iter)
+        if not all(np.all(np.isfinite(score)) for score in scores.values()):
+            self.test_net.check()
         self.report.tested(self.iteration, scores)
         return scores
 
     def snapshot(self) -> Path:
         """Write parameters and the solver's state to PREFIX_iter_N.npz, atomically."""
         self.loss()
-        path = Path(f"{self.prefix}_iter_{self.iteration}.npz")
-        names = list(weights.named(self.net))
-        state = {
-            f"@history/{name}": self.device.to_host(h)
-            for name, h in zip(names, self.rule.history, strict=True)
-        }
-        state["@iteration"] = np.array(self.iteration)
-        state["@seed"] = np.array(self.net.context.seed)
-        state["@losses"] = self.device.to_host(self._losses)
-        checkpoint.write(path, {**self.net.weights(), **state})
+        path = state.path(self.prefix, self.iteration)
+        checkpoint.write(path, {**self.net.weights(), **state.collect(self)})
         self.report.saved(str(path))
         return path
 
     def restore(self, path: str | Path) -> None:
         """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
-        with checkpoint.Reader(path) as reader:
-            names = list(weights.named(self.net))
-            for name, param in zip(names, self.rule.params, strict=True):
-                if reader.shapes.get(f"@history/{name}") != param.shape:
-                    raise CheckpointError(
-                        f"{path}: has no history for {name} of shape {param.shape}"
-                    )
-            arrays = {name: reader[name] for name in reader.shapes}
-        iteration, seed = int(arrays["@iteration"]), int(arrays["@seed"])
-        self.net.load({k: v for k, v in arrays.items() if not k.startswith("@")})
-        for name, history in zip(names, self.rule.history, strict=True):
-            self.device.copy_from_host(history, arrays[f"@history/{name}"])
-        if arrays["@losses"].shape == self._losses.shape:
-            self.device.copy_from_host(self._losses, arrays["@losses"])
-        self.iteration = self._recorded = iteration
-        for net in (self.net, self.test_net):
-            if net is not None:
-                net.context.seed = seed
-        self.net.context.passes = iteration * self.spec.iter_size
+        state.restore(self, path)
 
     def latest_snapshot(self) -> Path:
-        """The snapshot of this solver with the highest iteration. Raises CheckpointError if there is none."""
-        prefix = Path(self.prefix)
-        found = {}
-        for path in prefix.parent.glob(f"{prefix.name}_iter_*.npz"):
-            number = path.stem.rpartition("_")[2]
-            if number.isdigit():
-                found[int(number)] = path
-        if not found:
-            raise CheckpointError(f"there is no snapshot {self.prefix}_iter_*.npz to resume from")
-        return found[max(found)]
+        """The snapshot of this solver with the highest iteration. Raises CheckpointError without one."""
+        return state.latest(self.prefix)
 
     def _gradient(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
-        xp, slot = self.device.xp, self.iteration % len(self._losses)
-        loss = self._losses[slot : slot + 1]
+        xp, slot = self.device.xp, self.recorded % len(self.losses)
+        loss = self.losses[slot : slot + 1]
         loss.fill(0)
         self.net.clear_param_diffs()
-        for _ in range(self.spec.iter_size):
+        for batch in range(self.spec.iter_size):
+            self.net.context.passes = self.iteration * self.spec.iter_size + batch
             self.net.forward()
             self.net.backward()
             self.net.loss_into(self._one)
             xp.add(loss, self._one, out=loss)
         xp.multiply(loss, 1 / self.spec.iter_size, out=loss)
-        self._recorded = self.iteration + 1
+        self.recorded += 1
 
     def _warn(self) -> None:
         for warning in self.net.warnings:
             self.report.warned(warning)
 
     def _check_prefix(self) -> None:
-        folder = Path(self.prefix).parent
-        if not folder.is_dir():
+        folder = os.path.dirname(self.prefix) or "."
+        if not os.path.isdir(folder):
+            raise CheckpointError(f"snapshot_prefix {self.prefix!r}: there is no folder {folder!r}")
+        if not os.access(folder, os.W_OK):
             raise CheckpointError(
-                f"snapshot_prefix {self.prefix!r}: there is no folder {str(folder)!r}"
+                f"snapshot_prefix {self.prefix!r}: {folder!r} cannot be written to"
             )
 
 

@@ -1,162 +1,17 @@
-"""What a model file declares: a net, its layers' common keys, fillers, parameters and solver."""
+"""From a YAML tree to the declarations of a model."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.spec import tree
-from minicaffe.spec.tree import Mark, Node, shown
-from minicaffe.spec.types import AtLeast, Below, Key, Printable, convert, keys_of, values
-
-Phase = Literal["TRAIN", "TEST"]
-NOWHERE = Mark("<python>", 1, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Filler:
-    """How a parameter is filled at the start (Caffe's FillerParameter)."""
-
-    word: ClassVar[str] = "type"
-    type: Annotated[
-        Literal[
-            "constant", "gaussian", "uniform", "xavier", "msra", "positive_unitball", "bilinear"
-        ],
-        "the distribution",
-    ]
-    value: Annotated[float, "constant: the value"] = 0.0
-    min: Annotated[float, "uniform: the lower end"] = 0.0
-    max: Annotated[float, "uniform: the upper end"] = 1.0
-    mean: Annotated[float, "gaussian: the mean"] = 0.0
-    std: Annotated[float, "gaussian: the standard deviation", AtLeast(0)] = 1.0
-    sparse: Annotated[
-        int, "gaussian: expected non-zero inputs of an output; -1 for all", AtLeast(-1)
-    ] = -1
-    variance_norm: Annotated[
-        Literal["FAN_IN", "FAN_OUT", "AVERAGE"], "xavier, msra: what the variance is divided by"
-    ] = "FAN_IN"
-
-    def __post_init__(self) -> None:
-        if self.type == "uniform" and self.min > self.max:
-            raise SpecError(f"expected min <= max, got min {self.min} and max {self.max}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParamSpec:
-    """Multipliers of one parameter, and the name under which layers share it."""
-
-    name: Annotated[str | None, "parameters of one name are one and the same", Printable()] = None
-    lr_mult: Annotated[
-        float | None, "multiplies the learning rate; 0 freezes; 1 if not given", AtLeast(0)
-    ] = None
-    decay_mult: Annotated[
-        float | None, "multiplies the weight decay; 1 if not given", AtLeast(0)
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """When a layer is part of the net."""
-
-    word: ClassVar[str] = "phase"
-    phase: Annotated[Phase, "TRAIN or TEST"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerSpec:
-    """One layer as declared: the keys every layer has, and its own in `options`."""
-
-    name: Annotated[str, "the layer's name, unique in its phase", Printable()]
-    type: Annotated[str, "the layer's class"]
-    bottom: Annotated[
-        tuple[str, ...] | None,
-        "blobs read; default: the first top of the layer above",
-        Printable(),
-    ] = None
-    top: Annotated[
-        tuple[str, ...] | None, "blobs written; default: one, of the layer's name", Printable()
-    ] = None
-    param: Annotated[tuple[ParamSpec, ...], "multipliers and sharing, one entry a parameter"] = ()
-    loss_weight: Annotated[
-        tuple[float, ...], "weight of each top in the loss; default 1 for a loss layer"
-    ] = ()
-    propagate_down: Annotated[tuple[bool, ...], "for each bottom: may a gradient flow into it"] = ()
-    include: Annotated[tuple[Rule, ...], "only in these phases"] = ()
-    exclude: Annotated[tuple[Rule, ...], "not in these phases"] = ()
-    options: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
-    mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
-    nodes: Mapping[str, Node] = field(default_factory=dict, repr=False, metadata={"hidden": True})
-
-    @property
-    def tops(self) -> tuple[str, ...]:
-        """The blobs it writes."""
-        return (self.name,) if self.top is None else self.top
-
-    def place(self, key: str = "", item: int = 0) -> str:
-        """Where and what, for an error: at a key's value, or an item of it, if that is given."""
-        node = self.nodes.get(key, Node(None, self.mark))
-        node = node.value[item] if isinstance(node.value, list) and node.value else node
-        return f"{node.mark}: {self}"
-
-    def in_phase(self, phase: Phase) -> bool:
-        """Whether the layer takes part in a phase (Caffe's NetStateRule)."""
-        if self.include:
-            return any(rule.phase == phase for rule in self.include)
-        return all(rule.phase != phase for rule in self.exclude)
-
-    def __str__(self) -> str:
-        return f"layer {self.name!r} ({self.type})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SolverSpec:
-    """How a net is trained (Caffe's SolverParameter)."""
-
-    type: Annotated[Literal["SGD"], "the update rule"] = "SGD"
-    base_lr: Annotated[float, "the learning rate at the start", AtLeast(0)]
-    lr_policy: Annotated[
-        Literal["fixed", "step", "multistep", "exp", "inv", "poly", "sigmoid"],
-        "how the learning rate falls",
-    ] = "fixed"
-    gamma: Annotated[float | None, "step, multistep, exp, inv, sigmoid: the factor"] = None
-    power: Annotated[float | None, "inv, poly: the exponent", AtLeast(0)] = None
-    stepsize: Annotated[int | None, "step, sigmoid: iterations", AtLeast(1)] = None
-    stepvalue: Annotated[
-        tuple[int, ...], "multistep: iterations at which the rate falls", AtLeast(0)
-    ] = ()
-    max_iter: Annotated[int, "iterations in all", AtLeast(0)]
-    iter_size: Annotated[int, "batches whose gradients make one update", AtLeast(1)] = 1
-    momentum: Annotated[float, "share of the last update kept", AtLeast(0), Below(1)] = 0.0
-    weight_decay: Annotated[float, "strength of the regularisation", AtLeast(0)] = 0.0
-    regularization_type: Annotated[Literal["L2", "L1"], "what weight_decay penalises"] = "L2"
-    clip_gradients: Annotated[float, "largest norm of the whole gradient; -1 for no limit"] = -1.0
-    test_iter: Annotated[int, "test batches in a test", AtLeast(0)] = 0
-    test_interval: Annotated[int, "iterations between tests; 0 for none", AtLeast(0)] = 0
-    test_initialization: Annotated[bool, "test before the first iteration"] = True
-    display: Annotated[int, "iterations between log lines; 0 for none", AtLeast(0)] = 0
-    average_loss: Annotated[int, "iterations over which the shown loss is averaged", AtLeast(1)] = 1
-    snapshot: Annotated[int, "iterations between snapshots; 0 for none", AtLeast(0)] = 0
-    snapshot_prefix: Annotated[
-        str | None, "snapshots are PREFIX_iter_N.npz; default: the model file's name"
-    ] = None
-    snapshot_after_train: Annotated[bool, "snapshot at the end of training"] = True
-    random_seed: Annotated[int, "seed of fillers, shuffling and dropout", AtLeast(0)] = 1
-    mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetSpec:
-    """A model file: a net and, if it can be trained, its solver."""
-
-    name: Annotated[str, "the net's name"] = ""
-    force_backward: Annotated[bool, "compute every gradient, wanted or not"] = False
-    layers: tuple[LayerSpec, ...] = field(metadata={"hidden": True})
-    solver: SolverSpec | None = field(default=None, metadata={"hidden": True})
-    path: Path | None = field(default=None, metadata={"hidden": True})
+from minicaffe.spec.declare import NOWHERE, LayerSpec, NetSpec, SolverSpec
+from minicaffe.spec.tree import Node, shown
+from minicaffe.spec.types import Key, convert, keys_of, values
 
 
 def read_model(path: str | Path, layer_types: Mapping[str, type]) -> NetSpec:
@@ -188,13 +43,18 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
 def with_settings(solver: SolverSpec, settings: Mapping[str, Any]) -> SolverSpec:
     """A solver with some keys replaced, checked as in a model file. Raises SpecError."""
     merged = {key: getattr(solver, key) for key in keys_of(SolverSpec)} | dict(settings)
-    nodes = {
-        key: Node(
-            [Node(one, NOWHERE) for one in value] if isinstance(value, tuple) else value, NOWHERE
-        )
-        for key, value in merged.items()
-    }
-    return _solver(Node(nodes, NOWHERE, dict.fromkeys(nodes, NOWHERE)))
+    nodes = {key: _node(value) for key, value in merged.items()}
+    try:
+        return _solver(Node(nodes, NOWHERE, dict.fromkeys(nodes, NOWHERE)))
+    except SpecError as error:
+        raise SpecError(str(error).removeprefix(f"{NOWHERE}: ")) from None
+
+
+def _node(value: Any) -> Node:
+    if isinstance(value, (tuple, list)):
+        return Node([_node(one) for one in value], NOWHERE)
+    value = value.item() if hasattr(value, "item") else value
+    return Node(str(value) if isinstance(value, Path) else value, NOWHERE)
 
 
 def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
@@ -245,6 +105,8 @@ def _solver(node: Node) -> SolverSpec:
         raise wrong("gamma", f"gamma: expected at least 0, got {solver.gamma}")
     if list(solver.stepvalue) != sorted(set(solver.stepvalue)):
         raise wrong("stepvalue", "stepvalue: expected rising iterations")
+    if solver.clip_gradients <= 0 and solver.clip_gradients != -1:
+        raise wrong("clip_gradients", "clip_gradients: expected a number above 0, or -1 for none")
     if solver.test_iter and not solver.test_interval:
         raise wrong("test_iter", "test_iter needs the key 'test_interval'")
     if solver.test_interval and not solver.test_iter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minicaffe.spec.model import LayerSpec, NetSpec, SolverSpec
+from minicaffe.spec.declare import LayerSpec, NetSpec, SolverSpec
 from minicaffe.spec.types import json_schema_of_keys, keys_of
 
 

@@ -136,7 +136,31 @@ class WrongBias(EXTRA["Scale"]):
         return dy * self.scale.data.reshape(self.wide)
 
 
+class Overwriting(EXTRA["Scale"]):
+    """Writes its parameters' gradients instead of adding them."""
+
+    def backward(self, dy):
+        self.scale.diff[...] = (dy * self.x).sum(axis=self.axes)
+        return dy * self.scale.data.reshape(self.wide)
+
+
+class Faint(Wrong):
+    """Right up to a factor, and very small."""
+
+    def forward(self, x):
+        return 1e-4 * x
+
+    def backward(self, dy):
+        return 5e-4 * dy
+
+
 def test_the_checker_fails_on_a_wrong_gradient():
+    with pytest.raises(
+        GradientError, match="layer Overwriting: the gradient of parameter 0 is wrong"
+    ):
+        gradcheck(Overwriting(), (2, 3))
+    with pytest.raises(GradientError, match="layer Faint: the gradient of bottom 0 is wrong"):
+        gradcheck(Faint(), (2, 3))
     with pytest.raises(GradientError, match="layer Wrong: the gradient of bottom 0 is wrong"):
         gradcheck(Wrong(), (2, 3))
     with pytest.raises(

@@ -133,3 +133,74 @@ def test_a_huge_padded_window_takes_no_longer_than_the_image():
         device="cpu",
     )
     assert net.forward(x=np.ones((1, 1, 28, 28)))["p"].shape == (1, 1, 28, 28)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "setup promised shape (3,), got NoneType"),
+        (2.5, "setup promised shape (3,), got float"),
+        ([np.ones(3), np.ones(3)], "expected an array for each of 1 tops, got 2"),
+    ],
+)
+def test_what_forward_returns_is_checked(clean_register, returned, message):
+    @register
+    class Odd(Layer):
+        """Returns what it should not."""
+
+        def setup(self, x):
+            return x
+
+        def forward(self, x):
+            return returned
+
+    net = Net(
+        parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: l, type: Odd}]"),
+        device="cpu",
+    )
+    with pytest.raises(ShapeError, match="layer 'l' .Odd.: ") as caught:
+        net.forward()
+    assert message in str(caught.value)
+
+
+def test_names_and_types_of_a_custom_layer_are_checked(clean_register):
+    with pytest.raises(
+        SpecError, match="layer ReLU: minicaffe.layers.activation has a layer of that name"
+    ):
+
+        @register
+        class ReLU(Layer):
+            """Another."""
+
+    with pytest.raises(
+        SpecError, match="layer Listed: the key 'sizes' is of a type YAML cannot give"
+    ):
+
+        @register
+        class Listed(Layer):
+            sizes: list = ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "type: InnerProduct, num_output: 2, weight_filler: {type: xavier, value: 3}",
+            "value goes with constant, not with xavier",
+        ),
+        (
+            "type: InnerProduct, num_output: 2, weight_filler: {type: constant, std: 3}",
+            "std goes with gaussian, not with constant",
+        ),
+    ],
+)
+def test_a_filler_key_that_would_do_nothing_is_refused(text, message):
+    with pytest.raises(SpecError, match="layer 'l' .InnerProduct.: weight_filler") as caught:
+        parse(f"layers: [{{name: d, type: Input, shape: {{dim: [1, 3]}}}}, {{name: l, {text}}}]")
+    assert message in str(caught.value)
+
+
+def test_global_pooling_takes_no_stride_and_no_pad():
+    for key in ("stride", "pad"):
+        with pytest.raises(ShapeError, match="with global_pooling there is no stride and no pad"):
+            REGISTRY["Pooling"](global_pooling=True, **{key: (2,)}).setup((1, 1, 5, 5))

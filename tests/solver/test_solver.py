@@ -17,7 +17,7 @@ from minicaffe.layers import Param
 from minicaffe.solver import Report
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.rules import SGD
-from minicaffe.spec.model import Filler, SolverSpec
+from minicaffe.spec.declare import Filler, SolverSpec
 
 MODEL = """
 name: blobs
@@ -317,3 +317,92 @@ def test_a_rate_beyond_all_numbers_is_infinite_and_none_is_needed_without_iterat
     spec = SolverSpec(base_lr=1, max_iter=9, lr_policy="exp", gamma=10.0)
     assert learning_rate(spec, 400) == math.inf
     assert learning_rate(SolverSpec(base_lr=1, max_iter=0, lr_policy="poly", power=1.0), 0) == 1
+
+
+def test_a_users_own_passes_do_not_shift_the_data():
+    straight, nosy = solver(), solver()
+    straight.step(4)
+    nosy.step(2)
+    nosy.net.forward()
+    nosy.step(2)
+    assert same(straight, nosy)
+
+
+def test_a_snapshot_of_another_seed_goes_on_with_its_order():
+    more = ", snapshot: 5"
+    straight = solver(more, random_seed=3)
+    straight.solve()
+    used = solver(more)
+    used.step(5)
+    used.restore("blobs_iter_5.npz")
+    straight.restore("blobs_iter_5.npz")
+    for s in (straight, used):
+        s.step(7)
+    assert same(straight, used)
+
+
+@pytest.mark.parametrize("prefix", ["out/", "a[1]", "out/x.y"])
+def test_a_snapshot_is_found_again_whatever_its_prefix(prefix):
+    os.mkdir("out")
+    s = solver(snapshot_prefix=prefix)
+    s.step(1)
+    path = s.snapshot()
+    assert path.exists()
+    assert s.latest_snapshot() == path
+
+
+def test_a_prefix_in_a_missing_folder_is_refused_at_the_start():
+    with pytest.raises(CheckpointError, match="there is no folder"):
+        solver(snapshot_prefix="none/").solve()
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("@iteration", None),
+        ("@iteration", np.array(-3)),
+        ("@iteration", np.array(2.5)),
+        ("@iteration", np.array([1, 2])),
+        ("@seed", None),
+        ("@seed", np.array("x")),
+        ("@losses", None),
+        ("@losses", np.array(1.0)),
+        ("@history/conv__0", np.full((2, 1, 9, 9), "x")),
+        ("conv__0", np.full((2, 1, 9, 9), "x")),
+        ("conv__0", None),
+    ],
+)
+def test_a_damaged_snapshot_is_refused_before_any_change(entry, value):
+    s = solver()
+    s.step(1)
+    path = s.snapshot()
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    del arrays[entry]
+    if value is not None:
+        arrays[entry] = value
+    np.savez(path, **arrays)
+    fresh = solver(random_seed=9)
+    before = fresh.net.weights()
+    with pytest.raises(CheckpointError, match="blobs_iter_1.npz|weights"):
+        fresh.restore(path)
+    assert fresh.iteration == 0
+    for name, array in fresh.net.weights().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_lists_paths_and_numpy_numbers_are_settings_too(tmp_path):
+    s = solver(
+        lr_policy="multistep",
+        gamma=np.float64(0.5),
+        stepvalue=[np.int64(1), 2],
+        snapshot_prefix=tmp_path / "x",
+    )
+    assert s.spec.stepvalue == (1, 2)
+    assert s.prefix == str(tmp_path / "x")
+
+
+def test_divergence_is_told_even_if_nothing_is_displayed():
+    s = solver(display=0, snapshot_after_train=False, base_lr=1e30)
+    with pytest.raises(TrainingError, match="training has diverged"):
+        s.solve()

@@ -10,7 +10,7 @@ import pytest
 
 from minicaffe.errors import MinicaffeError, SpecError
 from minicaffe.net import Net, parse, read
-from minicaffe.spec.model import Filler, LayerSpec, ParamSpec, Rule, SolverSpec
+from minicaffe.spec.declare import Filler, LayerSpec, ParamSpec, Rule, SolverSpec
 
 LENET = Path(__file__).resolve().parents[2] / "models" / "lenet.yaml"
 

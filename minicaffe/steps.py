@@ -1,0 +1,92 @@
+"""Running one layer of a net: forward, and backward with gradients added where a blob is read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from minicaffe.backend import Device
+from minicaffe.errors import ShapeError
+from minicaffe.graph import Step, Value
+
+if TYPE_CHECKING:
+    from minicaffe.net import Net
+
+
+def forward(net: Net, step: Step) -> None:
+    """Run one layer forward."""
+    layer = step.layer
+    with step.named():
+        tops = layer.forward(*[value.blob.data for value in step.bottoms])
+    _store(net.device, step, tops, layer.out, step.tops)
+
+
+def backward(net: Net, step: Step, written: set[int]) -> None:
+    """Run one layer backward; `written` are the values whose diff already holds something."""
+    for value in step.tops:
+        if value.loss_weight and id(value) not in written:
+            value.blob.diff.fill(value.loss_weight)
+        elif step.runs_backward and id(value) not in written:
+            value.blob.diff.fill(0)
+    if not step.runs_backward:
+        return
+    layer, added, offset = step.layer, [], 0
+    for i, value in enumerate(step.bottoms):
+        if not layer.needs_gradient[i]:
+            layer.grad[i] = None
+        elif id(value) in written or value.loss_weight:
+            if id(value) not in written:
+                value.blob.diff.fill(value.loss_weight)
+            part = net.scratch[offset : offset + value.blob.size]
+            layer.grad[i] = part.reshape(value.shape)
+            offset += value.blob.size
+            added.append((value.blob, layer.grad[i]))
+        else:
+            layer.grad[i] = value.blob.diff
+        if layer.needs_gradient[i]:
+            written.add(id(value))
+    bottoms = layer.backward(*[value.blob.diff for value in step.tops])
+    _store(net.device, step, bottoms, layer.grad, step.bottoms)
+    for blob, part in added:
+        net.device.xp.add(blob.diff, part, out=blob.diff)
+
+
+def written_before(net: Net, start: str | None, diffs: Mapping[str, Any]) -> set[int]:
+    """The values whose diff holds something before a backward pass from `start` begins.
+
+    Those are the outputs given in `diffs`; and, if the pass does not begin at the top, the tops of
+    `start` that are no loss and whatever the layers above have put into blobs that layers below read too.
+    """
+    steps = net.steps
+    written = {id(v) for s in steps for v in s.tops if v.name in diffs and not v.consumers}
+    if start is not None:
+        first = list(net.layers).index(start)
+        tops = steps[first].tops
+        written |= {id(v) for v in tops if v.name in diffs or not v.loss_weight}
+        for step in steps[first + 1 :]:
+            wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
+            written |= {id(v) for v, needs in wanted if needs and v not in tops}
+    return written
+
+
+def _store(
+    device: Device, step: Step, arrays: Any, buffers: Sequence[Any], values: Sequence[Value]
+) -> None:
+    """See that what a layer returned stands in its buffers; built-in layers have put it there."""
+    arrays = list(arrays) if isinstance(arrays, (tuple, list)) else [arrays]
+    if len(arrays) != len(buffers):
+        what = "top" if values is step.tops else "bottom"
+        raise ShapeError(
+            f"{step.place}: expected an array for each of {len(buffers)} {what}s, got {len(arrays)}"
+        )
+    for array, buffer, value in zip(arrays, buffers, values, strict=True):
+        if array is buffer or buffer is None:
+            continue
+        if array is None and values is step.bottoms:
+            buffer.fill(0)
+            continue
+        shape = getattr(array, "shape", None)
+        if shape != value.shape:
+            got = f"an array of {shape}" if shape is not None else type(array).__name__
+            raise ShapeError(f"{step.place}: setup promised shape {value.shape}, got {got}")
+        device.xp.copyto(buffer, array)
