@@ -95,7 +95,10 @@ def device(name: str | None = None) -> Device:
     kind, _, number = name.partition(":")
     if kind != "cuda" or (number and not (number.isascii() and number.isdigit())):
         raise DeviceError(f"unknown device {name!r}; expected cpu, cuda or cuda:N")
-    return _cuda(int(number or 0), "asked for")
+    try:
+        return _cuda(int(number or 0), "asked for")
+    except DeviceError as error:
+        raise error.at(f"device {name}") from None
 
 
 def _cuda(number: int, reason: str) -> Device:
@@ -105,7 +108,7 @@ def _cuda(number: int, reason: str) -> Device:
     except ImportError as error:
         if error.name != "cupy":
             raise DeviceError(f"CuPy cannot be imported: {error}") from None
-        raise DeviceError("CuPy is not installed (pip install 'minicaffe[cuda13]')") from None
+        raise DeviceError("CuPy is not installed; the extra cuda12 or cuda13 brings it") from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:

@@ -75,7 +75,8 @@ def read_npy(path: str | Path) -> np.ndarray:
             return np.lib.format.read_array(file, allow_pickle=False)
     except DAMAGE as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise CheckpointError(f"{str(path)!r}: is not a whole .npy file: {reason}") from None
+        name = str(path) if str(path).isprintable() else repr(str(path))
+        raise CheckpointError(f"{name}: is not a whole .npy file: {reason}") from None
 
 
 class Reader:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import traceback
 from collections.abc import Iterable
 
 
@@ -40,8 +42,26 @@ class CheckpointError(MinicaffeError):
     """A checkpoint or weight file that is missing, damaged, or of another net."""
 
 
+class LayerError(MinicaffeError):
+    """A layer of the user's own raised an exception."""
+
+
 class TrainingError(MinicaffeError):
     """Training that cannot go on, such as a loss that is no longer a finite number."""
+
+
+def raised_at(error: BaseException) -> str:
+    """Where an exception was raised and what it says, in one line: file.py:12: NameError: ..."""
+    if isinstance(error, SyntaxError):
+        file, line, said = error.filename or "?", error.lineno, error.msg
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+        file, line = (own[-1].filename, own[-1].lineno) if own else ("?", 0)
+        said = " ".join(str(error).split())
+    if os.path.isabs(file) and os.path.relpath(file).count("..") == 0:
+        file = os.path.relpath(file)
+    return f"{file}:{line}: {type(error).__name__}: {said}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

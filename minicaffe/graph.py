@@ -11,7 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from minicaffe.errors import MinicaffeError, ShapeError, SpecError, did_you_mean
+from minicaffe.errors import (
+    LayerError,
+    MinicaffeError,
+    ShapeError,
+    SpecError,
+    did_you_mean,
+    raised_at,
+)
 from minicaffe.layers import REGISTRY, Blob, Context, Layer, Param
 from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.blob import Shape
@@ -52,11 +59,15 @@ class Step:
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Put the layer's place before the message of an error raised inside."""
+        """Put the layer's place before the message of an error raised inside, own layers' included."""
         try:
             yield
         except MinicaffeError as error:
             raise error.at(self.place) from None
+        except Exception as error:
+            if type(self.layer).__module__.startswith("minicaffe."):
+                raise
+            raise LayerError(f"{self.place}: {raised_at(error)}") from error
 
 
 def build(spec: NetSpec, context: Context) -> list[Step]:

@@ -45,7 +45,8 @@ def backward(net: Net, step: Step, written: set[int]) -> None:
             layer.grad[i] = value.blob.diff
         if layer.needs_gradient[i]:
             written.add(id(value))
-    bottoms = layer.backward(*[value.blob.diff for value in step.tops])
+    with step.named():
+        bottoms = layer.backward(*[value.blob.diff for value in step.tops])
     _store(net.device, step, bottoms, layer.grad, step.bottoms)
     for blob, part in added:
         net.device.xp.add(blob.diff, part, out=blob.diff)

@@ -106,15 +106,17 @@ def _load(
         else:
             report.mismatched.append(f"{name} (file {shapes[name]}, net {param.shape})")
     report.unused = [name for name in shapes if name not in params and not name.startswith("@")]
+    if strict and report.problems():
+        problems = "; ".join(report.problems())
+        raise CheckpointError(f"{origin}: does not fit net {net.name!r}: {problems}")
     if params and not report.loaded:
         raise CheckpointError(f"{origin}: has nothing that fits net {net.name!r}: {report}")
-    if strict and report.problems():
-        raise CheckpointError(
-            f"{origin}: does not fit net {net.name!r}: {'; '.join(report.problems())}"
-        )
-    for name in report.loaded:
-        array = np.asarray(arrays[name])
+    values = {name: np.asarray(arrays[name]) for name in report.loaded}
+    for name, array in values.items():
         if array.dtype.kind not in "fiu":
             raise CheckpointError(f"{origin}: entry {name!r} holds {array.dtype}, expected numbers")
+        if not np.isfinite(array).all():
+            raise CheckpointError(f"{origin}: entry {name!r} holds numbers that are not finite")
+    for name, array in values.items():
         net.device.copy_from_host(params[name].data, array.astype(net.context.dtype, copy=False))
     return report

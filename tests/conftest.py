@@ -53,6 +53,6 @@ def device(request):
 def mnist_folder() -> Path:
     """The folder that holds mnist/, where the true files are at hand."""
     for folder in (os.environ.get("MINICAFFE_DATA"), SHARED / "data", ROOT / "data"):
-        if folder and (Path(folder) / "mnist").is_dir():
+        if folder and list((Path(folder) / "mnist").glob("t10k-images*")):
             return Path(folder)
     pytest.skip("MNIST is not here (set MINICAFFE_DATA)")

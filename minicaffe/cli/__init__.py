@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from minicaffe.errors import MinicaffeError, did_you_mean
@@ -29,11 +31,16 @@ BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, with the nearest right option."""
 
+    given: Sequence[str] = ()
+
     def error(self, message: str) -> NoReturn:
         """Print the mistake in one line and exit with 2."""
-        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
         options = [option for action in self._actions for option in action.option_strings]
-        hint = did_you_mean(unknown, options) if unknown.startswith("-") else ""
+        given = [word.partition("=")[0] for word in self.given if word.startswith("-")]
+        unknown = [word for word in given if word not in options and not word[1:].isdigit()]
+        hint = did_you_mean(unknown[0], options) if unknown else ""
+        if unknown and unknown[0] not in message:
+            message = f"unrecognized arguments: {unknown[0]}"
         self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
 
 
@@ -66,6 +73,12 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.filename is not None or error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"minicaffe: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
 
 
 def _run(argv: list[str]) -> int:
@@ -90,4 +103,7 @@ def _run(argv: list[str]) -> int:
         allow_abbrev=False,
     )
     command.arguments(parser)
-    return command.run(parser.parse_args(rest)) or 0
+    parser.given = rest
+    code = command.run(parser.parse_args(rest)) or 0
+    sys.stdout.flush()
+    return code

@@ -68,7 +68,7 @@ def cuda() -> list[tuple[str, str]]:
     try:
         first = backend.device("cuda")
     except DeviceError as error:
-        return [("cuda", f"none: {error}")]
+        return [("cuda", f"none: {str(error).removeprefix('device cuda: ')}")]
     runtime = first.xp.cuda.runtime
     lines = [
         ("cuda", f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}")

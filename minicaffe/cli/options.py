@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from minicaffe import backend
-from minicaffe.errors import MinicaffeError, SpecError
-from minicaffe.net import read
+from minicaffe.errors import MinicaffeError, SpecError, raised_at
+from minicaffe.net import Net, read
 from minicaffe.spec.declare import NetSpec
 
 
@@ -84,12 +83,7 @@ def import_files(files: list[str]) -> None:
         except MinicaffeError:
             raise
         except (Exception, SystemExit) as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            line = getattr(error, "lineno", None) or next(
-                (f.lineno for f in reversed(frames) if f.filename == file), 1
-            )
-            said = " ".join(str(error).split())
-            raise SpecError(f"{file}:{line}: {type(error).__name__}: {said}") from None
+            raise SpecError(raised_at(error)) from None
 
 
 def pick_device(args: argparse.Namespace) -> backend.Device:
@@ -97,6 +91,22 @@ def pick_device(args: argparse.Namespace) -> backend.Device:
     device = backend.device(args.device)
     print(f"device: {device}", file=sys.stderr)
     return device
+
+
+def data_lines(nets: Sequence[Net | None]) -> list[str]:
+    """Where the data of nets came from."""
+    lines = []
+    for net in nets:
+        for layer in net.layers.values() if net is not None else ():
+            data = getattr(layer, "dataset", None)
+            if data is None:
+                continue
+            what = f"images of {data.name}, {data.origin}"
+            if data.warning is not None:
+                what = f"BUILT-IN DRAWN DIGITS instead of {data.name}"
+            size = backend.mib(data.images.nbytes)
+            lines.append(f"{layer.phase} data: {len(data.images)} {what} ({size})")
+    return lines
 
 
 def table(

@@ -1,7 +1,8 @@
 """Classify pictures: the most probable classes of each, with probabilities.
 
-Pictures are scaled to the net's size; a grey one with a light border is inverted, since MNIST's digits
-are white on black. PGM, PPM and .npy need nothing more, PNG and JPEG the extra minicaffe[image].
+Pictures are scaled to the net's size; a grey one with a light border is inverted, since MNIST's
+digits are white on black. For a net of MNIST they are prepared as MNIST was: cropped to the digit,
+scaled, centred. PGM, PPM and .npy of the net's size need nothing more, PNG and JPEG the extra image.
 
 example:
   minicaffe predict models/lenet.yaml digit.png --weights lenet_iter_10000.npz
@@ -10,6 +11,7 @@ example:
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 
@@ -42,17 +44,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Classify."""
     spec, data = deploy(read_model(args))
-    pictures = [read_picture(path, data.image) for path in args.images]
+    digit = Path(data.source).name in ("mnist", "digits")
+    pictures = [read_picture(path, data.image, digit) for path in args.images]
     device = pick_device(args)
     net = Net(spec, "TEST", device=device)
     net.load(args.weights)
     blob = net.steps[0].tops[0].name
     (prob_name,) = [step.tops[0].name for step in net.steps if step.spec.type == "Softmax"][-1:]
-    for path, (pixels, inverted) in zip(args.images, pictures, strict=True):
+    for path, (pixels, notes) in zip(args.images, pictures, strict=True):
         net.blobs[blob].data = device.asarray(data.prepare(pixels)[None], net.context.dtype)
         net.forward()
         prob = device.to_host(net.blobs[prob_name].data).ravel()
         best = np.argsort(-prob)[: args.top]
         guesses = ", ".join(f"{k} ({100 * prob[k]:.2f} %)" for k in best)
-        print(f"{path}: {guesses}" + (" [inverted: its border is light]" if inverted else ""))
+        print(f"{path}: {guesses}" + (f" [{', '.join(notes)}]" if notes else ""))
     return 0

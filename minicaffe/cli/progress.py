@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,35 +18,51 @@ if TYPE_CHECKING:
     from minicaffe.solver import Solver
 
 
-class Lines(Report):
-    """A line every `display` iterations, with the speed since the last one and the time left."""
+class Progress(Report):
+    """What a bar and lines have in common: the speed since the last line, tests left out."""
 
     def begin(self, solver: Solver) -> None:
         """Training starts."""
         self.solver, self.images = solver, images_per_iteration(solver)
-        self.since, self.count = time.perf_counter(), solver.iteration
+        self.since, self.count, self.rate = time.perf_counter(), solver.iteration, 0.0
 
     def end(self) -> None:
         """Training has ended."""
 
-    def displayed(self, iteration: int, loss: float, rate: float) -> None:
-        """Show the loss and the speed."""
-        now = time.perf_counter()
-        text = f"iteration {iteration}: loss = {loss:.6g}, lr = {rate:.6g}"
-        if iteration > self.count:
-            speed = (iteration - self.count) / (now - self.since)
-            left = (self.solver.spec.max_iter - iteration) / speed
-            text += f", {speed:.1f} iter/s, {speed * self.images:.0f} images/s, {clock(left)} left"
+    def finished(self, warnings: Sequence[str]) -> None:
+        """The command prints the warnings beside its table."""
+
+    def speed(self, iteration: int) -> float:
+        """Iterations per second since the last call or test; at the same iteration, as before."""
+        now, done = time.perf_counter(), iteration - self.count
+        if done and now > self.since:
+            self.rate = done / (now - self.since)
         self.since, self.count = now, iteration
-        self.line(text)
+        return self.rate
+
+    def testing(self, iteration: int) -> None:
+        """A test begins."""
+        self.speed(iteration)
 
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
-        """Show the scores; the time of the test does not count into the speed shown next."""
+        """Show the scores; the time of the test does not count into the speed."""
         super().tested(iteration, scores)
         self.since, self.count = time.perf_counter(), iteration
 
 
-class Bar(Report):
+class Lines(Progress):
+    """A line every `display` iterations, with the speed and the time left."""
+
+    def displayed(self, iteration: int, loss: float, rate: float) -> None:
+        """Show the loss and the speed."""
+        text = f"iteration {iteration}: loss = {loss:.6g}, lr = {rate:.6g}"
+        if speed := self.speed(iteration):
+            left = clock((self.solver.spec.max_iter - iteration) / speed)
+            text += f", {speed:.1f} iter/s, {speed * self.images:.0f} images/s, {left} left"
+        self.line(text)
+
+
+class Bar(Progress):
     """A bar with loss, learning rate, images/s and the time left."""
 
     bar: tqdm[Any] | None = None
@@ -55,13 +71,12 @@ class Bar(Report):
         """Open the bar."""
         from tqdm import tqdm
 
-        self.images, self.start = (
-            images_per_iteration(solver),
-            (time.perf_counter(), solver.iteration),
-        )
-        self.shown: dict[str, str] = {}
+        super().begin(solver)
         self.bar = tqdm(
-            total=solver.spec.max_iter, initial=solver.iteration, unit="iter", dynamic_ncols=True
+            total=solver.spec.max_iter,
+            initial=solver.iteration,
+            dynamic_ncols=True,
+            bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
         )
 
     def end(self) -> None:
@@ -85,9 +100,9 @@ class Bar(Report):
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """Put the loss into the bar."""
         if self.bar is not None:
-            seconds = max(time.perf_counter() - self.start[0], 1e-9)
-            speed = (iteration - self.start[1]) * self.images / seconds
-            self.bar.set_postfix_str(f"loss={loss:.4g}, lr={rate:.4g}, {speed:.0f} images/s")
+            speed = self.speed(iteration) * self.images
+            shown = f", {speed:.0f} images/s" if speed else ""
+            self.bar.set_postfix_str(f"loss={loss:.4g}, lr={rate:.4g}{shown}")
 
 
 def images_per_iteration(solver: Solver) -> int:

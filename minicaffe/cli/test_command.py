@@ -11,6 +11,7 @@ import math
 import sys
 
 from minicaffe.cli.options import (
+    data_lines,
     device_option,
     model_options,
     number,
@@ -36,8 +37,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Test."""
-    spec = read_model(args)
-    net = Net(spec, "TEST", device=pick_device(args))
+    net = Net(read_model(args), "TEST", device=pick_device(args))
+    for line in data_lines([net]):
+        print(line, file=sys.stderr)
     print(f"weights: {args.weights}: {net.load(args.weights)}", file=sys.stderr)
     batches = args.batches or whole_test_set(net)
     print(score_table(mean_outputs(net, batches)))

@@ -12,12 +12,20 @@ example:
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import shutil
 import sys
 import time
 
-from minicaffe import backend
-from minicaffe.cli.options import device_option, model_options, number, pick_device, read_model
+from minicaffe.cli.options import (
+    data_lines,
+    device_option,
+    model_options,
+    number,
+    pick_device,
+    read_model,
+)
 from minicaffe.cli.progress import Bar, Lines, score_table
 from minicaffe.errors import CheckpointError, MinicaffeError
 from minicaffe.solver import Solver
@@ -69,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     solver = Solver(
         spec, device=device, report=report, **{k: v for k, v in given.items() if v is not None}
     )
-    for line in data_lines(solver):
+    for line in data_lines([solver.net, solver.test_net]):
         report.line(line)
     if args.weights:
         found = solver.net.load(args.weights, strict=False)
@@ -102,25 +110,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def data_lines(solver: Solver) -> list[str]:
-    """Where the data came from."""
-    lines = []
-    nets = [net for net in (solver.net, solver.test_net) if net is not None]
-    for net in nets:
-        for layer in net.layers.values():
-            data = getattr(layer, "dataset", None)
-            if data is not None:
-                size = backend.mib(data.images.nbytes)
-                name = data.name if data.warning is None else f"instead of {data.name}"
-                count = len(data.images)
-                lines.append(f"{net.phase} data: {count} images, {name}, {data.origin} ({size})")
-    return lines
-
-
 def resume_command(args: argparse.Namespace, solver: Solver) -> str:
     """The command that goes on from the snapshot just taken."""
     words = [
-        "minicaffe",
+        *program(),
         "train",
         args.model,
         "--resume",
@@ -133,3 +126,14 @@ def resume_command(args: argparse.Namespace, solver: Solver) -> str:
     for file in args.imports:
         words += ["--import", file]
     return shlex.join(words)
+
+
+def program() -> list[str]:
+    """How this program was started, as one would type it again."""
+    typed = sys.argv[0]
+    if os.path.basename(os.path.dirname(typed)) == "minicaffe" and typed.endswith("__main__.py"):
+        return [sys.executable, "-m", "minicaffe"]
+    found = shutil.which("minicaffe")
+    if os.path.basename(typed) != "minicaffe" or (found and os.path.samefile(found, typed)):
+        return ["minicaffe"]
+    return [typed]

@@ -105,8 +105,8 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
 
 
 _WARNING = (
-    "MNIST was not found and could not be fetched ({why}): using the BUILT-IN DRAWN DIGITS instead;"
-    " accuracies are not MNIST accuracies. To get MNIST: minicaffe fetch mnist, or set"
+    "BUILT-IN DRAWN DIGITS are used instead of MNIST, which was not found and could not be fetched"
+    " ({why}); accuracies are not MNIST accuracies. To get MNIST: minicaffe fetch mnist, or set"
     " MINICAFFE_DATA to a folder that holds mnist/"
 )
 

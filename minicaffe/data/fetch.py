@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,7 @@ def fetch(
     addresses = list(KNOWN[name].mirrors if mirrors is None else mirrors)
     wrong: list[Path] = []
     parts: dict[str, Path] = {}
+    made = [path for path in (home, Path(folder)) if not path.exists()]
     try:
         home.mkdir(parents=True, exist_ok=True)
         with _alone(home):
@@ -81,6 +82,10 @@ def fetch(
     except OSError as error:
         place = error.filename or home
         raise DataError(f"cannot fetch {name}: {place}: {idx.reason(error)}") from error
+    finally:
+        for path in made:
+            with suppress(OSError):  # what holds something stays
+                path.rmdir()
     return home
 
 

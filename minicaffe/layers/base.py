@@ -70,6 +70,8 @@ def register(cls: L) -> L:
 
     Raises SpecError if a field has the name of a key or attribute that every layer has.
     """
+    if not (isinstance(cls, type) and issubclass(cls, Layer)):
+        raise SpecError(f"register: {getattr(cls, '__name__', cls)} is no subclass of Layer")
     dataclass(kw_only=True, eq=False, repr=False)(cls)
     there = REGISTRY.get(cls.__name__)
     if there is not None and there.__module__ != cls.__module__:

@@ -1,13 +1,18 @@
-"""Ctrl-C and SIGTERM as a wish to stop after the iteration."""
+"""Ctrl-C, SIGTERM and SIGHUP as a wish to stop after the iteration."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+SAID = b"\nstopping after this iteration, with a snapshot; once more stops at once, without\n"
 
 
 class StopRequest:
@@ -24,6 +29,8 @@ class StopRequest:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
+        with contextlib.suppress(OSError):
+            os.write(2, SAID)
         signal.signal(number, self.before[number])
 
     def __exit__(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,12 +16,20 @@ class Report:
     """Plain lines. Subclass it to show training in another way."""
 
     def line(self, text: str) -> None:
-        """Show one line."""
-        print(text, file=sys.stderr, flush=True)
+        """Show one line. A reader that has gone away stops the lines, not the training."""
+        try:
+            print(text, file=sys.stderr, flush=True)
+        except BrokenPipeError:
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
-    def warned(self, warning: str) -> None:
-        """The user must know of this: said when training starts and beside its result."""
-        self.line(banner(warning))
+    def started(self, warnings: Sequence[str]) -> None:
+        """Training starts; the user must know of the warnings."""
+        for warning in warnings:
+            self.line(banner(warning))
+
+    def finished(self, warnings: Sequence[str]) -> None:
+        """Training has ended; the warnings are said again, beside its result."""
+        self.started(warnings)
 
     def iterated(self, solver: Solver) -> None:
         """An iteration is done."""
@@ -27,6 +37,9 @@ class Report:
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """The loss was read back."""
         self.line(f"iteration {iteration}: loss = {loss:.6g}, lr = {rate:.6g}")
+
+    def testing(self, iteration: int) -> None:
+        """A test begins."""
 
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
         """A test is done; `scores` are the means of the test net's outputs."""
@@ -41,9 +54,16 @@ class Report:
 
 
 def banner(warning: str) -> str:
-    """A warning that cannot be missed."""
+    """A warning that cannot be missed.
+
+    >>> print(banner("Not MNIST."))
+    !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!
+    !!! Not MNIST.
+    !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!
+    """
     rule = "!" * 79
-    return f"{rule}\n!!! {warning}\n{rule}"
+    lines = textwrap.wrap(warning, 75, break_long_words=False, break_on_hyphens=False)
+    return "\n".join([rule, *(f"!!! {line}" for line in lines), rule])
 
 
 def show(score: Any) -> str:

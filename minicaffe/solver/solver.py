@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +69,27 @@ class Solver:
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
-        SIGINT (Ctrl-C) or SIGTERM stops after the iteration, with a snapshot; `stopped` is then true.
+        SIGINT (Ctrl-C), SIGTERM or SIGHUP stops after the iteration, with a snapshot; `stopped` is then
+        true. Raises CheckpointError if snapshots cannot be written, TrainingError if the loss diverges.
         """
-        self._check_prefix()
-        self._warn()
+        if self.iteration > self.spec.max_iter:
+            raise CheckpointError(
+                f"nothing to train: the snapshot is at iteration {self.iteration}, "
+                f"max_iter is {self.spec.max_iter}"
+            )
+        state.check_folder(self.prefix)
+        self.report.started(self.net.warnings)
+        first = self.iteration
         with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
             self.step(self.spec.max_iter - self.iteration, stop)
         self.loss()
         self.stopped = stop.asked and self.iteration < self.spec.max_iter
         due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
-        if (self.spec.snapshot_after_train or self.stopped) and not due:
+        wanted = self.spec.snapshot_after_train or self.stopped
+        if wanted and not due and (self.iteration > first or not first):
             self.snapshot()
         scores = self.test() if self.test_net is not None and not self.stopped else {}
-        self._warn()
+        self.report.finished(self.net.warnings)
         return scores
 
     def step(self, count: int, stop: StopRequest | None = None) -> None:
@@ -122,6 +129,7 @@ class Solver:
         """The test net's outputs, each averaged over test_iter batches from the data's beginning."""
         if self.test_net is None:
             raise SpecError("the solver has no 'test_iter': nothing to test")
+        self.report.testing(self.iteration)
         scores = mean_outputs(self.test_net, self.spec.test_iter)
         if not all(np.all(np.isfinite(score)) for score in scores.values()):
             self.test_net.check()
@@ -141,7 +149,7 @@ class Solver:
         state.restore(self, path)
 
     def latest_snapshot(self) -> Path:
-        """The snapshot of this solver with the highest iteration. Raises CheckpointError without one."""
+        """The newest snapshot of this solver. Raises CheckpointError without one."""
         return state.latest(self.prefix)
 
     def _gradient(self) -> None:
@@ -158,19 +166,6 @@ class Solver:
             xp.add(loss, self._one, out=loss)
         xp.multiply(loss, 1 / self.spec.iter_size, out=loss)
         self.recorded += 1
-
-    def _warn(self) -> None:
-        for warning in self.net.warnings:
-            self.report.warned(warning)
-
-    def _check_prefix(self) -> None:
-        folder = os.path.dirname(self.prefix) or "."
-        if not os.path.isdir(folder):
-            raise CheckpointError(f"snapshot_prefix {self.prefix!r}: there is no folder {folder!r}")
-        if not os.access(folder, os.W_OK):
-            raise CheckpointError(
-                f"snapshot_prefix {self.prefix!r}: {folder!r} cannot be written to"
-            )
 
 
 def mean_outputs(net: Net, batches: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +29,29 @@ def path(prefix: str, iteration: int) -> Path:
     return Path(f"{prefix}_iter_{iteration}.npz")
 
 
+def check_folder(prefix: str) -> None:
+    """Raise CheckpointError unless snapshots of this prefix can be written: tried before training."""
+    folder = os.path.dirname(prefix) or "."
+    if not os.path.isdir(folder):
+        raise CheckpointError(f"snapshot_prefix {prefix!r}: there is no folder {folder!r}")
+    try:
+        tempfile.NamedTemporaryFile(dir=folder, prefix=".").close()
+    except OSError as error:
+        raise CheckpointError(
+            f"snapshots cannot be written to {folder!r}: {error.strerror}; "
+            "choose another folder with snapshot_prefix (--snapshot-prefix)"
+        ) from None
+
+
 def latest(prefix: str) -> Path:
-    """The snapshot with the highest iteration. Raises CheckpointError if there is none."""
+    """The newest snapshot of a prefix. Raises CheckpointError if there is none."""
     folder, name = os.path.split(prefix)
     pattern = re.compile(re.escape(name) + r"_iter_(\d+)\.npz")
     listed = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    found = [int(match[1]) for entry in listed if (match := pattern.fullmatch(entry))]
+    found = [path(prefix, int(match[1])) for entry in listed if (match := pattern.fullmatch(entry))]
     if not found:
         raise CheckpointError(f"there is no snapshot {prefix}_iter_*.npz to resume from")
-    return path(prefix, max(found))
+    return max(found, key=lambda file: (file.stat().st_mtime_ns, len(file.name), file.name))
 
 
 def collect(solver: Solver) -> dict[str, Any]:
@@ -67,7 +82,10 @@ def restore(solver: Solver, file: str | Path) -> None:
             raise CheckpointError(f"{file}: entry {name!r} is missing or no count")
     if "@losses" not in arrays or arrays["@losses"].ndim != 1:
         raise CheckpointError(f"{file}: entry '@losses' is missing or no list")
-    solver.net.load({name: array for name, array in arrays.items() if not name.startswith("@")})
+    try:
+        solver.net.load({name: a for name, a in arrays.items() if not name.startswith("@")})
+    except CheckpointError as error:
+        raise CheckpointError(str(error).replace("weights:", f"{file}:", 1)) from None
     for name, history in zip(params, solver.rule.history, strict=True):
         solver.device.copy_from_host(history, arrays[f"@history/{name}"])
     solver.iteration, seed, solver.recorded = (int(arrays[name]) for name in COUNTS)

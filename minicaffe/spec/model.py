@@ -66,7 +66,7 @@ def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
         raise SpecError(f"{node.mark}: {what}: missing key 'type' (the layer's class)")
     kind = convert(node.value["type"], str, f"{what}: type")
     if kind not in layer_types:
-        hint = did_you_mean(kind, layer_types)
+        hint = did_you_mean(kind, layer_types) or "; see minicaffe layers, or --import FILE"
         raise SpecError(f"{node.value['type'].mark}: {what}: unknown type {shown(kind)}{hint}")
     what, own = f"{what} ({kind})", keys_of(layer_types[kind])
     given = values(node, {**keys_of(LayerSpec), **own}, what)

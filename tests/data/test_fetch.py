@@ -406,3 +406,13 @@ def test_importing_brings_no_network_modules():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert found.stdout == "set()\n"
+
+
+def test_a_failed_fetch_leaves_no_empty_folders_behind(tmp_path):
+    with pytest.raises(DataError):
+        fetch.fetch("mnist", tmp_path / "data", mirrors=["http://127.0.0.1:1/"], progress=False)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "data").mkdir()
+    with pytest.raises(DataError):
+        fetch.fetch("mnist", tmp_path / "data", mirrors=["http://127.0.0.1:1/"], progress=False)
+    assert list(tmp_path.iterdir()) == [tmp_path / "data"]

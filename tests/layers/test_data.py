@@ -99,7 +99,7 @@ def test_crops_are_central_in_test_and_all_about_in_train():
         (", transform: {crop_size: 5}", "crop_size 5 is larger than the images of 4 x 5"),
         (", transform: {mean_value: [1, 2]}", "mean_value: expected 1 or 1 numbers, got 2"),
         (", transform: {mean_value: 1, mean_file: m.npy}", "either mean_value or mean_file"),
-        (", transform: {mean_file: no.npy}", "'no.npy': is not a whole .npy file: No such file"),
+        (", transform: {mean_file: no.npy}", "no.npy: is not a whole .npy file: No such file"),
     ],
 )
 def test_mistakes_are_named(keys, message):

@@ -1,0 +1,726 @@
+"""Every command: what it prints when all is well, and one line with exit code 2 for each mistake."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from minicaffe import __version__
+from minicaffe.cli import COMMANDS
+from minicaffe.data import idx
+
+CPU = ("--device", "cpu")
+TRAIN = ("train", "tiny.yaml", *CPU)
+SWISH = """\
+import minicaffe
+
+
+@minicaffe.register
+class Swish(minicaffe.Layer):
+    \"\"\"y = x sigmoid(x).\"\"\"
+
+    steepness: float = 1.0
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        self.x, self.s = x, 1 / (1 + self.xp.exp(-self.steepness * x))
+        return x * self.s
+
+    def backward(self, dy):
+        return dy * (self.s + self.steepness * self.x * self.s * (1 - self.s))
+"""
+SLOW = """\
+name: slow
+layers:
+  - {name: data, type: Data, top: [x, label], source: noise, batch_size: 64}
+  - {name: ip, type: InnerProduct, bottom: x, num_output: 10}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 1.0e-7, max_iter: 1000000, display: 10}
+"""
+
+
+def arrays(path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def same(first, second) -> None:
+    first, second = arrays(first), arrays(second)
+    assert set(first) == set(second)
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name], err_msg=name)
+
+
+def noise(folder) -> None:
+    """An IDX data set of 12 x 12 noise, so that a process of its own need not draw 60,000 digits."""
+    chance = np.random.default_rng(0)
+    (folder / "noise").mkdir()
+    for split, count in (("train", 50), ("t10k", 10)):
+        pictures = chance.integers(0, 256, (count, 12, 12), np.uint8)
+        labels = chance.integers(0, 10, count).astype(np.uint8)
+        idx.write(folder / "noise" / f"{split}-images-idx3-ubyte", pictures)
+        idx.write(folder / "noise" / f"{split}-labels-idx1-ubyte", labels)
+
+
+@pytest.fixture
+def trained(cli, folder):
+    """tiny_iter_12.npz"""
+    assert cli(*TRAIN).code == 0
+    return "tiny_iter_12.npz"
+
+
+# help
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
+def test_help_lists_every_command(cli, words):
+    ran = cli(*words)
+    assert (ran.code, ran.err) == (0, "")
+    assert all(f"\n  {name} " in ran.out for name in COMMANDS)
+    assert max(map(len, ran.out.splitlines())) < 80
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command(cli, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = cli(command, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"usage: minicaffe {command} ")
+    assert f"\nexample:\n  minicaffe {command}" in ran.out
+
+
+def test_version(cli):
+    assert cli("--version").out == f"minicaffe {__version__}\n"
+
+
+# train
+
+
+def test_train_shows_lines_a_snapshot_and_a_table(cli, folder):
+    ran = cli(*TRAIN)
+    lines = ran.err.splitlines()
+    assert ran.code == 0
+    assert lines[0] == "device: cpu (asked for)"
+    shown = [line for line in lines if re.match(r"iteration \d+: loss = ", line)]
+    assert [line.split(":")[0] for line in shown] == ["iteration 0", "iteration 5", "iteration 10"]
+    assert re.fullmatch(
+        r"iteration 5: loss = [\d.]+, lr = 0.05, [\d.]+ iter/s, \d+ images/s, 0:00 left", shown[1]
+    )
+    tests = [line for line in lines if re.match(r"iteration \d+: test ", line)]
+    assert [line.split(":")[0] for line in tests] == ["iteration 0", "iteration 10", "iteration 12"]
+    assert "snapshot: tiny_iter_12.npz" in lines
+    assert re.fullmatch(r"12 iterations in [\d.]+ s, tests included, on cpu", lines[-1])
+    table = ran.out.splitlines()
+    assert re.fullmatch(r"test output +mean", table[0])
+    assert re.fullmatch(r"accuracy +0\.\d{4}", table[1])
+    assert re.fullmatch(r"loss +\d\.\d{4}", table[2])
+    assert table[1].split()[1] == re.search(r"accuracy = (\S+),", tests[-1])[1]
+    assert len({len(line) for line in table[:3]}) == 1
+
+
+def test_drawn_digits_are_told_at_the_start_and_beside_the_accuracy(cli):
+    ran = cli(*TRAIN)
+    start, _, _ = ran.err.partition("iteration 0:")
+    table = ran.out.splitlines()
+    for text in (start, "\n".join(table[3:])):
+        assert "BUILT-IN DRAWN DIGITS" in text
+        words = " ".join(text.replace("!!! ", "").split())
+        assert "accuracies are not MNIST accuracies" in words
+        assert "minicaffe fetch mnist" in words
+        assert text.count("!" * 79) == 2
+
+
+def test_digits_asked_for_need_no_warning(cli, model):
+    ran = cli("train", model(("source: mnist", "source: digits")), *CPU)
+    assert "TRAIN data: 300 images of digits, drawn by minicaffe" in ran.err
+    assert "!!!" not in ran.err + ran.out
+
+
+def test_what_stands_in_for_mnist_is_not_called_mnist(cli):
+    assert "images of mnist" not in cli(*TRAIN).err
+
+
+def test_train_on_own_data_names_its_folder(cli, folder):
+    noise(folder)
+    (folder / "noise.yaml").write_text(SLOW)
+    ran = cli("train", "noise.yaml", *CPU, "--max-iter", "3")
+    assert ran.code == 0
+    assert "TRAIN data: 50 images of noise, noise (0.0 MiB)" in ran.err
+    assert ran.out == ""  # there is no test, so there is no table
+    assert "!!!" not in ran.err
+
+
+def test_train_max_iter_0_only_tests(cli, folder):
+    ran = cli(*TRAIN, "--max-iter", "0")
+    assert ran.code == 0
+    assert "accuracy" in ran.out
+    assert "0 iterations in" in ran.last
+
+
+def test_seed_and_snapshot_prefix(cli, folder):
+    (folder / "out").mkdir()
+    for prefix, seed in (("out/a", "1"), ("out/b", "1"), ("out/c", "2")):
+        assert cli(*TRAIN, "--seed", seed, "--snapshot-prefix", prefix).code == 0
+    same("out/a_iter_12.npz", "out/b_iter_12.npz")
+    assert np.any(arrays("out/a_iter_12.npz")["ip1__0"] != arrays("out/c_iter_12.npz")["ip1__0"])
+
+
+def test_a_model_in_another_folder_snapshots_here(cli, folder):
+    (folder / "there").mkdir()
+    shutil.move("tiny.yaml", "there/tiny.yaml")
+    assert cli("train", "there/tiny.yaml", *CPU).code == 0
+    assert (folder / "tiny_iter_12.npz").exists()
+
+
+# Ctrl-C and going on
+
+
+def test_interrupt_snapshots_and_the_printed_command_goes_on(cli, folder, interrupt):
+    assert cli(*TRAIN, "--snapshot-prefix", "whole").code == 0
+    interrupt(7)
+    ran = cli(*TRAIN, "--snapshot-prefix", "part one")
+    assert ran.code == 130
+    assert ran.out == ""
+    assert "snapshot: part one_iter_7.npz" in ran.err
+    stopped = re.fullmatch(r"stopped at iteration 7; to go on: (.*)", ran.last)
+    assert stopped
+    words = shlex.split(stopped[1])
+    assert words[1:3] == ["train", "tiny.yaml"]
+    again = cli(*words[1:])
+    assert again.code == 0
+    assert "resumed: part one_iter_7.npz at iteration 7" in again.err
+    same("whole_iter_12.npz", "part one_iter_12.npz")
+
+
+def test_the_printed_command_keeps_every_option_that_matters(cli, folder, model, interrupt):
+    (folder / "own layers").mkdir()
+    (folder / "own layers" / "swish.py").write_text(SWISH)
+    net = model(("type: ReLU", "type: Swish"), name="swish net.yaml")
+    interrupt(3)
+    ran = cli("train", net, *CPU, "--max-iter", "9", "--import", "own layers/swish.py",
+              "--seed", "5", "--snapshot-prefix", "p")  # fmt: skip
+    again = cli(*shlex.split(ran.last.split("to go on: ")[1])[1:])
+    assert again.code == 0
+    assert "6 iterations" in again.last
+    assert (folder / "p_iter_9.npz").exists()
+
+
+def test_second_interrupt_stops_at_once(cli, monkeypatch):
+    from minicaffe.cli import progress
+
+    def iterated(self, solver):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(progress.Lines, "iterated", iterated)
+    before = signal.getsignal(signal.SIGINT)
+    ran = cli(*TRAIN)
+    assert (ran.code, ran.last) == (130, "minicaffe: interrupted")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_interrupt_while_data_is_read(cli, monkeypatch):
+    from minicaffe.data import datasets
+
+    def load(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(datasets, "load", load)
+    ran = cli(*TRAIN)
+    assert (ran.code, ran.last) == (130, "minicaffe: interrupted")
+
+
+def test_interrupt_at_the_last_iteration_is_no_stop(cli, interrupt):
+    interrupt(12)
+    ran = cli(*TRAIN)
+    assert ran.code == 0
+    assert "stopped" not in ran.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_stops_and_its_command_works_when_pasted(folder, number):
+    """Run as `python -m minicaffe` where no `minicaffe` is on the PATH, like README's .venv/bin/minicaffe."""
+    noise(folder)
+    (folder / "slow.yaml").write_text(SLOW)
+    environment = {**os.environ, "PATH": "/usr/bin:/bin", "OPENBLAS_NUM_THREADS": "1"}
+    run = subprocess.Popen(
+        [sys.executable, "-m", "minicaffe", "train", "slow.yaml", *CPU],
+        stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    for line in run.stderr:
+        if line.startswith("iteration 10:"):
+            break
+    run.send_signal(number)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130
+    stopped = re.fullmatch(r"stopped at iteration (\d+); to go on: (.*)", err.splitlines()[-1])
+    assert stopped, err
+    command = f"{stopped[2]} --max-iter {int(stopped[1]) + 2}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_resume_takes_the_last_snapshot(cli, folder):
+    assert cli(*TRAIN, "--max-iter", "4").code == 0
+    assert cli(*TRAIN, "--max-iter", "6", "--resume").code == 0
+    ran = cli(*TRAIN, "--resume")
+    assert "resumed: tiny_iter_6.npz at iteration 6" in ran.err
+    assert "6 iterations" in ran.last
+    assert cli(*TRAIN, "--snapshot-prefix", "straight").code == 0
+    same("straight_iter_12.npz", "tiny_iter_12.npz")
+
+
+def test_resume_of_the_newest_is_by_time_as_help_says(cli, folder):
+    assert cli(*TRAIN, "--seed", "1").code == 0
+    assert cli(*TRAIN, "--seed", "2", "--max-iter", "6").code == 0
+    os.utime("tiny_iter_12.npz", (1, 1))
+    assert "resumed: tiny_iter_6.npz" in cli(*TRAIN, "--resume").err
+
+
+def test_max_iter_below_the_snapshot_is_told(cli, folder, trained):
+    before = os.stat(trained).st_mtime_ns
+    ran = cli(*TRAIN, "--resume", "--max-iter", "5")
+    assert "max_iter" in ran.err
+    assert os.stat(trained).st_mtime_ns == before
+
+
+def test_resume_mistakes(mistake, cli, folder, model):
+    assert (
+        mistake(*TRAIN, "--resume")
+        == "minicaffe: there is no snapshot tiny_iter_*.npz to resume from"
+    )
+    assert mistake(*TRAIN, "--resume", "no.npz") == "minicaffe: no.npz: no such file"
+    assert cli(*TRAIN).code == 0
+    whole = arrays("tiny_iter_12.npz")
+    np.savez("weights.npz", **{k: v for k, v in whole.items() if not k.startswith("@")})
+    assert "weights.npz: has no history for conv1__0" in mistake(*TRAIN, "--resume", "weights.npz")
+    data = (folder / "tiny_iter_12.npz").read_bytes()
+    (folder / "cut.npz").write_bytes(data[: len(data) // 2])
+    assert "cut.npz: is not a whole .npz file" in mistake(*TRAIN, "--resume", "cut.npz")
+    other = model(("num_output: 4", "num_output: 5"))
+    line = mistake("train", other, *CPU, "--resume", "tiny_iter_12.npz")
+    assert "tiny_iter_12.npz: has no history for conv1__0 of shape (5, 1, 5, 5)" in line
+    assert "--seed cannot be given with --resume" in mistake(*TRAIN, "--resume", "--seed", "3")
+    line = mistake(*TRAIN, "--resume", "--weights", "tiny_iter_12.npz")
+    assert "not allowed with argument" in line
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("@iteration", None), ("@iteration", np.array([1, 2])), ("@iteration", np.array("x")),
+        ("@iteration", np.array(-5)), ("@seed", None), ("@losses", None),
+        ("@history/conv1__0", np.full((4, 1, 5, 5), "x")),
+    ],
+)  # fmt: skip
+def test_resume_of_a_snapshot_whose_state_is_wrong(mistake, trained, name, value):
+    state = arrays(trained)
+    del state[name]
+    np.savez("odd.npz", **state, **({} if value is None else {name: value}))
+    assert "odd.npz" in mistake(*TRAIN, "--resume", "odd.npz")
+
+
+# weights
+
+
+def test_test_scores_a_snapshot(cli, trained):
+    ran = cli("test", "tiny.yaml", "--weights", trained, *CPU)
+    table = ran.out.splitlines()
+    assert ran.code == 0
+    assert f"weights: {trained}: 4 loaded" in ran.err
+    assert table[0].split() == ["test", "output", "mean"]
+    assert "BUILT-IN DRAWN DIGITS" in "\n".join(table[3:])
+    one = cli("test", "tiny.yaml", "--weights", trained, *CPU, "--batches", "1")
+    assert one.code == 0
+
+
+def test_test_gives_what_train_gave(cli):
+    trained = cli(*TRAIN)
+    tested = cli("test", "tiny.yaml", "--weights", "tiny_iter_12.npz", *CPU, "--batches", "5")
+    assert tested.out == trained.out
+
+
+def test_test_says_where_its_data_came_from(cli, trained):
+    assert "TEST data: " in cli("test", "tiny.yaml", "--weights", trained, *CPU).err
+
+
+def test_weights_of_another_net(cli, mistake, trained, model):
+    other = model(("num_output: 4", "num_output: 5"), ("name: ip1", "name: ip9"), ("[ip1", "[ip9"))
+    line = mistake("test", other, "--weights", trained, *CPU)
+    assert f"{trained}: does not fit net 'Tiny'" in line
+    assert "missing: ip9__0, ip9__1" in line
+    assert "unused: ip1__0, ip1__1" in line
+    assert "conv1__0 (file (4, 1, 5, 5), net (5, 1, 5, 5))" in line
+    partly = model(("name: ip1", "name: ip9"), ("[ip1", "[ip9"), name="partly.yaml")
+    ran = cli("train", partly, *CPU, "--weights", trained, "--max-iter", "1")
+    assert ran.code == 0
+    told = f"weights: {trained}: 2 loaded; missing: ip9__0, ip9__1; unused: ip1__0, ip1__1"
+    assert told in ran.err
+
+
+def test_weights_of_which_nothing_fits_are_refused(mistake, trained, model):
+    other = model(("num_output: 4", "num_output: 5"), ("name: ip1", "name: ip9"), ("[ip1", "[ip9"))
+    assert trained in mistake("train", other, *CPU, "--weights", trained, "--max-iter", "1")
+
+
+@pytest.mark.parametrize("command", ["train", "test"])
+def test_files_that_are_no_weights(mistake, folder, command, trained):
+    (folder / "empty.npz").touch()
+    (folder / "text.npz").write_text("hello")
+    damaged = bytearray((folder / trained).read_bytes())
+    damaged[damaged.index(b"ip1__0.npy") + 2000] ^= 255
+    (folder / "damaged.npz").write_bytes(damaged)
+    for name, why in (
+        ("no.npz", "no.npz: no such file"),
+        ("models", "models: is not a whole .npz file"),
+        ("empty.npz", "empty.npz: is not a whole .npz file"),
+        ("text.npz", "text.npz: is not a whole .npz file"),
+        ("damaged.npz", "damaged.npz: entry 'ip1__0' is damaged"),
+    ):
+        assert why in mistake(command, "tiny.yaml", "--weights", name, *CPU)
+
+
+@pytest.mark.parametrize("command", ["train", "test"])
+def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
+    broken = {k: v for k, v in arrays(trained).items() if not k.startswith("@")}
+    broken["ip1__0"][:] = np.nan
+    np.savez("nan.npz", **broken)
+    line = mistake(command, "tiny.yaml", "--weights", "nan.npz", *CPU)
+    assert "nan.npz" in line
+    assert "ip1__0" in line
+
+
+# words that are wrong
+
+
+@pytest.mark.parametrize(
+    "command, expected",
+    [
+        ("trian", "minicaffe: unknown command 'trian'; did you mean 'train'? (see minicaffe --help)"),
+        ("device_query", "minicaffe: unknown command 'device_query' (see minicaffe --help)"),
+        ("train", "minicaffe train: the following arguments are required: MODEL (see minicaffe train --help)"),
+        ("train tiny.yaml --max_iter 3",
+         "minicaffe train: unrecognized arguments: --max_iter 3; did you mean '--max-iter'? (see minicaffe train --help)"),
+        ("train tiny.yaml --max-iter -1",
+         "minicaffe train: argument --max-iter: expected an integer of at least 0, got '-1' (see minicaffe train --help)"),
+        ("train tiny.yaml --max-iter 1e4",
+         "minicaffe train: argument --max-iter: expected an integer of at least 0, got '1e4' (see minicaffe train --help)"),
+        ("train tiny.yaml --seed x",
+         "minicaffe train: argument --seed: expected an integer of at least 0, got 'x' (see minicaffe train --help)"),
+        ("train tiny.yaml --device gpu", "minicaffe: unknown device 'gpu'; expected cpu, cuda or cuda:N"),
+        ("train tiny.yaml --device cuda:x", "minicaffe: unknown device 'cuda:x'; expected cpu, cuda or cuda:N"),
+        ("train tiny.yaml --device cpu --snapshot-prefix no/x", "minicaffe: snapshot_prefix 'no/x': there is no folder 'no'"),
+        ("train no.yaml", "minicaffe: no.yaml: cannot be read: No such file or directory"),
+        ("train models", "minicaffe: models: cannot be read: Is a directory"),
+        ("train tiny.yaml --import no.py", "minicaffe: --import no.py: no such file"),
+        ("train tiny.yaml --import tiny.yaml", "minicaffe: --import tiny.yaml: is not a Python file"),
+        ("test tiny.yaml", "minicaffe test: the following arguments are required: --weights (see minicaffe test --help)"),
+        ("test tiny.yaml --weights x --batches 0",
+         "minicaffe test: argument --batches: expected an integer of at least 1, got '0' (see minicaffe test --help)"),
+        ("time tiny.yaml --iterations 0",
+         "minicaffe time: argument --iterations: expected an integer of at least 1, got '0' (see minicaffe time --help)"),
+        ("layers pooling", "minicaffe: there is no layer type 'pooling'; did you mean 'Pooling'?"),
+        ("schema x", "minicaffe schema: unrecognized arguments: x (see minicaffe schema --help)"),
+        ("fetch", "minicaffe fetch: the following arguments are required: NAME (see minicaffe fetch --help)"),
+        ("fetch minst", "minicaffe: unknown data set 'minst'; known: mnist, fashion-mnist; did you mean 'mnist'?"),
+        ("doctor x", "minicaffe doctor: unrecognized arguments: x (see minicaffe doctor --help)"),
+    ],
+)  # fmt: skip
+def test_wrong_words(mistake, command, expected):
+    assert mistake(*command.split()) == expected
+
+
+def test_a_misspelt_required_option_is_named(mistake):
+    assert "--weigths" in mistake("test", "tiny.yaml", "--weigths", "x.npz")
+
+
+def test_cuda_where_there_is_no_cupy(mistake, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    for name in ("cuda", "cuda:7"):
+        line = mistake("train", "tiny.yaml", "--device", name)
+        assert "CuPy is not installed; the extra cuda12 or cuda13 brings it" in line
+
+
+# models that are wrong
+
+
+@pytest.mark.parametrize(
+    "old, new, expected",
+    [
+        ("type: ReLU", "type: Relu", ":5:25: layer 'relu1': unknown type 'Relu'; did you mean 'ReLU'?"),
+        ("num_output: 10", "num_ouput: 10", ":6:37: layer 'ip1' (InnerProduct): unknown key 'num_ouput'; did you mean 'num_output'?"),
+        ("num_output: 10", "num_output: ten", ":6:49: layer 'ip1' (InnerProduct): num_output: expected an integer, got 'ten'"),
+        ("bottom: data", "bottom: dat", ":4:46: layer 'conv1' (Convolution): unknown bottom 'dat'; did you mean 'data'?"),
+        ("kernel_size: 5", "kernel_size: 50", ":4:5: layer 'conv1' (Convolution): a kernel of extent 50 does not fit an image of 28 padded by 0"),
+        ("source: mnist", "source: mnits", "layer 'mnist' (Data): data set 'mnits' not found"),
+        ("momentum:", "momentun:", ":9:25: solver: unknown key 'momentun'; did you mean 'momentum'?"),
+        ("include: TEST", "include: TSET", "expected one of TRAIN, TEST, got 'TSET'; did you mean 'TEST'?"),
+        ("name: ip1", "name: conv1", "layer 'conv1' (InnerProduct): the name is taken by the layer at line 4"),
+        ("num_output: 10", "num_output: 5", "is not one of the 5 classes 0..4"),
+        ("type: Data,", "type: Data, include: TRAIN,", "bottom 'data' is written by layer 'mnist' at line 3, which takes no part in the phase TEST"),
+        ("solver:", "# solver:", "changed.yaml: has no 'solver'; training needs one"),
+        ("}\n", "", "changed.yaml:"),
+    ],
+)  # fmt: skip
+def test_models_that_are_wrong(mistake, model, old, new, expected):
+    line = mistake("train", model((old, new)), *CPU, "--max-iter", "3")
+    assert line.startswith("minicaffe: changed.yaml")
+    assert expected in line
+
+
+def test_labels_out_of_range_without_a_test(mistake, model):
+    net = model(("num_output: 10", "num_output: 5"), ("test_iter: 5, test_interval: 10, ", ""))
+    line = mistake("train", net, *CPU)
+    assert re.search(
+        r"changed.yaml:8:5: layer 'loss' \(SoftmaxWithLoss\): label \d is not one of the 5", line
+    )
+
+
+def test_empty_and_binary_models(mistake, folder):
+    (folder / "empty.yaml").touch()
+    (folder / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    line = mistake("summary", "empty.yaml")
+    assert (
+        line == "minicaffe: empty.yaml:1:1: is empty; expected a mapping with 'name' and 'layers'"
+    )
+    assert "binary.yaml:1:1: is not UTF-8 text" in mistake("summary", "binary.yaml")
+
+
+def test_a_loss_that_is_no_number(mistake, folder, model):
+    net = model(("base_lr: 0.05", "base_lr: 1.0e+30"))
+    line = mistake("train", net, *CPU)
+    assert re.fullmatch(
+        r"minicaffe: the loss is nan at iteration \d+: training has diverged; "
+        r"lower base_lr \(now 1e\+30\) or set clip_gradients",
+        line,
+    )
+    assert not list(folder.glob("*.npz"))
+
+
+# the disk
+
+
+def test_a_full_disk_leaves_the_last_snapshot_whole(mistake, folder, trained, monkeypatch):
+    from minicaffe import checkpoint
+
+    before = (folder / trained).read_bytes()
+    save = np.savez
+
+    def savez(file, **content):
+        save(file, **dict(list(content.items())[:2]))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoint.np, "savez", savez)
+    line = mistake(*TRAIN, "--seed", "4")
+    assert line == f"minicaffe: {trained}: cannot be written: No space left on device"
+    assert (folder / trained).read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == ["models", "tiny.yaml", trained]
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_training(cli, folder, monkeypatch):
+    import tempfile
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
+    ran = cli(*TRAIN)
+    assert ran.code == 2
+    assert ran.last.startswith("minicaffe: snapshots cannot be written to '.': Read-only file sys")
+    assert "iteration 10" not in ran.err
+
+
+def test_a_reader_that_goes_away(cli, monkeypatch):
+    def gone(*_, **__):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", gone)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
+    assert cli("layers").code == 1
+
+
+def test_no_memory(mistake, monkeypatch):
+    from minicaffe import buffers
+
+    def allocate(net):
+        raise MemoryError
+
+    monkeypatch.setattr(buffers, "allocate", allocate)
+    assert mistake(*TRAIN) == "minicaffe: out of memory; a smaller batch_size needs less"
+
+
+# own layers
+
+
+def test_import_makes_layers_known_to_every_command(cli, folder, model):
+    (folder / "swish.py").write_text(SWISH)
+    net, own = model(("type: ReLU", "type: Swish")), ("--import", "swish.py")
+    assert cli("train", net, *own, *CPU).code == 0
+    assert cli("test", net, *own, *CPU, "--weights", "changed_iter_12.npz").code == 0
+    assert cli("time", net, *own, *CPU, "--iterations", "1").code == 0
+    assert "Swish" in cli("summary", net, *own).out
+    assert "steepness: a number (default 1.0)" in cli("layers", "Swish", *own).out
+    assert '"Swish"' in cli("schema", *own).out
+
+
+def test_without_import_own_layers_are_unknown(mistake, model):
+    line = mistake("train", model(("type: ReLU", "type: Swish")), *CPU)
+    assert (
+        line
+        == "minicaffe: changed.yaml:5:25: layer 'relu1': unknown type 'Swish'; see minicaffe layers, or --import FILE"
+    )
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("def f(:\n", "minicaffe: own.py:1: SyntaxError: invalid syntax"),
+        ("import no_such_package_at_all\n",
+         "minicaffe: own.py:1: ModuleNotFoundError: No module named 'no_such_package_at_all'"),
+        ("x = 1\n\ny = x / 0\n", "minicaffe: own.py:3: ZeroDivisionError: division by zero"),
+        ("raise ValueError('two\\nlines')\n", "minicaffe: own.py:1: ValueError: two"),
+        ("import sys\nsys.exit(5)\n", "minicaffe: own.py:2: SystemExit: 5"),
+    ],
+)  # fmt: skip
+def test_import_of_a_file_that_fails(mistake, folder, text, expected):
+    (folder / "own.py").write_text(text)
+    line = mistake(*TRAIN, "--import", "own.py")
+    assert line.startswith(expected)
+    assert line.count("own.py") == 1
+
+
+@pytest.mark.parametrize("method", ["setup(self, x)", "forward(self, x)", "backward(self, dy)"])
+def test_a_mistake_within_an_own_layer_names_layer_and_line(mistake, folder, model, method):
+    text = SWISH.replace(f"def {method}:", f"def {method}:\n        nonsense  # noqa")
+    (folder / "own.py").write_text(text)
+    net = model(("type: ReLU", "type: Swish"))
+    line = mistake("train", net, *CPU, "--import", "own.py")
+    assert "changed.yaml:5:5: layer 'relu1' (Swish)" in line
+    assert "NameError: name 'nonsense' is not defined" in line
+    assert "own.py:" in line
+
+
+# the other commands
+
+
+def test_time(cli):
+    ran = cli("time", "tiny.yaml", *CPU, "--iterations", "2")
+    rows = [line.split() for line in ran.out.splitlines()]
+    assert ran.code == 0
+    assert rows[0] == ["layer", "forward", "ms", "backward", "ms", "share", "%"]
+    assert [row[0] for row in rows[1:-1]] == ["mnist", "conv1", "relu1", "ip1", "loss", "all"]
+    assert rows[-2][-1] == "100.0"
+    numbers = np.array([row[1:3] for row in rows[1:-1]], float)
+    np.testing.assert_allclose(numbers[:-1].sum(axis=0), numbers[-1], atol=0.004)
+    assert re.fullmatch(
+        r"medians of 2 passes; forward \+ backward [\d.]+ ms, [\d.]+ iter/s",
+        ran.out.splitlines()[-1],
+    )
+    phase = cli("time", "tiny.yaml", *CPU, "--iterations", "1", "--phase", "TEST")
+    assert "\naccuracy " in phase.out
+
+
+def test_summary(cli):
+    ran = cli("summary", "models/lenet.yaml")
+    lines = ran.out.splitlines()
+    assert (ran.code, ran.err) == (0, "")
+    assert lines[0] == "LeNet, phase TRAIN, float32"
+    assert lines[1].split() == [
+        "layer",
+        "type",
+        "tops",
+        "parameters",
+        "multiply-adds",
+        "column",
+        "bytes",
+    ]
+    assert "parameters: 431,080 (1.6 MiB)" in lines
+    assert "multiply-adds of a forward pass: 146,752,000" in lines
+    test = cli("summary", "models/lenet.yaml", "--phase", "TEST")
+    assert "accuracy scalar" in test.out
+
+
+def test_layers(cli):
+    from minicaffe.layers import REGISTRY
+
+    ran = cli("layers")
+    assert ran.code == 0
+    assert [line.split()[0] for line in ran.out.splitlines()] == sorted(REGISTRY)
+    one = cli("layers", "Pooling").out
+    assert "  pool: one of MAX, AVE (default MAX). what to take of a window" in one
+    assert "keys of every layer:\n  name: text (required)." in one
+
+
+def test_schema_is_json_and_accepts_the_models(cli, folder):
+    jsonschema = pytest.importorskip("jsonschema")
+    yaml = pytest.importorskip("yaml")
+    schema = json.loads(cli("schema").out)
+    for path in [folder / "tiny.yaml", *(folder / "models").glob("*.yaml")]:
+        jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+
+
+def test_fetch_says_where_the_data_lies(cli, monkeypatch, folder):
+    from minicaffe.cli import fetch_command
+
+    asked = []
+
+    def fetch(name, where):
+        asked.append((name, str(where)))
+        return where / name
+
+    monkeypatch.setattr(fetch_command, "fetch", fetch)
+    assert cli("fetch", "mnist").out == "mnist: data/mnist\n"
+    monkeypatch.setenv("MINICAFFE_DATA", "elsewhere")
+    assert cli("fetch", "mnist").out == "mnist: elsewhere/mnist\n"
+    assert cli("fetch", "fashion-mnist", "--folder", "x").out == "fashion-mnist: x/fashion-mnist\n"
+    assert asked[-1] == ("fashion-mnist", "x")
+
+
+def test_fetch_without_a_network(mistake, monkeypatch):
+    import urllib.request
+    from urllib.error import URLError
+
+    def urlopen(*_, **__):
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    line = mistake("fetch", "mnist")
+    assert line.startswith("minicaffe: cannot fetch mnist: train-images-idx3-ubyte.gz: http")
+    assert "Name or service not known" in line
+
+
+def test_doctor(cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    ran = cli("doctor")
+    told = dict(re.split(r"  +", line, maxsplit=1) for line in ran.out.splitlines())
+    assert (ran.code, ran.err) == (0, "")
+    assert told["minicaffe"] == __version__
+    assert told["numpy"] == np.__version__
+    assert told["cuda"].startswith("none: CuPy is not installed")
+    assert told["would use"].startswith("cpu (")
+    assert told["mnist"] == "not here; training would fetch it (minicaffe fetch mnist)"
+
+
+def test_as_a_module_help_comes_at_once():
+    start = time.perf_counter()
+    run = subprocess.run(
+        [sys.executable, "-m", "minicaffe", "--help"], capture_output=True, text=True
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert time.perf_counter() - start < 3  # 0.03 s where nothing else runs
