@@ -217,8 +217,8 @@ def test_drawn_digits_stand_in_for_mnist(online, drawn):
     answers.append(down)
     data = datasets.load("mnist", "train")
     assert data.warning == (
-        "MNIST was not found and could not be fetched (train-images-idx3-ubyte.gz: a: no such host;"
-        " b: HTTP 404): using the BUILT-IN DRAWN DIGITS instead; accuracies are not MNIST"
+        "BUILT-IN DRAWN DIGITS are used instead of MNIST, which was not found and could not be"
+        " fetched (train-images-idx3-ubyte.gz: a: no such host; b: HTTP 404); accuracies are not MNIST"
         " accuracies. To get MNIST: minicaffe fetch mnist, or set MINICAFFE_DATA to a folder that"
         " holds mnist/"
     )

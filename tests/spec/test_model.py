@@ -202,7 +202,7 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
          "8:11: layer 'conv1': type: expected text, got 5; quote it to make it text"),
         ("type: Convolution", "type: convolution",
          "8:11: layer 'conv1': unknown type 'convolution'; did you mean 'Convolution'?"),
-        ("type: Convolution", "type: Zebra", "8:11: layer 'conv1': unknown type 'Zebra'"),
+        ("type: Convolution", "type: Zebra", "8:11: layer 'conv1': unknown type 'Zebra'; see minicaffe layers, or --import FILE"),
         ("{type: xavier}", "{type: xavior}",
          f"12:27: {CONV}: weight_filler: type: expected one of constant, gaussian, uniform, xavier,"
          " msra, positive_unitball, bilinear, got 'xavior'; did you mean 'xavier'?"),
