@@ -1,7 +1,6 @@
-"""Which layer reads which blob: names resolved, shapes inferred, the way of the gradient found.
+"""Which layer reads which blob: names resolved, shapes inferred, parameters shared.
 
-Nothing here computes. A blob written in place is a new value of the same name; it reuses the memory
-of the old one only where no one still needs that.
+Nothing here computes. A blob written in place is a new value of the same name.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from minicaffe import flow
 from minicaffe.errors import (
     LayerError,
     MinicaffeError,
@@ -98,10 +98,7 @@ def build(spec: NetSpec, context: Context) -> list[Step]:
             step.tops.append(blobs[name])
     infer_shapes(steps)
     _bind_params(steps)
-    _mark_losses(steps)
-    _mark_gradients(steps, spec.force_backward)
-    for step in steps:
-        _reuse(step)
+    flow.mark(steps, spec.force_backward)
     return steps
 
 
@@ -199,67 +196,6 @@ def _bind_params(steps: list[Step]) -> None:
     for step in steps:
         for param in step.layer.params:
             param.lr_mult, param.decay_mult = param.owner.lr_mult, param.owner.decay_mult
-
-
-def _mark_losses(steps: list[Step]) -> None:
-    for step in steps:
-        weights = step.spec.loss_weight
-        if weights and len(weights) != len(step.tops):
-            where, count = step.spec.place("loss_weight"), len(step.tops)
-            raise SpecError(f"{where}: loss_weight: expected {count} number(s), got {len(weights)}")
-        if not weights and step.layer.is_loss:
-            weights = (1.0,)
-        for value, weight in zip(step.tops, weights, strict=False):
-            value.loss_weight = weight
-
-
-def _mark_gradients(steps: list[Step], force: bool) -> None:
-    """A gradient is computed where something below wants it and a loss above gives it.
-
-    As in Caffe, propagate_down decides for its bottom either way, and force_backward decides for all.
-    """
-    for step in steps:
-        flags = step.spec.propagate_down
-        if flags and len(flags) != len(step.bottoms):
-            where, count = step.spec.place("propagate_down"), len(step.bottoms)
-            raise SpecError(f"{where}: propagate_down: expected {count} value(s), got {len(flags)}")
-        step.layer.needs_gradient = [
-            ((flags[i] if flags else value.wants_gradient) or force)
-            and i not in step.layer.label_bottoms
-            for i, value in enumerate(step.bottoms)
-        ]
-        learns = any(param.learns for param in step.layer.params)
-        for value in step.tops:
-            value.wants_gradient = learns or any(step.layer.needs_gradient)
-    has_loss = any(value.loss_weight for step in steps for value in step.tops)
-    for step in reversed(steps):
-        for value in step.tops:
-            value.gets_gradient = (
-                value.loss_weight != 0
-                or value.gets_gradient
-                or ((force or not has_loss) and not value.consumers)
-            )
-        reached = any(value.gets_gradient for value in step.tops)
-        learns = any(param.learns for param in step.layer.params)
-        step.runs_backward = reached and (learns or any(step.layer.needs_gradient))
-        if not step.runs_backward:
-            step.layer.needs_gradient = [False] * len(step.bottoms)
-        for i, value in enumerate(step.bottoms):
-            value.gets_gradient |= step.layer.needs_gradient[i]
-
-
-def _reuse(step: Step) -> None:
-    """Let a step that works in place take over its bottom's memory, if no one else needs that."""
-    if not (step.layer.in_place and len(step.tops) == 1 and step.bottoms):
-        return
-    top, bottom = step.tops[0], step.bottoms[0]
-    alone = (
-        bottom.consumers == [step]
-        and not bottom.producer.layer.keeps_top
-        and not bottom.loss_weight
-    )
-    if top.name == bottom.name and top.shape == bottom.shape and alone:
-        top.reuses = bottom
 
 
 def outputs(steps: Sequence[Step]) -> dict[str, Any]:

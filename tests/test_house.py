@@ -23,6 +23,7 @@ FLOORS = [
     {"backend"},
     {"ops"},
     {"layers"},
+    {"flow"},
     {"graph"},
     {"net", "weights", "buffers", "steps", "gradient_check"},
     {"solver", "deploy"},
@@ -165,5 +166,5 @@ def test_every_command_has_help_with_an_example():
 
 
 def test_no_file_is_a_house_of_its_own():
-    long = {path.name: n for path in SOURCES if (n := len(path.read_text().splitlines())) > 300}
+    long = {path.name: n for path in SOURCES if (n := len(path.read_text().splitlines())) > 250}
     assert not long

@@ -1,0 +1,80 @@
+"""The way of the gradient through a net, and which values may take over the memory of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from minicaffe.errors import SpecError
+
+if TYPE_CHECKING:
+    from minicaffe.graph import Step
+
+
+def mark(steps: Sequence[Step], force: bool) -> None:
+    """Mark losses, gradients and reused memory in steps whose shapes are known. Raises SpecError."""
+    _mark_losses(steps)
+    _mark_gradients(steps, force)
+    for step in steps:
+        _reuse(step)
+
+
+def _mark_losses(steps: Sequence[Step]) -> None:
+    for step in steps:
+        weights = step.spec.loss_weight
+        if weights and len(weights) != len(step.tops):
+            where, count = step.spec.place("loss_weight"), len(step.tops)
+            raise SpecError(f"{where}: loss_weight: expected {count} number(s), got {len(weights)}")
+        if not weights and step.layer.is_loss:
+            weights = (1.0,)
+        for value, weight in zip(step.tops, weights, strict=False):
+            value.loss_weight = weight
+
+
+def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
+    """A gradient is computed where something below wants it and a loss above gives it.
+
+    As in Caffe, propagate_down decides for its bottom either way, and force_backward decides for all.
+    """
+    for step in steps:
+        flags = step.spec.propagate_down
+        if flags and len(flags) != len(step.bottoms):
+            where, count = step.spec.place("propagate_down"), len(step.bottoms)
+            raise SpecError(f"{where}: propagate_down: expected {count} value(s), got {len(flags)}")
+        step.layer.needs_gradient = [
+            ((flags[i] if flags else value.wants_gradient) or force)
+            and i not in step.layer.label_bottoms
+            for i, value in enumerate(step.bottoms)
+        ]
+        learns = any(param.learns for param in step.layer.params)
+        for value in step.tops:
+            value.wants_gradient = learns or any(step.layer.needs_gradient)
+    has_loss = any(value.loss_weight for step in steps for value in step.tops)
+    for step in reversed(steps):
+        for value in step.tops:
+            value.gets_gradient = (
+                value.loss_weight != 0
+                or value.gets_gradient
+                or ((force or not has_loss) and not value.consumers)
+            )
+        reached = any(value.gets_gradient for value in step.tops)
+        learns = any(param.learns for param in step.layer.params)
+        step.runs_backward = reached and (learns or any(step.layer.needs_gradient))
+        if not step.runs_backward:
+            step.layer.needs_gradient = [False] * len(step.bottoms)
+        for i, value in enumerate(step.bottoms):
+            value.gets_gradient |= step.layer.needs_gradient[i]
+
+
+def _reuse(step: Step) -> None:
+    """Let a step that works in place take over its bottom's memory, if no one else needs that."""
+    if not (step.layer.in_place and len(step.tops) == 1 and step.bottoms):
+        return
+    top, bottom = step.tops[0], step.bottoms[0]
+    alone = (
+        bottom.consumers == [step]
+        and not bottom.producer.layer.keeps_top
+        and not bottom.loss_weight
+    )
+    if top.name == bottom.name and top.shape == bottom.shape and alone:
+        top.reuses = bottom
