@@ -104,27 +104,31 @@ def device(name: str | None = None) -> Device:
 def _cuda(number: int, reason: str) -> Device:
     try:
         import cupy
-        from cupy import cublas
     except ImportError as error:
         if error.name != "cupy":
-            raise DeviceError(f"CuPy cannot be imported: {error}") from None
+            raise DeviceError(f"CuPy cannot be imported: {_short(error)}") from None
         raise DeviceError("CuPy is not installed; the extra cuda12 or cuda13 brings it") from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeviceError(f"CUDA does not work: {error}") from None
+        raise DeviceError(f"CUDA does not work: {_short(error)}") from None
     if number >= count:
         raise DeviceError(f"there is no cuda:{number}; {count} CUDA device(s) were found")
     cupy.cuda.Device(number).use()
     try:  # a kernel compiled from source and a product of matrices are what a net needs
+        from cupy import cublas
+
         one = cupy.ones((1, 1), dtype="float32")
         kernels("im2col.cu", "float", number)
         cublas.gemm("N", "N", one, one)
     except Exception as error:  # whatever NVRTC, cuBLAS or the driver say
-        said = " ".join(str(error).split())[:200]
-        raise DeviceError(f"CuPy cannot compute: {type(error).__name__}: {said}") from None
+        raise DeviceError(f"CuPy cannot compute: {_short(error)}") from None
     name = cupy.cuda.runtime.getDeviceProperties(number)["name"].decode()
     return Device(f"cuda:{number}", cupy, f"{reason}: {name}")
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def on_cuda(array: Any) -> bool:
