@@ -345,6 +345,32 @@ def test_caffes_lenet_gives_caffes_blobs(device):
             )
 
 
+def test_caffes_lenet_gives_caffes_blobs_and_logits_of_all_test_images(mnist_folder):
+    """The whole of what Caffe computed, where it is at hand: blobs of 100 images, logits of 10,000."""
+    whole = cases.SHARED / "cases" / "LeNet_test100.npz"
+    if not whole.exists():
+        pytest.skip("LeNet_test100.npz of the reference numbers is not here")
+    from minicaffe.data import datasets
+
+    images = datasets.load(str(mnist_folder / "mnist"), "test").images / np.float32(256)
+    with np.load(whole) as archive:
+        case = {key: archive[key] for key in archive.files}
+    net = Net(
+        cases.as_spec(cases.as_model(cases.from_json(case["net_json"]))), "TEST", device="cpu"
+    )
+    net.load(cases.FIXTURES / "lenet_iter_10000.npz")
+    logits = np.empty((10_000, 10), np.float32)
+    for start in range(0, 10_000, 100):
+        net.forward(data=images[start : start + 100], label=case["label"])
+        logits[start : start + 100] = net.blobs["ip2"].data
+        if start == 0:
+            for key, wanted in case.items():
+                if key.startswith("blob__") and "_split_" not in key:
+                    cases.assert_close(net.blobs[key.removeprefix("blob__")].data, wanted, key)
+    cases.assert_close(logits, case["all_logits"], "logits of the 10,000 test images")
+    np.testing.assert_array_equal(logits.argmax(axis=1), case["pred"])
+
+
 def test_caffes_lenet_gets_caffes_accuracy(mnist_folder, monkeypatch):
     monkeypatch.setenv("MINICAFFE_DATA", str(mnist_folder))
     from minicaffe.solver import mean_outputs
