@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sysconfig
 import traceback
 from collections.abc import Iterable
 
@@ -56,12 +57,17 @@ def raised_at(error: BaseException) -> str:
         file, line, said = error.filename or "?", error.lineno, error.msg
     else:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+        own = [frame for frame in frames if not _of_a_library(frame.filename)] or frames
         file, line = (own[-1].filename, own[-1].lineno) if own else ("?", 0)
         said = " ".join(str(error).split())
     if os.path.isabs(file) and os.path.relpath(file).count("..") == 0:
         file = os.path.relpath(file)
     return f"{file}:{line}: {type(error).__name__}: {said}"
+
+
+def _of_a_library(file: str) -> bool:
+    library = (sysconfig.get_path("stdlib"), os.path.dirname(__file__), "<")
+    return "site-packages" in file or file.startswith(library)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

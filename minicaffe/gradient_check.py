@@ -31,7 +31,7 @@ def gradcheck(
     `bottoms` are shapes, filled with random numbers at least 0.05 away from 0 (where ReLU and its like
     have a kink), or arrays. With f(x) = sum of r top(x), r random, and u a random direction in all bottoms
     and parameters, <backward(r), u> is compared with (f(x + h u) - f(x - h u)) / 2h, h = `step`, relative
-    to the larger of the two. Raises GradientError above `tolerance`, naming the bottom or
+    to the larger of the two and 1e-3 (1 + |f|). Raises GradientError above `tolerance`, naming the bottom or
     parameter that is wrong.
 
     >>> from minicaffe.layers.common import InnerProduct

@@ -57,7 +57,7 @@ class Net:
     ):
         if phase not in ("TRAIN", "TEST"):
             raise SpecError(f"phase: expected TRAIN or TEST, got {phase!r}")
-        if np.dtype(dtype) not in (np.dtype("float32"), np.dtype("float64")):
+        if dtype is None or dtype not in ("float32", "float64", np.dtype("f4"), np.dtype("f8")):
             raise SpecError(f"dtype: expected float32 or float64, got {dtype!r}")
         self.spec = model if isinstance(model, NetSpec) else read(model)
         self.device = device if isinstance(device, backend.Device) else backend.device(device)
@@ -112,8 +112,9 @@ class Net:
         `inputs` are host arrays for blobs, by name. Gives the arrays of the blobs that nothing
         further reads (of `end`'s tops, if given).
         """
-        self._set(inputs, "data")
         first, last = self._range(start, end)
+        read = {} if start is None else {v.name: v.blob for v in self.steps[first].bottoms}
+        self._set(inputs, self.first_blobs | read, "data")
         for step in self.steps[first : last + 1]:
             steps.forward(self, step)
         if last == len(self.steps) - 1:
@@ -130,13 +131,15 @@ class Net:
         added to: `clear_param_diffs` makes them zero.
         """
         last, first = self._range(end, start)
-        own = {value.name for value in self.steps[first].tops} if start is not None else set()
+        targets = {name: value.blob for name, value in graph.outputs(self.steps).items()}
+        if start is not None:
+            targets |= {value.name: value.blob for value in self.steps[first].tops}
         for name in diffs:
-            if name in self.blobs and name not in own | graph.outputs(self.steps).keys():
+            if name in self.blobs and name not in targets:
                 raise ShapeError(
                     f"the diff of blob {name!r} is computed from the layers that read it"
                 )
-        self._set(diffs, "diff")
+        self._set(diffs, targets, "diff")
         written = steps.written_before(self, start, diffs)
         for step in reversed(self.steps[last : first + 1]):
             steps.backward(self, step, written)
@@ -166,22 +169,22 @@ class Net:
 
         Raises ShapeError, and leaves the net as it was, if the shapes do not fit.
         """
-        inputs = {
-            v.name: v.producer.layer for s in self.steps for v in s.tops if s.spec.type == "Input"
-        }
+        values = {v.name: v for s in self.steps for v in s.tops if s.spec.type == "Input"}
+        inputs = {name: value.producer.layer for name, value in values.items()}
         for name, shape in shapes.items():
             if name not in inputs:
                 raise ShapeError(f"{name!r} is not a top of an Input layer")
             if not all(isinstance(size, (int, np.integer)) and size > 0 for size in shape):
                 raise ShapeError(f"{name}: expected a shape of integers of at least 1, got {shape}")
-        before = {name: self.blobs[name].shape for name in shapes}
+        before = {name: values[name].shape for name in shapes}
         try:
             self._infer(inputs, shapes)
             buffers.check_memory(self)
         except MinicaffeError:
             self._infer(inputs, before)
             raise
-        buffers.allocate(self)
+        if self.blobs:  # not where only shapes were asked for
+            buffers.allocate(self)
 
     def _infer(self, inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
         for name, shape in shapes.items():
@@ -195,7 +198,8 @@ class Net:
         """Load parameters by name: entry `conv1__0` is the first parameter of layer conv1.
 
         Strict: raises CheckpointError, before anything is changed, if an entry is missing, unused, or
-        of another shape. Entries led by '@' are a solver's state, and passed over.
+        of another shape. In any case it raises if nothing fits, or if an entry holds no finite
+        numbers. Entries led by '@' are a solver's state, and passed over.
         """
         return weights.load(self, source, strict)
 
@@ -214,8 +218,7 @@ class Net:
             with step.named():
                 step.layer.check()
 
-    def _set(self, arrays: Mapping[str, Any], which: str) -> None:
-        blobs = self.first_blobs if which == "data" else self.blobs
+    def _set(self, arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> None:
         for name, array in arrays.items():
             if name not in blobs:
                 raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")

@@ -18,7 +18,7 @@ def forward(net: Net, step: Step) -> None:
     layer = step.layer
     with step.named():
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
-    _store(net.device, step, tops, layer.out, step.tops)
+        _store(net.device, step, tops, layer.out, step.tops)
 
 
 def backward(net: Net, step: Step, written: set[int]) -> None:
@@ -47,7 +47,7 @@ def backward(net: Net, step: Step, written: set[int]) -> None:
             written.add(id(value))
     with step.named():
         bottoms = layer.backward(*[value.blob.diff for value in step.tops])
-    _store(net.device, step, bottoms, layer.grad, step.bottoms)
+        _store(net.device, step, bottoms, layer.grad, step.bottoms)
     for blob, part in added:
         net.device.xp.add(blob.diff, part, out=blob.diff)
 
@@ -56,7 +56,7 @@ def written_before(net: Net, start: str | None, diffs: Mapping[str, Any]) -> set
     """The values whose diff holds something before a backward pass from `start` begins.
 
     Those are the outputs given in `diffs`; and, if the pass does not begin at the top, the tops of
-    `start` that are no loss and whatever the layers above have put into blobs that layers below read too.
+    `start` that are no loss and whatever the layers above have put into blobs they read.
     """
     steps = net.steps
     written = {id(v) for s in steps for v in s.tops if v.name in diffs and not v.consumers}
@@ -66,7 +66,7 @@ def written_before(net: Net, start: str | None, diffs: Mapping[str, Any]) -> set
         written |= {id(v) for v in tops if v.name in diffs or not v.loss_weight}
         for step in steps[first + 1 :]:
             wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
-            written |= {id(v) for v, needs in wanted if needs and v not in tops}
+            written |= {id(v) for v, needs in wanted if needs}
     return written
 
 
@@ -77,9 +77,7 @@ def _store(
     arrays = list(arrays) if isinstance(arrays, (tuple, list)) else [arrays]
     if len(arrays) != len(buffers):
         what = "top" if values is step.tops else "bottom"
-        raise ShapeError(
-            f"{step.place}: expected an array for each of {len(buffers)} {what}s, got {len(arrays)}"
-        )
+        raise ShapeError(f"expected an array for each of {len(buffers)} {what}s, got {len(arrays)}")
     for array, buffer, value in zip(arrays, buffers, values, strict=True):
         if array is buffer or buffer is None:
             continue
@@ -89,5 +87,5 @@ def _store(
         shape = getattr(array, "shape", None)
         if shape != value.shape:
             got = f"an array of {shape}" if shape is not None else type(array).__name__
-            raise ShapeError(f"{step.place}: setup promised shape {value.shape}, got {got}")
+            raise ShapeError(f"setup promised shape {value.shape}, got {got}")
         device.xp.copyto(buffer, array)

@@ -372,3 +372,64 @@ solver: {base_lr: 1, max_iter: 3, test_iter: 1, test_interval: 9, snapshot_after
 def test_weights_of_which_nothing_fits_are_refused():
     with pytest.raises(CheckpointError, match="has nothing that fits net 'mlp'"):
         Net(parse(MLP), device="cpu").load({"other__0": np.zeros(3)}, strict=False)
+
+
+def test_pieces_with_a_loss_weight_on_what_is_read_further():
+    text = """
+force_backward: true
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3]}}
+  - {name: y, type: InnerProduct, num_output: 3, loss_weight: 1}
+  - {name: z, type: InnerProduct, num_output: 3, loss_weight: 1}
+"""
+    net = Net(parse(text), device="cpu", dtype="float64")
+    net.forward(x=X[:2])
+    net.backward()
+    whole = net.blobs["x"].diff.copy()
+    net.backward(start="z", end="z")
+    net.backward(start="y")
+    np.testing.assert_allclose(net.blobs["x"].diff, whole)
+
+
+def test_names_written_twice_mean_what_the_layer_sees():
+    net = Net(
+        parse("""
+force_backward: true
+layers:
+  - {name: x, type: Input, shape: {dim: [1, 2]}}
+  - {name: y, type: InnerProduct, bottom: x, num_output: 2}
+  - {name: side, type: ReLU, bottom: y}
+  - {name: r, type: ReLU, bottom: y, top: y}
+  - {name: last, type: ReLU, bottom: y, top: last}
+"""),
+        device="cpu",
+    )
+    net.forward(x=[[1, 2]])
+    assert net.forward(start="last", y=[[5, 6]])["last"].tolist() == [[5, 6]]
+    net.backward(start="y", y=[[7, 7]])
+    np.testing.assert_array_equal(net.params["y"][1].diff, [7, 7])
+
+
+def test_an_input_overwritten_in_place_by_another_shape_can_be_reshaped():
+    net = Net(
+        parse("""
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3]}}
+  - {name: ip, type: InnerProduct, bottom: x, top: x, num_output: 4}
+"""),
+        device="cpu",
+    )
+    with pytest.raises(ShapeError, match=r"these bottoms need \(4, 5\)"):
+        net.reshape(x=(2, 5))
+    assert net.forward(x=np.ones((2, 3)))["x"].shape == (2, 4)
+    net.reshape(x=(5, 3))
+    assert net.forward(x=np.ones((5, 3)))["x"].shape == (5, 4)
+    shapes = Net(net.spec, device="cpu", shapes_only=True)
+    shapes.reshape(x=(7, 3))
+    assert shapes.steps[-1].tops[0].shape == (7, 4)
+
+
+@pytest.mark.parametrize("dtype", ["flaot32", None, "int8"])
+def test_dtypes_that_are_none(dtype):
+    with pytest.raises(SpecError, match="dtype: expected float32 or float64"):
+        Net(parse(MLP), device="cpu", dtype=dtype)

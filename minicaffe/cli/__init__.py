@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         given = [word.partition("=")[0] for word in self.given if word.startswith("-")]
         unknown = [word for word in given if word not in options and not word[1:].isdigit()]
         hint = did_you_mean(unknown[0], options) if unknown else ""
-        if unknown and unknown[0] not in message:
+        if unknown and unknown[0] not in message.replace(",", " ").split():
             message = f"unrecognized arguments: {unknown[0]}"
         self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
 

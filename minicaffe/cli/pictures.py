@@ -156,6 +156,8 @@ def _as_mnist(pixels: np.ndarray, ground: float, height: int, width: int, path: 
     ys, xs = np.nonzero(ink > 64)
     ink = ink[ys.min() : ys.max() + 1, xs.min() : xs.max() + 1]
     small = _scaled(ink, round(height * 20 / 28), round(width * 20 / 28), path)
+    if not small.any():  # specks that vanish
+        return _place(small, height, width)
     mass = small.astype(float)
     y = mass.sum(axis=1) @ np.arange(mass.shape[0]) / mass.sum()
     x = mass.sum(axis=0) @ np.arange(mass.shape[1]) / mass.sum()

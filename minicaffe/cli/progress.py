@@ -85,10 +85,10 @@ class Bar(Progress):
             self.bar.close()
             self.bar = None
 
-    def line(self, text: str) -> None:
-        """Show a line above the bar."""
+    def write(self, text: str) -> None:
+        """Put a line above the bar."""
         if self.bar is None:
-            super().line(text)
+            super().write(text)
         else:
             self.bar.write(text, file=sys.stderr)
 

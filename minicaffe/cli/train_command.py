@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train."""
-    if args.resume and args.seed is not None:
+    if args.resume is not None and args.seed is not None:
         raise MinicaffeError(
             "--seed cannot be given with --resume: a run goes on with its own seed"
         )
@@ -79,12 +79,12 @@ def run(args: argparse.Namespace) -> int:
     )
     for line in data_lines([solver.net, solver.test_net]):
         report.line(line)
-    if args.weights:
+    if args.weights is not None:
         found = solver.net.load(args.weights, strict=False)
         if found.mismatched:
             raise CheckpointError(f"{args.weights}: mismatched: {', '.join(found.mismatched)}")
         report.line(f"weights: {args.weights}: {found}")
-    if args.resume:
+    if args.resume is not None:
         path = solver.latest_snapshot() if args.resume == NEWEST else args.resume
         solver.restore(path)
         report.line(f"resumed: {path} at iteration {solver.iteration}")
@@ -134,6 +134,8 @@ def program() -> list[str]:
     if os.path.basename(os.path.dirname(typed)) == "minicaffe" and typed.endswith("__main__.py"):
         return [sys.executable, "-m", "minicaffe"]
     found = shutil.which("minicaffe")
-    if os.path.basename(typed) != "minicaffe" or (found and os.path.samefile(found, typed)):
+    if os.path.basename(typed) != "minicaffe" or not os.path.exists(typed):
+        return ["minicaffe"]
+    if found and os.path.samefile(found, typed):
         return ["minicaffe"]
     return [typed]

@@ -68,7 +68,8 @@ class Context:
 def register(cls: L) -> L:
     """Make a layer class known by its name; its annotated fields become its YAML keys.
 
-    Raises SpecError if a field has the name of a key or attribute that every layer has.
+    Raises SpecError if the class is no Layer, if another module has a layer of its name, or if a field
+    has the name of what every layer has or a type that YAML cannot give.
     """
     if not (isinstance(cls, type) and issubclass(cls, Layer)):
         raise SpecError(f"register: {getattr(cls, '__name__', cls)} is no subclass of Layer")
@@ -189,10 +190,15 @@ class Layer:
                 else f"{least} to {most}"
             )
             raise ShapeError(f"takes {wanted} bottom(s), got {len(bottoms)}")
-        shapes = self.setup(*bottoms)
-        if isinstance(shapes, tuple) and all(isinstance(size, int) for size in shapes):
-            return [shapes]
+        given = self.setup(*bottoms)
+        shapes = [given] if _is_shape(given) else given
+        if not isinstance(shapes, (list, tuple)) or not all(map(_is_shape, shapes)):
+            raise ShapeError(f"setup gave {given!r}, expected a shape or a list of shapes")
         return [tuple(shape) for shape in shapes]
+
+
+def _is_shape(given: Any) -> bool:
+    return isinstance(given, tuple) and all(isinstance(n, (int, np.integer)) for n in given)
 
 
 def bottom_counts(cls: type[Layer]) -> tuple[int, float]:

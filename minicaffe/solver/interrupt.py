@@ -24,7 +24,9 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            self.before = {number: signal.signal(number, self._ask) for number in SIGNALS}
+            for number in SIGNALS:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):  # nohup's wish holds
+                    self.before[number] = signal.signal(number, self._ask)
         return self
 
     def _ask(self, number: int, frame: FrameType | None) -> None:

@@ -16,11 +16,15 @@ class Report:
     """Plain lines. Subclass it to show training in another way."""
 
     def line(self, text: str) -> None:
-        """Show one line. A reader that has gone away stops the lines, not the training."""
+        """Show one line. A reader or terminal that has gone stops the lines, not the training."""
         try:
-            print(text, file=sys.stderr, flush=True)
-        except BrokenPipeError:
+            self.write(text)
+        except OSError:
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+    def write(self, text: str) -> None:
+        """Put one line on stderr."""
+        print(text, file=sys.stderr, flush=True)
 
     def started(self, warnings: Sequence[str]) -> None:
         """Training starts; the user must know of the warnings."""

@@ -55,6 +55,7 @@ class Solver:
         self.rule = RULES[self.spec.type](self.spec, self.net.learnable, self.device.xp)
         self.iteration = 0
         self.stopped = False
+        self.saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.losses = self.device.xp.zeros(self.spec.average_loss, self.net.context.dtype)
         self.recorded = 0
         self._one = self.device.xp.empty((), self.net.context.dtype)
@@ -79,14 +80,11 @@ class Solver:
             )
         state.check_folder(self.prefix)
         self.report.started(self.net.warnings)
-        first = self.iteration
         with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
             self.step(self.spec.max_iter - self.iteration, stop)
         self.loss()
         self.stopped = stop.asked and self.iteration < self.spec.max_iter
-        due = self.spec.snapshot and self.iteration % self.spec.snapshot == 0
-        wanted = self.spec.snapshot_after_train or self.stopped
-        if wanted and not due and (self.iteration > first or not first):
+        if (self.spec.snapshot_after_train or self.stopped) and self.saved != self.iteration:
             self.snapshot()
         scores = self.test() if self.test_net is not None and not self.stopped else {}
         self.report.finished(self.net.warnings)
@@ -141,6 +139,7 @@ class Solver:
         self.loss()
         path = state.path(self.prefix, self.iteration)
         checkpoint.write(path, {**self.net.weights(), **state.collect(self)})
+        self.saved = self.iteration
         self.report.saved(str(path))
         return path
 

@@ -46,12 +46,13 @@ def check_folder(prefix: str) -> None:
 def latest(prefix: str) -> Path:
     """The newest snapshot of a prefix. Raises CheckpointError if there is none."""
     folder, name = os.path.split(prefix)
-    pattern = re.compile(re.escape(name) + r"_iter_(\d+)\.npz")
+    pattern = re.compile(re.escape(name) + r"_iter_[0-9]+\.npz")
     listed = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    found = [path(prefix, int(match[1])) for entry in listed if (match := pattern.fullmatch(entry))]
+    files = [Path(folder, entry) for entry in listed if pattern.fullmatch(entry)]
+    found = [(file.stat().st_mtime_ns, len(file.name), file) for file in files if file.is_file()]
     if not found:
         raise CheckpointError(f"there is no snapshot {prefix}_iter_*.npz to resume from")
-    return max(found, key=lambda file: (file.stat().st_mtime_ns, len(file.name), file.name))
+    return max(found)[-1]
 
 
 def collect(solver: Solver) -> dict[str, Any]:
@@ -97,3 +98,4 @@ def restore(solver: Solver, file: str | Path) -> None:
     for net in (solver.net, solver.test_net):
         if net is not None:
             net.context.seed = seed
+    solver.saved = solver.iteration

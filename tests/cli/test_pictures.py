@@ -306,3 +306,13 @@ def test_a_digit_is_found_wherever_it_stands_on_the_paper(save):
     pixels, inverted = read_picture(save(sheet, "a.png"), SHAPE, digit=True)
     assert inverted
     assert np.abs(pixels[0].astype(int) - digit).mean() < 15
+
+
+def test_specks_that_vanish_are_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    specks = np.zeros((1000, 1000), np.uint8)
+    specks[5, 5] = specks[990, 990] = 255
+    np.save("specks.npy", specks)
+    pixels, notes = read_picture("specks.npy", SHAPE, digit=True)
+    assert not pixels.any()
+    assert "nothing in it" in notes

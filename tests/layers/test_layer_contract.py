@@ -204,3 +204,22 @@ def test_global_pooling_takes_no_stride_and_no_pad():
     for key in ("stride", "pad"):
         with pytest.raises(ShapeError, match="with global_pooling there is no stride and no pad"):
             REGISTRY["Pooling"](global_pooling=True, **{key: (2,)}).setup((1, 1, 5, 5))
+
+
+def test_what_setup_returns_is_checked(clean_register):
+    for returned in (None, (3, 2.5), "ab", 7):
+
+        @register
+        class Vague(Layer):
+            """Gives no shape."""
+
+            def setup(self, x, returned=returned):
+                return returned
+
+        with pytest.raises(ShapeError, match="layer 'v' .Vague.: setup gave .*, expected a shape"):
+            Net(
+                parse(
+                    "layers: [{name: d, type: Input, shape: {dim: 3}}, {name: v, type: Vague, bottom: d}]"
+                ),
+                device="cpu",
+            )

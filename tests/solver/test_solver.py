@@ -406,3 +406,54 @@ def test_divergence_is_told_even_if_nothing_is_displayed():
     s = solver(display=0, snapshot_after_train=False, base_lr=1e30)
     with pytest.raises(TrainingError, match="training has diverged"):
         s.solve()
+
+
+def test_the_final_snapshot_is_written_however_the_end_was_reached():
+    s = solver()
+    s.step(12)
+    s.solve()
+    assert os.path.exists("blobs_iter_12.npz")
+    before = os.stat("blobs_iter_12.npz").st_mtime_ns
+    again = solver()
+    again.restore("blobs_iter_12.npz")
+    again.solve()
+    assert os.stat("blobs_iter_12.npz").st_mtime_ns == before
+
+
+def test_odd_files_beside_snapshots_do_not_matter():
+    s = solver()
+    s.step(1)
+    path = s.snapshot()
+    os.symlink("nowhere", "blobs_iter_9.npz")
+    os.rename(path, "blobs_iter_0001.npz")
+    assert str(s.latest_snapshot()) == "blobs_iter_0001.npz"
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    class Hanging(Events):
+        def iterated(self, solver):
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    try:
+        s = Solver(parse(MODEL.format(more="")), report=Hanging(), device="cpu")
+        s.solve()
+        assert (s.stopped, s.iteration) == (False, 12)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_training_goes_on_when_nobody_reads_its_lines(monkeypatch):
+    class Gone:
+        def write(self, text):
+            raise OSError(5, "Input/output error")
+
+        def flush(self):
+            pass
+
+    s = Solver(parse(MODEL.format(more="")), device="cpu")
+    monkeypatch.setattr("sys.stderr", Gone())
+    s.solve()
+    assert os.path.exists("blobs_iter_12.npz")
