@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -15,12 +14,15 @@ if TYPE_CHECKING:
 class Report:
     """Plain lines. Subclass it to show training in another way."""
 
+    unheard = False
+
     def line(self, text: str) -> None:
         """Show one line. A reader or terminal that has gone stops the lines, not the training."""
         try:
-            self.write(text)
+            if not self.unheard:
+                self.write(text)
         except OSError:
-            sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+            self.unheard = True
 
     def write(self, text: str) -> None:
         """Put one line on stderr."""
