@@ -176,7 +176,6 @@ def _bind_params(steps: list[Step]) -> None:
             where, count = spec.place("param", len(params)), len(spec.param)
             raise SpecError(f"{where}: param: {count} entries for {len(params)} parameter(s)")
         for i, (param, given) in enumerate(zip(params, spec.param, strict=False)):
-            param.name = given.name
             own = {key: getattr(given, key) for key in ("lr_mult", "decay_mult")}
             own = {key: value for key, value in own.items() if value is not None}
             for key, value in own.items():

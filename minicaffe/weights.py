@@ -78,16 +78,13 @@ def share(mine: Net, theirs: Net) -> None:
                 param.share(param.owner)
 
 
-def load(net: Net, source: str | Path | Mapping[str, Any], strict: bool) -> LoadReport:
-    """Load what fits of `source`, a file or arrays by name; see Net.load."""
+def load(
+    net: Net, source: str | Path | Mapping[str, Any], strict: bool, origin: str = "weights"
+) -> LoadReport:
+    """Load what fits of `source`, a file or arrays by name from `origin`; see Net.load."""
     if isinstance(source, Mapping):
-        return _load(
-            net,
-            source,
-            {name: np.shape(array) for name, array in source.items()},
-            strict,
-            "weights",
-        )
+        shapes = {name: np.shape(array) for name, array in source.items()}
+        return _load(net, source, shapes, strict, origin)
     with Reader(source) as reader:
         return _load(net, reader, reader.shapes, strict, str(source))
 

@@ -24,7 +24,7 @@ COMMANDS = {
     "doctor": "what is installed here and what would be used",
 }
 
-
+# Held to one thread unless the user says otherwise: the products of one sample are too small to share.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -55,9 +55,7 @@ def usage() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run a command; gives the exit code. A user's mistake is one line on stderr and 2."""
     argv = sys.argv[1:] if argv is None else argv
-    for name in (
-        BLAS_THREADS
-    ):  # products of one sample are too small to share; unless the user says otherwise
+    for name in BLAS_THREADS:
         os.environ.setdefault(name, "1")
     try:
         return _run(argv)

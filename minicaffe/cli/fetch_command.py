@@ -11,7 +11,6 @@ from pathlib import Path
 
 from minicaffe.data.fetch import data_folder, fetch
 from minicaffe.data.known import KNOWN
-from minicaffe.errors import DataError, did_you_mean
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +26,5 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Download."""
-    if args.name not in KNOWN:
-        raise DataError(
-            f"unknown data set {args.name!r}; known: {', '.join(KNOWN)}{did_you_mean(args.name, KNOWN)}"
-        )
     print(f"{args.name}: {fetch(args.name, args.folder or data_folder())}")
     return 0

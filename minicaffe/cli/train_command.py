@@ -28,7 +28,7 @@ from minicaffe.cli.options import (
 )
 from minicaffe.cli.progress import Bar, Lines, score_table
 from minicaffe.errors import CheckpointError, MinicaffeError
-from minicaffe.solver import Solver
+from minicaffe.solver import Solver, state
 from minicaffe.solver.report import banner
 
 NEWEST = "the newest snapshot"
@@ -117,7 +117,7 @@ def resume_command(args: argparse.Namespace, solver: Solver) -> str:
         "train",
         args.model,
         "--resume",
-        f"{solver.prefix}_iter_{solver.iteration}.npz",
+        str(state.path(solver.prefix, solver.iteration)),
     ]
     for option, value in (("--device", args.device), ("--max-iter", args.max_iter)):
         words += [option, str(value)] if value is not None else []

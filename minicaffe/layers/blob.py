@@ -65,7 +65,6 @@ class Param(Blob):
     def __init__(self, shape: Shape, device: Device, dtype: Any, filler: Filler):
         super().__init__(shape, device, dtype)
         self.filler = filler
-        self.name: str | None = None
         self.lr_mult, self.decay_mult = 1.0, 1.0
         self.owner: Param = self
 

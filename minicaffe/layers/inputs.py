@@ -165,27 +165,30 @@ class Data(Layer):
     def draw(self) -> None:
         """Choose the next batch on the host: entries, crops and mirrors."""
         index, crop, mirror = self.host
+        n, seed, passes = self.batch_size, self.context.seed, self.context.passes
         shuffled = self.phase == "TRAIN" if self.shuffle is None else self.shuffle
-        for i in range(self.batch_size):
-            epoch, entry = divmod(self.context.passes * self.batch_size + i, self.count)
-            if shuffled and (self.context.seed, epoch) != self.shuffled:
+        filled = 0
+        while filled < n:
+            epoch, entry = divmod(passes * n + filled, self.count)
+            if shuffled and (seed, epoch) != self.shuffled:
                 self.order.sort()
-                random_stream(self.context.seed, "order", self.name, epoch).shuffle(self.order)
-                self.shuffled = (self.context.seed, epoch)
-            index[i] = self.order[entry]
-        spare = [
-            size - kept for size, kept in zip(self.image[1:], self.out[0].shape[2:], strict=True)
-        ]
-        random = random_stream(self.context.seed, "transform", self.name, self.context.passes)
-        for axis, free in enumerate(spare):
-            if free:
-                crop[:, axis] = (
-                    random.integers(0, free + 1, self.batch_size)
-                    if self.phase == "TRAIN"
-                    else free // 2
-                )
+                random_stream(seed, "order", self.name, epoch).shuffle(self.order)
+                self.shuffled = (seed, epoch)
+            part = self.order[entry : entry + n - filled]
+            index[filled : filled + len(part)] = part
+            filled += len(part)
+        if self.transform.crop_size is None and not self.transform.mirror:
+            return
+        random = random_stream(seed, "transform", self.name, passes)
+        for axis, (size, kept) in enumerate(
+            zip(self.image[1:], self.out[0].shape[2:], strict=True)
+        ):
+            anywhere = self.phase == "TRAIN"
+            crop[:, axis] = (
+                random.integers(0, size - kept + 1, n) if anywhere else (size - kept) // 2
+            )
         if self.transform.mirror:
-            mirror[...] = random.integers(0, 2, self.batch_size)
+            mirror[...] = random.integers(0, 2, n)
 
     def backward(self, *tops: Any) -> Any:
         return []

@@ -83,10 +83,7 @@ def restore(solver: Solver, file: str | Path) -> None:
             raise CheckpointError(f"{file}: entry {name!r} is missing or no count")
     if "@losses" not in arrays or arrays["@losses"].ndim != 1:
         raise CheckpointError(f"{file}: entry '@losses' is missing or no list")
-    try:
-        solver.net.load({name: a for name, a in arrays.items() if not name.startswith("@")})
-    except CheckpointError as error:
-        raise CheckpointError(str(error).replace("weights:", f"{file}:", 1)) from None
+    weights.load(solver.net, arrays, strict=True, origin=str(file))
     for name, history in zip(params, solver.rule.history, strict=True):
         solver.device.copy_from_host(history, arrays[f"@history/{name}"])
     solver.iteration, seed, solver.recorded = (int(arrays[name]) for name in COUNTS)
