@@ -18,6 +18,8 @@ from minicaffe.errors import DeviceError, ShapeError
 
 THREADS = 256  # of a CUDA block, in every launch
 GRID = 65535  # blocks at the most; a thread then takes more than one element
+CTYPES = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double"}
+HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
 
 
 class Device:
@@ -137,28 +139,43 @@ def on_cuda(array: Any) -> bool:
 
 
 @functools.cache
-def kernels(file: str, ctype: str, device: int) -> dict[str, Any]:
-    """Every kernel of minicaffe/kernels/`file` for one C type, by name; compiled once."""
+def kernels(file: str, template: str, device: int) -> dict[str, Any]:
+    """Every kernel of minicaffe/kernels/`file`, by name, for one list of template arguments; compiled once."""
     import cupy
 
-    code = (resources.files("minicaffe.kernels") / file).read_text(encoding="utf-8")
+    folder = resources.files("minicaffe.kernels")
+    code = "".join((folder / part).read_text(encoding="utf-8") for part in ("types.cu", file))
+    headers = [header for ctype, header in HEADERS.items() if ctype in template]
+    code = "".join(f"#include <{header}>\n" for header in headers) + code
     names = re.findall(r"__global__\s+void\s+(\w+)", code)
-    expressions = [f"{name}<{ctype}>" for name in names]
+    expressions = [f"{name}<{template}>" for name in names]
     module = cupy.RawModule(code=code, options=("-std=c++17",), name_expressions=expressions)
     return dict(zip(names, map(module.get_function, expressions), strict=True))
 
 
 def launch(file: str, name: str, total: int, out: Any, *args: Any) -> None:
     """Run kernel `name` for the type of `out` over `total` elements; integers go as int32."""
-    largest = max([total + GRID * THREADS, *(arg for arg in args if type(arg) is int)])
-    if largest >= 2**31:
+    if total + GRID * THREADS >= 2**31:
         raise ShapeError(f"{name}: {total} elements are more than a kernel's 32-bit index reaches")
-    if total == 0:
-        return
-    ctype = {"f": "float", "d": "double"}[out.dtype.char]
     blocks = min((total + THREADS - 1) // THREADS, GRID)
+    launch_blocks(file, name, (blocks,), (out,), total, *args)
+
+
+def launch_blocks(
+    file: str, name: str, grid: tuple[int, ...], types: tuple[Any, ...], *args: Any
+) -> None:
+    """Run a grid of blocks of a kernel for `types`: arrays whose types it is made for, and numbers."""
+    for arg in args:
+        if type(arg) is int and arg >= 2**31:
+            raise ShapeError(
+                f"{name}: {arg} elements are more than a kernel's 32-bit index reaches"
+            )
+    if 0 in grid:
+        return
+    template = ", ".join(str(t) if type(t) is int else CTYPES[t.dtype.name] for t in types)
     typed = [np.int32(arg) if type(arg) is int else arg for arg in args]
-    kernels(file, ctype, out.device.id)[name]((blocks,), (THREADS,), (np.int32(total), *typed))
+    kernel = kernels(file, template, types[0].device.id)[name]
+    kernel(grid, (THREADS,), tuple(typed))
 
 
 def random_key(seed: int, *names: str | int) -> tuple[int, int]:

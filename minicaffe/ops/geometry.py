@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 
 from minicaffe.errors import ShapeError
 
-Pair = tuple[int, int]
-Element = tuple[int, int, tuple[slice, slice], tuple[slice, slice]]
+Sizes = tuple[int, ...]
+Element = tuple[Sizes, tuple[slice, ...], tuple[slice, ...]]
+AXES = 3  # the most spatial axes; the compiled loops and the CUDA kernels know nothing else
 
 
 def conv_output_size(
@@ -28,6 +30,23 @@ def conv_output_size(
             f"a kernel of extent {extent} does not fit an image of {size} padded by {pad}"
         )
     return (size + 2 * pad - extent) // stride + 1
+
+
+def deconv_output_size(
+    size: int, kernel: int, stride: int = 1, pad: int = 0, dilation: int = 1
+) -> int:
+    """Outputs of a deconvolution along one axis: stride (size - 1) + dilation (kernel - 1) + 1 - 2 pad.
+
+    The smallest image from which the same window makes `size` outputs.
+    Source: Caffe's DeconvolutionLayer::compute_output_shape. Raises ShapeError if nothing is left.
+
+    >>> deconv_output_size(14, 4, stride=2, pad=1), conv_output_size(28, 4, stride=2, pad=1)
+    (28, 14)
+    """
+    count = stride * (size - 1) + dilation * (kernel - 1) + 1 - 2 * pad
+    if count < 1:
+        raise ShapeError(f"pad {pad} leaves nothing of the {count + 2 * pad} outputs along an axis")
+    return count
 
 
 def pool_output_size(
@@ -89,30 +108,71 @@ def valid_range(size: int, count: int, offset: int, stride: int) -> tuple[slice,
 
 @dataclass(frozen=True)
 class Window:
-    """A window sliding over an image: sizes along (height, width)."""
+    """A window sliding over an image of 1, 2 or 3 axes: one size an axis, rows before columns.
 
-    kernel: Pair
-    stride: Pair = (1, 1)
-    pad: Pair = (0, 0)
-    dilation: Pair = (1, 1)
+    >>> Window((3, 3), pad=(1, 1)).outputs((5, 7))
+    (5, 7)
+    """
 
-    def elements(self, image: Pair, out: Pair) -> tuple[Element, ...]:
-        """For each kernel element (i, j): the outputs that see the image through it, and what they see."""
+    kernel: Sizes
+    stride: Sizes = ()
+    pad: Sizes = ()
+    dilation: Sizes = ()
+
+    def __post_init__(self) -> None:
+        for name, default in (("stride", 1), ("pad", 0), ("dilation", 1)):
+            if not getattr(self, name):
+                object.__setattr__(self, name, (default,) * len(self.kernel))
+
+    def outputs(self, image: Sizes) -> Sizes:
+        """Windows along each axis, by `conv_output_size`. Raises ShapeError."""
+        return tuple(
+            map(conv_output_size, image, self.kernel, self.stride, self.pad, self.dilation)
+        )
+
+    def images(self, out: Sizes) -> Sizes:
+        """The smallest image with so many windows, by `deconv_output_size`. Raises ShapeError."""
+        return tuple(
+            map(deconv_output_size, out, self.kernel, self.stride, self.pad, self.dilation)
+        )
+
+    def elements(self, image: Sizes, out: Sizes) -> tuple[Element, ...]:
+        """For each kernel element: its index, the outputs that see the image through it, what they see."""
         return _elements(self, image, out)
+
+    def lifted(self) -> tuple[Sizes, ...]:
+        """Kernel, stride, pad and dilation along three axes: those that lack are of size 1."""
+        fills = (1, 1, 0, 1)
+        parts = (self.kernel, self.stride, self.pad, self.dilation)
+        return tuple(lift(part, fill) for part, fill in zip(parts, fills, strict=True))
+
+    @property
+    def is_point(self) -> bool:
+        """Whether the windows are the pixels themselves."""
+        return not any(self.pad) and all(size == 1 for size in self.kernel + self.stride)
+
+
+def lift(sizes: Sizes, fill: int = 1) -> Sizes:
+    """Sizes along three axes, the missing ones in front.
+
+    >>> lift((5, 7))
+    (1, 5, 7)
+    """
+    return (fill,) * (AXES - len(sizes)) + tuple(sizes)
 
 
 @functools.cache
-def _elements(window: Window, image: Pair, out: Pair) -> tuple[Element, ...]:
-    rows, columns = (
+def _elements(window: Window, image: Sizes, out: Sizes) -> tuple[Element, ...]:
+    axes = [
         [
-            (k, *valid_range(image[axis], out[axis], k * dilation - pad, stride))
-            for k in _kernel_elements(image[axis], out[axis], kernel, stride, pad, dilation)
+            (k, *valid_range(size, count, k * dilation - pad, stride))
+            for k in _kernel_elements(size, count, kernel, stride, pad, dilation)
         ]
-        for axis, (kernel, stride, pad, dilation) in enumerate(
-            zip(window.kernel, window.stride, window.pad, window.dilation, strict=True)
+        for size, count, kernel, stride, pad, dilation in zip(
+            image, out, window.kernel, window.stride, window.pad, window.dilation, strict=True
         )
-    )
-    return tuple((i, j, (oy, ox), (iy, ix)) for i, oy, iy in rows for j, ox, ix in columns)
+    ]
+    return tuple(tuple(zip(*along, strict=True)) for along in itertools.product(*axes))
 
 
 def _kernel_elements(
@@ -125,39 +185,51 @@ def _kernel_elements(
 
 @dataclass(frozen=True)
 class ConvGeometry:
-    """All the integers of a 2-D convolution: x (n, c, h, w) -> y (n, f, oh, ow)."""
+    """All the integers of a convolution: x (n, c, *image) -> y (n, f, *out), 1 to 3 spatial axes."""
 
     n: int
     c: int
-    h: int
-    w: int
+    image: Sizes
     f: int
     window: Window
     group: int = 1
 
-    @property
-    def oh(self) -> int:
-        """Output rows."""
-        win = self.window
-        return conv_output_size(self.h, win.kernel[0], win.stride[0], win.pad[0], win.dilation[0])
+    @functools.cached_property
+    def out(self) -> Sizes:
+        """Outputs along each axis."""
+        return self.window.outputs(self.image)
+
+    @functools.cached_property
+    def places(self) -> int:
+        """Outputs of one sample and filter."""
+        return math.prod(self.out)
 
     @property
-    def ow(self) -> int:
-        """Output columns."""
-        win = self.window
-        return conv_output_size(self.w, win.kernel[1], win.stride[1], win.pad[1], win.dilation[1])
+    def x_shape(self) -> Sizes:
+        """Shape of the input: (n, c, *image)."""
+        return (self.n, self.c, *self.image)
 
     @property
-    def weight_shape(self) -> tuple[int, int, int, int]:
-        """Shape of the weight: (f, c / group, kh, kw)."""
+    def y_shape(self) -> Sizes:
+        """Shape of the output: (n, f, *out)."""
+        return (self.n, self.f, *self.out)
+
+    @property
+    def weight_shape(self) -> Sizes:
+        """Shape of the weight: (f, c / group, *kernel)."""
         return (self.f, self.c // self.group, *self.window.kernel)
 
     @property
-    def column_shape(self) -> tuple[int, int]:
-        """Shape of one sample's column matrix: (c kh kw, oh ow)."""
-        return (self.c * math.prod(self.window.kernel), self.oh * self.ow)
+    def rows(self) -> int:
+        """Rows of a column matrix, all groups together: c times the kernel's size."""
+        return self.c * math.prod(self.window.kernel)
+
+    @property
+    def column_elements(self) -> int:
+        """Entries of one sample's column matrix (rows, places)."""
+        return self.rows * self.places
 
     @property
     def multiply_adds(self) -> int:
-        """Multiply-adds of a forward pass: n f oh ow (c / group) kh kw."""
-        return self.n * self.oh * self.ow * math.prod(self.weight_shape)
+        """Multiply-adds of a forward pass: n f places (c / group) kernel."""
+        return self.n * self.places * math.prod(self.weight_shape)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 LONG = False  # --long, by conftest.py
-TOLERANCE = {"f": 1e-5, "d": 1e-12}
+TOLERANCE = {"e": 2e-3, "f": 1e-5, "d": 1e-12}
 
 dtypes = st.sampled_from([np.float32, np.float64])
 seeds = st.integers(0, 2**32 - 1)
@@ -29,7 +29,9 @@ def put(device, array, dtype=None):
 def blank(device, shape, dtype):
     """A buffer full of what no op may leave or read: NaN, -7 or True."""
     dtype = np.dtype(dtype)
-    return device.asarray(np.full(shape, {"f": np.nan, "i": -7, "b": True}[dtype.kind], dtype))
+    return device.asarray(
+        np.full(shape, {"f": np.nan, "V": np.nan, "i": -7, "b": True}[dtype.kind], dtype)
+    )
 
 
 def same(device, got, expected):
@@ -37,10 +39,10 @@ def same(device, got, expected):
     np.testing.assert_array_equal(device.to_host(got), expected)
 
 
-def close(device, got, expected):
-    """Equal up to the rounding of a sum in the type of `got`."""
+def close(device, got, expected, tolerances=TOLERANCE):
+    """Equal up to the rounding of a sum in the type of `got`, relative to the largest that is expected."""
     host = device.to_host(got)
-    tolerance = TOLERANCE.get(host.dtype.char, 0)
+    tolerance = tolerances.get(host.dtype.char, 0)
     finite = np.abs(expected)[np.isfinite(expected)]
     scale = max(1.0, float(finite.max(initial=0)))
     np.testing.assert_allclose(host, expected, rtol=tolerance, atol=tolerance * scale)
@@ -53,12 +55,16 @@ def numbers(seed, *shapes, dtype):
 
 
 @st.composite
-def conv_axis(draw):
-    """(size, kernel, stride, pad, dilation) of one axis, with room for a window at least."""
-    kernel, stride, pad = (draw(st.integers(*ends)) for ends in ((1, 4), (1, 5), (0, 4)))
-    dilation = draw(st.integers(1, 3))
+def conv_axis(draw, axes=2, crop=0):
+    """(size, kernel, stride, pad, dilation) of one axis, with room for a window at least.
+
+    Small where there are three of them; with `crop`, the pad may be as low as minus that.
+    """
+    most = 4 if axes < 3 else 2
+    kernel, stride = draw(st.integers(1, most)), draw(st.integers(1, 5))
+    pad, dilation = draw(st.integers(-crop, most)), draw(st.integers(1, 3))
     least = max(1, dilation * (kernel - 1) + 1 - 2 * pad)
-    return draw(st.integers(least, least + 4)), kernel, stride, pad, dilation
+    return draw(st.integers(least, least + most)), kernel, stride, pad, dilation
 
 
 @st.composite
@@ -71,33 +77,67 @@ def pool_axis(draw):
 
 
 @st.composite
-def windows(draw, axis):
-    """(image, window): what `axis` draws, for rows and columns apart."""
-    (h, *rows), (w, *columns) = draw(axis), draw(axis)
-    return (h, w), Window(*zip(rows, columns, strict=True))
+def windows(draw, *axes):
+    """(image, window): one of `axes` draws each axis's numbers, rows and columns apart."""
+    sizes, *parts = zip(*(draw(axis) for axis in axes), strict=True)
+    return sizes, Window(*parts)
+
+
+def conv_windows(crop=0):
+    """(image, window) of a convolution with 1, 2 (mostly) or 3 axes."""
+    axes = st.sampled_from([2, 1, 2, 3])
+    return axes.flatmap(lambda many: windows(*[conv_axis(many, crop)] * many))
+
+
+pool_windows = windows(pool_axis(), pool_axis())
 
 
 @st.composite
 def convolutions(draw):
-    """All the integers of a convolution."""
-    (h, w), window = draw(windows(conv_axis()))
+    """All the integers of a convolution; a third each of any kind, 3x3 in steps of 1, and 1x1."""
+    kind = draw(st.sampled_from(["any", "3x3", "1x1"]))
+    image, window = draw(conv_windows())
+    if kind == "3x3":
+        image = draw(st.tuples(*[st.integers(3, 11)] * 2))
+        window = Window((3, 3), pad=draw(st.tuples(*[st.integers(0, 2)] * 2)))
+    elif kind == "1x1":
+        window = Window((1,) * len(image), draw(st.sampled_from([(), window.stride])))
     group = draw(st.integers(1, 3))
-    n, c, f = draw(batches), draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    return ConvGeometry(n, c * group, h, w, f * group, window, group)
+    n, c, f = draw(st.integers(0, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    return ConvGeometry(n, c * group, image, f * group, window, group)
 
 
-def rectangle(n, c, h, w, f, *window, group=1):
-    """A convolution whose sizes along rows and columns all differ."""
-    return ConvGeometry(n, c, h, w, f, Window(*window), group)
+def edge(n, c, image, f, *window, group=1):
+    return ConvGeometry(n, c, image, f, Window(*window), group)
 
 
-EDGES = [
-    rectangle(1, 1, 1, 1, 1, (1, 1)),  # one pixel
-    rectangle(2, 2, 1, 1, 2, (3, 3), (1, 1), (1, 1)),  # one pixel, seen through padding
-    rectangle(1, 1, 5, 4, 2, (5, 4)),  # the kernel is the image
-    rectangle(1, 2, 7, 6, 1, (1, 2), (3, 4)),  # pixels that no window sees
-    rectangle(1, 1, 2, 3, 1, (2, 2), (1, 1), (3, 4)),  # windows that see no pixel
-    rectangle(2, 4, 5, 7, 6, (2, 3), (1, 2), (1, 0), (2, 1), group=2),
-    rectangle(1, 3, 4, 5, 3, (3, 2), (2, 1), (0, 1), (1, 3), group=3),  # depthwise
-    rectangle(0, 2, 4, 4, 2, (3, 3)),  # no sample
-]
+EDGES = {
+    "one pixel": edge(1, 1, (1, 1), 1, (1, 1)),
+    "one pixel seen through padding": edge(2, 2, (1, 1), 2, (3, 3), (1, 1), (1, 1)),
+    "the kernel is the image": edge(1, 1, (5, 4), 2, (5, 4)),
+    "3x3 is the image": edge(3, 2, (3, 3), 2, (3, 3)),
+    "pixels that no window sees": edge(1, 2, (7, 6), 1, (1, 2), (3, 4)),
+    "windows that see no pixel": edge(1, 1, (2, 3), 1, (2, 2), (1, 1), (3, 4)),
+    "3x3 windows that see no pixel": edge(2, 2, (2, 3), 3, (3, 3), (1, 1), (4, 5)),
+    "a stride larger than the kernel": edge(4, 2, (9, 8), 3, (2, 1), (3, 5), (1, 0)),
+    "two groups": edge(2, 4, (5, 7), 6, (2, 3), (1, 2), (1, 0), (2, 1), group=2),
+    "depthwise": edge(1, 3, (4, 5), 3, (3, 2), (2, 1), (0, 1), (1, 3), group=3),
+    "depthwise 3x3, two filters a channel": edge(3, 3, (6, 5), 6, (3, 3), (1, 1), (1, 1), group=3),
+    "depthwise 1x1": edge(3, 3, (2, 3), 3, (1, 1), group=3),
+    "no sample": edge(0, 2, (4, 4), 2, (3, 3)),
+    "no sample 1x1": edge(0, 2, (4, 4), 2, (1, 1)),
+    "1x1 in steps": edge(2, 3, (5, 6), 2, (1, 1), (2, 3)),
+    "1x1 with padding": edge(2, 3, (3, 2), 2, (1, 1), (1, 1), (1, 2)),
+    "dilated past the image": edge(2, 2, (3, 4), 2, (3, 3), (1, 1), (3, 2), (3, 3)),
+    "one axis": edge(3, 2, (9,), 3, (4,), (2,), (1,), (2,)),
+    "one axis, one wide": edge(2, 3, (7,), 2, (1,)),
+    "three axes": edge(2, 2, (3, 4, 5), 3, (2, 3, 2), (1, 2, 1), (1, 0, 2), (2, 1, 1)),
+    "three axes in groups": edge(3, 4, (3, 3, 2), 2, (3, 3, 3), (1, 1, 1), (1, 1, 1), group=2),
+    "three axes, one wide": edge(2, 3, (2, 3, 2), 4, (1, 1, 1)),
+    "more channels than a tile": edge(3, 35, (7, 5), 37, (3, 3), (1, 1), (1, 1)),
+    "more channels than a tile 1x1": edge(2, 70, (5, 7), 33, (1, 1)),
+    "more places than a tile": edge(2, 3, (30, 35), 5, (3, 3), (1, 1), (1, 1)),
+    "more columns than a tile": edge(2, 24, (15, 20), 3, (5, 5), (1, 2), (2, 1)),
+    "LeNet's first": edge(2, 1, (28, 28), 20, (5, 5)),
+    "LeNet's second": edge(2, 20, (12, 12), 50, (5, 5)),
+}

@@ -1,7 +1,53 @@
-"""--long, for the tests of the ops."""
+"""--long, the forms of an op and the number of threads, for the tests of the ops."""
 
+import pytest
 from ops import cases
+
+from minicaffe import backend
+from minicaffe.ops import threads as module
 
 
 def pytest_configure(config):
     cases.LONG = config.getoption("--long")
+
+
+def pytest_collection_modifyitems(config, items):
+    """On CUDA the number of threads makes no difference: one of them is enough."""
+    idle = [
+        item
+        for item in items
+        if _params(item).get("device") == "cuda" and _params(item).get("threads", 3) != 3
+    ]
+    if idle:
+        config.hook.pytest_deselected(items=idle)
+        dropped = set(map(id, idle))
+        items[:] = [item for item in items if id(item) not in dropped]
+
+
+def _params(item):
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+@pytest.fixture(params=["cpu", "cpu-compiled", "cuda"])
+def device(request, monkeypatch):
+    """Each form of an op in turn: NumPy's, the one compiled by Numba, the CUDA kernels."""
+    if request.param == "cuda":
+        return request.getfixturevalue("cuda")
+    if request.param == "cpu-compiled":
+        pytest.importorskip("numba")
+    monkeypatch.setattr("minicaffe.ops.loops.available", lambda: request.param == "cpu-compiled")
+    return backend.device("cpu")
+
+
+@pytest.fixture(scope="session")
+def workers():
+    """Two threads beside the caller's."""
+    return [module._Worker(number) for number in (1, 2)]
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request, monkeypatch, workers):
+    """That many threads, however few the cores."""
+    monkeypatch.setattr("minicaffe.ops.threads.count", lambda: request.param)
+    monkeypatch.setattr("minicaffe.ops.threads._workers", lambda: workers)
+    return request.param

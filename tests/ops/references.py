@@ -1,14 +1,17 @@
 """The slow references: every op as loops in float64, straight from its definition.
 
-Nothing here calls minicaffe. `window` is anything with kernel, stride, pad and dilation, each
-(rows, columns); images are (c, h, w) or (n, c, h, w).
+Nothing here calls minicaffe. `window` is anything hashable with kernel, stride, pad and dilation, one
+size an axis; images are (n, c, h, w), those of a convolution (n, c, *image) with 1 to 3 axes.
 """
 
+import functools
 import hashlib
 import itertools
 import math
 
 import numpy as np
+
+ALL = slice(None)
 
 
 def conv_count(size, kernel, stride, pad, dilation):
@@ -41,63 +44,83 @@ def pool_sizes(image, window, ceil=True):
     return tuple(pool_count(*part, ceil) for part in parts)
 
 
+@functools.lru_cache(maxsize=256)
 def taps(image, window, out):
-    """(oy, ox, i, j, y, x): element (i, j) of window (oy, ox) lies on pixel (y, x) of the image."""
+    """(o, k, i): element k of window o lies on pixel i of the image; each an index along the axes."""
     found = []
-    for oy, ox in np.ndindex(*out):
-        for i, j in np.ndindex(*window.kernel):
-            y = oy * window.stride[0] - window.pad[0] + i * window.dilation[0]
-            x = ox * window.stride[1] - window.pad[1] + j * window.dilation[1]
-            if 0 <= y < image[0] and 0 <= x < image[1]:
-                found.append((oy, ox, i, j, y, x))
+    steps = list(zip(window.stride, window.pad, window.dilation, strict=True))
+    for o, k in itertools.product(np.ndindex(*out), np.ndindex(*window.kernel)):
+        i = tuple(o[a] * s - p + k[a] * d for a, (s, p, d) in enumerate(steps))
+        if all(0 <= at < size for at, size in zip(i, image, strict=True)):
+            found.append((o, k, i))
     return found
 
 
 def im2col(x, window):
-    out, (kh, kw) = conv_sizes(x.shape[1:], window), window.kernel
-    col = np.zeros((x.shape[0] * kh * kw, *out))
-    for c in range(x.shape[0]):
-        for oy, ox, i, j, y, xx in taps(x.shape[1:], window, out):
-            col[(c * kh + i) * kw + j, oy, ox] = x[c, y, xx]
-    return col
+    """Columns (n, c * kernel, places) of images (n, c, *image)."""
+    (n, c), image = x.shape[:2], x.shape[2:]
+    out = conv_sizes(image, window)
+    col = np.zeros((n, c, *window.kernel, *out))
+    for o, k, i in taps(image, window, out):
+        col[(ALL, ALL, *k, *o)] = x[(ALL, ALL, *i)]
+    return col.reshape(n, c * math.prod(window.kernel), math.prod(out))
 
 
 def col2im(col, window, shape):
-    kh, kw = window.kernel
-    image = np.zeros(shape)
-    for c in range(shape[0]):
-        for oy, ox, i, j, y, x in taps(shape[1:], window, col.shape[1:]):
-            image[c, y, x] += col[(c * kh + i) * kw + j, oy, ox]
+    """Images of a shape (n, c, *image) of columns (n, c * kernel, places)."""
+    out, image = conv_sizes(shape[2:], window), np.zeros(shape)
+    col = col.reshape(*shape[:2], *window.kernel, *out)
+    for o, k, i in taps(shape[2:], window, out):
+        image[(ALL, ALL, *i)] += col[(ALL, ALL, *k, *o)]
     return image
 
 
+def arranged(col, layout, c):
+    """Columns (n, r, p) of c channels in a layout: as they are, samples side by side, turned and stacked."""
+    r = col.shape[1]
+    if layout == "columns":
+        return np.hstack([np.zeros((r, 0)), *col])
+    if layout == "rows":
+        return np.vstack([np.zeros((0, r)), *(one.T for one in col)])
+    if layout == "patches":
+        k = r // c
+        parts = [one[i * k : (i + 1) * k].T for i in range(c) for one in col]
+        return np.vstack([np.zeros((0, k)), *parts])
+    assert layout == "caffe"
+    return col
+
+
 def _conv_terms(x_shape, w_shape, window, group):
-    """Every product of a convolution: the indices of y, of x and of the weight."""
+    """Where the matrices lie whose products make a convolution: in y (n, f), x (n, c), weight (f, c)."""
     filters, channels = w_shape[0] // group, w_shape[1]
-    places = taps(x_shape[2:], window, conv_sizes(x_shape[2:], window))
-    for n, f, c in np.ndindex(x_shape[0], w_shape[0], channels):
-        for oy, ox, i, j, y, x in places:
-            yield (n, f, oy, ox), (n, f // filters * channels + c, y, x), (f, c, i, j)
+    for o, k, i in taps(x_shape[2:], window, conv_sizes(x_shape[2:], window)):
+        for g in range(group):
+            fs, cs = (slice(g * many, (g + 1) * many) for many in (filters, channels))
+            yield (ALL, fs, *o), (ALL, cs, *i), (fs, ALL, *k)
 
 
 def conv(x, weight, bias, window, group):
+    x, weight = np.float64(x), np.float64(weight)
     y = np.zeros((x.shape[0], weight.shape[0], *conv_sizes(x.shape[2:], window)))
     for at_y, at_x, at_w in _conv_terms(x.shape, weight.shape, window, group):
-        y[at_y] += float(x[at_x]) * float(weight[at_w])
-    return y if bias is None else y + np.float64(bias)[:, None, None]
+        y[at_y] += x[at_x] @ weight[at_w].T
+    if bias is not None:
+        for f in range(len(bias)):
+            y[:, f] += float(bias[f])
+    return y
 
 
 def conv_input_gradient(dy, weight, x_shape, window, group):
-    dx = np.zeros(x_shape)
+    dy, weight, dx = np.float64(dy), np.float64(weight), np.zeros(x_shape)
     for at_y, at_x, at_w in _conv_terms(x_shape, weight.shape, window, group):
-        dx[at_x] += float(dy[at_y]) * float(weight[at_w])
+        dx[at_x] += dy[at_y] @ weight[at_w]
     return dx
 
 
 def conv_weight_gradient(dy, x, w_shape, window, group):
-    dw = np.zeros(w_shape)
+    dy, x, dw = np.float64(dy), np.float64(x), np.zeros(w_shape)
     for at_y, at_x, at_w in _conv_terms(x.shape, w_shape, window, group):
-        dw[at_w] += float(dy[at_y]) * float(x[at_x])
+        dw[at_w] += dy[at_y].T @ x[at_x]
     return dw
 
 
@@ -115,10 +138,9 @@ def matmul(a, b):
 def max_pool(x, window, out):
     """The maxima and who won: the first of the largest pixels; -1, and 0, where there is none."""
     y, which = np.zeros((*x.shape[:2], *out)), np.full((*x.shape[:2], *out), -1)
-    places = taps(x.shape[2:], window, out)
     for n, c in np.ndindex(*x.shape[:2]):
-        for oy, ox, i, j, row, column in places:
-            at, value = (n, c, oy, ox), x[n, c, row, column]
+        for o, (i, j), pixel in taps(x.shape[2:], window, out):
+            at, value = (n, c, *o), x[(n, c, *pixel)]
             if which[at] < 0 or value > y[at]:
                 y[at], which[at] = value, i * window.kernel[1] + j
     return y, which
@@ -127,96 +149,33 @@ def max_pool(x, window, out):
 def max_pool_gradient(dy, which, window, shape):
     dx = np.zeros(shape)
     for n, c in np.ndindex(*shape[:2]):
-        for oy, ox, i, j, y, x in taps(shape[2:], window, dy.shape[2:]):
-            if which[n, c, oy, ox] == i * window.kernel[1] + j:
-                dx[n, c, y, x] += dy[n, c, oy, ox]
+        for o, (i, j), pixel in taps(shape[2:], window, dy.shape[2:]):
+            if which[(n, c, *o)] == i * window.kernel[1] + j:
+                dx[(n, c, *pixel)] += dy[(n, c, *o)]
     return dx
 
 
-def area(image, window, oy, ox):
+def area(image, window, place):
     """How many positions of a window lie in the padded image."""
-    inside = 1
-    for size, kernel, stride, pad, o in zip(
-        image, window.kernel, window.stride, window.pad, (oy, ox), strict=True
-    ):
-        inside *= sum(-pad <= o * stride - pad + k < size + pad for k in range(kernel))
-    return inside
+    parts = zip(image, window.kernel, window.stride, window.pad, place, strict=True)
+    return math.prod(
+        sum(-pad <= o * stride - pad + k < size + pad for k in range(kernel))
+        for size, kernel, stride, pad, o in parts
+    )
 
 
 def ave_pool(x, window, out):
     y = np.zeros((*x.shape[:2], *out))
-    for oy, ox, _, _, row, column in taps(x.shape[2:], window, out):
-        y[:, :, oy, ox] += np.float64(x[:, :, row, column]) / area(x.shape[2:], window, oy, ox)
+    for o, _, i in taps(x.shape[2:], window, out):
+        y[(ALL, ALL, *o)] += np.float64(x[(ALL, ALL, *i)]) / area(x.shape[2:], window, o)
     return y
 
 
 def ave_pool_gradient(dy, window, shape):
     dx = np.zeros(shape)
-    for oy, ox, _, _, y, x in taps(shape[2:], window, dy.shape[2:]):
-        dx[:, :, y, x] += np.float64(dy[:, :, oy, ox]) / area(shape[2:], window, oy, ox)
+    for o, _, i in taps(shape[2:], window, dy.shape[2:]):
+        dx[(ALL, ALL, *i)] += np.float64(dy[(ALL, ALL, *o)]) / area(shape[2:], window, o)
     return dx
-
-
-def _exp(x):
-    return math.inf if x > 709 else math.exp(x)
-
-
-def softmax(x):
-    """p[k] = 1 / sum over j of exp(x[j] - x[k])."""
-    p = np.zeros(x.shape)
-    for n, k, s in np.ndindex(*x.shape):
-        own = float(x[n, k, s])
-        p[n, k, s] = 1 / math.fsum(_exp(float(other) - own) for other in x[n, :, s])
-    return p
-
-
-def softmax_gradient(dy, y):
-    """dx = J' dy with the Jacobian written out: J[j, k] = dy[j] / dx[k] = y[j] ([j = k] - y[k])."""
-    dx = np.zeros(y.shape)
-    for n, k, s in np.ndindex(*y.shape):
-        column = [float(v) for v in y[n, :, s]]
-        dx[n, k, s] = math.fsum(
-            float(dy[n, j, s]) * column[j] * ((j == k) - column[k]) for j in range(len(column))
-        )
-    return dx
-
-
-def nll(prob, labels, ignore, floor):
-    losses, valid = np.zeros(labels.shape), np.zeros(labels.shape)
-    for n, s in np.ndindex(*labels.shape):
-        if labels[n, s] != ignore:
-            losses[n, s] = -math.log(max(float(prob[n, int(labels[n, s]), s]), floor))
-            valid[n, s] = 1
-    return losses, valid
-
-
-def nll_gradient(prob, labels, ignore, scale):
-    dx = np.zeros(prob.shape)
-    for n, k, s in np.ndindex(*prob.shape):
-        if labels[n, s] != ignore:
-            dx[n, k, s] = scale * (float(prob[n, k, s]) - (k == labels[n, s]))
-    return dx
-
-
-def accuracy(scores, labels, top_k, ignore):
-    """A hit: fewer than top_k other classes are not lower than the label's."""
-    hits, valid = np.zeros(labels.shape), np.zeros(labels.shape)
-    for n, s in np.ndindex(*labels.shape):
-        if labels[n, s] == ignore:
-            continue
-        label = int(labels[n, s])
-        own, others = scores[n, label, s], np.delete(scores[n, :, s], label)
-        hits[n, s] = sum(not other < own for other in others) < top_k
-        valid[n, s] = 1
-    return hits, valid
-
-
-def class_accuracy(hits, valid, labels, classes):
-    shares = np.zeros(classes)
-    for k in range(classes):
-        mine = [h for h, v, label in zip(hits, valid, labels, strict=True) if v and label == k]
-        shares[k] = sum(mine) / len(mine) if mine else 0
-    return shares
 
 
 def random_key(seed, *names):

@@ -1,0 +1,83 @@
+"""Loops compiled by Numba for the CPU (extra `cpu`), used where they are faster than NumPy's calls.
+
+Each is serial and releases the GIL, so that threads run them side by side; arrays come flat. Indices are
+made unsigned (`at`), for else Numba asks of each whether it counts from the end.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
+at: Any = np.uintp
+_import = threading.RLock()  # Numba must not be imported by two threads at once
+_first = threading.Lock()  # taken by the first compilation, for good
+
+
+@functools.cache
+def available() -> bool:
+    """Whether Numba is installed, and not refused by MINICAFFE_NUMBA=0."""
+    if os.environ.get("MINICAFFE_NUMBA") == "0":
+        return False
+    try:
+        from numba.core import event
+    except ImportError:
+        return False
+    event.register("numba:compile", _announce(event))
+    return True
+
+
+def loops(name: str, dtype: Any) -> ModuleType | None:
+    """The module of compiled loops `name` if they serve this type, else None: use NumPy.
+
+    >>> loops("im2col", np.float16) is None
+    True
+    """
+    if np.dtype(dtype).char not in "fd":
+        return None
+    with _import:
+        return _module(name) if available() else None
+
+
+@functools.cache
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"minicaffe.ops.loops.{name}")
+
+
+def compiled(function: F, fastmath: Any = False) -> F:
+    """The loop as machine code that holds no GIL, kept on disk for the next run."""
+    import numba
+
+    made: Any = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=fastmath)
+    return cast(F, made(function))
+
+
+def compiled_sums(function: F) -> F:
+    """A loop whose sums may be taken in another order, eight or sixteen at a time."""
+    return compiled(function, {"reassoc", "contract"})
+
+
+def _announce(event: Any) -> Any:
+    """A listener of Numba's compile events that says once that compiling takes its time."""
+
+    class Announcer(event.Listener):
+        def on_start(self, _: Any) -> None:
+            if _first.acquire(blocking=False):
+                log = logging.getLogger("minicaffe")
+                log.warning(
+                    "compiling loops for this CPU (once; the next run finds them on disk) ..."
+                )
+
+        def on_end(self, _: Any) -> None:
+            pass
+
+    return Announcer()

@@ -1,0 +1,82 @@
+"""Element-wise functions and the solver's update: one pass over memory, from entry first to last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.ops.loops import at, compiled
+
+
+@compiled
+def relu(x: Any, slope: Any, y: Any, first: int, last: int) -> None:
+    """y = x where x > 0, slope x elsewhere; a NaN stays one."""
+    for i in range(first, last):
+        value = x[at(i)]
+        low = value * slope if slope != 0 else slope
+        y[at(i)] = low if value <= 0 else value
+
+
+@compiled
+def relu_gradient(dy: Any, x: Any, slope: Any, dx: Any, first: int, last: int) -> None:
+    """dx = dy where x > 0, slope dy elsewhere."""
+    for i in range(first, last):
+        dx[at(i)] = dy[at(i)] if x[at(i)] > 0 else dy[at(i)] * slope
+
+
+@compiled
+def dropout(x: Any, kept: Any, scale: Any, y: Any, first: int, last: int) -> None:
+    """y = x kept scale."""
+    for i in range(first, last):
+        y[at(i)] = x[at(i)] * kept[at(i)] * scale
+
+
+@compiled
+def sgd(
+    diff: Any,
+    history: Any,
+    rate: Any,
+    momentum: Any,
+    decay: Any,
+    l1: bool,
+    scale: Any,
+    weight: Any,
+    first: int,
+    last: int,
+) -> None:
+    """diff = history = momentum history + rate (scale diff + penalty); weight -= diff."""
+    for i in range(first, last):
+        w = weight[at(i)]
+        penalty = w * decay
+        if l1:
+            penalty = decay if w > 0 else (-decay if w < 0 else w * 0)
+        step = momentum * history[at(i)] + (diff[at(i)] * scale + penalty) * rate
+        history[at(i)] = step
+        diff[at(i)] = step
+        weight[at(i)] = w - step
+
+
+@compiled
+def gather(
+    images: Any,
+    index: Any,
+    crop: Any,
+    mirror: Any,
+    mean: Any,
+    scale: Any,
+    sizes: Any,
+    y: Any,
+    first: int,
+    last: int,
+) -> None:
+    """Samples first..last of a batch: entry, crop, mirror, mean, scale."""
+    c, h, w, oh, ow = sizes
+    for b in range(first, last):
+        top, left = crop[2 * b], crop[2 * b + 1]
+        for k in range(c):
+            for r in range(oh):
+                here, there = (k * h + r + top) * w + left, ((b * c + k) * oh + r) * ow
+                image = index[b] * c * h * w + here
+                for q in range(ow):
+                    column = ow - 1 - q if mirror[b] else q
+                    y[at(there + q)] = images[at(image + column)]  # in y's type from here on
+                    y[at(there + q)] = (y[at(there + q)] - mean[at(here + column)]) * scale

@@ -1,0 +1,69 @@
+"""The compiled loops: used where they can be, announced when they are compiled."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minicaffe.ops import loops as module
+from minicaffe.ops.loops import loops
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = """
+import logging, sys
+import numpy as np
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+from minicaffe.ops.geometry import Window
+from minicaffe.ops.im2col import col2im, im2col
+from minicaffe.ops.loops import loops
+assert loops("im2col", np.float32) is not None
+x, window = np.ones((3, 1, 3, 3), np.float32), Window((2, 2))
+columns = im2col(x, window, np.empty((3, 4, 4), np.float32))
+print(col2im(columns, window, x)[2, 0].astype(int).tolist())
+"""
+
+
+def run(folder):
+    """What the script says, line by line, with compiled loops kept in a folder."""
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "MINICAFFE_NUM_THREADS": "2"}
+    env.pop("MINICAFFE_NUMBA", None)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=env, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_compiling_is_announced_once_and_not_when_found_on_disk(tmp_path):
+    pytest.importorskip("numba")
+    told, result = run(tmp_path)
+    assert told.startswith("compiling loops for this CPU")
+    assert result == "[[1, 2, 1], [2, 4, 2], [1, 2, 1]]"
+    assert any(tmp_path.rglob("*.nbc"))
+    assert run(tmp_path) == [result]
+
+
+def test_loops_are_for_floats_of_32_and_64_bits(monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setattr(module, "available", lambda: True)
+    for dtype in (np.float32, np.float64, np.dtype("f")):
+        assert loops("im2col", dtype).im2col is not None
+    for dtype in (np.float16, np.int32, np.complex64, bool):
+        assert loops("im2col", dtype) is None
+
+
+def test_no_loops_without_numba(monkeypatch):
+    for name in ("numba", "numba.core"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delenv("MINICAFFE_NUMBA", raising=False)
+    assert not module.available.__wrapped__()
+    monkeypatch.setattr(module, "available", module.available.__wrapped__)
+    assert loops("im2col", np.float32) is None
+
+
+def test_no_loops_where_they_are_refused(monkeypatch):
+    monkeypatch.setenv("MINICAFFE_NUMBA", "0")
+    assert not module.available.__wrapped__()
