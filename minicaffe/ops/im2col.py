@@ -1,85 +1,191 @@
-"""im2col and its adjoint col2im: an image to the matrix of its windows, and back."""
+"""im2col and its adjoint col2im: a batch of images to the matrix of its windows, and back."""
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops.geometry import Window
+from minicaffe.errors import ShapeError, did_you_mean
+from minicaffe.ops.geometry import Sizes, Window, lift
+from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import in_slices
+
+NAMED = ("caffe", "columns", "rows")  # those of minicaffe.im2col
+LAYOUTS = (*NAMED, "patches")
+SAMPLES = 8  # that a thread of the loop-free kernel takes its entry of
+Layout = Literal["caffe", "columns", "rows", "patches"]
+Form = Literal["caffe", "loopfree"]
 
 
-def im2col(x: Any, window: Window, out: Any) -> Any:
-    """The windows of an image as columns.
+def column_shape(x_shape: Sizes, window: Window, layout: str = "caffe") -> Sizes:
+    """The shape of the column matrices of x (n, c, *image): r = c * kernel rows, p = prod(out) places.
 
-    col[(c kh + i) kw + j, oy ow + ox] = x[c, oy sh - ph + i dh, ox sw - pw + j dw], 0 outside.
-    x is (c, h, w); out is (c kh kw, oh, ow). Source: Caffe's im2col_cpu; Chellapilla et al. 2006.
+    caffe: (n, r, p), a matrix a sample. columns: (r, n p), a column a window. rows: (n p, r), a row
+    a window. patches: (c n p, kernel), a row a window and channel, channel by channel.
+    Raises ShapeError for an unknown layout or a window that does not fit.
+
+    >>> column_shape((2, 3, 5, 5), Window((3, 3)), "rows")
+    (18, 27)
+    """
+    if layout not in LAYOUTS:
+        hint = did_you_mean(layout, NAMED)
+        raise ShapeError(f"layout {layout!r} is not one of {', '.join(NAMED)}{hint}")
+    n, c, *image = x_shape
+    k, p = math.prod(window.kernel), math.prod(window.outputs(tuple(image)))
+    shapes = {"caffe": (n, c * k, p), "columns": (c * k, n * p), "rows": (n * p, c * k)}
+    return shapes.get(layout, (c * n * p, k))
+
+
+def im2col(
+    x: Any,
+    window: Window,
+    out: Any,
+    layout: Layout = "caffe",
+    form: Form = "caffe",
+    places: Sizes | None = None,
+) -> Any:
+    """The windows of images as columns, into `out` of `column_shape`.
+
+    col[s][(c kh + i) kw + j, oy ow + ox] = x[s, c, oy sh - ph + i dh, ox sw - pw + j dw], 0 outside;
+    1 to 3 axes alike. x is (n, c, *image). On CUDA, `form` says which kernel: Caffe's, or the one
+    without loops. `places` asks for the first outputs along each axis only. Source: Caffe's im2col_cpu;
+    Chellapilla et al. 2006.
 
     >>> import numpy as np
-    >>> x = np.arange(9.0).reshape(1, 3, 3)
-    >>> im2col(x, Window((2, 2)), np.empty((4, 2, 2))).reshape(4, 4)
+    >>> x = np.arange(9.0).reshape(1, 1, 3, 3)
+    >>> im2col(x, Window((2, 2)), np.empty((1, 4, 4)))[0]
     array([[0., 1., 3., 4.],
            [1., 2., 4., 5.],
            [3., 4., 6., 7.],
            [4., 5., 7., 8.]])
     """
+    n, c, *image = x.shape
+    places, sizes, shapes, steps = _numbers(x.shape, window, places, layout)
     if on_cuda(x):
-        launch(
-            "im2col.cu",
-            "im2col",
-            x.shape[0] * math.prod(out.shape[1:]),
-            out,
-            x,
-            *_sizes(x, window, out),
-            out,
-        )
+        if form == "caffe":
+            launch("im2col.cu", "im2col", n * c * math.prod(places), out, x, *sizes, out)
+        else:
+            threads = -(-n // SAMPLES) * (out.size // max(n, 1))
+            launch("im2col.cu", "im2col_loopfree", threads, out, x, *sizes, out)
         return out
-    col = out.reshape(x.shape[0], *window.kernel, *out.shape[1:])
-    if not any(window.pad):
-        np.copyto(col, _windows(x, window, col.shape))
+    fast = loops("im2col", x.dtype)
+    if fast is not None:
+        loop = fast.im2col if steps[-1] == 1 else fast.im2row
+        args = x.reshape(-1), *shapes, out.reshape(-1), steps
+        in_slices(lambda first, last, _: loop(*args, first, last), n)
         return out
-    col.fill(0)
-    for i, j, (oy, ox), (iy, ix) in window.elements(x.shape[1:], out.shape[1:]):
-        col[:, i, j, oy, ox] = x[:, iy, ix]
-    return out
-
-
-def col2im(col: Any, window: Window, out: Any) -> Any:
-    """The adjoint of im2col: each image entry is the sum of the column entries read from it.
-
-    col is (c kh kw, oh, ow); out is (c, h, w) and is overwritten. Source: Caffe's col2im_cpu.
-
-    >>> import numpy as np
-    >>> col2im(np.ones((4, 2, 2)), Window((2, 2)), np.empty((1, 3, 3)))
-    array([[[1., 2., 1.],
-            [2., 4., 2.],
-            [1., 2., 1.]]])
-    """
-    if on_cuda(col):
-        launch(
-            "im2col.cu", "col2im", math.prod(out.shape), out, col, *_sizes(out, window, col), out
-        )
-        return out
-    columns = col.reshape(out.shape[0], *window.kernel, *col.shape[1:])
-    out.fill(0)
-    for i, j, (oy, ox), (iy, ix) in window.elements(out.shape[1:], col.shape[1:]):
-        out[:, iy, ix] += columns[:, i, j, oy, ox]
-    return out
-
-
-def _windows(x: Any, window: Window, shape: tuple[int, ...]) -> Any:
-    """All windows of an unpadded image as a view: [c, i, j, oy, ox] = x[c, oy sh + i dh, ox sw + j dw]."""
-    channel, row, column = x.strides
-    (sh, sw), (dh, dw) = window.stride, window.dilation
-    return as_strided(
-        x, shape, (channel, row * dh, column * dw, row * sh, column * sw), writeable=False
+    col = _windows_of(out, n, c, window, places, layout)
+    within = not any(window.pad) and all(
+        seen <= size for seen, size in zip(window.images(places), image, strict=True)
     )
 
+    def part(first: int, last: int, _: Any) -> None:
+        if within:
+            np.copyto(col[first:last], _windows(x[first:last], window, col[first:last].shape))
+            return
+        col[first:last] = 0
+        for element, outputs, pixels in window.elements(tuple(image), places):
+            at = (slice(first, last), slice(None))
+            col[at + element + outputs] = x[at + pixels]
 
-def _sizes(image: Any, window: Window, col: Any) -> tuple[int, ...]:
-    h, w = image.shape[1:]
-    oh, ow = col.shape[1:]
-    return (h, w, *window.kernel, *window.pad, *window.stride, *window.dilation, oh, ow)
+    in_slices(part, n)
+    return out
+
+
+def col2im(
+    col: Any,
+    window: Window,
+    out: Any,
+    layout: Layout = "caffe",
+    form: Literal["gather", "scatter"] = "gather",
+    places: Sizes | None = None,
+    add: bool = False,
+) -> Any:
+    """The adjoint of im2col: each image entry is the sum of the column entries read from it.
+
+    col is of `column_shape`; out is (n, c, *image) and is overwritten. With `places`, col holds the first
+    outputs along each axis only; with `add`, out is added to. On CUDA, `form` says which
+    kernel: a gather, whose sums are always in one order, or a scatter with atomic additions.
+    Source: Caffe's col2im_cpu.
+
+    >>> import numpy as np
+    >>> col2im(np.ones((1, 4, 4)), Window((2, 2)), np.empty((1, 1, 3, 3)))[0, 0]
+    array([[1., 2., 1.],
+           [2., 4., 2.],
+           [1., 2., 1.]])
+    """
+    n, c, *image = out.shape
+    places, sizes, shapes, steps = _numbers(out.shape, window, places, layout)
+    if on_cuda(col):
+        if form == "scatter":
+            if not add:
+                out.fill(0)
+            launch("im2col.cu", "col2im_scatter", col.size, out, col, *sizes, out)
+        else:
+            launch("im2col.cu", "col2im", out.size, out, col, *sizes, int(add), out)
+        return out
+    fast = loops("im2col", out.dtype)
+    if fast is not None:
+        loop = fast.col2im if steps[-1] == 1 else fast.row2im
+        args = col.reshape(-1), *shapes, out.reshape(-1), steps
+        in_slices(lambda first, last, _: loop(*args, first, last, not add), n)
+        return out
+    columns = _windows_of(col, n, c, window, places, layout)
+
+    def part(first: int, last: int, _: Any) -> None:
+        if not add:
+            out[first:last] = 0
+        for element, outputs, pixels in window.elements(tuple(image), places):
+            at = (slice(first, last), slice(None))
+            out[at + pixels] += columns[at + element + outputs]
+
+    in_slices(part, n)
+    return out
+
+
+def _windows(x: Any, window: Window, shape: Sizes) -> Any:
+    """All windows of unpadded images as a view: [s, c, i, j, oy, ox] = x[s, c, oy sh + i dh, ox sw + j dw]."""
+    sample, channel, *pixels = x.strides
+    kernel = [step * d for step, d in zip(pixels, window.dilation, strict=True)]
+    places = [step * s for step, s in zip(pixels, window.stride, strict=True)]
+    return as_strided(x, shape, (sample, channel, *kernel, *places), writeable=False)
+
+
+def _windows_of(col: Any, n: int, c: int, window: Window, places: Sizes, layout: str) -> Any:
+    """Columns of any layout as a view (n, c, *kernel, *places)."""
+    k, p = len(window.kernel), len(places)
+    if layout == "caffe":
+        return col.reshape(n, c, *window.kernel, *places)
+    if layout == "columns":
+        return np.moveaxis(col.reshape(c, *window.kernel, n, *places), 1 + k, 0)
+    if layout == "rows":
+        view = col.reshape(n, *places, c, *window.kernel)
+        return np.moveaxis(view, range(1, 1 + p), range(2 + k, 2 + k + p))
+    view = col.reshape(c, n, *places, *window.kernel).swapaxes(0, 1)
+    return np.moveaxis(view, range(2, 2 + p), range(2 + k, 2 + k + p))
+
+
+@functools.lru_cache(maxsize=4096)
+def _numbers(
+    shape: Sizes, window: Window, places: Sizes | None, layout: str
+) -> tuple[Sizes, Sizes, tuple[Any, ...], Sizes]:
+    """The places; the kernels' integers; the loops' shapes, along three axes; and distances in the columns:
+    from a sample, a channel, a kernel element and a place to the next."""
+    n, c, *image = shape
+    places = places or window.outputs(tuple(image))
+    kernel, stride, pad, dilation = window.lifted()
+    sizes = (n, c, *lift(tuple(image)), *kernel, *pad, *stride, *dilation, *lift(places))
+    k, p = math.prod(kernel), math.prod(places)
+    steps = {
+        "caffe": (c * k * p, k * p, p, 1),
+        "columns": (p, k * n * p, n * p, 1),
+        "rows": (p * c * k, k, 1, c * k),
+        "patches": (p * k, n * p * k, 1, k),
+    }[layout]
+    shapes = (c, lift(tuple(image)), window.lifted(), lift(places))
+    return places, (*sizes, LAYOUTS.index(layout)), shapes, steps
