@@ -1,10 +1,10 @@
 """Caffe's convolution: sample by sample, im2col, GEMM, and the bias as a GEMM with a vector of ones.
 
-x (n, c, h, w), weight (f, c/group, kh, kw), bias (f,), y (n, f, oh, ow). For sample s and group g
+x (n, c, *image), weight (f, c/group, *kernel), bias (f,), y (n, f, *out). For sample s and group g
 
-    y[s, g] = weight[g] im2col(x[s])[g] + bias[g] 1'          (f/g, k) (k, oh ow),  k = c/g kh kw
+    y[s, g] = weight[g] im2col(x[s])[g] + bias[g] 1'          (f/g, k) (k, p),  k = c/g * kernel, p = prod(out)
 
-`work` is a flat buffer of `workspace(g)` elements; nothing else is allocated. Source: Caffe's
+`work` is a flat buffer of `workspace` elements a thread; nothing else is allocated. Source: Caffe's
 BaseConvolutionLayer; K. Chellapilla, S. Puri, P. Simard, High Performance Convolutional Neural
 Networks for Document Processing, 2006.
 """
@@ -14,79 +14,95 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from minicaffe.ops.conv.common import add_partial_sums, partial_sums
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.im2col import col2im, im2col
+from minicaffe.ops.im2col import Form, col2im, im2col
+from minicaffe.ops.threads import in_slices
 
 
-def workspace(g: ConvGeometry) -> int:
-    """Elements of the work buffer: one sample's columns, a vector of ones, and a product to add."""
-    rows, places = g.column_shape
-    return rows * places + places + max(math.prod(g.weight_shape), g.f * places)
+def refuses(g: ConvGeometry) -> str | None:
+    """Why a shape cannot be taken: every shape can."""
+    return None
 
 
-def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
+def workspace(g: ConvGeometry, limit: int) -> int:
+    """Elements a thread needs: one sample's columns, a vector of ones, a product to add, partial sums."""
+    weight = math.prod(g.weight_shape)
+    return g.column_elements + g.places + max(weight, g.f * g.places) + weight
+
+
+def forward(
+    x: Any,
+    weight: Any,
+    bias: Any | None,
+    g: ConvGeometry,
+    out: Any,
+    work: Any,
+    form: Form = "caffe",
+) -> Any:
     """y = weight * x + bias, into `out`."""
-    columns, ones, scratch = _split(work, g)
-    places = g.oh * g.ow
     w = weight.reshape(g.group, g.f // g.group, -1)
-    y = out.reshape(g.n, g.group, g.f // g.group, places)
-    for s in range(g.n):
-        col = im2col(x[s], g.window, columns).reshape(g.group, -1, places)
-        for i in range(g.group):
-            gemm(w[i], col[i], y[s, i])
-        if bias is not None:
-            gemm(
-                bias.reshape(-1, 1),
-                ones,
-                y[s].reshape(g.f, places),
-                accumulate=True,
-                scratch=scratch,
-            )
+    y = out.reshape(g.n, g.group, g.f // g.group, g.places)
+
+    def part(first: int, last: int, work: Any) -> None:
+        columns, ones, scratch = _split(work, g)
+        col = columns.reshape(g.group, -1, g.places)
+        for s in range(first, last):
+            im2col(x[s : s + 1], g.window, columns, form=form)
+            for i in range(g.group):
+                gemm(w[i], col[i], y[s, i])
+            if bias is not None:
+                gemm(
+                    bias.reshape(-1, 1),
+                    ones,
+                    y[s].reshape(g.f, -1),
+                    accumulate=True,
+                    scratch=scratch,
+                )
+
+    in_slices(part, g.n, work)
     return out
 
 
 def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     """dx[s] = col2im(weight' dy[s]), into `out`."""
-    columns, _, _ = _split(work, g)
-    places = g.oh * g.ow
     w = weight.reshape(g.group, g.f // g.group, -1)
-    dy = dy.reshape(g.n, g.group, g.f // g.group, places)
-    col = columns.reshape(g.group, -1, places)
-    for s in range(g.n):
-        for i in range(g.group):
-            gemm(w[i].T, dy[s, i], col[i])
-        col2im(columns, g.window, out[s])
+    dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
+
+    def part(first: int, last: int, work: Any) -> None:
+        columns, _, _ = _split(work, g)
+        col = columns.reshape(g.group, -1, g.places)
+        for s in range(first, last):
+            for i in range(g.group):
+                gemm(w[i].T, dy[s, i], col[i])
+            col2im(columns, g.window, out[s : s + 1])
+
+    in_slices(part, g.n, work)
     return out
 
 
-def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+def weight_gradient(
+    x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any, form: Form = "caffe"
+) -> Any:
     """dweight = sum over samples of dy[s] im2col(x[s])', added to `out`."""
-    columns, _, scratch = _split(work, g)
-    places = g.oh * g.ow
-    dw = out.reshape(g.group, g.f // g.group, -1)
-    dy = dy.reshape(g.n, g.group, g.f // g.group, places)
-    for s in range(g.n):
-        col = im2col(x[s], g.window, columns).reshape(g.group, -1, places)
-        for i in range(g.group):
-            gemm(dy[s, i], col[i].T, dw[i], accumulate=True, scratch=scratch)
-    return out
+    dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
 
+    def part(first: int, last: int, work: Any) -> None:
+        columns, _, scratch = _split(work, g)
+        col = columns.reshape(g.group, -1, g.places)
+        sums = partial_sums(work, g)
+        for s in range(first, last):
+            im2col(x[s : s + 1], g.window, columns, form=form)
+            for i in range(g.group):
+                gemm(dy[s, i], col[i].T, sums[i], accumulate=True, scratch=scratch)
 
-def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dbias = sum over samples of dy[s] 1, added to `out`."""
-    _, ones, scratch = _split(work, g)
-    for s in range(g.n):
-        gemm(dy[s].reshape(g.f, -1), ones.T, out.reshape(-1, 1), accumulate=True, scratch=scratch)
+    add_partial_sums(in_slices(part, g.n, work), out)
     return out
 
 
 def _split(work: Any, g: ConvGeometry) -> tuple[Any, Any, Any]:
-    rows, places = g.column_shape
-    columns, ones, scratch = (
-        work[: rows * places],
-        work[rows * places : (rows + 1) * places],
-        work[(rows + 1) * places :],
-    )
+    size = g.column_elements
+    columns, ones = work[:size], work[size : size + g.places]
     ones.fill(1)
-    return columns.reshape(rows, g.oh, g.ow), ones.reshape(1, places), scratch
+    return columns.reshape(1, g.rows, g.places), ones.reshape(1, -1), work[size + g.places :]

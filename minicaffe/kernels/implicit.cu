@@ -1,0 +1,152 @@
+// Implicit GEMM: a convolution as a product whose column matrix is never written. Its tiles are
+// gathered from the images into shared memory, multiplied and forgotten.
+//
+//   out[row, column] = sum over k of left[row, k] entry(k, column)           for each group
+//
+//                     row        column            k                 left      entry from
+//   y = weight x      filter     sample, place     channel, element  weight    x
+//   dx = weight' dy   channel    sample, pixel     filter, element   weight    dy
+//   dweight = dy x'   filter     channel, element  sample, place     dy        x
+//
+// Each of `column` and `k` counts something outer and, within it, positions along three axes: see
+// Axes. An entry lies where both say: their outer offsets add up, and so do their positions. In y,
+// place o says o stride - pad, and element e says e dilation: together the pixel. In dx, a pixel
+// says i + pad, and an element -e dilation: together stride times the place, if that divides it.
+//
+// A block multiplies a tile of 16 TM x 16 TN entries, slab by slab of k:
+//
+//                      16 TN                thread (ty, tx) of 16 x 16 keeps TM x TN sums: of packs
+//                   [ right  ] 16           of V neighbours, row packs ty, ty + 16, ... and column
+//            16     [        ]              packs tx, tx + 16, ...; so that a warp reads shared
+//   16 TM  [left]   [ 16 TM x 16 TN ]       memory a pack at a time, one pack behind the other
+
+const int SLAB = 16;
+const int BLOCK = 256;  // threads
+
+struct Spot {
+  int left, offset, z, y, x;
+};
+
+struct Axes {
+  int d, h, w;                 // how many along each axis
+  int step_z, step_y, step_x;  // how far one is from the next,
+  int z, y, x;                 // and where the first is
+  int offset, left;            // from one outer index to the next, among the entries and in `left`
+
+  __device__ Spot spot(int index) const {
+    const int outer = index / (d * h * w), at = index % (d * h * w);
+    return {outer * left + at, outer * offset, z + at / w / h * step_z, y + at / w % h * step_y,
+            x + at % w * step_x};
+  }
+};
+#define AXES(a)                                                                                   \
+  int a##d, int a##h, int a##w, int a##step_z, int a##step_y, int a##step_x, int a##z, int a##y,  \
+      int a##x, int a##offset, int a##left
+#define AXES_OF(a)                                                                                \
+  {a##d, a##h, a##w, a##step_z, a##step_y, a##step_x, a##z, a##y, a##x, a##offset, a##left}
+
+// Whether a position is a multiple of the stride, and the quotient one of `size`; `at` becomes it.
+__device__ inline bool lies(int& at, int stride, int size) {
+  if (stride != 1) {
+    if (at % stride != 0) return false;
+    at /= stride;
+  }
+  return (unsigned)at < (unsigned)size;
+}
+
+template <typename S, int V>
+struct alignas(sizeof(S) * V) Pack {
+  S of[V];
+};
+
+template <typename T, typename O, int TM, int TN>
+__launch_bounds__(BLOCK, 2)
+__global__ void implicit(const T* __restrict__ left, const T* __restrict__ entries,
+                         const T* __restrict__ bias, O* __restrict__ out, int rows, int columns,
+                         int depth, int splits, int left_group, int entries_group, int out_group,
+                         int out_split, int left_row, int out_row, int out_outer, int add,
+                         int relu, AXES(column_), AXES(k_), int d, int h, int w, int sd, int sh,
+                         int sw) {
+  typedef typename Sum<T>::type S;
+  const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;  // in a pack
+  __shared__ Pack<S, VM> left_tile[SLAB][TM * 16 / VM + 1];  // a column more: fewer bank conflicts
+  __shared__ Pack<S, VN> right_tile[SLAB][TN * 16 / VN];
+  __shared__ Spot spots[SLAB];
+  const Axes column_axes = AXES_OF(column_), k_axes = AXES_OF(k_);
+  const int t = threadIdx.x, tx = t % 16, ty = t / 16;
+  const int first_row = blockIdx.y * TM * 16, first_column = blockIdx.x * TN * 16;
+  const int group = blockIdx.z / splits, split = blockIdx.z % splits;
+  left += (size_t)group * left_group;
+  entries += (size_t)group * entries_group;
+  out += (size_t)group * out_group + (size_t)split * out_split;
+
+  const int own = t % (TN * 16);  // the column of the tile that this thread gathers
+  const bool is_column = first_column + own < columns;
+  const Spot there = column_axes.spot(first_column + own);
+  S sums[TM][TN];
+  for (int i = 0; i < TM; ++i) {
+    for (int j = 0; j < TN; ++j) sums[i][j] = 0;
+  }
+  const int slabs = (depth + SLAB - 1) / SLAB;  // split i takes the i-th part of them
+  const int last = (int)((long long)slabs * (split + 1) / splits) * SLAB;
+  for (int k0 = (int)((long long)slabs * split / splits) * SLAB; k0 < last; k0 += SLAB) {
+    if (t < SLAB) spots[t] = k_axes.spot(k0 + t);
+    __syncthreads();  // the spots are there, and the last slab is used up
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+      const int row = ty + 16 * i;
+      const bool is = first_row + row < rows && k0 + tx < depth;
+      left_tile[tx][row / VM].of[row % VM] =
+          is ? S(left[(first_row + row) * left_row + spots[tx].left]) : S(0);
+    }
+#pragma unroll
+    for (int i = 0; i < TN; ++i) {
+      const int k = t / (TN * 16) + i * (BLOCK / (TN * 16));
+      const Spot here = spots[k];
+      int z = here.z + there.z, y = here.y + there.y, x = here.x + there.x;
+      const bool is =
+          is_column && k0 + k < depth && lies(z, sd, d) && lies(y, sh, h) && lies(x, sw, w);
+      right_tile[k][own / VN].of[own % VN] =
+          is ? S(entries[here.offset + there.offset + (z * h + y) * w + x]) : S(0);
+    }
+    __syncthreads();  // the slab is there
+#pragma unroll
+    for (int k = 0; k < SLAB; ++k) {
+      S a[TM], b[TN];
+#pragma unroll
+      for (int i = 0; i < TM; i += VM) {
+        const Pack<S, VM> pack = left_tile[k][ty + i / VM * 16];
+#pragma unroll
+        for (int v = 0; v < VM; ++v) a[i + v] = pack.of[v];
+      }
+#pragma unroll
+      for (int j = 0; j < TN; j += VN) {
+        const Pack<S, VN> pack = right_tile[k][tx + j / VN * 16];
+#pragma unroll
+        for (int v = 0; v < VN; ++v) b[j + v] = pack.of[v];
+      }
+#pragma unroll
+      for (int i = 0; i < TM; ++i) {
+#pragma unroll
+        for (int j = 0; j < TN; ++j) sums[i][j] += a[i] * b[j];
+      }
+    }
+  }
+
+  const int volume = column_axes.d * column_axes.h * column_axes.w;
+#pragma unroll
+  for (int j = 0; j < TN; ++j) {
+    const int column = first_column + (tx + j / VN * 16) * VN + j % VN;
+    const int at = column / volume * out_outer + column % volume;
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+      const int row = first_row + (ty + i / VM * 16) * VM + i % VM;
+      if (row >= rows || column >= columns) continue;
+      O* to = out + (size_t)row * out_row + at;
+      S value = sums[i][j];
+      if (bias) value += S(bias[group * rows + row]);
+      if (relu && value < 0) value = 0;
+      *to = O(add ? S(*to) + value : value);
+    }
+  }
+}

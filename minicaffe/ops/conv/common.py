@@ -1,0 +1,81 @@
+"""What the strategies share: the bias, and sums of the weight's gradient taken thread by thread."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import on_cuda
+from minicaffe.ops.gemm import gemm
+from minicaffe.ops.geometry import ConvGeometry
+from minicaffe.ops.threads import in_slices
+
+
+def partial_sums(work: Any, g: ConvGeometry) -> Any:
+    """Where a thread sums its samples' share of dweight, zeroed: the end of its work, a matrix a group."""
+    sums = work[work.size - math.prod(g.weight_shape) :]
+    sums.fill(0)
+    return sums.reshape(g.group, g.f // g.group, -1)
+
+
+def add_partial_sums(pieces: list[Any], out: Any) -> None:
+    """Add what each thread has summed in its piece of the work to `out`, in the order of the threads."""
+    for piece in pieces:
+        out += piece[piece.size - out.size :].reshape(out.shape)
+
+
+def to_chunk(dy: Any, out: Any) -> None:
+    """dy of a few samples (s, f, *out) as one matrix (f, s p), into `out`."""
+    n, f = dy.shape[:2]
+    out.reshape(f, n, -1)[...] = dy.reshape(n, f, -1).swapaxes(0, 1)
+
+
+def from_chunk(y: Any, bias: Any | None, out: Any) -> None:
+    """y of a few samples as one matrix (f, s p) into `out` (s, f, *out), with the bias added."""
+    n, f = out.shape[:2]
+    target = out.reshape(n, f, -1)
+    target[...] = y.reshape(f, n, -1).swapaxes(0, 1)
+    add_bias(bias, out)
+
+
+def add_bias(bias: Any | None, out: Any) -> None:
+    """Add bias (f,) to out (n, f, *out)."""
+    if bias is not None:
+        target = out.reshape(*out.shape[:2], -1)
+        target += bias.reshape(-1, 1)
+
+
+def bias_workspace(g: ConvGeometry) -> int:
+    """Elements a thread needs for `bias_gradient`: ones, and the sums of each sample."""
+    return max(g.places, g.n) + (g.n + 1) * g.f
+
+
+def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+    """dbias = sum over samples of dy 1, added to `out`: a product with ones for places and one for samples."""
+    dy = dy.reshape(g.n, g.f, g.places)
+
+    def part(first: int, last: int, work: Any) -> None:
+        n, most = last - first, max(g.places, g.n)
+        ones, sums, total = work[:most], work[most : most + n * g.f], work[-g.f :]
+        ones.fill(1)
+        gemm(
+            dy[first:last].reshape(n * g.f, -1),
+            ones[: g.places].reshape(-1, 1),
+            sums.reshape(-1, 1),
+        )
+        gemm(ones[:n].reshape(1, -1), sums.reshape(n, g.f), total.reshape(1, -1))
+
+    for piece in in_slices(part, g.n, work):
+        out += piece[-g.f :]
+    return out
+
+
+def as_strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A view of a contiguous array with other strides (bytes), on either device."""
+    if on_cuda(x):
+        from cupy.lib import stride_tricks
+
+        return stride_tricks.as_strided(x, shape, strides)
+    return np.ndarray(shape, x.dtype, x, 0, strides)

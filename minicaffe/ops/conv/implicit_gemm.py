@@ -1,0 +1,137 @@
+"""The three implicit GEMMs on CUDA: the numbers that make kernels/implicit.cu each of them.
+
+x (n, c, *image), weight (f, c/group, *kernel), y (n, f, *out). For sample s, place o and kernel element e
+
+    y = weight x       y[s, f, o] = sum over c, e of weight[f, c, e] x[s, c, o stride - pad + e dilation]
+    dx = weight' dy    dx[s, c, i] = sum over f, e of weight[f, c, e] dy[s, f, (i + pad - e dilation) / stride]
+    dweight = dy x'    dweight[f, c, e] = sum over s, o of dy[s, f, o] x[s, c, o stride - pad + e dilation]
+
+Sums are always taken in the same order. Inputs of 16 bits are summed in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import launch, launch_blocks
+from minicaffe.errors import ShapeError
+from minicaffe.ops.geometry import ConvGeometry, lift
+
+SLAB = 16  # of the kernel: how much of a sum a block takes at a time
+BLOCKS = 256  # that are enough to keep a device busy
+
+
+def workspace(g: ConvGeometry, limit: int) -> int:
+    """Elements with which the weight's gradient is shared among more blocks: a sum for each part of the batch.
+
+    It is as right, and slower, without.
+    """
+    parts = min(_parts(g), limit // math.prod(g.weight_shape))
+    return parts * math.prod(g.weight_shape) if parts > 1 else 0
+
+
+def forward(
+    x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, relu: bool = False
+) -> Any:
+    """y = weight * x + bias, with `relu` max(0, y), into `out`."""
+    kernel, stride, pad, dilation = g.window.lifted()
+    c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
+    sizes = f, g.n * g.places, c * k
+    groups = f * c * k, c * pixels, f * g.places
+    steps = c * k, g.places, g.f * g.places
+    columns = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, 0
+    depth = *kernel, *dilation, 0, 0, 0, pixels, k
+    source = *lift(g.image), 1, 1, 1
+    _run((weight, x, bias, out), g, sizes, groups, steps, columns, depth, source, relu=relu)
+    return out
+
+
+def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
+    """dx = weight' * dy, into `out`."""
+    kernel, stride, pad, dilation = g.window.lifted()
+    c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
+    sizes = c, g.n * pixels, f * k
+    groups = f * c * k, f * g.places, c * pixels
+    steps = k, pixels, g.c * pixels
+    columns = *lift(g.image), 1, 1, 1, *pad, g.f * g.places, 0
+    depth = *kernel, *(-d for d in dilation), 0, 0, 0, g.places, c * k
+    source = *lift(g.out), *stride
+    _run((weight, dy, None, out), g, sizes, groups, steps, columns, depth, source)
+    return out
+
+
+def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any | None = None) -> Any:
+    """dweight = dy * x, added to `out`; `work` of `workspace` elements lets more blocks take part."""
+    kernel, stride, pad, dilation = g.window.lifted()
+    c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
+    sizes = f, c * k, g.n * g.places
+    groups = f * g.places, c * pixels, f * c * k
+    steps = g.places, c * k, k
+    columns = *kernel, *dilation, 0, 0, 0, pixels, 0
+    depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
+    source = *lift(g.image), 1, 1, 1
+    numbers = g, sizes, groups, steps, columns, depth, source
+    sums = _sums(work, out)
+    parts = min(_parts(g), sums.size // out.size)
+    if parts > 1:
+        _run((dy, x, None, sums), *numbers, parts=parts)
+        launch("sums.cu", "add_rows", out.size, out, sums, parts, out)
+    else:
+        _run((dy, x, None, out), *numbers, add=True)
+    return out
+
+
+def _run(
+    arrays: tuple[Any, ...],
+    g: ConvGeometry,
+    sizes: tuple[int, int, int],
+    *numbers: tuple[int, ...],
+    parts: int = 1,
+    add: bool = False,
+    relu: bool = False,
+) -> None:
+    """One product for each group; see the kernel for the numbers."""
+    largest = max(math.prod(shape) for shape in (g.x_shape, g.y_shape, g.weight_shape))
+    if largest + 2**16 >= 2**31:
+        raise ShapeError(
+            f"implicit: {largest} elements are more than a kernel's 32-bit index reaches"
+        )
+    groups, steps, *others = numbers
+    tile = _tile(sizes[0], sizes[1], g.group * parts, arrays[3].itemsize)
+    grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), g.group * parts)
+    part = math.prod(g.weight_shape)
+    args = (*sizes, parts, *groups, part, *steps, int(add), int(relu))
+    flat = (number for part in others for number in part)
+    launch_blocks(
+        "implicit.cu", "implicit", grid, (arrays[1], arrays[3], *tile), *arrays, *args, *flat
+    )
+
+
+def _tile(rows: int, columns: int, products: int, size: int) -> tuple[int, int]:
+    """Rows and columns of sums, each of `size` bytes, that a thread keeps: many if enough blocks are left."""
+
+    def blocks(tm: int, tn: int) -> int:
+        return -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products
+
+    if size <= 4 and rows > 64 and blocks(8, 8) >= BLOCKS:  # 64 sums of 8 bytes find no registers
+        return 8, 8
+    tm = 1 if rows <= 16 else 2 if rows <= 32 else 4
+    return tm, 4 if blocks(tm, 4) >= BLOCKS // 2 else 2
+
+
+def _parts(g: ConvGeometry) -> int:
+    """Into how many parts the sums of the weight's gradient may be taken apart."""
+    rows, columns = g.f // g.group, math.prod(g.weight_shape[1:])
+    tiles = -(-rows // 64) * -(-columns // 32) * g.group
+    return max(1, min(BLOCKS // tiles, g.n * g.places // (8 * SLAB)))
+
+
+def _sums(work: Any | None, out: Any) -> Any:
+    """Flat work in the type that sums are taken in; without work, nothing."""
+    if work is None:
+        return out[:0]
+    dtype = np.dtype(np.float64 if out.dtype == np.float64 else np.float32)
+    return work[: work.size - work.size % (dtype.itemsize // work.itemsize)].view(dtype)

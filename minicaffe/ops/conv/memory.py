@@ -1,0 +1,148 @@
+"""What was measured, remembered on disk, so that a net gets the same plan the next time.
+
+One JSON file for each minicaffe and device, named by both, in $MINICAFFE_CACHE, else
+$XDG_CACHE_HOME/minicaffe, else ~/.cache/minicaffe. Of two processes that measure the same the first
+to write is right, and both use what it found. A file that is damaged counts as empty; where none can
+be written the findings last as long as the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import __version__, checkpoint
+from minicaffe.backend import Device
+from minicaffe.errors import CheckpointError
+from minicaffe.ops import loops, threads
+from minicaffe.ops.conv.trial import DIRECTIONS, Case, Finding, measure
+
+MOST_BYTES = 2**24
+_known: dict[tuple[Path, str], dict[str, Finding]] = {}  # of this process
+
+
+def findings(case: Case) -> tuple[dict[str, Finding], str]:
+    """What is known of a convolution in each direction, measured if need be; and since when."""
+    file, key = path(case.device), _key(case)
+    found = _known.get((file, key)) or _read(file).get(key)
+    if found is not None and _fits(found, case):
+        origin = f"remembered from {found['forward'].date}"
+    else:
+        found, origin = _keep(file, key, measure(case), case), "measured now"
+    _known[file, key] = found
+    return found, origin
+
+
+def path(device: Device) -> Path:
+    """The file for a device."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.environ.get("MINICAFFE_CACHE") or os.path.join(base, "minicaffe")
+    digest = hashlib.blake2b(_device(device).encode(), digest_size=6).hexdigest()
+    return Path(folder, f"plans-{__version__}-{digest}.json")
+
+
+def _device(device: Device) -> str:
+    """All that a speed depends on."""
+    if device.is_cuda:
+        runtime = device.xp.cuda.runtime
+        number = int(device.name.partition(":")[2])
+        name = runtime.getDeviceProperties(number)["name"].decode()
+        return f"{name}, CUDA {runtime.runtimeGetVersion()}, CuPy {device.xp.__version__}"
+    parts = [_cpu(), f"{threads.count()} threads", f"NumPy {np.__version__}"]
+    parts += [f"{name} {os.environ[name]}" for name in ("OPENBLAS_CORETYPE",) if name in os.environ]
+    if loops.available():
+        parts.append(f"Numba {importlib.metadata.version('numba')}")
+    return ", ".join(parts)
+
+
+@functools.cache
+def _cpu() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _key(case: Case) -> str:
+    g, window = case.g, case.g.window
+    sizes = ["x".join(map(str, part)) for part in (g.x_shape, g.weight_shape)]
+    parts = [getattr(window, name) for name in ("stride", "pad", "dilation")]
+    sizes += ["x".join(map(str, part)) for part in parts]
+    return f"{' '.join(sizes)} group {g.group} {case.dtype} cap {case.cap}"
+
+
+def _fits(found: Mapping[str, Finding], case: Case) -> bool:
+    """Whether findings are of the candidates there are now, and times of those that are exact enough."""
+    return all(
+        set(one.error) == set(case.candidates) and set(one.ms) == set(case.exact(one.error))
+        for one in found.values()
+    )
+
+
+def _read(file: Path) -> dict[str, dict[str, Finding]]:
+    """All findings of a file that make sense."""
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            return {}
+        plans = json.loads(file.read_text(encoding="utf-8"))["plans"].items()
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return {}
+    found = {}
+    for key, directions in plans:
+        with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
+            found[key] = {name: _finding(directions[name]) for name in DIRECTIONS}
+    return found
+
+
+def _finding(given: Mapping[str, Any]) -> Finding:
+    """A finding as JSON holds it. Raises ValueError, TypeError, LookupError, AttributeError."""
+    ms = {name: float(value) for name, value in given["ms"].items()}
+    error = {name: float(value) for name, value in given["error"].items()}
+    if not all(math.isfinite(value) and value >= 0 for value in ms.values()):
+        raise ValueError("ms that are none")
+    if not all(value >= 0 for value in error.values()):
+        raise ValueError("errors that are none")
+    return Finding(ms, error, str(given["date"])[:10])
+
+
+def _keep(file: Path, key: str, found: dict[str, Finding], case: Case) -> dict[str, Finding]:
+    """Add findings to a file, unless another process was first; gives those that hold."""
+    with contextlib.suppress(OSError, CheckpointError), _locked(file):
+        plans = _read(file)
+        if key in plans and _fits(plans[key], case):
+            return plans[key]
+        plans[key] = found
+        content = {
+            "device": _device(case.device),
+            "plans": {
+                key: {name: asdict(one) for name, one in directions.items()}
+                for key, directions in plans.items()
+            },
+        }
+        text = json.dumps(content, indent=1).encode()
+        checkpoint.replace(file, lambda target: target.write(text))
+    return found
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Hold others off a file. Raises OSError where its folder cannot be written."""
+    import fcntl
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,239 @@
+"""What the planner measures: which strategies may take a convolution, how exact and how fast they are.
+
+A candidate is first run on two samples at most, of large images only a corner, and its error taken
+against `direct` in float64: max |a - b| / max |b|. One beyond `TOLERANCE` is never timed. The others
+are timed in turn, round by round, and the shortest time counts: whatever else the machine does only
+adds to it. Where a batch takes long, fewer samples are timed and the ms scaled. `direct` itself is a
+candidate only where a group has few channels and filters, or where nothing else can be taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import Device, mib
+from minicaffe.ops import conv, threads
+from minicaffe.ops.geometry import ConvGeometry
+
+DIRECTIONS = ("forward", "input_gradient", "weight_gradient")
+REFERENCE = "direct"
+TOLERANCE = {"f": 1e-5, "d": 1e-10}  # of the relative error; of 16-bit types 1e-2
+RULE = ("pointwise", "batched", "columns", "implicit", "caffe", "direct")  # the first that can
+SUMS_ROUNDED = (
+    "caffe",
+    "loopfree",
+    "batched",
+    "mec",
+    "pointwise",
+)  # dweight, sample by sample, in its type
+IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near its cache
+FEW = 64  # channels times filters of a group, up to which `direct` is worth a trial
+ENOUGH = 50_000_000  # multiply-adds that show an error
+WRONG = 1e30  # the error of what is no number
+RUN_MS = 50.0  # the longest batch that is timed whole
+ROUNDS = (2, 12)  # at least and at most
+ROUNDS_MS = 60.0  # after which they end, the first not counted
+TOO_SLOW, CHANCE_MS = 1.3, (25.0, 1.0)  # times the best plus ms by chance, in one run and in more
+HOPELESS = 10.0  # times the best on the few samples: not run on more
+TIE = 1.05  # times the best: as good, so that the first in the order of the rule is taken
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution on a device, and the bytes of workspace it may take."""
+
+    g: ConvGeometry
+    dtype: np.dtype
+    device: Device
+    cap: int
+
+    @property
+    def shares(self) -> int:
+        """Pieces into which a buffer of work is divided, one a thread."""
+        return 1 if self.device.is_cuda else threads.count()
+
+    @property
+    def limit(self) -> int:
+        """Elements of work that one thread may take."""
+        most = self.cap // self.dtype.itemsize // self.shares
+        return most if self.device.is_cuda else min(most, IN_CACHE)
+
+    def workspace(self, name: str) -> int:
+        """Elements of work that a strategy takes, all threads together."""
+        return self.shares * int(conv.STRATEGIES[name].workspace(self.g, self.limit))
+
+    def refuses(self, name: str) -> str | None:
+        """Why a strategy is no candidate: it cannot take the shape, or needs more than the cap."""
+        reason: str | None = conv.STRATEGIES[name].refuses(self.g)
+        size = 0 if reason else self.workspace(name) * self.dtype.itemsize
+        if size > self.cap:
+            return f"needs {mib(size)} of workspace, the cap is {mib(self.cap)}"
+        return reason
+
+    @functools.cached_property
+    def candidates(self) -> tuple[str, ...]:
+        """The strategies to choose from."""
+        g, able = self.g, [name for name in conv.STRATEGIES if self._suits(name)]
+        if g.c * g.f <= FEW * g.group**2:
+            return tuple(able)
+        return tuple(name for name in able if name != REFERENCE) or tuple(able)
+
+    @property
+    def by_rule(self) -> str | None:
+        """What is taken where nothing is measured: the first of `RULE` that can be."""
+        return next((name for name in RULE if self._suits(name)), None)
+
+    def _suits(self, name: str) -> bool:
+        """Whether a strategy can be, and sums a batch in float32 where the numbers have 16 bits."""
+        return self.refuses(name) is None and (self.dtype.itemsize > 2 or name not in SUMS_ROUNDED)
+
+    def fastest(self, ms: Mapping[str, float]) -> str:
+        """The fastest; of those within 5% of it the first in the order of `RULE`, then of STRATEGIES."""
+        order = dict.fromkeys((*RULE, *conv.STRATEGIES))
+        most = TIE * min(ms.values())
+        return next(name for name in order if ms.get(name, math.inf) <= most)
+
+    @property
+    def tolerance(self) -> float:
+        """The largest relative error a strategy may have."""
+        return TOLERANCE.get(self.dtype.char, 1e-2)
+
+    def exact(self, error: Mapping[str, float]) -> list[str]:
+        """Those within the tolerance; the reference where there is none."""
+        return [name for name in error if error[name] <= self.tolerance] or [REFERENCE]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured of one direction: ms of the whole batch and relative errors, by strategy."""
+
+    ms: dict[str, float]
+    error: dict[str, float]
+    date: str
+
+
+def measure(case: Case) -> dict[str, Finding]:
+    """Check and time every candidate, in each direction."""
+    date, g, findings = time.strftime("%Y-%m-%d"), case.g, {}
+    few = _Arrays(case, _corner(case))
+    wanted = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, few)
+    most = few
+    for direction in DIRECTIONS:
+        reference = wanted.run(REFERENCE, direction)
+        error = {name: few.error(name, direction, reference) for name in case.candidates}
+        first = {name: few.time(name, direction) for name in case.exact(error)}
+        least, times = min(first.values()), g.multiply_adds / few.g.multiply_adds
+        n = g.n * min(1.0, RUN_MS / (least * times))
+        n = min(g.n, max(few.g.n, math.ceil(n / case.shares) * case.shares))  # as many a thread
+        if most.g != (timed := dataclasses.replace(g, n=n)):
+            most = _Arrays(case, timed)
+        good = [name for name in first if first[name] <= HOPELESS * least + CHANCE_MS[0]]
+        ms = _interleaved({name: _timing(most, name, direction) for name in good})
+        scaled = {name: value * g.n / n for name, value in ms.items()}
+        guessed = {name: value * times for name, value in first.items()}
+        findings[direction] = Finding({**guessed, **scaled}, error, date)
+    return findings
+
+
+def _corner(case: Case) -> ConvGeometry:
+    """Two samples at most, the images halved while they are more than enough to show an error."""
+    g = dataclasses.replace(case.g, n=min(case.g.n, 2))
+    extents = [d * (k - 1) + 1 for k, d in zip(g.window.kernel, g.window.dilation, strict=True)]
+    while g.multiply_adds > ENOUGH:
+        image = tuple(
+            max(size // 2, min(size, extent + 3 * stride))
+            for size, extent, stride in zip(g.image, extents, g.window.stride, strict=True)
+        )
+        less = dataclasses.replace(g, image=image)
+        if less == g or any(conv.STRATEGIES[name].refuses(less) for name in case.candidates):
+            break
+        g = less
+    return g
+
+
+def _timing(arrays: _Arrays, name: str, direction: str) -> Callable[[], float]:
+    return lambda: arrays.time(name, direction)
+
+
+def _interleaved(timings: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """The least ms of each, taken in turn; the slow ones are left out of further rounds."""
+    best, spent, (least, most) = dict.fromkeys(timings, math.inf), 0.0, ROUNDS
+    left = list(timings)
+    for done in range(most):
+        if done >= least and spent > ROUNDS_MS:
+            break
+        for name in left:
+            ms = timings[name]()
+            best[name] = min(best[name], ms)
+            spent += ms if done else 0.0
+        longest = TOO_SLOW * min(best.values()) + CHANCE_MS[done > 0]
+        left = [name for name in left if best[name] <= longest]
+    return best
+
+
+class _Arrays:
+    """Random arrays of a part of a convolution, and any strategy run on them."""
+
+    x: Any
+    dy: Any
+    weight: Any
+    bias: Any
+
+    def __init__(self, case: Case, g: ConvGeometry, source: _Arrays | None = None):
+        self.case, self.g, device = case, g, case.device
+        if source is not None:  # the same numbers in another type
+            same = (source.x, source.dy, source.weight, source.bias)
+            self.x, self.dy, self.weight, self.bias = (a.astype(case.dtype) for a in same)
+        else:
+            shapes = (g.x_shape, g.y_shape, g.weight_shape, (g.f,))
+            rng = np.random.default_rng(1)
+            block = rng.uniform(-1, 1, 65537)  # a prime: no two rows of an array are alike
+            self.x, self.dy, self.weight, self.bias = (
+                device.asarray(np.resize(np.roll(block, i), shape).astype(case.dtype))
+                for i, shape in enumerate(shapes)
+            )
+        self.outs = {
+            name: device.xp.empty(shape, case.dtype)
+            for name, shape in zip(DIRECTIONS, (g.y_shape, g.x_shape, g.weight_shape), strict=True)
+        }
+        for out in self.outs.values():  # filled, so that no run is the first to touch them
+            out.fill(0)
+        names = {*case.candidates, REFERENCE}
+        self.work = device.xp.empty(max(map(self._size, names)), case.dtype)
+        self.work.fill(0)
+
+    def run(self, name: str, direction: str) -> Any:
+        """One direction by one strategy."""
+        op: Any = conv.STRATEGIES[name]
+        out = self.outs[direction]
+        work = self.work[: self._size(name)]
+        if direction == "forward":
+            return op.forward(self.x, self.weight, self.bias, self.g, out, work)
+        if direction == "input_gradient":
+            return op.input_gradient(self.dy, self.weight, self.g, out, work)
+        out.fill(0)
+        return op.weight_gradient(self.x, self.dy, self.g, out, work)
+
+    def _size(self, name: str) -> int:
+        return self.case.shares * int(conv.STRATEGIES[name].workspace(self.g, self.case.limit))
+
+    def time(self, name: str, direction: str) -> float:
+        """The ms of a run."""
+        stop = self.case.device.timer()
+        self.run(name, direction)
+        return stop()
+
+    def error(self, name: str, direction: str, reference: Any) -> float:
+        """The largest difference from the reference, relative to its largest entry."""
+        got = self.run(name, direction).astype(reference.dtype)
+        scale = float(abs(reference).max())
+        error = float(abs(got - reference).max()) / (scale or 1.0)
+        return error if math.isfinite(error) else WRONG

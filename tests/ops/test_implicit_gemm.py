@@ -1,0 +1,166 @@
+"""Implicit GEMM on CUDA: every geometry, tile and share of the work against loops in float64."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ops import references as ref
+from ops.cases import EDGES, blank, cases, close, convolutions, dtypes, numbers, put, same, seeds
+
+from minicaffe.errors import ShapeError
+from minicaffe.ops.conv import implicit_gemm
+from minicaffe.ops.geometry import ConvGeometry, Window
+
+TILES = [(1, 2), (2, 4), (4, 2), (4, 4), (8, 8)]
+LARGE = ConvGeometry(
+    5, 6, (9, 8), 140, Window((3, 2), (1, 2), (1, 1), (1, 1)), 2
+)  # of any tile two
+
+
+def products(cuda, g, arrays, work=None, relu=False, out=None):
+    """y, dx and dweight by the kernel; dweight is added to the last of the arrays."""
+    x, weight, bias, dy, start = (None if array is None else put(cuda, array) for array in arrays)
+    y, dx = (blank(cuda, shape, out or x.dtype) for shape in (g.y_shape, g.x_shape))
+    dw = start if out is None else start.astype(out)
+    assert implicit_gemm.forward(x, weight, bias, g, y, relu) is y
+    assert implicit_gemm.input_gradient(dy, weight, g, dx) is dx
+    assert implicit_gemm.weight_gradient(x, dy, g, dw, work) is dw
+    for array, host in zip((x, weight, dy), (arrays[0], arrays[1], arrays[3]), strict=True):
+        same(cuda, array, host)
+    return y, dx, dw
+
+
+def drawn(g, seed, dtype):
+    shapes = (g.x_shape, g.weight_shape, (g.f,), g.y_shape, g.weight_shape)
+    return numbers(seed, *shapes, dtype=dtype)
+
+
+def expected(g, arrays, relu=False):
+    x, weight, bias, dy, start = arrays
+    y = ref.conv(x, weight, bias, g.window, g.group)
+    dx = ref.conv_input_gradient(dy, weight, g.x_shape, g.window, g.group)
+    dw = ref.conv_weight_gradient(dy, x, g.weight_shape, g.window, g.group)
+    return np.maximum(y, 0) if relu else y, dx, start + dw
+
+
+def check(cuda, g, arrays, **options):
+    for got, right in zip(
+        products(cuda, g, arrays, **options),
+        expected(g, arrays, options.get("relu", False)),
+        strict=True,
+    ):
+        close(cuda, got, right)
+
+
+@cases(150)
+@given(convolutions(), st.booleans(), st.booleans(), st.integers(0, 300), dtypes, seeds)
+def test_against_loops(cuda, g, bias_term, relu, lent, dtype, seed):
+    x, weight, bias, *others = drawn(g, seed, dtype)
+    arrays = (x, weight, bias if bias_term else None, *others)
+    check(cuda, g, arrays, relu=relu, work=blank(cuda, lent, dtype))
+
+
+@pytest.mark.parametrize("g", EDGES.values(), ids=EDGES)
+def test_edges_against_loops(cuda, g):
+    check(cuda, g, drawn(g, 1, np.float64))
+
+
+@pytest.fixture(scope="module")
+def large():
+    """Numbers for LARGE and what comes of them."""
+    arrays = drawn(LARGE, 1, np.float32)
+    return arrays, expected(LARGE, arrays)
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("order", ["forward", "reversed"])
+def test_every_tile_and_order_of_threads(cuda, monkeypatch, large, tile, order):
+    if not hasattr(cuda.xp, "is_stand_in") and order == "reversed":
+        pytest.skip("only the stand-in runs threads in an order of choice")
+    monkeypatch.setattr(implicit_gemm, "_tile", lambda *_: tile)
+    monkeypatch.setattr(cuda.xp, "thread_order", order, raising=False)
+    arrays, right = large
+    for got, host in zip(products(cuda, LARGE, arrays), right, strict=True):
+        close(cuda, got, host)
+
+
+def test_the_tile_grows_with_the_product():
+    assert [implicit_gemm._tile(rows, 10**6, 1, 4) for rows in (1, 16, 17, 33, 64, 65)] == [
+        (1, 4), (1, 4), (2, 4), (4, 4), (4, 4), (8, 8)
+    ]  # fmt: skip
+    assert implicit_gemm._tile(65, 10**6, 1, 8) == (4, 4)
+    assert implicit_gemm._tile(500, 100, 1, 4) == (4, 2)
+    assert implicit_gemm._tile(500, 100, 99, 4) == (8, 8)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_parts_of_the_batch_are_summed_apart(cuda, monkeypatch, parts, dtype):
+    """As many as there is work for; what is beyond is left alone."""
+    g = ConvGeometry(6, 4, (6, 5), 6, Window((2, 3), (1, 1), (1, 1)), 2)
+    monkeypatch.setattr(implicit_gemm, "_parts", lambda g: parts)
+    arrays = [np.round(array * 64) / 64 for array in drawn(g, 1, dtype)]
+    size = np.prod(g.weight_shape) * (2 if dtype == np.float16 else 1)
+    work = blank(cuda, size * parts + 3, dtype)
+    *_, dw = products(cuda, g, arrays, work)
+    close(cuda, dw, expected(g, arrays)[2])
+    used = size * parts if parts > 1 else 0
+    assert np.isnan(cuda.to_host(work)[used:]).all()
+    assert not np.isnan(cuda.to_host(work)[:used].view(np.promote_types(dtype, np.float32))).any()
+
+
+def test_work_is_asked_for_within_its_limit():
+    g = ConvGeometry(64, 20, (12, 12), 50, Window((5, 5)))
+    size = 50 * 20 * 25
+    parts = implicit_gemm.workspace(g, 10**9) // size
+    assert 4 < parts <= implicit_gemm.BLOCKS
+    assert [implicit_gemm.workspace(g, limit) for limit in (0, size, 2 * size, 3 * size + 1)] == [
+        0, 0, 2 * size, 3 * size
+    ]  # fmt: skip
+    assert implicit_gemm.workspace(ConvGeometry(0, 1, (5, 5), 1, Window((3, 3))), 10**9) == 0
+
+
+@pytest.mark.parametrize("out", [np.float16, np.float32])
+@pytest.mark.parametrize("lent", [0, 10**4])
+def test_16_bits_are_summed_in_32(cuda, out, lent):
+    """From numbers that 16 bits can hold, the result is the right one, rounded once."""
+    g = ConvGeometry(3, 4, (7, 6), 6, Window((3, 2), (2, 1), (1, 2), (1, 2)), 2)
+    arrays = [np.round(array * 64) / 64 for array in drawn(g, 1, np.float16)]
+    work = blank(cuda, lent, np.float16)
+    for got, right in zip(
+        products(cuda, g, arrays, work, out=out), expected(g, arrays), strict=True
+    ):
+        assert got.dtype == out
+        close(cuda, got, right.astype(out))
+
+
+def test_a_relu_passes_what_is_no_number(cuda):
+    g = ConvGeometry(1, 1, (1, 3), 1, Window((1, 1)))
+    x, weight = (
+        put(cuda, np.array([-1.0, np.nan, 2.0]).reshape(g.x_shape)),
+        put(cuda, np.ones((1, 1, 1, 1))),
+    )
+    y = implicit_gemm.forward(x, weight, None, g, blank(cuda, g.y_shape, float), relu=True)
+    np.testing.assert_array_equal(cuda.to_host(y).ravel(), [0, np.nan, 2])
+
+
+def test_nothing_is_taken_and_nothing_waited_for(cuda):
+    if not hasattr(cuda.xp, "is_stand_in"):
+        pytest.skip("only the stand-in counts")
+    g = ConvGeometry(8, 2, (9, 9), 3, Window((3, 3)))
+    x, weight, bias, dy, dw = (put(cuda, array) for array in drawn(g, 1, np.float32))
+    y, dx = dy.copy(), x.copy()
+    work = blank(cuda, implicit_gemm.workspace(g, 10**6), np.float32)
+    assert work.size > 0
+    before = cuda.xp.allocations, cuda.xp.synchronizations
+    implicit_gemm.forward(x, weight, bias, g, y)
+    implicit_gemm.input_gradient(dy, weight, g, dx)
+    implicit_gemm.weight_gradient(x, dy, g, dw, work)
+    assert (cuda.xp.allocations, cuda.xp.synchronizations) == before
+
+
+def test_more_than_an_index_reaches_is_refused(cuda):
+    g = ConvGeometry(2**11, 2**10, (32, 32), 1, Window((1, 1)))
+    nothing = blank(cuda, 0, np.float32)
+    with pytest.raises(ShapeError, match="implicit: 2147483648 elements"):
+        implicit_gemm.forward(nothing, nothing, None, g, nothing)

@@ -1,0 +1,502 @@
+"""The planner: what it picks and why, what it never picks, and what it remembers where."""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import stat
+import types
+
+import numpy as np
+import pytest
+
+from minicaffe.errors import ShapeError, SpecError
+from minicaffe.ops import conv
+from minicaffe.ops.conv import batched, memory, trial
+from minicaffe.ops.conv.common import bias_workspace
+from minicaffe.ops.conv.trial import DIRECTIONS, Case, Finding
+from minicaffe.ops.geometry import ConvGeometry, Window
+
+LARGE = ConvGeometry(4, 6, (16, 14), 8, Window((3, 3)))  # 290 thousand multiply-adds
+SMALL = ConvGeometry(2, 3, (8, 7), 4, Window((3, 3)))
+POINT = ConvGeometry(2, 3, (8, 7), 4, Window((1, 1)))
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path):
+    """An empty folder of plans, and a process that knows none."""
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "plans"))
+    monkeypatch.setattr(memory, "_known", {})
+
+
+@pytest.fixture
+def cpu():
+    from minicaffe import backend
+
+    return backend.device("cpu")
+
+
+def finding(ms):
+    """Instead of measuring: all candidates are exact, `batched` is as fast as told."""
+
+    def measure(case):
+        times = {name: ms if name == "batched" else 9.0 for name in case.candidates}
+        return {way: Finding(times, dict.fromkeys(times, 0.0), "2020-01-01") for way in DIRECTIONS}
+
+    return measure
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The convolutions that would be measured, in turn."""
+    cases = []
+
+    def measure(case):
+        cases.append(case)
+        return finding(ms=1.0)(case)
+
+    monkeypatch.setattr(memory, "measure", measure)
+    return cases
+
+
+def fake(monkeypatch, **changes):
+    """A strategy `fake`, like `batched` but for some functions."""
+    parts = ("refuses", "workspace", *DIRECTIONS)
+    module = types.SimpleNamespace(**{part: getattr(batched, part) for part in parts} | changes)
+    monkeypatch.setattr(conv, "STRATEGIES", {**conv.STRATEGIES, "fake": module})
+
+
+def only(monkeypatch, *names):
+    left = {name: op for name, op in conv.STRATEGIES.items() if name in (*names, "direct")}
+    monkeypatch.setattr(conv, "STRATEGIES", left)
+    monkeypatch.setattr(trial, "RULE", (*names, "direct"))
+
+
+def forget(monkeypatch):
+    """As a new process would begin."""
+    monkeypatch.setattr(memory, "_known", {})
+
+
+def arrays(device, g, dtype):
+    rng = np.random.default_rng(0)
+    shapes = (g.x_shape, g.y_shape, g.weight_shape, (g.f,))
+    return [device.asarray(rng.uniform(-1, 1, shape).astype(dtype)) for shape in shapes]
+
+
+# what a plan computes
+
+
+@pytest.mark.parametrize("engine", ["auto", "caffe", "columns"])
+def test_a_plan_computes_a_convolution_within_its_workspace(device, engine):
+    dtype = np.float32
+    x, dy, weight, bias = arrays(device, SMALL, dtype)
+    p = conv.plan(SMALL, dtype, device, engine)
+    work = device.asarray(np.full(p.workspace, np.nan, dtype))
+    y, dx = device.xp.empty(SMALL.y_shape, dtype), device.xp.empty(SMALL.x_shape, dtype)
+    dw, db = device.xp.zeros(SMALL.weight_shape, dtype), device.xp.zeros((SMALL.f,), dtype)
+    p.forward(x, weight, bias, y, work)
+    p.input_gradient(dy, weight, dx, work)
+    p.weight_gradient(x, dy, dw, work)
+    p.bias_gradient(dy, db, work)
+    x, dy, weight, bias, y, dx, dw, db = map(device.to_host, (x, dy, weight, bias, y, dx, dw, db))
+    columns = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
+    expected = np.einsum("nchwij,fcij->nfhw", columns, weight) + bias[:, None, None]
+    np.testing.assert_allclose(y, expected, atol=1e-5)
+    np.testing.assert_allclose(dw, np.einsum("nchwij,nfhw->fcij", columns, dy), atol=1e-4)
+    np.testing.assert_allclose(db, dy.sum((0, 2, 3)), atol=1e-4)
+    y0 = expected - bias[:, None, None]
+    np.testing.assert_allclose((y0 * dy).sum(), (x * dx).sum(), rtol=1e-4)
+
+
+def test_the_gradient_of_the_bias_has_room_in_the_workspace(cpu, monkeypatch):
+    fake(monkeypatch, workspace=lambda g, limit: 1)
+    p = conv.plan(SMALL, "f4", cpu, "fake")
+    assert p.workspace == p.shares * bias_workspace(SMALL)
+
+
+def test_work_is_cut_to_what_a_strategy_asked_for(cpu, monkeypatch):
+    sizes = []
+    fake(
+        monkeypatch,
+        workspace=lambda g, limit: 7,
+        forward=lambda *given: sizes.append(given[-1].size),
+    )
+    p = conv.plan(SMALL, "f4", cpu, "fake")
+    p.forward(None, None, None, None, np.empty(1000))
+    assert sizes == [7 * p.shares]
+
+
+# by name, by rule
+
+
+def test_a_name_is_taken(cpu, measured):
+    p = conv.plan(LARGE, "f4", cpu, "caffe")
+    assert dict(p.names) == dict.fromkeys(DIRECTIONS, "caffe")
+    assert set(p.reasons.values()) == {"asked for by name"}
+    assert not measured
+
+
+def test_an_unknown_name(cpu):
+    with pytest.raises(SpecError, match=r"unknown engine 'bached'; expected one of auto, direct, "
+                       r".*; did you mean 'batched'\?"):  # fmt: skip
+        conv.plan(LARGE, "f4", cpu, "bached")
+
+
+def test_a_name_that_cannot_take_the_shape(cpu):
+    able = ", ".join(n for n, op in conv.STRATEGIES.items() if op.refuses(SMALL) is None)
+    wanted = (
+        "engine 'pointwise' cannot take this convolution: it needs a kernel of 1, stride 1 and pad 0; "
+        f"engines that can: {able}"
+    )
+    with pytest.raises(ShapeError) as error:
+        conv.plan(SMALL, "f4", cpu, "pointwise")
+    assert str(error.value) == wanted
+    with pytest.raises(ShapeError, match="cannot take"):
+        conv.check(SMALL, "pointwise")
+    conv.check(POINT, "pointwise")
+    conv.check(SMALL, "auto")
+
+
+def test_a_small_convolution_goes_by_rule(device, measured):
+    p = conv.plan(SMALL, "f4", device)
+    assert set(p.names.values()) == {Case(SMALL, np.dtype("f4"), device, conv.CAP).by_rule}
+    assert set(p.reasons.values()) == {"fixed rule: too small to measure"}
+    assert set(conv.plan(POINT, "f4", device).names.values()) == {"pointwise"}
+    conv.plan(dataclasses.replace(LARGE, n=0), "f4", device)  # an empty batch
+    assert not measured
+
+
+def test_deterministic_asks_no_clock(device, measured):
+    p = conv.plan(LARGE, "f4", device, deterministic=True)
+    assert set(p.reasons.values()) == {"fixed rule: deterministic"}
+    assert not measured
+
+
+# by measurement
+
+
+def test_the_fastest_is_taken_in_each_direction(cpu, monkeypatch):
+    names = dict(zip(("caffe", "batched", "columns"), DIRECTIONS, strict=True))
+    only(monkeypatch, *names)
+    given = iter(DIRECTIONS)
+
+    def interleaved(timings):
+        way = next(given)
+        return {name: 1.0 if names.get(name) == way else 2.0 for name in timings}
+
+    monkeypatch.setattr(trial, "_interleaved", interleaved)
+    p = conv.plan(LARGE, "f4", cpu)
+    assert dict(p.names) == {way: name for name, way in names.items()}
+    assert p.reasons["forward"] == "fastest of 4, measured now"
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_what_is_measured_is_right_and_sane(device, dtype):
+    case = Case(LARGE, np.dtype(dtype), device, conv.CAP)
+    found = trial.measure(case)
+    for one in found.values():
+        assert set(one.error) == set(case.candidates) == set(one.ms)
+        assert all(0 <= error <= case.tolerance for error in one.error.values())
+        assert all(0 < ms < 1e5 for ms in one.ms.values())
+
+
+def test_of_equals_the_first_of_the_rule_is_taken(cpu):
+    case = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
+    assert case.fastest({"caffe": 1.0, "columns": 1.02, "batched": 1.04}) == "batched"
+    assert case.fastest({"caffe": 1.0, "columns": 1.02, "batched": 1.06}) == "columns"
+    assert case.fastest({"mec": 1.0, "loopfree": 1.01}) == "loopfree"
+
+
+@pytest.mark.parametrize("way", DIRECTIONS)
+def test_what_is_inexact_is_never_taken(device, monkeypatch, way):
+    """Not even where it is the fastest by far, and exact in the other directions."""
+    op = batched
+
+    def wrong(*given):
+        out = getattr(op, way)(*given)
+        out *= 1 + 3e-5
+        return out
+
+    fake(monkeypatch, **{way: wrong})
+    monkeypatch.setattr(
+        trial, "_interleaved", lambda timings: {n: 1.0 if n == "fake" else 9.0 for n in timings}
+    )
+    p = conv.plan(LARGE, "f4", device)
+    assert dict(p.names) == {**dict.fromkeys(DIRECTIONS, "fake"), way: p.names[way]}
+    assert p.names[way] != "fake"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_gives_no_numbers_is_never_taken(cpu, monkeypatch, value):
+    fake(monkeypatch, forward=lambda *given: given[4].fill(value) or given[4])
+    found = trial.measure(Case(LARGE, np.dtype("f4"), cpu, conv.CAP))
+    assert "fake" not in found["forward"].ms
+    assert "fake" in found["input_gradient"].ms
+
+
+def test_where_nothing_is_exact_the_reference_is_taken(cpu, monkeypatch):
+    fake(monkeypatch, forward=lambda *given: given[4].fill(0) or given[4])
+    only(monkeypatch, "fake")
+    monkeypatch.setattr(trial, "FEW", 0)
+    for origin in ("measured now", "remembered"):
+        p = conv.plan(LARGE, "f4", cpu)
+        assert p.names["forward"] == "direct"
+        assert origin in p.reasons["forward"]
+
+
+def test_the_slow_reference_is_a_candidate_only_where_a_group_is_small(cpu):
+    many = ConvGeometry(1, 16, (9, 9), 32, Window((3, 3)))
+    each = dataclasses.replace(many, group=16)
+    assert "direct" not in Case(many, np.dtype("f4"), cpu, conv.CAP).candidates
+    assert "direct" in Case(each, np.dtype("f4"), cpu, conv.CAP).candidates
+
+
+def test_the_slow_are_timed_once():
+    calls = []
+
+    def timing(name, ms):
+        return lambda: calls.append(name) or ms
+
+    ms = trial._interleaved(
+        {name: timing(name, t) for name, t in zip("abc", (30, 100, 33), strict=True)}
+    )
+    assert ms == {"a": 30, "b": 100, "c": 33}
+    assert calls.count("b") == 1
+    assert calls.count("a") == calls.count("c") == 2  # until 60 ms are over
+
+
+def test_large_images_are_checked_in_a_corner_and_few_samples_are_timed(cpu, monkeypatch):
+    g = ConvGeometry(64, 64, (224, 224), 64, Window((3, 3), (1, 1), (1, 1)))
+    case = Case(g, np.dtype("f4"), cpu, conv.CAP)
+    corner = trial._corner(case)
+    assert corner.multiply_adds <= trial.ENOUGH
+    assert (corner.n, corner.c, corner.f, corner.window) == (2, 64, 64, g.window)
+    deep = ConvGeometry(2, 512, (7, 7), 4096, Window((7, 7)))  # there is no less of it
+    assert trial._corner(Case(deep, np.dtype("f4"), cpu, conv.CAP)) == deep
+    monkeypatch.setattr(trial, "RUN_MS", 0.0)
+    shapes = []
+    monkeypatch.setattr(trial._Arrays, "time", lambda self, *_: shapes.append(self.g.n) or 1.0)
+    found = trial.measure(Case(dataclasses.replace(LARGE, n=64), np.dtype("f4"), cpu, conv.CAP))
+    assert set(shapes) == {2}
+    assert set(found["forward"].ms.values()) == {32.0}  # of all 64
+
+
+# the cap
+
+
+def test_no_plan_exceeds_the_cap(cpu):
+    shares = Case(LARGE, np.dtype("f4"), cpu, conv.CAP).shares
+    for cap in (2_000 * shares, 20_000 * shares, 200_000 * shares, conv.CAP):
+        p = conv.plan(LARGE, "f4", cpu, cap=cap)
+        assert 0 < p.workspace * 4 <= cap
+
+
+def test_the_cap_bounds_what_one_thread_may_take(cpu):
+    case = Case(LARGE, np.dtype("f4"), cpu, 1000 * 4)
+    assert case.limit == 1000 // case.shares
+    assert Case(LARGE, np.dtype("f4"), cpu, 2**40).limit == trial.IN_CACHE
+
+
+def test_a_name_that_needs_more_than_the_cap(cpu):
+    g = dataclasses.replace(LARGE, image=(512, 512))
+    with pytest.raises(
+        ShapeError,
+        match=r"engine 'caffe' needs [\d.]+ MiB of workspace, the cap is 1.0 MiB; --workspace raises it",
+    ):
+        conv.plan(g, "f4", cpu, "caffe", cap=2**20)
+
+
+def test_a_cap_below_everything(cpu):
+    with pytest.raises(
+        ShapeError, match=r"no engine gets by with 0.0 MiB of workspace: direct needs"
+    ):
+        conv.plan(LARGE, "f4", cpu, cap=10)
+
+
+# the memory
+
+
+def test_it_is_measured_once_and_remembered(cpu, measured, monkeypatch):
+    first = conv.plan(LARGE, "f4", cpu)
+    assert conv.plan(LARGE, "f4", cpu).names == first.names
+    forget(monkeypatch)
+    again = conv.plan(LARGE, "f4", cpu)
+    assert again.names == first.names
+    assert "remembered from 20" in again.reasons["forward"]
+    assert len(measured) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"g": dataclasses.replace(LARGE, n=5)},
+        {"g": dataclasses.replace(LARGE, window=Window((3, 3), (1, 1), (1, 1)))},
+        {"g": dataclasses.replace(LARGE, group=2, n=9)},
+        {"dtype": "f8"},
+        {"cap": 2**20},
+    ],
+)
+def test_another_convolution_is_measured_anew(cpu, measured, change):
+    given = {"g": LARGE, "dtype": "f4", "device": cpu, "cap": 2**24}
+    conv.plan(**given)
+    conv.plan(**{**given, **change})
+    assert len(measured) == 2
+
+
+def test_the_file_is_named_by_version_and_device(cpu, cuda, monkeypatch):
+    from minicaffe import __version__
+    from minicaffe.ops import loops, threads
+
+    files = [memory.path(cpu), memory.path(cuda)]
+    there = loops.available()
+    monkeypatch.setattr(loops, "available", lambda: not there)
+    files.append(memory.path(cpu))
+    monkeypatch.setattr(threads, "count", lambda: 77)
+    files.append(memory.path(cpu))
+    monkeypatch.setattr(memory, "__version__", "9.9")
+    files.append(memory.path(cpu))
+    assert len(set(files)) == 5
+    assert files[0].name.startswith(f"plans-{__version__}-")
+    assert files[4].name.startswith("plans-9.9-")
+
+
+def test_where_the_file_is(cpu, monkeypatch, tmp_path):
+    assert memory.path(cpu).parent == tmp_path / "plans"
+    monkeypatch.delenv("MINICAFFE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert memory.path(cpu).parent == tmp_path / "xdg" / "minicaffe"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert memory.path(cpu).parent == tmp_path / ".cache" / "minicaffe"
+
+
+def entry(path):
+    """The one convolution of a file."""
+    content = json.loads(path.read_text())
+    (directions,) = content["plans"].values()
+    return content, directions
+
+
+BREAKAGES = {
+    "another strategy": lambda d: d["forward"]["ms"].update(nonsense=0.001),
+    "a strategy less": lambda d: (
+        d["forward"]["ms"].pop("batched"),
+        d["forward"]["error"].pop("batched"),
+    ),
+    "no time": lambda d: d["forward"]["ms"].clear(),
+    "a time less": lambda d: d["forward"]["ms"].pop("caffe"),
+    "a time below nothing": lambda d: d["forward"]["ms"].update(batched=-1.0),
+    "a time that is text": lambda d: d["forward"]["ms"].update(batched="fast"),
+    "a time that is none": lambda d: d["forward"]["ms"].update(batched=float("nan")),
+    "inexact, yet timed": lambda d: d["forward"]["error"].update(batched=1.0),
+    "an error that is none": lambda d: d["forward"]["error"].update(batched=float("nan")),
+    "a direction less": lambda d: d.pop("input_gradient"),
+    "a list": lambda d: d.update(forward=[1, 2]),
+    "null": lambda d: d.update(forward=None),
+    "no date": lambda d: d["forward"].pop("date"),
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES.values(), ids=BREAKAGES)
+def test_what_makes_no_sense_is_measured_anew(cpu, measured, monkeypatch, breakage):
+    conv.plan(LARGE, "f4", cpu)
+    file = memory.path(cpu)
+    content, directions = entry(file)
+    breakage(directions)
+    file.write_text(json.dumps(content))
+    forget(monkeypatch)
+    names = conv.plan(LARGE, "f4", cpu).names
+    assert set(names.values()) <= set(conv.STRATEGIES)
+    assert len(measured) == 2
+    forget(monkeypatch)
+    conv.plan(LARGE, "f4", cpu)  # and the file was mended
+    assert len(measured) == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", b"\xff\xfe", b"null", b"[]", b"3", b'{"plans": 3}', b'{"plans": []}', b"{}",
+        b'{"plans": {"a": 3, "b": {}}}', b"[" * 100_000, b" " * (2**24 + 1),
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_a_damaged_file_counts_as_empty(cpu, measured, content):
+    file = memory.path(cpu)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    conv.plan(LARGE, "f4", cpu)
+    assert len(measured) == 1
+    entry(file)
+
+
+def test_a_new_strategy_is_measured(cpu, measured, monkeypatch):
+    conv.plan(LARGE, "f4", cpu)
+    fake(monkeypatch)
+    conv.plan(LARGE, "f4", cpu)
+    assert len(measured) == 2
+    assert "fake" in entry(memory.path(cpu))[1]["forward"]["ms"]
+
+
+@pytest.mark.parametrize("obstacle", ["a file", "a full disk", "no lock", "a folder in the way"])
+def test_where_nothing_can_be_written_it_is_kept_in_memory(
+    cpu, measured, monkeypatch, tmp_path, obstacle
+):
+    def refuse(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    if obstacle == "a file":
+        (tmp_path / "plans").touch()
+    elif obstacle == "a full disk":
+        monkeypatch.setattr("tempfile.NamedTemporaryFile", refuse)
+    elif obstacle == "no lock":
+        monkeypatch.setattr("fcntl.flock", refuse)
+    else:
+        memory.path(cpu).mkdir(parents=True)
+    assert conv.plan(LARGE, "f4", cpu).names == conv.plan(LARGE, "f4", cpu).names
+    assert len(measured) == 1
+
+
+def test_the_file_is_replaced_whole(cpu, tmp_path):
+    conv.plan(LARGE, "f4", cpu)
+    file = memory.path(cpu)
+    before = file.stat().st_ino
+    conv.plan(dataclasses.replace(LARGE, n=5), "f4", cpu)
+    assert file.stat().st_ino != before
+    assert sorted(p.suffix for p in file.parent.iterdir()) == [".json", ".lock"]
+    assert stat.S_IMODE(file.stat().st_mode) & 0o400
+
+
+def test_of_two_that_measure_the_same_the_first_to_write_is_right(cpu, monkeypatch):
+    def slow(case):
+        """While this one measures, another process writes what it found."""
+        with monkeypatch.context() as other:
+            other.setattr(memory, "_known", {})
+            other.setattr(memory, "measure", finding(ms=1.0))
+            memory.findings(case)
+        return finding(ms=99.0)(case)
+
+    monkeypatch.setattr(memory, "measure", slow)
+    assert set(conv.plan(LARGE, "f4", cpu).names.values()) == {"batched"}
+
+
+def writer(folder, numbers):
+    from minicaffe import backend
+
+    os.environ["MINICAFFE_CACHE"] = folder
+    memory.measure = finding(ms=1.0)
+    for n in numbers:
+        conv.plan(dataclasses.replace(LARGE, n=n), "f4", backend.device("cpu"))
+
+
+def test_what_processes_write_at_once_is_all_there(cpu, tmp_path):
+    method = multiprocessing.get_context("spawn")
+    batches = [range(10 + i, 50, 2) for i in range(2)]
+    processes = [method.Process(target=writer, args=(str(tmp_path / "plans"), b)) for b in batches]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    plans = json.loads(memory.path(cpu).read_text())["plans"]
+    assert len(plans) == 40

@@ -1,0 +1,60 @@
+"""What is Winograd's alone: both gradients at once, and the choice of points."""
+
+import numpy as np
+import pytest
+from ops.cases import EDGES, blank, close, put, same
+from ops.test_conv import arrays
+
+from minicaffe.backend import device as device_called
+from minicaffe.ops import conv
+from minicaffe.ops.conv.plan import plan
+from minicaffe.ops.conv.transforms import kronecker
+from minicaffe.ops.geometry import ConvGeometry, Window
+from minicaffe.ops.threads import share
+
+SHAPES = [g for g in EDGES.values() if conv.STRATEGIES["winograd"].refuses(g) is None]
+
+
+@pytest.mark.parametrize("name", ["winograd", "winograd2"])
+@pytest.mark.parametrize("g", SHAPES, ids=str)
+def test_both_gradients_at_once_have_the_bits_of_each_alone(device, threads, name, g):
+    op = conv.STRATEGIES[name]
+    if op.refuses(g) is not None:
+        pytest.skip(op.refuses(g))
+    x, weight, _, dy, dw = (put(device, array) for array in arrays(g, np.float32, 1))
+    work = blank(device, share(x) * op.workspace(g, 5000), np.float32)
+    alone = [blank(device, g.x_shape, np.float32), dw.copy()]
+    op.input_gradient(dy, weight, g, alone[0], work)
+    op.weight_gradient(x, dy, g, alone[1], work)
+    both = [blank(device, g.x_shape, np.float32), dw.copy()]
+    op.gradients(x, dy, weight, g, *both, work)
+    for one, other in zip(alone, both, strict=True):
+        same(device, one, device.to_host(other))
+
+
+def test_a_plan_takes_both_at_once_only_of_one_strategy():
+    g = ConvGeometry(2, 3, (9, 8), 4, Window((3, 3), pad=(1, 1)))
+    x, weight, _, dy, dw = arrays(g, np.float32, 1)
+    found = []
+    for engine in ("winograd", "batched"):
+        chosen = plan(g, np.float32, device_called("cpu"), engine)
+        dx, sums = np.empty(g.x_shape, np.float32), np.zeros_like(dw)
+        chosen.gradients(x, dy, weight, dx, sums, np.empty(chosen.workspace, np.float32))
+        found.append((dx, sums))
+    for ours, others in zip(*found, strict=True):
+        close(device_called("cpu"), ours, others.astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    "m, kernel", [(2, (3, 3)), (4, (3, 3)), (4, (5, 5)), (2, (7,)), (4, (2, 5))]
+)
+def test_the_transforms_filter(m, kernel):
+    """A' [(G w) * (B' x)] is a correlation, whatever the sizes."""
+    at, g, bt = kronecker(m, kernel)
+    rng = np.random.default_rng(1)
+    sides = [m + r - 1 for r in kernel]
+    x, w = rng.normal(size=sides), rng.normal(size=kernel)
+    windows = np.lib.stride_tricks.sliding_window_view(x, kernel)
+    expected = (windows * w).sum(axis=tuple(range(len(kernel), 2 * len(kernel))))
+    got = at @ ((g @ w.ravel()) * (bt @ x.ravel()))
+    np.testing.assert_allclose(got, expected.ravel(), atol=1e-12)
