@@ -23,12 +23,13 @@ template <typename T>
 __global__ void class_accuracy(int total, const T* hits, const T* valid, const T* labels,
                                int places, T* out) {
   for (int k = blockIdx.x * blockDim.x + threadIdx.x; k < total; k += blockDim.x * gridDim.x) {
-    T right = 0, all = 0;
+    int right = 0, all = 0;
     for (int i = 0; i < places; ++i) {
       if ((int)labels[i] != k || valid[i] == T(0)) continue;
-      right += hits[i];
-      all += T(1);
+      right += hits[i] != T(0);
+      ++all;
     }
-    out[k] = all > T(0) ? right / all : T(0);
+    typedef typename Sum<T>::type S;
+    out[k] = T(all ? S(right) / S(all) : S(0));
   }
 }

@@ -7,8 +7,9 @@
 
 template <typename T>
 __global__ void gather(int total, const unsigned char* images, const long long* index,
-                       const int* crop, const int* mirror, const T* mean, T scale, int c,
-                       int h, int w, int oh, int ow, T* out) {
+                       const int* crop, const int* mirror, const typename Sum<T>::type* mean,
+                       typename Sum<T>::type scale, int c, int h, int w, int oh, int ow, T* out) {
+  typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const int x = i % ow;
     const int y = i / ow % oh + crop[2 * (i / ow / oh / c)];
@@ -16,7 +17,7 @@ __global__ void gather(int total, const unsigned char* images, const long long* 
     const int b = i / ow / oh / c;
     const int left = crop[2 * b + 1];
     const int from = (mirror[b] ? ow - 1 - x : x) + left;
-    const T pixel = T(images[(((size_t)index[b] * c + k) * h + y) * w + from]);
-    out[i] = (pixel - mean[((size_t)k * h + y) * w + from]) * scale;
+    const S pixel = images[(((size_t)index[b] * c + k) * h + y) * w + from];
+    out[i] = T((pixel - mean[((size_t)k * h + y) * w + from]) * scale);
   }
 }

@@ -13,7 +13,7 @@ __global__ void max_pool(int total, const T* image, int h, int w, int kh, int kw
     const int x0 = index % ow * sw - pw;
     const T* plane = image + (size_t)(index / ow / oh) * h * w;
     const bool past = y0 >= h || x0 >= w;
-    T best = past ? T(0) : -T(__int_as_float(0x7f800000));  // 0 or minus infinity
+    T best = T(past ? 0.0f : __int_as_float(0xff800000));  // minus infinity
     int winner = -1;
     for (int i = y0 < 0 ? -y0 : 0; i < kh && y0 + i < h; ++i) {
       for (int j = x0 < 0 ? -x0 : 0; j < kw && x0 + j < w; ++j) {
@@ -38,7 +38,7 @@ __global__ void max_pool_gradient(int total, const T* dy, const int* which, int 
     const int x = index % w + pw;  // in the padded image
     const int y = index / w % h + ph;
     const size_t plane = (size_t)(index / w / h) * oh * ow;
-    T sum = 0;
+    typename Sum<T>::type sum = 0;
     for (int i = y % sh; i < kh && i <= y; i += sh) {  // kernel rows that fall on y
       const int oy = (y - i) / sh;
       if (oy >= oh) continue;
@@ -46,10 +46,10 @@ __global__ void max_pool_gradient(int total, const T* dy, const int* which, int 
         const int ox = (x - j) / sw;
         if (ox >= ow) continue;
         const size_t window = plane + (size_t)oy * ow + ox;
-        if (which[window] == i * kw + j) sum += dy[window];
+        if (which[window] == i * kw + j) sum += typename Sum<T>::type(dy[window]);
       }
     }
-    dx[index] = sum;
+    dx[index] = T(sum);
   }
 }
 
@@ -67,11 +67,13 @@ __global__ void ave_pool(int total, const T* image, int h, int w, int kh, int kw
     const int y0 = index / ow % oh * sh - ph;
     const int x0 = index % ow * sw - pw;
     const T* plane = image + (size_t)(index / ow / oh) * h * w;
-    T sum = 0;
+    typename Sum<T>::type sum = 0;
     for (int y = y0 < 0 ? 0 : y0; y < y0 + kh && y < h; ++y) {
-      for (int x = x0 < 0 ? 0 : x0; x < x0 + kw && x < w; ++x) sum += plane[(size_t)y * w + x];
+      for (int x = x0 < 0 ? 0 : x0; x < x0 + kw && x < w; ++x) {
+        sum += typename Sum<T>::type(plane[(size_t)y * w + x]);
+      }
     }
-    pooled[index] = sum / (clipped(y0, kh, h, ph) * clipped(x0, kw, w, pw));
+    pooled[index] = T(sum / (clipped(y0, kh, h, ph) * clipped(x0, kw, w, pw)));
   }
 }
 
@@ -83,7 +85,7 @@ __global__ void ave_pool_gradient(int total, const T* dy, int h, int w, int kh, 
     const int x = index % w + pw;
     const int y = index / w % h + ph;
     const T* plane = dy + (size_t)(index / w / h) * oh * ow;
-    T sum = 0;
+    typename Sum<T>::type sum = 0;
     for (int i = y % sh; i < kh && i <= y; i += sh) {
       const int oy = (y - i) / sh;
       if (oy >= oh) continue;
@@ -91,9 +93,10 @@ __global__ void ave_pool_gradient(int total, const T* dy, int h, int w, int kh, 
       for (int j = x % sw; j < kw && j <= x; j += sw) {
         const int ox = (x - j) / sw;
         if (ox >= ow) continue;
-        sum += plane[(size_t)oy * ow + ox] / (rows * clipped(ox * sw - pw, kw, w, pw));
+        const int area = rows * clipped(ox * sw - pw, kw, w, pw);
+        sum += typename Sum<T>::type(plane[(size_t)oy * ow + ox]) / area;
       }
     }
-    dx[index] = sum;
+    dx[index] = T(sum);
   }
 }

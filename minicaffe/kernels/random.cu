@@ -26,7 +26,8 @@ __global__ void uniform(int total, unsigned long long key_low, unsigned long lon
     }
     for (int i = 0; i < 8 && block * 8 + i < count; ++i) {
       const unsigned half = (unsigned)(c[i / 2] >> (i % 2 * 32));
-      out[block * 8 + i] = T(half >> 8) * T(1.0 / 16777216.0);
+      typedef typename Sum<T>::type S;
+      out[block * 8 + i] = T(S(half >> 8) * S(1.0 / 16777216.0));
     }
   }
 }

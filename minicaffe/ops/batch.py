@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
+from minicaffe.ops.loops import loops
 
 
 def gather(
@@ -15,7 +16,7 @@ def gather(
     """out[b] = crop of (images[index[b]] - mean) scale, mirrored where mirror[b].
 
     images (count, c, h, w) uint8; index (n,) int64, crop (n, 2) top and left, mirror (n,) int32; mean
-    (c, h, w); out (n, c, oh, ow), whose size is the crop's.
+    (c, h, w), of out's type, or float32 for one of 16 bits; out (n, c, oh, ow), whose size is the crop's.
     Source: Caffe's DataTransformer.
 
     >>> images = np.array([[[[0, 10]]], [[[20, 30]]]], dtype=np.uint8)
@@ -25,7 +26,7 @@ def gather(
     """
     if on_cuda(images):
         sizes = (*images.shape[1:], *out.shape[2:])
-        scaling = out.dtype.type(scale)
+        scaling = mean.dtype.type(scale)
         launch(
             "batch.cu",
             "gather",
@@ -40,6 +41,12 @@ def gather(
             *sizes,
             out,
         )
+        return out
+    fast = loops("elementwise", out.dtype)
+    if fast is not None and images.flags.c_contiguous:
+        flat = [array.reshape(-1) for array in (images, index, crop, mirror, mean)]
+        sizes = (*images.shape[1:], *out.shape[2:])
+        fast.gather(*flat, out.dtype.type(scale), sizes, out.reshape(-1), 0, len(index))
         return out
     rows, columns = out.shape[2:]
     for b, (which, (top, left), flip) in enumerate(zip(index, crop, mirror, strict=True)):

@@ -10,6 +10,10 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.ops.geometry import Window, window_sizes
+from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import in_slices
+
+PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side
 
 
 def max_pool(x: Any, window: Window, out: Any, which: Any, better: Any) -> Any:
@@ -30,20 +34,48 @@ def max_pool(x: Any, window: Window, out: Any, which: Any, better: Any) -> Any:
             "pool.cu", "max_pool", math.prod(out.shape), out, x, *_sizes(x, window, out), out, which
         )
         return out
+    fast = loops("pool", x.dtype)
+    if fast is not None:
+        image, sizes, pooled = _tuples(x, window, out)
+        if sizes == PAIRS and image == tuple(2 * size for size in pooled):
+            flat: tuple[Any, ...] = (x.reshape(-1), image, pooled)
+            loop = fast.max_halve
+        else:
+            flat, loop = (x.reshape(-1), image, sizes, pooled), fast.max_pool
+        flat += out.reshape(-1), which.reshape(-1)
+        in_slices(lambda first, last, _: loop(*flat, first, last), math.prod(x.shape[:2]))
+        return out
+
+    def part(first: int, last: int, _: Any) -> None:
+        here = slice(first, last)
+        _max_pool(x[here], out[here], which[here], better[here], window)
+
+    in_slices(part, len(x))
+    return out
+
+
+def _max_pool(x: Any, out: Any, which: Any, better: Any, window: Window) -> None:
+    """Element by element; a later winner has a larger number, so that a maximum, not a branch, keeps it."""
     out.fill(-np.inf)
-    which.fill(-1)
-    for i, j, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
+    which.fill(0)  # one more than the element that won, until the end
+    for (i, j), (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
         here, value, won = out[:, :, oy, ox], x[:, :, iy, ix], better[:, :, oy, ox]
+        number, last = i * window.kernel[1] + j + 1, which[:, :, oy, ox]
         np.greater(value, here, out=won)
-        np.copyto(here, value, where=won)
-        np.copyto(which[:, :, oy, ox], i * window.kernel[1] + j, where=won)
+        np.fmax(here, value, out=here)
+        if number < 256:
+            numbers = won.view(np.uint8)
+            np.multiply(numbers, number, out=numbers)
+            np.maximum(last, numbers, out=last)
+        else:
+            np.copyto(last, number, where=won)
+    which -= 1
     for axis, size in enumerate(x.shape[2:]):
         seen = [
             o * window.stride[axis] - window.pad[axis] < size for o in range(out.shape[2 + axis])
         ]
         if not all(seen):
             out[(slice(None),) * (2 + axis) + (slice(sum(seen), None),)] = 0
-    return out
 
 
 def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, share: Any) -> Any:
@@ -66,11 +98,23 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
             out,
         )
         return out
-    out.fill(0)
-    for i, j, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
-        np.equal(which, i * window.kernel[1] + j, out=won)
-        np.multiply(dy, won, out=share)
-        out[:, :, iy, ix] += share[:, :, oy, ox]
+    fast = loops("pool", dy.dtype)
+    if fast is not None:
+        flat = dy.reshape(-1), which.reshape(-1), *_tuples(out, window, dy), out.reshape(-1)
+        planes = math.prod(out.shape[:2])
+        in_slices(lambda first, last, _: fast.max_pool_gradient(*flat, first, last), planes)
+        return out
+
+    def part(first: int, last: int, _: Any) -> None:
+        here = slice(first, last)
+        dx, wins, part_of_dy = out[here], won[here], share[here]
+        dx.fill(0)
+        for (i, j), (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
+            np.equal(which[here], i * window.kernel[1] + j, out=wins)
+            np.multiply(dy[here], wins, out=part_of_dy)
+            dx[:, :, iy, ix] += part_of_dy[:, :, oy, ox]
+
+    in_slices(part, len(dy))
     return out
 
 
@@ -86,11 +130,28 @@ def ave_pool(x: Any, window: Window, out: Any) -> Any:
     if on_cuda(x):
         launch("pool.cu", "ave_pool", math.prod(out.shape), out, x, *_sizes(x, window, out), out)
         return out
-    out.fill(0)
-    for _, _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
-        out[:, :, oy, ox] += x[:, :, iy, ix]
-    for axis in (0, 1):
-        out /= _divisors(axis, x, window, out)
+    rows, columns = (_divisors(axis, x, window, out) for axis in (0, 1))
+    fast = loops("pool", x.dtype)
+    if fast is not None:
+        flat = (
+            x.reshape(-1),
+            *_tuples(x, window, out),
+            rows.ravel(),
+            columns.ravel(),
+            out.reshape(-1),
+        )
+        in_slices(lambda first, last, _: fast.ave_pool(*flat, first, last), math.prod(x.shape[:2]))
+        return out
+
+    def part(first: int, last: int, _: Any) -> None:
+        y = out[first:last]
+        y.fill(0)
+        for _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
+            y[:, :, oy, ox] += x[first:last, :, iy, ix]
+        y /= rows
+        y /= columns
+
+    in_slices(part, len(x))
     return out
 
 
@@ -112,11 +173,24 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any) -> Any:
             out,
         )
         return out
-    np.divide(dy, _divisors(0, out, window, dy), out=share)
-    share /= _divisors(1, out, window, dy)
-    out.fill(0)
-    for _, _, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
-        out[:, :, iy, ix] += share[:, :, oy, ox]
+    rows, columns = (_divisors(axis, out, window, dy) for axis in (0, 1))
+    fast = loops("pool", dy.dtype)
+    if fast is not None:
+        sizes = _tuples(out, window, dy)
+        flat = dy.reshape(-1), *sizes, rows.ravel(), columns.ravel(), out.reshape(-1)
+        planes = math.prod(out.shape[:2])
+        in_slices(lambda first, last, _: fast.ave_pool_gradient(*flat, first, last), planes)
+        return out
+
+    def part(first: int, last: int, _: Any) -> None:
+        dx, part_of_dy = out[first:last], share[first:last]
+        np.divide(dy[first:last], rows, out=part_of_dy)
+        part_of_dy /= columns
+        dx.fill(0)
+        for _, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
+            dx[:, :, iy, ix] += part_of_dy[:, :, oy, ox]
+
+    in_slices(part, len(dy))
     return out
 
 
@@ -130,6 +204,10 @@ def _divisors(axis: int, image: Any, window: Window, pooled: Any) -> Any:
 def _column_of_sizes(axis: int, size: int, count: int, window: Window, dtype: Any) -> Any:
     sizes = window_sizes(size, count, window.kernel[axis], window.stride[axis], window.pad[axis])
     return np.maximum(sizes, 1).astype(dtype).reshape((-1, 1) if axis == 0 else (1, -1))
+
+
+def _tuples(image: Any, window: Window, pooled: Any) -> tuple[Any, ...]:
+    return image.shape[2:], (window.kernel, window.stride, window.pad), pooled.shape[2:]
 
 
 def _sizes(image: Any, window: Window, pooled: Any) -> tuple[int, ...]:

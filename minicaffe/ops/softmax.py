@@ -13,17 +13,28 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import DataError
+from minicaffe.ops.loops import loops
 
 
 def softmax(xp: Any, x: Any, out: Any, reduced: Any) -> Any:
     """p[n, c, s] = exp(x - max) / sum exp(x - max), over c; `reduced` (n, 1, s) is scratch.
 
+    Of x of 16 bits it is computed in the type of `out` and `reduced`.
     Source: Caffe's SoftmaxLayer.
 
     >>> x = np.array([[0.0, np.log(3.0)]]).reshape(1, 2, 1)
     >>> softmax(np, x, np.empty_like(x), np.empty((1, 1, 1))).ravel()
     array([0.25, 0.75])
     """
+    fast = loops("softmax", x.dtype) if xp is np else None
+    if fast is not None:
+        n, c, s = x.shape
+        flat = x.reshape(-1), c, s, out.reshape(-1)
+        fast.softmax(*flat, 0, n)
+        return out
+    if x.dtype != out.dtype:
+        xp.copyto(out, x)
+        x = out
     xp.max(x, axis=1, keepdims=True, out=reduced)
     xp.subtract(x, reduced, out=out)
     xp.exp(out, out=out)
@@ -32,7 +43,7 @@ def softmax(xp: Any, x: Any, out: Any, reduced: Any) -> Any:
 
 
 def softmax_gradient(xp: Any, dy: Any, y: Any, out: Any, reduced: Any) -> Any:
-    """dx = (dy - sum over c of dy y) y.
+    """dx = (dy - sum over c of dy y) y, computed in the type of y, `out` and `reduced`.
 
     >>> y = np.array([0.25, 0.75]).reshape(1, 2, 1)
     >>> softmax_gradient(np, np.ones_like(y), y, np.empty_like(y), np.empty((1, 1, 1))).ravel()
@@ -107,6 +118,12 @@ def nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> A
             read.valid,
         )
         return out
+    fast = loops("softmax", prob.dtype)
+    if fast is not None:
+        flat = prob.reshape(-1), labels.reshape(-1), c, s, *_flag(ignore)
+        tiny = np.finfo(prob.dtype).tiny
+        if fast.nll(*flat, tiny, out.reshape(-1), read.valid.reshape(-1)):
+            return out
     read.read(labels, ignore, c, s)
     np.take(prob.reshape(-1), read.place, out=out, mode="clip")
     np.maximum(out, np.finfo(prob.dtype).tiny, out=out)
@@ -133,6 +150,11 @@ def nll_gradient(
     if on_cuda(prob):
         sizes = (c, s, *_flag(ignore))
         launch("softmax_loss.cu", "nll_gradient", n * c * s, out, prob, labels, *sizes, scale, out)
+        return out
+    fast = loops("softmax", prob.dtype)
+    if fast is not None:
+        flat = prob.reshape(-1), labels.reshape(-1), c, s, read.valid.reshape(-1)
+        fast.nll_gradient(*flat, scale[()], out.reshape(-1))
         return out
     np.copyto(out, prob)
     np.take(out.reshape(-1), read.place, out=chosen, mode="clip")

@@ -9,6 +9,7 @@ from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
 from minicaffe.ops import activation
 
+pytestmark = pytest.mark.usefixtures("threads")
 shapes = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)
 slopes = st.sampled_from([0.0, 0.01, 0.5, 1.0, 1.5, -0.5, -2.0])
 
@@ -25,7 +26,7 @@ def with_zeros(x, seed):
     return x
 
 
-@cases(200)
+@cases(40)
 @given(shapes, slopes, dtypes, seeds)
 @example((7,), -2.0, np.float32, 1)
 def test_relu_against_the_definition(device, shape, slope, dtype, seed):
@@ -36,7 +37,7 @@ def test_relu_against_the_definition(device, shape, slope, dtype, seed):
     same(device, x_there, x)
 
 
-@cases(200)
+@cases(40)
 @given(shapes, slopes, dtypes, seeds)
 def test_relu_gradient_against_the_definition(device, shape, slope, dtype, seed):
     x, dy = numbers(seed, shape, shape, dtype=dtype)
@@ -69,7 +70,7 @@ def test_relu_lets_nan_and_infinity_be_seen(device, slope):
     same(device, activation.relu(device.xp, x, slope, blank(device, 2, float)), [np.nan, np.inf])
 
 
-@cases(160)
+@cases(32)
 @given(shapes, st.sampled_from([1.0, 2.0, 1 / 0.3]), st.booleans(), dtypes, seeds)
 def test_dropout_against_the_definition(device, shape, scale, in_place, dtype, seed):
     x = numbers(seed, shape, dtype=dtype)[0]

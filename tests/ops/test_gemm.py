@@ -1,4 +1,6 @@
-"""gemm: every lie of its operands, adding and overwriting, with and without scratch."""
+"""gemm: every lie of its operands, stacks, adding and overwriting, with and without scratch."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -7,20 +9,41 @@ from hypothesis import strategies as st
 from ops import references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
+from minicaffe.errors import ShapeError
+from minicaffe.ops import gemm as module
+from minicaffe.ops.conv.common import as_strided
 from minicaffe.ops.gemm import gemm
 
 sizes = st.integers(1, 6)
+lies = st.sampled_from(["whole", "turned", "apart", "turned apart"])
 
 
-@cases(480)
-@given(
-    sizes, sizes, sizes, st.booleans(), st.booleans(), st.booleans(), st.booleans(), dtypes, seeds
-)
-def test_against_loops(device, m, k, n, a_turned, b_turned, accumulate, scratch, dtype, seed):
+def loops(a, b):
+    """np.matmul for stacks that broadcast, matrix by matrix in float64."""
+    stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = (np.broadcast_to(x, (*stack, *x.shape[-2:])) for x in (a, b))
+    out = np.zeros((*stack, a.shape[-2], b.shape[-1]))
+    for index in np.ndindex(*stack):
+        out[index] = ref.matmul(a[index], b[index])
+    return out
+
+
+def lie(device, array, how):
+    """An array on the device, its matrices stored whole, by columns, or with room after each row."""
+    turned, apart = "turned" in how, 3 * ("apart" in how)
+    stored = array.swapaxes(-1, -2) if turned else array
+    room = np.full((*stored.shape[:-1], stored.shape[-1] + apart), np.nan, array.dtype)
+    room[..., : stored.shape[-1]] = stored
+    there = put(device, room)[..., : stored.shape[-1]]
+    return there.swapaxes(-1, -2) if turned else there
+
+
+@cases(240)
+@given(sizes, sizes, sizes, lies, lies, lies, st.booleans(), st.booleans(), dtypes, seeds)
+def test_against_loops(device, m, k, n, lie_a, lie_b, lie_out, accumulate, scratch, dtype, seed):
     a, b, start = numbers(seed, (m, k), (k, n), (m, n), dtype=dtype)
-    a_there = put(device, a.T.copy()).T if a_turned else put(device, a)
-    b_there = put(device, b.T.copy()).T if b_turned else put(device, b)
-    out = put(device, start) if accumulate else blank(device, (m, n), dtype)
+    a_there, b_there = lie(device, a, lie_a), lie(device, b, lie_b)
+    out = lie(device, start, lie_out)
     lent = blank(device, m * n + 3, dtype) if scratch else None
     result = gemm(a_there, b_there, out, accumulate, lent)
     assert result is out
@@ -31,17 +54,67 @@ def test_against_loops(device, m, k, n, a_turned, b_turned, accumulate, scratch,
         assert np.isnan(device.to_host(lent)[m * n :]).all()
 
 
-def test_operands_that_are_parts_of_larger_arrays(device):
-    a, b = numbers(1, (3, 4, 5), (3, 5, 2), dtype=np.float64)
-    a_there, b_there = put(device, a), put(device, b)
-    out = blank(device, (3, 4, 2), np.float64)
-    for i in range(3):
-        gemm(a_there[i], b_there[i], out[i])
-        close(device, out[i], ref.matmul(a[i], b[i]))
-    turned = blank(device, (3, 5, 5), np.float64)
-    gemm(a_there[2].T, a_there[1], turned[0])
-    close(device, turned[0], ref.matmul(a[2].T, a[1]))
-    assert np.isnan(device.to_host(turned)[1:]).all()
+@st.composite
+def stacks(draw):
+    """Shapes of up to three leading axes, some of which one operand lacks or has but one of."""
+    axes = draw(st.lists(st.integers(1, 3), max_size=3))
+    missing = draw(st.integers(0, len(axes)))
+    kept = [draw(st.sampled_from([size, 1])) for size in axes[missing:]]
+    pair = (tuple(axes), tuple(kept))
+    return draw(st.permutations(pair))
+
+
+@cases(240)
+@given(stacks(), sizes, sizes, sizes, lies, lies, st.booleans(), dtypes, seeds)
+def test_stacks_against_loops(device, stack, m, k, n, lie_a, lie_b, accumulate, dtype, seed):
+    shape = np.broadcast_shapes(*stack)
+    a, b, start = numbers(seed, (*stack[0], m, k), (*stack[1], k, n), (*shape, m, n), dtype=dtype)
+    out = put(device, start)
+    gemm(lie(device, a, lie_a), lie(device, b, lie_b), out, accumulate)
+    close(device, out, loops(a, b) + (start if accumulate else 0))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+@pytest.mark.parametrize("part", ["a", "b", "out"])
+def test_stacks_in_any_order_of_their_axes(device, order, part):
+    """A stack whose matrices do not lie one behind the other."""
+    a, b = numbers(3, (2, 3, 4, 5, 6), (2, 3, 4, 6, 3), dtype=np.float64)
+    there = {
+        "a": put(device, a),
+        "b": put(device, b),
+        "out": blank(device, (2, 3, 4, 5, 3), np.float64),
+    }
+    shape = there[part].shape
+    back = np.argsort(order)
+    laid = blank(device, [shape[axis] for axis in order] + list(shape[3:]), np.float64)
+    view = laid.transpose(*back, 3, 4)
+    view[...] = there[part]
+    there[part] = view
+    gemm(there["a"], there["b"], there["out"])
+    close(device, there["out"], loops(a, b))
+
+
+def test_overlapping_views(device):
+    """Each matrix begins two rows after the one before, and has five."""
+    line, b = numbers(4, (36,), (4, 3), dtype=np.float64)
+    there, step = put(device, line), line.itemsize
+    windows = as_strided(there, (3, 5, 4), (8 * step, 4 * step, step))
+    host = np.lib.stride_tricks.as_strided(line, (3, 5, 4), (8 * step, 4 * step, step))
+    out = blank(device, (3, 5, 3), np.float64)
+    gemm(windows, put(device, b), out)
+    close(device, out, loops(host, b))
+
+
+@pytest.mark.parametrize(
+    "shapes", [((0, 2, 3), (3, 4)), ((2, 0, 3), (2, 3, 4)), ((2, 3, 0), (2, 0, 4))]
+)
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_nothing_to_multiply(device, shapes, accumulate):
+    """The sum of nothing is 0."""
+    a, b = (blank(device, shape, np.float32) for shape in shapes)
+    out = put(device, np.ones((shapes[0][0], shapes[0][1], 4)), np.float32)
+    gemm(a, b, out, accumulate)
+    same(device, out, np.full(out.shape, accumulate))
 
 
 def test_adding_twice_adds_twice(device):
@@ -52,20 +125,83 @@ def test_adding_twice_adds_twice(device):
     close(device, out, start + 2 * ref.matmul(a, b))
 
 
-@pytest.mark.parametrize("a_turned", [False, True])
+@pytest.mark.parametrize("out", [np.float16, np.float32])
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_cublas_reads_the_operands_as_they_lie(cuda, a_turned, accumulate):
+def test_16_bits_are_summed_in_32(cuda, out, accumulate):
+    """2048 + 1 + 1 + ... loses every 1 in 16 bits."""
+    a, b = np.ones((2, 1, 101)), np.ones((101, 2))
+    a[:, :, 0] = 2048
+    result = put(cuda, np.ones((2, 1, 2)), out)
+    gemm(put(cuda, a, np.float16), put(cuda, b, np.float16), result, accumulate)
+    same(cuda, result, np.full((2, 1, 2), np.dtype(out).type(2148 + accumulate)))
+
+
+def test_bfloat16(cuda):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    a, b = (np.round(x * 8) / 8 for x in numbers(5, (3, 4, 20), (20, 5), dtype=np.float32))
+    for dtype in (bfloat16, np.float32):
+        out = put(cuda, np.zeros((3, 4, 5)), dtype)
+        gemm(put(cuda, a, bfloat16), put(cuda, b, bfloat16), out)
+        same(cuda, out, loops(a, b).astype(dtype))
+
+
+@pytest.mark.parametrize(
+    "strides",
+    [(2, 2), (3, 1), (0, 1), (-4, 1), (1, 3)],
+    ids=lambda steps: "by".join(map(str, steps)),
+)
+def test_what_cublas_cannot_read_is_refused(cuda, strides):
+    line = put(cuda, np.ones(100))[50:]
+    matrix = as_strided(line, (4, 4), tuple(8 * step for step in strides))
+    with pytest.raises(ShapeError, match=f"4 x 4 of strides {strides[0]} and {strides[1]}"):
+        gemm(matrix, put(cuda, np.ones((4, 4))), blank(cuda, (4, 4), np.float64))
+
+
+@pytest.fixture
+def called(cuda, monkeypatch):
+    """The matrices each call of cuBLAS took."""
+    if not hasattr(cuda.xp, "is_stand_in"):
+        pytest.skip("the calls are those of the stand-in")
+    counts, blas = [], cuda.xp.cuda.cublas
+
+    def batched(*args, real=blas.gemmStridedBatchedEx):
+        counts.append(args[-3])
+        real(*args)
+
+    monkeypatch.setattr(blas, "gemmStridedBatchedEx", batched)
+    module._plan.cache_clear()
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "counts"),
+    [
+        ((4, 3), (3, 2), [1]),
+        ((7, 4, 3), (7, 3, 2), [7]),
+        ((4, 3), (7, 3, 2), [7]),
+        ((5, 7, 4, 3), (5, 7, 3, 2), [35]),  # the two axes are one
+        ((1, 4, 3), (5, 1, 3, 2), [5]),
+        ((3, 4, 3), (5, 3, 3, 2), [5] * 3),  # a group's weight for each sample
+        ((7, 4, 3), (5, 7, 3, 2), [7] * 5),
+    ],
+)
+def test_a_stack_is_as_few_calls_as_can_be(cuda, called, a, b, counts):
+    out = blank(cuda, (*np.broadcast_shapes(a[:-2], b[:-2]), 4, 2), np.float32)
+    a, b = (put(cuda, array) for array in numbers(1, a, b, dtype=np.float32))
+    gemm(a, b, out)
+    assert called == counts
+
+
+@pytest.mark.parametrize("how", ["whole", "turned", "apart"])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_cublas_reads_the_operands_as_they_lie(cuda, how, accumulate):
     """No copy of an operand is made: invariant 3."""
     if not hasattr(cuda.xp, "is_stand_in"):
         pytest.skip("only the stand-in counts allocations")
-    a, b = numbers(1, (4, 3), (3, 5), dtype=np.float32)
-    a_there = put(cuda, a.T.copy()).T if a_turned else put(cuda, a)
-    b_there, out, scratch = (
-        put(cuda, b),
-        put(cuda, np.ones((4, 5)), np.float32),
-        put(cuda, np.ones(20)),
-    )
+    a, b = numbers(1, (3, 4, 3), (2, 3, 3, 5), dtype=np.float32)
+    a_there, b_there = lie(cuda, a, how), lie(cuda, b, how)
+    out = put(cuda, np.ones((2, 3, 4, 5)), np.float32)
     before = cuda.xp.allocations, cuda.xp.synchronizations
-    gemm(a_there, b_there, out, accumulate, scratch)
+    gemm(a_there, b_there, out, accumulate)
     assert (cuda.xp.allocations, cuda.xp.synchronizations) == before
-    close(cuda, out, ref.matmul(a, b) + accumulate)
+    close(cuda, out, loops(a, b) + accumulate)

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from ops import cases
 from ops.cases import blank, close, numbers, put
 
 from minicaffe import backend
 from minicaffe.errors import ShapeError
-from minicaffe.ops import batch, pool, random, softmax
-from minicaffe.ops.geometry import Window
+from minicaffe.ops import batch, pool, random, softmax, threads, update
+from minicaffe.ops.conv import STRATEGIES
+from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.im2col import col2im, im2col
 
 CONV = Window((3, 2), (2, 1), (1, 2), (1, 2))  # image 7 x 6, columns 4 x 8
@@ -25,18 +27,68 @@ def row(function):
     return function
 
 
-def windowed(op, inputs, window, out):
+def windowed(op, inputs, window, out, **options):
     def build(device, dtype):
         arrays = [put(device, array) for array in numbers(1, *inputs, dtype=dtype)]
         written = blank(device, out, dtype)
-        return lambda: op(*arrays, window, written), [written]
+        return lambda: op(*arrays, window, written, **options), [written]
 
     return build
 
 
-ROWS["im2col"] = windowed(im2col, [(3, 7, 6)], CONV, (18, 4, 8))
-ROWS["col2im"] = windowed(col2im, [(18, 4, 8)], CONV, (3, 7, 6))
+IMAGES, COLUMNS = (3, 3, 7, 6), (3, 18, 32)
+ROWS["im2col"] = windowed(im2col, [IMAGES], CONV, COLUMNS)
+ROWS["im2col_loopfree"] = windowed(im2col, [IMAGES], CONV, COLUMNS, form="loopfree")
+ROWS["col2im"] = windowed(col2im, [COLUMNS], CONV, IMAGES)
 ROWS["ave_pool"] = windowed(pool.ave_pool, [(2, 3, 7, 6)], POOL, (2, 3, 4, 3))
+
+
+@row
+def col2im_scatter(device, dtype):
+    """Sums that are exact, so that their order does not show."""
+    col = put(device, np.random.default_rng(1).integers(-9, 9, COLUMNS), dtype)
+    images = blank(device, IMAGES, dtype)
+    return lambda: col2im(col, CONV, images, form="scatter"), [images]
+
+
+def convolution(strategy, direction):
+    """A row for one of the three products of a convolution."""
+
+    def build(device, dtype):
+        g = ConvGeometry(3, 4, (7, 6), 6, CONV, 2)
+        shapes = (g.x_shape, g.weight_shape, (g.f,), g.y_shape)
+        x, weight, bias, dy = (put(device, array) for array in numbers(1, *shapes, dtype=dtype))
+        inputs, out = {
+            "forward": ((x, weight, bias), g.y_shape),
+            "input_gradient": ((dy, weight), g.x_shape),
+            "weight_gradient": ((x, dy), g.weight_shape),
+        }[direction]
+        written = put(device, numbers(2, out, dtype=dtype)[0])
+        work = blank(device, STRATEGIES[strategy].workspace(g, 10**6) * threads.count(), dtype)
+        run = getattr(STRATEGIES[strategy], direction)
+        return lambda: run(*inputs, g, written, work), [written]
+
+    return build
+
+
+ROWS["conv"] = convolution("direct", "forward")
+ROWS["conv_input_gradient"] = convolution("direct", "input_gradient")
+ROWS["conv_weight_gradient"] = convolution("direct", "weight_gradient")
+ROWS["implicit"] = convolution("implicit", "forward")
+
+
+@row
+def add_rows(device, dtype):
+    out, rows = numbers(1, (40,), (5, 40), dtype=dtype)
+    out, rows = put(device, out), put(device, rows, np.promote_types(dtype, np.float32))
+
+    def run():
+        if device.is_cuda:
+            backend.launch("sums.cu", "add_rows", out.size, out, rows, len(rows), out)
+        else:
+            out[...] = out + rows.sum(axis=0)
+
+    return run, [out]
 
 
 @row
@@ -60,8 +112,9 @@ def max_pool(device, dtype):
 
 @row
 def max_pool_gradient(device, dtype):
-    (dy,) = numbers(1, (2, 3, 4, 3), dtype=dtype)
-    which = put(device, np.random.default_rng(1).integers(-1, 6, dy.shape), np.int32)
+    find, (_, which) = max_pool(device, dtype)
+    find()
+    (dy,) = numbers(1, which.shape, dtype=dtype)
     won, share = blank(device, dy.shape, bool), blank(device, dy.shape, dtype)
     dy, dx = put(device, dy), blank(device, (2, 3, 7, 6), dtype)
     return lambda: pool.max_pool_gradient(dy, which, POOL, dx, won, share), [dx]
@@ -126,8 +179,25 @@ def gather(device, dtype):
         put(device, [5, 0, 3], np.int64),
     )
     crop, mirror = put(device, [[0, 1], [2, 0], [1, 1]], np.int32), put(device, [0, 1, 1], np.int32)
-    mean, out = put(device, rng.random((3, 5, 4)), dtype), blank(device, (3, 3, 3, 3), dtype)
+    mean = put(device, rng.random((3, 5, 4)), np.promote_types(dtype, np.float32))
+    out = blank(device, (3, 3, 3, 3), dtype)
     return lambda: batch.gather(images, index, crop, mirror, mean, 0.5, out), [out]
+
+
+@row
+def unscale(device, dtype):
+    (given,) = numbers(1, (40,), dtype=dtype)
+    given[7] = np.inf
+    given, diff = put(device, given), blank(device, 40, dtype)
+    gradient, bad = blank(device, 40, np.promote_types(dtype, np.float32)), blank(device, (), bool)
+
+    def run():
+        device.xp.copyto(diff, given)
+        gradient.fill(1)
+        bad.fill(False)
+        update.unscale(diff, 1024.0, gradient, True, bad)
+
+    return run, [gradient, diff, bad]
 
 
 every = [
@@ -193,7 +263,34 @@ def test_the_order_of_the_threads_does_not_matter(cuda, monkeypatch, name, dtype
     assert bits(ROWS[name], cuda, dtype) == first
 
 
-@every_kernel
+def coarse(*args, dtype):
+    return [
+        (np.round(array * 64) / 64).astype(dtype) for array in cases.numbers(*args, dtype=float)
+    ]
+
+
+def near(got, expected, tolerance):
+    got, expected = (array.astype(np.float64) for array in (got, expected))
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_16_bits_are_summed_in_32(cuda, monkeypatch, name, kind):
+    """From numbers that 16 bits can hold, the result is that of float32, rounded once."""
+    dtype = np.float16 if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16
+    monkeypatch.setitem(globals(), "numbers", coarse)
+    results = []
+    for kind in (dtype, np.float32):
+        run, written = ROWS[name](cuda, kind)
+        run()
+        results.append([cuda.to_host(array) for array in written])
+    for half, full in zip(*results, strict=True):
+        near(half, full, 2**-8 if dtype is not np.float16 else 2**-10)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name != "implicit"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("blocks", "threads"), [(2, 3), (1, 1), (3, 1)])
 def test_few_threads_do_the_work_of_many(cuda, monkeypatch, name, dtype, blocks, threads):
     many = bits(ROWS[name], cuda, dtype)

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ops import references as ref
-from ops.cases import batches, blank, cases, close, dtypes, numbers, put, same, seeds
+from ops import score_references as ref
+from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
 from minicaffe.errors import DataError
 from minicaffe.ops import softmax as ops
 
-shapes = st.tuples(batches, st.integers(1, 5), st.integers(1, 3))
+pytestmark = pytest.mark.usefixtures("threads")
+shapes = st.tuples(st.integers(0, 4), st.integers(1, 5), st.integers(1, 3))
 ignores = st.sampled_from([None, -1, 0, 2, 255])
 TINY = {"f": 1.1754943508222875e-38, "d": 2.2250738585072014e-308}
 
@@ -46,7 +47,7 @@ def accuracy(device, scores, labels, top_k, ignore):
     return hits, read
 
 
-@cases(200)
+@cases(40)
 @given(shapes, st.sampled_from([1.0, 30.0, 1e4]), dtypes, seeds)
 def test_softmax_against_loops(device, shape, size, dtype, seed):
     x = (numbers(seed, shape, dtype=dtype)[0] * dtype(size)).astype(dtype)
@@ -68,7 +69,7 @@ def test_softmax_of_huge_scores(device, dtype, shift):
     same(device, p, np.array([0.5, 0.5, 0]).reshape(1, 3, 1))
 
 
-@cases(200)
+@cases(40)
 @given(shapes, dtypes, seeds)
 def test_softmax_gradient_against_the_jacobian(device, shape, dtype, seed):
     x, dy = numbers(seed, shape, shape, dtype=dtype)
@@ -81,7 +82,7 @@ def test_softmax_gradient_against_the_jacobian(device, shape, dtype, seed):
     same(device, dy_there, dy)
 
 
-@cases(240)
+@cases(48)
 @given(shapes, ignores, dtypes, seeds)
 def test_nll_and_gradient_against_loops(device, shape, ignore, dtype, seed):
     rng = np.random.default_rng(seed)
@@ -101,7 +102,7 @@ def test_nll_and_gradient_against_loops(device, shape, ignore, dtype, seed):
     same(device, labels_there, labels)
 
 
-@cases(60)
+@cases(12)
 @given(shapes, seeds)
 def test_the_gradient_is_the_slope_of_the_loss(device, shape, seed):
     """nll_gradient is that of softmax and nll together: the slope of the references."""
@@ -173,7 +174,7 @@ def test_an_ignored_label_needs_to_be_no_class(device, ignore):
     same(device, read.valid, [[1, 0, 1]])
 
 
-@cases(320)
+@cases(64)
 @given(shapes, st.data(), ignores, dtypes, seeds)
 def test_accuracy_against_loops(device, shape, data, ignore, dtype, seed):
     """Scores of few values: ties everywhere, and a NaN now and then."""
@@ -196,7 +197,7 @@ def test_accuracy_of_ties_and_nan(device):
     same(device, accuracy(device, scores[[0, 1, 4]], labels[:3], 3, None)[0].ravel(), [1, 1, 1])
 
 
-@cases(240)
+@cases(48)
 @given(st.integers(0, 12), st.integers(1, 4), dtypes, seeds)
 def test_class_accuracy_against_loops(device, count, classes, dtype, seed):
     rng = np.random.default_rng(seed)

@@ -1,0 +1,55 @@
+"""The inner product: a batch of vectors times a matrix, plus a bias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import on_cuda
+from minicaffe.ops.gemm import gemm
+
+
+def workspace(m: int, k: int, f: int) -> int:
+    """Elements of work for `linear` and its gradients, of m vectors of k numbers to f numbers."""
+    return m + f * max(m, k)
+
+
+def linear(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
+    """y = x weight + bias: x (m, k), weight (k, f), bias (f,), into `out` (m, f).
+
+    A weight that lies in memory as (f, k), Caffe's way, is multiplied from the left on the CPU,
+    y' = weight' x', which BLAS does faster by half; the bias is added on the way back.
+
+    >>> x, weight = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]).T
+    >>> linear(x, weight, np.array([5.0]), np.empty((1, 1)), np.empty(3))
+    array([[16.]])
+    """
+    if not on_cuda(x) and not weight.flags.c_contiguous:
+        y = work[: out.size].reshape(out.shape[::-1])
+        gemm(weight.T, x.T, y)
+        return np.add(y.T, 0 if bias is None else bias, out=out)
+    gemm(x, weight, out)
+    if bias is not None:
+        ones, scratch = ones_and_scratch(len(x), work)
+        gemm(ones, bias.reshape(1, -1), out, accumulate=True, scratch=scratch)
+    return out
+
+
+def weight_gradient(a: Any, b: Any, out: Any, empty: bool, work: Any) -> Any:
+    """dweight = a b (dy' x, or x' dy), added to `out`, or into it where it is still empty."""
+    _, scratch = ones_and_scratch(0, work)
+    return gemm(a, b, out, accumulate=not empty, scratch=scratch)
+
+
+def bias_gradient(dy: Any, out: Any, work: Any) -> Any:
+    """dbias = 1' dy, added to `out` (f,)."""
+    ones, scratch = ones_and_scratch(len(dy), work)
+    gemm(ones.T, dy, out.reshape(1, -1), accumulate=True, scratch=scratch)
+    return out
+
+
+def ones_and_scratch(m: int, work: Any) -> tuple[Any, Any]:
+    """The work as a column of m ones, and the rest."""
+    work[:m].fill(1)
+    return work[:m].reshape(m, 1), work[m:]

@@ -1,0 +1,72 @@
+"""The solver's update of one parameter."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from minicaffe.backend import launch, on_cuda
+from minicaffe.ops.activation import run_loop
+from minicaffe.ops.loops import loops
+
+
+def sgd(
+    xp: Any,
+    weight: Any,
+    diff: Any,
+    history: Any,
+    rate: float,
+    momentum: float,
+    decay: float,
+    penalty: Literal["L1", "L2"],
+    scale: float,
+    scratch: Any,
+) -> None:
+    """history = momentum history + rate (scale diff + decay weight); diff = history; weight -= diff.
+
+    With the penalty L1, decay sign(weight). All in place; `scratch` is of the weight's shape.
+    Source: Caffe's SGDSolver.
+
+    >>> weight, diff, history = np.array([1.0]), np.array([2.0]), np.array([10.0])
+    >>> sgd(np, weight, diff, history, 0.1, 0.5, 0.0, "L2", 1.0, np.empty(1))
+    >>> weight, history
+    (array([-4.2]), array([5.2]))
+    """
+    fast = loops("elementwise", weight.dtype) if xp is np else None
+    if fast is not None:
+        numbers = map(weight.dtype.type, (rate, momentum, decay))
+        run_loop(
+            fast.sgd, weight, diff, history, *numbers, penalty == "L1", weight.dtype.type(scale)
+        )
+        return
+    if scale != 1:
+        xp.multiply(diff, scale, out=diff)
+    if decay:
+        source = weight if penalty == "L2" else xp.sign(weight, out=scratch)
+        xp.multiply(source, decay, out=scratch)
+        xp.add(diff, scratch, out=diff)
+    xp.multiply(diff, rate, out=diff)
+    xp.multiply(history, momentum, out=history)
+    xp.add(history, diff, out=history)
+    xp.copyto(diff, history)
+    xp.subtract(weight, diff, out=weight)
+
+
+def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None:
+    """gradient = diff / scale, plus what it was with `add`; diff = 0; bad = True if a diff is not finite.
+
+    gradient is of diff's type, or float32 for one of 16 bits; bad is one bool.
+
+    >>> diff, gradient, bad = np.array([8.0, np.inf]), np.ones(2), np.array(False)
+    >>> unscale(diff, 4.0, gradient, True, bad)
+    >>> gradient, diff, bad
+    (array([ 3., inf]), array([0., 0.]), array(True))
+    """
+    if on_cuda(diff):
+        sizes = gradient.dtype.type(scale), int(add), gradient, bad
+        launch("mixed.cu", "unscale", diff.size, diff, diff, *sizes)
+        return
+    np.logical_or(bad, not np.isfinite(diff).all(), out=bad)
+    np.add(diff / gradient.dtype.type(scale), gradient if add else 0, out=gradient)
+    diff.fill(0)
