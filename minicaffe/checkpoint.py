@@ -8,7 +8,7 @@ import tempfile
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +30,12 @@ DAMAGE = (
 
 
 def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays to `path`: beside it first, flushed, then renamed over it.
+    """Write arrays to `path`, as `replace` does."""
+    replace(path, lambda file: np.savez(file, **arrays))
+
+
+def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file by `save(file)`: beside `path` first, flushed, then renamed over it.
 
     Raises CheckpointError if the file cannot be written; what stood there before is then intact.
     """
@@ -41,7 +46,7 @@ def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
             dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:
             temporary = file.name
-            np.savez(file, **arrays)
+            save(file)
             file.flush()
             os.fsync(file.fileno())
         umask = os.umask(0)

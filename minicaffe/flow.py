@@ -9,6 +9,7 @@ from minicaffe.errors import SpecError
 
 if TYPE_CHECKING:
     from minicaffe.graph import Step
+    from minicaffe.layers import Context
 
 
 def mark(steps: Sequence[Step], force: bool) -> None:
@@ -17,6 +18,29 @@ def mark(steps: Sequence[Step], force: bool) -> None:
     _mark_gradients(steps, force)
     for step in steps:
         _reuse(step)
+
+
+def mark_types(steps: Sequence[Step], context: Context) -> None:
+    """Give each value its type: the net's, or float32 for labels and losses in a net of 16 bits.
+
+    Layers say which of their tops and bottoms those are. A bottom can be so where no layer computes it:
+    a top of an Input, also through layers that only move numbers.
+    """
+    wanted: set[int] = set()
+    for step in reversed(steps):
+        moved = step.layer.keeps_dtype and any(id(value) in wanted for value in step.tops)
+        for i, value in enumerate(step.bottoms):
+            if moved or i in step.layer.float32_bottoms:
+                wanted.add(id(value))
+    for step in steps:
+        layer, types = step.layer, {value.dtype for value in step.bottoms}
+        for i, value in enumerate(step.tops):
+            single = i in layer.float32_tops or (layer.is_loss and i == 0)
+            single |= id(value) in wanted and not step.bottoms
+            single |= layer.keeps_dtype and types == {context.sum_dtype}
+            value.dtype = context.sum_dtype if single else context.dtype
+            if value.reuses is not None:
+                value.dtype = value.reuses.dtype
 
 
 def _mark_losses(steps: Sequence[Step]) -> None:

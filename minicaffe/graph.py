@@ -34,6 +34,7 @@ class Value:
     name: str
     shape: Shape
     producer: Step
+    dtype: Any = None
     consumers: list[Step] = field(default_factory=list)
     loss_weight: float = 0.0
     wants_gradient: bool = False  # something below it learns
@@ -99,6 +100,7 @@ def build(spec: NetSpec, context: Context) -> list[Step]:
     infer_shapes(steps)
     _bind_params(steps)
     flow.mark(steps, spec.force_backward)
+    flow.mark_types(steps, context)
     return steps
 
 

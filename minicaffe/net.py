@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe import backend, buffers, checkpoint, graph, steps, weights
-from minicaffe.errors import MinicaffeError, ShapeError, SpecError, did_you_mean
+from minicaffe.errors import ShapeError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY, Blob, Context, Param
+from minicaffe.layers.blob import check_type, float_type
+from minicaffe.ops import conv
 from minicaffe.spec.declare import NetSpec, Phase
 from minicaffe.spec.model import parse_model, read_model
 
@@ -33,8 +35,11 @@ class Net:
     """A net in one phase, on one device.
 
     `model` is the path of a YAML file or a NetSpec. `blobs` and `params` give what flows and what is
-    learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`. With `shapes_only` nothing is
-    allocated and nothing can be computed. Raises SpecError, ShapeError, DataError, DeviceError.
+    learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`. `dtype` stands in for the model's:
+    float32, float64, on CUDA float16 and bfloat16. `engine` is how convolutions are
+    computed whose own `engine` is auto, with at most `workspace_cap` bytes of workspace; `deterministic`
+    makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is allocated
+    and nothing can be computed. Raises SpecError, ShapeError, DataError, DeviceError.
 
     >>> net = Net(parse('''
     ... layers:
@@ -51,24 +56,39 @@ class Net:
         phase: Phase = "TRAIN",
         *,
         device: str | backend.Device | None = None,
-        dtype: Any = "float32",
+        dtype: Any = None,
         seed: int = 1,
         shapes_only: bool = False,
+        engine: str = "auto",
+        workspace_cap: int = conv.CAP,
+        deterministic: bool = False,
     ):
         if phase not in ("TRAIN", "TEST"):
             raise SpecError(f"phase: expected TRAIN or TEST, got {phase!r}")
-        if dtype is None or dtype not in ("float32", "float64", np.dtype("f4"), np.dtype("f8")):
-            raise SpecError(f"dtype: expected float32 or float64, got {dtype!r}")
+        conv.check_name(engine)
         self.spec = model if isinstance(model, NetSpec) else read(model)
         self.device = device if isinstance(device, backend.Device) else backend.device(device)
+        dtype = float_type(self.spec.dtype if dtype is None else dtype)
+        if not shapes_only:
+            check_type(dtype, self.device)
         folder = self.spec.path.parent if self.spec.path else None
-        self.context = Context(self.device, np.dtype(dtype), phase, seed, folder=folder)
+        self.context = Context(
+            self.device,
+            dtype,
+            phase,
+            seed,
+            folder=folder,
+            engine=engine,
+            workspace_cap=workspace_cap,
+            deterministic=deterministic,
+        )
         self.steps = graph.build(self.spec, self.context)
         self.blobs: dict[str, Blob] = {}
         self.first_blobs: dict[str, Blob] = {}  # of blobs written in place, what is there before
         self.losses: list[graph.Value] = []
         self.scratch: Any = None  # where a gradient is computed that is added to another
         self.term: Any = None  # one number
+        self.loss_scale = 1.0  # a backward pass gives the gradients of so many times the loss
         self.layers = {step.spec.name: step.layer for step in self.steps}
         self.params = {name: layer.params for name, layer in self.layers.items() if layer.params}
         if not shapes_only:
@@ -149,7 +169,7 @@ class Net:
         xp = self.device.xp
         total.fill(0)
         for value in self.losses:
-            xp.sum(value.blob.data, out=self.term)
+            xp.sum(value.blob.data, dtype=self.term.dtype, out=self.term)
             xp.multiply(self.term, value.loss_weight, out=self.term)
             xp.add(total, self.term, out=total)
         return total
@@ -157,7 +177,7 @@ class Net:
     @property
     def loss(self) -> float:
         """The weighted sum of all losses of the last forward pass; waits for the device."""
-        return float(self.loss_into(self.device.xp.empty((), self.context.dtype)))
+        return float(self.loss_into(self.device.xp.empty((), self.context.sum_dtype)))
 
     def clear_param_diffs(self) -> None:
         """Make every parameter's diff zero."""
@@ -169,28 +189,7 @@ class Net:
 
         Raises ShapeError, and leaves the net as it was, if the shapes do not fit.
         """
-        values = {v.name: v for s in self.steps for v in s.tops if s.spec.type == "Input"}
-        inputs = {name: value.producer.layer for name, value in values.items()}
-        for name, shape in shapes.items():
-            if name not in inputs:
-                raise ShapeError(f"{name!r} is not a top of an Input layer")
-            if not all(isinstance(size, (int, np.integer)) and size > 0 for size in shape):
-                raise ShapeError(f"{name}: expected a shape of integers of at least 1, got {shape}")
-        before = {name: values[name].shape for name in shapes}
-        try:
-            self._infer(inputs, shapes)
-            buffers.check_memory(self)
-        except MinicaffeError:
-            self._infer(inputs, before)
-            raise
-        if self.blobs:  # not where only shapes were asked for
-            buffers.allocate(self)
-
-    def _infer(self, inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-        for name, shape in shapes.items():
-            inputs[name].resize(name, tuple(int(size) for size in shape))
-        self.context.workspace_size = 0
-        graph.infer_shapes(self.steps)
+        buffers.reshape(self, shapes)
 
     def load(
         self, source: str | Path | Mapping[str, Any], strict: bool = True
@@ -204,9 +203,8 @@ class Net:
         return weights.load(self, source, strict)
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Every parameter as a host array, by the name `load` knows."""
-        params = weights.named(self)
-        return {name: np.array(self.device.to_host(param.data)) for name, param in params.items()}
+        """Every parameter as a host array, by the name `load` knows; those of 16 bits in float32."""
+        return {name: param.to_host() for name, param in weights.named(self).items()}
 
     def save(self, path: str | Path) -> None:
         """Write every parameter to an .npz file, atomically."""

@@ -25,7 +25,7 @@ def backward(net: Net, step: Step, written: set[int]) -> None:
     """Run one layer backward; `written` are the values whose diff already holds something."""
     for value in step.tops:
         if value.loss_weight and id(value) not in written:
-            value.blob.diff.fill(value.loss_weight)
+            value.blob.diff.fill(value.loss_weight * net.loss_scale)
         elif step.runs_backward and id(value) not in written:
             value.blob.diff.fill(0)
     if not step.runs_backward:
@@ -36,7 +36,7 @@ def backward(net: Net, step: Step, written: set[int]) -> None:
             layer.grad[i] = None
         elif id(value) in written or value.loss_weight:
             if id(value) not in written:
-                value.blob.diff.fill(value.loss_weight)
+                value.blob.diff.fill(value.loss_weight * net.loss_scale)
             part = net.scratch[offset : offset + value.blob.size]
             layer.grad[i] = part.reshape(value.shape)
             offset += value.blob.size

@@ -59,7 +59,7 @@ def fill_params(net: Net) -> None:
             with step.named():
                 random = random_stream(net.context.seed, step.spec.name, i)
                 values = fill(param.filler, param.shape, random)
-            net.device.copy_from_host(param.data, values)
+            param.load(values)
 
 
 def share(mine: Net, theirs: Net) -> None:
@@ -115,5 +115,5 @@ def _load(
         if not np.isfinite(array).all():
             raise CheckpointError(f"{origin}: entry {name!r} holds numbers that are not finite")
     for name, array in values.items():
-        net.device.copy_from_host(params[name].data, array.astype(net.context.dtype, copy=False))
+        params[name].owner.load(array)
     return report

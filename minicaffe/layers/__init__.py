@@ -1,6 +1,6 @@
 """The built-in layers; importing this module registers them."""
 
-from minicaffe.layers import activation, common, inputs, loss, vision
+from minicaffe.layers import activation, common, convolution, inputs, loss, pooling
 from minicaffe.layers.base import REGISTRY, Context, Layer, register
 from minicaffe.layers.blob import Blob, Param
 
@@ -12,8 +12,9 @@ __all__ = [
     "Param",
     "activation",
     "common",
+    "convolution",
     "inputs",
     "loss",
+    "pooling",
     "register",
-    "vision",
 ]

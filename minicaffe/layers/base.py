@@ -29,6 +29,7 @@ import numpy as np
 from minicaffe.backend import Device
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.blob import Param, Shape
+from minicaffe.ops.conv import CAP
 from minicaffe.spec.declare import Filler, LayerSpec, Phase
 from minicaffe.spec.types import json_schema, keys_of
 
@@ -42,6 +43,8 @@ class Context:
     """What the layers of one net share: device, dtype, phase, seed, folder of the model, workspace.
 
     `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
+    `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
+    workspace; `deterministic`, without asking a clock.
     """
 
     device: Device
@@ -50,12 +53,20 @@ class Context:
     seed: int = 1
     passes: int = 0
     folder: Any = None
+    engine: str = "auto"
+    workspace_cap: int = CAP
+    deterministic: bool = False
     workspace_size: int = 0
     _workspace: Any = field(default=None, repr=False)
 
     def reserve(self, elements: int) -> None:
         """Ask for a workspace of at least so many elements."""
         self.workspace_size = max(self.workspace_size, elements)
+
+    @property
+    def sum_dtype(self) -> Any:
+        """The type of what 16 bits would round too far, labels, sums and losses: float32, or the net's."""
+        return FLOAT32 if self.dtype.itemsize == 2 else self.dtype
 
     @property
     def workspace(self) -> Any:
@@ -107,6 +118,9 @@ class Layer:
     keeps_top = False  # backward reads the top as forward left it
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
+    float32_bottoms: tuple[int, ...] = ()  # in a net of 16 bits too, where it is given so: labels
+    float32_tops: tuple[int, ...] = ()  # in a net of 16 bits too; the first of a loss is anyway
+    keeps_dtype = False  # its tops are of its bottoms' type, whatever that is
     multiply_adds = 0  # of a forward pass, for the summary
     column_elements = 0  # of the column matrix it unrolls an image into, for the summary
 
@@ -155,6 +169,11 @@ class Layer:
     def dtype(self) -> Any:
         """The net's floating-point type."""
         return self.context.dtype
+
+    @property
+    def sum_dtype(self) -> Any:
+        """The type for labels, sums and losses: float32 in a net of 16 bits, else the net's."""
+        return self.context.sum_dtype
 
     @property
     def phase(self) -> Phase:

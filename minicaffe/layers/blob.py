@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any
 
+import numpy as np
+
 from minicaffe.backend import Device
+from minicaffe.errors import DeviceError, SpecError
+from minicaffe.ops.gemm import gemm
 from minicaffe.spec.declare import Filler
 
 Shape = tuple[int, ...]
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+
+
+def float_type(given: Any) -> np.dtype:
+    """The type of a net by its name, or as NumPy's own. Raises SpecError, and DeviceError for bfloat16.
+
+    >>> float_type("float16")
+    dtype('float16')
+    """
+    try:
+        if str(given) == "bfloat16":
+            given = importlib.import_module("ml_dtypes").bfloat16
+        dtype = np.dtype(given)
+    except ImportError:
+        raise DeviceError(
+            "dtype bfloat16 needs the package ml_dtypes: pip install ml_dtypes"
+        ) from None
+    except TypeError:
+        dtype = None
+    if dtype is None or given is None or dtype.name not in FLOATS:
+        raise SpecError(f"dtype: expected {', '.join(FLOATS[:-1])} or {FLOATS[-1]}, got {given!r}")
+    return dtype
+
+
+def check_type(dtype: np.dtype, device: Device) -> None:
+    """Raise DeviceError if a device cannot add and multiply numbers of a type."""
+    if dtype.itemsize != 2:
+        return
+    if not device.is_cuda:
+        raise DeviceError(f"dtype {dtype.name} needs CUDA; on {device} choose float32")
+    try:
+        one = device.xp.ones((1, 1), dtype)
+        gemm(one, one, device.xp.add(one, one))
+    except Exception as error:  # CuPy before 14 has no bfloat16, nor has a GPU of before 2020
+        said = " ".join(str(error).split())[:200]
+        version = device.xp.__version__
+        raise DeviceError(
+            f"dtype {dtype.name}: CuPy {version} cannot compute on {device.name}: {said}"
+        ) from None
 
 
 class Blob:
@@ -65,10 +109,49 @@ class Param(Blob):
     def __init__(self, shape: Shape, device: Device, dtype: Any, filler: Filler):
         super().__init__(shape, device, dtype)
         self.filler = filler
+        self.master: Any = None  # the same values in float32, where a solver learns 16 bits
         self.lr_mult, self.decay_mult = 1.0, 1.0
         self.owner: Param = self
+        self.stale = False  # its diff is zero, though what lies in memory is of an earlier step
+
+    @property
+    def diff(self) -> Any:
+        """The gradient, an array of the net's device."""
+        if self.owner.stale:
+            self.owner.stale = False
+            super().diff.fill(0)
+        return super().diff
+
+    @diff.setter
+    def diff(self, values: Any) -> None:
+        self.owner.stale = False
+        if values is not self._diff:
+            self.device.xp.copyto(super().diff, values)
+
+    def sums(self) -> tuple[Any, bool]:
+        """Where a gradient is to be added, and whether it is to be written there, since `diff` is zero."""
+        stale, self.owner.stale = self.owner.stale, False
+        return super().diff, stale
 
     @property
     def learns(self) -> bool:
         """Whether its gradient is wanted."""
         return self.lr_mult != 0
+
+    def share(self, other: Blob) -> None:
+        """Be the same memory as another blob of the same size."""
+        super().share(other)
+        self.master = getattr(other, "master", None)
+
+    def load(self, values: np.ndarray) -> None:
+        """Fill with host values of its shape."""
+        if self.master is None:
+            self.device.copy_from_host(self.data, values.astype(self.dtype, copy=False))
+            return
+        self.device.copy_from_host(self.master, values.astype(self.master.dtype, copy=False))
+        self.device.xp.copyto(self.data, self.master)
+
+    def to_host(self) -> np.ndarray:
+        """Its values as a host array of its own; those of 16 bits in float32."""
+        values = self.device.to_host(self.data if self.master is None else self.master)
+        return np.array(values, np.float32 if values.itemsize == 2 else values.dtype)

@@ -10,7 +10,8 @@ import numpy as np
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.vision import XAVIER, ZERO
+from minicaffe.layers.fillers import XAVIER, ZERO
+from minicaffe.ops import linear
 from minicaffe.ops.gemm import gemm
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
@@ -37,25 +38,22 @@ class InnerProduct(Layer):
         shape = (self.k, self.num_output) if self.transpose else (self.num_output, self.k)
         self.weight = self.param(shape, self.weight_filler)
         self.bias = self.param((self.num_output,), self.bias_filler) if self.bias_term else None
-        self.context.reserve(self.m + self.num_output * max(self.m, self.k))
+        self.context.reserve(linear.workspace(self.m, self.k, self.num_output))
         return (*x[:axis], self.num_output)
 
     def forward(self, x: Any) -> Any:
         self.x, y = x.reshape(self.m, self.k), self.out[0].reshape(self.m, self.num_output)
-        ones, scratch = self._work()
-        gemm(self.x, self._matrix(self.weight.data).T, y)
-        if self.bias is not None:
-            gemm(ones, self.bias.data.reshape(1, -1), y, accumulate=True, scratch=scratch)
+        bias = None if self.bias is None else self.bias.data
+        linear.linear(self.x, self._matrix(self.weight.data).T, bias, y, self.context.workspace)
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
-        dy = dy.reshape(self.m, self.num_output)
-        ones, scratch = self._work()
+        dy, work = dy.reshape(self.m, self.num_output), self.context.workspace
         if self.weight.learns:
             a, b = (self.x.T, dy) if self.transpose else (dy.T, self.x)
-            gemm(a, b, self.weight.diff, accumulate=True, scratch=scratch)
+            linear.weight_gradient(a, b, *self.weight.sums(), work)
         if self.bias is not None and self.bias.learns:
-            gemm(ones.T, dy, self.bias.diff.reshape(1, -1), accumulate=True, scratch=scratch)
+            linear.bias_gradient(dy, self.bias.diff, work)
         if not self.needs_gradient[0]:
             return None
         gemm(dy, self._matrix(self.weight.data), self.grad[0].reshape(self.m, self.k))
@@ -69,11 +67,6 @@ class InnerProduct(Layer):
     def _matrix(self, weight: Any) -> Any:
         return weight.T if self.transpose else weight
 
-    def _work(self) -> tuple[Any, Any]:
-        work = self.context.workspace
-        work[: self.m].fill(1)
-        return work[: self.m].reshape(self.m, 1), work[self.m :]
-
 
 @register
 class Flatten(Layer):
@@ -81,6 +74,8 @@ class Flatten(Layer):
 
     axis: Annotated[int, "the first axis to flatten"] = 1
     end_axis: Annotated[int, "the last axis to flatten"] = -1
+
+    keeps_dtype = True
 
     def setup(self, x: Shape) -> Shape:
         first, last = canonical_axis(self.axis, x), canonical_axis(self.end_axis, x)
@@ -168,6 +163,8 @@ class Concat(Layer):
     """The bottoms one behind the other along `axis`. Source: Caffe's Concat."""
 
     axis: Annotated[int, "the axis along which they are joined"] = 1
+
+    keeps_dtype = True
 
     def setup(self, x: Shape, *more: Shape) -> Shape:
         axis = canonical_axis(self.axis, x)

@@ -10,6 +10,9 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.blob import Shape
 from minicaffe.spec.declare import Filler
 
+XAVIER = Filler(type="xavier")  # how weights start unless the model says otherwise
+ZERO = Filler(type="constant")  # and biases
+
 
 def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarray:
     """A float64 array of `shape`. fan_in = size / shape[0], fan_out = size / shape[1].

@@ -83,6 +83,7 @@ class Data(Layer):
     transform: Annotated[Transform, "scale, mean, mirror, crop"] = Transform()
 
     dataset = None
+    float32_tops = (1,)
 
     def setup(self) -> list[Shape]:
         if not 1 <= len(self.top) <= 2:
@@ -110,7 +111,7 @@ class Data(Layer):
             raise DataError(f"data set {self.source!r} changed while it was read")
         device = self.context.device
         self.images = device.asarray(data.images)
-        mean = np.empty(self.image, self.dtype)
+        mean = np.empty(self.image, self.sum_dtype)
         mean[...] = self.mean()
         self.mean_image, self.order = device.asarray(mean), np.arange(self.count)
         self.shuffled: tuple[int, int] | None = None  # the (seed, epoch) that `order` is of
@@ -119,7 +120,10 @@ class Data(Layer):
         self.index, self.crop, self.mirror = self.place = tuple(
             device.asarray(array) for array in self.host
         )
-        self.all_labels, self.labels = data.labels.astype(self.dtype), np.zeros(n, self.dtype)
+        self.all_labels, self.labels = (
+            data.labels.astype(self.sum_dtype),
+            np.zeros(n, self.sum_dtype),
+        )
 
     def mean(self) -> Any:
         """The mean to subtract, of a shape that broadcasts to (c, h, w)."""

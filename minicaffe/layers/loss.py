@@ -26,6 +26,14 @@ def check_labels(labels: Shape, n: int, s: int) -> None:
         raise ShapeError(f"needs {n * s} labels, one a prediction, got a bottom of shape {labels}")
 
 
+def same_type(xp: Any, array: Any, copy: Any) -> Any:
+    """An array, or a copy of it in the buffer `copy` if that is of another type."""
+    if copy is None or array.dtype == copy.dtype:
+        return array
+    xp.copyto(copy, array)
+    return copy
+
+
 @register
 class Softmax(Layer):
     """y = exp(x) / sum of exp(x) along `axis`. Source: Caffe's Softmax."""
@@ -40,15 +48,26 @@ class Softmax(Layer):
 
     def allocate(self) -> None:
         n, _, s = self.ncs
-        self.reduced = self.empty((n, 1, s))
+        self.reduced = self.empty((n, 1, s), self.sum_dtype)
+        self.wide: Any = None  # of 16 bits: y and dx in float32
+        if self.dtype != self.sum_dtype:
+            self.wide = [self.empty(self.ncs, self.sum_dtype) for _ in range(2)]
 
     def forward(self, x: Any) -> Any:
-        ops.softmax(self.xp, x.reshape(self.ncs), self.out[0].reshape(self.ncs), self.reduced)
+        self.y = y = self.out[0].reshape(self.ncs)
+        if self.wide:
+            self.y = self.wide[0]
+        ops.softmax(self.xp, x.reshape(self.ncs), self.y, self.reduced)
+        if self.wide:
+            self.xp.copyto(y, self.y)
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
-        y, dx = self.out[0].reshape(self.ncs), self.grad[0].reshape(self.ncs)
-        ops.softmax_gradient(self.xp, dy.reshape(self.ncs), y, dx, self.reduced)
+        dx = self.grad[0].reshape(self.ncs)
+        out = self.wide[1] if self.wide else dx
+        ops.softmax_gradient(self.xp, dy.reshape(self.ncs), self.y, out, self.reduced)
+        if self.wide:
+            self.xp.copyto(dx, out)
         return self.grad[0]
 
 
@@ -68,7 +87,7 @@ class SoftmaxWithLoss(Layer):
     ] = "VALID"
 
     is_loss = True
-    label_bottoms = (1,)
+    label_bottoms = float32_bottoms = (1,)
 
     def setup(self, x: Shape, labels: Shape) -> Shape:
         self.ncs = n, _, s = folded(x, self.axis)
@@ -76,16 +95,20 @@ class SoftmaxWithLoss(Layer):
         return ()
 
     def allocate(self) -> None:
-        n, c, s = self.ncs
-        self.prob, self.reduced = self.empty(self.ncs), self.empty((n, 1, s))
-        self.losses, self.read = self.empty((n, s)), ops.Labels.empty(self.xp, n, c, s, self.dtype)
-        self.normalizer, self.scale = self.empty(()), self.empty(())
+        (n, c, s), dtype = self.ncs, self.sum_dtype
+        self.prob, self.reduced = self.empty(self.ncs, dtype), self.empty((n, 1, s), dtype)
+        self.losses = self.empty((n, s), dtype)
+        self.read = ops.Labels.empty(self.xp, n, c, s, dtype)
+        self.normalizer, self.scale = self.empty((), dtype), self.empty((), dtype)
+        self.wide = self.label_copy = None  # of 16 bits: dx and, should they be so too, labels
+        if self.dtype != dtype:
+            self.wide, self.label_copy = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
         fixed = {"FULL": n * s, "BATCH_SIZE": n, "NONE": 1, "VALID": n * s}[self.normalization]
         self.normalizer.fill(max(fixed, 1))
 
     def forward(self, x: Any, labels: Any) -> Any:
         xp, (n, _, s) = self.xp, self.ncs
-        self.labels = labels.reshape(n, s)
+        self.labels = same_type(xp, labels.reshape(n, s), self.label_copy)
         ops.softmax(xp, x.reshape(self.ncs), self.prob, self.reduced)
         ops.nll(self.prob, self.labels, self.ignore_label, self.losses, self.read)
         if self.normalization == "VALID" and self.ignore_label is not None:
@@ -97,9 +120,12 @@ class SoftmaxWithLoss(Layer):
     def backward(self, dloss: Any) -> Any:
         self.xp.divide(dloss, self.normalizer, out=self.scale)
         dx = self.grad[0].reshape(self.ncs)
+        out = dx if self.wide is None else self.wide
         ops.nll_gradient(
-            self.prob, self.labels, self.ignore_label, self.scale, dx, self.read, self.losses
+            self.prob, self.labels, self.ignore_label, self.scale, out, self.read, self.losses
         )
+        if self.wide is not None:
+            self.xp.copyto(dx, out)
         return self.grad[0], None
 
     def check(self) -> None:
@@ -120,6 +146,8 @@ class Accuracy(Layer):
     ignore_label: Annotated[int | None, "labels of this value do not count"] = None
 
     label_bottoms = (0, 1)
+    float32_bottoms = (1,)
+    float32_tops = (0, 1)
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         self.ncs = n, c, s = folded(x, self.axis)
@@ -129,15 +157,19 @@ class Accuracy(Layer):
         return [(), (c,)][: max(len(self.top), 1)]
 
     def allocate(self) -> None:
-        n, c, s = self.ncs
-        self.hits, self.lower = self.empty((n, s)), self.empty(self.ncs, bool)
-        self.read, self.count = ops.Labels.empty(self.xp, n, c, s, self.dtype), self.empty(())
+        (n, c, s), dtype = self.ncs, self.sum_dtype
+        self.hits, self.lower = self.empty((n, s), dtype), self.empty(self.ncs, bool)
+        self.read = ops.Labels.empty(self.xp, n, c, s, dtype)
+        self.count = self.empty((), dtype)
+        self.copies: Any = (None, None)  # of 16 bits: scores and, should they be so too, labels
+        if self.dtype != dtype:
+            self.copies = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
 
     def forward(self, x: Any, labels: Any) -> Any:
         xp, (n, _, s) = self.xp, self.ncs
-        labels = labels.reshape(n, s)
+        labels = same_type(xp, labels.reshape(n, s), self.copies[1])
         ops.accuracy(
-            x.reshape(self.ncs),
+            same_type(xp, x.reshape(self.ncs), self.copies[0]),
             labels,
             self.top_k,
             self.ignore_label,

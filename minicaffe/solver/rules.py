@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from minicaffe.layers import Param
+from minicaffe.ops.update import sgd
 from minicaffe.spec.declare import SolverSpec
 
 
@@ -23,7 +23,7 @@ class SGD:
     Source: Caffe's SGDSolver::ApplyUpdate; the rule is Polyak's heavy ball.
     """
 
-    def __init__(self, spec: SolverSpec, params: Sequence[Param], xp: Any):
+    def __init__(self, spec: SolverSpec, params: Sequence[Any], xp: Any):
         self.spec, self.xp = spec, xp
         self.params = list(params)
         self.history = [xp.zeros(param.shape, param.dtype) for param in self.params]
@@ -34,22 +34,32 @@ class SGD:
 
     def update(self, rate: float) -> None:
         """Take one step at the learning rate `rate`; leaves the step taken in each diff."""
-        xp, spec = self.xp, self.spec
-        self._clip()
-        for param, history in zip(self.params, self.history, strict=True):
-            if not param.learns:
-                continue
-            diff = param.diff
-            if spec.iter_size > 1:
-                xp.multiply(diff, 1 / spec.iter_size, out=diff)
-            self._regularize(param)
-            xp.multiply(diff, rate * param.lr_mult, out=diff)
-            xp.multiply(history, spec.momentum, out=history)
-            xp.add(history, diff, out=history)
-            xp.copyto(diff, history)
-            xp.subtract(param.data, diff, out=param.data)
+        self.clip()
+        for i, param in enumerate(self.params):
+            if param.learns:
+                self.step(i, rate)
 
-    def _clip(self) -> None:
+    def step(self, i: int, rate: float) -> None:
+        """Take parameter i's step."""
+        param, spec = self.params[i], self.spec
+        sgd(
+            self.xp,
+            param.data,
+            param.diff,
+            self.history[i],
+            rate * param.lr_mult,
+            spec.momentum,
+            spec.weight_decay * param.decay_mult,
+            spec.regularization_type,
+            1 / spec.iter_size,
+            self._scratch(param),
+        )
+
+    def state(self, i: int) -> tuple[Any, ...]:
+        """What parameter i's step changes for good."""
+        return self.params[i].data, self.history[i]
+
+    def clip(self) -> None:
         """Shorten the whole gradient to clip_gradients; all on the device."""
         xp, limit = self.xp, self.spec.clip_gradients
         if limit < 0:
@@ -66,19 +76,7 @@ class SGD:
         for param in self.params:
             xp.multiply(param.diff, self.factor, out=param.diff)
 
-    def _regularize(self, param: Param) -> None:
-        decay = self.spec.weight_decay * param.decay_mult
-        if not decay:
-            return
-        xp, penalty = self.xp, self._scratch(param)
-        if self.spec.regularization_type == "L2":
-            xp.multiply(param.data, decay, out=penalty)
-        else:
-            xp.sign(param.data, out=penalty)
-            xp.multiply(penalty, decay, out=penalty)
-        xp.add(param.diff, penalty, out=param.diff)
-
-    def _scratch(self, param: Param) -> Any:
+    def _scratch(self, param: Any) -> Any:
         return self.scratch[: param.size].reshape(param.shape)
 
 

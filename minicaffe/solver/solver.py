@@ -11,8 +11,10 @@ import numpy as np
 from minicaffe import backend, checkpoint, weights
 from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
+from minicaffe.ops import conv
 from minicaffe.solver import state
 from minicaffe.solver.interrupt import StopRequest
+from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report
 from minicaffe.solver.rules import RULES
@@ -24,9 +26,11 @@ class Solver:
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net
-    shares the parameters. Training is a function of the model, the seed and the data: resuming or
-    repeating it gives the same bits on the CPU. Raises the MinicaffeErrors of Net, and SpecError if
-    the model has no solver.
+    shares the parameters; `dtype`, `engine`, `workspace_cap` and `deterministic` are those of Net. A net
+    of 16 bits is learnt in float32 (see `mixed`), and its snapshots hold float32. Training is a
+    function of the model, the seed, the data and the plan of each convolution: resuming or repeating
+    it gives the same bits on the CPU, with `deterministic` from any folder of plans. Raises the
+    MinicaffeErrors of Net, and SpecError if the model has no solver.
     """
 
     def __init__(
@@ -35,7 +39,10 @@ class Solver:
         *,
         device: str | backend.Device | None = None,
         report: Report | None = None,
-        dtype: Any = "float32",
+        dtype: Any = None,
+        engine: str = "auto",
+        workspace_cap: int = conv.CAP,
+        deterministic: bool = False,
         **settings: Any,
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
@@ -46,19 +53,31 @@ class Solver:
         self.spec = with_settings(spec.solver, settings)
         self.device = device if isinstance(device, backend.Device) else backend.device(device)
         self.report = report or Report()
-        seed = self.spec.random_seed
-        self.net = Net(spec, "TRAIN", device=self.device, dtype=dtype, seed=seed)
+        given: dict[str, Any] = {
+            "device": self.device,
+            "dtype": dtype,
+            "seed": self.spec.random_seed,
+            "engine": engine,
+            "workspace_cap": workspace_cap,
+            "deterministic": deterministic,
+        }
+        self.net = Net(spec, "TRAIN", **given)
+        rule, xp = RULES[self.spec.type], self.device.xp
+        self.mixed: Mixed | None = None
+        if self.net.context.dtype.itemsize == 2:
+            self.mixed = Mixed(rule, self.spec, self.net.learnable, xp)
+            self.net.loss_scale = self.mixed.scale
+        self.rule = self.mixed or rule(self.spec, self.net.learnable, xp)
         self.test_net = None
         if self.spec.test_iter:
-            self.test_net = Net(spec, "TEST", device=self.device, dtype=dtype, seed=seed)
+            self.test_net = Net(spec, "TEST", **given)
             weights.share(self.test_net, self.net)
-        self.rule = RULES[self.spec.type](self.spec, self.net.learnable, self.device.xp)
         self.iteration = 0
         self.stopped = False
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
-        self.losses = self.device.xp.zeros(self.spec.average_loss, self.net.context.dtype)
+        self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
         self.recorded = 0
-        self._one = self.device.xp.empty((), self.net.context.dtype)
+        self._one = xp.empty((), self.net.context.sum_dtype)
         name = spec.path.stem if spec.path else spec.name or "net"
         self.prefix = self.spec.snapshot_prefix or name
 
@@ -88,6 +107,11 @@ class Solver:
             self.snapshot()
         scores = self.test() if self.test_net is not None and not self.stopped else {}
         self.report.finished(self.net.warnings)
+        if self.mixed is not None and (skipped := int(self.mixed.skipped)):
+            self.report.line(
+                f"{skipped} iterations passed over: gradients beyond {self.net.context.dtype.name}; "
+                f"loss_scale is {self.mixed.scale:g}"
+            )
         return scores
 
     def step(self, count: int, stop: StopRequest | None = None) -> None:
@@ -156,11 +180,14 @@ class Solver:
         xp, slot = self.device.xp, self.recorded % len(self.losses)
         loss = self.losses[slot : slot + 1]
         loss.fill(0)
-        self.net.clear_param_diffs()
+        for param in self.net.learnable:
+            param.stale = True
         for batch in range(self.spec.iter_size):
             self.net.context.passes = self.iteration * self.spec.iter_size + batch
             self.net.forward()
             self.net.backward()
+            if self.mixed is not None:
+                self.mixed.gather(first=batch == 0)
             self.net.loss_into(self._one)
             xp.add(loss, self._one, out=loss)
         xp.multiply(loss, 1 / self.spec.iter_size, out=loss)

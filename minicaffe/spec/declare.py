@@ -159,6 +159,11 @@ class SolverSpec:
         str | None, "snapshots are PREFIX_iter_N.npz; default: the model file's name"
     ] = None
     snapshot_after_train: Annotated[bool, "snapshot at the end of training"] = True
+    loss_scale: Annotated[
+        float | None,
+        "dtype float16, bfloat16: gradients are of so many times the loss; default 1024 in float16, 1",
+        AtLeast(1),
+    ] = None
     random_seed: Annotated[int, "seed of fillers, shuffling and dropout", AtLeast(0)] = 1
     mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
 
@@ -169,6 +174,10 @@ class NetSpec:
 
     name: Annotated[str, "the net's name"] = ""
     force_backward: Annotated[bool, "compute every gradient, wanted or not"] = False
+    dtype: Annotated[
+        Literal["float32", "float64", "float16", "bfloat16"],
+        "the type of blobs and weights; 16 bits on CUDA, with float32 masters of the weights",
+    ] = "float32"
     layers: tuple[LayerSpec, ...] = field(metadata={"hidden": True})
     solver: SolverSpec | None = field(default=None, metadata={"hidden": True})
     path: Path | None = field(default=None, metadata={"hidden": True})

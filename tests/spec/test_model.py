@@ -236,7 +236,7 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
         ("bottom: data", "bottom: []", f"7:5: {CONV}: takes 1 bottom(s), got 0"),
         ("bottom: data", "bottom: [data, label]", f"7:5: {CONV}: takes 1 bottom(s), got 2"),
         ("bottom: data", "bottom: label",
-         f"7:5: {CONV}: needs a bottom of 4 axes (n, c, h, w), got (2,)"),
+         f"7:5: {CONV}: needs a bottom with 1 to 3 axes after the channels' axis 1, got (2,)"),
         ("    pool: MAX", "    top: conv1\n    pool: MAX\n    bottom: data",
          f"15:10: {POOL}: top 'conv1' is already written by layer 'conv1' at line 7;"
          " to work in place, name it as a bottom too"),

@@ -1,0 +1,175 @@
+"""Convolution, its adjoint Deconvolution, and Im2col: layers of windows of 1 to 3 axes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers.base import register
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.fillers import XAVIER, ZERO
+from minicaffe.layers.window import Unrolled
+from minicaffe.ops import conv
+from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
+from minicaffe.ops.im2col import col2im, column_shape, im2col
+from minicaffe.spec.declare import Filler
+from minicaffe.spec.types import AtLeast
+
+ENGINES = ("auto", *conv.STRATEGIES)
+if TYPE_CHECKING:
+    Engine = str
+else:
+    Engine = Literal[ENGINES]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Filtered(Unrolled):
+    """What Convolution and Deconvolution share: filters, a bias, and a plan of how to compute them."""
+
+    num_output: Annotated[int, "number of filters", AtLeast(1)]
+    group: Annotated[int, "groups of channels convolved apart", AtLeast(1)] = 1
+    bias_term: Annotated[bool, "add a bias"] = True
+    weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
+    bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
+    engine: Annotated[Engine, "how it is lowered to products; auto: the fastest measured"] = "auto"
+
+    def declare(self, geometry: ConvGeometry, channels: int) -> None:
+        """Keep the geometry and declare the parameters. Raises ShapeError."""
+        for key, count in (("channels", channels), ("num_output", self.num_output)):
+            if count % self.group:
+                raise ShapeError(f"{key} {count} cannot be divided into group {self.group}")
+        conv.check(geometry, self.lowering)
+        self.geometry = geometry
+        self.weight = self.param(geometry.weight_shape, self.weight_filler)
+        self.bias = self.param((self.num_output,), self.bias_filler) if self.bias_term else None
+        self.choose(deterministic=True)  # what can be told of the work without a measurement
+
+    def allocate(self) -> None:
+        self.choose(self.context.deterministic)
+
+    def choose(self, deterministic: bool) -> None:
+        """Plan how to compute, and reserve the work. Raises ShapeError if no way fits the cap."""
+        net = self.context
+        given = self.geometry, net.dtype, net.device, self.lowering, net.workspace_cap
+        self.plan = conv.plan(*given, deterministic)
+        net.reserve(self.plan.workspace)
+
+    @property
+    def lowering(self) -> str:
+        """The engine asked for: the layer's own, else the net's."""
+        return self.context.engine if self.engine == "auto" else self.engine
+
+    @property
+    def multiply_adds(self) -> int:  # type: ignore[override]
+        """Of the convolution, or of the one this is the adjoint of."""
+        return self.geometry.multiply_adds
+
+    @property
+    def column_elements(self) -> int:  # type: ignore[override]
+        """One sample's columns: filters' size times places."""
+        return self.geometry.column_elements
+
+
+@register
+class Convolution(Filtered):
+    """y[n, f] = bias[f] + sum over c of x[n, c] correlated with weight[f, c]. 1-D to 3-D, with groups.
+
+    (n, c, *image) -> (n, num_output, *out), along each axis
+    out = floor((size + 2 pad - dilation (kernel - 1) - 1) / stride) + 1.
+    Parameters: weight (num_output, c / group, *kernel), bias (num_output,). Source: Caffe's Convolution.
+    """
+
+    def setup(self, x: Shape) -> Shape:
+        lead, c, image, window = self.split(x)
+        g = ConvGeometry(math.prod(lead), c, image, self.num_output, window, self.group)
+        self.declare(g, c)
+        return (*lead, self.num_output, *g.out)
+
+    def forward(self, x: Any) -> Any:
+        g, work = self.geometry, self.context.workspace
+        self.x, y = x.reshape(g.x_shape), self.out[0].reshape(g.y_shape)
+        bias = None if self.bias is None else self.bias.data
+        self.plan.forward(self.x, self.weight.data, bias, y, work)
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        g, work = self.geometry, self.context.workspace
+        dy = dy.reshape(g.y_shape)
+        weight, dx = self.weight.data, self.grad[0]
+        if self.bias is not None and self.bias.learns:
+            self.plan.bias_gradient(dy, self.bias.diff, work)
+        if self.weight.learns and dx is not None:
+            dx = dx.reshape(g.x_shape)
+            self.plan.gradients(self.x, dy, weight, dx, self.weight.diff, work)
+        elif self.weight.learns:
+            self.plan.weight_gradient(self.x, dy, self.weight.diff, work)
+        elif dx is not None:
+            self.plan.input_gradient(dy, weight, dx.reshape(g.x_shape), work)
+        return self.grad[0]
+
+
+@register
+class Deconvolution(Filtered):
+    """The adjoint of a convolution: each pixel adds its weighted window to y. 1-D to 3-D, with groups.
+
+    (n, c, *image) -> (n, num_output, *out), along each axis
+    out = stride (size - 1) + dilation (kernel - 1) + 1 - 2 pad.
+    Parameters: weight (c, num_output / group, *kernel), bias (num_output,). It is the input gradient of
+    the convolution that has this weight. Source: Caffe's Deconvolution; Zeiler et al. 2010.
+    """
+
+    def setup(self, x: Shape) -> Shape:
+        lead, c, image, window = self.split(x)
+        n, out = math.prod(lead), window.images(image)
+        self.declare(ConvGeometry(n, self.num_output, out, c, window, self.group), c)
+        self.tops = ConvGeometry(
+            n, 1, out, self.num_output, Window((1,) * len(out))
+        )  # for the bias
+        return (*lead, self.num_output, *out)
+
+    def allocate(self) -> None:
+        super().allocate()
+        self.context.reserve(self.plan.shares * conv.common.bias_workspace(self.tops))
+
+    def forward(self, x: Any) -> Any:
+        g, work = self.geometry, self.context.workspace
+        self.x, y = x.reshape(g.y_shape), self.out[0].reshape(g.x_shape)
+        self.plan.input_gradient(self.x, self.weight.data, y, work)
+        conv.common.add_bias(None if self.bias is None else self.bias.data, y)
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        g, work = self.geometry, self.context.workspace
+        dy = dy.reshape(g.x_shape)
+        if self.weight.learns:
+            self.plan.weight_gradient(dy, self.x, self.weight.diff, work)
+        if self.bias is not None and self.bias.learns:
+            conv.common.bias_gradient(dy, self.tops, self.bias.diff, work)
+        if self.needs_gradient[0]:
+            self.plan.forward(dy, self.weight.data, None, self.grad[0].reshape(g.y_shape), work)
+        return self.grad[0]
+
+
+@register
+class Im2col(Unrolled):
+    """The windows of an image, each a column: what a convolution multiplies by its weight.
+
+    (n, c, *image) -> (n, c kernel, *out): channel (c kh + i) kw + j holds, for every window, its
+    element (i, j) of channel c. Source: Caffe's Im2col.
+    """
+
+    def setup(self, x: Shape) -> Shape:
+        lead, c, image, self.window = self.split(x)
+        self.x_shape: Sizes = (math.prod(lead), c, *image)
+        self.columns = column_shape(self.x_shape, self.window)
+        return (*lead, self.columns[1], *self.window.outputs(image))
+
+    def forward(self, x: Any) -> Any:
+        im2col(x.reshape(self.x_shape), self.window, self.out[0].reshape(self.columns))
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        col2im(dy.reshape(self.columns), self.window, self.grad[0].reshape(self.x_shape))
+        return self.grad[0]
