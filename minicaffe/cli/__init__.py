@@ -17,6 +17,7 @@ COMMANDS = {
     "test": "score weights on the test data",
     "predict": "classify pictures of one's own",
     "time": "milliseconds of each layer, forward and backward",
+    "explain": "how each convolution is computed, and what was measured",
     "summary": "layers, shapes, parameters, multiply-adds, memory",
     "layers": "the catalogue of layers, or one layer's keys",
     "schema": "the JSON Schema of model files, for editors",

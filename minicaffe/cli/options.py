@@ -7,10 +7,13 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from minicaffe import backend
 from minicaffe.errors import MinicaffeError, SpecError, raised_at
+from minicaffe.layers.blob import FLOATS
 from minicaffe.net import Net, read
+from minicaffe.ops import conv
 from minicaffe.spec.declare import NetSpec
 
 
@@ -39,6 +42,48 @@ def device_option(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="cpu, cuda or cuda:N; default: CUDA if it works, else the CPU",
     )
+
+
+def dtype_option(parser: argparse.ArgumentParser) -> None:
+    """--dtype."""
+    parser.add_argument(
+        "--dtype",
+        choices=FLOATS,
+        help="the type of numbers, instead of the model's; those of 16 bits need CUDA",
+    )
+
+
+def engine_options(parser: argparse.ArgumentParser) -> None:
+    """--dtype, --conv-engine, --workspace and --deterministic."""
+    dtype_option(parser)
+    parser.add_argument(
+        "--conv-engine",
+        metavar="NAME",
+        default="auto",
+        help="how convolutions are computed; default: auto, the fastest measured (see explain)",
+    )
+    parser.add_argument(
+        "--workspace",
+        metavar="MIB",
+        type=number(1),
+        default=conv.CAP >> 20,
+        help=f"the most a convolution may take as workspace; default: {conv.CAP >> 20}",
+    )
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="choose among engines by a fixed rule, not by the clock",
+    )
+
+
+def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """What these options say to Net and Solver."""
+    return {
+        "dtype": args.dtype,
+        "engine": args.conv_engine,
+        "workspace_cap": args.workspace << 20,
+        "deterministic": args.deterministic,
+    }
 
 
 def weights_option(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from minicaffe.cli.options import (
     device_option,
+    dtype_option,
     model_options,
     number,
     pick_device,
@@ -36,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     weights_option(parser)
     device_option(parser)
+    dtype_option(parser)
     parser.add_argument(
         "--top", metavar="N", type=number(1), default=3, help="classes shown; default: 3"
     )
@@ -47,14 +49,14 @@ def run(args: argparse.Namespace) -> int:
     digit = Path(data.source).name in ("mnist", "digits")
     pictures = [read_picture(path, data.image, digit) for path in args.images]
     device = pick_device(args)
-    net = Net(spec, "TEST", device=device)
+    net = Net(spec, "TEST", device=device, dtype=args.dtype)
     net.load(args.weights)
     blob = net.steps[0].tops[0].name
     (prob_name,) = [step.tops[0].name for step in net.steps if step.spec.type == "Softmax"][-1:]
     for path, (pixels, notes) in zip(args.images, pictures, strict=True):
         net.blobs[blob].data = device.asarray(data.prepare(pixels)[None], net.context.dtype)
         net.forward()
-        prob = device.to_host(net.blobs[prob_name].data).ravel()
+        prob = device.to_host(net.blobs[prob_name].data).ravel().astype(np.float64)
         best = np.argsort(-prob)[: args.top]
         guesses = ", ".join(f"{k} ({100 * prob[k]:.2f} %)" for k in best)
         print(f"{path}: {guesses}" + (f" [{', '.join(notes)}]" if notes else ""))

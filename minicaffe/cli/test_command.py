@@ -13,6 +13,8 @@ import sys
 from minicaffe.cli.options import (
     data_lines,
     device_option,
+    engine_options,
+    engine_settings,
     model_options,
     number,
     pick_device,
@@ -30,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     model_options(parser)
     weights_option(parser)
     device_option(parser)
+    engine_options(parser)
     parser.add_argument(
         "--batches", metavar="N", type=number(1), help="default: the whole test set"
     )
@@ -37,7 +40,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Test."""
-    net = Net(read_model(args), "TEST", device=pick_device(args))
+    spec = read_model(args)
+    net = Net(spec, "TEST", device=pick_device(args), **engine_settings(args))
     for line in data_lines([net]):
         print(line, file=sys.stderr)
     print(f"weights: {args.weights}: {net.load(args.weights)}", file=sys.stderr)

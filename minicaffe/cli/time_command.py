@@ -12,6 +12,8 @@ import statistics
 from minicaffe import steps
 from minicaffe.cli.options import (
     device_option,
+    engine_options,
+    engine_settings,
     model_options,
     number,
     pick_device,
@@ -25,6 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser)
     device_option(parser)
+    engine_options(parser)
     parser.add_argument(
         "--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="default: TRAIN"
     )
@@ -36,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Time."""
     spec = read_model(args)
-    net = Net(spec, args.phase, device=pick_device(args))
+    net = Net(spec, args.phase, device=pick_device(args), **engine_settings(args))
     for _ in range(2):
         net.forward()
         net.backward()

@@ -21,6 +21,8 @@ import time
 from minicaffe.cli.options import (
     data_lines,
     device_option,
+    engine_options,
+    engine_settings,
     model_options,
     number,
     pick_device,
@@ -28,6 +30,7 @@ from minicaffe.cli.options import (
 )
 from minicaffe.cli.progress import Bar, Lines, score_table
 from minicaffe.errors import CheckpointError, MinicaffeError
+from minicaffe.ops import conv
 from minicaffe.solver import Solver, state
 from minicaffe.solver.report import banner
 
@@ -38,6 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser)
     device_option(parser)
+    engine_options(parser)
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--weights",
@@ -69,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     spec = read_model(args)
     device = pick_device(args)
     given = {
+        **engine_settings(args),
         "max_iter": args.max_iter,
         "random_seed": args.seed,
         "snapshot_prefix": args.snapshot_prefix,
@@ -121,6 +126,12 @@ def resume_command(args: argparse.Namespace, solver: Solver) -> str:
     ]
     for option, value in (("--device", args.device), ("--max-iter", args.max_iter)):
         words += [option, str(value)] if value is not None else []
+    words += ["--dtype", args.dtype] if args.dtype else []
+    if args.conv_engine != "auto":
+        words += ["--conv-engine", args.conv_engine]
+    if args.workspace << 20 != conv.CAP:
+        words += ["--workspace", str(args.workspace)]
+    words += ["--deterministic"] if args.deterministic else []
     if args.snapshot_prefix:
         words += ["--snapshot-prefix", args.snapshot_prefix]
     for file in args.imports:

@@ -1,0 +1,124 @@
+"""Tell how each convolution is computed: its sizes, every engine's speed and error, the choice and why.
+
+What is not known yet is measured, and remembered. The choice (*) is the one that training with the same
+options would make. A Deconvolution is the adjoint of the convolution shown: its forward pass is that
+one's input gradient.
+
+example:
+  minicaffe explain models/lenet.yaml
+  minicaffe explain models/lenet.yaml --batch 256 --workspace 64
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import Device, mib
+from minicaffe.cli.options import (
+    device_option,
+    engine_options,
+    engine_settings,
+    model_options,
+    number,
+    pick_device,
+    read_model,
+    table,
+)
+from minicaffe.layers.blob import check_type
+from minicaffe.net import Net
+from minicaffe.ops import conv
+from minicaffe.ops.conv import memory
+from minicaffe.ops.conv.trial import DIRECTIONS, REFERENCE, Case
+from minicaffe.ops.geometry import ConvGeometry
+
+HEAD = ("engine", "forward", "input gradient", "weight gradient", "error", "workspace")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    model_options(parser)
+    device_option(parser)
+    engine_options(parser)
+    parser.add_argument(
+        "--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="default: TRAIN"
+    )
+    parser.add_argument(
+        "--batch", metavar="N", type=number(1), help="samples, instead of the model's"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain; no blob is allocated."""
+    spec, device = read_model(args), pick_device(args)
+    net = Net(spec, args.phase, device=device, shapes_only=True, **engine_settings(args))
+    check_type(net.context.dtype, device)
+    print(f"{net.name or args.model}, phase {net.phase}, {net.context.dtype}, on {device.name}")
+    count = 0
+    for step in net.steps:
+        layer: Any = step.layer
+        if not isinstance(getattr(layer, "geometry", None), ConvGeometry):
+            continue
+        if args.batch is not None:
+            layer.geometry = dataclasses.replace(layer.geometry, n=args.batch)
+        with step.named():
+            layer.allocate()
+            adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
+            print(f"\n{step.spec.name}: {adjoint}{sizes(layer.geometry, net.context.dtype)}")
+            explain(layer.plan, net.context.dtype, device, args.workspace << 20)
+        count += 1
+    print(f"\nmeasurements: {memory.path(device)}" if count else "there is no convolution in it")
+    return 0
+
+
+def sizes(g: ConvGeometry, dtype: np.dtype) -> str:
+    """Shapes, and what follows from them."""
+    x, y, weight = ("x".join(map(str, s)) for s in (g.x_shape, g.y_shape, g.weight_shape))
+    elements = sum(map(math.prod, (g.x_shape, g.y_shape, g.weight_shape)))
+    columns, moved = g.n * g.column_elements, elements * dtype.itemsize
+    times = columns / max(1, math.prod(g.x_shape))
+    window = [(name, getattr(g.window, name)) for name in ("stride", "pad", "dilation")]
+    shown = [f"{name} {'x'.join(map(str, size))}" for name, size in window]
+    return "\n  ".join(
+        [
+            f"{x} -> {y}, weight {weight}, {', '.join(shown)}, group {g.group}",
+            f"{g.multiply_adds:,} multiply-adds, {mib(moved)} moved (x, weight and y), "
+            f"{2 * g.multiply_adds / max(1, moved):.1f} flop/byte",
+            f"column matrix {mib(columns * dtype.itemsize)}, each entry of x {times:.1f} times",
+        ]
+    )
+
+
+def explain(plan: conv.Plan, dtype: np.dtype, device: Device, cap: int) -> None:
+    """Print the engines of one convolution, and the choice."""
+    case, rows, out = Case(plan.g, dtype, device, cap), [], []
+    found, _ = memory.findings(case)
+    for name in conv.STRATEGIES:
+        if why := case.refuses(name):
+            out.append(f"  {name}: {why}")
+        elif name not in case.candidates:
+            slow = name == REFERENCE and plan.names["forward"] != name
+            why = (
+                "the reference in float64, too slow to be a candidate"
+                if slow
+                else "no candidate here"
+            )
+            out.append(f"  {name}: {why}")
+        else:
+            error = max(one.error[name] for one in found.values())
+            times = [_ms(found[way].ms.get(name), plan.names[way] == name) for way in DIRECTIONS]
+            work = mib(case.workspace(name) * dtype.itemsize)
+            rows.append((f"  {name}", *times, f"{error:.0e}", work))
+    print(table(rows, ("  engine", *(f"{way} ms" for way in HEAD[1:4]), *HEAD[4:])))
+    for line in out:
+        print(line)
+    for title, way in zip(HEAD[1:4], DIRECTIONS, strict=True):
+        print(f"  {title}: {plan.names[way]} ({plan.reasons[way]})")
+
+
+def _ms(value: float | None, chosen: bool) -> str:
+    return "inaccurate" if value is None else f"{'* ' if chosen else ''}{value:.3f}"

@@ -1,0 +1,170 @@
+"""Engines on the command line: --conv-engine, --workspace, --deterministic, and `minicaffe explain`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+from minicaffe.ops import conv
+from minicaffe.ops.conv import memory, trial
+
+CPU = ("--device", "cpu")
+LARGE = ("num_output: 4, kernel_size: 5, stride: 2", "num_output: 8, kernel_size: 5")
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path):
+    """An empty folder of plans, and a process that knows none."""
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "plans"))
+    monkeypatch.setattr(memory, "_known", {})
+
+
+def weights(path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+# the options
+
+
+@pytest.mark.parametrize("command", ["train", "test", "time", "explain"])
+def test_every_command_that_computes_takes_an_engine(mistake, cli, command):
+    assert cli("train", "tiny.yaml", *CPU, "--max-iter", "1").code == 0
+    more = ("--weights", "tiny_iter_1.npz") if command == "test" else ()
+    line = mistake(command, "tiny.yaml", *CPU, *more, "--conv-engine", "bached")
+    assert line.startswith(
+        "minicaffe: unknown engine 'bached'; expected one of auto, direct, caffe, "
+    )
+    assert line.endswith("; did you mean 'batched'?")
+    line = mistake(command, "tiny.yaml", *CPU, *more, "--conv-engine", "pointwise")
+    assert "tiny.yaml:4:5: layer 'conv1' (Convolution): engine 'pointwise' cannot take" in line
+    line = mistake(command, "tiny.yaml", *CPU, *more, "--workspace", "0")
+    assert "expected an integer of at least 1, got '0'" in line
+
+
+@pytest.mark.parametrize("engine", ["caffe", "columns"])
+def test_training_by_an_engine(cli, folder, engine):
+    assert cli("train", "tiny.yaml", *CPU, "--snapshot-prefix", "auto").code == 0
+    assert cli("train", "tiny.yaml", *CPU, "--conv-engine", engine).code == 0
+    first, second = weights("auto_iter_12.npz"), weights("tiny_iter_12.npz")
+    np.testing.assert_allclose(second["conv1__0"], first["conv1__0"], atol=1e-4)
+
+
+def test_the_command_that_goes_on_keeps_the_engine(cli, interrupt):
+    given = ("--conv-engine", "caffe", "--workspace", "32", "--deterministic")
+    interrupt(3)
+    ran = cli("train", "tiny.yaml", *CPU, *given)
+    words = shlex.split(ran.last.split("to go on: ")[1])
+    assert all(word in words for word in given)
+    again = cli(*words[1:])
+    assert again.code == 0
+
+
+def test_deterministic_training_asks_no_clock(cli, folder, model, monkeypatch):
+    net = model(LARGE)
+    for prefix in ("a", "b"):
+        monkeypatch.setenv("MINICAFFE_CACHE", str(folder / f"plans {prefix}"))
+        ran = cli("train", net, *CPU, "--deterministic", "--snapshot-prefix", prefix)
+        assert ran.code == 0
+        assert not (folder / f"plans {prefix}").exists()
+    first, second = weights("a_iter_12.npz"), weights("b_iter_12.npz")
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+# explain
+
+
+def test_explain_lenet(cli):
+    ran = cli("explain", "models/lenet.yaml", *CPU)
+    lines = ran.out.splitlines()
+    assert ran.code == 0
+    assert max(map(len, lines[:-1])) <= 100
+    assert len(lines) < 50
+    assert lines[0] == "LeNet, phase TRAIN, float32, on cpu"
+    one = lines.index(
+        "conv2: 64x20x12x12 -> 64x50x8x8, weight 50x20x5x5, stride 1x1, pad 0x0, dilation 1x1, group 1"
+    )
+    assert lines[one + 1 : one + 3] == [
+        "  102,400,000 multiply-adds, 1.6 MiB moved (x, weight and y), 123.6 flop/byte",
+        "  column matrix 7.8 MiB, each entry of x 11.1 times",
+    ]
+    assert lines[one + 3].split("  ")[1] == "engine"
+    for name in conv.STRATEGIES:
+        assert any(re.match(rf"  {name}(:|  )", line) for line in lines[one:]), name
+    assert "  pointwise: it needs a kernel of 1, stride 1 and pad 0" in lines
+    rows = [line for line in lines[one:] if re.match(r"  (batched|columns) ", line)]
+    assert all(re.search(r"  \de-\d\d  +\d\.\d MiB$", row) for row in rows)
+    for way in ("forward", "input gradient", "weight gradient"):
+        chosen = [line for line in lines if line.startswith(f"  {way}: ")]
+        assert len(chosen) == 2
+        for line in chosen:
+            name, why = re.fullmatch(rf"  {way}: (\w+) \((.*)\)", line).groups()
+            assert name in conv.STRATEGIES
+            assert re.fullmatch(r"fastest of \d, measured now", why)
+    assert sum(line.count("* ") for line in lines) == 6  # a choice for each direction
+    assert lines[-1].startswith("measurements: ")
+
+
+def test_explain_remembers(cli, model, monkeypatch):
+    net = model(LARGE)
+    first = cli("explain", net, *CPU)
+    monkeypatch.setattr(memory, "_known", {})
+    monkeypatch.setattr(memory, "measure", lambda case: pytest.fail("measured again"))
+    again = cli("explain", net, *CPU)
+    assert re.sub("remembered from [-0-9]*", "measured now", again.out) == first.out
+    assert cli("train", net, *CPU, "--max-iter", "1").code == 0
+
+
+@pytest.mark.parametrize(
+    "options, why",
+    [
+        (("--batch", "5"), "fixed rule: too small to measure"),
+        (("--batch", "2000", "--deterministic"), "fixed rule: deterministic"),
+        (("--conv-engine", "columns"), "asked for by name"),
+    ],
+)
+def test_explain_measures_and_tells_what_would_be_used(cli, options, why):
+    ran = cli("explain", "tiny.yaml", *CPU, "--phase", "TEST", *options)
+    name = "columns" if "columns" in options else "batched"
+    assert f"  forward: {name} ({why})\n" in ran.out
+    assert re.search(r"\n  caffe  +\d+\.\d{3}  ", ran.out)
+    batch = options[1] if "--batch" in options else "20"
+    assert f"conv1: {batch}x1x28x28 -> {batch}x4x12x12" in ran.out
+
+
+def test_explain_tells_what_exceeds_the_cap(cli, model):
+    net = model(
+        ("num_output: 4, kernel_size: 5, stride: 2", "num_output: 16, kernel_size: 27, pad: 13")
+    )
+    ran = cli("explain", net, *CPU, "--workspace", "1")
+    assert re.search(r"\n  caffe: needs [\d.]+ MiB of workspace, the cap is 1.0 MiB\n", ran.out)
+
+
+def test_explain_shows_what_is_inexact(cli, monkeypatch):
+    monkeypatch.setattr(trial, "TOLERANCE", {"f": 0.0})
+    ran = cli("explain", "tiny.yaml", *CPU)
+    assert ran.code == 0
+    assert "inaccurate" in ran.out
+
+
+def test_explain_of_a_net_without_convolutions(cli, model):
+    net = model(("type: Convolution, bottom: data, num_output: 4, kernel_size: 5, stride: 2",
+                 "type: InnerProduct, bottom: data, num_output: 4"))  # fmt: skip
+    ran = cli("explain", net, *CPU)
+    assert ran.code == 0
+    assert "no convolution" in ran.out
+
+
+def test_explain_of_a_deconvolution(cli, folder):
+    (folder / "up.yaml").write_text(
+        "layers:\n"
+        "  - {name: x, type: Input, shape: {dim: [2, 3, 8, 8]}}\n"
+        "  - {name: up, type: Deconvolution, num_output: 4, kernel_size: 4, stride: 2, pad: 1}\n"
+    )
+    ran = cli("explain", "up.yaml", *CPU)
+    assert (
+        "\nup: the adjoint of 2x4x16x16 -> 2x3x8x8, weight 3x4x4x4, stride 2x2, pad 1x1" in ran.out
+    )
