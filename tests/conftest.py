@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -29,6 +33,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--require-gpu") and not HAS_GPU:
         raise pytest.UsageError("--require-gpu: no CUDA GPU works here")
     os.environ.setdefault("MINICAFFE_OFFLINE", "1")
+    logging.getLogger("minicaffe").addHandler(logging.NullHandler())
+    plans = tempfile.TemporaryDirectory(prefix="minicaffe-plans-")  # not the user's own
+    os.environ["MINICAFFE_CACHE"] = plans.name
+    config.add_cleanup(plans.cleanup)
+    # The loops are compiled once before all tests: in a fresh clone the first to need one would tell of it.
+    words = ["time", "models/lenet_paper.yaml", "--iterations", "1", "--device", "cpu"]
+    subprocess.run([sys.executable, "-m", "minicaffe", *words], cwd=ROOT, capture_output=True)
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +50,25 @@ def cuda():
     if not HAS_GPU and shutil.which(os.environ.get("CXX", "g++")) is None:
         pytest.skip("neither a GPU nor a C++ compiler to run the kernels with")
     return backend.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def no_large_convolution_is_timed_on_the_stand_in(monkeypatch):
+    """Its kernels are slow, and not as they are slow on a GPU; the fixed rule chooses."""
+    if HAS_GPU:
+        return
+    from minicaffe.ops.conv import memory, trial
+
+    measure = memory.measure
+
+    def measured(case):
+        if not case.device.is_cuda or case.g.multiply_adds < 1_000_000:
+            return measure(case)
+        ms = {name: 1.0 if name == case.by_rule else 9.0 for name in case.candidates}
+        error = dict.fromkeys(ms, 0.0)
+        return {way: trial.Finding(ms, error, "2000-01-01") for way in trial.DIRECTIONS}
+
+    monkeypatch.setattr(memory, "measure", measured)
 
 
 @pytest.fixture(params=["cpu", "cuda"])

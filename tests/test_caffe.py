@@ -15,14 +15,17 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.fillers import fill
 from minicaffe.ops import activation
+from minicaffe.ops.conv import STRATEGIES
 from minicaffe.spec.declare import Filler
 
 LAYERS = cases.names(
     "Accuracy",
     "Concat",
     "Convolution",
+    "Deconvolution",
     "Eltwise",
     "Flatten",
+    "Im2col",
     "InnerProduct",
     "Pooling",
     "ReLU",
@@ -42,10 +45,11 @@ def extra_layers(monkeypatch):
         monkeypatch.setitem(REGISTRY, name, cls)
 
 
-def run_layer(case, device, **options):
-    """The net of a layer case after forward and, with the injected gradients, backward."""
+def run_layer(case, device, **keys):
+    """The net of a layer case, with more keys of the layer's if given, after forward."""
     model = cases.as_model(cases.from_json(case["net_json"]))
     layer = model["layers"][-1]
+    layer.update(keys)
     inputs = model["layers"][:-1]
     for i, given in enumerate(inputs):
         given.update(type="Input", shape={"dim": [int(n) for n in case[f"bottom_{i}"].shape]})
@@ -55,7 +59,7 @@ def run_layer(case, device, **options):
     else:
         layer.pop("loss_weight", None)
     model["force_backward"] = True
-    net = Net(cases.as_spec(model), str(case["phase"]), device=device, **options)
+    net = Net(cases.as_spec(model), str(case["phase"]), device=device)
     step = net.steps[-1]
     for j, param in enumerate(step.layer.params):
         assert param.shape == case[f"param_{j}"].shape
@@ -64,14 +68,13 @@ def run_layer(case, device, **options):
     return net, step
 
 
-@pytest.mark.parametrize("name", [name for name in LAYERS if name not in ACCIDENTS])
-def test_a_layer_agrees_with_caffe(name, device):
-    case = cases.load(name)
+def check_layer(case, device, note="", **keys):
+    """Forward and, with the injected gradients, backward are Caffe's."""
     assert int(case["steps"]) == 1
-    net, step = run_layer(case, device)
+    net, step = run_layer(case, device, **keys)
     host = net.device.to_host
     for t, value in enumerate(step.tops):
-        cases.assert_close(host(value.blob.data), case[f"top_{t}"], f"top {t}")
+        cases.assert_close(host(value.blob.data), case[f"top_{t}"], f"{note}top {t}")
     if not case["has_backward"]:
         return
     diffs = {value.name: case[f"top_diff_{t}"] for t, value in enumerate(step.tops)}
@@ -79,14 +82,34 @@ def test_a_layer_agrees_with_caffe(name, device):
     for i, value in enumerate(step.bottoms):
         if case["propagate_down"][i]:
             cases.assert_close(
-                host(value.blob.diff), case[f"bottom_diff_{i}"], f"gradient of bottom {i}"
+                host(value.blob.diff), case[f"bottom_diff_{i}"], f"{note}gradient of bottom {i}"
             )
     for j, param in enumerate(step.layer.params):
-        cases.assert_close(host(param.diff), case[f"param_diff_{j}"], f"gradient of parameter {j}")
+        cases.assert_close(
+            host(param.diff), case[f"param_diff_{j}"], f"{note}gradient of parameter {j}"
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name not in ACCIDENTS])
+def test_a_layer_agrees_with_caffe(name, device):
+    check_layer(cases.load(name), device)
+
+
+@pytest.mark.parametrize("name", cases.names("Convolution", "Deconvolution"))
+def test_every_engine_that_takes_a_convolution_agrees_with_caffe(name, device):
+    taken = set()
+    for engine in STRATEGIES:
+        try:
+            check_layer(cases.load(name), device, f"{engine}: ", engine=engine)
+        except ShapeError as refusal:
+            assert f"engine '{engine}' cannot take this convolution: " in str(refusal)
+        else:
+            taken.add(engine)
+    assert taken >= {"direct", "caffe", "loopfree", "batched", "columns", "implicit"}
 
 
 def test_the_cases_are_all_there():
-    assert len(LAYERS) == 6 + 4 + 13 + 5 + 4 + 6 + 25 + 2 + 4 + 13
+    assert len(LAYERS) == 6 + 4 + 16 + 6 + 5 + 4 + 4 + 6 + 25 + 2 + 4 + 13
 
 
 @pytest.mark.parametrize("kind", ["MAX", "AVE"])

@@ -46,6 +46,7 @@ def test_a_net_trains_on_cuda_as_on_the_cpu(model, cuda):
             report=Quiet(),
             test_interval=100,
             test_iter=2,
+            deterministic=True,
         )
         for d in (cpu, cuda)
     ]
@@ -61,7 +62,7 @@ def test_a_net_trains_on_cuda_as_on_the_cpu(model, cuda):
 
 
 def test_a_snapshot_taken_on_cuda_goes_on_on_the_cpu(cuda):
-    options = {"report": Quiet(), "test_interval": 0, "test_iter": 0}
+    options = {"report": Quiet(), "test_interval": 0, "test_iter": 0, "deterministic": True}
     there = Solver(ROOT / "models" / "lenet.yaml", device=cuda, **options)
     there.step(2)
     path = there.snapshot()
@@ -106,6 +107,9 @@ def test_the_command_line_trains_on_cuda(cuda, tmp_path):
     assert result.returncode == 0, result.stderr
     assert "device: cuda:0 (asked for: " in result.stderr
     assert "iteration 2: loss = " in result.stderr
+    half = run("train", "small.yaml", "--device", "cuda", "--dtype", "float16")
+    assert half.returncode == 0, half.stderr
+    assert "iteration 2: loss = " in half.stderr
     chosen = run("train", "small.yaml")
     assert "device: cuda:0 (CUDA works: " in chosen.stderr
     timed = run("time", "small.yaml", "--iterations", "2")

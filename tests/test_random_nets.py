@@ -14,7 +14,7 @@ from minicaffe.errors import MinicaffeError
 SHAPE = (2, 4, 5, 5)
 KINDS = """
 ReLU ReLU Dropout Eltwise Eltwise InnerProduct Softmax Concat Flatten SoftmaxWithLoss
-Convolution Convolution Pooling Pooling
+Convolution Convolution Deconvolution Im2col Pooling Pooling
 """.split()  # noqa: SIM905
 
 
@@ -69,6 +69,10 @@ def _layer(chance: random.Random, bottom: str, shapes: dict, name: str) -> dict:
         layer["param"] = chance.choice(
             [{"name": f"c{shapes[bottom][1]}{size}"}, {"lr_mult": 0}, {"lr_mult": 1}]
         )
+    elif kind == "Deconvolution":
+        layer |= {"num_output": 2, "group": 2, "kernel_size": 2, "stride": chance.choice([1, 2])}
+    elif kind == "Im2col":
+        layer |= {"kernel_size": 2, "pad": chance.choice([0, 1]), "stride": 2}
     elif kind == "Pooling":
         layer |= {
             "pool": chance.choice(["MAX", "AVE"]),

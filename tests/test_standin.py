@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.metadata
-import importlib.util
 import inspect
 import json
 import os
@@ -12,189 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from loaded_stand_in import HERE, cupy, fresh  # noqa: F401
 
-HERE = Path(__file__).parent / "standin"
-EXTERN = 'extern "C" __global__ '
-
-
-def load_stand_in():
-    """The stand-in under a name of its own: this process may have the real CuPy imported."""
-    spec = importlib.util.spec_from_file_location("stand_in", HERE / "cupy" / "__init__.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["stand_in"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-cupy = load_stand_in()
 cublas = importlib.import_module("stand_in.cublas")
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setattr(cupy, "thread_order", "forward")
-    monkeypatch.setattr(cupy, "allocations", 0)
-    monkeypatch.setattr(cupy, "synchronizations", 0)
-
-
-def kernel(code, name="f", expressions=None):
-    try:
-        return cupy.RawModule(code=code, name_expressions=expressions).get_function(name)
-    except cupy.CompilerMissingError as error:
-        pytest.skip(str(error))
-
-
-AXPY = """
-template <typename T>
-__global__ void axpy(int total, T scale, const T* x, T* y) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x)
-    y[i] += scale * x[i];
-}
-"""
-
-
-@pytest.mark.parametrize(("ctype", "dtype"), [("float", np.float32), ("double", np.float64)])
-@pytest.mark.parametrize("blocks", [1, 3])
-def test_a_template_kernel_computes(ctype, dtype, blocks):
-    axpy = kernel(AXPY, f"axpy<{ctype}>", [f"axpy<{ctype}>"])
-    x, y = cupy.arange(1000, dtype=dtype), cupy.ones(1000, dtype)
-    axpy((blocks,), (64,), (np.int32(1000), dtype(2), x, y))
-    np.testing.assert_array_equal(y.get(), 1 + 2 * np.arange(1000))
-
-
-def test_threads_and_blocks_have_three_dimensions():
-    f = kernel(
-        EXTERN
-        + """void f(int* out) {
-          int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-          int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-          out[block * 24 + thread] += block * 24 + thread;
-        }"""
-    )
-    out = cupy.zeros(24 * 6, np.int32)
-    f((1, 2, 3), (2, 3, 4), (out,))
-    np.testing.assert_array_equal(out.get(), np.arange(24 * 6))
-
-
-@pytest.mark.parametrize("offset", [-1, 10, 1000])
-def test_a_write_out_of_bounds_is_caught(offset):
-    f = kernel(EXTERN + "void f(int i, float* x) { x[i] = 0; }")
-    f((1,), (1,), (np.int32(9), cupy.empty(10, np.float32)))
-    with pytest.raises(MemoryError, match="f wrote outside its argument 1"):
-        f((1,), (1,), (np.int32(offset), cupy.empty(10, np.float32)))
-
-
-def test_memory_nobody_wrote_shows():
-    f = kernel(EXTERN + "void f(int i, const float* x, float* y) { *y = x[i]; }")
-    for i in (0, -1, 10):
-        y = cupy.zeros(1, np.float32)
-        f((1,), (1,), (np.int32(i), cupy.empty(10, np.float32), y))
-        assert np.isnan(y.get()[0])
-    assert (cupy.empty(3, np.int32).get() == -1).all()
-
-
-@pytest.mark.parametrize(
-    ("index", "bad", "message"),
-    [
-        (0, 1, "argument 0: expected i4, got i8"),
-        (0, np.uint32(1), "expected i4, got u4"),
-        (1, 2.0, "argument 1: expected f4, got f8"),
-        (1, np.int32(2), "expected f4, got i4"),
-        (2, np.zeros(3, np.float32), "argument 2: Unsupported type"),
-        (2, np.float32(2), "expected pf4, got f4"),
-        (3, cupy.zeros(3, np.float64), "expected pf4, got pf8"),
-        (3, cupy.zeros(3, np.int32), "expected pf4, got pi4"),
-    ],
-)
-def test_an_argument_of_the_wrong_type_is_refused(index, bad, message):
-    axpy = kernel(AXPY, "axpy<float>", ["axpy<float>"])
-    args = [np.int32(3), np.float32(2), cupy.ones(3, np.float32), cupy.ones(3, np.float32)]
-    axpy((1,), (4,), args)
-    args[index] = bad
-    with pytest.raises(TypeError, match=f"axpy<float>.*{message}"):
-        axpy((1,), (4,), args)
-    with pytest.raises(TypeError, match="takes 4 arguments, not 3"):
-        axpy((1,), (4,), args[:3])
-
-
-def test_null_and_untyped_pointers_may_be_passed():
-    f = kernel(EXTERN + "void f(const float* x, void* y) { if (!x) *(int*)y = 7; }")
-    y = cupy.zeros(1, np.int32)
-    f((1,), (1,), (None, y))
-    assert y.item() == 7
-
-
-@pytest.mark.parametrize(
-    ("grid", "block"), [((0,), (1,)), ((1,), (1025,)), ((1,), (32, 33)), ((1, 65536), (1,))]
-)
-def test_a_launch_cuda_would_refuse(grid, block):
-    f = kernel(EXTERN + "void f() {}")
-    with pytest.raises(ValueError, match="f: "):
-        f(grid, block, ())
-    with pytest.raises(TypeError, match="not a tuple"):
-        f(1, (1,), ())
-
-
-def test_a_race_shows_in_the_reversed_order(monkeypatch):
-    f = kernel(EXTERN + "void f(int* x) { *x = blockIdx.x * blockDim.x + threadIdx.x; }")
-    results = []
-    for order in ("forward", "reversed"):
-        monkeypatch.setattr(cupy, "thread_order", order)
-        x = cupy.zeros(1, np.int32)
-        f((2,), (3,), (x,))
-        results.append(x.item())
-    assert results == [5, 0]
-
-
-def test_built_in_functions():
-    f = kernel(
-        EXTERN
-        + """void f(double* d, unsigned long long* u, float* s, int* n) {
-          atomicAdd(d, 0.5); atomicAdd(s, 0.5f); atomicAdd(n, 2);
-          u[0] = __umul64hi(~0ull, 3); u[1] = __umulhi(~0u, 3u);
-          s[1] = fmaxf(min(1.0f, 2.0f), exp(0.0f)) + isnan(s[0]);
-          s[2] = __int_as_float(0x7f800000);
-        }"""
-    )
-    d, s = cupy.zeros(1), cupy.zeros(3, np.float32)
-    u, n = cupy.zeros(2, np.uint64), cupy.zeros(1, np.int32)
-    f((2,), (2,), (d, u, s, n))
-    assert (d.item(), u.tolist(), n.item()) == (2.0, [2, 2], 8)
-    assert s.tolist() == [2.0, 1.0, np.inf]
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("__shared__ float s[4];", "the stand-in has no __shared__ memory"),
-        ("__syncthreads();", "the stand-in has no barrier: __syncthreads"),
-        ("std::min(1, 2);", "NVRTC has no host headers: std::min"),
-        ("uint32_t x = 1; (void)x;", "NVRTC has no host headers: uint32_t"),
-        ("float x = INFINITY; (void)x;", "INFINITY.* was not declared"),
-        ("int unused = 1;", "unused"),
-    ],
-)
-def test_what_does_not_compile(body, message):
-    with pytest.raises(cupy.cuda.compiler.CompileException, match=message):
-        kernel(EXTERN + "void f() { " + body + " }")
-
-
-def test_a_kernel_is_found_by_what_cuda_would_know_it_by():
-    with pytest.raises(RuntimeError, match="NOT_FOUND"):
-        kernel("__global__ void f() {}")
-    kernel("__global__ void f() {}", expressions=["f"])
-    module = cupy.RawModule(code=EXTERN + "void f(int* x) { *x = SIZE; }", options=("-DSIZE=3",))
-    x = cupy.zeros(1, np.int32)
-    module.get_function("f")((1,), (1,), (x,))
-    assert x.item() == 3
-
-
-def test_no_compiler_is_said(monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    module = cupy.RawModule(code=EXTERN + "void f(float* not_compiled_before) {}")
-    with pytest.raises(cupy.CompilerMissingError, match="no-such-compiler"):
-        module.get_function("f")
-
 
 HOST = np.ones((2, 3), np.float32)
 MIXES = {
@@ -377,6 +196,72 @@ def test_gemm_refuses_what_cupys_refuses():
         cublas.gemm("N", "N", a, b, out=cupy.ones((4, 2)))
 
 
+def strided(a, b, c, **given):
+    """Arguments of gemmStridedBatchedEx for c[i] = a[i] b[i], all counted down the columns."""
+    runtime, blas = cupy.cuda.runtime, cupy.cuda.cublas
+    (count, k, m), n = a.shape, b.shape[1]
+    scalars = np.array([1, 0], np.float32)
+    args = {
+        "handle": cupy.cuda.get_cublas_handle(), "transa": 0, "transb": 0, "m": m, "n": n, "k": k,
+        "alpha": scalars.ctypes.data, "A": a.data.ptr, "Atype": runtime.CUDA_R_32F, "lda": m,
+        "strideA": m * k, "B": b.data.ptr, "Btype": runtime.CUDA_R_32F, "ldb": k, "strideB": k * n,
+        "beta": scalars.ctypes.data + 4, "C": c.data.ptr, "Ctype": runtime.CUDA_R_32F, "ldc": m,
+        "strideC": m * n, "batchCount": count, "computeType": blas.CUBLAS_COMPUTE_32F,
+        "algo": blas.CUBLAS_GEMM_DEFAULT,
+    }  # fmt: skip
+    assert given.keys() <= args.keys()
+    blas.gemmStridedBatchedEx(**(args | given))
+    return scalars
+
+
+def test_a_batch_of_products_at_addresses():
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 5, 2), (3, 4, 5)))
+    there, c = (cupy.asarray(a), cupy.asarray(b)), cupy.empty((3, 4, 2), np.float32)
+    before = cupy.allocations
+    strided(*there, c)  # c is NaN, and not to be read
+    np.testing.assert_allclose(c.get(), b @ a, rtol=1e-5)
+    strided(*there, c, batchCount=1, ldb=5, transa=1, lda=5, m=2)
+    np.testing.assert_allclose(c.get()[0], b[0] @ a[0].reshape(2, 5).T, rtol=1e-5)
+    assert cupy.allocations == before
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"handle": 1}, "a handle that is none"),
+        ({"transa": 2}, "operations 2 and 0"),
+        ({"k": 0}, "an empty product"),
+        ({"batchCount": 0}, "an empty product"),
+        ({"lda": 1}, "a leading dimension of 1 for 2 rows"),
+        ({"transb": 1, "ldb": 3}, "a leading dimension of 3 for 4 rows"),
+        ({"ldc": 1}, "a leading dimension of 1 for 2 rows"),
+        ({"strideC": 1}, "matrices of C that overlap"),
+        ({"Btype": 1}, "types 0 and 1"),
+        ({"Ctype": 1}, "types 0 and 1"),
+        ({"Atype": 1, "Btype": 1, "Ctype": 1}, "types 1 and 1"),
+        ({"algo": 7}, "algorithm 7"),
+    ],
+)
+def test_what_cublas_refuses(given, message):
+    a, b, c = (cupy.ones(shape, np.float32) for shape in ((3, 5, 2), (3, 4, 5), (3, 4, 2)))
+    with pytest.raises(cupy.cuda.cublas.CUBLASError, match=message):
+        strided(a, b, c, **given)
+    with pytest.raises(TypeError, match="m must be an int"):
+        strided(a, b, c, m=2.0)
+    with pytest.raises(cupy.cuda.cublas.CUBLASError, match="C among A or B"):
+        strided(a, b, a, m=1, lda=2, ldc=2, strideC=10)
+
+
+@pytest.mark.parametrize(
+    "given", [{"strideB": 21}, {"lda": 3}, {"A": 4096}, {"n": 5, "strideC": 10}]
+)
+def test_cublas_outside_an_array_is_caught(given):
+    a, b, c = (cupy.ones(shape, np.float32) for shape in ((3, 5, 2), (3, 4, 5), (3, 4, 2)))
+    with pytest.raises(MemoryError, match="do not lie in one allocation"):
+        strided(a, b, c, **given)
+
+
 def test_the_device():
     cuda = cupy.cuda
     assert cuda.runtime.getDeviceCount() == 1 and cuda.is_available()
@@ -411,19 +296,20 @@ OWN_NAMES = {"is_stand_in", "synchronizations", "allocations", "thread_order", "
 OWN_NAMES |= {"CompilerMissingError"}
 
 COMPARE = """
-import inspect, json, os, warnings
+import inspect, json, operator, os, warnings
 warnings.simplefilter("ignore")
 import cupy
 wrong = []
-names, parameters, ufuncs = json.loads(os.environ["OWN"])
+names, parameters, ufuncs, kinds = json.loads(os.environ["OWN"])
 for where, own in names.items():
-    place = getattr(cupy, where) if where else cupy
+    place = operator.attrgetter(where)(cupy) if where else cupy
     wrong += [f"{where}.{name}" for name in own if not hasattr(place, name)]
 for name, (positional, named) in parameters.items():
     real = list(inspect.signature(getattr(cupy, name)).parameters)
     if real[: len(positional)] != positional or not set(named) <= set(real):
         wrong.append(f"{name}{real}")
 wrong += [name for name in ufuncs if not isinstance(getattr(cupy, name), cupy.ufunc)]
+wrong += [name for name in kinds if getattr(cupy.cuda.runtime, name) != kinds[name]]
 print(json.dumps(wrong))
 """
 
@@ -440,12 +326,17 @@ def test_it_has_nothing_that_cupy_lacks():
     for name, (positional, named) in functions.FUNCTIONS.items():
         parameters[name] = (positional.split(), named.split())
     cuda = ["Device", "Event", "Stream", "get_elapsed_time", "get_current_stream", "runtime"]
+    cuda.append("get_cublas_handle")
+    runtime = vars(cupy.cuda.runtime)
     public = [name for name in vars(cupy) if name[0] != "_" and name not in OWN_NAMES]
     names = {
         "": [name for name in public if not inspect.ismodule(getattr(cupy, name))],
         "ndarray": [name for name in vars(cupy.ndarray) if not name.startswith("_")],
         "cuda": cuda,
+        "cuda.runtime": [name for name in runtime if name[0] != "_"],
+        "lib.stride_tricks": ["as_strided"],
     }
-    own = json.dumps([names, parameters, functions.UFUNCS.split()])
+    kinds = {name: runtime[name] for name in runtime if name.startswith("CUDA_R_")}
+    own = json.dumps([names, parameters, functions.UFUNCS.split(), kinds])
     path = os.pathsep.join(place for place in sys.path if place and Path(place) != HERE)
     assert python(COMPARE, OWN=own, PYTHONPATH=path) == []

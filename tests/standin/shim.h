@@ -1,10 +1,11 @@
 // What a CUDA kernel needs to run on the host: the words of the language, its built-in functions,
-// and a launcher. A launch runs its threads one after the other, each to its end, so a barrier has
-// no meaning here: __shared__, __syncthreads and their kin are refused by the compiler.
+// and a launcher. A launch runs its threads one after the other, each to its end. Where there is a
+// barrier (STANDIN_BARRIERS), each runs to the next barrier, on a stack of its own.
 #pragma once
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -25,9 +26,13 @@
 #define __constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ _Pragma("GCC error \"the stand-in has no __shared__ memory\"")
-#define __syncthreads() _Pragma("GCC error \"the stand-in has no barrier: __syncthreads\"")
-#define __syncwarp(...) _Pragma("GCC error \"the stand-in has no barrier: __syncwarp\"")
+#define __syncwarp(...) _Pragma("GCC error \"the stand-in has no warps: __syncwarp\"")
+#ifdef STANDIN_BARRIERS
+#define __shared__ static thread_local  // all of them lie in one piece of memory: see poison_shared
+#define __syncthreads() standin::barrier(__LINE__)
+#else
+#define __shared__ _Pragma("GCC error \"__shared__ memory, and no barrier in the source\"")
+#endif
 
 struct dim3 {
   unsigned x, y, z;
@@ -91,7 +96,44 @@ inline unsigned __float_as_uint(float x) { return standin_bits<unsigned>(x); }
 inline double __longlong_as_double(long long x) { return standin_bits<double>(x); }
 inline long long __double_as_longlong(double x) { return standin_bits<long long>(x); }
 
+// A type of 16 bits: what is computed with it is computed in float and rounded.
+#define STANDIN_16_BITS(Name, text, round, widen)                                               \
+  struct Name {                                                                                 \
+    unsigned short bits;                                                                        \
+    Name() = default;                                                                           \
+    template <class N, class = std::enable_if_t<std::is_arithmetic_v<N>>>                       \
+    Name(N value) : bits(round(float(value))) {}                                                \
+    operator float() const { return widen(bits); }                                              \
+    operator int() const { return int(widen(bits)); }                                           \
+  };                                                                                            \
+  template <>                                                                                   \
+  struct standin::Text<Name> {                                                                  \
+    static constexpr const char* value = text;                                                  \
+  };                                                                                            \
+  STANDIN_OPERATION(Name, +)                                                                    \
+  STANDIN_OPERATION(Name, -)                                                                    \
+  STANDIN_OPERATION(Name, *)                                                                    \
+  STANDIN_OPERATION(Name, /)                                                                    \
+  STANDIN_COMPARISON(Name, <)                                                                   \
+  STANDIN_COMPARISON(Name, >)                                                                   \
+  STANDIN_COMPARISON(Name, <=)                                                                  \
+  STANDIN_COMPARISON(Name, >=)                                                                  \
+  STANDIN_COMPARISON(Name, ==)                                                                  \
+  STANDIN_COMPARISON(Name, !=)                                                                  \
+  inline Name operator-(Name a) { return -float(a); }                                           \
+  STANDIN_ATOMIC_ADD(Name)
+#define STANDIN_OPERATION(Name, op)                                                             \
+  inline Name operator op(Name a, Name b) { return float(a) op float(b); }                      \
+  inline Name& operator op##=(Name& a, Name b) { return a = a op b; }
+#define STANDIN_COMPARISON(Name, op) \
+  inline bool operator op(Name a, Name b) { return float(a) op float(b); }
+
 namespace standin {
+
+template <class T>
+struct Text {
+  static constexpr const char* value = nullptr;
+};
 
 // A type as NumPy writes it: f4, i4, u8, b1; pf4 for a pointer to f4, pv for void*.
 template <class T>
@@ -101,6 +143,8 @@ std::string describe() {
     return "p" + describe<std::remove_pointer_t<Plain>>();
   } else if constexpr (std::is_void_v<Plain>) {
     return "v";
+  } else if constexpr (Text<Plain>::value) {
+    return Text<Plain>::value;
   } else {
     const char* kind = std::is_same_v<Plain, bool>          ? "b"
                        : std::is_floating_point_v<Plain>    ? "f"
@@ -124,32 +168,53 @@ void call(void (*kernel)(A...), void** args, std::index_sequence<I...>) {
   kernel(*static_cast<std::remove_reference_t<A>*>(args[I])...);
 }
 
-// Every thread of every block in turn, counted as CUDA does (x fastest); or in the opposite order.
+static std::function<void()> body;  // one thread's run of the kernel
+
+inline void set_thread(unsigned t) {
+  threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
+}
+
+#ifdef STANDIN_BARRIERS
+}  // namespace standin
+#include <standin_barriers.h>
+namespace standin {
+#else
+inline std::string run_block(unsigned threads, bool reversed) {
+  for (unsigned step = 0; step < threads; ++step) {
+    set_thread(reversed ? threads - 1 - step : step);
+    body();
+  }
+  return "";
+}
+#endif
+
+// Every block in turn and every thread of it, counted as CUDA does (x fastest); or in the opposite
+// order. Gives what went wrong.
 template <class... A>
-void launch(void (*kernel)(A...), dim3 grid, dim3 block, void** args, bool reversed) {
-  const unsigned long long threads = (unsigned long long)block.x * block.y * block.z;
-  const unsigned long long total = threads * grid.x * grid.y * grid.z;
+const char* launch(void (*kernel)(A...), dim3 grid, dim3 block, void** args, bool reversed) {
+  static std::string error;
+  const unsigned long long blocks = (unsigned long long)grid.x * grid.y * grid.z;
   gridDim = grid;
   blockDim = block;
-  for (unsigned long long step = 0; step < total; ++step) {
-    const unsigned long long turn = reversed ? total - 1 - step : step;
-    const unsigned long long b = turn / threads;
-    const unsigned t = turn % threads;
+  body = [=] { call(kernel, args, std::index_sequence_for<A...>()); };
+  error.clear();
+  for (unsigned long long step = 0; step < blocks && error.empty(); ++step) {
+    const unsigned long long b = reversed ? blocks - 1 - step : step;
     blockIdx = {unsigned(b % grid.x), unsigned(b / grid.x % grid.y),
                 unsigned(b / grid.x / grid.y)};
-    threadIdx = {t % block.x, t / block.x % block.y, t / block.x / block.y};
-    call(kernel, args, std::index_sequence_for<A...>());
+    error = run_block(block.x * block.y * block.z, reversed);
   }
+  return error.empty() ? nullptr : error.c_str();
 }
 
 }  // namespace standin
 
-#define STANDIN_EXPORT(number, ...)                                                             \
-  extern "C" const char* standin_types_##number() {                                             \
-    static const std::string text = standin::describe_all(__VA_ARGS__);                         \
-    return text.c_str();                                                                        \
-  }                                                                                             \
-  extern "C" void standin_launch_##number(const unsigned* size, void** args, int reversed) {    \
-    standin::launch(__VA_ARGS__, {size[0], size[1], size[2]}, {size[3], size[4], size[5]}, args, \
-                    reversed);                                                                  \
+#define STANDIN_EXPORT(number, ...)                                                              \
+  extern "C" const char* standin_types_##number() {                                              \
+    static const std::string text = standin::describe_all(__VA_ARGS__);                          \
+    return text.c_str();                                                                         \
+  }                                                                                              \
+  extern "C" const char* standin_launch_##number(const unsigned* size, void** args, int order) { \
+    return standin::launch(__VA_ARGS__, {size[0], size[1], size[2]},                             \
+                           {size[3], size[4], size[5]}, args, order);                            \
   }

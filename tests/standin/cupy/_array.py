@@ -12,6 +12,7 @@ CANARY = np.full(GUARD // 4, 0xFFFA5A5A, np.uint32).view(np.uint8)  # NaN as flo
 POISON = 0xFF  # memory nobody has written: NaN, or -1
 
 memory = SimpleNamespace(used=0)
+_buffers = weakref.WeakValueDictionary()  # by the address of their first byte
 
 
 def count(counter):
@@ -32,7 +33,7 @@ def allocate(shape, dtype=float, order="C"):
     """A NumPy array of poisoned memory in a buffer of its own."""
     count("allocations")
     dtype = np.dtype(dtype)
-    if dtype.kind not in "biufc":
+    if dtype.kind not in "biufc" and dtype.name != "bfloat16":
         raise ValueError(f"Unsupported dtype {dtype}")
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -41,6 +42,7 @@ def allocate(shape, dtype=float, order="C"):
     buffer[:GUARD] = buffer[-GUARD:] = CANARY
     memory.used += size
     weakref.finalize(buffer, _release, size)
+    _buffers[buffer.ctypes.data] = buffer
     return np.ndarray(shape, dtype, buffer=buffer, offset=GUARD, order=order)
 
 
@@ -53,6 +55,18 @@ def buffer_of(host):
     while host is not None and not isinstance(host, Buffer):
         host = getattr(host, "base", None)
     return host
+
+
+def at_address(pointer, shape, dtype, strides):
+    """Device memory as a NumPy array of what lies at an address; strides in elements."""
+    dtype = np.dtype(dtype)
+    size = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    start = max((start for start in _buffers if start <= pointer), default=0)
+    offset = pointer - start
+    if not start or not GUARD <= offset <= len(_buffers[start]) - GUARD - size * dtype.itemsize:
+        raise MemoryError(f"{shape} of {dtype} at {pointer:#x} do not lie in one allocation")
+    steps = [step * dtype.itemsize for step in strides]
+    return np.ndarray(shape, dtype, _buffers[start], offset, steps)
 
 
 def wrap(result):

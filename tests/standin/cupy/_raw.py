@@ -19,10 +19,11 @@ from ._array import buffer_of, ndarray
 from .cuda import compiler
 
 SHIM = Path(__file__).parent.parent / "shim.h"
+HEADERS = SHIM.parent / "include"  # those that NVRTC finds where CUDA is
 FLAGS = ["-O1", "-fPIC", "-shared", "-Wall", "-Werror"]
 FLAGS += ["-Wno-unused-function", "-Wno-unknown-pragmas"]
 IGNORED = {"--use_fast_math", "-use_fast_math", "--fmad=false", "-lineinfo", "--device-debug"}
-HOST_ONLY = re.compile(r"#\s*include.*|\bstd::\w+|\bu?int(?:8|16|32|64)_t\b")
+HOST_ONLY = re.compile(r"#\s*include(?! <cuda_\w+\.h>).*|\bstd::\w+|\bu?int(?:8|16|32|64)_t\b")
 
 
 class CompilerMissingError(RuntimeError):
@@ -58,13 +59,14 @@ class Kernel:
     def __init__(self, library, number, name):
         self.name = name
         self._launch = getattr(library, f"standin_launch_{number}")
+        self._launch.restype = ctypes.c_char_p
         describe = getattr(library, f"standin_types_{number}")
         describe.restype = ctypes.c_char_p
         self.types = describe().decode().split()
 
     def __call__(self, grid, block, args, *, shared_mem=0):
         if shared_mem:
-            raise ValueError(f"{self.name}: the stand-in has no shared memory")
+            raise ValueError(f"{self.name}: the stand-in has no dynamic shared memory")
         sizes = _sizes(self.name, grid, (2**31 - 1, 65535, 65535))
         sizes += _sizes(self.name, block, (1024, 1024, 64))
         if math.prod(sizes[3:]) > 1024:
@@ -78,7 +80,8 @@ class Kernel:
         order = sys.modules[__package__].thread_order
         if order not in ("forward", "reversed"):
             raise ValueError(f"thread_order is forward or reversed, not {order!r}")
-        self._launch((ctypes.c_uint * 6)(*sizes), pointers, order == "reversed")
+        if error := self._launch((ctypes.c_uint * 6)(*sizes), pointers, order == "reversed"):
+            raise RuntimeError(f"{self.name}: {error.decode()}")
         for i, arg in enumerate(args):
             if isinstance(arg, ndarray) and not buffer_of(arg._host).intact():
                 raise MemoryError(f"{self.name} wrote outside its argument {i}, {arg.shape}")
@@ -119,9 +122,12 @@ def _library(code, options, names):
     if not shutil.which(command[0]):
         raise CompilerMissingError(f"no C++ compiler: {command[0]} is not on PATH (set CXX)")
     command += [*FLAGS, *_host_options(options)]
+    if "__syncthreads" in plain:
+        command.append("-DSTANDIN_BARRIERS")
     exports = (f"STANDIN_EXPORT({i}, {name})\n" for i, name in enumerate(names))
     source = f'#include "shim.h"\n#line 1 "kernel.cu"\n{code}\n#line 1 "names"\n{"".join(exports)}'
-    parts = (*command, SHIM.read_text(encoding="utf-8"), source)
+    headers = (file.read_text(encoding="utf-8") for file in (SHIM, *sorted(HEADERS.iterdir())))
+    parts = (*command, *headers, source)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     folder = Path(tempfile.gettempdir()) / f"minicaffe-standin-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -129,7 +135,8 @@ def _library(code, options, names):
     if not library.exists():
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / "kernel.so"
-            command += ["-x", "c++", "-", "-I", str(SHIM.parent), "-o", str(made)]
+            command += ["-I", str(SHIM.parent), "-I", str(HEADERS), "-x", "c++", "-"]
+            command += ["-o", str(made)]
             run = subprocess.run(command, input=source, capture_output=True, text=True)
             if run.returncode:
                 raise compiler.CompileException(run.stderr, code, "kernel.cu", options)

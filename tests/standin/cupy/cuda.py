@@ -2,6 +2,7 @@
 
 import time
 
+from . import _blas as cublas
 from ._array import count, memory
 
 TOTAL_MEMORY = 8 << 30
@@ -14,6 +15,8 @@ _ERRORS = {
 
 class runtime:  # noqa: N801
     """cupy.cuda.runtime."""
+
+    CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF = 0, 1, 2, 14
 
     class CUDARuntimeError(RuntimeError):
         def __init__(self, status):
@@ -163,6 +166,10 @@ class Stream:
 
 
 Stream.null = Stream(null=True)
+
+
+def get_cublas_handle():
+    return cublas.HANDLE
 
 
 def get_current_stream():

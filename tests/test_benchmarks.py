@@ -1,0 +1,220 @@
+"""The scripts of examples/ that measure: they run, and README shows what they wrote."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+SCRIPTS = (
+    "breakdown",
+    "forms",
+    "ladder",
+    "lenet_step",
+    "machine",
+    "measure",
+    "peer_tables",
+    "peers",
+    "readme",
+)
+SCRIPTS += ("chart", "run", "tables")
+
+
+@pytest.fixture
+def scripts(monkeypatch, tmp_path):
+    """Imports a script of examples/ by name, and forgets it afterwards."""
+    for folder in (EXAMPLES / "benchmarks", EXAMPLES / "paper_tables"):
+        monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "plans"))
+    yield importlib.import_module
+    for name in SCRIPTS:
+        sys.modules.pop(name, None)
+
+
+def spread(median: float) -> dict:
+    return {"median": median, "low": median - 0.5, "high": median + 0.5, "repeats": 3}
+
+
+def test_pages_show_what_the_result_files_say(scripts):
+    readme = scripts("readme")
+    shown = {}
+    for page in readme.PAGES:
+        text = (ROOT / page).read_text()
+        shown |= readme.sections(text)
+        assert readme.filled(text) == text, f"python examples/benchmarks/readme.py fills {page}"
+    assert set(shown) == set(readme.SECTIONS)
+    files = {
+        "paper_tables": "paper_tables/results/{}.json",
+        "peers": "benchmarks/results/peers_{}.json",
+        "ladder": "benchmarks/results/ladder_{}.json",
+        "ladder_means": "benchmarks/results/ladder_{}.json",
+    }
+    for name, text in shown.items():
+        what, device = name.rsplit("_", 1)
+        measured = (EXAMPLES / files[what].format(device)).exists()
+        assert (text == "Not yet measured.") == (not measured), name
+
+
+def test_result_files_are_no_quick_looks():
+    for path in EXAMPLES.glob("*/results/*.json"):
+        found = json.loads(path.read_text())
+        assert not found.get("quick"), path
+        assert found["machine"]["processor"]
+        assert "OPENBLAS_CORETYPE" in found["machine"]["note"]
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_the_papers_tables_can_be_measured(kind, scripts, request, tmp_path, capsys):
+    """A tiny run on each device (CUDA: the stand-in, where there is no GPU), and the tables made of it."""
+    if kind == "cuda":
+        request.getfixturevalue("cuda")
+    report = scripts("run").measure_all(kind, 1, 0.1, batches=(2,), batch=2, copied=1 << 12)
+    assert set(report["table3"]["2"]["rates"]) == {"caffe", "loopfree", "auto"}
+    forms = {row["form"].partition(",")[0] for row in report["im2col"]["rows"]}
+    assert forms == ({"caffe", "loopfree"} if kind == "cuda" else {"caffe"})
+    report["table3"] = dict.fromkeys(("32", "64", "128", "256"), report["table3"]["2"])
+    text = scripts("tables").markdown(json.loads(json.dumps(report)))
+    assert "Table 3" in text and "Table 4" in text
+    assert ("the same loops" in text) == (kind == "cpu")
+    pytest.importorskip("matplotlib")
+    for name in ("chart.svg", "chart.png"):
+        scripts("chart").draw(report, tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 5000
+
+
+def test_the_papers_numbers_and_ours_stand_where_they_belong(scripts):
+    tables = scripts("tables")
+    engines = ("caffe", "loopfree", "auto")
+    rates = dict(zip(engines, map(spread, (100.0, 120.0, 250.0)), strict=True))
+    ratios = {"loopfree": spread(1.2), "auto": spread(2.5)}
+    row = {"rates": rates, "ratios": ratios}
+    text = tables.table3({"table3": dict.fromkeys(("32", "64", "128", "256"), row)}).split("\n")
+    assert text[0] == "| Table 3: iterations/s, batch | 32 | 64 | 128 | 256 |"
+    assert text[2] == "| **loop-free lowering : Caffe's** " + "| **1.20x** " * 4 + "|"
+    assert text[4] == "| the paper's ratio, K80 | 1.17x | 1.20x | 1.19x | 1.18x |"
+    assert text[7] == "| our fastest (`auto`) " + "| 250.0 ± 0.5 " * 4 + "|"
+    assert text[8] == "| paper, K80: Caffe's lowering | 85.2 | 44.3 | 22.8 | 11.6 |"
+    assert text[9] == "| paper, K80: loop-free lowering | 100.1 | 53.3 | 27.2 | 13.7 |"
+    row = {"ms": rates, "ratios": ratios}
+    passes = dict.fromkeys(tables.PAPER_MS["caffe"], row)
+    text = tables.table4({"table4": passes, "batch": 128}).split("\n")
+    assert text[-2] == "| paper, K80: Caffe's lowering | 6.01 | 11.49 | 10.90 | 14.00 |"
+    assert text[-1] == "| paper, K80: loop-free lowering | 4.63 | 10.26 | 9.54 | 10.94 |"
+
+
+def test_lenet_in_memory_is_lenet(scripts):
+    from minicaffe import parse, read
+
+    measure = scripts("measure")
+    path = ROOT / "models" / "lenet.yaml"
+    made = parse(measure.in_memory(path, 16, engine="caffe", base_lr=0.5))
+    wanted = [layer for layer in read(path).layers if layer.type not in ("Data", "Accuracy")]
+    assert [layer.name for layer in made.layers[1:]] == [layer.name for layer in wanted]
+    assert made.solver.base_lr == 0.5
+    assert made.solver.test_iter == made.solver.display == made.solver.snapshot == 0
+    mine, solver = scripts("lenet_step").ours(16, "cpu")
+    losses = []
+    for _ in range(30):
+        mine.step()
+        losses.append(mine.loss())
+    assert losses[-1] < losses[0] / 2
+    assert solver.net.blobs["conv1"].shape == (16, 20, 24, 24)
+
+
+def test_where_the_milliseconds_go(scripts):
+    text = scripts("breakdown").breakdown(2, 1, 0.1).split("\n")
+    shown = [line.split("|")[1].strip() for line in text[2:-2]]
+    assert shown[:4] == ["conv1", "pool1", "conv2", "pool2"]
+    assert shown[-4:] == ["update", "clear", "all of these", "a step, whole"]
+
+
+def test_lenet_beside_pytorch(scripts):
+    pytest.importorskip("torch")
+    found = scripts("lenet_step").compare(8, "cpu", 1, 1.0)
+    assert found["losses_apart"] < 1e-4
+    assert found["ratios"]["torch"]["median"] > 0
+
+
+def test_a_rung_beside_pytorch(scripts):
+    pytest.importorskip("torch")
+    found = scripts("ladder").rung("ResNet-50 1x1, 2048-512", 1, "cpu", 1, 1.0)
+    assert max(found["error"].values()) < 1e-5
+
+
+def test_peers_are_told_from_a_result(scripts):
+    tables = scripts("peer_tables")
+    machine = {"processor": "P", "torch": "2", "numpy": "3", "numba": "4"}
+    one = {
+        "rates": {"minicaffe": spread(300.0), "torch": spread(100.0)},
+        "ratios": {"torch": spread(3.0)},
+    }
+    found = {"device": "cpu", "threads": 2, "machine": machine}
+    peak = {"32": {"peak": 150.2, "imports": 50.1}}
+    text = tables.peers(
+        found | {"lenet": {"numba": {"32": one}}, "memory": {"torch": peak, "numba": peak}}
+    )
+    assert "| **minicaffe[cpu] (Numba) : PyTorch** | **3.00x** |" in text
+    assert (
+        "| PyTorch, peak memory, MiB | 150 |\n| PyTorch, of that beyond its imports | 100 |" in text
+    )
+    way = {"ratio": spread(1.5), "ms": {"minicaffe": spread(2.0), "torch": spread(3.0)}}
+    rung = {
+        "shape": "S",
+        "error": {"y": 2e-7, "dx": 4e-7},
+        "workspace_mib": 1.0,
+        "columns_mib": 8.0,
+    }
+    rung |= {"forward": way, "backward": way}
+    rung["plan"] = {"forward": "mec", "input_gradient": "caffe", "weight_gradient": "columns"}
+    means = {"forward": 1.5, "backward": 1.5}
+    text = tables.ladder(found | {"rungs": {"R": rung}, "geometric_means": means})
+    assert "forward **1.50x**" in text
+    row = "| R (S) | **1.50x** | **1.50x** | 2 + 2, 3 + 3 | 4e-07 | 1.0 MiB | 8.0 MiB | mec, caffe, columns |"
+    assert row in text.split("\n")
+
+
+def test_the_ladders_convolutions_are_those_of_the_nets(scripts):
+    from minicaffe import backend
+    from minicaffe.ops.conv import STRATEGIES
+    from minicaffe.ops.geometry import ConvGeometry, Window
+
+    ladder = scripts("ladder")
+    out = {}
+    for name, (c, size, f, *window, group) in ladder.LADDER.items():
+        parts = ((k, k) for k in window)
+        out[name] = ConvGeometry(1, c, (size, size), f, Window(*parts), group).out[0]
+    assert (out["LeNet conv2"], out["AlexNet conv1"], out["AlexNet conv2"]) == (8, 55, 27)
+    assert (out["strided 3x3 by 2, 128"], out["dilated 3x3 by 2, 256"]) == (28, 28)
+    assert all(n == 224 for name, n in out.items() if "VGG-16 conv1" in name)
+
+    g = ConvGeometry(3, 2, (6, 6), 4, Window((3, 3)))
+    rng = np.random.default_rng(0)
+    shapes = {"x": g.x_shape, "weight": g.weight_shape, "bias": (4,), "dy": g.y_shape}
+    arrays = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    ours = ladder.Ours(g, arrays, backend.device("cpu"))
+    ours.forward()
+    ours.backward()
+    ours.backward()  # gradients are those of one pass, not added up
+    x, weight, bias, dy = (array.astype(np.float64) for array in arrays.values())
+    direct, work = STRATEGIES["direct"], np.empty(10_000)
+    wanted = direct.forward(x, weight, bias, g, np.empty(g.y_shape), work)
+    assert ladder.error(ours.y, wanted) < 1e-6
+    wanted = direct.weight_gradient(x, dy, g, np.zeros(g.weight_shape), work)
+    assert ladder.error(ours.dweight, wanted) < 1e-6
+    assert ladder.error(ours.dbias, dy.sum((0, 2, 3))) < 1e-6
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
+def test_without_pytorch_there_is_no_peer(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "benchmarks" / "peers.py"), "--into", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "PyTorch is not installed here: there is no peer to measure against\n"

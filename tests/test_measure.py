@@ -1,0 +1,49 @@
+"""What the scripts of examples/benchmarks measure with: taking turns, and an environment without pins."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parent.parent / "examples" / "benchmarks"
+
+
+def test_contenders_take_turns(monkeypatch):
+    """Every round runs every contender, with a call that is not timed, and begins with another one."""
+    calls, now = [], [0.0]
+
+    def contender(name: str, ms: float):
+        def call() -> None:
+            calls.append(name)
+            now[0] += ms
+
+        return call
+
+    def timer():
+        start = now[0]
+        return lambda: now[0] - start
+
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    measure = importlib.import_module("measure")
+    monkeypatch.setattr(measure, "REST", 0)
+    both = {"a": contender("a", 1.0), "b": contender("b", 2.0)}
+    times = measure.interleaved(both, timer, 2, 2.0, warm_up=1)
+    assert times == {"a": [1.0, 1.0], "b": [2.0, 2.0]}
+    assert "".join(calls) == "aabb" + "aaabb" + "bbaaa"
+    assert measure.ratios(times["b"], times["a"])["median"] == 2
+
+
+def test_measurements_run_without_the_pins(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import os, sys; sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "import machine; machine.free_process()\n"
+        "print(sys.argv[1:], [name in os.environ for name in machine.PINS])\n"
+    )
+    pinned = os.environ | {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_L2_SIZE": "262144"}
+    command = [sys.executable, str(script), "an argument"]
+    done = subprocess.run(command, env=pinned, capture_output=True, text=True, check=True)
+    assert done.stdout == "['an argument'] [False, False]\n"
