@@ -17,7 +17,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
 
-from machine import describe, free_environment
+from machine import describe, free_environment, peak_memory
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = Path(__file__).parent / "results"
@@ -58,14 +58,6 @@ def one_run(model: str, device: str, seed: int, max_iter: int | None) -> dict[st
         "warnings": solver.net.warnings,
         "accuracies": recorder.curve,
     }
-
-
-def peak_memory() -> float:
-    """Peak resident memory of this process in MiB (Linux)."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    return round(
-        int(next(line.split()[1] for line in status if line.startswith("VmHWM"))) / 1024, 1
-    )
 
 
 def main() -> None:

@@ -1,7 +1,10 @@
 """What a measurement was made on, for its result file."""
 
+import importlib.util
 import os
 import platform
+import resource
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # taken away from everything t
 
 
 def describe() -> dict[str, object]:
-    """The processor, the cores, the versions."""
+    """The processor, the cores, the versions; `load` is how busy it was, to be asked before measuring."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "processor": processor(),
@@ -20,8 +23,22 @@ def describe() -> dict[str, object]:
         "numpy": np.__version__,
         "blas": f"{blas['name']} {blas['version']}",
         "blas_threads": os.environ.get("OPENBLAS_NUM_THREADS", "as OpenBLAS chooses"),
+        "load": round(os.getloadavg()[0], 2),
         "note": f"every contender runs without {' and '.join(PINS)} in its environment",
     }
+
+
+def warn_if_busy() -> None:
+    """Say so where others use the machine: PyTorch suffers more from it than minicaffe does."""
+    if os.getloadavg()[0] > 0.5:
+        print("other work is running here: this will be no result to keep", file=sys.stderr)
+
+
+def version(package: str) -> str | None:
+    """The version of a package that may not be there."""
+    if importlib.util.find_spec(package) is None:
+        return None
+    return str(importlib.import_module(package).__version__)
 
 
 def processor() -> str:
@@ -37,3 +54,25 @@ def processor() -> str:
 def free_environment() -> dict[str, str]:
     """The environment without the variables that pin OpenBLAS to older instructions."""
     return {key: value for key, value in os.environ.items() if key not in PINS}
+
+
+def free_process() -> None:
+    """Start this script anew without those variables, if they are there: a library reads them once."""
+    if any(name in os.environ for name in PINS):
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, *sys.argv], free_environment())
+
+
+def peak_memory() -> float:
+    """Peak resident memory of this process in MiB.
+
+    Linux's VmHWM; `ru_maxrss` elsewhere, for on Linux a child inherits its parent's.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = status.read_text().splitlines()
+        return round(
+            int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024, 1
+        )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 1024), 1)

@@ -1,0 +1,162 @@
+"""A ladder of single convolutions in minicaffe and in PyTorch, forward and backward.
+
+peers.py starts this as a process of its own, with settings as JSON; the answer is the last line printed.
+Backward is the gradients of input, weight and bias. PyTorch's are called without its autograd, as
+aten::convolution and aten::convolution_backward.
+"""
+
+import json
+import sys
+
+import forms
+import numpy as np
+from measure import digits, interleaved, ratios, spread
+
+# name: channels, image, filters, kernel, stride, pad, dilation, group
+LADDER = {
+    "LeNet conv1": (1, 28, 20, 5, 1, 0, 1, 1),
+    "LeNet conv2": (20, 12, 50, 5, 1, 0, 1, 1),
+    "AlexNet conv1": (3, 227, 96, 11, 4, 0, 1, 1),
+    "AlexNet conv2": (96, 27, 256, 5, 1, 2, 1, 2),
+    "AlexNet conv3": (256, 13, 384, 3, 1, 1, 1, 1),
+    "AlexNet conv4": (384, 13, 384, 3, 1, 1, 1, 2),
+    "AlexNet conv5": (384, 13, 256, 3, 1, 1, 1, 2),
+    "VGG-16 conv1_1": (3, 224, 64, 3, 1, 1, 1, 1),
+    "VGG-16 conv1_2": (64, 224, 64, 3, 1, 1, 1, 1),
+    "VGG-16 conv2_1": (64, 112, 128, 3, 1, 1, 1, 1),
+    "VGG-16 conv2_2": (128, 112, 128, 3, 1, 1, 1, 1),
+    "VGG-16 conv3_1": (128, 56, 256, 3, 1, 1, 1, 1),
+    "VGG-16 conv3_2": (256, 56, 256, 3, 1, 1, 1, 1),
+    "VGG-16 conv4_1": (256, 28, 512, 3, 1, 1, 1, 1),
+    "VGG-16 conv4_2": (512, 28, 512, 3, 1, 1, 1, 1),
+    "VGG-16 conv5": (512, 14, 512, 3, 1, 1, 1, 1),
+    "ResNet-50 1x1, 64-256": (64, 56, 256, 1, 1, 0, 1, 1),
+    "ResNet-50 1x1, 256-64": (256, 56, 64, 1, 1, 0, 1, 1),
+    "ResNet-50 3x3, 64": (64, 56, 64, 3, 1, 1, 1, 1),
+    "ResNet-50 1x1, 512-128": (512, 28, 128, 1, 1, 0, 1, 1),
+    "ResNet-50 3x3, 128": (128, 28, 128, 3, 1, 1, 1, 1),
+    "ResNet-50 1x1, 1024-256": (1024, 14, 256, 1, 1, 0, 1, 1),
+    "ResNet-50 3x3, 256": (256, 14, 256, 3, 1, 1, 1, 1),
+    "ResNet-50 1x1, 2048-512": (2048, 7, 512, 1, 1, 0, 1, 1),
+    "depthwise 3x3, 128": (128, 56, 128, 3, 1, 1, 1, 128),
+    "dilated 3x3 by 2, 256": (256, 28, 256, 3, 1, 2, 2, 1),
+    "strided 3x3 by 2, 128": (128, 56, 128, 3, 2, 1, 1, 1),
+}
+SMALL = 64  # batch of LeNet's, whatever the others'
+RESULTS = ("y", "dx", "dweight", "dbias")
+
+
+class Ours:
+    """A planned convolution of minicaffe with its arrays."""
+
+    def __init__(self, geometry, arrays: dict, device):
+        from minicaffe.layers.base import Context
+        from minicaffe.ops.conv.plan import plan
+
+        xp = device.xp
+        self.x, self.weight, self.bias, self.dy = (device.asarray(a) for a in arrays.values())
+        self.plan = plan(geometry, xp.float32, device, cap=Context(device).workspace_cap)
+        self.work = xp.empty(self.plan.workspace, xp.float32)
+        self.y, self.dx = xp.empty_like(self.dy), xp.empty_like(self.x)
+        self.dweight, self.dbias = xp.empty_like(self.weight), xp.empty_like(self.bias)
+
+    def forward(self) -> None:
+        self.plan.forward(self.x, self.weight, self.bias, self.y, self.work)
+
+    def backward(self) -> None:
+        self.dweight.fill(0)
+        self.dbias.fill(0)
+        self.plan.weight_gradient(self.x, self.dy, self.dweight, self.work)
+        self.plan.bias_gradient(self.dy, self.dbias, self.work)
+        self.plan.input_gradient(self.dy, self.weight, self.dx, self.work)
+
+
+class Torchs:
+    """The same convolution of PyTorch."""
+
+    def __init__(self, geometry, arrays: dict, device: str, dtype: str):
+        import torch
+
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+        kind = getattr(torch, dtype)
+        self.aten = torch.ops.aten
+        self.x, self.weight, self.bias, self.dy = (
+            torch.from_numpy(a).to(device, kind) for a in arrays.values()
+        )
+        window = geometry.window
+        self.how = (window.stride, window.pad, window.dilation, False, (0, 0), geometry.group)
+
+    def forward(self) -> None:
+        self.y = self.aten.convolution(self.x, self.weight, self.bias, *self.how)
+
+    def backward(self) -> None:
+        found = self.aten.convolution_backward(
+            self.dy, self.x, self.weight, [self.bias.numel()], *self.how, [True, True, True]
+        )
+        self.dx, self.dweight, self.dbias = found
+
+
+def rung(
+    name: str, batch: int, device_name: str, rounds: int, block_ms: float
+) -> dict[str, object]:
+    """One convolution: ratios, ms, errors against float64, workspace, and the plan."""
+    from minicaffe import backend
+    from minicaffe.ops.geometry import ConvGeometry, Window
+
+    c, size, f, *window, group = LADDER[name]
+    kernel, stride, pad, dilation = ((k, k) for k in window)
+    n = SMALL if name.startswith("LeNet") else batch
+    g = ConvGeometry(n, c, (size, size), f, Window(kernel, stride, pad, dilation), group)
+    rng = np.random.default_rng(1)
+    shapes = {"x": g.x_shape, "weight": g.weight_shape, "bias": (f,), "dy": g.y_shape}
+    arrays = {key: rng.standard_normal(shape, np.float32) for key, shape in shapes.items()}
+    device = backend.device(device_name)
+    mine, theirs = Ours(g, arrays, device), Torchs(g, arrays, device_name, "float32")
+    wanted = Torchs(g, arrays, device_name, "float64")
+    for one in (mine, theirs, wanted):
+        one.forward()
+        one.backward()
+    truth = {key: wanted.__dict__[key].cpu().numpy() for key in RESULTS}
+    found = {key: device.to_host(getattr(mine, key)) for key in RESULTS}
+    others = {key: getattr(theirs, key).cpu().numpy() for key in RESULTS}
+    del wanted
+    report: dict[str, object] = {
+        "shape": f"{n} x {c} x {size} x {size} -> {f}",
+        "gflop": digits(2e-9 * g.multiply_adds),
+        "plan": mine.plan.names,
+        "error": {key: error(found[key], truth[key]) for key in RESULTS},
+        "torch_error": {key: error(others[key], truth[key]) for key in RESULTS},
+        "workspace_mib": digits(mine.plan.workspace * 4 / 2**20),
+        "columns_mib": digits(n * g.column_elements * 4 / 2**20),
+    }
+    for direction in ("forward", "backward"):
+        calls = {"minicaffe": getattr(mine, direction), "torch": getattr(theirs, direction)}
+        times = interleaved(calls, device.timer, rounds, block_ms, warm_up=1)
+        report[direction] = {
+            "ratio": ratios(times["torch"], times["minicaffe"]),
+            "ms": {one: spread(ms) for one, ms in times.items()},
+        }
+    return report
+
+
+def error(got: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest difference over the largest number there is."""
+    return float(f"{np.abs(got - wanted).max() / np.abs(wanted).max():.2g}")
+
+
+def main(settings: dict) -> None:
+    forms.prepare(settings)
+    args = (settings["batch"], settings["device"], settings["rounds"], settings["block_ms"])
+    for name in settings["rungs"]:
+        found = rung(name, *args)
+        ratio = {way: found[way]["ratio"]["median"] for way in ("forward", "backward")}
+        print(
+            f"{name:<24} forward {ratio['forward']:.2f}x, backward {ratio['backward']:.2f}x of PyTorch",
+            file=sys.stderr,
+        )
+        print(json.dumps({name: found}), flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,108 @@
+"""Markdown of what peers.py measured, made from its result files alone.
+
+python examples/benchmarks/peer_tables.py cpu
+"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
+
+from forms import FORMS
+from tables import lay_out, plain
+
+HERE = Path(__file__).resolve().parent
+NOT_YET = "Not yet measured."
+PEERS = {"torch": "PyTorch", "torch graph": "PyTorch with CUDA graphs"}
+WAYS = ("forward", "input_gradient", "weight_gradient")
+
+
+def read(what: str, device: str) -> dict | None:
+    """A result file, None if nobody has measured there."""
+    path = HERE / "results" / f"{what}_{device}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def peers(found: dict | None) -> str:
+    """LeNet's training step and its memory, ratios first."""
+    if found is None:
+        return NOT_YET
+    batches = list(next(iter(found["lenet"].values())))
+    rows, details = [], []
+    for form, by_batch in found["lenet"].items():
+        for peer in next(iter(by_batch.values()))["ratios"]:
+            values = [f"**{by_batch[n]['ratios'][peer]['median']:.2f}x**" for n in batches]
+            rows.append([f"**{FORMS[form]} : {PEERS[peer]}**", *values])
+        for name in next(iter(by_batch.values()))["rates"]:
+            who = FORMS[form] if name == "minicaffe" else f"{PEERS[name]}, beside {FORMS[form]}"
+            values = [plain(by_batch[n]["rates"][name], ".0f") for n in batches]
+            details.append([f"{who}, iter/s", *values])
+    for name, by_batch in found["memory"].items():
+        who, all_of = FORMS.get(name, "PyTorch"), [by_batch[n] for n in batches]
+        details.append([f"{who}, peak memory, MiB", *(f"{one['peak']:.0f}" for one in all_of)])
+        beyond = (f"{one['peak'] - one['imports']:.0f}" for one in all_of)
+        details.append([f"{who}, of that beyond its imports", *beyond])
+    return (
+        lay_out(["LeNet's training step, batch", *batches], rows + details) + "\n\n" + where(found)
+    )
+
+
+def ladder(found: dict | None) -> str:
+    """The geometric means, and every convolution, ratios first."""
+    if found is None:
+        return NOT_YET
+    head = ["convolution", "forward", "backward", "ms, PyTorch's", "error", "workspace", "columns"]
+    head = [*head, "chosen: forward, dx, dweight"]
+    rows = [rung(name, one) for name, one in found["rungs"].items()]
+    return "\n\n".join([means(found), lay_out(head, rows), where(found)])
+
+
+def means(found: dict | None) -> str:
+    """The ladder in a line."""
+    if found is None:
+        return NOT_YET
+    mean, count = found["geometric_means"], len(found["rungs"])
+    worst = max(max(one["error"].values()) for one in found["rungs"].values())
+    most = max(one["workspace_mib"] for one in found["rungs"].values())
+    return (
+        f"Geometric means over {count} convolutions: forward **{mean['forward']:.2f}x**, backward "
+        f"**{mean['backward']:.2f}x** PyTorch's speed; largest error against float64 {worst:.0e}, "
+        f"largest workspace {most:.0f} MiB."
+    )
+
+
+def rung(name: str, one: dict) -> list[str]:
+    """A row of the ladder."""
+    ways = [one[way] for way in ("forward", "backward")]
+    ms = [
+        " + ".join(milliseconds(way["ms"][who]) for way in ways) for who in ("minicaffe", "torch")
+    ]
+    return [
+        f"{name} ({one['shape']})",
+        *(f"**{way['ratio']['median']:.2f}x**" for way in ways),
+        ", ".join(ms),
+        f"{max(one['error'].values()):.0e}",
+        f"{one['workspace_mib']:.1f} MiB",
+        f"{one['columns_mib']:.1f} MiB",
+        ", ".join(one["plan"][way] for way in WAYS),
+    ]
+
+
+def milliseconds(spread: dict) -> str:
+    """A median, three digits of it."""
+    return f"{spread['median']:.0f}" if spread["median"] >= 100 else f"{spread['median']:.3g}"
+
+
+def where(found: dict) -> str:
+    """What it was measured on."""
+    machine = found["machine"]
+    place = machine.get("gpu", f"{machine['processor']}, {found['threads']} threads each")
+    packages = ("torch", "numpy", "cupy" if found["device"] == "cuda" else "numba")
+    versions = ", ".join(f"{name} {machine[name]}" for name in packages)
+    return f"{place}, {versions}; medians of interleaved repeats, ± half the interquartile range."
+
+
+if __name__ == "__main__":
+    for device in sys.argv[1:] or ["cpu"]:
+        print(peers(read("peers", device)), ladder(read("ladder", device)), sep="\n\n")

@@ -1,0 +1,149 @@
+"""minicaffe beside PyTorch: LeNet's training step, its peak memory, and a ladder of single convolutions.
+
+    python examples/benchmarks/peers.py                        some 15 minutes on 2 CPU cores
+    python examples/benchmarks/peers.py --device cuda
+    python examples/benchmarks/peers.py --quick --into /tmp --only lenet
+
+Needs PyTorch in the same environment (minicaffe does not). Contenders run in one process, interleaved,
+with as many threads each; the two forms of minicaffe's CPU ops are processes of their own, each with
+PyTorch beside it; so is all that measures memory. Results go to results/peers_DEVICE.json and
+results/ladder_DEVICE.json; peer_tables.py makes Markdown of them.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from forms import FORMS
+from ladder import LADDER
+from machine import describe, free_environment, free_process, version, warn_if_busy
+from measure import geometric_mean, write
+
+HERE = Path(__file__).resolve().parent
+BATCHES = (32, 64, 128, 256)
+PARTS = ("lenet", "memory", "ladder")
+FULL = {"rounds": 15, "block_ms": 250.0}
+QUICK = {"rounds": 3, "block_ms": 60.0}
+
+
+def main() -> None:
+    args = arguments()
+    free_process()
+    if version("torch") is None:
+        sys.exit("PyTorch is not installed here: there is no peer to measure against")
+    warn_if_busy()
+    args.head = report(args)  # before the machine is busy with us
+    with tempfile.TemporaryDirectory() as cache:  # plans are made anew, not remembered
+        os.environ["MINICAFFE_CACHE"] = cache
+        if "lenet" in args.only or "memory" in args.only:
+            lenet(args)
+        if "ladder" in args.only:
+            ladder(args)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default: cpu")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--batch", type=int, default=8, help="of the ladder, LeNet's apart; default: 8"
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--rungs", nargs="+", choices=list(LADDER), default=list(LADDER))
+    parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
+    parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
+    args = parser.parse_args()
+    if args.quick and args.into is None:
+        parser.error("--quick makes no result to keep: say with --into where it goes")
+    args.into = args.into or HERE / "results"
+    args.kind = args.device.partition(":")[0]
+    args.forms = ["cuda"] if args.kind == "cuda" else ["numba", "numpy"]
+    return args
+
+
+def common(args: argparse.Namespace, form: str) -> dict[str, object]:
+    """What every process is told."""
+    speed = QUICK if args.quick else FULL
+    return {"form": form, "device": args.device, "threads": args.threads, **speed}
+
+
+def report(args: argparse.Namespace) -> dict[str, object]:
+    """What every result file begins with."""
+    machine = describe() | {name: version(name) for name in ("torch", "numba", "threadpoolctl")}
+    if args.kind == "cuda":
+        machine |= {"cupy": version("cupy"), "gpu": device_name(args.device)}
+    return {"device": args.kind, "threads": args.threads, "quick": args.quick, "machine": machine}
+
+
+def device_name(device: str) -> str:
+    import torch
+
+    return torch.cuda.get_device_name(device)
+
+
+def lenet(args: argparse.Namespace) -> None:
+    """The training step, in each form and batch size, and the peak memory of each contender alone."""
+    path = args.into / f"peers_{args.kind}.json"
+    found = json.loads(path.read_text()) if path.exists() else {}
+    found |= args.head
+    if "lenet" in args.only:
+        found["lenet"] = {form: {} for form in args.forms}
+        for form in args.forms:
+            for batch in BATCHES:
+                one = child(
+                    "lenet_step.py", common(args, form) | {"what": "compare", "batch": batch}
+                )
+                found["lenet"][form][batch] = one
+                shown = ", ".join(
+                    f"{name} {rate['median']:.1f} iter/s" for name, rate in one["rates"].items()
+                )
+                print(
+                    f"{one['ratios']['torch']['median']:.2f}x: {FORMS[form]}, batch {batch}: {shown}"
+                )
+    if "memory" in args.only:
+        found["memory"] = {name: {} for name in ("torch", *args.forms)}
+        for name, by_batch in found["memory"].items():
+            for batch in BATCHES:
+                whose = "torch" if name == "torch" else "minicaffe"
+                form = args.forms[0] if name == "torch" else name
+                told = {"what": "memory", "contender": whose, "batch": batch}
+                by_batch[batch] = child("lenet_step.py", common(args, form) | told)
+                print(f"{name}, batch {batch}: {by_batch[batch]['peak']:.0f} MiB at the peak")
+    write(path, found)
+
+
+def ladder(args: argparse.Namespace) -> None:
+    """Single convolutions, in the fastest form; rung by rung, for memory's sake."""
+    speed = {} if args.quick else {"rounds": 9, "block_ms": 100.0}
+    told = common(args, args.forms[0]) | {"batch": args.batch} | speed
+    rungs = {}
+    for name in args.rungs:
+        rungs |= child("ladder.py", told | {"rungs": [name]})
+    means = {
+        way: geometric_mean([rung[way]["ratio"]["median"] for rung in rungs.values()])
+        for way in ("forward", "backward")
+    }
+    print("geometric means: " + ", ".join(f"{way} {mean:.2f}x" for way, mean in means.items()))
+    head = args.head | {"form": args.forms[0], "batch": args.batch, "geometric_means": means}
+    write(args.into / f"ladder_{args.kind}.json", head | {"rungs": rungs})
+
+
+def child(script: str, settings: dict[str, object]) -> dict:
+    """The answer of a process of its own."""
+    command = [sys.executable, str(HERE / script), json.dumps(settings)]
+    # One BLAS thread, as the command line says it: read when NumPy is loaded, before any setting.
+    environment = free_environment() | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{script} failed with {settings}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    main()

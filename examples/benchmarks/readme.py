@@ -1,0 +1,78 @@
+"""Put the tables that the result files give into README.md and docs/, between their marks.
+
+    python examples/benchmarks/readme.py            write
+    python examples/benchmarks/readme.py --check    only say whether they are there, exit code 1 if not
+
+A mark is `<!-- NAME -->`, up to the next `<!-- end -->`.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
+
+import peer_tables
+import tables
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = ("README.md", "docs/convolution.md")
+
+
+def paper_tables(device: str) -> str:
+    """The tables of a device, and its chart if it has been drawn."""
+    chart = tables.RESULTS / f"{device}.svg"
+    text = tables.markdown(tables.read(device))
+    if chart.exists():
+        text += f"\n\n![The tables as a chart]({chart.relative_to(ROOT).as_posix()})"
+    return text
+
+
+SECTIONS = {
+    "paper_tables_cpu": lambda: paper_tables("cpu"),
+    "paper_tables_cuda": lambda: paper_tables("cuda"),
+    "peers_cpu": lambda: peer_tables.peers(peer_tables.read("peers", "cpu")),
+    "peers_cuda": lambda: peer_tables.peers(peer_tables.read("peers", "cuda")),
+    "ladder_means_cpu": lambda: peer_tables.means(peer_tables.read("ladder", "cpu")),
+    "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
+    "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
+}
+
+
+def sections(text: str) -> dict[str, str]:
+    """What stands between the marks of a page, by name, of those that are made here."""
+    found = re.findall(r"<!-- (\w+) -->\n(.*?)\n<!-- end -->", text, re.S)
+    return {name: body for name, body in found if name in SECTIONS}
+
+
+def filled(text: str) -> str:
+    """The page with every such section made anew."""
+    for name in sections(text):
+        pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
+        body = SECTIONS[name]()
+        text = re.sub(pattern, lambda m, body=body: m[1] + body + m[2], text, flags=re.S)
+    return text
+
+
+def main(check: bool) -> int:
+    stale = []
+    for page in PAGES:
+        path = ROOT / page
+        text = path.read_text()
+        if filled(text) != text:
+            stale.append(page)
+            if not check:
+                path.write_text(filled(text))
+    print(
+        f"not what the result files say: {', '.join(stale)}"
+        if check and stale
+        else f"written: {', '.join(stale)}"
+        if stale
+        else "nothing to do"
+    )
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
