@@ -66,9 +66,8 @@ class Ours:
     def backward(self) -> None:
         self.dweight.fill(0)
         self.dbias.fill(0)
-        self.plan.weight_gradient(self.x, self.dy, self.dweight, self.work)
-        self.plan.bias_gradient(self.dy, self.dbias, self.work)
-        self.plan.input_gradient(self.dy, self.weight, self.dx, self.work)
+        grads = self.dx, self.dweight, self.dbias
+        self.plan.gradients(self.x, self.dy, self.weight, *grads, self.work)
 
 
 class Torchs:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Device, mib
+from minicaffe.backend import mib
 from minicaffe.cli.options import (
     device_option,
     engine_options,
@@ -33,7 +33,7 @@ from minicaffe.layers.blob import check_type
 from minicaffe.net import Net
 from minicaffe.ops import conv
 from minicaffe.ops.conv import memory
-from minicaffe.ops.conv.trial import DIRECTIONS, REFERENCE, Case
+from minicaffe.ops.conv.trial import DIRECTIONS, REFERENCE
 from minicaffe.ops.geometry import ConvGeometry
 
 HEAD = ("engine", "forward", "input gradient", "weight gradient", "error", "workspace")
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             layer.allocate()
             adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
             print(f"\n{step.spec.name}: {adjoint}{sizes(layer.geometry, net.context.dtype)}")
-            explain(layer.plan, net.context.dtype, device, args.workspace << 20)
+            explain(layer.plan)
         count += 1
     print(f"\nmeasurements: {memory.path(device)}" if count else "there is no convolution in it")
     return 0
@@ -93,9 +93,9 @@ def sizes(g: ConvGeometry, dtype: np.dtype) -> str:
     )
 
 
-def explain(plan: conv.Plan, dtype: np.dtype, device: Device, cap: int) -> None:
+def explain(plan: conv.Plan) -> None:
     """Print the engines of one convolution, and the choice."""
-    case, rows, out = Case(plan.g, dtype, device, cap), [], []
+    case, rows, out = plan.case, [], []
     found, _ = memory.findings(case)
     for name in conv.STRATEGIES:
         if why := case.refuses(name):
@@ -111,7 +111,7 @@ def explain(plan: conv.Plan, dtype: np.dtype, device: Device, cap: int) -> None:
         else:
             error = max(one.error[name] for one in found.values())
             times = [_ms(found[way].ms.get(name), plan.names[way] == name) for way in DIRECTIONS]
-            work = mib(case.workspace(name) * dtype.itemsize)
+            work = mib(case.workspace(name) * case.dtype.itemsize)
             rows.append((f"  {name}", *times, f"{error:.0e}", work))
     print(table(rows, ("  engine", *(f"{way} ms" for way in HEAD[1:4]), *HEAD[4:])))
     for line in out:

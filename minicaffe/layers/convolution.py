@@ -97,16 +97,10 @@ class Convolution(Filtered):
     def backward(self, dy: Any) -> Any:
         g, work = self.geometry, self.context.workspace
         dy = dy.reshape(g.y_shape)
-        weight, dx = self.weight.data, self.grad[0]
-        if self.bias is not None and self.bias.learns:
-            self.plan.bias_gradient(dy, self.bias.diff, work)
-        if self.weight.learns and dx is not None:
-            dx = dx.reshape(g.x_shape)
-            self.plan.gradients(self.x, dy, weight, dx, self.weight.diff, work)
-        elif self.weight.learns:
-            self.plan.weight_gradient(self.x, dy, self.weight.diff, work)
-        elif dx is not None:
-            self.plan.input_gradient(dy, weight, dx.reshape(g.x_shape), work)
+        dx = None if self.grad[0] is None else self.grad[0].reshape(g.x_shape)
+        dw = self.weight.diff if self.weight.learns else None
+        db = self.bias.diff if self.bias is not None and self.bias.learns else None
+        self.plan.gradients(self.x, dy, self.weight.data, dx, dw, db, work)
         return self.grad[0]
 
 
@@ -131,7 +125,7 @@ class Deconvolution(Filtered):
 
     def allocate(self) -> None:
         super().allocate()
-        self.context.reserve(self.plan.shares * conv.common.bias_workspace(self.tops))
+        self.context.reserve(self.plan.case.shares * conv.common.bias_workspace(self.tops))
 
     def forward(self, x: Any) -> Any:
         g, work = self.geometry, self.context.workspace
@@ -144,7 +138,7 @@ class Deconvolution(Filtered):
         g, work = self.geometry, self.context.workspace
         dy = dy.reshape(g.x_shape)
         if self.weight.learns:
-            self.plan.weight_gradient(dy, self.x, self.weight.diff, work)
+            self.plan.gradients(dy, self.x, None, None, self.weight.diff, None, work)
         if self.bias is not None and self.bias.learns:
             conv.common.bias_gradient(dy, self.tops, self.bias.diff, work)
         if self.needs_gradient[0]:

@@ -16,7 +16,7 @@ from minicaffe.backend import on_cuda
 from minicaffe.ops.loops import loops
 
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-PATIENCE = 500_000  # looks of a thread that waits, some 0.3 ms, before it goes to sleep
+PATIENCE = 5_000_000  # looks of a thread that waits, some 3 ms, before it goes to sleep
 HEAD_START = 40_000  # looks, some 25 us, that a caller gives the other threads to get past the GIL
 _here = threading.local()
 _busy = threading.Lock()  # the workers serve one caller at a time
@@ -42,10 +42,10 @@ def count() -> int:
 def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
     """Run part(first, last, work) over slices of 0..n, one a thread; gives the pieces of `work` used.
 
-    Slice i gets the i-th of `share(work)` equal pieces of the flat buffer `work`. Slices are a function
-    of n and count() alone, so that sums over them are always taken in the same order. Within a slice,
-    another call runs as one slice: what is split once is not split again. So does one whose work is on
-    CUDA. The first call that needs more than one thread holds BLAS to one, for good.
+    Slice i gets the i-th of `share(work)` equal pieces of the flat buffer `work`, a lone slice all of it.
+    Slices are a function of n and count() alone, so that sums over them are always taken in the same
+    order. Within a slice, another call runs as one slice: what is split once is not split again. So does
+    one whose work is on CUDA. The first call that needs more than one thread holds BLAS to one, for good.
 
     >>> parts = []
     >>> len(in_slices(lambda first, last, work: parts.append(last - first), 5)) == min(count(), 5)
@@ -58,17 +58,18 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
             part(0, n, work)
         return [work] * min(n, 1)
     most = count() if work is None else share(work)
-    slices, size = min(most, n), 0 if work is None else work.size // most
-    bounds = [n * i // slices for i in range(slices + 1)] if slices else []
-    pieces = [None if work is None else work[i * size : (i + 1) * size] for i in range(slices)]
+    slices = min(most, n)
     if slices == 1:
-        part(0, n, pieces[0])
-    elif slices:
-        calls = [
-            functools.partial(part, *args)
-            for args in zip(bounds[:-1], bounds[1:], pieces, strict=True)
+        part(0, n, work)
+        return [work]
+    size = 0 if work is None else work.size // most
+    pieces = [None if work is None else work[i * size : (i + 1) * size] for i in range(slices)]
+    _run(
+        [
+            functools.partial(part, n * i // slices, n * (i + 1) // slices, piece)
+            for i, piece in enumerate(pieces)
         ]
-        _run(calls)
+    )
     return pieces
 
 
@@ -79,6 +80,8 @@ def share(work: Any) -> int:
 
 def _run(calls: Sequence[Callable[[], None]]) -> None:
     """Run calls side by side, the first here; raises the first exception once all have ended."""
+    if not calls:
+        return
     workers, errors = _workers()[: len(calls) - 1], []
     _here.inside = True
     try:

@@ -39,7 +39,8 @@ def test_a_plan_takes_both_at_once_only_of_one_strategy():
     for engine in ("winograd", "batched"):
         chosen = plan(g, np.float32, device_called("cpu"), engine)
         dx, sums = np.empty(g.x_shape, np.float32), np.zeros_like(dw)
-        chosen.gradients(x, dy, weight, dx, sums, np.empty(chosen.workspace, np.float32))
+        work = np.empty(chosen.workspace, np.float32)
+        chosen.gradients(x, dy, weight, dx, sums, None, work)
         found.append((dx, sums))
     for ours, others in zip(*found, strict=True):
         close(device_called("cpu"), ours, others.astype(np.float64))

@@ -74,7 +74,7 @@ def test_deterministic_is_one_result_wherever_plans_are(monkeypatch, tmp_path):
     trained()  # what is known here
     folder(monkeypatch, tmp_path / "elsewhere")
     again, repeated = trained(deterministic=True)
-    assert again == plan
+    assert (again.names, again.reasons) == (plan.names, plan.reasons)
     same(weights, repeated)
 
 

@@ -8,6 +8,8 @@ rule: the first of `trial.RULE` that takes the shape within the cap.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +22,7 @@ from minicaffe.ops import conv
 from minicaffe.ops.conv import common, memory
 from minicaffe.ops.conv.trial import DIRECTIONS, Case
 from minicaffe.ops.geometry import ConvGeometry
+from minicaffe.ops.threads import in_slices
 
 AUTO = "auto"
 CAP = 256 * 2**20  # bytes of workspace
@@ -28,58 +31,83 @@ SMALL = 200_000  # multiply-adds of a batch below which measuring is noise
 
 @dataclass(frozen=True)
 class Plan:
-    """The strategy of each direction of a convolution, why, and the work all of them share.
+    """The strategy of each direction of a convolution, why, and the work that all of them share."""
 
-    `limit` is what one thread of one strategy may take, `workspace` the elements of `work` in all.
-    """
-
-    g: ConvGeometry
+    case: Case
     names: Mapping[str, str]
     reasons: Mapping[str, str]
-    limit: int
-    shares: int
 
-    @property
+    @functools.cached_property
     def workspace(self) -> int:
-        """Elements of work that any direction takes, the gradient of the bias among them."""
-        bias = self.shares * common.bias_workspace(self.g)
-        return max(bias, *(self._size(direction) for direction in DIRECTIONS))
+        """Elements of work that any direction takes, all threads together."""
+        return max(map(self.case.workspace, self.names.values()))
 
     def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         """y = weight * x + bias, into `out`."""
-        op, work = self._op("forward", work)
-        return op.forward(x, weight, bias, self.g, out, work)
+        op, size = self._op("forward", self.case.g.n)
+        return op.forward(x, weight, bias, self.case.g, out, work[: self.case.shares * size])
 
     def input_gradient(self, dy: Any, weight: Any, out: Any, work: Any) -> Any:
         """dx, into `out`."""
-        op, work = self._op("input_gradient", work)
-        return op.input_gradient(dy, weight, self.g, out, work)
+        self.gradients(None, dy, weight, out, None, None, work)
+        return out
 
-    def weight_gradient(self, x: Any, dy: Any, out: Any, work: Any) -> Any:
-        """dweight, added to `out`."""
-        op, work = self._op("weight_gradient", work)
-        return op.weight_gradient(x, dy, self.g, out, work)
+    def gradients(self, x: Any, dy: Any, weight: Any, dx: Any, dw: Any, db: Any, work: Any) -> None:
+        """dx into `dx`, dweight added to `dw`, dbias to `db`; each may be None: not wanted.
 
-    def gradients(self, x: Any, dy: Any, weight: Any, dx: Any, dw: Any, work: Any) -> None:
-        """dx into `dx`, and dweight added to `dw`; at once, where one strategy does both and can."""
-        ways = {self.names["input_gradient"], self.names["weight_gradient"]}
-        op, ours = self._op("weight_gradient", work)
-        if len(ways) == 1 and hasattr(op, "gradients"):
-            op.gradients(x, dy, weight, self.g, dx, dw, ours)
-        else:
-            self.weight_gradient(x, dy, dw, work)
-            self.input_gradient(dy, weight, dx, work)
+        A thread takes all gradients of its samples. The first adds to `dw` and `db` themselves, the
+        others to sums at the end of their work, which are added in the order of the threads.
+        """
 
-    def bias_gradient(self, dy: Any, out: Any, work: Any) -> Any:
-        """dbias, added to `out`."""
-        return common.bias_gradient(dy, self.g, out, work[: self.workspace])
+        def part(first: int, last: int, work: Any) -> None:
+            here, sums = slice(first, last), (dw, db)
+            if first:
+                sums = self._sums(work)
+                for total in sums:
+                    total.fill(0)
+            some = None if x is None else x[here], dy[here], None if dx is None else dx[here]
+            self._gradients(*some, weight, dw if dw is None else sums[0], work)
+            if db is not None:
+                g = self._of(last - first)
+                common.bias_gradient(dy[here], g, sums[1], work[: common.bias_workspace(g)])
 
-    def _op(self, direction: str, work: Any) -> tuple[Any, Any]:
-        return conv.STRATEGIES[self.names[direction]], work[: self._size(direction)]
+        for piece in in_slices(part, self.case.g.n, work[: self.workspace])[1:]:
+            for total, share in zip((dw, db), self._sums(piece), strict=True):
+                if total is not None:
+                    total += share
 
-    def _size(self, direction: str) -> int:
+    def _gradients(self, x: Any, dy: Any, dx: Any, weight: Any, dw: Any, work: Any) -> None:
+        """dx and dweight of some samples: at once, if both are by one strategy that can."""
+        g = self._of(len(dy))
+        op, size = self._op("weight_gradient", len(dy))
+        other, other_size = self._op("input_gradient", len(dy))
+        if op is other and dx is not None and dw is not None and hasattr(op, "gradients"):
+            op.gradients(x, dy, weight, g, dx, dw, work[:size])
+            return
+        if dw is not None:
+            op.weight_gradient(x, dy, g, dw, work[:size])
+        if dx is not None:
+            other.input_gradient(dy, weight, g, dx, work[:other_size])
+
+    def _sums(self, work: Any) -> tuple[Any, Any]:
+        """Where a thread sums its samples' share of dweight and dbias: the end of its work."""
+        g = self.case.g
+        sums = work[work.size - self.case.sums :]
+        return sums[: -g.f].reshape(g.weight_shape), sums[-g.f :]
+
+    def _op(self, direction: str, n: int) -> tuple[Any, int]:
+        """The strategy of a direction, and the work that it takes for n samples in one thread."""
         op = conv.STRATEGIES[self.names[direction]]
-        return self.shares * int(op.workspace(self.g, self.limit))
+        return op, op.workspace(self._of(n), self.case.limit)
+
+    def _of(self, n: int) -> ConvGeometry:
+        """The convolution of n samples."""
+        return _of(self.case.g, n)
+
+
+@functools.lru_cache(maxsize=1024)
+def _of(g: ConvGeometry, n: int) -> ConvGeometry:
+    return dataclasses.replace(g, n=n)
 
 
 def plan(
@@ -117,7 +145,7 @@ def plan(
         found, origin = memory.findings(case)
         names = {direction: case.fastest(one.ms) for direction, one in found.items()}
         reasons = {way: f"fastest of {len(one.ms)}, {origin}" for way, one in found.items()}
-    return Plan(g, names, reasons, case.limit, case.shares)
+    return Plan(case, names, reasons)
 
 
 def check(g: ConvGeometry, engine: str) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from minicaffe.backend import Device, mib
 from minicaffe.ops import conv, threads
+from minicaffe.ops.conv import common
 from minicaffe.ops.geometry import ConvGeometry
 
 DIRECTIONS = ("forward", "input_gradient", "weight_gradient")
@@ -62,13 +63,19 @@ class Case:
 
     @property
     def limit(self) -> int:
-        """Elements of work that one thread may take."""
-        most = self.cap // self.dtype.itemsize // self.shares
+        """Elements of work that a strategy may take in one thread."""
+        most = self.cap // self.dtype.itemsize // self.shares - self.sums
         return most if self.device.is_cuda else min(most, IN_CACHE)
 
+    @property
+    def sums(self) -> int:
+        """Elements of work in which a thread, if there are more than one, sums dweight and dbias."""
+        return math.prod(self.g.weight_shape) + self.g.f if self.shares > 1 else 0
+
     def workspace(self, name: str) -> int:
-        """Elements of work that a strategy takes, all threads together."""
-        return self.shares * int(conv.STRATEGIES[name].workspace(self.g, self.limit))
+        """Elements of work of all threads: a strategy's, or the bias's gradient's, and their sums."""
+        size = int(conv.STRATEGIES[name].workspace(self.g, self.limit))
+        return self.shares * (max(size, common.bias_workspace(self.g)) + self.sums)
 
     def refuses(self, name: str) -> str | None:
         """Why a strategy is no candidate: it cannot take the shape, or needs more than the cap."""

@@ -60,9 +60,9 @@ class Winograd:
     ) -> Any:
         """y = A' [U V] A + bias, into `out`."""
         at, _, bt = self._matrices(g, x)
-        u = self._weight(weight, g, work)
 
         def part(first: int, last: int, work: Any) -> None:
+            u = self._weight(weight, g, work)
             out[first:last] = 0
             for chunk in self._chunks(first, last, g, work):
                 im2col(x[chunk.samples], chunk.reads, chunk.x, "patches", places=chunk.tiles)
@@ -94,12 +94,12 @@ class Winograd:
         """Both gradients at once, the tiles of dy transformed once; dx or dw may be None: not wanted."""
         at, gg, bt = self._matrices(g, dy)
         size, shape = self._weights(g), (len(gg), g.group, g.f // g.group, g.c // g.group)
-        u = None if dx is None else self._weight(weight, g, work).swapaxes(2, 3)
 
         def part(first: int, last: int, work: Any) -> None:
             sums, product = work[size : 2 * size], work[2 * size : 3 * size]
             sums.fill(0)
             if dx is not None:
+                u = self._weight(weight, g, work).swapaxes(2, 3)
                 dx[first:last] = 0
             for chunk in self._chunks(first, last, g, work):
                 here = chunk.samples
@@ -116,12 +116,13 @@ class Winograd:
                     gemm(u, m, v)
                     gemm(chunk.v.T, bt, chunk.x)
                     col2im(chunk.x, chunk.reads, dx[here], add=True, **some)
+            if dw is not None:
+                share = product[: dw.size].reshape(-1, gg.shape[1])
+                gemm(sums.reshape(len(gg), -1).T, gg, share)
 
         for piece in in_slices(part, g.n, work):
             if dw is not None:
-                share = piece[2 * size : 2 * size + dw.size].reshape(-1, gg.shape[1])
-                gemm(piece[size : 2 * size].reshape(len(gg), -1).T, gg, share)
-                dw += share.reshape(dw.shape)
+                dw += piece[2 * size : 2 * size + dw.size].reshape(dw.shape)
 
     def _tiles(self, g: ConvGeometry) -> Sizes:
         return tuple(-(-size // self.m) for size in g.out)
@@ -141,7 +142,7 @@ class Winograd:
         return constants(self.m, g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
 
     def _weight(self, weight: Any, g: ConvGeometry, work: Any) -> Any:
-        """U (t^2, group, f/group, c/group), at the beginning of the work, where all threads read it."""
+        """U (t^2, group, f/group, c/group), in each thread's work: to share it would cost more."""
         gg = self._matrices(g, weight)[1]
         u = work[: self._weights(g)].reshape(len(gg), -1)
         gemm(gg, weight.reshape(-1, gg.shape[1]).T, u)
