@@ -6,13 +6,15 @@ product that reads it:
 
     y[s, g, :, band] = weight[g] im2col(x[s])[g][:, band] + bias[g],   then max(0, y) where a ReLU is fused
 
-A band is a window that starts further down: the first axis has pad - row stride. Source: S. Chetlur et al.,
+A band is a window that starts further down: the first axis has pad - row stride. With Numba, all bands of a
+thread are one compiled loop (`loops.implicit`) that calls BLAS itself. Source: S. Chetlur et al.,
 cuDNN: Efficient Primitives for Deep Learning, 2014.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -22,11 +24,13 @@ import numpy as np
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.gemm import gemm
-from minicaffe.ops.geometry import ConvGeometry, Window
+from minicaffe.ops.geometry import ConvGeometry, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
+from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices
 
 TILE = 2**16  # entries of a tile: 256 KiB in float32
+PLACES = 64  # of a product at the least, where an image has so many: fewer would starve it
 
 
 def refuses(g: ConvGeometry) -> str | None:
@@ -51,8 +55,14 @@ def forward(
         return implicit_gemm.forward(x, weight, bias, g, out, relu)
     w, y = weight.reshape(g.group, g.f // g.group, -1), _rows(out, g)
     b = None if bias is None else bias.reshape(g.group, -1, 1)
+    fast, blas = _compiled(x.dtype)
 
     def part(first: int, last: int, work: Any) -> None:
+        if fast is not None:
+            given = np.empty(0, x.dtype) if bias is None else bias
+            flat = x.reshape(-1), weight.reshape(-1), given, relu
+            fast.forward(blas, *_numbers(g), *flat, work, out.reshape(-1), first, last)
+            return
         for s in range(first, last):
             for rows, window, places, tile in _tiles(g, work):
                 im2col(x[s : s + 1], window, tile, places=places)
@@ -72,8 +82,13 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
     if on_cuda(dy):
         return implicit_gemm.input_gradient(dy, weight, g, out)
     w, dy = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2), _rows(dy, g)
+    fast, blas = _compiled(dy.dtype)
 
     def part(first: int, last: int, work: Any) -> None:
+        if fast is not None:
+            flat = dy.reshape(-1), weight.reshape(-1), work, out.reshape(-1)
+            fast.input_gradient(blas, *_numbers(g), *flat, first, last)
+            return
         for s in range(first, last):
             out[s] = 0
             for rows, window, places, tile in _tiles(g, work):
@@ -89,10 +104,15 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     if on_cuda(x):
         return implicit_gemm.weight_gradient(x, dy, g, out, work)
     size, dw, dy = out.size, out.reshape(g.group, g.f // g.group, -1), _rows(dy, g)
+    fast, blas = _compiled(dy.dtype)
 
     def part(first: int, last: int, work: Any) -> None:
         product, sums = work[-2 * size : -size], work[-size:]
         sums.fill(0)
+        if fast is not None:
+            flat = x.reshape(-1), dy.reshape(-1), work, sums
+            fast.weight_gradient(blas, *_numbers(g), *flat, first, last)
+            return
         for s in range(first, last):
             for rows, window, places, tile in _tiles(g, work):
                 im2col(x[s : s + 1], window, tile, places=places)
@@ -115,7 +135,22 @@ def _across(g: ConvGeometry) -> int:
 
 def _band(g: ConvGeometry) -> int:
     """Output rows of a tile."""
-    return max(1, min(g.out[0], TILE // (g.rows * _across(g))))
+    across = _across(g)
+    return max(1, min(g.out[0], max(TILE // (g.rows * across), -(-PLACES // across))))
+
+
+def _compiled(dtype: Any) -> tuple[Any, int]:
+    """The compiled loops, if there are any for a type, and the address of BLAS, if it is found."""
+    fast = loops("implicit", dtype)
+    blas = fast and fast.address(dtype)
+    return (fast, blas) if blas else (None, 0)
+
+
+@functools.lru_cache(maxsize=1024)
+def _numbers(g: ConvGeometry) -> tuple[Any, ...]:
+    """What the loops want to know: sizes, the first axis of three, and im2col's shapes."""
+    sizes = g.group, g.f // g.group, g.rows // g.group, _band(g)
+    return sizes, 3 - len(g.image), (g.c, lift(g.image), g.window.lifted(), lift(g.out))
 
 
 def _rows(y: Any, g: ConvGeometry) -> Any:
