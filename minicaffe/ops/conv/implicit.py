@@ -26,7 +26,7 @@ from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
-from minicaffe.ops.loops import loops
+from minicaffe.ops.loops import with_blas
 from minicaffe.ops.threads import in_slices
 
 TILE = 2**16  # entries of a tile: 256 KiB in float32
@@ -55,7 +55,7 @@ def forward(
         return implicit_gemm.forward(x, weight, bias, g, out, relu)
     w, y = weight.reshape(g.group, g.f // g.group, -1), _rows(out, g)
     b = None if bias is None else bias.reshape(g.group, -1, 1)
-    fast, blas = _compiled(x.dtype)
+    fast, blas = with_blas("implicit", x)
 
     def part(first: int, last: int, work: Any) -> None:
         if fast is not None:
@@ -82,7 +82,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
     if on_cuda(dy):
         return implicit_gemm.input_gradient(dy, weight, g, out)
     w, dy = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2), _rows(dy, g)
-    fast, blas = _compiled(dy.dtype)
+    fast, blas = with_blas("implicit", dy)
 
     def part(first: int, last: int, work: Any) -> None:
         if fast is not None:
@@ -104,7 +104,7 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     if on_cuda(x):
         return implicit_gemm.weight_gradient(x, dy, g, out, work)
     size, dw, dy = out.size, out.reshape(g.group, g.f // g.group, -1), _rows(dy, g)
-    fast, blas = _compiled(dy.dtype)
+    fast, blas = with_blas("implicit", dy)
 
     def part(first: int, last: int, work: Any) -> None:
         product, sums = work[-2 * size : -size], work[-size:]
@@ -137,13 +137,6 @@ def _band(g: ConvGeometry) -> int:
     """Output rows of a tile."""
     across = _across(g)
     return max(1, min(g.out[0], max(TILE // (g.rows * across), -(-PLACES // across))))
-
-
-def _compiled(dtype: Any) -> tuple[Any, int]:
-    """The compiled loops, if there are any for a type, and the address of BLAS, if it is found."""
-    fast = loops("implicit", dtype)
-    blas = fast and fast.address(dtype)
-    return (fast, blas) if blas else (None, 0)
 
 
 @functools.lru_cache(maxsize=1024)

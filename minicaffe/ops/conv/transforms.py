@@ -55,3 +55,19 @@ def constants(m: int, kernel: Sizes, dtype: Any, device: int | None) -> tuple[An
     import cupy
 
     return tuple(map(cupy.asarray, matrices))
+
+
+@functools.cache
+def along(
+    m: int, kernel: Sizes, dtype: Any
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """A', G and B' of the first of two axes, then of the second, and their transposes; on the CPU.
+
+    Where there is one axis, the first is of size 1, and nothing is done along it.
+    """
+    missing = [(np.ones((1, 1)),) * 3] * (2 - len(kernel))
+    found = [matrix for axis in (*missing, *(matrices(m, r) for r in kernel)) for matrix in axis]
+    plain, turned = (
+        tuple(np.array(a, dtype, order="C") for a in some) for some in (found, [a.T for a in found])
+    )
+    return plain, turned

@@ -9,7 +9,9 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
     y = tiles'((A' (x) A') M)                           col2im with a window of m and stride m
 
 (x) is the Kronecker product: each two-sided transform is one GEMM. All is linear, so the gradients are the
-transposes, read from right to left. One or two axes; tiles up to 8 pixels a side; stride 1, no dilation.
+transposes, read from right to left. With Numba, all of it is one compiled loop a thread, whose transforms
+take one axis after the other (`loops.winograd`). One or two axes; tiles up to 8 pixels a side; stride 1, no
+dilation.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 
@@ -22,14 +24,18 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from minicaffe.backend import on_cuda
-from minicaffe.ops.conv.transforms import POINTS, constants
+from minicaffe.ops.conv.transforms import POINTS, along, constants
 from minicaffe.ops.gemm import gemm
-from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
+from minicaffe.ops.geometry import ConvGeometry, Sizes, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
+from minicaffe.ops.loops import with_blas
 from minicaffe.ops.threads import in_slices
 
 TILES = 64  # of a product at the least: fewer would starve it
+IN_CACHE = 2**18  # elements of V and M that the compiled loops have at a time
 
 
 class Winograd:
@@ -75,7 +81,7 @@ class Winograd:
                 to = out[chunk.samples]
                 col2im(chunk.y, chunk.writes, to, "patches", places=chunk.tiles, add=True)
 
-        in_slices(part, g.n, work)
+        in_slices(self._forward_loop(x, weight, bias, g, out) or part, g.n, work)
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -120,9 +126,53 @@ class Winograd:
                 share = product[: dw.size].reshape(-1, gg.shape[1])
                 gemm(sums.reshape(len(gg), -1).T, gg, share)
 
-        for piece in in_slices(part, g.n, work):
+        for piece in in_slices(self._gradients_loop(x, dy, weight, g, dx, dw) or part, g.n, work):
             if dw is not None:
                 dw += piece[2 * size : 2 * size + dw.size].reshape(dw.shape)
+
+    def _forward_loop(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any) -> Any:
+        """The compiled loop that computes y for a slice of samples, if there is one."""
+        fast, blas = with_blas("winograd", x)
+        if fast is None:
+            return None
+        plain, _ = along(self.m, g.window.kernel, x.dtype)
+        bias = np.empty(0, x.dtype) if bias is None else bias
+        given, y = (x.reshape(-1), weight.reshape(-1), bias), out.reshape(-1)
+
+        def part(first: int, last: int, work: Any) -> None:
+            fast.forward(blas, *self._numbers(g, work.size), plain, *given, work, y, first, last)
+
+        return part
+
+    def _gradients_loop(
+        self, x: Any, dy: Any, weight: Any, g: ConvGeometry, dx: Any, dw: Any
+    ) -> Any:
+        """The compiled loop that computes both gradients of a slice of samples, if there is one."""
+        fast, blas = with_blas("winograd", dy)
+        if fast is None:
+            return None
+        plain, turned = along(self.m, g.window.kernel, dy.dtype)
+        none, size = np.empty(0, dy.dtype), self._weights(g)
+        given = [none if array is None else array.reshape(-1) for array in (x, dy, weight, dx)]
+
+        def part(first: int, last: int, work: Any) -> None:
+            share = none if dw is None else work[2 * size : 2 * size + dw.size]
+            share.fill(0)
+            numbers = self._numbers(g, work.size)
+            fast.gradients(blas, *numbers, plain, turned, *given, share, work, first, last)
+
+        return part
+
+    @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
+    def _numbers(self, g: ConvGeometry, work: int) -> tuple[Any, ...]:
+        """What the loops want to know: sizes, how many samples and rows of tiles at a time, the pad."""
+        h, w = lift(g.image)[1:]
+        oh, ow = lift(g.out)[1:]
+        rows, columns = lift(self._tiles(g))[1:]
+        points = math.prod(self._sides(g)) * (g.c + g.f)
+        most = min((work - 3 * self._weights(g)) // self._tile(g), max(TILES, IN_CACHE // points))
+        chunk = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
+        return (g.n, g.c, h, w, g.f, oh, ow, g.group), chunk, lift(g.window.pad, 0)[1:]
 
     def _tiles(self, g: ConvGeometry) -> Sizes:
         return tuple(-(-size // self.m) for size in g.out)

@@ -48,6 +48,13 @@ def loops(name: str, dtype: Any) -> ModuleType | None:
         return _module(name) if available() else None
 
 
+def with_blas(name: str, array: Any) -> tuple[Any, int]:
+    """The module of loops `name` that call BLAS, and its address; (None, 0) if they cannot serve an array."""
+    fast = loops(name, array.dtype) if isinstance(array, np.ndarray) else None
+    blas = fast and cast(Any, fast).address(array.dtype)
+    return (fast, blas) if blas else (None, 0)
+
+
 @functools.cache
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"minicaffe.ops.loops.{name}")

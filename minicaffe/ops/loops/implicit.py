@@ -1,8 +1,8 @@
 """A convolution as im2col and a product for each band of output rows, one after the other in the cache.
 
-`sizes` are the groups, the filters of one, the rows of its columns, and how many rows a band has; `axis` is the
-first of the image's among three. A band is the window that starts so much further down. `tile` has room for
-the columns of one band.
+`sizes` are the groups, the filters of one, the rows of its columns, and how many rows a band has; `axis` is
+the first of the image's among three. A band is the window that starts so much further down. `tile` has room
+for the columns of one band.
 """
 
 from __future__ import annotations
