@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class Plan:
     case: Case
     names: Mapping[str, str]
     reasons: Mapping[str, str]
+    _parts: dict[int, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @functools.cached_property
     def workspace(self) -> int:
@@ -44,8 +45,9 @@ class Plan:
 
     def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         """y = weight * x + bias, into `out`."""
-        op, size = self._op("forward", self.case.g.n)
-        return op.forward(x, weight, bias, self.case.g, out, work[: self.case.shares * size])
+        g, ways = self._of(self.case.g.n)
+        op, size = ways["forward"]
+        return op.forward(x, weight, bias, g, out, work[: self.case.shares * size])
 
     def input_gradient(self, dy: Any, weight: Any, out: Any, work: Any) -> Any:
         """dx, into `out`."""
@@ -68,7 +70,7 @@ class Plan:
             some = None if x is None else x[here], dy[here], None if dx is None else dx[here]
             self._gradients(*some, weight, dw if dw is None else sums[0], work)
             if db is not None:
-                g = self._of(last - first)
+                g, _ = self._of(last - first)
                 common.bias_gradient(dy[here], g, sums[1], work[: common.bias_workspace(g)])
 
         for piece in in_slices(part, self.case.g.n, work[: self.workspace])[1:]:
@@ -78,9 +80,8 @@ class Plan:
 
     def _gradients(self, x: Any, dy: Any, dx: Any, weight: Any, dw: Any, work: Any) -> None:
         """dx and dweight of some samples: at once, if both are by one strategy that can."""
-        g = self._of(len(dy))
-        op, size = self._op("weight_gradient", len(dy))
-        other, other_size = self._op("input_gradient", len(dy))
+        g, ways = self._of(len(dy))
+        (op, size), (other, other_size) = ways["weight_gradient"], ways["input_gradient"]
         if op is other and dx is not None and dw is not None and hasattr(op, "gradients"):
             op.gradients(x, dy, weight, g, dx, dw, work[:size])
             return
@@ -95,19 +96,14 @@ class Plan:
         sums = work[work.size - self.case.sums :]
         return sums[: -g.f].reshape(g.weight_shape), sums[-g.f :]
 
-    def _op(self, direction: str, n: int) -> tuple[Any, int]:
-        """The strategy of a direction, and the work that it takes for n samples in one thread."""
-        op = conv.STRATEGIES[self.names[direction]]
-        return op, op.workspace(self._of(n), self.case.limit)
-
-    def _of(self, n: int) -> ConvGeometry:
-        """The convolution of n samples."""
-        return _of(self.case.g, n)
-
-
-@functools.lru_cache(maxsize=1024)
-def _of(g: ConvGeometry, n: int) -> ConvGeometry:
-    return dataclasses.replace(g, n=n)
+    def _of(self, n: int) -> tuple[ConvGeometry, dict[str, tuple[Any, int]]]:
+        """The convolution of n samples; each direction's strategy, and the work it takes in one thread."""
+        if n not in self._parts:
+            g = dataclasses.replace(self.case.g, n=n)
+            ops = {way: conv.STRATEGIES[name] for way, name in self.names.items()}
+            ways = {way: (op, int(op.workspace(g, self.case.limit))) for way, op in ops.items()}
+            self._parts[n] = g, ways
+        return self._parts[n]
 
 
 def plan(

@@ -19,6 +19,7 @@ import numpy as np
 
 F = TypeVar("F", bound=Callable[..., Any])
 at: Any = np.uintp
+_modules: dict[str, ModuleType] = {}
 _import = threading.RLock()  # Numba must not be imported by two threads at once
 _first = threading.Lock()  # taken by the first compilation, for good
 
@@ -29,7 +30,8 @@ def available() -> bool:
     if os.environ.get("MINICAFFE_NUMBA") == "0":
         return False
     try:
-        from numba.core import event
+        with _import:
+            from numba.core import event
     except ImportError:
         return False
     event.register("numba:compile", _announce(event))
@@ -42,10 +44,12 @@ def loops(name: str, dtype: Any) -> ModuleType | None:
     >>> loops("im2col", np.float16) is None
     True
     """
-    if np.dtype(dtype).char not in "fd":
+    if np.dtype(dtype).char not in "fd" or not available():
         return None
-    with _import:
-        return _module(name) if available() else None
+    if name not in _modules:
+        with _import:
+            _modules[name] = importlib.import_module(f"minicaffe.ops.loops.{name}")
+    return _modules[name]
 
 
 def with_blas(name: str, array: Any) -> tuple[Any, int]:
@@ -53,11 +57,6 @@ def with_blas(name: str, array: Any) -> tuple[Any, int]:
     fast = loops(name, array.dtype) if isinstance(array, np.ndarray) else None
     blas = fast and cast(Any, fast).address(array.dtype)
     return (fast, blas) if blas else (None, 0)
-
-
-@functools.cache
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"minicaffe.ops.loops.{name}")
 
 
 def compiled(function: F, fastmath: Any = False) -> F:
