@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from minicaffe.ops.threads import in_slices
 NAMED = ("caffe", "columns", "rows")  # those of minicaffe.im2col
 LAYOUTS = (*NAMED, "patches")
 SAMPLES = 8  # that a thread of the loop-free kernel takes its entry of
+BOTH = (slice(None), slice(None))  # all samples and channels
 Layout = Literal["caffe", "columns", "rows", "patches"]
 Form = Literal["caffe", "loopfree"]
 
@@ -80,18 +82,15 @@ def im2col(
         in_slices(lambda first, last, _: loop(*args, first, last), n)
         return out
     col = _windows_of(out, n, c, window, places, layout)
-    within = not any(window.pad) and all(
-        seen <= size for seen, size in zip(window.images(places), image, strict=True)
-    )
 
     def part(first: int, last: int, _: Any) -> None:
-        if within:
+        if _within(window, places, tuple(image)):
             np.copyto(col[first:last], _windows(x[first:last], window, col[first:last].shape))
             return
-        col[first:last] = 0
+        here, some = col[first:last], x[first:last]
+        here[...] = 0
         for element, outputs, pixels in window.elements(tuple(image), places):
-            at = (slice(first, last), slice(None))
-            col[at + element + outputs] = x[at + pixels]
+            here[BOTH + element + outputs] = some[BOTH + pixels]
 
     in_slices(part, n)
     return out
@@ -140,20 +139,46 @@ def col2im(
     def part(first: int, last: int, _: Any) -> None:
         if not add:
             out[first:last] = 0
-        for element, outputs, pixels in window.elements(tuple(image), places):
-            at = (slice(first, last), slice(None))
-            out[at + pixels] += columns[at + element + outputs]
+        here, some = out[first:last], columns[first:last]
+        if _within(window, places, tuple(image)) and set(window.dilation) == {1}:
+            for corner, element in _blocks(window):
+                values = some[BOTH + element]
+                target = _windows(here[BOTH + corner], window, values.shape, writeable=True)
+                target += values
+            return
+        for tap, outputs, pixels in window.elements(tuple(image), places):
+            here[BOTH + pixels] += some[BOTH + tap + outputs]
 
     in_slices(part, n)
     return out
 
 
-def _windows(x: Any, window: Window, shape: Sizes) -> Any:
+def _within(window: Window, places: Sizes, image: Sizes) -> bool:
+    """Whether all windows lie in the image."""
+    return not any(window.pad) and all(
+        seen <= size for seen, size in zip(window.images(places), image, strict=True)
+    )
+
+
+@functools.cache
+def _blocks(window: Window) -> list[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Parts of the kernel no larger than the stride, so that those of two windows do not overlap.
+
+    For each: the pixels from its corner on, and its kernel elements.
+    """
+    along = [
+        [(slice(k, None), slice(k, min(k + stride, size))) for k in range(0, size, stride)]
+        for size, stride in zip(window.kernel, window.stride, strict=True)
+    ]
+    return [tuple(zip(*axes, strict=True)) for axes in itertools.product(*along)]
+
+
+def _windows(x: Any, window: Window, shape: Sizes, writeable: bool = False) -> Any:
     """All windows of unpadded images as a view: [s, c, i, j, oy, ox] = x[s, c, oy sh + i dh, ox sw + j dw]."""
     sample, channel, *pixels = x.strides
     kernel = [step * d for step, d in zip(pixels, window.dilation, strict=True)]
     places = [step * s for step, s in zip(pixels, window.stride, strict=True)]
-    return as_strided(x, shape, (sample, channel, *kernel, *places), writeable=False)
+    return as_strided(x, shape, (sample, channel, *kernel, *places), writeable=writeable)
 
 
 def _windows_of(col: Any, n: int, c: int, window: Window, places: Sizes, layout: str) -> Any:

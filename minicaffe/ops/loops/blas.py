@@ -12,11 +12,11 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 made: Any = intrinsic
+ir: Any = cgutils.ir  # llvmlite's
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS's numbers
 NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_")
 
