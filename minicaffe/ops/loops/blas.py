@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from typing import Any
 
 import numba
@@ -23,7 +24,7 @@ NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_")
 
 @functools.cache
 def address(dtype: Any) -> int | None:
-    """Where the product of matrices of a type is, in memory; None if it is not found, or is another.
+    """The address of cblas_sgemm or cblas_dgemm; None if it is not found, or counts in other integers.
 
     >>> address(np.float32) is None or address(np.float32) > 0
     True
@@ -32,13 +33,12 @@ def address(dtype: Any) -> int | None:
         from threadpoolctl import threadpool_info
     except ImportError:
         return None
-    dtype = np.dtype(dtype)
-    for library in threadpool_info():
-        names = [name.format({"f": "s", "d": "d"}[dtype.char]) for name in NAMES]
-        symbols = ctypes.CDLL(library["filepath"]) if library["user_api"] == "blas" else None
-        for name in names:
-            if hasattr(symbols, name):
-                return ctypes.cast(getattr(symbols, name), ctypes.c_void_p).value
+    letter = {"f": "s", "d": "d"}[np.dtype(dtype).char]
+    files = [library["filepath"] for library in threadpool_info() if library["user_api"] == "blas"]
+    for library, name in itertools.product(map(ctypes.CDLL, files), NAMES):
+        if hasattr(library, name.format(letter)):
+            function = getattr(library, name.format(letter))
+            return ctypes.cast(function, ctypes.c_void_p).value
     return None
 
 
@@ -70,13 +70,12 @@ def _call(
 
 @numba.njit(nogil=True)
 def gemm(blas: int, sizes: Any, a: Any, b: Any, add: bool, c: Any) -> None:
-    """c = a b, or c += a b: (m, k) (k, n) with sizes (m, n, k); a, b, c are (array, start, rows apart, ...).
+    """c = a b, or c += a b, of matrices (m, k) and (k, n) in flat arrays; sizes are (m, n, k).
 
-    The arrays are flat; a and b have a fourth part, whether they lie in memory transposed.
+    a and b are (array, start, distance of rows, whether it lies there transposed), c the first three.
     """
     (x, x0, ldx, x_turned), (y, y0, ldy, y_turned), (z, z0, ldz) = a, b, c
-    one = z.dtype.type(1)
-    size = z.itemsize
+    one, size = z.dtype.type(1), z.itemsize
+    ops = (TRANSPOSED if x_turned else PLAIN, TRANSPOSED if y_turned else PLAIN)
     pointers = (x.ctypes.data + x0 * size, y.ctypes.data + y0 * size, z.ctypes.data + z0 * size)
-    ops = (112 if x_turned else 111, 112 if y_turned else 111)
     _call(blas, ops, sizes, one, pointers, (ldx, ldy, ldz), one if add else one * 0)
