@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -173,11 +174,12 @@ def test_peers_are_told_from_a_result(scripts):
         "columns_mib": 8.0,
     }
     rung |= {"forward": way, "backward": way}
+    rung["memory_mib"] = {"minicaffe": 30.4, "torch": 40.0}
     rung["plan"] = {"forward": "mec", "input_gradient": "caffe", "weight_gradient": "columns"}
     means = {"forward": 1.5, "backward": 1.5}
     text = tables.ladder(found | {"rungs": {"R": rung}, "geometric_means": means})
-    assert "forward **1.50x**" in text
-    row = "| R (S) | **1.50x** | **1.50x** | 2 + 2, 3 + 3 | 4e-07 | 1.0 MiB | 8.0 MiB | mec, caffe, columns |"
+    assert "forward **1.50x**" in text and "no higher than PyTorch's in 1 of 1." in text
+    row = "| R (S) | **1.50x** | **1.50x** | 2 + 2, 3 + 3 | 4e-07 | 30, 40 | 1.0 MiB | 8.0 MiB | mec, caffe, columns |"
     assert row in text.split("\n")
 
 
@@ -210,6 +212,24 @@ def test_the_ladders_convolutions_are_those_of_the_nets(scripts):
     wanted = direct.weight_gradient(x, dy, g, np.zeros(g.weight_shape), work)
     assert ladder.error(ours.dweight, wanted) < 1e-6
     assert ladder.error(ours.dbias, dy.sum((0, 2, 3))) < 1e-6
+
+
+def test_the_memory_of_a_rung(scripts):
+    """At least what a pass leaves: y, dx and what they are computed from."""
+    from minicaffe import backend
+
+    ladder = scripts("ladder")
+    g = ladder.geometry("AlexNet conv2", 4)
+    ladder.planned(g, backend.device("cpu"))  # by whom the speed was measured
+    least = 4 * 2 * (np.prod(g.x_shape) + np.prod(g.y_shape)) / 2**20
+    code = "import json, ladder; print(ladder.memory('AlexNet conv2', 4, 'cpu', 'minicaffe'))"
+    folders = [EXAMPLES / "benchmarks", EXAMPLES / "paper_tables", EXAMPLES.parent]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert least < float(done.stdout) < 40 * least
 
 
 @pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")

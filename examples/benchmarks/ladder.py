@@ -1,15 +1,19 @@
 """A ladder of single convolutions in minicaffe and in PyTorch, forward and backward.
 
 peers.py starts this as a process of its own, with settings as JSON; the answer is the last line printed.
+Speeds and errors are compared in one process; peak memory is that of a process with one contender alone.
 Backward is the gradients of input, weight and bias. PyTorch's are called without its autograd, as
 aten::convolution and aten::convolution_backward.
 """
 
+import dataclasses
 import json
 import sys
+from typing import Any
 
 import forms
 import numpy as np
+from machine import peak_memory
 from measure import digits, interleaved, ratios, spread
 
 # name: channels, image, filters, kernel, stride, pad, dilation, group
@@ -49,13 +53,10 @@ RESULTS = ("y", "dx", "dweight", "dbias")
 class Ours:
     """A planned convolution of minicaffe with its arrays."""
 
-    def __init__(self, geometry, arrays: dict, device):
-        from minicaffe.layers.base import Context
-        from minicaffe.ops.conv.plan import plan
-
+    def __init__(self, geometry, arrays: dict, device, engine: str = "auto"):
         xp = device.xp
         self.x, self.weight, self.bias, self.dy = (device.asarray(a) for a in arrays.values())
-        self.plan = plan(geometry, xp.float32, device, cap=Context(device).workspace_cap)
+        self.plan = planned(geometry, device, engine)
         self.work = xp.empty(self.plan.workspace, xp.float32)
         self.y, self.dx = xp.empty_like(self.dy), xp.empty_like(self.x)
         self.dweight, self.dbias = xp.empty_like(self.weight), xp.empty_like(self.bias)
@@ -96,20 +97,40 @@ class Torchs:
         self.dx, self.dweight, self.dbias = found
 
 
-def rung(
-    name: str, batch: int, device_name: str, rounds: int, block_ms: float
-) -> dict[str, object]:
-    """One convolution: ratios, ms, errors against float64, workspace, and the plan."""
-    from minicaffe import backend
+def geometry(name: str, batch: int) -> Any:
+    """The convolution of a rung."""
     from minicaffe.ops.geometry import ConvGeometry, Window
 
     c, size, f, *window, group = LADDER[name]
     kernel, stride, pad, dilation = ((k, k) for k in window)
     n = SMALL if name.startswith("LeNet") else batch
-    g = ConvGeometry(n, c, (size, size), f, Window(kernel, stride, pad, dilation), group)
+    return ConvGeometry(n, c, (size, size), f, Window(kernel, stride, pad, dilation), group)
+
+
+def given(g: Any) -> dict[str, np.ndarray]:
+    """Random arrays for a convolution."""
     rng = np.random.default_rng(1)
-    shapes = {"x": g.x_shape, "weight": g.weight_shape, "bias": (f,), "dy": g.y_shape}
-    arrays = {key: rng.standard_normal(shape, np.float32) for key, shape in shapes.items()}
+    shapes = {"x": g.x_shape, "weight": g.weight_shape, "bias": (g.f,), "dy": g.y_shape}
+    return {key: rng.standard_normal(shape, np.float32) for key, shape in shapes.items()}
+
+
+def planned(g: Any, device: Any, engine: str = "auto") -> Any:
+    """minicaffe's plan for it."""
+    from minicaffe.layers.base import Context
+    from minicaffe.ops.conv.plan import plan
+
+    return plan(g, np.float32, device, engine, Context(device).workspace_cap)
+
+
+def rung(
+    name: str, batch: int, device_name: str, rounds: int, block_ms: float
+) -> dict[str, object]:
+    """One convolution: ratios, ms, errors against float64, workspace, and the plan."""
+    from minicaffe import backend
+
+    g = geometry(name, batch)
+    arrays = given(g)
+    n, c, size, f = g.n, g.c, g.image[0], g.f
     device = backend.device(device_name)
     mine, theirs = Ours(g, arrays, device), Torchs(g, arrays, device_name, "float32")
     wanted = Torchs(g, arrays, device_name, "float64")
@@ -139,6 +160,30 @@ def rung(
     return report
 
 
+def memory(name: str, batch: int, device_name: str, contender: str) -> float:
+    """MiB of the host at the peak of three passes of one contender, beyond what tiny ones have taken."""
+    from minicaffe import backend
+
+    g, device = geometry(name, batch), backend.device(device_name)
+    tiny = dataclasses.replace(g, n=1, c=g.group, f=g.group, image=(32, 32))
+
+    def passes(g: Any, engine: str = "auto") -> None:
+        if contender == "torch":
+            one: Ours | Torchs = Torchs(g, given(g), device_name, "float32")
+        else:
+            one = Ours(g, given(g), device, engine)
+        for _ in range(3):
+            one.forward()
+            one.backward()
+
+    engines = ["auto"] if contender == "torch" else planned(g, device).names.values()
+    for engine in set(engines):
+        passes(tiny, engine)
+    before = peak_memory()
+    passes(g)
+    return digits(peak_memory() - before)
+
+
 def error(got: np.ndarray, wanted: np.ndarray) -> float:
     """The largest difference over the largest number there is."""
     return float(f"{np.abs(got - wanted).max() / np.abs(wanted).max():.2g}")
@@ -146,6 +191,11 @@ def error(got: np.ndarray, wanted: np.ndarray) -> float:
 
 def main(settings: dict) -> None:
     forms.prepare(settings)
+    if "contender" in settings:
+        (name,) = settings["rungs"]
+        told = (settings["batch"], settings["device"], settings["contender"])
+        print(json.dumps(memory(name, *told)))
+        return
     args = (settings["batch"], settings["device"], settings["rounds"], settings["block_ms"])
     for name in settings["rungs"]:
         found = rung(name, *args)

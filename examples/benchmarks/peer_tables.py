@@ -52,8 +52,8 @@ def ladder(found: dict | None) -> str:
     """The geometric means, and every convolution, ratios first."""
     if found is None:
         return NOT_YET
-    head = ["convolution", "forward", "backward", "ms, PyTorch's", "error", "workspace", "columns"]
-    head = [*head, "chosen: forward, dx, dweight"]
+    head = ["convolution", "forward", "backward", "ms, PyTorch's", "error", "peak MiB, PyTorch's"]
+    head = [*head, "workspace", "columns", "chosen: forward, dx, dweight"]
     rows = [rung(name, one) for name, one in found["rungs"].items()]
     return "\n\n".join([means(found), lay_out(head, rows), where(found)])
 
@@ -65,10 +65,12 @@ def means(found: dict | None) -> str:
     mean, count = found["geometric_means"], len(found["rungs"])
     worst = max(max(one["error"].values()) for one in found["rungs"].values())
     most = max(one["workspace_mib"] for one in found["rungs"].values())
+    memory = [one["memory_mib"] for one in found["rungs"].values()]
+    less = sum(one["minicaffe"] <= one["torch"] for one in memory)
     return (
         f"Geometric means over {count} convolutions: forward **{mean['forward']:.2f}x**, backward "
         f"**{mean['backward']:.2f}x** PyTorch's speed; largest error against float64 {worst:.0e}, "
-        f"largest workspace {most:.0f} MiB."
+        f"largest workspace {most:.0f} MiB; peak memory no higher than PyTorch's in {less} of {count}."
     )
 
 
@@ -83,6 +85,7 @@ def rung(name: str, one: dict) -> list[str]:
         *(f"**{way['ratio']['median']:.2f}x**" for way in ways),
         ", ".join(ms),
         f"{max(one['error'].values()):.0e}",
+        ", ".join(f"{one['memory_mib'][who]:.0f}" for who in ("minicaffe", "torch")),
         f"{one['workspace_mib']:.1f} MiB",
         f"{one['columns_mib']:.1f} MiB",
         ", ".join(one["plan"][way] for way in WAYS),

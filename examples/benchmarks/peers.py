@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from forms import FORMS
 from ladder import LADDER
@@ -125,6 +126,10 @@ def ladder(args: argparse.Namespace) -> None:
     rungs = {}
     for name in args.rungs:
         rungs |= child("ladder.py", told | {"rungs": [name]})
+        rungs[name]["memory_mib"] = {
+            one: child("ladder.py", told | {"rungs": [name], "contender": one})
+            for one in ("minicaffe", "torch")
+        }
     means = {
         way: geometric_mean([rung[way]["ratio"]["median"] for rung in rungs.values()])
         for way in ("forward", "backward")
@@ -134,7 +139,7 @@ def ladder(args: argparse.Namespace) -> None:
     write(args.into / f"ladder_{args.kind}.json", head | {"rungs": rungs})
 
 
-def child(script: str, settings: dict[str, object]) -> dict:
+def child(script: str, settings: dict[str, object]) -> Any:
     """The answer of a process of its own."""
     command = [sys.executable, str(HERE / script), json.dumps(settings)]
     # One BLAS thread, as the command line says it: read when NumPy is loaded, before any setting.

@@ -1,12 +1,14 @@
 """Tell how each convolution is computed: its sizes, every engine's speed and error, the choice and why.
 
-What is not known yet is measured, and remembered. The choice (*) is the one that training with the same
+What is not known yet is measured, and remembered; --measure measures all anew, for times that were taken
+while the machine was busy. The choice (*) is the one that training with the same
 options would make. A Deconvolution is the adjoint of the convolution shown: its forward pass is that
 one's input gradient.
 
 example:
   minicaffe explain models/lenet.yaml
   minicaffe explain models/lenet.yaml --batch 256 --workspace 64
+  minicaffe explain models/lenet.yaml --measure
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from minicaffe.layers.blob import check_type
 from minicaffe.net import Net
 from minicaffe.ops import conv
 from minicaffe.ops.conv import memory
-from minicaffe.ops.conv.trial import DIRECTIONS, REFERENCE
+from minicaffe.ops.conv.trial import DIRECTIONS
 from minicaffe.ops.geometry import ConvGeometry
 
 HEAD = ("engine", "forward", "input gradient", "weight gradient", "error", "workspace")
@@ -49,6 +51,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch", metavar="N", type=number(1), help="samples, instead of the model's"
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="measure anew, instead of what is remembered"
     )
 
 
@@ -66,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
         if args.batch is not None:
             layer.geometry = dataclasses.replace(layer.geometry, n=args.batch)
         with step.named():
+            if args.measure:
+                layer.choose(deterministic=True)
+                memory.findings(layer.plan.case, anew=True)
             layer.allocate()
             adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
             print(f"\n{step.spec.name}: {adjoint}{sizes(layer.geometry, net.context.dtype)}")
@@ -101,13 +109,7 @@ def explain(plan: conv.Plan) -> None:
         if why := case.refuses(name):
             out.append(f"  {name}: {why}")
         elif name not in case.candidates:
-            slow = name == REFERENCE and plan.names["forward"] != name
-            why = (
-                "the reference in float64, too slow to be a candidate"
-                if slow
-                else "no candidate here"
-            )
-            out.append(f"  {name}: {why}")
+            out.append(f"  {name}: {case.passes_over(name)}")
         else:
             error = max(one.error[name] for one in found.values())
             times = [_ms(found[way].ms.get(name), plan.names[way] == name) for way in DIRECTIONS]

@@ -33,14 +33,14 @@ MOST_BYTES = 2**24
 _known: dict[tuple[Path, str], dict[str, Finding]] = {}  # of this process
 
 
-def findings(case: Case) -> tuple[dict[str, Finding], str]:
-    """What is known of a convolution in each direction, measured if need be; and since when."""
+def findings(case: Case, anew: bool = False) -> tuple[dict[str, Finding], str]:
+    """What is known of a convolution in each direction, measured if need be or `anew`; and since when."""
     file, key = path(case.device), _key(case)
-    found = _known.get((file, key)) or _read(file).get(key)
+    found = None if anew else _known.get((file, key)) or _read(file).get(key)
     if found is not None and _fits(found, case):
         origin = f"remembered from {found['forward'].date}"
     else:
-        found, origin = _keep(file, key, measure(case), case), "measured now"
+        found, origin = _keep(file, key, measure(case), case, anew), "measured now"
     _known[file, key] = found
     return found, origin
 
@@ -118,11 +118,13 @@ def _finding(given: Mapping[str, Any]) -> Finding:
     return Finding(ms, error, str(given["date"])[:10])
 
 
-def _keep(file: Path, key: str, found: dict[str, Finding], case: Case) -> dict[str, Finding]:
-    """Add findings to a file, unless another process was first; gives those that hold."""
+def _keep(
+    file: Path, key: str, found: dict[str, Finding], case: Case, anew: bool
+) -> dict[str, Finding]:
+    """Add findings to a file, unless another process was first, or in their place; gives those that hold."""
     with contextlib.suppress(OSError, CheckpointError), _locked(file):
         plans = _read(file)
-        if key in plans and _fits(plans[key], case):
+        if key in plans and _fits(plans[key], case) and not anew:
             return plans[key]
         plans[key] = found
         content = {
@@ -139,10 +141,11 @@ def _keep(file: Path, key: str, found: dict[str, Finding], case: Case) -> dict[s
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold others off a file. Raises OSError where its folder cannot be written."""
-    import fcntl
-
+    """Hold others off a file, where files can be locked so. Raises OSError if it cannot be written."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(ImportError):  # Windows has no fcntl: the last to write is right
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -93,6 +93,12 @@ class Case:
             return tuple(able)
         return tuple(name for name in able if name != REFERENCE) or tuple(able)
 
+    def passes_over(self, name: str) -> str:
+        """Why a strategy that could be taken is no candidate."""
+        if name == REFERENCE and self._suits(name):
+            return "the reference, too slow to be a candidate"
+        return f"sums the weight's gradient in {self.dtype.name}: only when asked for by name"
+
     @property
     def by_rule(self) -> str | None:
         """What is taken where nothing is measured: the first of `RULE` that can be."""
