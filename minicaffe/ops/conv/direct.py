@@ -35,13 +35,13 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
     if on_cuda(x):
         launch("direct.cu", "conv", out.size, out, x, weight, bias, *_sizes(g), out)
         return out
-    fast, axes = loops("direct", x.dtype), _letters(g)
+    fast, axes = _loop(x, weight), _letters(g)
 
     def part(first: int, last: int, _: Any) -> None:
         out[first:last] = 0 if bias is None else bias.reshape(-1, *[1] * len(g.image))
         if fast is not None:
-            flat = x.reshape(-1), weight.reshape(-1), *_lifted(g), out.reshape(-1)
-            fast.forward(*flat, first, last)
+            flat = x.reshape(-1), weight.reshape(-1), out.reshape(-1)
+            fast.direct(fast.FORWARD, *flat, *_lifted(g), first, last)
             return
         y, seen = _grouped(out[first:last], g), _grouped(x[first:last], g)
         for w, places, pixels in _elements(weight, g):
@@ -56,13 +56,13 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
     if on_cuda(dy):
         launch("direct.cu", "conv_input_gradient", out.size, out, dy, weight, *_sizes(g), out)
         return out
-    fast, axes = loops("direct", dy.dtype), _letters(g)
+    fast, axes = _loop(dy, weight), _letters(g)
 
     def part(first: int, last: int, _: Any) -> None:
         out[first:last] = 0
         if fast is not None:
-            flat = dy.reshape(-1), weight.reshape(-1), *_lifted(g), out.reshape(-1)
-            fast.input_gradient(*flat, first, last)
+            flat = out.reshape(-1), weight.reshape(-1), dy.reshape(-1)
+            fast.direct(fast.INPUT_GRADIENT, *flat, *_lifted(g), first, last)
             return
         dx, seen = _grouped(out[first:last], g), _grouped(dy[first:last], g)
         for w, places, pixels in _elements(weight, g):
@@ -77,13 +77,13 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     if on_cuda(x):
         launch("direct.cu", "conv_weight_gradient", out.size, out, x, dy, *_sizes(g), out)
         return out
-    fast, axes = loops("direct", x.dtype), _letters(g)
+    fast, axes = _loop(x, dy), _letters(g)
 
     def part(first: int, last: int, work: Any) -> None:
         sums = partial_sums(work, g)
         if fast is not None:
-            flat = x.reshape(-1), dy.reshape(-1), *_lifted(g), sums.reshape(-1)
-            fast.weight_gradient(*flat, first, last)
+            flat = x.reshape(-1), sums.reshape(-1), dy.reshape(-1)
+            fast.direct(fast.WEIGHT_GRADIENT, *flat, *_lifted(g), first, last)
             return
         there, seen = _grouped(dy[first:last], g), _grouped(x[first:last], g)
         for w, places, pixels in _elements(sums.reshape(g.weight_shape), g):
@@ -91,6 +91,12 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     add_partial_sums(in_slices(part, g.n, work), out)
     return out
+
+
+def _loop(*given: Any) -> Any:
+    """The compiled loop, if it serves; it is for arrays that can be written, though it only reads some."""
+    writeable = all(array.flags.writeable for array in given)
+    return loops("direct", given[0].dtype) if writeable else None
 
 
 def _letters(g: ConvGeometry) -> str:
