@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minicaffe.ops import conv
-from minicaffe.ops.conv import memory, trial
+from minicaffe.ops.conv import case, memory, trial
 
 CPU = ("--device", "cpu")
 LARGE = ("num_output: 4, kernel_size: 5, stride: 2", "num_output: 8, kernel_size: 5")
@@ -144,7 +144,7 @@ def test_explain_tells_what_exceeds_the_cap(cli, model):
 
 
 def test_explain_shows_what_is_inexact(cli, monkeypatch):
-    monkeypatch.setattr(trial, "TOLERANCE", {"f": 0.0})
+    monkeypatch.setattr(case, "TOLERANCE", {"f": 0.0})
     ran = cli("explain", "tiny.yaml", *CPU)
     assert ran.code == 0
     assert "inaccurate" in ran.out

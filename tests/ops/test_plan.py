@@ -13,8 +13,10 @@ import pytest
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.ops import conv
 from minicaffe.ops.conv import batched, memory, trial
+from minicaffe.ops.conv import case as case_module
+from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.common import bias_workspace
-from minicaffe.ops.conv.trial import DIRECTIONS, Case, Finding
+from minicaffe.ops.conv.trial import DIRECTIONS, Finding
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 LARGE = ConvGeometry(4, 6, (16, 14), 8, Window((3, 3)))  # 290 thousand multiply-adds
@@ -69,7 +71,7 @@ def fake(monkeypatch, **changes):
 def only(monkeypatch, *names):
     left = {name: op for name, op in conv.STRATEGIES.items() if name in (*names, "direct")}
     monkeypatch.setattr(conv, "STRATEGIES", left)
-    monkeypatch.setattr(trial, "RULE", (*names, "direct"))
+    monkeypatch.setattr(case_module, "RULE", (*names, "direct"))
 
 
 def forget(monkeypatch):
@@ -235,7 +237,7 @@ def test_what_gives_no_numbers_is_never_taken(cpu, monkeypatch, value):
 def test_where_nothing_is_exact_the_reference_is_taken(cpu, monkeypatch):
     fake(monkeypatch, forward=lambda *given: given[4].fill(0) or given[4])
     only(monkeypatch, "fake")
-    monkeypatch.setattr(trial, "FEW", 0)
+    monkeypatch.setattr(case_module, "FEW", 0)
     for origin in ("measured now", "remembered"):
         p = conv.plan(LARGE, "f4", cpu)
         assert p.names["forward"] == "direct"
@@ -292,7 +294,7 @@ def test_no_plan_exceeds_the_cap(cpu):
 def test_the_cap_bounds_what_one_thread_may_take(cpu):
     case = Case(LARGE, np.dtype("f4"), cpu, 4000 * 4)
     assert case.limit == 4000 // case.shares - case.sums
-    assert Case(LARGE, np.dtype("f4"), cpu, 2**40).limit == trial.IN_CACHE
+    assert Case(LARGE, np.dtype("f4"), cpu, 2**40).limit == case_module.IN_CACHE
 
 
 def test_a_name_that_needs_more_than_the_cap(cpu):

@@ -27,7 +27,8 @@ from minicaffe import __version__, checkpoint
 from minicaffe.backend import Device
 from minicaffe.errors import CheckpointError
 from minicaffe.ops import loops, threads
-from minicaffe.ops.conv.trial import DIRECTIONS, Case, Finding, measure
+from minicaffe.ops.conv.case import Case
+from minicaffe.ops.conv.trial import DIRECTIONS, Finding, measure
 
 MOST_BYTES = 2**24
 _known: dict[tuple[Path, str], dict[str, Finding]] = {}  # of this process

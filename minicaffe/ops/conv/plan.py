@@ -1,9 +1,9 @@
 """The planner: which strategy computes a convolution, in each direction.
 
 A strategy asked for by name is taken. Else (`auto`) the candidates are measured once, and the fastest
-that is exact enough is taken (see `trial`, and `memory` for where that is remembered). A convolution
+that is exact enough is taken (see `case`, `trial` and `memory` for where that is remembered). A convolution
 too small to measure, or one that must not depend on a stopwatch (`deterministic`), goes by a fixed
-rule: the first of `trial.RULE` that takes the shape within the cap.
+rule: the first of `case.RULE` that takes the shape within the cap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from minicaffe.backend import Device, mib
 from minicaffe.errors import ShapeError, SpecError, did_you_mean
 from minicaffe.ops import conv
 from minicaffe.ops.conv import common, memory
-from minicaffe.ops.conv.trial import DIRECTIONS, Case
+from minicaffe.ops.conv.case import Case
+from minicaffe.ops.conv.trial import DIRECTIONS
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.threads import in_slices
 

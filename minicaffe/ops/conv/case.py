@@ -1,0 +1,105 @@
+"""A convolution to be planned: the strategies that may compute it, and the order of preference.
+
+A strategy is a candidate if it takes the shape within the cap and sums a batch in no less than float32.
+`direct` is one only where a group has few channels and filters, or where nothing else can be taken.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from minicaffe.backend import Device, mib
+from minicaffe.ops import conv, threads
+from minicaffe.ops.conv import common
+from minicaffe.ops.geometry import ConvGeometry
+
+REFERENCE = "direct"
+TOLERANCE = {"f": 1e-5, "d": 1e-10}  # of the relative error; of 16-bit types 1e-2
+RULE = ("pointwise", "batched", "columns", "implicit", "caffe", "direct")  # the first that can
+# dweight, sample by sample, in its own type
+SUMS_ROUNDED = ("caffe", "loopfree", "batched", "mec", "pointwise")
+IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near its cache
+FEW = 64  # channels times filters of a group, up to which `direct` is worth a trial
+TIE = 1.05  # times the best: as good, so that the first in the order of the rule is taken
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution on a device, and the bytes of workspace it may take."""
+
+    g: ConvGeometry
+    dtype: np.dtype
+    device: Device
+    cap: int
+
+    @property
+    def shares(self) -> int:
+        """Pieces into which a buffer of work is divided, one a thread."""
+        return 1 if self.device.is_cuda else threads.count()
+
+    @property
+    def limit(self) -> int:
+        """Elements of work that a strategy may take in one thread."""
+        most = self.cap // self.dtype.itemsize // self.shares - self.sums
+        return most if self.device.is_cuda else min(most, IN_CACHE)
+
+    @property
+    def sums(self) -> int:
+        """Elements of work in which a thread, if there are more than one, sums dweight and dbias."""
+        return math.prod(self.g.weight_shape) + self.g.f if self.shares > 1 else 0
+
+    def workspace(self, name: str) -> int:
+        """Elements of work of all threads: a strategy's, or the bias's gradient's, and their sums."""
+        size = int(conv.STRATEGIES[name].workspace(self.g, self.limit))
+        return self.shares * (max(size, common.bias_workspace(self.g)) + self.sums)
+
+    def refuses(self, name: str) -> str | None:
+        """Why a strategy is no candidate: it cannot take the shape, or needs more than the cap."""
+        reason: str | None = conv.STRATEGIES[name].refuses(self.g)
+        size = 0 if reason else self.workspace(name) * self.dtype.itemsize
+        if size > self.cap:
+            return f"needs {mib(size)} of workspace, the cap is {mib(self.cap)}"
+        return reason
+
+    @functools.cached_property
+    def candidates(self) -> tuple[str, ...]:
+        """The strategies to choose from."""
+        g, able = self.g, [name for name in conv.STRATEGIES if self._suits(name)]
+        if g.c * g.f <= FEW * g.group**2:
+            return tuple(able)
+        return tuple(name for name in able if name != REFERENCE) or tuple(able)
+
+    def passes_over(self, name: str) -> str:
+        """Why a strategy that could be taken is no candidate."""
+        if name == REFERENCE and self._suits(name):
+            return "the reference, too slow to be a candidate"
+        return f"sums the weight's gradient in {self.dtype.name}: only when asked for by name"
+
+    @property
+    def by_rule(self) -> str | None:
+        """What is taken where nothing is measured: the first of `RULE` that can be."""
+        return next((name for name in RULE if self._suits(name)), None)
+
+    def _suits(self, name: str) -> bool:
+        """Whether a strategy can be, and sums a batch in float32 where the numbers have 16 bits."""
+        return self.refuses(name) is None and (self.dtype.itemsize > 2 or name not in SUMS_ROUNDED)
+
+    def fastest(self, ms: Mapping[str, float]) -> str:
+        """The fastest; of those within 5% of it the first in the order of `RULE`, then of STRATEGIES."""
+        order = dict.fromkeys((*RULE, *conv.STRATEGIES))
+        most = TIE * min(ms.values())
+        return next(name for name in order if ms.get(name, math.inf) <= most)
+
+    @property
+    def tolerance(self) -> float:
+        """The largest relative error a strategy may have."""
+        return TOLERANCE.get(self.dtype.char, 1e-2)
+
+    def exact(self, error: Mapping[str, float]) -> list[str]:
+        """Those within the tolerance; the reference where there is none."""
+        return [name for name in error if error[name] <= self.tolerance] or [REFERENCE]
