@@ -105,12 +105,18 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
         in_slices(lambda first, last, _: fast.max_pool_gradient(*flat, first, last), planes)
         return out
 
+    apart = all(k <= s for k, s in zip(window.kernel, window.stride, strict=True))
+
     def part(first: int, last: int, _: Any) -> None:
         here = slice(first, last)
         dx, wins, part_of_dy = out[here], won[here], share[here]
         dx.fill(0)
         for (i, j), (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
             np.equal(which[here], i * window.kernel[1] + j, out=wins)
+            if apart:  # no pixel is in two windows: nothing to add to
+                to = dx[:, :, iy, ix]
+                np.multiply(dy[here][:, :, oy, ox], wins[:, :, oy, ox], out=to)
+                continue
             np.multiply(dy[here], wins, out=part_of_dy)
             dx[:, :, iy, ix] += part_of_dy[:, :, oy, ox]
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops.activation import run_loop
+from minicaffe.ops.activation import LONG, run_loop
 from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import in_slices
 
 
 def sgd(
@@ -40,17 +41,25 @@ def sgd(
             fast.sgd, weight, diff, history, *numbers, penalty == "L1", weight.dtype.type(scale)
         )
         return
-    if scale != 1:
-        xp.multiply(diff, scale, out=diff)
-    if decay:
-        source = weight if penalty == "L2" else xp.sign(weight, out=scratch)
-        xp.multiply(source, decay, out=scratch)
-        xp.add(diff, scratch, out=diff)
-    xp.multiply(diff, rate, out=diff)
-    xp.multiply(history, momentum, out=history)
-    xp.add(history, diff, out=history)
-    xp.copyto(diff, history)
-    xp.subtract(weight, diff, out=weight)
+
+    def part(first: int, last: int, _: Any) -> None:
+        w, d, h, s = (array.reshape(-1)[first:last] for array in (weight, diff, history, scratch))
+        if scale != 1:
+            xp.multiply(d, scale, out=d)
+        if decay:
+            source = w if penalty == "L2" else xp.sign(w, out=s)
+            xp.multiply(source, decay, out=s)
+            xp.add(d, s, out=d)
+        xp.multiply(d, rate, out=d)
+        xp.multiply(h, momentum, out=h)
+        xp.add(h, d, out=h)
+        xp.copyto(d, h)
+        xp.subtract(w, d, out=w)
+
+    if xp is np and weight.size >= LONG:
+        in_slices(part, weight.size)
+    else:
+        part(0, weight.size, None)
 
 
 def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None:
