@@ -7,6 +7,7 @@ from ops.test_conv import arrays
 
 from minicaffe.backend import device as device_called
 from minicaffe.ops import conv
+from minicaffe.ops.conv import winograd
 from minicaffe.ops.conv.plan import plan
 from minicaffe.ops.conv.transforms import kronecker
 from minicaffe.ops.geometry import ConvGeometry, Window
@@ -59,3 +60,17 @@ def test_the_transforms_filter(m, kernel):
     expected = (windows * w).sum(axis=tuple(range(len(kernel), 2 * len(kernel))))
     got = at @ ((g @ w.ravel()) * (bt @ x.ravel()))
     np.testing.assert_allclose(got, expected.ravel(), atol=1e-12)
+
+
+@pytest.mark.parametrize("products", [1, 60, 10**9])
+def test_products_are_added_in_groups_of_points(monkeypatch, threads, products):
+    """However many points are taken at a time: on NumPy, which cannot add a product to what is there."""
+    monkeypatch.setattr("minicaffe.ops.loops.available", lambda: False)
+    monkeypatch.setattr(winograd, "PRODUCTS", products)
+    g, op = ConvGeometry(3, 3, (9, 8), 4, Window((3, 3), pad=(1, 1))), conv.STRATEGIES["winograd"]
+    x, _, _, dy, dw = arrays(g, np.float32, 1)
+    expected = conv.STRATEGIES["direct"].weight_gradient(
+        x, dy, g, dw.copy(), np.empty(10_000, "f4")
+    )
+    work = np.full(threads * op.workspace(g, 0), np.nan, np.float32)
+    close(device_called("cpu"), op.weight_gradient(x, dy, g, dw, work), expected.astype("f8"))

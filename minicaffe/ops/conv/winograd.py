@@ -18,6 +18,7 @@ Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CV
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -34,6 +35,7 @@ from minicaffe.ops.loops import with_blas
 from minicaffe.ops.threads import in_slices
 
 TILES = 64  # of a product at the least: fewer would starve it
+PRODUCTS = 2**18  # elements of products that are added to the sums at a time
 IN_CACHE = 2**18  # elements of V and M that the compiled loops have at a time
 
 
@@ -55,10 +57,10 @@ class Winograd:
         return None
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs: the transformed weight, and a chunk of tiles in each of their forms."""
-        across = math.prod(self._tiles(g)[1:])
-        tiles = max(TILES, across, (limit - 3 * self._weights(g)) // self._tile(g))
-        return 3 * self._weights(g) + min(tiles, g.n * math.prod(self._tiles(g))) * self._tile(g)
+        """Elements a thread needs: U, the sums that become dweight, some products, and a chunk of tiles."""
+        fixed, tiles = sum(self._parts(g)), self._tiles(g)
+        many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
+        return fixed + min(many, g.n * math.prod(tiles)) * self._tile(g)
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
@@ -67,7 +69,8 @@ class Winograd:
         at, _, bt = self._matrices(g, x)
 
         def part(first: int, last: int, work: Any) -> None:
-            u = self._weight(weight, g, work)
+            u, _, _, work = self._split(g, work)
+            u = self._weight(weight, g, u)
             out[first:last] = 0
             for chunk in self._chunks(first, last, g, work):
                 im2col(x[chunk.samples], chunk.reads, chunk.x, "patches", places=chunk.tiles)
@@ -98,13 +101,14 @@ class Winograd:
     ) -> None:
         """Both gradients at once, the tiles of dy transformed once; dx or dw may be None: not wanted."""
         at, gg, bt = self._matrices(g, dy)
-        size, shape = self._weights(g), (len(gg), g.group, g.f // g.group, g.c // g.group)
+        shape = (len(gg), g.group, g.f // g.group, g.c // g.group)
 
         def part(first: int, last: int, work: Any) -> None:
-            sums, product = work[size : 2 * size], work[2 * size : 3 * size]
+            u, sums, product, work = self._split(g, work)
+            share, s = u[: math.prod(g.weight_shape)], sums.reshape(shape)
             sums.fill(0)
             if dx is not None:
-                u = self._weight(weight, g, work).swapaxes(2, 3)
+                u = self._weight(weight, g, u).swapaxes(2, 3)
                 dx[first:last] = 0
             for chunk in self._chunks(first, last, g, work):
                 here = chunk.samples
@@ -115,19 +119,20 @@ class Winograd:
                 if dw is not None:
                     im2col(x[here], chunk.reads, chunk.x, **some)
                     gemm(bt, chunk.x.T, chunk.v)
-                    gemm(m, v.swapaxes(2, 3), product.reshape(shape))
-                    sums += product
+                    for some_points in self._groups(g):
+                        to = product[: s[some_points].size].reshape(s[some_points].shape)
+                        gemm(m[some_points], v[some_points].swapaxes(2, 3), to)
+                        s[some_points] += to
                 if dx is not None:
                     gemm(u, m, v)
                     gemm(chunk.v.T, bt, chunk.x)
                     col2im(chunk.x, chunk.reads, dx[here], add=True, **some)
-            if dw is not None:
-                share = product[: dw.size].reshape(-1, gg.shape[1])
-                gemm(sums.reshape(len(gg), -1).T, gg, share)
+            if dw is not None:  # where U was
+                gemm(sums.reshape(len(gg), -1).T, gg, share.reshape(-1, gg.shape[1]))
 
         for piece in in_slices(self._gradients_loop(x, dy, weight, g, dx, dw) or part, g.n, work):
             if dw is not None:
-                dw += piece[2 * size : 2 * size + dw.size].reshape(dw.shape)
+                dw += piece[: dw.size].reshape(dw.shape)
 
     def _forward_loop(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any) -> Any:
         """The compiled loop that computes y for a slice of samples, if there is one."""
@@ -139,7 +144,9 @@ class Winograd:
         given, y = (x.reshape(-1), weight.reshape(-1), bias), out.reshape(-1)
 
         def part(first: int, last: int, work: Any) -> None:
-            fast.forward(blas, *self._numbers(g, work.size), plain, *given, work, y, first, last)
+            u, _, _, rest = self._split(g, work)
+            numbers = self._numbers(g, rest.size)
+            fast.forward(blas, *numbers, plain, *given, u, rest, y, first, last)
 
         return part
 
@@ -151,25 +158,25 @@ class Winograd:
         if fast is None:
             return None
         plain, turned = along(self.m, g.window.kernel, dy.dtype)
-        none, size = np.empty(0, dy.dtype), self._weights(g)
+        none = np.empty(0, dy.dtype)
         given = [none if array is None else array.reshape(-1) for array in (x, dy, weight, dx)]
 
         def part(first: int, last: int, work: Any) -> None:
-            share = none if dw is None else work[2 * size : 2 * size + dw.size]
-            share.fill(0)
-            numbers = self._numbers(g, work.size)
-            fast.gradients(blas, *numbers, plain, turned, *given, share, work, first, last)
+            u, sums, _, rest = self._split(g, work)
+            share = none if dw is None else u[: dw.size]
+            own = plain, turned, *given, share, u, sums, rest
+            fast.gradients(blas, *self._numbers(g, rest.size), *own, first, last)
 
         return part
 
     @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
-    def _numbers(self, g: ConvGeometry, work: int) -> tuple[Any, ...]:
+    def _numbers(self, g: ConvGeometry, rest: int) -> tuple[Any, ...]:
         """What the loops want to know: sizes, how many samples and rows of tiles at a time, the pad."""
         h, w = lift(g.image)[1:]
         oh, ow = lift(g.out)[1:]
         rows, columns = lift(self._tiles(g))[1:]
         points = math.prod(self._sides(g)) * (g.c + g.f)
-        most = min((work - 3 * self._weights(g)) // self._tile(g), max(TILES, IN_CACHE // points))
+        most = min(rest // self._tile(g), max(TILES, (IN_CACHE + self._weights(g)) // points))
         chunk = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
         return (g.n, g.c, h, w, g.f, oh, ow, g.group), chunk, lift(g.window.pad, 0)[1:]
 
@@ -190,18 +197,32 @@ class Winograd:
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         return constants(self.m, g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
 
-    def _weight(self, weight: Any, g: ConvGeometry, work: Any) -> Any:
+    def _parts(self, g: ConvGeometry) -> tuple[int, int, int]:
+        """Elements of U, of the sums, and of the products of one group of points."""
+        size = self._weights(g)
+        return size, size, self._groups(g)[0].stop * size // math.prod(self._sides(g))
+
+    def _groups(self, g: ConvGeometry) -> list[slice]:
+        """The points, in groups whose products are no more than is handled at a time."""
+        points = math.prod(self._sides(g))
+        many = min(points, max(1, PRODUCTS * points // max(1, self._weights(g))))
+        return [slice(i, i + many) for i in range(0, points, many)]
+
+    def _split(self, g: ConvGeometry, work: Any) -> tuple[Any, Any, Any, Any]:
+        """U, sums and products in a thread's work, and what is left for tiles."""
+        a, b, c = itertools.accumulate(self._parts(g))
+        return work[:a], work[a:b], work[b:c], work[c:]
+
+    def _weight(self, weight: Any, g: ConvGeometry, u: Any) -> Any:
         """U (t^2, group, f/group, c/group), in each thread's work: to share it would cost more."""
         gg = self._matrices(g, weight)[1]
-        u = work[: self._weights(g)].reshape(len(gg), -1)
-        gemm(gg, weight.reshape(-1, gg.shape[1]).T, u)
+        gemm(gg, weight.reshape(-1, gg.shape[1]).T, u.reshape(len(gg), -1))
         return u.reshape(len(gg), g.group, g.f // g.group, g.c // g.group)
 
     def _chunks(self, first: int, last: int, g: ConvGeometry, work: Any) -> Iterator[Chunk]:
         """Samples first..last: whole ones, or bands of a sample's tiles, as many as the work holds."""
-        rest = work[3 * self._weights(g) :]
-        for tiles in self._some_tiles(first, last, g, rest.size // self._tile(g)):
-            yield Chunk(tiles, rest)
+        for tiles in self._some_tiles(first, last, g, work.size // self._tile(g)):
+            yield Chunk(tiles, work)
 
     @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
     def _some_tiles(self, first: int, last: int, g: ConvGeometry, most: int) -> list[Tiles]:

@@ -166,7 +166,8 @@ def forward(
     x: Any,
     weight: Any,
     bias: Any,
-    work: Any,
+    u: Any,
+    rest: Any,
     y: Any,
     first: int,
     last: int,
@@ -176,7 +177,6 @@ def forward(
     at0, g0, bt0, at1, g1, bt1 = matrices
     points, step, kernel = len(bt0) * len(bt1), (len(at0), len(at1)), (g0.shape[1], g1.shape[1])
     pairs = f * (c // groups)
-    u, rest = work[: points * pairs], work[3 * points * pairs :]
     read(weight, 0, (pairs, *kernel), (1, 1, 1), (0, 0), kernel, g0, g1, u)
     columns = (ow + step[1] - 1) // step[1]
     for s in range(first, last, chunk[0]):
@@ -204,18 +204,21 @@ def gradients(
     weight: Any,
     dx: Any,
     dw: Any,
-    work: Any,
+    u: Any,
+    sums: Any,
+    rest: Any,
     first: int,
     last: int,
 ) -> None:
-    """dx = tiles'(B [U' (A dy A')] B'), and dw += G' [sum of (A dy A') V'] G; of no size: not wanted."""
+    """dx = tiles'(B [U' (A dy A')] B'), and dw = G' [sum of (A dy A') V'] G; of no size: not wanted.
+
+    dw is written when all else is done, and may lie in u.
+    """
     _, c, h, w, f, oh, ow, groups = sizes
     at0, g0, bt0, at1, g1, bt1 = matrices
     a0, gt0, b0, a1, gt1, b1 = turned
     points, step, kernel = len(bt0) * len(bt1), (len(at0), len(at1)), (g0.shape[1], g1.shape[1])
-    pairs, none = f * (c // groups), work[:0]
-    u, sums = work[: points * pairs], work[points * pairs : 2 * points * pairs]
-    rest = work[3 * points * pairs :]
+    pairs, none = f * (c // groups), rest[:0]
     if dx.size:
         read(weight, 0, (pairs, *kernel), (1, 1, 1), (0, 0), kernel, g0, g1, u)
         for q in range(first * c * h * w, last * c * h * w):
@@ -240,4 +243,4 @@ def gradients(
                 _multiply(blas, (u, True), (m, False), False, v, shape, points * groups)
                 write(v, b0, b1, none, dx, start, (c, h, w), ends, top, step, True)
     if dw.size:
-        write(sums, gt0, gt1, none, dw, 0, (pairs, *kernel), (1, 1, 1), (0, 0), kernel, True)
+        write(sums, gt0, gt1, none, dw, 0, (pairs, *kernel), (1, 1, 1), (0, 0), kernel, False)
