@@ -17,6 +17,7 @@ import numpy as np
 from minicaffe import __version__, backend
 from minicaffe.data import datasets
 from minicaffe.errors import DataError, DeviceError
+from minicaffe.ops import loops, threads
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +30,10 @@ def run(args: argparse.Namespace) -> int:
         ("minicaffe", __version__),
         ("python", f"{platform.python_version()} on {platform.platform()}"),
     ]
-    lines += [(name, version(name)) for name in ("numpy", "pyyaml", "tqdm", "pillow", "numba")]
+    packages = ("numpy", "pyyaml", "tqdm", "pillow", "numba", "threadpoolctl")
+    lines += [(name, version(name)) for name in packages]
     lines += [("cupy", cupy_version()), ("blas", blas()), ("cpu cores", str(os.cpu_count()))]
+    lines += [("cpu threads", cpu_threads())]
     lines += [("memory", backend.mib(backend.device("cpu").memory()))]
     lines += cuda()
     lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
@@ -61,6 +64,14 @@ def blas() -> str:
     """NumPy's BLAS."""
     found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return f"{found.get('name')} {found.get('version')}"
+
+
+def cpu_threads() -> str:
+    """How many threads share a batch, and what they run."""
+    compiled, blas = loops.with_blas("implicit", np.empty(0, np.float32))
+    how = "compiled loops" if loops.available() else "NumPy's loops"
+    products = "BLAS called from them" if compiled and blas else "products by NumPy"
+    return f"{threads.count()}, {how}, {products}"
 
 
 def cuda() -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ import pytest
 from minicaffe import __version__
 from minicaffe.cli import COMMANDS
 from minicaffe.data import idx
+from minicaffe.ops import threads
 
 CPU = ("--device", "cpu")
 TRAIN = ("train", "tiny.yaml", *CPU)
@@ -713,6 +714,7 @@ def test_doctor(cli, monkeypatch):
     assert told["minicaffe"] == __version__
     assert told["numpy"] == np.__version__
     assert told["cuda"].startswith("none: CuPy is not installed")
+    assert told["cpu threads"].startswith(f"{threads.count()}, ")
     assert told["would use"].startswith("cpu (")
     assert told["mnist"] == "not here; training would fetch it (minicaffe fetch mnist)"
 
