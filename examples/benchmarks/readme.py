@@ -29,7 +29,26 @@ def paper_tables(device: str) -> str:
     return text
 
 
+def lenet_mnist(found: dict) -> str:
+    """Accuracy, time and memory of LeNet's training, a row a seed."""
+    rows = [
+        [
+            str(run["seed"]),
+            f"{run['accuracies']['500']:.4f}",
+            f"{run['accuracy']:.4f}",
+            f"{run['seconds'] / 60:.1f}",
+            f"{run['peak_memory_mib']:.0f} MiB",
+        ]
+        for run in found["runs"]
+    ]
+    machine = found["machine"]
+    where = f"{machine['processor']}, {machine['cores']} cores, NumPy {machine['numpy']}"
+    head = ["seed", "after 500", "final accuracy", "minutes", "peak memory"]
+    return tables.lay_out(head, rows) + f"\n\nMean {found['mean_accuracy']:.4f}; {where}."
+
+
 SECTIONS = {
+    "lenet_mnist": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
     "paper_tables_cpu": lambda: paper_tables("cpu"),
     "paper_tables_cuda": lambda: paper_tables("cuda"),
     "peers_cpu": lambda: peer_tables.peers(peer_tables.read("peers", "cpu")),
