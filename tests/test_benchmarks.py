@@ -54,6 +54,7 @@ def test_pages_show_what_the_result_files_say(scripts):
     assert set(shown) == set(readme.SECTIONS)
     files = {
         "paper_tables": "paper_tables/results/{}.json",
+        "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
         "peers": "benchmarks/results/peers_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",

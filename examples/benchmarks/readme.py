@@ -48,7 +48,7 @@ def lenet_mnist(found: dict) -> str:
 
 
 SECTIONS = {
-    "lenet_mnist": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
+    "lenet_mnist_cpu": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
     "paper_tables_cpu": lambda: paper_tables("cpu"),
     "paper_tables_cuda": lambda: paper_tables("cuda"),
     "peers_cpu": lambda: peer_tables.peers(peer_tables.read("peers", "cpu")),
