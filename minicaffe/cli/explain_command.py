@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         with step.named():
             if args.measure:
                 layer.choose(deterministic=True)
-                memory.findings(layer.plan.case, anew=True)
+                memory.forget(layer.plan.case)
             layer.allocate()
             adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
             print(f"\n{step.spec.name}: {adjoint}{sizes(layer.geometry, net.context.dtype)}")

@@ -185,4 +185,5 @@ def test_what_was_measured_on_a_busy_machine_is_measured_anew(cli, folder, monke
     shown = [cli(*words, *more).out for more in ((), (), ("--measure",), ())]
     assert [text.count(" 1.000 ") > 0 for text in shown] == [True, True, False, False]
     assert [text.count(" 2.000 ") > 0 for text in shown] == [False, False, True, True]
+    assert ["measured now" in text for text in shown] == [True, False, True, False]
     assert found["ms"] == 2.0

@@ -25,7 +25,7 @@ RULE = ("pointwise", "batched", "columns", "implicit", "caffe", "direct")  # the
 SUMS_ROUNDED = ("caffe", "loopfree", "batched", "mec", "pointwise")
 IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near its cache
 FEW = 64  # channels times filters of a group, up to which `direct` is worth a trial
-TIE = 1.05  # times the best: as good, so that the first in the order of the rule is taken
+TIE = 1.05  # times the best: as good
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,11 @@ class Case:
         return self.refuses(name) is None and (self.dtype.itemsize > 2 or name not in SUMS_ROUNDED)
 
     def fastest(self, ms: Mapping[str, float]) -> str:
-        """The fastest; of those within 5% of it the first in the order of `RULE`, then of STRATEGIES."""
-        order = dict.fromkeys((*RULE, *conv.STRATEGIES))
+        """The fastest; of those within 5% of it the one that needs least work, then the first in `RULE`."""
+        order = list(dict.fromkeys((*RULE, *conv.STRATEGIES)))
         most = TIE * min(ms.values())
-        return next(name for name in order if ms.get(name, math.inf) <= most)
+        good = [name for name in order if ms.get(name, math.inf) <= most]
+        return min(good, key=self.workspace)
 
     @property
     def tolerance(self) -> float:

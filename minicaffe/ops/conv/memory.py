@@ -34,16 +34,26 @@ MOST_BYTES = 2**24
 _known: dict[tuple[Path, str], dict[str, Finding]] = {}  # of this process
 
 
-def findings(case: Case, anew: bool = False) -> tuple[dict[str, Finding], str]:
-    """What is known of a convolution in each direction, measured if need be or `anew`; and since when."""
+def findings(case: Case) -> tuple[dict[str, Finding], str]:
+    """What is known of a convolution in each direction, measured if need be; and since when."""
     file, key = path(case.device), _key(case)
-    found = None if anew else _known.get((file, key)) or _read(file).get(key)
+    found = _known.get((file, key)) or _read(file).get(key)
     if found is not None and _fits(found, case):
         origin = f"remembered from {found['forward'].date}"
     else:
-        found, origin = _keep(file, key, measure(case), case, anew), "measured now"
+        found, origin = _keep(file, key, measure(case), case), "measured now"
     _known[file, key] = found
     return found, origin
+
+
+def forget(case: Case) -> None:
+    """Drop what is known of a convolution, here and on disk, so that it is measured when next asked for."""
+    file, key = path(case.device), _key(case)
+    _known.pop((file, key), None)
+    with contextlib.suppress(OSError, CheckpointError), _locked(file):
+        plans = _read(file)
+        if plans.pop(key, None) is not None:
+            _write(file, case.device, plans)
 
 
 def path(device: Device) -> Path:
@@ -119,25 +129,27 @@ def _finding(given: Mapping[str, Any]) -> Finding:
     return Finding(ms, error, str(given["date"])[:10])
 
 
-def _keep(
-    file: Path, key: str, found: dict[str, Finding], case: Case, anew: bool
-) -> dict[str, Finding]:
-    """Add findings to a file, unless another process was first, or in their place; gives those that hold."""
+def _keep(file: Path, key: str, found: dict[str, Finding], case: Case) -> dict[str, Finding]:
+    """Add findings to a file, unless another process was first; gives those that hold."""
     with contextlib.suppress(OSError, CheckpointError), _locked(file):
         plans = _read(file)
-        if key in plans and _fits(plans[key], case) and not anew:
+        if key in plans and _fits(plans[key], case):
             return plans[key]
-        plans[key] = found
-        content = {
-            "device": _device(case.device),
-            "plans": {
-                key: {name: asdict(one) for name, one in directions.items()}
-                for key, directions in plans.items()
-            },
-        }
-        text = json.dumps(content, indent=1).encode()
-        checkpoint.replace(file, lambda target: target.write(text))
+        _write(file, case.device, plans | {key: found})
     return found
+
+
+def _write(file: Path, device: Device, plans: Mapping[str, dict[str, Finding]]) -> None:
+    """Put all findings into a file. Raises CheckpointError."""
+    content = {
+        "device": _device(device),
+        "plans": {
+            key: {name: asdict(one) for name, one in directions.items()}
+            for key, directions in plans.items()
+        },
+    }
+    text = json.dumps(content, indent=1).encode()
+    checkpoint.replace(file, lambda target: target.write(text))
 
 
 @contextlib.contextmanager
