@@ -14,7 +14,7 @@ from minicaffe.ops import conv
 from minicaffe.ops.threads import share
 
 numba = pytest.importorskip("numba")
-from minicaffe.ops.loops import blas, implicit, winograd  # noqa: E402
+from minicaffe.ops.loops import blas  # noqa: E402
 
 CALLERS = [
     (name, g)
@@ -74,8 +74,7 @@ def test_strategies_that_call_it_do_without(monkeypatch, threads, name, g):
     found = []
     for there in (True, False):
         if not there:
-            for module in (implicit, winograd):
-                monkeypatch.setattr(module, "address", lambda dtype: None)
+            monkeypatch.setattr(blas, "address", lambda dtype: None)
         work = blank(device, share(x) * op.workspace(g, 5000), np.float32)
         outs = [blank(device, g.y_shape, np.float32), blank(device, g.x_shape, np.float32), dw + 0]
         op.forward(x, weight, bias, g, outs[0], work)

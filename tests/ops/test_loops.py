@@ -1,6 +1,7 @@
 """The compiled loops: used where they can be, announced when they are compiled."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,37 @@ def test_compiling_is_announced_once_and_not_when_found_on_disk(tmp_path):
     assert result == "[[1, 2, 1], [2, 4, 2], [1, 2, 1]]"
     assert any(tmp_path.rglob("*.nbc"))
     assert run(tmp_path) == [result]
+
+
+def test_what_is_on_disk_is_of_no_use_once_a_loop_it_calls_has_changed(tmp_path):
+    """implicit's loops call im2col's, in another file, which Numba does not look at."""
+    pytest.importorskip("numba")
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "minicaffe", tmp_path / "minicaffe", ignore=ignore)
+    script = (
+        "import numpy as np\n"
+        "from minicaffe.ops.conv import STRATEGIES\n"
+        "from minicaffe.ops.geometry import ConvGeometry, Window\n"
+        "g, op = ConvGeometry(1, 2, (6, 6), 3, Window((3, 3))), STRATEGIES['implicit']\n"
+        "x, w, y = (np.ones(s, 'f4') for s in (g.x_shape, g.weight_shape, g.y_shape))\n"
+        "print(op.forward(x, w, None, g, y, np.empty(2 * op.workspace(g, 1000), 'f4')).max())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment.pop("MINICAFFE_NUMBA", None)
+
+    def largest():
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return float(done.stdout)
+
+    assert largest() == 18
+    source = tmp_path / "minicaffe" / "ops" / "loops" / "im2col.py"
+    plain = "col[at(there + q)] = x[at(here + q)]"
+    source.write_text(source.read_text().replace(plain, f"{plain} * 2"))
+    assert largest() == 36
 
 
 def test_loops_are_for_floats_of_32_and_64_bits(monkeypatch):

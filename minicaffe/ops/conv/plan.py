@@ -66,8 +66,9 @@ class Plan:
             here, sums = slice(first, last), (dw, db)
             if first:
                 sums = self._sums(work)
-                for total in sums:
-                    total.fill(0)
+                for total, share in zip((dw, db), sums, strict=True):
+                    if total is not None:
+                        share.fill(0)
             some = None if x is None else x[here], dy[here], None if dx is None else dx[here]
             self._gradients(*some, weight, dw if dw is None else sums[0], work)
             if db is not None:

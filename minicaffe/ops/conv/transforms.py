@@ -63,11 +63,20 @@ def along(
 ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
     """A', G and B' of the first of two axes, then of the second, and their transposes; on the CPU.
 
-    Where there is one axis, the first is of size 1, and nothing is done along it.
+    Where there is one axis, the second is of size 1, and nothing is done along it.
     """
-    missing = [(np.ones((1, 1)),) * 3] * (2 - len(kernel))
-    found = [matrix for axis in (*missing, *(matrices(m, r) for r in kernel)) for matrix in axis]
+    axes = [matrices(m, r) for r in kernel] + [(np.ones((1, 1)),) * 3] * (2 - len(kernel))
+    found = [matrix for axis in axes for matrix in axis]
     plain, turned = (
         tuple(np.array(a, dtype, order="C") for a in some) for some in (found, [a.T for a in found])
     )
     return plain, turned
+
+
+def two(sizes: Sizes, fill: int) -> Sizes:
+    """Sizes along two axes: the second is missing where there is one, so that its rows can be split.
+
+    >>> two((7,), 1)
+    (7, 1)
+    """
+    return (*sizes, *[fill] * (2 - len(sizes)))

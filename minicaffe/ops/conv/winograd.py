@@ -27,9 +27,9 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv.tiles import Chunk, Tiles
-from minicaffe.ops.conv.transforms import POINTS, along, constants
+from minicaffe.ops.conv.transforms import POINTS, along, constants, two
 from minicaffe.ops.gemm import gemm
-from minicaffe.ops.geometry import ConvGeometry, Sizes, Window, lift
+from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import with_blas
 from minicaffe.ops.threads import in_slices
@@ -172,13 +172,14 @@ class Winograd:
     @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
     def _numbers(self, g: ConvGeometry, rest: int) -> tuple[Any, ...]:
         """What the loops want to know: sizes, how many samples and rows of tiles at a time, the pad."""
-        h, w = lift(g.image)[1:]
-        oh, ow = lift(g.out)[1:]
-        rows, columns = lift(self._tiles(g))[1:]
+        (h, w), (oh, ow), (rows, columns), pad = (
+            two(sizes, fill)
+            for sizes, fill in ((g.image, 1), (g.out, 1), (self._tiles(g), 1), (g.window.pad, 0))
+        )
         points = math.prod(self._sides(g)) * (g.c + g.f)
         most = min(rest // self._tile(g), max(TILES, (IN_CACHE + self._weights(g)) // points))
         chunk = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
-        return (g.n, g.c, h, w, g.f, oh, ow, g.group), chunk, lift(g.window.pad, 0)[1:]
+        return (g.n, g.c, h, w, g.f, oh, ow, g.group), chunk, pad
 
     def _tiles(self, g: ConvGeometry) -> Sizes:
         return tuple(-(-size // self.m) for size in g.out)

@@ -7,11 +7,13 @@ made unsigned (`at`), for else Numba asks of each whether it counts from the end
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import logging
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -54,9 +56,9 @@ def loops(name: str, dtype: Any) -> ModuleType | None:
 
 def with_blas(name: str, array: Any) -> tuple[Any, int]:
     """The module of loops `name` that call BLAS, and its address; (None, 0) if they cannot serve an array."""
-    fast = loops(name, array.dtype) if isinstance(array, np.ndarray) else None
-    blas = fast and cast(Any, fast).address(array.dtype)
-    return (fast, blas) if blas else (None, 0)
+    products: Any = loops("blas", array.dtype) if isinstance(array, np.ndarray) else None
+    blas = products and products.address(array.dtype)
+    return (loops(name, array.dtype), blas) if blas else (None, 0)
 
 
 def compiled(function: F, fastmath: Any = False) -> F:
@@ -64,7 +66,18 @@ def compiled(function: F, fastmath: Any = False) -> F:
     import numba
 
     made: Any = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=fastmath)
-    return cast(F, made(function))
+    loop = made(function)
+    kept = getattr(getattr(loop, "_cache", None), "_cache_file", None)
+    if kept is not None:  # Numba asks after the function's own file alone, not after those it calls
+        kept._source_stamp = (kept._source_stamp, _digest())
+    return cast(F, loop)
+
+
+@functools.cache
+def _digest() -> str:
+    """Of all the loops' sources: what is on disk is of no use once one of them has changed."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.blake2b(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def compiled_sums(function: F) -> F:

@@ -6,6 +6,7 @@ NumPy's wheels. Where none such is found (`address` gives None) products are lef
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -35,9 +36,10 @@ def address(dtype: Any) -> int | None:
         return None
     letter = {"f": "s", "d": "d"}[np.dtype(dtype).char]
     files = [library["filepath"] for library in threadpool_info() if library["user_api"] == "blas"]
-    for library, name in itertools.product(map(ctypes.CDLL, files), NAMES):
-        if hasattr(library, name.format(letter)):
-            function = getattr(library, name.format(letter))
+    files.sort(key=lambda file: "numpy" not in file)  # NumPy's own before others'
+    for file, name in itertools.product(files, NAMES):
+        with contextlib.suppress(OSError, AttributeError):
+            function = getattr(ctypes.CDLL(file), name.format(letter))
             return ctypes.cast(function, ctypes.c_void_p).value
     return None
 

@@ -12,10 +12,8 @@ from typing import Any
 import numba
 
 from minicaffe.ops.loops import at, compiled
-from minicaffe.ops.loops.blas import address, gemm
+from minicaffe.ops.loops.blas import gemm
 from minicaffe.ops.loops.im2col import col2im, im2col
-
-__all__ = ["address", "forward", "input_gradient", "weight_gradient"]
 
 
 @numba.njit(nogil=True)

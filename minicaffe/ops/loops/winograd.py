@@ -16,9 +16,8 @@ import numba
 import numpy as np
 
 from minicaffe.ops.loops import at, compiled_sums
-from minicaffe.ops.loops.blas import address, gemm
+from minicaffe.ops.loops.blas import gemm
 
-__all__ = ["address", "forward", "gradients"]
 LANES = 128
 options: dict[str, Any] = {
     "nogil": True,
