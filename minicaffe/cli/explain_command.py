@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     net = Net(spec, args.phase, device=device, shapes_only=True, **engine_settings(args))
     check_type(net.context.dtype, device)
     print(f"{net.name or args.model}, phase {net.phase}, {net.context.dtype}, on {device.name}")
-    count = 0
+    count, anew = 0, []  # those measured anew: layers of one shape are measured once
     for step in net.steps:
         layer: Any = step.layer
         if not isinstance(getattr(layer, "geometry", None), ConvGeometry):
@@ -71,8 +71,9 @@ def run(args: argparse.Namespace) -> int:
         if args.batch is not None:
             layer.geometry = dataclasses.replace(layer.geometry, n=args.batch)
         with step.named():
-            if args.measure:
-                layer.choose(deterministic=True)
+            layer.choose(deterministic=True)
+            if args.measure and layer.plan.case not in anew:
+                anew.append(layer.plan.case)
                 memory.forget(layer.plan.case)
             layer.allocate()
             adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""

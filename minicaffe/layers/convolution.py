@@ -11,7 +11,7 @@ from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
 from minicaffe.layers.window import Unrolled
-from minicaffe.ops import conv
+from minicaffe.ops import conv, threads
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, column_shape, im2col
 from minicaffe.spec.declare import Filler
@@ -125,7 +125,7 @@ class Deconvolution(Filtered):
 
     def allocate(self) -> None:
         super().allocate()
-        self.context.reserve(self.plan.case.shares * conv.common.bias_workspace(self.tops))
+        self.context.reserve(threads.count() * conv.common.bias_workspace(self.tops))
 
     def forward(self, x: Any) -> Any:
         g, work = self.geometry, self.context.workspace

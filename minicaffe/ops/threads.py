@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import itertools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,26 @@ def count() -> int:
     return cores if _can_hold_blas() else 1
 
 
+@contextlib.contextmanager
+def at_most(most: int) -> Iterator[None]:
+    """Let this thread's calls of `in_slices` use no more threads than that.
+
+    >>> with at_most(1):
+    ...     len(in_slices(lambda first, last, work: None, 5))
+    1
+    """
+    before, _here.most = getattr(_here, "most", None), most
+    try:
+        yield
+    finally:
+        _here.most = before
+
+
 def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
     """Run part(first, last, work) over slices of 0..n, one a thread; gives the pieces of `work` used.
 
-    Slice i gets the i-th of `share(work)` equal pieces of the flat buffer `work`, a lone slice all of it.
-    Slices are a function of n and count() alone, so that sums over them are always taken in the same
+    There are min(n, share(work)) slices; each gets an equal piece of the flat buffer `work`. They are a
+    function of n and of the number of threads alone, so that sums over them are always taken in the same
     order. Within a slice, another call runs as one slice: what is split once is not split again. So does
     one whose work is on CUDA. The first call that needs more than one thread holds BLAS to one, for good.
 
@@ -57,12 +73,11 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
         if n:
             part(0, n, work)
         return [work] * min(n, 1)
-    most = count() if work is None else share(work)
-    slices = min(most, n)
+    slices = min(n, share(work))
     if slices == 1:
         part(0, n, work)
         return [work]
-    size = 0 if work is None else work.size // most
+    size = 0 if work is None or not slices else work.size // slices
     pieces = [None if work is None else work[i * size : (i + 1) * size] for i in range(slices)]
     _run(
         [
@@ -74,8 +89,11 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
 
 
 def share(work: Any) -> int:
-    """Into how many pieces `in_slices` divides a buffer."""
-    return 1 if on_cuda(work) else count()
+    """Among how many threads `in_slices` shares a buffer."""
+    if on_cuda(work):
+        return 1
+    most = getattr(_here, "most", None)
+    return count() if most is None else min(count(), most)
 
 
 def _run(calls: Sequence[Callable[[], None]]) -> None:

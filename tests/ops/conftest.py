@@ -41,8 +41,8 @@ def device(request, monkeypatch):
 
 @pytest.fixture(scope="session")
 def workers():
-    """Two threads beside the caller's."""
-    return [module._Worker(number) for number in (1, 2)]
+    """Threads beside the caller's, more than any test wants."""
+    return [module._Worker(number) for number in range(1, 8)]
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -501,3 +501,26 @@ def test_what_processes_write_at_once_is_all_there(cpu, tmp_path):
         assert process.exitcode == 0
     plans = json.loads(memory.path(cpu).read_text())["plans"]
     assert len(plans) == 40
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 16, 64], indirect=True)
+def test_many_threads_leave_room_for_a_good_engine(cpu, threads):
+    """Where the cap is not enough for all of them fewer are used, and the sums are as right."""
+    g = ConvGeometry(8, 16, (9, 9), 32, Window((3, 3)))
+    p = conv.plan(g, "f4", cpu, cap=300_000, deterministic=True)
+    assert p.workspace * 4 <= 300_000
+    assert 1 <= p.case.shares <= min(threads, 8)
+    assert p.names["forward"] != "direct"
+    x, dy, weight, bias = arrays(cpu, g, np.float32)
+    work = np.full(p.workspace, np.nan, np.float32)
+    y, dx, dw, db = (np.zeros(s, "f4") for s in (g.y_shape, g.x_shape, g.weight_shape, (g.f,)))
+    p.forward(x, weight, bias, y, work)
+    p.gradients(x, dy, weight, dx, dw, db, work)
+    direct, sums = conv.STRATEGIES["direct"], np.empty(64 * dw.size, np.float32)
+    for ours, wanted in [
+        (y, direct.forward(x, weight, bias, g, np.zeros_like(y), sums)),
+        (dx, direct.input_gradient(dy, weight, g, np.zeros_like(dx), sums)),
+        (dw, direct.weight_gradient(x, dy, g, np.zeros_like(dw), sums)),
+        (db, dy.sum((0, 2, 3))),
+    ]:
+        np.testing.assert_allclose(ours, wanted, atol=1e-3)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ops.cases import blank, cases
 
 from minicaffe.ops import threads as module
-from minicaffe.ops.threads import in_slices, share
+from minicaffe.ops.threads import at_most, in_slices, share
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -37,7 +37,7 @@ def test_slices_cover_all_once(threads, n, size):
     assert {last - first for first, last in slices} <= {n // max(len(slices), 1), -(-n // threads)}
     if work is not None:
         assert share(work) == threads
-        each = size if len(pieces) == 1 else size // threads  # a lone slice has all of it
+        each = size // max(len(pieces), 1)
         assert {piece.size for piece in pieces} <= {each}
         assert (work[: len(pieces) * each] == 1).all()
         assert not work[len(pieces) * each :].any()
@@ -120,7 +120,7 @@ def test_blas_is_held_to_one_thread_from_the_first_slices_on():
     pytest.importorskip("threadpoolctl")
     script = """
 import numpy, threadpoolctl
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import at_most, in_slices
 
 def blas():
     infos = threadpoolctl.threadpool_info()
@@ -214,7 +214,7 @@ def test_one_thread_where_blas_cannot_be_held(monkeypatch):
 def test_threads_after_a_fork():
     script = """
 import os, signal
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import at_most, in_slices
 signal.alarm(60)
 found = []
 in_slices(lambda first, last, _: found.append(first), 3)
@@ -258,3 +258,18 @@ def test_an_interrupted_wait_leaves_the_threads_in_order(threads, monkeypatch):
         in_slices(part, threads)
     assert sorted(ended) == list(range(threads))
     test_slices_run_at_the_same_time(threads)
+
+
+def test_fewer_threads_are_used_where_no_more_are_wanted(threads):
+    """By this thread alone, and until the end of the block, whatever is raised there."""
+    seen = []
+    with pytest.raises(KeyError), at_most(2):
+        seen += in_slices(lambda first, last, work: None, 9, np.zeros(6))
+        other = threading.Thread(target=lambda: seen.append(share(None)))
+        other.start()
+        other.join()
+        raise KeyError
+    assert [getattr(piece, "size", piece) for piece in seen] == [6 // min(threads, 2)] * min(
+        threads, 2
+    ) + [threads]
+    assert share(None) == threads

@@ -74,3 +74,24 @@ def test_products_are_added_in_groups_of_points(monkeypatch, threads, products):
     )
     work = np.full(threads * op.workspace(g, 0), np.nan, np.float32)
     close(device_called("cpu"), op.weight_gradient(x, dy, g, dw, work), expected.astype("f8"))
+
+
+@pytest.mark.parametrize("image, kernel", [((3000,), (3,)), ((5, 600), (3, 3)), ((600, 5), (5, 5))])
+def test_long_images_stay_within_the_work(device, threads, image, kernel):
+    """More tiles than the work has room for at a time, along either axis."""
+    g, op = ConvGeometry(3, 4, image, 6, Window(kernel)), conv.STRATEGIES["winograd"]
+    x, weight, bias, dy, dw = (put(device, array) for array in arrays(g, np.float32, 1))
+    size, guard = share(x) * op.workspace(g, 2000), 100_000
+    room = blank(device, size + guard, np.float32)
+    y, dx = blank(device, g.y_shape, np.float32), blank(device, g.x_shape, np.float32)
+    batched = conv.STRATEGIES["batched"]
+    other = blank(device, share(x) * batched.workspace(g, 2**20), np.float32)
+    outs = [blank(device, g.y_shape, np.float32), blank(device, g.x_shape, np.float32), dw.copy()]
+    batched.forward(x, weight, bias, g, outs[0], other)
+    batched.input_gradient(dy, weight, g, outs[1], other)
+    batched.weight_gradient(x, dy, g, outs[2], other)
+    op.forward(x, weight, bias, g, y, room[:size])
+    op.gradients(x, dy, weight, g, dx, dw, room[:size])
+    for ours, others in zip((y, dx, dw), outs, strict=True):
+        close(device, ours, device.to_host(others).astype(np.float64), {"f": 3e-5})
+    assert np.isnan(device.to_host(room)[size:]).all()

@@ -1,11 +1,13 @@
 """A convolution to be planned: the strategies that may compute it, and the order of preference.
 
-A strategy is a candidate if it takes the shape within the cap and sums a batch in no less than float32.
+A strategy is a candidate if it takes the shape within the cap and sums the samples
+of a chunk, on CUDA nearly always a whole batch, in no less than float32.
 `direct` is one only where a group has few channels and filters, or where nothing else can be taken.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Mapping
@@ -37,34 +39,66 @@ class Case:
     device: Device
     cap: int
 
-    @property
+    @functools.cached_property
     def shares(self) -> int:
-        """Pieces into which a buffer of work is divided, one a thread."""
-        return 1 if self.device.is_cuda else threads.count()
+        """Threads that divide the work: the most that leave each enough for one of `RULE`, but the last."""
+        if self.device.is_cuda:
+            return 1
+        most = max(1, min(threads.count(), self.g.n))
+        able = [name for name in RULE if conv.STRATEGIES[name].refuses(self.g) is None]
+        for names in (able[:-1], able):
+            for shares in range(most, 0, -1):
+                if any(self._bytes(name, shares) <= self.cap for name in names):
+                    return shares
+        return 1
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """What runs within uses no more threads than the work is for."""
+        fewer = self.shares < min(threads.count(), self.g.n)
+        return threads.at_most(self.shares) if fewer else contextlib.nullcontext()
 
     @property
     def limit(self) -> int:
         """Elements of work that a strategy may take in one thread."""
-        most = self.cap // self.dtype.itemsize // self.shares - self.sums
-        return most if self.device.is_cuda else min(most, IN_CACHE)
+        return self._limit(self.shares)
 
     @property
     def sums(self) -> int:
         """Elements of work in which a thread, if there are more than one, sums dweight and dbias."""
-        return math.prod(self.g.weight_shape) + self.g.f if self.shares > 1 else 0
+        return self._sums(self.shares)
 
     def workspace(self, name: str) -> int:
         """Elements of work of all threads: a strategy's, or the bias's gradient's, and their sums."""
-        size = int(conv.STRATEGIES[name].workspace(self.g, self.limit))
-        return self.shares * (max(size, common.bias_workspace(self.g)) + self.sums)
+        return self._bytes(name, self.shares) // self.dtype.itemsize
+
+    def elements(self, name: str, g: ConvGeometry) -> int:
+        """Elements of work that a strategy takes in one thread, for some samples."""
+        return self._elements(name, g, self.limit)
 
     def refuses(self, name: str) -> str | None:
         """Why a strategy is no candidate: it cannot take the shape, or needs more than the cap."""
         reason: str | None = conv.STRATEGIES[name].refuses(self.g)
-        size = 0 if reason else self.workspace(name) * self.dtype.itemsize
+        size = 0 if reason else self._bytes(name, self.shares)
         if size > self.cap:
             return f"needs {mib(size)} of workspace, the cap is {mib(self.cap)}"
         return reason
+
+    def _sums(self, shares: int) -> int:
+        return math.prod(self.g.weight_shape) + self.g.f if shares > 1 else 0
+
+    def _limit(self, shares: int) -> int:
+        most = max(0, self.cap // self.dtype.itemsize // shares - self._sums(shares))
+        return most if self.device.is_cuda else min(most, IN_CACHE)
+
+    def _elements(self, name: str, g: ConvGeometry, limit: int) -> int:
+        op = conv.STRATEGIES[name]
+        of = getattr(op, "cuda_workspace", op.workspace) if self.device.is_cuda else op.workspace
+        return int(of(g, limit))
+
+    def _bytes(self, name: str, shares: int) -> int:
+        size = self._elements(name, self.g, self._limit(shares))
+        needed = max(size, common.bias_workspace(self.g)) + self._sums(shares)
+        return shares * needed * self.dtype.itemsize
 
     @functools.cached_property
     def candidates(self) -> tuple[str, ...]:
@@ -86,7 +120,7 @@ class Case:
         return next((name for name in RULE if self._suits(name)), None)
 
     def _suits(self, name: str) -> bool:
-        """Whether a strategy can be, and sums a batch in float32 where the numbers have 16 bits."""
+        """Whether a strategy can be, and sums samples in float32 where the numbers have 16 bits."""
         return self.refuses(name) is None and (self.dtype.itemsize > 2 or name not in SUMS_ROUNDED)
 
     def fastest(self, ms: Mapping[str, float]) -> str:

@@ -39,12 +39,13 @@ def refuses(g: ConvGeometry) -> str | None:
 
 
 def workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs: a tile, or one row of outputs if that is more; a product and sums.
+    """Elements a thread needs: a tile, or one row of outputs if that is more; a product and sums."""
+    return _band(g) * g.rows * _across(g) + 2 * math.prod(g.weight_shape)
 
-    On CUDA, with which sums of weights are shared among more blocks.
-    """
-    tile = _band(g) * g.rows * _across(g) + 2 * math.prod(g.weight_shape)
-    return max(tile, implicit_gemm.workspace(g, limit))
+
+def cuda_workspace(g: ConvGeometry, limit: int) -> int:
+    """Elements on CUDA, with which the weight's gradient is shared among more blocks."""
+    return implicit_gemm.workspace(g, limit)
 
 
 def forward(

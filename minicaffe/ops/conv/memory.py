@@ -30,30 +30,29 @@ from minicaffe.ops import loops, threads
 from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.trial import DIRECTIONS, Finding, measure
 
+REVISION = 2  # of the strategies: times of others are of no use
 MOST_BYTES = 2**24
+_forgotten: set[tuple[Path, str]] = set()  # what this process is to measure, whatever the disk says
 _known: dict[tuple[Path, str], dict[str, Finding]] = {}  # of this process
 
 
 def findings(case: Case) -> tuple[dict[str, Finding], str]:
     """What is known of a convolution in each direction, measured if need be; and since when."""
     file, key = path(case.device), _key(case)
-    found = _known.get((file, key)) or _read(file).get(key)
+    anew = (file, key) in _forgotten
+    found = None if anew else _known.get((file, key)) or _read(file).get(key)
     if found is not None and _fits(found, case):
         origin = f"remembered from {found['forward'].date}"
     else:
-        found, origin = _keep(file, key, measure(case), case), "measured now"
+        found, origin = _keep(file, key, measure(case), case, anew), "measured now"
+        _forgotten.discard((file, key))
     _known[file, key] = found
     return found, origin
 
 
 def forget(case: Case) -> None:
-    """Drop what is known of a convolution, here and on disk, so that it is measured when next asked for."""
-    file, key = path(case.device), _key(case)
-    _known.pop((file, key), None)
-    with contextlib.suppress(OSError, CheckpointError), _locked(file):
-        plans = _read(file)
-        if plans.pop(key, None) is not None:
-            _write(file, case.device, plans)
+    """See that a convolution is measured when next asked for, whatever is known of it."""
+    _forgotten.add((path(case.device), _key(case)))
 
 
 def path(device: Device) -> Path:
@@ -61,7 +60,7 @@ def path(device: Device) -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.environ.get("MINICAFFE_CACHE") or os.path.join(base, "minicaffe")
     digest = hashlib.blake2b(_device(device).encode(), digest_size=6).hexdigest()
-    return Path(folder, f"plans-{__version__}-{digest}.json")
+    return Path(folder, f"plans-{__version__}-{REVISION}-{digest}.json")
 
 
 def _device(device: Device) -> str:
@@ -72,9 +71,12 @@ def _device(device: Device) -> str:
         name = runtime.getDeviceProperties(number)["name"].decode()
         return f"{name}, CUDA {runtime.runtimeGetVersion()}, CuPy {device.xp.__version__}"
     parts = [_cpu(), f"{threads.count()} threads", f"NumPy {np.__version__}"]
-    parts += [f"{name} {os.environ[name]}" for name in ("OPENBLAS_CORETYPE",) if name in os.environ]
+    variables = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+    parts += [f"{name} {os.environ[name]}" for name in variables if name in os.environ]
     if loops.available():
         parts.append(f"Numba {importlib.metadata.version('numba')}")
+    if loops.with_blas("blas", np.empty(0, np.float32))[1]:
+        parts.append("BLAS called from loops")
     return ", ".join(parts)
 
 
@@ -129,27 +131,25 @@ def _finding(given: Mapping[str, Any]) -> Finding:
     return Finding(ms, error, str(given["date"])[:10])
 
 
-def _keep(file: Path, key: str, found: dict[str, Finding], case: Case) -> dict[str, Finding]:
-    """Add findings to a file, unless another process was first; gives those that hold."""
+def _keep(
+    file: Path, key: str, found: dict[str, Finding], case: Case, anew: bool
+) -> dict[str, Finding]:
+    """Add findings to a file, unless another process was first, or in their place; gives those that hold."""
     with contextlib.suppress(OSError, CheckpointError), _locked(file):
         plans = _read(file)
-        if key in plans and _fits(plans[key], case):
+        if key in plans and _fits(plans[key], case) and not anew:
             return plans[key]
-        _write(file, case.device, plans | {key: found})
+        plans[key] = found
+        content = {
+            "device": _device(case.device),
+            "plans": {
+                key: {name: asdict(one) for name, one in directions.items()}
+                for key, directions in plans.items()
+            },
+        }
+        text = json.dumps(content, indent=1).encode()
+        checkpoint.replace(file, lambda target: target.write(text))
     return found
-
-
-def _write(file: Path, device: Device, plans: Mapping[str, dict[str, Finding]]) -> None:
-    """Put all findings into a file. Raises CheckpointError."""
-    content = {
-        "device": _device(device),
-        "plans": {
-            key: {name: asdict(one) for name, one in directions.items()}
-            for key, directions in plans.items()
-        },
-    }
-    text = json.dumps(content, indent=1).encode()
-    checkpoint.replace(file, lambda target: target.write(text))
 
 
 @contextlib.contextmanager

@@ -48,7 +48,8 @@ class Plan:
         """y = weight * x + bias, into `out`."""
         g, ways = self._of(self.case.g.n)
         op, size = ways["forward"]
-        return op.forward(x, weight, bias, g, out, work[: self.case.shares * size])
+        with self.case.held():
+            return op.forward(x, weight, bias, g, out, work[: self.case.shares * size])
 
     def input_gradient(self, dy: Any, weight: Any, out: Any, work: Any) -> Any:
         """dx, into `out`."""
@@ -75,7 +76,9 @@ class Plan:
                 g, _ = self._of(last - first)
                 common.bias_gradient(dy[here], g, sums[1], work[: common.bias_workspace(g)])
 
-        for piece in in_slices(part, self.case.g.n, work[: self.workspace])[1:]:
+        with self.case.held():
+            pieces = in_slices(part, self.case.g.n, work[: self.workspace])
+        for piece in pieces[1:]:
             for total, share in zip((dw, db), self._sums(piece), strict=True):
                 if total is not None:
                     total += share
@@ -102,9 +105,13 @@ class Plan:
         """The convolution of n samples; each direction's strategy, and the work it takes in one thread."""
         if n not in self._parts:
             g = dataclasses.replace(self.case.g, n=n)
-            ops = {way: conv.STRATEGIES[name] for way, name in self.names.items()}
-            ways = {way: (op, int(op.workspace(g, self.case.limit))) for way, op in ops.items()}
-            self._parts[n] = g, ways
+            self._parts[n] = (
+                g,
+                {
+                    way: (conv.STRATEGIES[name], self.case.elements(name, g))
+                    for way, name in self.names.items()
+                },
+            )
         return self._parts[n]
 
 

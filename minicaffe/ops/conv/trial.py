@@ -131,7 +131,11 @@ class _Arrays:
         self.work.fill(0)
 
     def run(self, name: str, direction: str) -> Any:
-        """One direction by one strategy."""
+        """One direction by one strategy, with as many threads as a plan would use."""
+        with self.case.held():
+            return self._run(name, direction)
+
+    def _run(self, name: str, direction: str) -> Any:
         op: Any = conv.STRATEGIES[name]
         out = self.outs[direction]
         work = self.work[: self._size(name)]
@@ -143,7 +147,7 @@ class _Arrays:
         return op.weight_gradient(self.x, self.dy, self.g, out, work)
 
     def _size(self, name: str) -> int:
-        return self.case.shares * int(conv.STRATEGIES[name].workspace(self.g, self.case.limit))
+        return self.case.shares * self.case.elements(name, self.g)
 
     def time(self, name: str, direction: str) -> float:
         """The ms of a run."""
