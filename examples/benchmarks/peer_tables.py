@@ -32,7 +32,12 @@ def peers(found: dict | None) -> str:
     rows, details = [], []
     for form, by_batch in found["lenet"].items():
         for peer in next(iter(by_batch.values()))["ratios"]:
-            values = [f"**{by_batch[n]['ratios'][peer]['median']:.2f}x**" for n in batches]
+            ratios = [by_batch[n]["ratios"][peer] for n in batches]
+            halves = [(ratio["high"] - ratio["low"]) / 2 for ratio in ratios]
+            values = [
+                f"**{ratio['median']:.2f}x** ± {half:.2f}"
+                for ratio, half in zip(ratios, halves, strict=True)
+            ]
             rows.append([f"**{FORMS[form]} : {PEERS[peer]}**", *values])
         for name in next(iter(by_batch.values()))["rates"]:
             who = FORMS[form] if name == "minicaffe" else f"{PEERS[name]}, beside {FORMS[form]}"

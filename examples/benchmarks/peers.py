@@ -77,6 +77,7 @@ def common(args: argparse.Namespace, form: str) -> dict[str, object]:
 def report(args: argparse.Namespace) -> dict[str, object]:
     """What every result file begins with."""
     machine = describe() | {name: version(name) for name in ("torch", "numba", "threadpoolctl")}
+    machine["blas_threads"] = "1 a thread"  # in every child
     if args.kind == "cuda":
         machine |= {"cupy": version("cupy"), "gpu": device_name(args.device)}
     return {"device": args.kind, "threads": args.threads, "quick": args.quick, "machine": machine}
