@@ -163,7 +163,7 @@ def test_peers_are_told_from_a_result(scripts):
     text = tables.peers(
         found | {"lenet": {"numba": {"32": one}}, "memory": {"torch": peak, "numba": peak}}
     )
-    assert "| **minicaffe[cpu] (Numba) : PyTorch** | **3.00x** ± 0.00 |" in text
+    assert "| **minicaffe[cpu] (Numba) : PyTorch** | **3.00x** ± 0.50 |" in text
     assert (
         "| PyTorch, peak memory, MiB | 150 |\n| PyTorch, of that beyond its imports | 100 |" in text
     )
