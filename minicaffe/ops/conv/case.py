@@ -27,7 +27,8 @@ RULE = ("pointwise", "batched", "columns", "implicit", "caffe", "direct")  # the
 SUMS_ROUNDED = ("caffe", "loopfree", "batched", "mec", "pointwise")
 IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near its cache
 FEW = 64  # channels times filters of a group, up to which `direct` is worth a trial
-TIE = 1.05  # times the best: as good
+TIE = 1.05  # times the best: as good, so that the first of these is taken
+EQUALS = ("pointwise", "implicit", "batched", "columns", "caffe", "direct")
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,10 @@ class Case:
         return self.refuses(name) is None and (self.dtype.itemsize > 2 or name not in SUMS_ROUNDED)
 
     def fastest(self, ms: Mapping[str, float]) -> str:
-        """The fastest; of those within 5% of it the one that needs least work, then the first in `RULE`."""
-        order = list(dict.fromkeys((*RULE, *conv.STRATEGIES)))
+        """The fastest; of those within 5% of it the first of `EQUALS`, then of STRATEGIES."""
+        order = dict.fromkeys((*EQUALS, *conv.STRATEGIES))
         most = TIE * min(ms.values())
-        good = [name for name in order if ms.get(name, math.inf) <= most]
-        return min(good, key=self.workspace)
+        return next(name for name in order if ms.get(name, math.inf) <= most)
 
     @property
     def tolerance(self) -> float:
