@@ -1,9 +1,8 @@
 """Tell how each convolution is computed: its sizes, every engine's speed and error, the choice and why.
 
 What is not known yet is measured, and remembered; --measure measures all anew, for times that were taken
-while the machine was busy. The choice (*) is the one that training with the same
-options would make. A Deconvolution is the adjoint of the convolution shown: its forward pass is that
-one's input gradient.
+while the machine was busy. The choice (*) is the one that training with the same options would make. A
+Deconvolution is the adjoint of the convolution shown: its forward pass is that one's input gradient.
 
 example:
   minicaffe explain models/lenet.yaml

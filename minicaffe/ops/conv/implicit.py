@@ -23,12 +23,14 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit_gemm
+from minicaffe.ops.conv.implicit_gemm import workspace as cuda_workspace
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import with_blas
 from minicaffe.ops.threads import in_slices
 
+__all__ = ["cuda_workspace", "forward", "input_gradient", "refuses", "weight_gradient", "workspace"]
 TILE = 2**16  # entries of a tile: 256 KiB in float32
 PLACES = 64  # of a product at the least, where an image has so many: fewer would starve it
 
@@ -41,11 +43,6 @@ def refuses(g: ConvGeometry) -> str | None:
 def workspace(g: ConvGeometry, limit: int) -> int:
     """Elements a thread needs: a tile, or one row of outputs if that is more; a product and sums."""
     return _band(g) * g.rows * _across(g) + 2 * math.prod(g.weight_shape)
-
-
-def cuda_workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements on CUDA, with which the weight's gradient is shared among more blocks."""
-    return implicit_gemm.workspace(g, limit)
 
 
 def forward(
