@@ -1,7 +1,8 @@
 """A convolution to be planned: the strategies that may compute it, and the order of preference.
 
 A strategy is a candidate if it takes the shape within the cap and sums the samples of a chunk, on CUDA
-nearly always a whole batch, in no less than float32. `direct` is one only where a group has few channels and filters, or where nothing else can be taken.
+nearly always a whole batch, in no less than float32. `direct` is one only where a group has few channels
+and filters, or where nothing else can be taken.
 """
 
 from __future__ import annotations
