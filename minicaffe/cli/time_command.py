@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from minicaffe import steps
 from minicaffe.cli.options import (
     device_option,
     engine_options,
@@ -21,6 +20,7 @@ from minicaffe.cli.options import (
     table,
 )
 from minicaffe.net import Net
+from minicaffe.net.run import backward, forward
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,12 +67,12 @@ def measure(net: Net, passes: int) -> dict[str, tuple[list[float], list[float]]]
     for _ in range(passes):
         for step in net.steps:
             stop = net.device.timer()
-            steps.forward(net, step)
+            forward(step, net.device)
             times[step.spec.name][0].append(stop())
         net.context.passes += 1
         written: set[int] = set()
         for step in reversed(net.steps):
             stop = net.device.timer()
-            steps.backward(net, step, written)
+            backward(step, net.device, written, net.memory.scratch, net.loss_scale)
             times[step.spec.name][1].append(stop())
     return times

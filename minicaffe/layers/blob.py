@@ -111,8 +111,17 @@ class Param(Blob):
         self.filler = filler
         self.master: Any = None  # the same values in float32, where a solver learns 16 bits
         self.lr_mult, self.decay_mult = 1.0, 1.0
-        self.owner: Param = self
+        self._owner: Param | None = None  # not itself: a net that is dropped is freed at once
         self.stale = False  # its diff is zero, though what lies in memory is of an earlier step
+
+    @property
+    def owner(self) -> Param:
+        """The parameter that this one is the same as: itself, unless layers share it."""
+        return self if self._owner is None else self._owner
+
+    @owner.setter
+    def owner(self, param: Param) -> None:
+        self._owner = None if param is self else param
 
     @property
     def diff(self) -> Any:

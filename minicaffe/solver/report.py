@@ -5,10 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from minicaffe.solver.solver import Solver
+from typing import Any
 
 
 class Report:
@@ -37,8 +34,8 @@ class Report:
         """Training has ended; the warnings are said again, beside its result."""
         self.started(warnings)
 
-    def iterated(self, solver: Solver) -> None:
-        """An iteration is done."""
+    def iterated(self, solver: Any) -> None:
+        """An iteration of a Solver is done."""
 
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """The loss was read back."""

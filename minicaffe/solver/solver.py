@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import backend, checkpoint, weights
+from minicaffe import backend, checkpoint
 from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
@@ -71,7 +71,7 @@ class Solver:
         self.test_net = None
         if self.spec.test_iter:
             self.test_net = Net(spec, "TEST", **given)
-            weights.share(self.test_net, self.net)
+            self.test_net.share_with(self.net)
         self.iteration = 0
         self.stopped = False
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
@@ -162,18 +162,37 @@ class Solver:
         """Write parameters and the solver's state to PREFIX_iter_N.npz, atomically."""
         self.loss()
         path = state.path(self.prefix, self.iteration)
-        checkpoint.write(path, {**self.net.weights(), **state.collect(self)})
+        checkpoint.write(path, {**self.net.weights(), **self._state().arrays()})
         self.saved = self.iteration
         self.report.saved(str(path))
         return path
 
     def restore(self, path: str | Path) -> None:
         """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
-        state.restore(self, path)
+        arrays, found = state.read(path, self.net.named_params)
+        self.net.load(arrays, origin=str(path))
+        for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
+            self.device.copy_from_host(mine, theirs)
+        self.iteration, self.recorded = found.iteration, found.recorded
+        if found.losses.shape == self.losses.shape:
+            self.device.copy_from_host(self.losses, found.losses)
+        else:  # another average_loss than before: the window begins anew
+            self.losses.fill(0)
+            self.recorded = 0
+        for net in (self.net, self.test_net):
+            if net is not None:
+                net.context.seed = found.seed
+        self.saved = self.iteration
 
     def latest_snapshot(self) -> Path:
         """The newest snapshot of this solver. Raises CheckpointError without one."""
         return state.latest(self.prefix)
+
+    def _state(self) -> state.State:
+        host, names = self.device.to_host, self.net.named_params
+        history = {name: host(h) for name, h in zip(names, self.rule.history, strict=True)}
+        seed, losses = self.net.context.seed, host(self.losses)
+        return state.State(self.iteration, seed, self.recorded, losses, history)
 
     def _gradient(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""

@@ -5,19 +5,60 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from minicaffe import weights
 from minicaffe.checkpoint import Reader
 from minicaffe.errors import CheckpointError
+from minicaffe.layers import Param
 
-if TYPE_CHECKING:
-    from minicaffe.solver.solver import Solver
+COUNTS = ("iteration", "seed", "recorded")
 
-COUNTS = ("@iteration", "@seed", "@recorded")
+
+@dataclass
+class State:
+    """What, beside the parameters, decides how training goes on; in a snapshot its names begin with @.
+
+    `losses` is the window that the shown loss is averaged over, of which `recorded` were written so far;
+    `history` what the rule remembers, by the names of the parameters.
+    """
+
+    iteration: int
+    seed: int
+    recorded: int
+    losses: np.ndarray
+    history: dict[str, np.ndarray]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The entries of a snapshot."""
+        counts = {f"@{name}": np.array(getattr(self, name)) for name in COUNTS}
+        history = {f"@history/{name}": array for name, array in self.history.items()}
+        return {**history, **counts, "@losses": self.losses}
+
+
+def read(file: str | Path, params: Mapping[str, Param]) -> tuple[dict[str, np.ndarray], State]:
+    """All arrays of a snapshot, and the state in them. Raises CheckpointError if it is not one of `params`."""
+    with Reader(file) as reader:
+        for name, param in params.items():
+            if reader.shapes.get(f"@history/{name}") != param.shape:
+                raise CheckpointError(f"{file}: has no history for {name} of shape {param.shape}")
+        arrays = {name: reader[name] for name in reader.shapes}
+    counts = [f"@{name}" for name in COUNTS]
+    for name, array in arrays.items():
+        if array.dtype.kind not in ("iu" if name in counts else "f"):
+            raise CheckpointError(f"{file}: entry {name!r} holds {array.dtype}")
+    for name in counts:
+        if name not in arrays or arrays[name].shape != () or not 0 <= arrays[name] < 2**62:
+            raise CheckpointError(f"{file}: entry {name!r} is missing or no count")
+    if "@losses" not in arrays or arrays["@losses"].ndim != 1:
+        raise CheckpointError(f"{file}: entry '@losses' is missing or no list")
+    history = {name: arrays[f"@history/{name}"] for name in params}
+    given: dict[str, Any] = {name: int(arrays[f"@{name}"]) for name in COUNTS}
+    return arrays, State(**given, losses=arrays["@losses"], history=history)
 
 
 def path(prefix: str, iteration: int) -> Path:
@@ -53,46 +94,3 @@ def latest(prefix: str) -> Path:
     if not found:
         raise CheckpointError(f"there is no snapshot {prefix}_iter_*.npz to resume from")
     return max(found)[-1]
-
-
-def collect(solver: Solver) -> dict[str, Any]:
-    """What, beside the parameters, decides how training goes on; all names begin with @."""
-    names = weights.named(solver.net)
-    host = solver.device.to_host
-    state = {
-        f"@history/{name}": host(h) for name, h in zip(names, solver.rule.history, strict=True)
-    }
-    counts = (solver.iteration, solver.net.context.seed, solver.recorded)
-    state |= {name: np.array(count) for name, count in zip(COUNTS, counts, strict=True)}
-    return {**state, "@losses": host(solver.losses)}
-
-
-def restore(solver: Solver, file: str | Path) -> None:
-    """Put a snapshot back. Raises CheckpointError, before any change, if it is not one of this net."""
-    with Reader(file) as reader:
-        params = weights.named(solver.net)
-        for name, param in params.items():
-            if reader.shapes.get(f"@history/{name}") != param.shape:
-                raise CheckpointError(f"{file}: has no history for {name} of shape {param.shape}")
-        arrays = {name: reader[name] for name in reader.shapes}
-    for name, array in arrays.items():
-        if array.dtype.kind not in ("iu" if name in COUNTS else "f"):
-            raise CheckpointError(f"{file}: entry {name!r} holds {array.dtype}")
-    for name in COUNTS:
-        if name not in arrays or arrays[name].shape != () or not 0 <= arrays[name] < 2**62:
-            raise CheckpointError(f"{file}: entry {name!r} is missing or no count")
-    if "@losses" not in arrays or arrays["@losses"].ndim != 1:
-        raise CheckpointError(f"{file}: entry '@losses' is missing or no list")
-    weights.load(solver.net, arrays, strict=True, origin=str(file))
-    for name, history in zip(params, solver.rule.history, strict=True):
-        solver.device.copy_from_host(history, arrays[f"@history/{name}"])
-    solver.iteration, seed, solver.recorded = (int(arrays[name]) for name in COUNTS)
-    if arrays["@losses"].shape == solver.losses.shape:
-        solver.device.copy_from_host(solver.losses, arrays["@losses"])
-    else:  # another average_loss than before: the window begins anew
-        solver.losses.fill(0)
-        solver.recorded = 0
-    for net in (solver.net, solver.test_net):
-        if net is not None:
-            net.context.seed = seed
-    solver.saved = solver.iteration

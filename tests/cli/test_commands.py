@@ -557,12 +557,12 @@ def test_a_reader_that_goes_away(cli, monkeypatch):
 
 
 def test_no_memory(mistake, monkeypatch):
-    from minicaffe import buffers
+    from minicaffe.net.memory import Memory
 
-    def allocate(net):
+    def take(self, graph):
         raise MemoryError
 
-    monkeypatch.setattr(buffers, "allocate", allocate)
+    monkeypatch.setattr(Memory, "take", take)
     assert mistake(*TRAIN) == "minicaffe: out of memory; a smaller batch_size needs less"
 
 

@@ -1,6 +1,7 @@
 """The planner: what it picks and why, what it never picks, and what it remembers where."""
 
 import dataclasses
+import importlib
 import json
 import multiprocessing
 import os
@@ -61,16 +62,22 @@ def measured(monkeypatch):
     return cases
 
 
+def replace_strategies(monkeypatch, table):
+    plan_module = importlib.import_module("minicaffe.ops.conv.plan")
+    for module in (conv, case_module, plan_module, trial):
+        monkeypatch.setattr(module, "STRATEGIES", table)
+
+
 def fake(monkeypatch, **changes):
     """A strategy `fake`, like `batched` but for some functions."""
     parts = ("refuses", "workspace", *DIRECTIONS)
     module = types.SimpleNamespace(**{part: getattr(batched, part) for part in parts} | changes)
-    monkeypatch.setattr(conv, "STRATEGIES", {**conv.STRATEGIES, "fake": module})
+    replace_strategies(monkeypatch, {**conv.STRATEGIES, "fake": module})
 
 
 def only(monkeypatch, *names):
     left = {name: op for name, op in conv.STRATEGIES.items() if name in (*names, "direct")}
-    monkeypatch.setattr(conv, "STRATEGIES", left)
+    replace_strategies(monkeypatch, left)
     monkeypatch.setattr(case_module, "RULE", (*names, "direct"))
 
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from minicaffe.backend import Device, mib
-from minicaffe.ops import conv, threads
+from minicaffe.ops import threads
 from minicaffe.ops.conv import common
+from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry
 
 REFERENCE = "direct"
@@ -46,7 +47,7 @@ class Case:
         if self.device.is_cuda:
             return 1
         most = max(1, min(threads.count(), self.g.n))
-        able = [name for name in RULE if conv.STRATEGIES[name].refuses(self.g) is None]
+        able = [name for name in RULE if STRATEGIES[name].refuses(self.g) is None]
         for names in (able[:-1], able):
             for shares in range(most, 0, -1):
                 if any(self._bytes(name, shares) <= self.cap for name in names):
@@ -78,7 +79,7 @@ class Case:
 
     def refuses(self, name: str) -> str | None:
         """Why a strategy is no candidate: it cannot take the shape, or needs more than the cap."""
-        reason: str | None = conv.STRATEGIES[name].refuses(self.g)
+        reason: str | None = STRATEGIES[name].refuses(self.g)
         size = 0 if reason else self._bytes(name, self.shares)
         if size > self.cap:
             return f"needs {mib(size)} of workspace, the cap is {mib(self.cap)}"
@@ -92,7 +93,7 @@ class Case:
         return most if self.device.is_cuda else min(most, IN_CACHE)
 
     def _elements(self, name: str, g: ConvGeometry, limit: int) -> int:
-        op = conv.STRATEGIES[name]
+        op = STRATEGIES[name]
         of = getattr(op, "cuda_workspace", op.workspace) if self.device.is_cuda else op.workspace
         return int(of(g, limit))
 
@@ -104,7 +105,7 @@ class Case:
     @functools.cached_property
     def candidates(self) -> tuple[str, ...]:
         """The strategies to choose from."""
-        g, able = self.g, [name for name in conv.STRATEGIES if self._suits(name)]
+        g, able = self.g, [name for name in STRATEGIES if self._suits(name)]
         if g.c * g.f <= FEW * g.group**2:
             return tuple(able)
         return tuple(name for name in able if name != REFERENCE) or tuple(able)
@@ -126,7 +127,7 @@ class Case:
 
     def fastest(self, ms: Mapping[str, float]) -> str:
         """The fastest; of those within 5% of it the first of `EQUALS`, then of STRATEGIES."""
-        order = dict.fromkeys((*EQUALS, *conv.STRATEGIES))
+        order = dict.fromkeys((*EQUALS, *STRATEGIES))
         most = TIE * min(ms.values())
         return next(name for name in order if ms.get(name, math.inf) <= most)
 

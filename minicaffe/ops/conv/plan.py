@@ -18,9 +18,9 @@ import numpy as np
 
 from minicaffe.backend import Device, mib
 from minicaffe.errors import ShapeError, SpecError, did_you_mean
-from minicaffe.ops import conv
 from minicaffe.ops.conv import common, memory
 from minicaffe.ops.conv.case import Case
+from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.conv.trial import DIRECTIONS
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.threads import in_slices
@@ -108,7 +108,7 @@ class Plan:
             self._parts[n] = (
                 g,
                 {
-                    way: (conv.STRATEGIES[name], self.case.elements(name, g))
+                    way: (STRATEGIES[name], self.case.elements(name, g))
                     for way, name in self.names.items()
                 },
             )
@@ -140,7 +140,7 @@ def plan(
     elif case.by_rule is None:
         raise ShapeError(
             f"no engine gets by with {mib(cap)} of workspace: "
-            + ", ".join(f"{name} {case.refuses(name)}" for name in conv.STRATEGIES)
+            + ", ".join(f"{name} {case.refuses(name)}" for name in STRATEGIES)
         )
     elif deterministic or g.multiply_adds < SMALL:
         names = dict.fromkeys(DIRECTIONS, case.by_rule)
@@ -158,9 +158,9 @@ def check(g: ConvGeometry, engine: str) -> None:
     check_name(engine)
     if engine == AUTO:
         return
-    why = conv.STRATEGIES[engine].refuses(g)
+    why = STRATEGIES[engine].refuses(g)
     if why is not None:
-        able = [name for name, op in conv.STRATEGIES.items() if op.refuses(g) is None]
+        able = [name for name, op in STRATEGIES.items() if op.refuses(g) is None]
         raise ShapeError(
             f"engine {engine!r} cannot take this convolution: {why}; "
             f"engines that can: {', '.join(able)}"
@@ -174,7 +174,7 @@ def check_name(engine: str) -> None:
     Traceback (most recent call last):
     minicaffe.errors.SpecError: unknown engine 'windograd'...
     """
-    known = (AUTO, *conv.STRATEGIES)
+    known = (AUTO, *STRATEGIES)
     if engine not in known:
         hint = did_you_mean(str(engine), known)
         raise SpecError(f"unknown engine {engine!r}; expected one of {', '.join(known)}{hint}")

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.ops import conv
 from minicaffe.ops.conv.case import REFERENCE, Case
+from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry
 
 DIRECTIONS = ("forward", "input_gradient", "weight_gradient")
@@ -73,7 +73,7 @@ def _corner(case: Case) -> ConvGeometry:
             for size, extent, stride in zip(g.image, extents, g.window.stride, strict=True)
         )
         less = dataclasses.replace(g, image=image)
-        if less == g or any(conv.STRATEGIES[name].refuses(less) for name in case.candidates):
+        if less == g or any(STRATEGIES[name].refuses(less) for name in case.candidates):
             break
         g = less
     return g
@@ -136,7 +136,7 @@ class _Arrays:
             return self._run(name, direction)
 
     def _run(self, name: str, direction: str) -> Any:
-        op: Any = conv.STRATEGIES[name]
+        op: Any = STRATEGIES[name]
         out = self.outs[direction]
         work = self.work[: self._size(name)]
         if direction == "forward":

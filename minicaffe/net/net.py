@@ -8,27 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import backend, buffers, checkpoint, graph, steps, weights
+from minicaffe import backend, checkpoint
 from minicaffe.errors import ShapeError, SpecError, did_you_mean
-from minicaffe.layers import REGISTRY, Blob, Context, Param
+from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
+from minicaffe.net import graph, memory, run, weights
+from minicaffe.net.model import read
 from minicaffe.ops import conv
 from minicaffe.spec.declare import NetSpec, Phase
-from minicaffe.spec.model import parse_model, read_model
-
-
-def read(path: str | Path) -> NetSpec:
-    """The model in a YAML file, its layers of the registered types. Raises SpecError."""
-    return read_model(path, REGISTRY)
-
-
-def parse(text: str, file: str = "<text>") -> NetSpec:
-    """The model in a YAML text, its layers of the registered types. Raises SpecError.
-
-    >>> parse("layers: [{name: data, type: Input, shape: {dim: [1, 3]}}]").layers[0].name
-    'data'
-    """
-    return parse_model(text, REGISTRY, file)
 
 
 class Net:
@@ -41,6 +28,7 @@ class Net:
     makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is allocated
     and nothing can be computed. Raises SpecError, ShapeError, DataError, DeviceError.
 
+    >>> from minicaffe.net import parse
     >>> net = Net(parse('''
     ... layers:
     ...   - {name: data, type: Input, shape: {dim: [2, 3]}}
@@ -72,7 +60,7 @@ class Net:
         if not shapes_only:
             check_type(dtype, self.device)
         folder = self.spec.path.parent if self.spec.path else None
-        self.context = Context(
+        context = Context(
             self.device,
             dtype,
             phase,
@@ -82,19 +70,16 @@ class Net:
             workspace_cap=workspace_cap,
             deterministic=deterministic,
         )
-        self.steps = graph.build(self.spec, self.context)
-        self.blobs: dict[str, Blob] = {}
-        self.first_blobs: dict[str, Blob] = {}  # of blobs written in place, what is there before
-        self.losses: list[graph.Value] = []
-        self.scratch: Any = None  # where a gradient is computed that is added to another
-        self.term: Any = None  # one number
+        self.graph, self.context = graph.build(self.spec, context), context
+        self.steps, self.layers = self.graph.steps, self.graph.layers
+        self.params, self.learnable = self.graph.params, self.graph.learnable
+        self.memory = memory.Memory()
+        self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
         self.loss_scale = 1.0  # a backward pass gives the gradients of so many times the loss
-        self.layers = {step.spec.name: step.layer for step in self.steps}
-        self.params = {name: layer.params for name, layer in self.layers.items() if layer.params}
         if not shapes_only:
-            buffers.check_memory(self)
-            weights.fill_params(self)
-            buffers.allocate(self)
+            memory.check(self.graph)
+            weights.fill_params(self.graph)
+            self.memory.take(self.graph)
 
     @property
     def name(self) -> str:
@@ -107,16 +92,14 @@ class Net:
         return self.context.phase
 
     @property
-    def outputs(self) -> list[str]:
-        """Names of the blobs that no layer reads."""
-        return list(graph.outputs(self.steps))
+    def named_params(self) -> dict[str, Param]:
+        """Every parameter once, by the name `load` knows: `conv1__0`."""
+        return weights.named(self.graph)
 
     @property
-    def learnable(self) -> list[Param]:
-        """Every parameter once, in the order of the layers."""
-        return [
-            param for params in self.params.values() for param in params if param.owner is param
-        ]
+    def outputs(self) -> list[str]:
+        """Names of the blobs that no layer reads."""
+        return list(self.graph.outputs)
 
     @property
     def warnings(self) -> list[str]:
@@ -136,12 +119,12 @@ class Net:
         read = {} if start is None else {v.name: v.blob for v in self.steps[first].bottoms}
         self._set(inputs, self.first_blobs | read, "data")
         for step in self.steps[first : last + 1]:
-            steps.forward(self, step)
+            run.forward(step, self.device)
         if last == len(self.steps) - 1:
             self.context.passes += 1  # a pass is over when its last layer has run
         if end is not None:
             return {value.name: value.blob.data for value in self.steps[last].tops}
-        return {name: value.blob.data for name, value in graph.outputs(self.steps).items()}
+        return {name: value.blob.data for name, value in self.graph.outputs.items()}
 
     def backward(self, start: str | None = None, end: str | None = None, **diffs: Any) -> None:
         """Run the gradient from layer `start` down through `end` (default: from the losses, all).
@@ -151,7 +134,7 @@ class Net:
         added to: `clear_param_diffs` makes them zero.
         """
         last, first = self._range(end, start)
-        targets = {name: value.blob for name, value in graph.outputs(self.steps).items()}
+        targets = {name: value.blob for name, value in self.graph.outputs.items()}
         if start is not None:
             targets |= {value.name: value.blob for value in self.steps[first].tops}
         for name in diffs:
@@ -160,18 +143,18 @@ class Net:
                     f"the diff of blob {name!r} is computed from the layers that read it"
                 )
         self._set(diffs, targets, "diff")
-        written = steps.written_before(self, start, diffs)
+        written = run.written_before(self.steps, None if start is None else first, diffs)
         for step in reversed(self.steps[last : first + 1]):
-            steps.backward(self, step, written)
+            run.backward(step, self.device, written, self.memory.scratch, self.loss_scale)
 
     def loss_into(self, total: Any) -> Any:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
-        xp = self.device.xp
+        xp, term = self.device.xp, self.memory.term
         total.fill(0)
-        for value in self.losses:
-            xp.sum(value.blob.data, dtype=self.term.dtype, out=self.term)
-            xp.multiply(self.term, value.loss_weight, out=self.term)
-            xp.add(total, self.term, out=total)
+        for value in self.graph.losses:
+            xp.sum(value.blob.data, dtype=term.dtype, out=term)
+            xp.multiply(term, value.loss_weight, out=term)
+            xp.add(total, term, out=total)
         return total
 
     @property
@@ -189,22 +172,29 @@ class Net:
 
         Raises ShapeError, and leaves the net as it was, if the shapes do not fit.
         """
-        buffers.reshape(self, shapes)
+        memory.reshape(self.graph, self.memory, shapes)
+
+    def share_with(self, other: Net) -> None:
+        """Use the parameters of another net, layer by layer of one name. Raises ShapeError."""
+        weights.share(self.graph, other.graph)
 
     def load(
-        self, source: str | Path | Mapping[str, Any], strict: bool = True
+        self,
+        source: str | Path | Mapping[str, Any],
+        strict: bool = True,
+        origin: str | None = None,
     ) -> weights.LoadReport:
         """Load parameters by name: entry `conv1__0` is the first parameter of layer conv1.
 
         Strict: raises CheckpointError, before anything is changed, if an entry is missing, unused, or
         of another shape. In any case it raises if nothing fits, or if an entry holds no finite
-        numbers. Entries led by '@' are a solver's state, and passed over.
+        numbers. Entries led by '@' are a solver's state, and passed over. Errors name a file, or `origin`.
         """
-        return weights.load(self, source, strict)
+        return weights.load(self.graph, source, strict, origin)
 
     def weights(self) -> dict[str, np.ndarray]:
         """Every parameter as a host array, by the name `load` knows; those of 16 bits in float32."""
-        return {name: param.to_host() for name, param in weights.named(self).items()}
+        return {name: param.to_host() for name, param in self.named_params.items()}
 
     def save(self, path: str | Path) -> None:
         """Write every parameter to an .npz file, atomically."""

@@ -5,74 +5,61 @@ Nothing here computes. A blob written in place is a new value of the same name.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from minicaffe import flow
-from minicaffe.errors import (
-    LayerError,
-    MinicaffeError,
-    ShapeError,
-    SpecError,
-    did_you_mean,
-    raised_at,
-)
-from minicaffe.layers import REGISTRY, Blob, Context, Layer, Param
+from minicaffe.errors import ShapeError, SpecError, did_you_mean
+from minicaffe.layers import REGISTRY, Context, Layer, Param
 from minicaffe.layers.base import bottom_counts
-from minicaffe.layers.blob import Shape
+from minicaffe.net import flow
+from minicaffe.net.step import Step, Value
 from minicaffe.spec.declare import LayerSpec, NetSpec, Phase
 
 MAX_AXES = 32  # as in Caffe; NumPy has a limit of its own, 64
 
 
 @dataclass(eq=False)
-class Value:
-    """What a layer writes: a blob's name at one stage of its life."""
+class Graph:
+    """A net in one phase: its layers in their places, and what they share."""
 
     name: str
-    shape: Shape
-    producer: Step
-    dtype: Any = None
-    consumers: list[Step] = field(default_factory=list)
-    loss_weight: float = 0.0
-    wants_gradient: bool = False  # something below it learns
-    gets_gradient: bool = False  # something above it is a loss
-    reuses: Value | None = None  # the value whose memory it takes over
-    blob: Blob = None  # type: ignore[assignment]
+    file: str  # of the model, for error messages
+    steps: list[Step]
+    context: Context
+
+    @functools.cached_property
+    def layers(self) -> dict[str, Layer]:
+        """Every layer by its name."""
+        return {step.spec.name: step.layer for step in self.steps}
+
+    @functools.cached_property
+    def params(self) -> dict[str, list[Param]]:
+        """The parameters of every layer that has any, by its name."""
+        return {name: layer.params for name, layer in self.layers.items() if layer.params}
+
+    @functools.cached_property
+    def learnable(self) -> list[Param]:
+        """Every parameter once, in the order of the layers."""
+        return [
+            param for params in self.params.values() for param in params if param.owner is param
+        ]
+
+    @functools.cached_property
+    def outputs(self) -> dict[str, Value]:
+        """The values that no layer reads, by name."""
+        return {
+            value.name: value for step in self.steps for value in step.tops if not value.readers
+        }
+
+    @functools.cached_property
+    def losses(self) -> list[Value]:
+        """The values that have a part in the loss."""
+        return [value for step in self.steps for value in step.tops if value.loss_weight]
 
 
-@dataclass(eq=False)
-class Step:
-    """A layer in its place: the values it reads and writes."""
-
-    spec: LayerSpec
-    layer: Layer
-    bottoms: list[Value]
-    tops: list[Value] = field(default_factory=list)
-    runs_backward: bool = False
-
-    @property
-    def place(self) -> str:
-        """Where and what, for error messages."""
-        return self.spec.place()
-
-    @contextlib.contextmanager
-    def named(self) -> Iterator[None]:
-        """Put the layer's place before the message of an error raised inside, own layers' included."""
-        try:
-            yield
-        except MinicaffeError as error:
-            raise error.at(self.place) from None
-        except Exception as error:
-            if type(self.layer).__module__.startswith("minicaffe."):
-                raise
-            raise LayerError(f"{self.place}: {raised_at(error)}") from error
-
-
-def build(spec: NetSpec, context: Context) -> list[Step]:
-    """The steps of a net in one phase, the gradient's way marked. Raises SpecError, ShapeError."""
+def build(spec: NetSpec, context: Context) -> Graph:
+    """A net in one phase, the gradient's way marked. Raises SpecError, ShapeError."""
     specs = [layer for layer in spec.layers if layer.in_phase(context.phase)]
     if not specs:
         first = spec.layers[0]
@@ -80,6 +67,7 @@ def build(spec: NetSpec, context: Context) -> list[Step]:
     steps: list[Step] = []
     blobs: dict[str, Value] = {}
     seen: dict[str, LayerSpec] = {}
+    writers: dict[str, LayerSpec] = {}
     for layer_spec in specs:
         if layer_spec.name in seen:
             line = seen[layer_spec.name].mark.line
@@ -89,19 +77,19 @@ def build(spec: NetSpec, context: Context) -> list[Step]:
         bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, spec, context.phase)]
         step = Step(layer_spec, _layer(layer_spec, context), bottoms)
         for value in bottoms:
-            value.consumers.append(step)
+            value.readers += 1
         step.layer.bottom = tuple(value.name for value in bottoms)
         step.layer.top = layer_spec.tops
         steps.append(step)
-        _check_tops(step, blobs)
+        _check_tops(step, writers)
         for name in step.layer.top:
-            blobs[name] = Value(name, (), step)
+            blobs[name], writers[name] = Value(name, (), step.layer), layer_spec
             step.tops.append(blobs[name])
     infer_shapes(steps)
     _bind_params(steps)
     flow.mark(steps, spec.force_backward)
     flow.mark_types(steps, context)
-    return steps
+    return Graph(spec.name, spec.layers[0].mark.file, steps, context)
 
 
 def infer_shapes(steps: Sequence[Step]) -> None:
@@ -156,12 +144,12 @@ def _why_unknown(
     return f"bottom {name!r} is written below, by {by}; a layer reads only what stands above it"
 
 
-def _check_tops(step: Step, blobs: dict[str, Value]) -> None:
+def _check_tops(step: Step, writers: dict[str, LayerSpec]) -> None:
     names = step.layer.top
     for i, name in enumerate(names):
         in_place = name in step.layer.bottom
-        if name in names[:i] or (name in blobs and not in_place):
-            by = (step if name in names[:i] else blobs[name].producer).spec
+        if name in names[:i] or (name in writers and not in_place):
+            by = step.spec if name in names[:i] else writers[name]
             raise SpecError(
                 f"{step.spec.place('top', i)}: top {name!r} is already written by layer "
                 f"{by.name!r} at line {by.mark.line}; to work in place, name it as a bottom too"
@@ -197,8 +185,3 @@ def _bind_params(steps: list[Step]) -> None:
     for step in steps:
         for param in step.layer.params:
             param.lr_mult, param.decay_mult = param.owner.lr_mult, param.owner.decay_mult
-
-
-def outputs(steps: Sequence[Step]) -> dict[str, Any]:
-    """The values that no layer reads, by name."""
-    return {value.name: value for step in steps for value in step.tops if not value.consumers}

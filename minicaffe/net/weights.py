@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from minicaffe.checkpoint import Reader
 from minicaffe.errors import CheckpointError, ShapeError
 from minicaffe.layers import Param
 from minicaffe.layers.fillers import fill
-
-if TYPE_CHECKING:
-    from minicaffe.net import Net
+from minicaffe.net.graph import Graph
 
 
 @dataclass
@@ -39,37 +37,37 @@ class LoadReport:
         ]
 
 
-def named(net: Net, owned: bool = True) -> dict[str, Param]:
+def named(graph: Graph, owned: bool = True) -> dict[str, Param]:
     """The parameters of a net by name, `conv1__0`; with `owned`, a shared one only where it is owned."""
     return {
         f"{layer}__{i}": param
-        for layer, params in net.params.items()
+        for layer, params in graph.params.items()
         for i, param in enumerate(params)
         if param.owner is param or not owned
     }
 
 
-def fill_params(net: Net) -> None:
+def fill_params(graph: Graph) -> None:
     """Fill the parameters, each from its own stream of (seed, layer, index)."""
-    for step in net.steps:
+    for step in graph.steps:
         for i, param in enumerate(step.layer.params):
             if param.owner is not param:
                 param.share(param.owner)
                 continue
             with step.named():
-                random = random_stream(net.context.seed, step.spec.name, i)
+                random = random_stream(graph.context.seed, step.spec.name, i)
                 values = fill(param.filler, param.shape, random)
             param.load(values)
 
 
-def share(mine: Net, theirs: Net) -> None:
+def share(mine: Graph, theirs: Graph) -> None:
     """Let a net use the parameters of another, layer by layer of one name. Raises ShapeError."""
     for name, params in mine.params.items():
         for one, other in zip(params, theirs.params.get(name, []), strict=False):
             if one.shape != other.shape:
                 raise ShapeError(
-                    f"layer {name!r}: a parameter has shape {one.shape} in the phase {mine.phase}, "
-                    f"{other.shape} in {theirs.phase}"
+                    f"layer {name!r}: a parameter has shape {one.shape} in the phase {mine.context.phase}, "
+                    f"{other.shape} in {theirs.context.phase}"
                 )
             one.share(other)
     for params in mine.params.values():
@@ -79,20 +77,20 @@ def share(mine: Net, theirs: Net) -> None:
 
 
 def load(
-    net: Net, source: str | Path | Mapping[str, Any], strict: bool, origin: str = "weights"
+    graph: Graph, source: str | Path | Mapping[str, Any], strict: bool, origin: str | None = None
 ) -> LoadReport:
-    """Load what fits of `source`, a file or arrays by name from `origin`; see Net.load."""
+    """Load what fits of `source`, a file or arrays by name; see Net.load."""
     if isinstance(source, Mapping):
         shapes = {name: np.shape(array) for name, array in source.items()}
-        return _load(net, source, shapes, strict, origin)
+        return _load(graph, source, shapes, strict, origin or "weights")
     with Reader(source) as reader:
-        return _load(net, reader, reader.shapes, strict, str(source))
+        return _load(graph, reader, reader.shapes, strict, origin or str(source))
 
 
 def _load(
-    net: Net, arrays: Any, shapes: Mapping[str, tuple[int, ...]], strict: bool, origin: str
+    graph: Graph, arrays: Any, shapes: Mapping[str, tuple[int, ...]], strict: bool, origin: str
 ) -> LoadReport:
-    params = named(net, owned=False)
+    params = named(graph, owned=False)
     report = LoadReport()
     for name, param in params.items():
         if name not in shapes:
@@ -105,9 +103,9 @@ def _load(
     report.unused = [name for name in shapes if name not in params and not name.startswith("@")]
     if strict and report.problems():
         problems = "; ".join(report.problems())
-        raise CheckpointError(f"{origin}: does not fit net {net.name!r}: {problems}")
+        raise CheckpointError(f"{origin}: does not fit net {graph.name!r}: {problems}")
     if params and not report.loaded:
-        raise CheckpointError(f"{origin}: has nothing that fits net {net.name!r}: {report}")
+        raise CheckpointError(f"{origin}: has nothing that fits net {graph.name!r}: {report}")
     values = {name: np.asarray(arrays[name]) for name in report.loaded}
     for name, array in values.items():
         if array.dtype.kind not in "fiu":

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from minicaffe.backend import Device
 from minicaffe.errors import ShapeError
-from minicaffe.graph import Step, Value
-
-if TYPE_CHECKING:
-    from minicaffe.net import Net
+from minicaffe.net.step import Step, Value
 
 
-def forward(net: Net, step: Step) -> None:
+def forward(step: Step, device: Device) -> None:
     """Run one layer forward."""
     layer = step.layer
     with step.named():
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
-        _store(net.device, step, tops, layer.out, step.tops)
+        _store(device, step, tops, layer.out, step.tops)
 
 
-def backward(net: Net, step: Step, written: set[int]) -> None:
-    """Run one layer backward; `written` are the values whose diff already holds something."""
+def backward(
+    step: Step, device: Device, written: set[int], scratch: Any, loss_scale: float
+) -> None:
+    """Run one layer backward; `written` are the values whose diff already holds something.
+
+    A gradient that is added to another is computed in `scratch` first. The losses' gradients are of
+    `loss_scale` times the loss.
+    """
     for value in step.tops:
         if value.loss_weight and id(value) not in written:
-            value.blob.diff.fill(value.loss_weight * net.loss_scale)
+            value.blob.diff.fill(value.loss_weight * loss_scale)
         elif step.runs_backward and id(value) not in written:
             value.blob.diff.fill(0)
     if not step.runs_backward:
@@ -36,8 +39,8 @@ def backward(net: Net, step: Step, written: set[int]) -> None:
             layer.grad[i] = None
         elif id(value) in written or value.loss_weight:
             if id(value) not in written:
-                value.blob.diff.fill(value.loss_weight * net.loss_scale)
-            part = net.scratch[offset : offset + value.blob.size]
+                value.blob.diff.fill(value.loss_weight * loss_scale)
+            part = scratch[offset : offset + value.blob.size]
             layer.grad[i] = part.reshape(value.shape)
             offset += value.blob.size
             added.append((value.blob, layer.grad[i]))
@@ -47,24 +50,21 @@ def backward(net: Net, step: Step, written: set[int]) -> None:
             written.add(id(value))
     with step.named():
         bottoms = layer.backward(*[value.blob.diff for value in step.tops])
-        _store(net.device, step, bottoms, layer.grad, step.bottoms)
+        _store(device, step, bottoms, layer.grad, step.bottoms)
     for blob, part in added:
-        net.device.xp.add(blob.diff, part, out=blob.diff)
+        device.xp.add(blob.diff, part, out=blob.diff)
 
 
-def written_before(net: Net, start: str | None, diffs: Mapping[str, Any]) -> set[int]:
-    """The values whose diff holds something before a backward pass from `start` begins.
+def written_before(steps: Sequence[Step], start: int | None, given: Collection[str]) -> set[int]:
+    """The values whose diff holds something before a backward pass from step `start` begins.
 
-    Those are the outputs given in `diffs`; and, if the pass does not begin at the top, the tops of
+    Those are the outputs that are given; and, if the pass does not begin at the top, the tops of
     `start` that are no loss and whatever the layers above have put into blobs they read.
     """
-    steps = net.steps
-    written = {id(v) for s in steps for v in s.tops if v.name in diffs and not v.consumers}
+    written = {id(v) for s in steps for v in s.tops if v.name in given and not v.readers}
     if start is not None:
-        first = list(net.layers).index(start)
-        tops = steps[first].tops
-        written |= {id(v) for v in tops if v.name in diffs or not v.loss_weight}
-        for step in steps[first + 1 :]:
+        written |= {id(v) for v in steps[start].tops if v.name in given or not v.loss_weight}
+        for step in steps[start + 1 :]:
             wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
             written |= {id(v) for v, needs in wanted if needs}
     return written

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from minicaffe.errors import SpecError
-
-if TYPE_CHECKING:
-    from minicaffe.graph import Step
-    from minicaffe.layers import Context
+from minicaffe.layers import Context
+from minicaffe.net.step import Step
 
 
 def mark(steps: Sequence[Step], force: bool) -> None:
@@ -79,7 +76,7 @@ def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
             value.gets_gradient = (
                 value.loss_weight != 0
                 or value.gets_gradient
-                or ((force or not has_loss) and not value.consumers)
+                or ((force or not has_loss) and not value.readers)
             )
         reached = any(value.gets_gradient for value in step.tops)
         learns = any(param.learns for param in step.layer.params)
@@ -95,10 +92,6 @@ def _reuse(step: Step) -> None:
     if not (step.layer.in_place and len(step.tops) == 1 and step.bottoms):
         return
     top, bottom = step.tops[0], step.bottoms[0]
-    alone = (
-        bottom.consumers == [step]
-        and not bottom.producer.layer.keeps_top
-        and not bottom.loss_weight
-    )
+    alone = bottom.readers == 1 and not bottom.producer.keeps_top and not bottom.loss_weight
     if top.name == bottom.name and top.shape == bottom.shape and alone:
         top.reuses = bottom

@@ -1,0 +1,98 @@
+"""The memory of a net: how much it needs, taking it, and taking it anew for other shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import MinicaffeError, ShapeError
+from minicaffe.layers import Blob
+from minicaffe.layers.blob import Shape
+from minicaffe.net.graph import Graph, infer_shapes
+from minicaffe.net.step import Value
+
+
+class Memory:
+    """The blobs of a net by name, and what its passes compute in."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, Blob] = {}
+        self.first_blobs: dict[str, Blob] = {}  # of those written in place, what is there before
+        self.scratch: Any = None  # where a gradient is computed that is added to another
+        self.term: Any = None  # one number
+
+    def take(self, graph: Graph) -> None:
+        """Take every blob and every layer's own buffers. Raises ShapeError if the work does not fit."""
+        self.blobs.clear()
+        self.first_blobs.clear()
+        xp, context, scratch = graph.context.device.xp, graph.context, 0
+        for step in graph.steps:
+            for value in step.tops:
+                fresh = Blob(value.shape, context.device, value.dtype)
+                value.blob = fresh if value.reuses is None else value.reuses.blob
+                self.blobs[value.name] = value.blob
+                self.first_blobs.setdefault(value.name, value.blob)
+            step.layer.out = [value.blob.data for value in step.tops]
+            step.layer.grad = [None] * len(step.bottoms)
+            with step.named():
+                step.layer.allocate()
+            needed = zip(step.bottoms, step.layer.needs_gradient, strict=True)
+            scratch = max(scratch, sum(v.blob.size for v, needs in needed if needs and _may_add(v)))
+        check(graph)
+        self.scratch = xp.empty(scratch, context.dtype)
+        self.term = xp.empty((), context.sum_dtype)
+
+
+def check(graph: Graph) -> None:
+    """Raise ShapeError if the device cannot hold a net's blobs, parameters and workspace.
+
+    A convolution's work is known when its layer has been allocated.
+    """
+    context = graph.context
+    values = [v for step in graph.steps for v in step.tops if v.reuses is None]
+    size = sum(
+        math.prod(v.shape) * (2 if v.gets_gradient else 1) * v.dtype.itemsize for v in values
+    )
+    count = sum(2 * param.size for param in graph.learnable) + context.workspace_size
+    size += count * context.dtype.itemsize
+    context.device.check_fits(size, f"{graph.file}: the net")
+
+
+def reshape(graph: Graph, memory: Memory, shapes: Mapping[str, Shape]) -> None:
+    """Give Input blobs new shapes. Raises ShapeError, and leaves the net as it was, if they do not fit."""
+    values = {v.name: v for s in graph.steps for v in s.tops if s.spec.type == "Input"}
+    for name, shape in shapes.items():
+        if name not in values:
+            raise ShapeError(f"{name!r} is not a top of an Input layer")
+        if not all(isinstance(size, (int, np.integer)) and size > 0 for size in shape):
+            raise ShapeError(f"{name}: expected a shape of integers of at least 1, got {shape}")
+    before = {name: values[name].shape for name in shapes}
+    work, taken = graph.context.workspace_size, False
+    try:
+        _infer(graph, values, shapes)
+        check(graph)
+        taken = bool(memory.blobs)  # not where only shapes were asked for
+        if taken:
+            memory.take(graph)
+    except MinicaffeError:
+        _infer(graph, values, before)
+        graph.context.workspace_size = work
+        if taken:
+            memory.take(graph)
+        raise
+
+
+def _infer(graph: Graph, values: Mapping[str, Value], shapes: Mapping[str, Shape]) -> None:
+    for name, shape in shapes.items():
+        inputs: Any = values[name].producer
+        inputs.resize(name, tuple(int(size) for size in shape))
+    graph.context.workspace_size = 0
+    infer_shapes(graph.steps)
+
+
+def _may_add(value: Value) -> bool:
+    """Whether a gradient may have to be added to one that is there."""
+    return value.readers > 1 or bool(value.loss_weight)

@@ -1,0 +1,60 @@
+"""What a built net is made of: values that flow, and steps that read and write them.
+
+References go one way, from a step to its values: a net that is dropped is freed at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from minicaffe.errors import LayerError, MinicaffeError, raised_at
+from minicaffe.layers import Blob, Layer
+from minicaffe.layers.blob import Shape
+from minicaffe.spec.declare import LayerSpec
+
+
+@dataclass(eq=False)
+class Value:
+    """What a layer writes: a blob's name at one stage of its life."""
+
+    name: str
+    shape: Shape
+    producer: Layer
+    dtype: Any = None
+    readers: int = 0  # how many bottoms it is
+    loss_weight: float = 0.0
+    wants_gradient: bool = False  # something below it learns
+    gets_gradient: bool = False  # something above it is a loss
+    reuses: Value | None = None  # the value whose memory it takes over
+    blob: Blob = None  # type: ignore[assignment]
+
+
+@dataclass(eq=False)
+class Step:
+    """A layer in its place: the values it reads and writes."""
+
+    spec: LayerSpec
+    layer: Layer
+    bottoms: list[Value]
+    tops: list[Value] = field(default_factory=list)
+    runs_backward: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where and what, for error messages."""
+        return self.spec.place()
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Put the layer's place before the message of an error raised inside, own layers' included."""
+        try:
+            yield
+        except MinicaffeError as error:
+            raise error.at(self.place) from None
+        except Exception as error:
+            if type(self.layer).__module__.startswith("minicaffe."):
+                raise
+            raise LayerError(f"{self.place}: {raised_at(error)}") from error
