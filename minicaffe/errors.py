@@ -7,6 +7,9 @@ import os
 import sysconfig
 import traceback
 from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class MinicaffeError(Exception):
@@ -49,6 +52,28 @@ class LayerError(MinicaffeError):
 
 class TrainingError(MinicaffeError):
     """Training that cannot go on, such as a loss that is no longer a finite number."""
+
+
+class UnknownNameError(MinicaffeError, KeyError):
+    """A name that nothing bears; also a KeyError, for it is what a mapping raises."""
+
+    __str__ = Exception.__str__  # KeyError's would put the message in quotes
+
+
+class ByName(dict[str, T]):
+    """A mapping by name that answers an unknown one with the nearest it has.
+
+    >>> ByName("blob", {"conv1": 1})["con1"]
+    Traceback (most recent call last):
+    minicaffe.errors.UnknownNameError: there is no blob 'con1'; did you mean 'conv1'?
+    """
+
+    def __init__(self, kind: str, items: Iterable[tuple[str, T]] | dict[str, T] = ()):
+        super().__init__(items)
+        self.kind = kind
+
+    def __missing__(self, name: str) -> T:
+        raise UnknownNameError(f"there is no {self.kind} {name!r}{did_you_mean(str(name), self)}")
 
 
 def raised_at(error: BaseException) -> str:

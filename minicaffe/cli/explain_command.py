@@ -28,10 +28,10 @@ from minicaffe.cli.options import (
     number,
     pick_device,
     read_model,
-    table,
 )
 from minicaffe.layers.blob import check_type
 from minicaffe.net import Net
+from minicaffe.net.summary import table
 from minicaffe.ops import conv
 from minicaffe.ops.conv import memory
 from minicaffe.ops.conv.trial import DIRECTIONS

@@ -152,23 +152,3 @@ def data_lines(nets: Sequence[Net | None]) -> list[str]:
             size = backend.mib(data.images.nbytes)
             lines.append(f"{layer.phase} data: {len(data.images)} {what} ({size})")
     return lines
-
-
-def table(
-    rows: Sequence[tuple[str, ...]], head: tuple[str, ...], left: tuple[int, ...] = (0,)
-) -> str:
-    """Rows under a head: the columns `left` to the left, the others to the right.
-
-    >>> print(table([("conv1", "520")], ("layer", "parameters")))
-    layer  parameters
-    conv1         520
-    """
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in [head, *rows]
-    ]
-    return "\n".join(line.rstrip() for line in lines)

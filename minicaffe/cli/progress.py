@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minicaffe.cli.options import table
+from minicaffe.net.summary import table
 from minicaffe.solver.report import Report, show
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from minicaffe.cli.options import (
     number,
     pick_device,
     read_model,
-    table,
 )
 from minicaffe.net import Net
 from minicaffe.net.run import backward, forward
+from minicaffe.net.summary import table
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

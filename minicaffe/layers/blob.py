@@ -67,7 +67,8 @@ class Blob:
         self._diff: Any = None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}{self.shape}"
+        text = f"{type(self).__name__}{self.shape} {self.dtype} on {self.device.name}"
+        return f"{text}, data {_range(self._data)}, diff {_range(self._diff)}"
 
     @property
     def size(self) -> int:
@@ -101,6 +102,15 @@ class Blob:
     def share(self, other: Blob) -> None:
         """Be the same memory as another blob of the same size."""
         self._data, self._diff = other.data.reshape(self.shape), other.diff.reshape(self.shape)
+
+
+def _range(array: Any) -> str:
+    """What an array holds, in short."""
+    if array is None:
+        return "not taken"
+    if not array.size:
+        return "empty"
+    return f"{float(array.min()):.4g} to {float(array.max()):.4g}"
 
 
 class Param(Blob):

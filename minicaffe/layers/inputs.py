@@ -103,6 +103,16 @@ class Data(Layer):
         area = (crop, crop) if crop else (h, w)
         return [(self.batch_size, c, *area), (self.batch_size,)][: len(self.top)]
 
+    def resize(self, top: str, shape: Shape) -> None:
+        """Another number of samples in a batch. Raises ShapeError for any other change."""
+        wanted = self.top_shapes()[self.top.index(top)]
+        if shape[:1] == () or shape[1:] != wanted[1:]:
+            images = "".join(f", {size}" for size in wanted[1:]) or ","
+            raise ShapeError(
+                f"{top}: expected (n{images}), the data set's but for the number of samples, got {shape}"
+            )
+        self.batch_size = shape[0]
+
     def allocate(self) -> None:
         if self.dataset is None:
             self.dataset = datasets.load(self.source, self.split, self.context.folder)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minicaffe.errors import ShapeError, SpecError, did_you_mean
+from minicaffe.errors import ByName, ShapeError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY, Context, Layer, Param
 from minicaffe.layers.base import bottom_counts
 from minicaffe.net import flow
@@ -31,12 +31,13 @@ class Graph:
     @functools.cached_property
     def layers(self) -> dict[str, Layer]:
         """Every layer by its name."""
-        return {step.spec.name: step.layer for step in self.steps}
+        return ByName("layer", {step.spec.name: step.layer for step in self.steps})
 
     @functools.cached_property
     def params(self) -> dict[str, list[Param]]:
         """The parameters of every layer that has any, by its name."""
-        return {name: layer.params for name, layer in self.layers.items() if layer.params}
+        some = {name: layer.params for name, layer in self.layers.items() if layer.params}
+        return ByName("layer with parameters", some)
 
     @functools.cached_property
     def learnable(self) -> list[Param]:
@@ -44,6 +45,15 @@ class Graph:
         return [
             param for params in self.params.values() for param in params if param.owner is param
         ]
+
+    def range(self, start: str | None, end: str | None) -> tuple[int, int]:
+        """The numbers of the first and the last of the layers from `start` to `end`. Raises SpecError."""
+        names = list(self.layers)
+        for name in (start, end):
+            if name is not None and name not in names:
+                raise SpecError(f"there is no layer {name!r}{did_you_mean(name, names)}")
+        first = 0 if start is None else names.index(start)
+        return first, len(names) - 1 if end is None else names.index(end)
 
     @functools.cached_property
     def outputs(self) -> dict[str, Value]:
@@ -74,6 +84,9 @@ def build(spec: NetSpec, context: Context) -> Graph:
             where = layer_spec.place("name")
             raise SpecError(f"{where}: the name is taken by the layer at line {line}")
         seen[layer_spec.name] = layer_spec
+        if layer_spec.type not in REGISTRY:  # the spec is of another process, which had imported it
+            where = layer_spec.place("type")
+            raise SpecError(f"{where}: unknown type; import the file that registers it")
         bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, spec, context.phase)]
         step = Step(layer_spec, _layer(layer_spec, context), bottoms)
         for value in bottoms:

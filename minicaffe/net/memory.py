@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import MinicaffeError, ShapeError
+from minicaffe.errors import ByName, MinicaffeError, ShapeError, did_you_mean
 from minicaffe.layers import Blob
 from minicaffe.layers.blob import Shape
 from minicaffe.net.graph import Graph, infer_shapes
@@ -19,8 +19,10 @@ class Memory:
     """The blobs of a net by name, and what its passes compute in."""
 
     def __init__(self) -> None:
-        self.blobs: dict[str, Blob] = {}
-        self.first_blobs: dict[str, Blob] = {}  # of those written in place, what is there before
+        self.blobs: dict[str, Blob] = ByName("blob")
+        self.first_blobs: dict[str, Blob] = ByName(
+            "blob"
+        )  # of those written in place, what is there before
         self.scratch: Any = None  # where a gradient is computed that is added to another
         self.term: Any = None  # one number
 
@@ -62,11 +64,12 @@ def check(graph: Graph) -> None:
 
 
 def reshape(graph: Graph, memory: Memory, shapes: Mapping[str, Shape]) -> None:
-    """Give Input blobs new shapes. Raises ShapeError, and leaves the net as it was, if they do not fit."""
-    values = {v.name: v for s in graph.steps for v in s.tops if s.spec.type == "Input"}
+    """Give blobs new shapes. Raises ShapeError, and leaves the net as it was, if they do not fit."""
+    values = resizable(graph)
     for name, shape in shapes.items():
         if name not in values:
-            raise ShapeError(f"{name!r} is not a top of an Input layer")
+            hint = did_you_mean(name, values)
+            raise ShapeError(f"{name!r} is not a top of an Input or Data layer{hint}")
         if not all(isinstance(size, (int, np.integer)) and size > 0 for size in shape):
             raise ShapeError(f"{name}: expected a shape of integers of at least 1, got {shape}")
     before = {name: values[name].shape for name in shapes}
@@ -85,12 +88,22 @@ def reshape(graph: Graph, memory: Memory, shapes: Mapping[str, Shape]) -> None:
         raise
 
 
+def resizable(graph: Graph) -> dict[str, Value]:
+    """The values that can be given another shape, by name: what Input and Data layers write."""
+    return {v.name: v for s in graph.steps for v in s.tops if hasattr(s.layer, "resize")}
+
+
 def _infer(graph: Graph, values: Mapping[str, Value], shapes: Mapping[str, Shape]) -> None:
     for name, shape in shapes.items():
         inputs: Any = values[name].producer
         inputs.resize(name, tuple(int(size) for size in shape))
     graph.context.workspace_size = 0
     infer_shapes(graph.steps)
+    for name, shape in shapes.items():
+        if values[name].shape != tuple(shape):
+            raise ShapeError(
+                f"{name} cannot have shape {tuple(shape)} while another top of its layer has other samples"
+            )
 
 
 def _may_add(value: Value) -> bool:

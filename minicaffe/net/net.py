@@ -14,6 +14,7 @@ from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
 from minicaffe.net import graph, memory, run, weights
 from minicaffe.net.model import read
+from minicaffe.net.summary import summary
 from minicaffe.ops import conv
 from minicaffe.spec.declare import NetSpec, Phase
 
@@ -60,16 +61,8 @@ class Net:
         if not shapes_only:
             check_type(dtype, self.device)
         folder = self.spec.path.parent if self.spec.path else None
-        context = Context(
-            self.device,
-            dtype,
-            phase,
-            seed,
-            folder=folder,
-            engine=engine,
-            workspace_cap=workspace_cap,
-            deterministic=deterministic,
-        )
+        given = folder, engine, workspace_cap, deterministic
+        context = Context(self.device, dtype, phase, seed, 0, *given)
         self.graph, self.context = graph.build(self.spec, context), context
         self.steps, self.layers = self.graph.steps, self.graph.layers
         self.params, self.learnable = self.graph.params, self.graph.learnable
@@ -80,6 +73,22 @@ class Net:
             memory.check(self.graph)
             weights.fill_params(self.graph)
             self.memory.take(self.graph)
+
+    def __repr__(self) -> str:
+        return summary(self.graph)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled by spec, shapes of its inputs and weights; what blobs hold is not kept."""
+        context, taken = self.context, bool(self.blobs)
+        kept = ("seed", "engine", "workspace_cap", "deterministic")
+        settings = {name: getattr(context, name) for name in kept}
+        settings |= {
+            "device": self.device.name,
+            "dtype": str(context.dtype),
+            "shapes_only": not taken,
+        }
+        shapes = {name: value.shape for name, value in memory.resizable(self.graph).items()}
+        return _again, (self.spec, self.phase, settings, shapes, self.weights() if taken else {})
 
     @property
     def name(self) -> str:
@@ -112,14 +121,18 @@ class Net:
     ) -> dict[str, Any]:
         """Run the layers from `start` through `end` (names; default all) on the device.
 
-        `inputs` are host arrays for blobs, by name. Gives the arrays of the blobs that nothing
-        further reads (of `end`'s tops, if given).
+        `inputs` are host arrays for blobs, by name: those that layers without bottoms write, and what
+        `start` reads. A layer all of whose tops are given does not run. Gives the arrays of the blobs
+        that nothing further reads (of `end`'s tops, if given). Raises ShapeError for other blobs, shapes
+        that are not the blobs' (see `reshape`), and some but not all tops of a layer that reads data.
         """
-        first, last = self._range(start, end)
+        first, last = self.graph.range(start, end)
         read = {} if start is None else {v.name: v.blob for v in self.steps[first].bottoms}
-        self._set(inputs, self.first_blobs | read, "data")
+        run.mark_given(self.steps[first : last + 1], inputs)
+        self._set(inputs, {**self.first_blobs, **read}, "data")
         for step in self.steps[first : last + 1]:
-            run.forward(step, self.device)
+            if not step.given:
+                run.forward(step, self.device)
         if last == len(self.steps) - 1:
             self.context.passes += 1  # a pass is over when its last layer has run
         if end is not None:
@@ -131,18 +144,12 @@ class Net:
 
         `diffs` are host arrays for the diffs of outputs and of `start`'s tops, by name; what a blob's
         readers above `start` have put into its diff before is added to. The diffs of parameters are
-        added to: `clear_param_diffs` makes them zero.
+        added to: `clear_param_diffs` makes them zero. Raises ShapeError for a diff that would go nowhere.
         """
-        last, first = self._range(end, start)
-        targets = {name: value.blob for name, value in self.graph.outputs.items()}
-        if start is not None:
-            targets |= {value.name: value.blob for value in self.steps[first].tops}
-        for name in diffs:
-            if name in self.blobs and name not in targets:
-                raise ShapeError(
-                    f"the diff of blob {name!r} is computed from the layers that read it"
-                )
-        self._set(diffs, targets, "diff")
+        last, first = self.graph.range(end, start)
+        if diffs:
+            targets = run.diff_targets(self.graph, None if start is None else first, diffs)
+            self._set(diffs, targets, "diff")
         written = run.written_before(self.steps, None if start is None else first, diffs)
         for step in reversed(self.steps[last : first + 1]):
             run.backward(step, self.device, written, self.memory.scratch, self.loss_scale)
@@ -168,9 +175,10 @@ class Net:
             param.diff.fill(0)
 
     def reshape(self, **shapes: tuple[int, ...]) -> None:
-        """Give Input blobs new shapes and infer all others anew; parameters stay.
+        """Give the blobs of Input layers new shapes and infer all others anew; parameters stay.
 
-        Raises ShapeError, and leaves the net as it was, if the shapes do not fit.
+        Those of a Data layer can have another number of samples. Raises ShapeError, and leaves the net
+        as it was, if the shapes do not fit.
         """
         memory.reshape(self.graph, self.memory, shapes)
 
@@ -221,10 +229,13 @@ class Net:
             else:
                 self.device.copy_from_host(getattr(target, which), np.asarray(array))
 
-    def _range(self, start: str | None, end: str | None) -> tuple[int, int]:
-        names = list(self.layers)
-        for name in (start, end):
-            if name is not None and name not in names:
-                raise SpecError(f"there is no layer {name!r}{did_you_mean(name, names)}")
-        first = 0 if start is None else names.index(start)
-        return first, len(names) - 1 if end is None else names.index(end)
+
+def _again(
+    spec: NetSpec, phase: Phase, settings: Any, shapes: Any, arrays: Mapping[str, np.ndarray]
+) -> Net:
+    """The net that was copied or pickled."""
+    net = Net(spec, phase, **settings)
+    memory.reshape(net.graph, net.memory, shapes)
+    if arrays:
+        net.load(arrays)
+    return net

@@ -7,6 +7,9 @@ from typing import Any
 
 from minicaffe.backend import Device
 from minicaffe.errors import ShapeError
+from minicaffe.layers import Blob
+from minicaffe.layers.inputs import Input
+from minicaffe.net.graph import Graph
 from minicaffe.net.step import Step, Value
 
 
@@ -16,6 +19,29 @@ def forward(step: Step, device: Device) -> None:
     with step.named():
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
         _store(device, step, tops, layer.out, step.tops)
+
+
+def mark_given(steps: Sequence[Step], names: Collection[str]) -> None:
+    """Mark the steps that a forward pass is to leave out: all their tops are given.
+
+    Raises ShapeError for a blob that a layer with bottoms computes, and for some tops of a layer that
+    reads data, which would be of other samples than the rest.
+    """
+    for step in steps:
+        fresh = [value.name for value in step.tops if value.name not in step.layer.bottom]
+        given = [name for name in fresh if name in names]
+        if given and step.bottoms:
+            raise ShapeError(
+                f"blob {given[0]!r} is computed by layer {step.spec.name!r}; "
+                "to give it, begin at a layer that reads it: forward(start=...)"
+            )
+        if given and len(given) < len(fresh) and not isinstance(step.layer, Input):
+            missing = ", ".join(name for name in fresh if name not in names)
+            raise ShapeError(
+                f"blob {given[0]!r} is given, {missing} is not: {step.spec} gives them together; "
+                "minicaffe.Classifier needs no labels"
+            )
+        step.given = bool(given) and len(given) == len(fresh)
 
 
 def backward(
@@ -31,7 +57,7 @@ def backward(
             value.blob.diff.fill(value.loss_weight * loss_scale)
         elif step.runs_backward and id(value) not in written:
             value.blob.diff.fill(0)
-    if not step.runs_backward:
+    if step.given or not step.runs_backward:
         return
     layer, added, offset = step.layer, [], 0
     for i, value in enumerate(step.bottoms):
@@ -55,6 +81,27 @@ def backward(
         device.xp.add(blob.diff, part, out=blob.diff)
 
 
+def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dict[str, Blob]:
+    """The blobs into whose diffs a backward pass from step `start` is given something.
+
+    Raises ShapeError for one of `names` whose diff is computed, or that no layer would read.
+    """
+    values = dict(graph.outputs)
+    if start is not None:
+        values |= {value.name: value for value in graph.steps[start].tops}
+    read = {id(value) for step in graph.steps if step.runs_backward for value in step.tops}
+    known = {value.name for step in graph.steps for value in step.tops}
+    for name in names:
+        if name in known and name not in values:
+            raise ShapeError(f"the diff of blob {name!r} is computed from the layers that read it")
+        if name in values and id(values[name]) not in read:
+            raise ShapeError(
+                f"the diff of blob {name!r} would go nowhere: no loss depends on it, or nothing below it "
+                "learns; with force_backward: true in the model all gradients are computed"
+            )
+    return {name: value.blob for name, value in values.items()}
+
+
 def written_before(steps: Sequence[Step], start: int | None, given: Collection[str]) -> set[int]:
     """The values whose diff holds something before a backward pass from step `start` begins.
 
@@ -74,6 +121,8 @@ def _store(
     device: Device, step: Step, arrays: Any, buffers: Sequence[Any], values: Sequence[Value]
 ) -> None:
     """See that what a layer returned stands in its buffers; built-in layers have put it there."""
+    if arrays is None and not buffers:
+        return
     arrays = list(arrays) if isinstance(arrays, (tuple, list)) else [arrays]
     if len(arrays) != len(buffers):
         what = "top" if values is step.tops else "bottom"

@@ -11,6 +11,7 @@ import numpy as np
 from minicaffe import backend, checkpoint
 from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
+from minicaffe.net.summary import table
 from minicaffe.ops import conv
 from minicaffe.solver import state
 from minicaffe.solver.interrupt import StopRequest
@@ -18,8 +19,10 @@ from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report
 from minicaffe.solver.rules import RULES
-from minicaffe.spec.declare import NetSpec
+from minicaffe.solver.scores import mean_outputs
+from minicaffe.spec.declare import NetSpec, SolverSpec
 from minicaffe.spec.model import with_settings
+from minicaffe.spec.types import keys_of
 
 
 class Solver:
@@ -27,10 +30,11 @@ class Solver:
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net
     shares the parameters; `dtype`, `engine`, `workspace_cap` and `deterministic` are those of Net. A net
-    of 16 bits is learnt in float32 (see `mixed`), and its snapshots hold float32. Training is a
-    function of the model, the seed, the data and the plan of each convolution: resuming or repeating
-    it gives the same bits on the CPU, with `deterministic` from any folder of plans. Raises the
-    MinicaffeErrors of Net, and SpecError if the model has no solver.
+    of 16 bits is learnt in float32 (see `mixed`), and its snapshots hold float32. On the CPU training is
+    a function of the model, the seed, the data, the plan of each convolution (with `deterministic` of the
+    fixed rule), the number of threads, among which sums over a batch are divided, the form of the loops
+    (NumPy's or Numba's) and BLAS: where those are the same, resuming or repeating it gives the same bits.
+    Raises the MinicaffeErrors of Net, and SpecError if the model has no solver or no loss.
     """
 
     def __init__(
@@ -62,6 +66,11 @@ class Solver:
             "deterministic": deterministic,
         }
         self.net = Net(spec, "TRAIN", **given)
+        if not self.net.graph.losses:
+            raise SpecError(
+                f"{spec.path or spec.layers[0].mark.file}: nothing to learn from: no layer of the phase TRAIN "
+                "is a loss; add one, such as SoftmaxWithLoss, or give a top a loss_weight"
+            )
         rule, xp = RULES[self.spec.type], self.device.xp
         self.mixed: Mixed | None = None
         if self.net.context.dtype.itemsize == 2:
@@ -75,11 +84,18 @@ class Solver:
         self.iteration = 0
         self.stopped = False
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
+        self.unsaved: CheckpointError | None = None  # why the last one could not be written
         self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
         self.recorded = 0
         self._one = xp.empty((), self.net.context.sum_dtype)
         name = spec.path.stem if spec.path else spec.name or "net"
         self.prefix = self.spec.snapshot_prefix or name
+
+    def __repr__(self) -> str:
+        told = [(key, getattr(self.spec, key.name)) for key in keys_of(SolverSpec).values()]
+        rows = [(key.name, str(value)) for key, value in told if value != key.default]
+        head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
+        return f"{head} on {self.device.name}\n{table(rows, ('key', 'value'))}"
 
     @property
     def rate(self) -> float:
@@ -90,7 +106,9 @@ class Solver:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
         SIGINT (Ctrl-C), SIGTERM or SIGHUP stops after the iteration, with a snapshot; `stopped` is then
-        true. Raises CheckpointError if snapshots cannot be written, TrainingError if the loss diverges.
+        true. A snapshot that cannot be written on the way is reported, and training goes on. Raises
+        CheckpointError if none could be from the beginning or, after all else is done, if the last could
+        not; TrainingError if the loss diverges.
         """
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(
@@ -103,8 +121,9 @@ class Solver:
             self.step(self.spec.max_iter - self.iteration, stop)
         self.loss()
         self.stopped = stop.asked and self.iteration < self.spec.max_iter
-        if (self.spec.snapshot_after_train or self.stopped) and self.saved != self.iteration:
-            self.snapshot()
+        last = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
+        if last and self.saved != self.iteration:
+            self._try_snapshot("")
         scores = self.test() if self.test_net is not None and not self.stopped else {}
         self.report.finished(self.net.warnings)
         if self.mixed is not None and (skipped := int(self.mixed.skipped)):
@@ -112,6 +131,8 @@ class Solver:
                 f"{skipped} iterations passed over: gradients beyond {self.net.context.dtype.name}; "
                 f"loss_scale is {self.mixed.scale:g}"
             )
+        if self.unsaved is not None:
+            raise self.unsaved
         return scores
 
     def step(self, count: int, stop: StopRequest | None = None) -> None:
@@ -128,7 +149,7 @@ class Solver:
             self.iteration += 1
             self.report.iterated(self)
             if spec.snapshot and self.iteration % spec.snapshot == 0:
-                self.snapshot()
+                self._try_snapshot("; training goes on, and the next one is tried")
             if stop is not None and stop.asked:
                 break
 
@@ -163,9 +184,16 @@ class Solver:
         self.loss()
         path = state.path(self.prefix, self.iteration)
         checkpoint.write(path, {**self.net.weights(), **self._state().arrays()})
-        self.saved = self.iteration
+        self.saved, self.unsaved = self.iteration, None
         self.report.saved(str(path))
         return path
+
+    def _try_snapshot(self, then: str) -> None:
+        try:
+            self.snapshot()
+        except CheckpointError as error:
+            self.unsaved = error
+            self.report.line(f"no snapshot of iteration {self.iteration}: {error}{then}")
 
     def restore(self, path: str | Path) -> None:
         """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
@@ -211,16 +239,3 @@ class Solver:
             xp.add(loss, self._one, out=loss)
         xp.multiply(loss, 1 / self.spec.iter_size, out=loss)
         self.recorded += 1
-
-
-def mean_outputs(net: Net, batches: int) -> dict[str, Any]:
-    """The mean of each output of a net over so many batches, from the beginning of its data."""
-    xp, sums = net.device.xp, {}
-    net.context.passes = 0
-    for _ in range(batches):
-        for name, value in net.forward().items():
-            if name not in sums:
-                sums[name] = xp.zeros(value.shape, np.float64)
-            xp.add(sums[name], value, out=sums[name])
-    means = {name: net.device.to_host(total) / batches for name, total in sums.items()}
-    return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}

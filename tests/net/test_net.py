@@ -182,7 +182,7 @@ layers:
     np.testing.assert_array_equal(net.forward(x=np.ones((1, 1, 9, 8)))["conv"][0, :, 0, 0], small)
     with pytest.raises(ShapeError, match="parameter 0 has shape"):
         net.reshape(x=(1, 2, 9, 8))
-    with pytest.raises(ShapeError, match="'conv' is not a top of an Input layer"):
+    with pytest.raises(ShapeError, match="'conv' is not a top of an Input or Data layer"):
         net.reshape(conv=(1, 2))
 
 

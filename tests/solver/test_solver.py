@@ -457,3 +457,53 @@ def test_training_goes_on_when_nobody_reads_its_lines(monkeypatch):
     monkeypatch.setattr("sys.stderr", Gone())
     s.solve()
     assert os.path.exists("blobs_iter_12.npz")
+
+
+def full_disk(monkeypatch, iterations):
+    """Snapshots of these iterations cannot be written."""
+    from minicaffe import checkpoint
+
+    write = checkpoint.write
+
+    def fails(path, arrays):
+        if any(str(path).endswith(f"_iter_{i}.npz") for i in iterations):
+            raise CheckpointError(f"{path}: cannot be written: No space left on device")
+        write(path, arrays)
+
+    monkeypatch.setattr(checkpoint, "write", fails)
+
+
+def test_a_snapshot_that_cannot_be_written_on_the_way_does_not_end_training(monkeypatch):
+    full_disk(monkeypatch, (2, 4))
+    made = solver(max_iter=6, snapshot=2)
+    made.solve()
+    told = [line for line in made.report.lines if line.startswith("no snapshot")]
+    assert [line.split(":")[0] for line in told] == [
+        f"no snapshot of iteration {i}" for i in (2, 4)
+    ]
+    assert "No space left on device; training goes on, and the next one is tried" in told[0]
+    assert made.saved == 6 and os.path.exists("blobs_iter_6.npz")
+
+
+@pytest.mark.parametrize("after_train", [True, False])
+def test_the_last_snapshot_must_succeed(monkeypatch, after_train):
+    full_disk(monkeypatch, (4, 5))
+    made = solver(max_iter=5, snapshot=2, snapshot_after_train=after_train)
+    with pytest.raises(CheckpointError, match="iter_5.npz: cannot be written: No space left"):
+        made.solve()
+    assert made.iteration == 5 and os.path.exists("blobs_iter_2.npz")
+    assert made.report.events[-1] == ("test", 5)  # what was learnt is shown all the same
+
+
+def test_nothing_to_learn_from_is_refused():
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3]}}
+  - {name: ip, type: InnerProduct, num_output: 4}
+solver: {base_lr: 0.1, max_iter: 3}
+"""
+    with pytest.raises(
+        SpecError, match="m.yaml: nothing to learn from: .* such as SoftmaxWithLoss"
+    ):
+        Solver(parse(text, "m.yaml"), device="cpu")
+    Solver(parse(text.replace("output: 4}", "output: 4, loss_weight: 1}")), device="cpu")

@@ -1,0 +1,59 @@
+"""A net as a table: layers, shapes, parameters, multiply-adds of a forward pass, column buffers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from minicaffe.backend import mib
+from minicaffe.net.graph import Graph
+
+HEAD = ("layer", "type", "tops", "parameters", "multiply-adds", "column bytes")
+
+
+def summary(graph: Graph) -> str:
+    """The table and the sums below it; nothing is computed."""
+    context, rows = graph.context, []
+    itemsize = context.dtype.itemsize
+    for step in graph.steps:
+        layer = step.layer
+        tops = ", ".join(
+            f"{value.name} {'x'.join(map(str, value.shape)) or 'scalar'}" for value in step.tops
+        )
+        params = sum(param.size for param in layer.params if param.owner is param)
+        columns = f"{layer.column_elements * itemsize:,}" if layer.column_elements else ""
+        counts = f"{params:,}", f"{layer.multiply_adds:,}", columns
+        rows.append((step.spec.name, step.spec.type, tops, *counts))
+    params = sum(param.size for param in graph.learnable)
+    blobs = sum(math.prod(v.shape) for step in graph.steps for v in step.tops if v.reuses is None)
+    work = context.workspace_size * itemsize
+    return "\n".join(
+        [
+            f"{graph.name or graph.file}, phase {context.phase}, {context.dtype}",
+            table(rows, HEAD, left=(0, 1, 2)),
+            f"parameters: {params:,} ({mib(params * itemsize)})",
+            "multiply-adds of a forward pass: "
+            f"{sum(step.layer.multiply_adds for step in graph.steps):,}",
+            f"blobs: {mib(blobs * itemsize)}; shared work buffer: {work:,} bytes",
+        ]
+    )
+
+
+def table(
+    rows: Sequence[tuple[str, ...]], head: tuple[str, ...], left: tuple[int, ...] = (0,)
+) -> str:
+    """Rows under a head: the columns `left` to the left, the others to the right.
+
+    >>> print(table([("conv1", "520")], ("layer", "parameters")))
+    layer  parameters
+    conv1         520
+    """
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in [head, *rows]
+    ]
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,161 @@
+"""Blobs and diffs that a user gives: used, or refused with the remedy, never thrown away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minicaffe import Layer, Net, ShapeError, parse, register
+from minicaffe.data import datasets
+from minicaffe.layers import REGISTRY
+from minicaffe.layers.fillers import XAVIER
+
+DATA = """
+layers:
+  - {name: digits, type: Data, top: [data, label], source: digits, batch_size: 4}
+  - {name: ip, type: InnerProduct, bottom: data, num_output: 10}
+  - {name: accuracy, type: Accuracy, bottom: [ip, label], include: TEST}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+"""
+SIDE = """
+layers:
+  - {name: in, type: Input, top: [x, label], shape: [{dim: [4, 3]}, {dim: 4}]}
+  - {name: ip, type: InnerProduct, bottom: x, num_output: 2}
+  - {name: side, type: InnerProduct, bottom: x, num_output: 3}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def few_digits(monkeypatch, tmp_path):
+    """The drawn digits, but few."""
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def pictures(n: int) -> np.ndarray:
+    return np.random.default_rng(n).uniform(0, 1, (n, 1, 28, 28)).astype(np.float32)
+
+
+def test_given_pictures_are_scored_not_the_data_sets(device):
+    net = Net(parse(DATA), "TEST", device=device)
+    x = pictures(4)
+    scores = device.to_host(net.forward(start="ip", end="ip", data=x)["ip"]).copy()
+    net.forward()  # the data set's
+    assert not np.array_equal(device.to_host(net.blobs["data"].data), x)
+    right = scores.argmax(axis=1)
+    assert float(device.to_host(net.forward(data=x, label=right)["accuracy"])) == 1
+    np.testing.assert_array_equal(device.to_host(net.blobs["data"].data), x)
+    assert float(device.to_host(net.forward(data=x, label=(right + 1) % 10)["accuracy"])) == 0
+    net.forward()  # and the data set's again
+    assert not np.array_equal(device.to_host(net.blobs["data"].data), x)
+
+
+def test_another_number_of_samples_after_a_reshape():
+    net = Net(parse(DATA), "TEST", device="cpu")
+    with pytest.raises(ShapeError, match=r"net.reshape\(data=\(7, 1, 28, 28\)\) would change it"):
+        net.forward(data=pictures(7), label=np.zeros(7))
+    net.reshape(data=(7, 1, 28, 28))
+    assert net.blobs["label"].shape == (7,)
+    net.forward(data=pictures(7), label=np.arange(7))
+    assert net.blobs["ip"].data.shape == (7, 10)
+    net.forward()
+    np.testing.assert_array_equal(
+        net.blobs["label"].data, net.layers["digits"].dataset.labels[7:14]
+    )
+
+
+@pytest.mark.parametrize(
+    "shapes, why",
+    [
+        ({"data": (4, 1, 28, 27)}, r"data: expected \(n, 1, 28, 28\), .*, got \(4, 1, 28, 27\)"),
+        ({"label": ()}, r"label: expected \(n,\), .*, got \(\)"),
+        ({"data": (5, 1, 28, 28), "label": (6,)}, "while another top of its layer has other"),
+        (
+            {"dat": (5, 1, 28, 28)},
+            "'dat' is not a top of an Input or Data layer; did you mean 'data'",
+        ),
+    ],
+)
+def test_a_data_sets_blobs_change_in_their_number_of_samples_alone(shapes, why):
+    net = Net(parse(DATA), "TEST", device="cpu")
+    with pytest.raises(ShapeError, match=why):
+        net.reshape(**shapes)
+    assert net.blobs["data"].shape == (4, 1, 28, 28)
+    net.forward()
+
+
+def test_some_tops_of_a_data_layer_are_not_enough():
+    net = Net(parse(DATA), "TEST", device="cpu")
+    why = r"blob 'data' is given, label is not: layer 'digits' \(Data\) gives them together"
+    with pytest.raises(ShapeError, match=why):
+        net.forward(data=pictures(4))
+
+
+def test_a_blob_that_a_layer_computes_cannot_be_given_to_it():
+    net = Net(parse(SIDE), device="cpu")
+    with pytest.raises(ShapeError, match="blob 'ip' is computed by layer 'ip'; .*start="):
+        net.forward(ip=np.zeros((4, 2)))
+    net.forward(x=np.ones((4, 3)))
+    ip = np.full((4, 2), 7.0)
+    assert net.forward(start="loss", ip=ip, label=np.zeros(4))["loss"] == pytest.approx(np.log(2))
+    np.testing.assert_array_equal(net.blobs["ip"].data, ip)
+
+
+def test_some_tops_of_an_input_are_enough():
+    net = Net(parse(SIDE), device="cpu")
+    net.forward(x=np.ones((4, 3)), label=[1, 0, 1, 0])
+    net.forward(x=np.zeros((4, 3)))
+    assert net.blobs["label"].data.tolist() == [1, 0, 1, 0]
+
+
+def test_a_layer_that_was_passed_over_gets_no_gradient(monkeypatch):
+    class Learnt(Layer):
+        """A blob that is a parameter."""
+
+        def setup(self):
+            self.values = self.param((4, 3), XAVIER)
+            return (4, 3)
+
+        def forward(self):
+            return self.values.data
+
+        def backward(self, dy):
+            self.values.diff[...] += dy
+
+    monkeypatch.setitem(REGISTRY, "Learnt", Learnt)  # taken out again at the end
+    register(Learnt)
+    net = Net(
+        parse("""
+layers:
+  - {name: x, type: Learnt}
+  - {name: y, type: Eltwise, bottom: [x, x], operation: PROD, loss_weight: 1}
+"""),
+        device="cpu",
+    )
+    net.forward()
+    net.backward()
+    np.testing.assert_allclose(net.params["x"][0].diff, 2 * net.params["x"][0].data, rtol=1e-6)
+    net.clear_param_diffs()
+    net.forward(x=np.ones((4, 3)))
+    net.backward()
+    assert not net.params["x"][0].diff.any()
+    np.testing.assert_array_equal(net.blobs["x"].diff, np.full((4, 3), 2))
+
+
+def test_a_diff_that_would_go_nowhere_is_refused_with_the_remedy():
+    net = Net(parse(SIDE), device="cpu")
+    net.forward(x=np.ones((4, 3)), label=[0, 1, 0, 1])
+    d = np.arange(12.0).reshape(4, 3)
+    for start in (None, "side"):
+        with pytest.raises(
+            ShapeError, match="'side' would go nowhere: no loss .* force_backward: true"
+        ):
+            net.backward(start=start, side=d)
+    forced = Net(parse("force_backward: true" + SIDE), device="cpu")
+    forced.forward(x=np.ones((4, 3)), label=[0, 1, 0, 1])
+    forced.backward(side=d)
+    np.testing.assert_allclose(forced.params["side"][1].diff, d.sum(axis=0))
+    forced.clear_param_diffs()
+    forced.backward(start="side", end="side", side=d)
+    np.testing.assert_allclose(forced.params["side"][1].diff, d.sum(axis=0))
