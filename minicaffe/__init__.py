@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Blob": "layers",
     "CheckpointError": "errors",
+    "Classifier": "deploy",
     "DataError": "errors",
     "DeviceError": "errors",
     "Layer": "layers",
@@ -29,10 +30,14 @@ _HOMES = {
     "register": "layers",
 }
 
-__all__ = sorted([*_HOMES, "__version__"])
+_MODULES = ("deploy",)
+
+__all__ = sorted([*_HOMES, *_MODULES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"minicaffe.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'minicaffe' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"minicaffe.{_HOMES[name]}"), name)

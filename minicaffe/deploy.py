@@ -3,11 +3,88 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from minicaffe.errors import SpecError
+import numpy as np
+
+from minicaffe import backend
+from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.inputs import BlobShape, Data
-from minicaffe.net import Net
+from minicaffe.net import Net, read
 from minicaffe.spec.declare import LayerSpec, NetSpec
+
+
+class Classifier:
+    """A trained model for pictures of one's own: pixels in, probabilities of the classes out.
+
+    `model` is a YAML file or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss; `weights` a
+    file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as `deploy` makes
+    it. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
+
+    >>> from minicaffe.net import parse
+    >>> classifier = Classifier(parse('''
+    ... layers:
+    ...   - {name: mnist, type: Data, top: [data, label], source: digits, batch_size: 64}
+    ...   - {name: ip, type: InnerProduct, num_output: 10}
+    ...   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+    ... '''), device="cpu")
+    >>> classifier.predict(np.zeros((5, 28, 28), np.uint8)).shape
+    (5, 10)
+    """
+
+    def __init__(
+        self,
+        model: str | Path | NetSpec,
+        weights: str | Path | Mapping[str, Any] | None = None,
+        *,
+        device: str | backend.Device | None = None,
+        dtype: Any = None,
+    ):
+        spec, self.data = deploy(model if isinstance(model, NetSpec) else read(model))
+        self.net = Net(spec, "TEST", device=device, dtype=dtype)
+        if weights is not None:
+            self.net.load(weights)
+        self._input = self.net.steps[0].tops[0].name
+        self._output = [s.tops[0].name for s in self.net.steps if s.spec.type == "Softmax"][-1]
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(c, h, w) of a picture, as the data set has it."""
+        return self.data.image
+
+    def predict(self, images: Any) -> np.ndarray:
+        """The probabilities (n, classes) of pictures (n, c, h, w), or (n, h, w) where c is 1.
+
+        Pixels are as in the data set, 0 to 255 in MNIST; the model's transform (mean, central crop, scale)
+        is applied here. One picture may come without its axis n, and goes so. Any number of pictures will
+        do: they are taken in batches of the model's size. Raises ShapeError for pictures of another size.
+        """
+        images, shape = np.asarray(images), self.image_shape
+        axes = 2 if shape[0] == 1 and images.shape[-3:] != shape else 3
+        fits = images.shape[-axes:] == shape[-axes:] and images.ndim <= axes + 1
+        if not fits or images.dtype.kind not in "fiub":
+            raise ShapeError(
+                f"expected one or several pictures of {shape}, got {images.dtype} of {images.shape}"
+            )
+        prepared = self.data.prepare(images.reshape(-1, *shape))
+        batch = max(1, min(len(prepared), self.data.batch_size))
+        self.net.reshape(**{self._input: (batch, *prepared.shape[1:])})
+        found = [self._batch(prepared[i : i + batch]) for i in range(0, len(prepared), batch)]
+        classes = self.net.blobs[self._output].shape[1:]
+        found = found or [np.empty((0, *classes))]
+        return np.concatenate(found).reshape(*images.shape[:-axes], *classes)
+
+    def _batch(self, images: np.ndarray) -> np.ndarray:
+        """The probabilities of a batch of pictures at most; those that it lacks are black."""
+        blob, device = self.net.first_blobs[self._input], self.net.device
+        whole = np.zeros(blob.shape)
+        whole[: len(images)] = images
+        device.copy_from_host(blob.data, whole)
+        self.net.forward()
+        prob = device.to_host(self.net.blobs[self._output].data)
+        return prob[: len(images)].astype(np.float64)
 
 
 def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Data]:

@@ -95,7 +95,9 @@ def test_readmes_shell_commands_are_those_that_ci_runs():
     assert "blocks README.md" in (ROOT / ".ci" / "run").read_text()
 
 
-@pytest.mark.parametrize("example", ["custom_layer.py", "train_from_python.py"])
+@pytest.mark.parametrize(
+    "example", ["custom_layer.py", "train_from_python.py", "classify_from_python.py"]
+)
 def test_examples_run(example, folder, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [example, "2"])
     runpy.run_path(str(folder / "examples" / example), run_name="__main__")

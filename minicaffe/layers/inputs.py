@@ -150,11 +150,12 @@ class Data(Layer):
         return mean
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
-        """One image (c, h, w) as the phase TEST would give it to the net: mean, central crop, scale."""
+        """Images (..., c, h, w) as the phase TEST would give them to the net: mean, central crop, scale."""
         h, w = self.image[1:]
         size = self.transform.crop_size
         top, left, oh, ow = ((h - size) // 2, (w - size) // 2, size, size) if size else (0, 0, h, w)
-        return ((image - self.mean()) * self.transform.scale)[:, top : top + oh, left : left + ow]
+        rows, columns = slice(top, top + oh), slice(left, left + ow)
+        return ((image - self.mean()) * self.transform.scale)[..., rows, columns]
 
     def forward(self) -> Any:
         self.draw()

@@ -5,6 +5,7 @@ import pytest
 from ops.cases import EDGES, blank, close, put, same
 from ops.test_conv import arrays
 
+from minicaffe import Net, parse
 from minicaffe.backend import device as device_called
 from minicaffe.ops import conv
 from minicaffe.ops.conv import winograd
@@ -95,3 +96,20 @@ def test_long_images_stay_within_the_work(device, threads, image, kernel):
     for ours, others in zip((y, dx, dw), outs, strict=True):
         close(device, ours, device.to_host(others).astype(np.float64), {"f": 3e-5})
     assert np.isnan(device.to_host(room)[size:]).all()
+
+
+@pytest.mark.parametrize("name", ["direct", "winograd", "winograd2"])
+def test_places_of_a_constant_image_are_the_same_bits_but_for_winograd(name):
+    """As docs/convolution.md says of ties."""
+    net = Net(
+        parse("""
+layers:
+  - {name: x, type: Input, shape: {dim: [1, 3, 12, 12]}}
+  - {name: conv, type: Convolution, num_output: 4, kernel_size: 5}
+"""),
+        device="cpu",
+        engine=name,
+    )
+    y = net.forward(x=np.full((1, 3, 12, 12), 0.3))["conv"][0].reshape(4, -1)
+    apart = np.ptp(y, axis=1).max() / abs(y).max()
+    assert 0 < apart < 1e-6 if name.startswith("winograd") else apart == 0

@@ -1,0 +1,82 @@
+"""A trained model for arrays of one's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import minicaffe
+from minicaffe import Classifier, Net, ShapeError, SpecError, parse
+from minicaffe.data import datasets
+
+TEXT = """
+layers:
+  - {name: digits, type: Data, top: [data, label], source: digits, batch_size: 8, transform: {scale: 0.01, mean_value: 7, crop_size: 20}}
+  - {name: conv, type: Convolution, bottom: data, num_output: 3, kernel_size: 5, stride: 3}
+  - {name: relu, type: ReLU, top: conv}
+  - {name: ip, type: InnerProduct, num_output: 10}
+  - {name: accuracy, type: Accuracy, bottom: [ip, label], include: TEST}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def few_digits(monkeypatch, tmp_path):
+    """The drawn digits, but few."""
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_it_says_what_the_net_says_of_its_own_data(device):
+    net = Net(parse(TEXT), "TEST", device=device)
+    images = net.layers["digits"].dataset.images
+    classifier = Classifier(parse(TEXT), net.weights(), device=device)
+    prob = classifier.predict(images)
+    assert prob.shape == (20, 10) and prob.dtype == np.float64
+    np.testing.assert_allclose(prob.sum(axis=1), 1, rtol=1e-5)
+    net.forward()
+    scores = device.to_host(net.blobs["ip"].data).astype(float)
+    wanted = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(prob[:8], wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 20])
+def test_any_number_of_pictures(count):
+    classifier = Classifier(parse(TEXT), device="cpu")
+    images = datasets.load("digits", "test").images
+    whole = classifier.predict(images)
+    np.testing.assert_allclose(classifier.predict(images[:count]), whole[:count], rtol=1e-5)
+
+
+def test_pictures_of_one_channel_need_no_axis_for_it_and_one_picture_none_for_many():
+    classifier = Classifier(parse(TEXT), device="cpu")
+    image = np.random.default_rng(0).uniform(0, 255, (1, 28, 28))
+    wanted = classifier.predict(image[None])
+    for same in (image, image[0]):
+        np.testing.assert_array_equal(classifier.predict(same).reshape(1, 10), wanted)
+    assert classifier.predict(image[0]).shape == (10,)
+    assert classifier.image_shape == (1, 28, 28)
+
+
+@pytest.mark.parametrize("shape", [(3, 28, 27), (2, 3, 28, 28), (1, 2, 1, 28, 28), (28,), ()])
+def test_pictures_of_another_size_are_refused(shape):
+    classifier = Classifier(parse(TEXT), device="cpu")
+    with pytest.raises(
+        ShapeError, match=r"one or several pictures of \(1, 28, 28\), got float64 of"
+    ):
+        classifier.predict(np.zeros(shape))
+
+
+def test_what_is_no_number_is_refused():
+    classifier = Classifier(parse(TEXT), device="cpu")
+    with pytest.raises(ShapeError, match="got <U1 of"):
+        classifier.predict(np.full((28, 28), "x"))
+
+
+def test_a_net_that_has_no_data_or_no_softmax_is_refused():
+    with pytest.raises(SpecError, match="has no softmax"):
+        Classifier(parse("\n".join(TEXT.splitlines()[:-1])), device="cpu")
+
+
+def test_the_module_is_public_too():
+    assert minicaffe.deploy.Classifier is Classifier
