@@ -131,6 +131,19 @@ def test_lenet_in_memory_is_lenet(scripts):
     assert solver.net.blobs["conv1"].shape == (16, 20, 24, 24)
 
 
+def test_two_checkouts_side_by_side(scripts, monkeypatch, tmp_path):
+    """Both of them this one."""
+    checkouts = scripts("checkouts")
+    monkeypatch.setenv("MINICAFFE_CACHE", f"{tmp_path}/")
+    monkeypatch.setenv("MINICAFFE_NUMBA", "0")
+    roots = dict.fromkeys(("this", "other"), EXAMPLES.parent)
+    for found in (
+        checkouts.steps(roots, "numpy", 1, 1, 1),
+        checkouts.starts(roots, checkouts.STARTS["minicaffe --help"], 1),
+    ):
+        assert found["ms"]["this"]["median"] > 0 and found["ratio"]["median"] > 0
+
+
 def test_where_the_milliseconds_go(scripts):
     text = scripts("breakdown").breakdown(2, 1, 0.1).split("\n")
     shown = [line.split("|")[1].strip() for line in text[2:-2]]
