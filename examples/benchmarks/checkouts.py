@@ -48,8 +48,7 @@ class Checkout:
 
     def end(self) -> None:
         """Let the process go."""
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.communicate()
 
 
 def environment(root: Path) -> dict[str, str]:
