@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import shutil
@@ -34,12 +35,24 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--require-gpu: no CUDA GPU works here")
     os.environ.setdefault("MINICAFFE_OFFLINE", "1")
     logging.getLogger("minicaffe").addHandler(logging.NullHandler())
-    plans = tempfile.TemporaryDirectory(prefix="minicaffe-plans-")  # not the user's own
-    os.environ["MINICAFFE_CACHE"] = plans.name
-    config.add_cleanup(plans.cleanup)
+    _use_own_cache(config)
     # The loops are compiled once before all tests: in a fresh clone the first to need one would tell of it.
     words = ["time", "models/lenet_paper.yaml", "--iterations", "1", "--device", "cpu"]
     subprocess.run([sys.executable, "-m", "minicaffe", *words], cwd=ROOT, capture_output=True)
+
+
+def _use_own_cache(config: pytest.Config) -> None:
+    """A cache folder for these tests, not the user's own; but loops that are compiled need not be again."""
+    from minicaffe import caches
+    from minicaffe.ops import loops
+
+    users, own = caches.folder() / "loops", tempfile.TemporaryDirectory(prefix="minicaffe-cache-")
+    if not caches.obstacle(users):
+        Path(own.name, "loops").symlink_to(users)
+    os.environ["MINICAFFE_CACHE"] = own.name
+    config.add_cleanup(own.cleanup)
+    if loops.available():  # a test that sets another cache folder has these loops too
+        importlib.import_module("minicaffe.ops.loops.kept").folder()
 
 
 @pytest.fixture(scope="session")

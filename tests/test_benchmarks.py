@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from minicaffe import caches
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 SCRIPTS = (
@@ -34,7 +36,9 @@ def scripts(monkeypatch, tmp_path):
     """Imports a script of examples/ by name, and forgets it afterwards."""
     for folder in (EXAMPLES / "benchmarks", EXAMPLES / "paper_tables"):
         monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "plans"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "loops").symlink_to(caches.folder() / "loops")
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
     yield importlib.import_module
     for name in SCRIPTS:
         sys.modules.pop(name, None)

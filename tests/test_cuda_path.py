@@ -33,7 +33,7 @@ def few_digits(monkeypatch, tmp_path):
         datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
     )
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
 

@@ -45,7 +45,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "typo.yaml").write_text(TYPO)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
     monkeypatch.setattr(
         datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)

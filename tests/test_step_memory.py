@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from minicaffe import Net, Solver, parse
+from minicaffe.data import idx, known
 
 ROOT = Path(__file__).parent.parent
 CAST_BUFFERS = 128 << 10  # NumPy's own, of fixed size, where an operation mixes types
@@ -42,7 +43,7 @@ def few_digits(monkeypatch, tmp_path):
     from minicaffe.data import datasets
 
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 3000, "test": 20})
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path))
 
 
 def test_a_step_on_the_cpu_allocates_no_array(few_digits):
@@ -108,6 +109,11 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 """
     if not Path("/proc/self/status").exists():
         pytest.skip("peak memory is read from /proc")
+    home = tmp_path / "data" / "mnist"
+    home.mkdir(parents=True)
+    for place, file in enumerate(known.FILES):
+        shape = ((60000, 10000)[place // 2], *((28, 28) if place % 2 == 0 else ()))
+        idx.write(home / file, np.zeros(shape, np.uint8))
     result = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,

@@ -5,6 +5,9 @@ import os
 import platform
 import resource
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +64,19 @@ def free_process() -> None:
     if any(name in os.environ for name in PINS):
         sys.stdout.flush()
         os.execve(sys.executable, [sys.executable, *sys.argv], free_environment())
+
+
+@contextmanager
+def new_plans() -> Iterator[None]:
+    """An empty cache folder, so that plans are made anew, not remembered; compiled loops are kept."""
+    from minicaffe import caches
+
+    loops = caches.folder() / "loops"
+    with tempfile.TemporaryDirectory() as cache:
+        if not caches.obstacle(loops):
+            Path(cache, "loops").symlink_to(loops)
+        os.environ["MINICAFFE_CACHE"] = cache
+        yield
 
 
 def peak_memory() -> float:

@@ -15,13 +15,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from forms import FORMS
 from ladder import LADDER
-from machine import describe, free_environment, free_process, version, warn_if_busy
+from machine import describe, free_environment, free_process, new_plans, version, warn_if_busy
 from measure import geometric_mean, write
 
 HERE = Path(__file__).resolve().parent
@@ -38,8 +37,7 @@ def main() -> None:
         sys.exit("PyTorch is not installed here: there is no peer to measure against")
     warn_if_busy()
     args.head = report(args)  # before the machine is busy with us
-    with tempfile.TemporaryDirectory() as cache:  # plans are made anew, not remembered
-        os.environ["MINICAFFE_CACHE"] = cache
+    with new_plans():
         if "lenet" in args.only or "memory" in args.only:
             lenet(args)
         if "ladder" in args.only:

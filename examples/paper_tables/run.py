@@ -13,7 +13,6 @@ result goes to results/DEVICE.json; tables.py makes Markdown and a chart of it.
 import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
 
-from machine import describe, free_process, version, warn_if_busy
+from machine import describe, free_process, new_plans, version, warn_if_busy
 from measure import ROOT, digits, drawn, in_memory, interleaved, rates, ratios, spread, write
 
 HERE = Path(__file__).resolve().parent
@@ -46,8 +45,7 @@ def main() -> None:
     out = args.out or HERE / "results" / f"{args.device.partition(':')[0]}.json"
     if args.quick and args.out is None:
         parser.error("--quick makes no result to keep: say with --out where it goes")
-    with tempfile.TemporaryDirectory() as cache:  # plans are made anew, not remembered
-        os.environ["MINICAFFE_CACHE"] = cache
+    with new_plans():
         found = measure_all(args.device, *((3, 30.0) if args.quick else (15, 150.0)))
     write(out, found | {"quick": args.quick})
 

@@ -10,11 +10,10 @@ import argparse
 import importlib.metadata
 import os
 import platform
-from pathlib import Path
 
 import numpy as np
 
-from minicaffe import __version__, backend
+from minicaffe import __version__, backend, caches
 from minicaffe.data import datasets
 from minicaffe.errors import DataError, DeviceError
 from minicaffe.ops import loops, threads
@@ -36,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     lines += [("cpu threads", cpu_threads())]
     lines += [("memory", backend.mib(backend.device("cpu").memory()))]
     lines += cuda()
+    lines += [("cache", caches.obstacle(caches.folder()) or str(caches.folder()))]
     lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
     width = max(len(name) for name, _ in lines)
     print("\n".join(f"{name:<{width}}  {text}" for name, text in lines))
@@ -89,7 +89,7 @@ def cuda() -> list[tuple[str, str]]:
         memory = backend.mib(found["totalGlobalMem"])
         text = f"{found['name'].decode()}, compute capability {found['major']}.{found['minor']}, {memory}"
         lines.append((f"cuda:{number}", text))
-    cache = os.environ.get("CUPY_CACHE_DIR", str(Path.home() / ".cupy" / "kernel_cache"))
+    cache = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")
     return [*lines, ("kernel cache", cache)]
 
 

@@ -1,11 +1,13 @@
 """From the `source` of a net's data layer to pictures and labels: where data sets are looked for.
 
-A data set is a folder of four IDX files, named as MNIST's are. When MNIST itself is nowhere and
+A data set is a folder of four IDX files, named as MNIST's are; pictures with channels, which have four axes,
+may be idx4 instead of idx3. When MNIST itself is nowhere and
 cannot be fetched, digits drawn by minicaffe stand in for it, with a warning.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from dataclasses import dataclass
@@ -14,7 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from minicaffe.data import fetch, idx
+from minicaffe import caches
+from minicaffe.data import fetch, idx, network
 from minicaffe.data.known import FILES, KNOWN
 from minicaffe.errors import DataError, did_you_mean
 
@@ -24,8 +27,9 @@ _DRAWING = 1  # raise it when digits.draw gives other pictures: cached ones are 
 _SEEDS = {"train": 1, "test": 2}
 _FILES = {"train": FILES[:2], "test": FILES[2:]}
 _COUNTS = {"train": 60000, "test": 10000}
+_PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 
-_failed: dict[tuple[str, str], str] = {}  # (name, folder) -> why fetching failed, asked only once
+_told: set[str] = set()  # why MNIST is missing, said once
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +81,8 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
 
     Searched: the path as given, from the current folder and then from `beside`, the model's folder;
     $MINICAFFE_DATA/source; data/source. Then a known name is fetched, unless MINICAFFE_OFFLINE is
-    set. Raises DataError when the source is unknown, incomplete, damaged or out of reach.
+    set or that failed within the hour. Raises DataError when the source is unknown, incomplete,
+    damaged or out of reach.
     """
     if source == DIGITS:
         return _digits(source, split)
@@ -85,29 +90,32 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
     if home is None:
         if source not in KNOWN:
             raise _unknown(source, beside, lacks)
-        why = _fetched(source)
+        why = network.fetched(source)
         home, lacks = _search(source, beside)
         if home is None and lacks:
             raise DataError(
                 f"{lacks}, and {source} could not be fetched ({why});"
                 f" complete it with: minicaffe fetch {source}"
             )
+        missing = (
+            f"{source} was not found and could not be fetched ({why}); with a network:"
+            f" minicaffe fetch {source}; or set MINICAFFE_DATA to the folder that holds it"
+        )
         if home is None and source == "mnist":
-            return _digits(source, split, _WARNING.format(why=why))
+            if missing not in _told:
+                _told.add(missing)
+                print(f"minicaffe: {missing}", file=sys.stderr)
+            return _digits(source, split, _WARNING)
         if home is None:
-            raise DataError(
-                f"{source} was not found and could not be fetched ({why}); with a network:"
-                f" minicaffe fetch {source}; or set MINICAFFE_DATA to the folder that holds it"
-            )
+            raise DataError(missing)
     count, *sizes = _checked(home, split)
     images, labels = (idx.read(_file(home, name)) for name in _FILES[split])
     return Dataset(source, images.reshape(count, *sizes), labels, str(home))
 
 
 _WARNING = (
-    "BUILT-IN DRAWN DIGITS are used instead of MNIST, which was not found and could not be fetched"
-    " ({why}); accuracies are not MNIST accuracies. To get MNIST: minicaffe fetch mnist, or set"
-    " MINICAFFE_DATA to a folder that holds mnist/"
+    "BUILT-IN DRAWN DIGITS, NOT MNIST."
+    " Accuracies are not MNIST accuracies. To get MNIST: minicaffe fetch mnist"
 )
 
 
@@ -132,10 +140,27 @@ def _search(source: str, beside: Path | None) -> tuple[Path | None, str]:
             return place, ""
         given = source not in KNOWN and os.path.isdir(place)
         if not complaint and (given or len(lacking) < len(FILES)):
-            complaint = f"{place} lacks {', '.join(lacking)} (or the same with .gz)"
-            if os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK):
-                complaint = f"{place} cannot be read: Permission denied"
+            complaint = _lack(place, lacking)
     return None, complaint
+
+
+def _lack(place: Path, lacking: list[str]) -> str:
+    """What keeps a folder from being a data set."""
+    if os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK):
+        return f"{place} cannot be read: Permission denied"
+    if len(lacking) == len(FILES) and _holds_pictures(place):
+        return (
+            f"{place} holds pictures; expected four IDX files: {', '.join(FILES)}; write each with"
+            " minicaffe.data.idx.write(path, array), uint8: pictures (count, height, width), or"
+            " (count, channels, height, width) as idx4, labels (count,)"
+        )
+    return f"{place} lacks {', '.join(lacking)} (or the same with .gz, or as idx4 in colour)"
+
+
+def _holds_pictures(place: Path) -> bool:
+    """Whether a folder, or one not far below, holds a file named as pictures are."""
+    folders = itertools.islice(os.walk(place), 20)
+    return any(file.lower().endswith(_PICTURES) for _, _, files in folders for file in files)
 
 
 def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:
@@ -156,13 +181,18 @@ def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:
 
 
 def _file(home: Path, name: str) -> Path:
-    return next(fetch.find(home, name))
+    """The file that spells a name. Raises DataError if there is another with other axes."""
+    first, *others = fetch.find(home, name)
+    for other in others:
+        if ("idx4" in first.name) != ("idx4" in other.name):
+            raise DataError(f"{home} holds {first.name} and {other.name}: expected one of them")
+    return first
 
 
 def _checked(home: Path, split: Split) -> tuple[int, int, int, int]:
     """The pictures' shape from the headers of a found data set, checked against the labels'."""
     pictures, labels = (_file(home, name) for name in _FILES[split])
-    count, *sizes = idx.read_shape(pictures, axes=(3, 4))
+    count, *sizes = idx.read_shape(pictures, axes=(4,) if "idx4" in pictures.name else (3, 4))
     (labelled,) = idx.read_shape(labels, axes=(1,))
     if count != labelled:
         raise DataError(
@@ -175,60 +205,30 @@ def _checked(home: Path, split: Split) -> tuple[int, int, int, int]:
     return count, sizes[0] if len(sizes) == 3 else 1, height, width
 
 
-def _fetched(name: str) -> str:
-    """Fetch a known data set: '' or, if that failed now or earlier in this process, why.
-
-    Asked only once, for the split that is loaded second must not differ in kind from the first.
-    """
-    if os.environ.get("MINICAFFE_OFFLINE", "0") not in ("", "0"):
-        return "MINICAFFE_OFFLINE is set"
-    folder = fetch.data_folder()
-    key = name, str(folder.absolute())
-    if key not in _failed:
-        print(f"minicaffe: fetching {name} into {folder / name}", file=sys.stderr)
-        try:
-            fetch.fetch(name, folder)
-        except DataError as error:
-            _failed[key] = str(error).removeprefix(f"cannot fetch {name}").lstrip(": ")
-    return _failed.get(key, "")
-
-
 def _digits(name: str, split: Split, warning: str | None = None) -> Dataset:
     """The drawn digits of a split, from the user's cache when they are there."""
     from minicaffe.data import digits
 
     origin, expected = "drawn by minicaffe", (_COUNTS[split], 1, 28, 28)
-    home = _cache()
-    if home is not None:
-        try:
-            if all(any(fetch.find(home, file)) for file in _FILES[split]) and (
-                _checked(home, split) == expected
-            ):
-                images, labels = (idx.read(_file(home, file)) for file in _FILES[split])
-                return Dataset(name, images.reshape(expected), labels, origin, warning)
-        except DataError as error:
-            print(f"minicaffe: {error}: drawing it anew", file=sys.stderr)
-    kept = f", then kept in {home}" if home else ""
+    home = caches.folder() / f"digits-{_DRAWING}"
+    try:
+        if all(any(fetch.find(home, file)) for file in _FILES[split]) and (
+            _checked(home, split) == expected
+        ):
+            images, labels = (idx.read(_file(home, file)) for file in _FILES[split])
+            return Dataset(name, images.reshape(expected), labels, origin, warning)
+    except DataError as error:
+        print(f"minicaffe: {error}: drawing it anew", file=sys.stderr)
+    seconds = _COUNTS[split] // 6000 + 1
     print(
-        f"minicaffe: drawing {_COUNTS[split]} digits (some {_COUNTS[split] // 6000 + 1} s{kept})",
+        f"minicaffe: drawing {_COUNTS[split]} digits (some {seconds} s, then kept in {home})",
         file=sys.stderr,
     )
     images, labels = digits.draw(_COUNTS[split], _SEEDS[split])
-    if home is not None:
-        try:
-            home.mkdir(parents=True, exist_ok=True)
-            for file, array in zip(_FILES[split], (images, labels), strict=True):
-                idx.write(home / f"{file}.gz", array)
-        except (OSError, DataError) as error:
-            print(f"minicaffe: the digits were not kept: {idx.reason(error)}", file=sys.stderr)
-    return Dataset(name, images.reshape(expected), labels, origin, warning)
-
-
-def _cache() -> Path | None:
-    """The user's folder for the drawn digits, or None where there is no home."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return root / "minicaffe" / f"digits-{_DRAWING}"
+        home.mkdir(parents=True, exist_ok=True)
+        for file, array in zip(_FILES[split], (images, labels), strict=True):
+            idx.write(home / f"{file}.gz", array)
+    except (OSError, DataError) as error:
+        print(f"minicaffe: the digits were not kept: {idx.reason(error)}", file=sys.stderr)
+    return Dataset(name, images.reshape(expected), labels, origin, warning)

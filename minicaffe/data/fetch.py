@@ -31,15 +31,16 @@ def data_folder() -> Path:
 
 
 def find(folder: Path, file: str) -> Iterator[Path]:
-    """The files in `folder` that spell `file` (one of FILES): plain or .gz, with - or . before idx.
+    """The files in `folder` that spell `file` (one of FILES): idx3 or idx4, - or . before it, plain or .gz.
 
     >>> list(find(Path("no/such/folder"), "train-images-idx3-ubyte"))
     []
     """
-    dotted = file.replace("-idx", ".idx")
-    for name in (file, f"{file}.gz", dotted, f"{dotted}.gz"):
-        if os.path.isfile(folder / name):
-            yield folder / name
+    for name in dict.fromkeys((file, file.replace("idx3", "idx4"))):
+        for spelled in (name, name.replace("-idx", ".idx")):
+            for path in (folder / spelled, folder / f"{spelled}.gz"):
+                if os.path.isfile(path):
+                    yield path
 
 
 def fetch(

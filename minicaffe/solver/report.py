@@ -57,16 +57,16 @@ class Report:
 
 
 def banner(warning: str) -> str:
-    """A warning that cannot be missed.
+    """A warning that cannot be missed, its first sentence as the title.
 
-    >>> print(banner("Not MNIST."))
-    !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!
-    !!! Not MNIST.
+    >>> print(banner("NOT MNIST. Accuracies are others."))
+    !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!! NOT MNIST !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!
+    !!! Accuracies are others.
     !!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!
     """
-    rule = "!" * 79
-    lines = textwrap.wrap(warning, 75, break_long_words=False, break_on_hyphens=False)
-    return "\n".join([rule, *(f"!!! {line}" for line in lines), rule])
+    title, _, text = warning.partition(". ")
+    lines = textwrap.wrap(text, 75, break_long_words=False, break_on_hyphens=False)
+    return "\n".join([f" {title} ".center(79, "!"), *(f"!!! {line}" for line in lines), "!" * 79])
 
 
 def show(score: Any) -> str:

@@ -83,7 +83,7 @@ def folder(tmp_path, monkeypatch, drawn):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
     monkeypatch.setenv("MINICAFFE_OFFLINE", "1")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(drawn))
+    monkeypatch.setenv("MINICAFFE_CACHE", str(drawn))
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
     monkeypatch.setattr(datasets, "shape", shape)
     before = dict(REGISTRY)

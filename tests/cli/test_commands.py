@@ -137,11 +137,13 @@ def test_drawn_digits_are_told_at_the_start_and_beside_the_accuracy(cli):
     start, _, _ = ran.err.partition("iteration 0:")
     table = ran.out.splitlines()
     for text in (start, "\n".join(table[3:])):
-        assert "BUILT-IN DRAWN DIGITS" in text
-        words = " ".join(text.replace("!!! ", "").split())
-        assert "accuracies are not MNIST accuracies" in words
-        assert "minicaffe fetch mnist" in words
-        assert text.count("!" * 79) == 2
+        banner = [line for line in text.splitlines() if line.startswith("!!!")]
+        assert len(banner) == 3
+        assert max(map(len, banner)) == 79
+        assert "!!! BUILT-IN DRAWN DIGITS, NOT MNIST !!!" in banner[0]
+        assert "Accuracies are not MNIST accuracies" in banner[1]
+        assert "To get MNIST: minicaffe fetch mnist" in banner[1]
+        assert banner[2] == "!" * 79
 
 
 def test_digits_asked_for_need_no_warning(cli, model):

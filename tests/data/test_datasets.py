@@ -2,6 +2,8 @@
 
 import gzip
 import os
+import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from minicaffe.data import datasets, digits, fetch, idx, known
+from minicaffe.data import datasets, digits, fetch, idx, known, network
 from minicaffe.errors import DataError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -24,9 +26,10 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
     monkeypatch.setenv("MINICAFFE_OFFLINE", "1")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 12, "test": 8})
-    monkeypatch.setattr(datasets, "_failed", {})
+    monkeypatch.setattr(network, "_failed", {})
+    monkeypatch.setattr(datasets, "_told", set())
     return tmp_path
 
 
@@ -107,6 +110,45 @@ def test_pictures_with_channels():
     assert datasets.load("mine", "test").images.shape == (4, 3, 5, 7)
 
 
+@pytest.mark.parametrize("spelled", ["{}", "{}.gz"])
+@pytest.mark.parametrize("dot", "-.")
+def test_pictures_with_channels_under_their_right_name(spelled, dot):
+    fill(Path("mine"), sizes=(3, 5, 7), spelled=spelled)
+    for path in Path("mine").iterdir():
+        path.rename(path.with_name(path.name.replace("idx3", "idx4").replace("-idx", f"{dot}idx")))
+    assert datasets.shape("mine", "train") == (6, 3, 5, 7)
+    assert datasets.load("mine", "test").images.shape == (4, 3, 5, 7)
+
+
+def test_idx4_is_for_four_axes():
+    fill(Path("mine"))
+    os.replace(Path("mine") / known.FILES[0], Path("mine/train-images-idx4-ubyte"))
+    assert refusal("mine") == "mine/train-images-idx4-ubyte: expected 4 axes, found 3 (6x5x7)"
+
+
+def test_idx3_and_idx4_side_by_side():
+    fill(Path("mine"))
+    idx.write(Path("mine/train-images.idx4-ubyte.gz"), np.zeros((6, 3, 5, 7), np.uint8))
+    assert refusal("mine") == (
+        "mine holds train-images-idx3-ubyte and train-images.idx4-ubyte.gz: expected one of them"
+    )
+    assert datasets.shape("mine", "test") == (4, 1, 5, 7)
+    (Path("mine") / known.FILES[0]).unlink()
+    assert datasets.shape("mine", "train") == (6, 3, 5, 7)
+
+
+@pytest.mark.parametrize("picture", ["a.png", "cats/b.JPG", "train/cats/c.jpeg"])
+def test_a_folder_of_pictures(picture):
+    path = Path("mine", picture)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert refusal("mine") == (
+        f"mine holds pictures; expected four IDX files: {', '.join(known.FILES)}; write each with"
+        " minicaffe.data.idx.write(path, array), uint8: pictures (count, height, width), or"
+        " (count, channels, height, width) as idx4, labels (count,)"
+    )
+
+
 def test_the_order_of_the_search(alone, monkeypatch):
     monkeypatch.setenv("MINICAFFE_DATA", str(alone / "sets"))
     beside = alone / "models"
@@ -128,7 +170,10 @@ def test_home_is_expanded(alone, monkeypatch):
 
 def test_a_folder_that_lacks_a_file(alone):
     fill(Path("mine"), skip=known.FILES[2:3])
-    assert refusal("mine") == "mine lacks t10k-images-idx3-ubyte (or the same with .gz)"
+    assert (
+        refusal("mine")
+        == "mine lacks t10k-images-idx3-ubyte (or the same with .gz, or as idx4 in colour)"
+    )
     fill(Path("data/mine"), value=2)
     assert datasets.load("mine", "train").origin == "data/mine"
     Path("empty").mkdir()
@@ -217,10 +262,8 @@ def test_drawn_digits_stand_in_for_mnist(online, drawn):
     answers.append(down)
     data = datasets.load("mnist", "train")
     assert data.warning == (
-        "BUILT-IN DRAWN DIGITS are used instead of MNIST, which was not found and could not be"
-        " fetched (train-images-idx3-ubyte.gz: a: no such host; b: HTTP 404); accuracies are not MNIST"
-        " accuracies. To get MNIST: minicaffe fetch mnist, or set MINICAFFE_DATA to a folder that"
-        " holds mnist/"
+        "BUILT-IN DRAWN DIGITS, NOT MNIST."
+        " Accuracies are not MNIST accuracies. To get MNIST: minicaffe fetch mnist"
     )
     assert (data.name, data.origin) == ("mnist", "drawn by minicaffe")
     assert data.images.shape == (12, 1, 28, 28)
@@ -231,9 +274,12 @@ def test_drawn_digits_stand_in_for_mnist(online, drawn):
 
 
 @pytest.mark.parametrize("value", ["1", "yes"])
-def test_offline_asks_nobody(online, drawn, monkeypatch, value):
+def test_offline_asks_nobody(online, drawn, monkeypatch, value, capsys):
     monkeypatch.setenv("MINICAFFE_OFFLINE", value)
-    assert "(MINICAFFE_OFFLINE is set)" in datasets.load("mnist", "test").warning
+    assert datasets.load("mnist", "test").warning
+    assert "mnist was not found and could not be fetched (MINICAFFE_OFFLINE is set); with a" in (
+        capsys.readouterr().err
+    )
     assert drawn == [(8, 2)]
     assert refusal("fashion-mnist", both=False) == (
         "fashion-mnist was not found and could not be fetched (MINICAFFE_OFFLINE is set); with a"
@@ -242,11 +288,101 @@ def test_offline_asks_nobody(online, drawn, monkeypatch, value):
     assert online[1] == []
 
 
+@pytest.fixture
+def next_run(monkeypatch):
+    """Forget what a process remembers, and let some seconds go by."""
+    now = time.time()
+
+    def begin(after):
+        monkeypatch.setattr(network, "_failed", {})
+        monkeypatch.setattr(datasets, "_told", set())
+        monkeypatch.setattr(time, "time", lambda: now + after)
+
+    return begin
+
+
+def test_the_network_is_tried_once_in_an_hour(alone, online, drawn, capsys, next_run):
+    answers, calls = online
+    answers += [down, down]
+    datasets.load("mnist", "train")
+    told = capsys.readouterr().err
+    assert told.startswith("minicaffe: fetching mnist into data/mnist\n")
+    line = re.search(
+        r"minicaffe: mnist was not found and could not be fetched \(tried at \d\d:\d\d, again after"
+        r" \d\d:\d\d: train-images-idx3-ubyte.gz: a: no such host; b: HTTP 404\); with a network:"
+        r" minicaffe fetch mnist; or set MINICAFFE_DATA to the folder that holds it\n",
+        told,
+    )
+    assert line
+    datasets.load("mnist", "test")
+    assert line[0] not in capsys.readouterr().err  # once a process
+    next_run(3500)
+    assert datasets.load("mnist", "train").warning
+    assert capsys.readouterr().err == line[0]
+    assert len(calls) == 1
+    next_run(3700)
+    datasets.load("mnist", "train")
+    assert len(calls) == 2
+    assert "fetching mnist" in capsys.readouterr().err
+
+
+def test_another_data_set_or_folder_is_tried(online, drawn, monkeypatch, next_run):
+    answers, calls = online
+    answers += [down] * 3
+    datasets.load("mnist", "test")
+    next_run(1)
+    assert "could not be fetched (tried at" in refusal("fashion-mnist", both=False)
+    next_run(2)
+    monkeypatch.setenv("MINICAFFE_DATA", "sets")
+    datasets.load("mnist", "test")
+    assert [name for name, _ in calls] == ["mnist", "fashion-mnist", "mnist"]
+
+
+def test_what_is_wrong_with_the_folder_is_not_remembered(online, drawn, next_run):
+    def denied(_):
+        raise DataError("cannot fetch mnist: data: Permission denied") from OSError()
+
+    answers, calls = online
+    for _ in range(2):
+        answers.append(denied)
+        datasets.load("mnist", "test")
+        next_run(1)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\n\x1b[31m" + bytes(5000)])
+def test_a_damaged_note(alone, online, drawn, next_run, capsys, content):
+    answers, calls = online
+    answers += [down] * 2
+    datasets.load("mnist", "test")
+    (note,) = (alone / "cache").glob("unfetched-mnist-*")
+    note.write_bytes(content)
+    next_run(1)
+    capsys.readouterr()
+    datasets.load("mnist", "test")
+    told = capsys.readouterr().err
+    assert len(calls) == (1 if content.strip() else 2)
+    assert all(line.isprintable() for line in told.splitlines())
+
+
+def test_no_note_where_none_can_be_written(alone, online, drawn, next_run, capsys):
+    (alone / "cache").touch()
+    answers, calls = online
+    for seconds in range(2):
+        answers.append(down)
+        next_run(seconds)
+        datasets.load("mnist", "test")
+        assert "fetched (train-images-idx3-ubyte.gz: a: no such" in capsys.readouterr().err
+    assert len(calls) == 2
+
+
 def test_half_of_mnist_is_neither_used_nor_replaced_by_drawn_digits(online, drawn):
     fill(Path("data/mnist"), skip=known.FILES[3:])
     online[0].append(down)
     text = refusal("mnist", both=False)
-    assert text.startswith("data/mnist lacks t10k-labels-idx1-ubyte (or the same with .gz), and ")
+    assert text.startswith(
+        "data/mnist lacks t10k-labels-idx1-ubyte (or the same with .gz, or as idx4 in colour), and "
+    )
     assert text.endswith("; complete it with: minicaffe fetch mnist")
     assert drawn == []
 
@@ -262,7 +398,7 @@ def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
     assert (first.name, first.origin, first.warning) == ("digits", "drawn by minicaffe", None)
     assert "drawing 8 digits" in capsys.readouterr().err
     assert drawn == [(8, 2)]  # the split asked for, and no other
-    home = alone / "cache" / "minicaffe" / f"digits-{datasets._DRAWING}"
+    home = alone / "cache" / f"digits-{datasets._DRAWING}"
     assert sorted(os.listdir(home)) == [f"{name}.gz" for name in known.FILES[2:]]
     again = datasets.load("digits", "test")
     assert len(drawn) == 1
@@ -278,7 +414,7 @@ def test_digits_on_purpose_are_drawn_once_and_kept(alone, drawn, capsys):
 @pytest.mark.parametrize("damage", ["cut", "noise", "missing", "fewer", "labels"])
 def test_a_damaged_cache_is_drawn_anew(alone, drawn, damage):
     whole = datasets.load("digits", "test")
-    home = alone / "cache" / "minicaffe" / f"digits-{datasets._DRAWING}"
+    home = alone / "cache" / f"digits-{datasets._DRAWING}"
     path = home / f"{known.FILES[3 if damage == 'labels' else 2]}.gz"
     content = path.read_bytes()
     if damage == "missing":
@@ -301,19 +437,6 @@ def test_a_cache_that_cannot_be_written(alone, drawn, capsys):
     data = datasets.load("digits", "test")
     assert data.images.shape == (8, 1, 28, 28)
     assert "the digits were not kept: Not a directory" in capsys.readouterr().err
-
-
-def test_the_users_cache_folder(alone, monkeypatch):
-    monkeypatch.setenv("HOME", str(alone))
-    for base in ("", "relative"):
-        monkeypatch.setenv("XDG_CACHE_HOME", base)
-        assert datasets._cache() == alone / ".cache" / "minicaffe" / f"digits-{datasets._DRAWING}"
-
-    def homeless():
-        raise RuntimeError
-
-    monkeypatch.setattr(Path, "home", homeless)
-    assert datasets._cache() is None
 
 
 def test_the_real_digits_fit():

@@ -55,7 +55,7 @@ class Events(Report):
 def few_digits(monkeypatch, tmp_path):
     """The drawn digits, but few."""
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
 

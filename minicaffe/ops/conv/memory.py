@@ -1,9 +1,8 @@
 """What was measured, remembered on disk, so that a net gets the same plan the next time.
 
-One JSON file for each minicaffe and device, named by both, in $MINICAFFE_CACHE, else
-$XDG_CACHE_HOME/minicaffe, else ~/.cache/minicaffe. Of two processes that measure the same the first
-to write is right, and both use what it found. A file that is damaged counts as empty; where none can
-be written the findings last as long as the process.
+One JSON file for each minicaffe and device, named by both, in the cache folder. Of two processes that
+measure the same the first to write is right, and both use what it found. A file that is damaged counts
+as empty; where none can be written the findings last as long as the process.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import __version__, checkpoint
+from minicaffe import __version__, caches, checkpoint
 from minicaffe.backend import Device
 from minicaffe.errors import CheckpointError
 from minicaffe.ops import loops, threads
@@ -57,10 +56,8 @@ def forget(case: Case) -> None:
 
 def path(device: Device) -> Path:
     """The file for a device."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.environ.get("MINICAFFE_CACHE") or os.path.join(base, "minicaffe")
     digest = hashlib.blake2b(_device(device).encode(), digest_size=6).hexdigest()
-    return Path(folder, f"plans-{__version__}-{REVISION}-{digest}.json")
+    return caches.folder() / f"plans-{__version__}-{REVISION}-{digest}.json"
 
 
 def _device(device: Device) -> str:

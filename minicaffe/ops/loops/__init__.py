@@ -7,13 +7,10 @@ made unsigned (`at`), for else Numba asks of each whether it counts from the end
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
-import logging
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -23,7 +20,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 at: Any = np.uintp
 _modules: dict[str, ModuleType] = {}
 _import = threading.RLock()  # Numba must not be imported by two threads at once
-_first = threading.Lock()  # taken by the first compilation, for good
 
 
 @functools.cache
@@ -33,10 +29,9 @@ def available() -> bool:
         return False
     try:
         with _import:
-            from numba.core import event
+            import numba  # noqa: F401
     except ImportError:
         return False
-    event.register("numba:compile", _announce(event))
     return True
 
 
@@ -65,38 +60,14 @@ def compiled(function: F, fastmath: Any = False) -> F:
     """The loop as machine code that holds no GIL, kept on disk for the next run."""
     import numba
 
-    made: Any = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=fastmath)
+    from minicaffe.ops.loops.kept import Kept
+
+    made: Any = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)
     loop = made(function)
-    kept = getattr(getattr(loop, "_cache", None), "_cache_file", None)
-    if kept is not None:  # Numba asks after the function's own file alone, not after those it calls
-        kept._source_stamp = (kept._source_stamp, _digest())
+    loop._cache = Kept(function)
     return cast(F, loop)
-
-
-@functools.cache
-def _digest() -> str:
-    """Of all the loops' sources: what is on disk is of no use once one of them has changed."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.blake2b(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def compiled_sums(function: F) -> F:
     """A loop whose sums may be taken in another order, eight or sixteen at a time."""
     return compiled(function, {"reassoc", "contract"})
-
-
-def _announce(event: Any) -> Any:
-    """A listener of Numba's compile events that says once that compiling takes its time."""
-
-    class Announcer(event.Listener):
-        def on_start(self, _: Any) -> None:
-            if _first.acquire(blocking=False):
-                log = logging.getLogger("minicaffe")
-                log.warning(
-                    "compiling loops for this CPU (once; the next run finds them on disk) ..."
-                )
-
-        def on_end(self, _: Any) -> None:
-            pass
-
-    return Announcer()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
+
+from minicaffe.ops.loops import compiled
 
 made: Any = intrinsic
 
@@ -33,7 +34,7 @@ def _store(context: Any, array: Any, value: Any) -> Any:
     return types.void(array, types.int64), generate
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def spin(mine: Any, count: int, theirs: Any, wanted: int, looks: int) -> bool:
     """Set mine[0] = count, then look up to `looks` times; whether theirs[0] was seen as wanted.
 

@@ -1,0 +1,58 @@
+"""The user's folder for what would else be made again: plans, compiled loops, drawn digits, failed fetches.
+
+What lies there may be damaged, old, or gone at any time: who reads it checks it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+
+def folder() -> Path:
+    """$MINICAFFE_CACHE, else $XDG_CACHE_HOME/minicaffe, else ~/.cache/minicaffe; there or not."""
+    given = os.environ.get("MINICAFFE_CACHE")
+    if given:
+        return Path(os.path.abspath(os.path.expanduser(given)))
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # so says the XDG specification
+        base = os.path.expanduser("~/.cache")
+    if not os.path.isabs(base):  # nobody's home: nothing can be kept
+        base = os.devnull
+    return Path(base, "minicaffe")
+
+
+def obstacle(home: Path) -> str:
+    """Why nothing can be kept in a folder, or '': tried with a file.
+
+    >>> obstacle(Path(os.devnull, "minicaffe")).startswith(f"{os.devnull}{os.sep}minicaffe cannot be")
+    True
+    """
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=home).close()
+    except OSError as error:
+        return _cannot(home, error)
+    return ""
+
+
+def keep(file: Path, content: bytes) -> str:
+    """Write a file, whole or not at all: '' or, if it cannot be written, why."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.write_bytes(content)
+            os.replace(beside, file)
+        finally:
+            with suppress(OSError):
+                os.unlink(beside)
+    except OSError as error:
+        return _cannot(file.parent, error)
+    return ""
+
+
+def _cannot(home: Path, error: OSError) -> str:
+    return f"{home} cannot be written: {error.strerror or error}"
