@@ -17,13 +17,13 @@ from minicaffe.spec.declare import NetSpec, Phase
 from minicaffe.spec.model import parse_model, read_model
 
 
-def read(path: str | Path) -> NetSpec:
-    """The model in a YAML file, its layers of the registered types. Raises SpecError."""
+def read(path: str | Path | Mapping[str, Any]) -> NetSpec:
+    """The model in a YAML file or a mapping, its layers of the registered types. Raises SpecError."""
     return read_model(path, REGISTRY)
 
 
-def parse(text: str, file: str = "<text>") -> NetSpec:
-    """The model in a YAML text, its layers of the registered types. Raises SpecError.
+def parse(text: str | Mapping[str, Any], file: str | None = None) -> NetSpec:
+    """The model in a YAML text or a mapping, which errors call `file`; as `read` does. Raises SpecError.
 
     >>> parse("layers: [{name: data, type: Input, shape: {dim: [1, 3]}}]").layers[0].name
     'data'
@@ -34,12 +34,12 @@ def parse(text: str, file: str = "<text>") -> NetSpec:
 class Net:
     """A net in one phase, on one device.
 
-    `model` is the path of a YAML file or a NetSpec. `blobs` and `params` give what flows and what is
-    learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`. `dtype` stands in for the model's:
-    float32, float64, on CUDA float16 and bfloat16. `engine` is how convolutions are
-    computed whose own `engine` is auto, with at most `workspace_cap` bytes of workspace; `deterministic`
-    makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is allocated
-    and nothing can be computed. Raises SpecError, ShapeError, DataError, DeviceError.
+    `model` is the path of a YAML file, a mapping as such a file holds, or a NetSpec. `blobs` and
+    `params` give what flows and what is learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`.
+    `dtype` stands in for the model's: float32, float64, on CUDA float16 and bfloat16. `engine` is how
+    convolutions are computed whose own `engine` is auto, with at most `workspace_cap` bytes of workspace;
+    `deterministic` makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is
+    allocated and nothing can be computed. Raises SpecError, ShapeError, DataError, DeviceError.
 
     >>> net = Net(parse('''
     ... layers:
@@ -52,7 +52,7 @@ class Net:
 
     def __init__(
         self,
-        model: str | Path | NetSpec,
+        model: str | Path | Mapping[str, Any] | NetSpec,
         phase: Phase = "TRAIN",
         *,
         device: str | backend.Device | None = None,
