@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from minicaffe.errors import SpecError
+from minicaffe.errors import SpecError, foreign
 
 MAX_NODES = 100_000
 MAX_BYTES = 4 << 20
@@ -88,6 +88,8 @@ def read(path: str | Path) -> Node:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SpecError(f"{file}: cannot be read: {reason}") from None
+    if told := foreign(file, "models in YAML"):
+        raise SpecError(told)
     if len(data) > MAX_BYTES:
         raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no model file is")
     try:
