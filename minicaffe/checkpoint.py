@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from minicaffe.errors import CheckpointError
+from minicaffe.errors import CheckpointError, foreign
 
 DAMAGE = (
     OSError,
@@ -89,6 +89,8 @@ class Reader:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        if self.path.exists() and (told := foreign(path, "weights in .npz")):
+            raise CheckpointError(told)
         try:
             self.zip = zipfile.ZipFile(self.path)
         except FileNotFoundError:

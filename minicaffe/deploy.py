@@ -19,9 +19,9 @@ from minicaffe.spec.declare import LayerSpec, NetSpec
 class Classifier:
     """A trained model for pictures of one's own: pixels in, probabilities of the classes out.
 
-    `model` is a YAML file or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss; `weights` a
-    file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as `deploy` makes
-    it. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
+    `model` is a YAML file, a mapping or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss;
+    `weights` a file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as
+    `deploy` makes it. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
 
     >>> from minicaffe.net import parse
     >>> classifier = Classifier(parse('''
@@ -36,7 +36,7 @@ class Classifier:
 
     def __init__(
         self,
-        model: str | Path | NetSpec,
+        model: str | Path | Mapping[str, Any] | NetSpec,
         weights: str | Path | Mapping[str, Any] | None = None,
         *,
         device: str | backend.Device | None = None,

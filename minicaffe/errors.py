@@ -11,6 +11,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+FOREIGN = {
+    ".prototxt": "a net or solver as Caffe's text",
+    ".caffemodel": "weights in Caffe's format",
+    ".solverstate": "a solver's state in Caffe's format",
+    ".binaryproto": "a mean image in Caffe's format",
+    ".h5": "weights or state in HDF5, as Caffe or Keras write them",
+    ".onnx": "a net in the ONNX format",
+    ".pt": "PyTorch's pickle",
+    ".pth": "PyTorch's pickle",
+}
+
 
 class MinicaffeError(Exception):
     """A user's mistake, told in one line: where, what was expected, what came, and the remedy."""
@@ -93,6 +104,16 @@ def raised_at(error: BaseException) -> str:
 def _of_a_library(file: str) -> bool:
     library = (sysconfig.get_path("stdlib"), os.path.dirname(__file__), "<")
     return "site-packages" in file or file.startswith(library)
+
+
+def foreign(path: str | os.PathLike[str], wanted: str) -> str | None:
+    """What a file of other software is, by its name, and that `wanted` was; None for any other file.
+
+    >>> foreign("net.onnx", "models in YAML")
+    'net.onnx: is a net in the ONNX format; minicaffe reads models in YAML (see docs/caffe.md)'
+    """
+    what = FOREIGN.get(os.path.splitext(path)[1].lower())
+    return what and f"{path}: is {what}; minicaffe reads {wanted} (see docs/caffe.md)"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -8,10 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import net as minicaffe_net
-from minicaffe.layers import REGISTRY
-from minicaffe.spec.tree import Mark, Node
-
 FIXTURES = Path(__file__).parent / "fixtures"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "caffe"
 RENAMED = {"concat_dim": "axis"}
@@ -54,19 +50,6 @@ def as_layer(caffe: dict[str, Any]) -> dict[str, Any]:
         else:
             layer[key] = value
     return layer
-
-
-def as_spec(model: dict[str, Any]) -> minicaffe_net.NetSpec:
-    from minicaffe.spec.model import model as read
-
-    return read(_node(model), REGISTRY)
-
-
-def _node(value: Any) -> Node:
-    mark = Mark("<caffe>", 1, 1)
-    if isinstance(value, dict):
-        return Node({k: _node(v) for k, v in value.items()}, mark, dict.fromkeys(value, mark))
-    return Node([_node(v) for v in value] if isinstance(value, list) else value, mark)
 
 
 def from_json(text: Any) -> dict[str, Any]:

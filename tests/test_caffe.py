@@ -59,7 +59,7 @@ def run_layer(case, device, **keys):
     else:
         layer.pop("loss_weight", None)
     model["force_backward"] = True
-    net = Net(cases.as_spec(model), str(case["phase"]), device=device)
+    net = Net(model, str(case["phase"]), device=device)
     step = net.steps[-1]
     for j, param in enumerate(step.layer.params):
         assert param.shape == case[f"param_{j}"].shape
@@ -146,7 +146,7 @@ def test_dropout_agrees_with_caffe(device):
 def test_a_net_agrees_with_caffe(name, extra_layers):
     case = cases.load(name)
     net = Net(
-        cases.as_spec(cases.as_model(cases.from_json(case["net_json"]))),
+        cases.as_model(cases.from_json(case["net_json"])),
         str(case["phase"]),
         device="cpu",
     )
@@ -185,7 +185,7 @@ def test_training_follows_caffe_step_by_step(name, extra_layers):
     settings = {**cases.from_json(case["solver_json"]), "snapshot_after_train": False}
     settings.setdefault("max_iter", 10_000)
     settings.pop("display", None)
-    solver = Solver(cases.as_spec({**model, "solver": settings}), device="cpu")
+    solver = Solver({**model, "solver": settings}, device="cpu")
     net, iter_size = solver.net, int(case["iter_size"])
     named = {
         n: net.params[n.rsplit("__", 1)[0]][int(n.rsplit("__", 1)[1])]
@@ -225,7 +225,7 @@ def test_data_agrees_with_caffe(name, device, mnist_folder, monkeypatch):
     model = cases.as_model(cases.from_json(case["net_json"]))
     model["layers"][0].update(source="mnist")
     model["layers"][0].pop("backend")
-    net = Net(cases.as_spec(model), "TEST", device=device)
+    net = Net(model, "TEST", device=device)
     for k in range(2):
         net.forward()
         cases.assert_close(device.to_host(net.blobs["data"].data), case[f"data_{k}"], f"batch {k}")
@@ -248,7 +248,7 @@ def test_a_mean_file_is_subtracted_as_by_caffe(mnist_folder, monkeypatch, tmp_pa
         model["layers"][0].update(source="mnist")
         model["layers"][0].pop("backend")
         model["layers"][0]["transform"]["mean_file"] = str(tmp_path / "mean.npy")
-        net = Net(cases.as_spec(model), "TEST", device="cpu")
+        net = Net(model, "TEST", device="cpu")
         net.forward()
         errors[name] = np.abs(net.blobs["data"].data - case["data_0"]).max() / 255
     assert min(errors.values()) < 1e-5, errors
@@ -260,7 +260,7 @@ def test_batches_wrap_around_as_in_caffe(mnist_folder, monkeypatch):
     model = cases.as_model(cases.from_json(case["net_json"]))
     model["layers"][0].update(source="mnist")
     model["layers"][0].pop("backend")
-    net = Net(cases.as_spec(model), "TEST", device="cpu")
+    net = Net(model, "TEST", device="cpu")
     labels = np.concatenate([net.forward()["label"].copy() for _ in range(5)])
     np.testing.assert_array_equal(labels, case["labels"])
 
@@ -269,7 +269,7 @@ def test_batches_wrap_around_as_in_caffe(mnist_folder, monkeypatch):
 def test_shapes_are_caffes(name):
     wanted = json.loads((cases.FIXTURES / f"{name}.json").read_text())
     prototxt = {"Shapes_mnist_lenet": LENET, "Shapes_cifar10_cifar10_quick": CIFAR}[name]
-    net = Net(cases.as_spec(prototxt), "TEST", device="cpu", shapes_only=True)
+    net = Net(prototxt, "TEST", device="cpu", shapes_only=True)
     shapes = {value.name: list(value.shape) for step in net.steps for value in step.tops}
     assert shapes == dict(wanted["blobs"])
     params = [
@@ -357,7 +357,7 @@ def test_caffes_lenet_gives_caffes_blobs(device):
     case = cases.load("LeNet_test10")
     model = cases.as_model(cases.from_json(case["net_json"]))
     model["layers"][0]["shape"] = [{"dim": [10, 1, 28, 28]}, {"dim": [10]}]
-    net = Net(cases.as_spec(model), "TEST", device=device)
+    net = Net(model, "TEST", device=device)
     report = net.load(cases.FIXTURES / "lenet_iter_10000.npz")
     assert len(report.loaded) == 8
     net.forward(data=case["blob__data"], label=case["label"])
@@ -378,9 +378,7 @@ def test_caffes_lenet_gives_caffes_blobs_and_logits_of_all_test_images(mnist_fol
     images = datasets.load(str(mnist_folder / "mnist"), "test").images / np.float32(256)
     with np.load(whole) as archive:
         case = {key: archive[key] for key in archive.files}
-    net = Net(
-        cases.as_spec(cases.as_model(cases.from_json(case["net_json"]))), "TEST", device="cpu"
-    )
+    net = Net(cases.as_model(cases.from_json(case["net_json"])), "TEST", device="cpu")
     net.load(cases.FIXTURES / "lenet_iter_10000.npz")
     logits = np.empty((10_000, 10), np.float32)
     for start in range(0, 10_000, 100):
@@ -410,4 +408,4 @@ def test_a_kernel_that_does_not_fit_is_named():
     with pytest.raises(
         ShapeError, match=r"layer 'conv1' \(Convolution\): a kernel of extent 50 does not fit"
     ):
-        Net(cases.as_spec(model), device="cpu")
+        Net(model, device="cpu")

@@ -8,8 +8,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NoReturn
 
+from minicaffe.cli import streams
 from minicaffe.errors import MinicaffeError, did_you_mean
 
 COMMANDS = {
@@ -27,6 +29,7 @@ COMMANDS = {
 
 # Held to one thread unless the user says otherwise: the products of one sample are too small to share.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF)  # stdout: a full disk, a lost terminal, no file
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,30 +56,46 @@ def usage() -> str:
     return "\n".join([*lines, "  minicaffe train models/lenet.yaml"])
 
 
+def help_of(command: ModuleType) -> tuple[str, str]:
+    """What a command's docstring says it does, and its examples.
+
+    `python -OO` drops docstrings; then it is read where it stands.
+    """
+    text = command.__doc__
+    if text is None:
+        import ast
+
+        with open(str(command.__file__), encoding="utf-8") as source:
+            text = ast.get_docstring(ast.parse(source.read())) or ""
+    description, word, examples = text.partition("example:\n")
+    return description.rstrip(), word + examples.rstrip()
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command; gives the exit code. A user's mistake is one line on stderr and 2."""
     argv = sys.argv[1:] if argv is None else argv
+    streams.prepare()
     for name in BLAS_THREADS:
         os.environ.setdefault(name, "1")
     try:
         return _run(argv)
     except MinicaffeError as error:
-        print(f"minicaffe: {error}", file=sys.stderr)
+        streams.note(f"minicaffe: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        print("minicaffe: interrupted", file=sys.stderr)
+        streams.note("minicaffe: interrupted")
         return 130
     except MemoryError:
-        print("minicaffe: out of memory; a smaller batch_size needs less", file=sys.stderr)
+        streams.note("minicaffe: out of memory; a smaller batch_size needs less")
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.filename is not None or error.errno != errno.ENOSPC:
+        if error.filename is not None or error.errno not in UNWRITABLE:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"minicaffe: the output cannot be written: {error.strerror}", file=sys.stderr)
+        streams.note(f"minicaffe: the output cannot be written: {error.strerror}")
         return 2
 
 
@@ -94,10 +113,11 @@ def _run(argv: list[str]) -> int:
         hint = did_you_mean(name, COMMANDS)
         raise MinicaffeError(f"unknown command {name!r}{hint} (see minicaffe --help)")
     command = importlib.import_module(f"minicaffe.cli.{name}_command")
+    description, examples = help_of(command)
     parser = Parser(
         prog=f"minicaffe {name}",
-        description=(command.__doc__ or "").split("\n\nexample:\n")[0],
-        epilog="example:\n" + (command.__doc__ or "").split("\n\nexample:\n")[1].rstrip(),
+        description=description,
+        epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

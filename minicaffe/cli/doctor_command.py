@@ -15,7 +15,7 @@ import numpy as np
 
 from minicaffe import __version__, backend, caches
 from minicaffe.data import datasets
-from minicaffe.errors import DataError, DeviceError
+from minicaffe.errors import DataError, DeviceError, MinicaffeError
 from minicaffe.ops import loops, threads
 
 
@@ -71,7 +71,10 @@ def cpu_threads() -> str:
     compiled, blas = loops.with_blas("implicit", np.empty(0, np.float32))
     how = "compiled loops" if loops.available() else "NumPy's loops"
     products = "BLAS called from them" if compiled and blas else "products by NumPy"
-    return f"{threads.count()}, {how}, {products}"
+    try:
+        return f"{threads.count()}, {how}, {products}"
+    except MinicaffeError as error:
+        return str(error)
 
 
 def cuda() -> list[tuple[str, str]]:

@@ -30,12 +30,14 @@ def run(args: argparse.Namespace) -> int:
     if args.name is None:
         width = max(map(len, REGISTRY))
         for name, cls in sorted(REGISTRY.items()):
-            print(f"{name:<{width}}  {(cls.__doc__ or '').splitlines()[0]}")
+            first, _, _ = (cls.__doc__ or "").partition("\n")
+            print(f"{name:<{width}}  {first}".rstrip())
         return 0
     if args.name not in REGISTRY:
         raise SpecError(f"there is no layer type {args.name!r}{did_you_mean(args.name, REGISTRY)}")
     cls = REGISTRY[args.name]
-    print(f"{args.name}\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\nkeys:")
+    doc = inspect.cleandoc(cls.__doc__ or "no documentation")
+    print(f"{args.name}\n\n{doc}\n\nkeys:")
     own = keys_of(cls)  # type: ignore[arg-type]
     print("\n".join(map(key_line, own.values())) or "  none of its own")
     print("\nkeys of every layer:")

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
+from minicaffe.cli.streams import note
 from minicaffe.errors import MinicaffeError, SpecError, raised_at
+from minicaffe.layers import REGISTRY
 from minicaffe.layers.blob import FLOATS
-from minicaffe.net import Net, read
-from minicaffe.ops import conv
+from minicaffe.net import Net
+from minicaffe.ops import conv, threads
+from minicaffe.spec import model as spec_model
 from minicaffe.spec.declare import NetSpec
 
 
 def model_options(parser: argparse.ArgumentParser) -> None:
-    """MODEL and --import."""
+    """MODEL, --set, --import and --threads."""
     parser.add_argument("model", metavar="MODEL", help="the model file, such as models/lenet.yaml")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="a key of the model anew, such as solver.base_lr=0.02 or layers.conv1.num_output=50",
+    )
     import_option(parser)
+    parser.add_argument(
+        "--threads",
+        metavar="N",
+        type=number(1, threads.MOST),
+        help=f"threads of the CPU; default: ${threads.VARIABLE}, else all processors",
+    )
 
 
 def import_option(parser: argparse.ArgumentParser) -> None:
@@ -36,11 +55,14 @@ def import_option(parser: argparse.ArgumentParser) -> None:
 
 
 def device_option(parser: argparse.ArgumentParser) -> None:
-    """--device."""
+    """--device and --quiet."""
     parser.add_argument(
         "--device",
         metavar="NAME",
         help="cpu, cuda or cuda:N; default: CUDA if it works, else the CPU",
+    )
+    parser.add_argument(
+        "--quiet", action="store_true", help="say nothing but the result, warnings and mistakes"
     )
 
 
@@ -93,23 +115,30 @@ def weights_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def number(least: int) -> Callable[[str], int]:
-    """A parser of integers of at least `least`."""
+def number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A parser of integers of at least `least`, at most `most`."""
+    wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
 
     def parse(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(
-                f"expected an integer of at least {least}, got {text!r}"
-            )
-        return int(text)
+        value = int(text) if re.fullmatch("[0-9]{1,18}", text) else -1
+        if value < least or (most is not None and value > most):
+            raise argparse.ArgumentTypeError(f"expected an integer {wanted}, got {text!r:.60}")
+        return value
 
     return parse
 
 
 def read_model(args: argparse.Namespace) -> NetSpec:
-    """The model asked for, after the user's own layers are imported."""
+    """The model asked for, with its settings, after the user's own layers are imported.
+
+    From here on there are as many threads as were asked for.
+    """
+    if args.threads is not None:
+        os.environ[threads.VARIABLE] = str(args.threads)
+        threads.count.cache_clear()
+    threads.count()
     import_files(args.imports)
-    return read(args.model)
+    return spec_model.read_model(args.model, REGISTRY, args.settings)
 
 
 def import_files(files: list[str]) -> None:
@@ -132,10 +161,16 @@ def import_files(files: list[str]) -> None:
 
 
 def pick_device(args: argparse.Namespace) -> backend.Device:
-    """The device asked for or found, printed with the reason."""
+    """The device asked for or found, told with the reason."""
     device = backend.device(args.device)
-    print(f"device: {device}", file=sys.stderr)
+    tell(args, f"device: {device}")
     return device
+
+
+def tell(args: argparse.Namespace, text: str) -> None:
+    """Put one line on stderr, unless --quiet."""
+    if not args.quiet:
+        note(text)
 
 
 def data_lines(nets: Sequence[Net | None]) -> list[str]:

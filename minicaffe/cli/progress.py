@@ -62,6 +62,13 @@ class Lines(Progress):
         self.line(text)
 
 
+class Quiet(Progress):
+    """Nothing: what must be known stands beside the result."""
+
+    def line(self, text: str) -> None:
+        """Say nothing."""
+
+
 class Bar(Progress):
     """A bar with loss, learning rate, images/s and the time left."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 
 from minicaffe.cli.options import (
     data_lines,
@@ -19,6 +18,7 @@ from minicaffe.cli.options import (
     number,
     pick_device,
     read_model,
+    tell,
     weights_option,
 )
 from minicaffe.cli.progress import score_table
@@ -43,8 +43,9 @@ def run(args: argparse.Namespace) -> int:
     spec = read_model(args)
     net = Net(spec, "TEST", device=pick_device(args), **engine_settings(args))
     for line in data_lines([net]):
-        print(line, file=sys.stderr)
-    print(f"weights: {args.weights}: {net.load(args.weights)}", file=sys.stderr)
+        tell(args, line)
+    loaded = net.load(args.weights)
+    tell(args, f"weights: {args.weights}: {loaded}")
     batches = args.batches or whole_test_set(net)
     print(score_table(mean_outputs(net, batches)))
     for warning in net.warnings:

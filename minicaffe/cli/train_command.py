@@ -28,8 +28,10 @@ from minicaffe.cli.options import (
     pick_device,
     read_model,
 )
-from minicaffe.cli.progress import Bar, Lines, score_table
+from minicaffe.cli.progress import Bar, Lines, Progress, Quiet, score_table
+from minicaffe.cli.streams import note
 from minicaffe.errors import CheckpointError, MinicaffeError
+from minicaffe.net import Net
 from minicaffe.ops import conv
 from minicaffe.solver import Solver, state
 from minicaffe.solver.report import banner
@@ -78,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         "random_seed": args.seed,
         "snapshot_prefix": args.snapshot_prefix,
     }
-    report = Bar() if sys.stderr.isatty() else Lines()
+    report: Progress = Quiet() if args.quiet else Bar() if sys.stderr.isatty() else Lines()
     solver = Solver(
         spec, device=device, report=report, **{k: v for k, v in given.items() if v is not None}
     )
@@ -87,7 +89,10 @@ def run(args: argparse.Namespace) -> int:
     if args.weights is not None:
         found = solver.net.load(args.weights, strict=False)
         if found.mismatched:
-            raise CheckpointError(f"{args.weights}: mismatched: {', '.join(found.mismatched)}")
+            told = ", ".join(found.mismatched)
+            raise CheckpointError(
+                f"{args.weights}: mismatched: {told}; {renaming(solver.net, told)}"
+            )
         report.line(f"weights: {args.weights}: {found}")
     if args.resume is not None:
         path = solver.latest_snapshot() if args.resume == NEWEST else args.resume
@@ -104,15 +109,22 @@ def run(args: argparse.Namespace) -> int:
     count = solver.iteration - first
     report.line(f"{count} iterations in {seconds:.1f} s, tests included, on {device.name}")
     if solver.stopped:
-        report.line(
-            f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, solver)}"
-        )
+        note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, solver)}")
         return 130
     if scores:
         print(score_table(scores))
     for warning in solver.net.warnings:
         print(banner(warning))
     return 0
+
+
+def renaming(net: Net, mismatched: str) -> str:
+    """How the first layer whose shapes are not the file's would be learnt anew, as in fine-tuning."""
+    name = mismatched.partition(" (file ")[0].rpartition("__")[0]
+    (spec,) = (step.spec for step in net.steps if step.spec.name == name)
+    words = ["--set", f"layers.{name}.top={name}"] if spec.top is None else []
+    words += ["--set", f"layers.{name}.name={name}_new"]
+    return f"to train layer {name!r} anew, give it another name: {shlex.join(words)}"
 
 
 def resume_command(args: argparse.Namespace, solver: Solver) -> str:
@@ -124,18 +136,21 @@ def resume_command(args: argparse.Namespace, solver: Solver) -> str:
         "--resume",
         str(state.path(solver.prefix, solver.iteration)),
     ]
-    for option, value in (("--device", args.device), ("--max-iter", args.max_iter)):
+    given = {
+        "--device": args.device,
+        "--threads": args.threads,
+        "--max-iter": args.max_iter,
+        "--dtype": args.dtype,
+        "--conv-engine": None if args.conv_engine == "auto" else args.conv_engine,
+        "--workspace": None if args.workspace << 20 == conv.CAP else args.workspace,
+        "--snapshot-prefix": args.snapshot_prefix,
+    }
+    for option, value in given.items():
         words += [option, str(value)] if value is not None else []
-    words += ["--dtype", args.dtype] if args.dtype else []
-    if args.conv_engine != "auto":
-        words += ["--conv-engine", args.conv_engine]
-    if args.workspace << 20 != conv.CAP:
-        words += ["--workspace", str(args.workspace)]
     words += ["--deterministic"] if args.deterministic else []
-    if args.snapshot_prefix:
-        words += ["--snapshot-prefix", args.snapshot_prefix]
-    for file in args.imports:
-        words += ["--import", file]
+    words += ["--quiet"] if args.quiet else []
+    for option, values in (("--set", args.settings), ("--import", args.imports)):
+        words += [word for value in values for word in (option, value)]
     return shlex.join(words)
 
 

@@ -84,7 +84,9 @@ def register(cls: L) -> L:
     """
     if not (isinstance(cls, type) and issubclass(cls, Layer)):
         raise SpecError(f"register: {getattr(cls, '__name__', cls)} is no subclass of Layer")
+    doc = cls.__doc__
     dataclass(kw_only=True, eq=False, repr=False)(cls)
+    cls.__doc__ = doc  # not the signature, which a dataclass takes for a docstring that is missing
     there = REGISTRY.get(cls.__name__)
     if there is not None and there.__module__ != cls.__module__:
         raise SpecError(f"layer {cls.__name__}: {there.__module__} has a layer of that name")

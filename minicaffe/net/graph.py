@@ -80,9 +80,9 @@ def build(spec: NetSpec, context: Context) -> Graph:
     writers: dict[str, LayerSpec] = {}
     for layer_spec in specs:
         if layer_spec.name in seen:
-            line = seen[layer_spec.name].mark.line
-            where = layer_spec.place("name")
-            raise SpecError(f"{where}: the name is taken by the layer at line {line}")
+            first, where = seen[layer_spec.name], layer_spec.place("name")
+            where = layer_spec.place() if where == first.place("name") else where  # a merged name
+            raise SpecError(f"{where}: the name is taken by the layer at {first.mark.within}")
         seen[layer_spec.name] = layer_spec
         if layer_spec.type not in REGISTRY:  # the spec is of another process, which had imported it
             where = layer_spec.place("type")
@@ -151,7 +151,7 @@ def _why_unknown(
         return f"unknown bottom {name!r}{did_you_mean(name, blobs)}"
     if now and now[0] is spec:
         return f"reads its own top {name!r} before anything wrote it"
-    by = f"layer {(now or writers)[0].name!r} at line {(now or writers)[0].mark.line}"
+    by = f"layer {(now or writers)[0].name!r} at {(now or writers)[0].mark.within}"
     if not now:
         return f"bottom {name!r} is written by {by}, which takes no part in the phase {phase}"
     return f"bottom {name!r} is written below, by {by}; a layer reads only what stands above it"
@@ -165,7 +165,7 @@ def _check_tops(step: Step, writers: dict[str, LayerSpec]) -> None:
             by = step.spec if name in names[:i] else writers[name]
             raise SpecError(
                 f"{step.spec.place('top', i)}: top {name!r} is already written by layer "
-                f"{by.name!r} at line {by.mark.line}; to work in place, name it as a bottom too"
+                f"{by.name!r} at {by.mark.within}; to work in place, name it as a bottom too"
             )
 
 
@@ -187,7 +187,7 @@ def _bind_params(steps: list[Step]) -> None:
                 continue
             where = f"{spec.place('param', i)}: param {given.name!r}"
             owner, first = owners.setdefault(given.name, (param, spec))
-            other = f"{first} at line {first.mark.line}"
+            other = f"{first} at {first.mark.within}"
             if owner.shape != param.shape:
                 raise ShapeError(f"{where} has shape {param.shape} here, {owner.shape} in {other}")
             for key, value in own.items():

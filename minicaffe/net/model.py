@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import parse_model, read_model
 
 
-def read(path: str | Path) -> NetSpec:
-    """The model in a YAML file, its layers of the registered types. Raises SpecError."""
+def read(path: str | Path | Mapping[str, Any]) -> NetSpec:
+    """The model in a YAML file or a mapping, its layers of the registered types. Raises SpecError."""
     return read_model(path, REGISTRY)
 
 
-def parse(text: str, file: str = "<text>") -> NetSpec:
-    """The model in a YAML text, its layers of the registered types. Raises SpecError.
+def parse(text: str | Mapping[str, Any], file: str | None = None) -> NetSpec:
+    """The model in a YAML text or a mapping, which errors call `file`; as `read` does. Raises SpecError.
 
     >>> parse("layers: [{name: data, type: Input, shape: {dim: [1, 3]}}]").layers[0].name
     'data'

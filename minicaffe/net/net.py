@@ -22,12 +22,12 @@ from minicaffe.spec.declare import NetSpec, Phase
 class Net:
     """A net in one phase, on one device.
 
-    `model` is the path of a YAML file or a NetSpec. `blobs` and `params` give what flows and what is
-    learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`. `dtype` stands in for the model's:
-    float32, float64, on CUDA float16 and bfloat16. `engine` is how convolutions are
-    computed whose own `engine` is auto, with at most `workspace_cap` bytes of workspace; `deterministic`
-    makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is allocated
-    and nothing can be computed. Raises SpecError, ShapeError, DataError, DeviceError.
+    `model` is the path of a YAML file, a mapping as such a file holds, or a NetSpec. `blobs` and
+    `params` give what flows and what is learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`.
+    `dtype` stands in for the model's: float32, float64, on CUDA float16 and bfloat16. `engine` is how
+    convolutions are computed whose own `engine` is auto, with at most `workspace_cap` bytes of workspace;
+    `deterministic` makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is
+    allocated and nothing can be computed. Raises SpecError, ShapeError, DataError, DeviceError.
 
     >>> from minicaffe.net import parse
     >>> net = Net(parse('''
@@ -41,7 +41,7 @@ class Net:
 
     def __init__(
         self,
-        model: str | Path | NetSpec,
+        model: str | Path | Mapping[str, Any] | NetSpec,
         phase: Phase = "TRAIN",
         *,
         device: str | backend.Device | None = None,

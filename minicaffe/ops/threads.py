@@ -7,6 +7,7 @@ import contextvars
 import functools
 import itertools
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,8 +15,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.errors import MinicaffeError
 from minicaffe.ops.loops import loops
 
+VARIABLE = "MINICAFFE_NUM_THREADS"
+MOST = 1024  # threads one may ask for
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PATIENCE = 5_000_000  # looks of a thread that waits, some 3 ms, before it goes to sleep
 HEAD_START = 40_000  # looks, some 25 us, that a caller gives the other threads to get past the GIL
@@ -29,9 +33,13 @@ def count() -> int:
     """Threads to use: $MINICAFFE_NUM_THREADS, else the processors this process may run on.
 
     One where BLAS cannot be held to one thread, since threads of both kinds would fight for the cores.
+    Raises MinicaffeError if the variable is no number from 1 to MOST. It is asked once.
     """
-    asked = os.environ.get("MINICAFFE_NUM_THREADS", "")
-    if asked.isascii() and asked.isdigit() and int(asked) > 0:
+    if asked := os.environ.get(VARIABLE):
+        if not re.fullmatch("0*[1-9][0-9]{,3}", asked) or int(asked) > MOST:
+            raise MinicaffeError(
+                f"{VARIABLE}: expected an integer from 1 to {MOST}, got {asked!r:.60}"
+            )
         cores = int(asked)
     elif hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -100,7 +108,7 @@ def _run(calls: Sequence[Callable[[], None]]) -> None:
     """Run calls side by side, the first here; raises the first exception once all have ended."""
     if not calls:
         return
-    workers, errors = _workers()[: len(calls) - 1], []
+    workers, errors = _workers(count())[: len(calls) - 1], []
     _here.inside = True
     try:
         if _busy.acquire(blocking=False):
@@ -199,13 +207,13 @@ class _Worker:
 
 
 @functools.cache
-def _workers() -> list[_Worker]:
-    """The threads beside the caller's; from now on BLAS has one thread in each."""
+def _workers(threads: int) -> list[_Worker]:
+    """All threads but the caller's; from now on BLAS has one thread in each."""
     controller = _controller()
     if controller is not None:
         _held.append(controller.limit(limits=1, user_api="blas"))
     _spinner()
-    return [_Worker(number) for number in range(1, count())]
+    return [_Worker(number) for number in range(1, threads)]
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class Solver:
 
     def __init__(
         self,
-        model: str | Path | NetSpec,
+        model: str | Path | Mapping[str, Any] | NetSpec,
         *,
         device: str | backend.Device | None = None,
         report: Report | None = None,

@@ -12,8 +12,7 @@ from minicaffe.spec.tree import Mark, Node
 from minicaffe.spec.types import AtLeast, Below, Printable
 
 Phase = Literal["TRAIN", "TEST"]
-NOWHERE = Mark("<python>", 1, 1)
-
+NOWHERE = Mark("<python>")
 
 FILLER_KEYS = {
     "value": ("constant",),
@@ -148,7 +147,9 @@ class SolverSpec:
     regularization_type: Annotated[Literal["L2", "L1"], "what weight_decay penalises"] = "L2"
     clip_gradients: Annotated[float, "largest norm of the whole gradient; -1 for no limit"] = -1.0
     test_iter: Annotated[int, "test batches in a test", AtLeast(0)] = 0
-    test_interval: Annotated[int, "iterations between tests; 0 for none", AtLeast(0)] = 0
+    test_interval: Annotated[
+        int | None, "iterations between tests; 0 for one test, at the end", AtLeast(0)
+    ] = None
     test_initialization: Annotated[bool, "test before the first iteration"] = True
     display: Annotated[int, "iterations between log lines; 0 for none", AtLeast(0)] = 0
     average_loss: Annotated[

@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from minicaffe.errors import SpecError, did_you_mean
-from minicaffe.spec import tree
-from minicaffe.spec.declare import NOWHERE, LayerSpec, NetSpec, SolverSpec
+from minicaffe.spec import mapping, tree
+from minicaffe.spec.declare import LayerSpec, NetSpec, SolverSpec
+from minicaffe.spec.settings import replaced
 from minicaffe.spec.tree import Node, shown
 from minicaffe.spec.types import Key, convert, keys_of, values
 
 
-def read_model(path: str | Path, layer_types: Mapping[str, type]) -> NetSpec:
-    """The model in a YAML file. `layer_types` are the known layers. Raises SpecError."""
-    return model(tree.read(path), layer_types, Path(path))
+def read_model(
+    source: str | Path | Mapping[str, Any],
+    layer_types: Mapping[str, type],
+    settings: Sequence[str] = (),
+) -> NetSpec:
+    """The model in a YAML file or a mapping, its keys replaced by `settings`, each `PATH=VALUE`.
+
+    `layer_types` are the known layers. Raises SpecError.
+    """
+    if isinstance(source, Mapping):
+        root, path = mapping.tree(source), None
+    else:
+        root, path = tree.read(source), Path(source)
+    for setting in settings:
+        root = replaced(root, setting, layer_types)
+    return model(root, layer_types, path)
 
 
-def parse_model(text: str, layer_types: Mapping[str, type], file: str = "<text>") -> NetSpec:
-    """The model in a YAML text. Raises SpecError."""
-    return model(tree.parse(text, file), layer_types, None)
+def parse_model(
+    text: str | Mapping[str, Any], layer_types: Mapping[str, type], file: str | None = None
+) -> NetSpec:
+    """The model in a YAML text or a mapping; errors call it `file`. Raises SpecError."""
+    if isinstance(text, Mapping):
+        root = mapping.tree(text, file or "<mapping>")
+    else:
+        root = tree.parse(text, file or "<text>")
+    return model(root, layer_types)
 
 
 def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None) -> NetSpec:
     """The model that a YAML tree declares."""
+    if root.value is None:
+        raise SpecError(f"{root.mark}: is empty; expected a mapping with 'name' and 'layers'")
     layers = Key("layers", tuple[Node, ...], dataclasses.MISSING, "the list of layers")
     solver = Key("solver", Node, None, "how the net is trained")
     given = values(root, {**keys_of(NetSpec), "layers": layers, "solver": solver}, "")
@@ -43,18 +65,11 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
 def with_settings(solver: SolverSpec, settings: Mapping[str, Any]) -> SolverSpec:
     """A solver with some keys replaced, checked as in a model file. Raises SpecError."""
     merged = {key: getattr(solver, key) for key in keys_of(SolverSpec)} | dict(settings)
-    nodes = {key: _node(value) for key, value in merged.items()}
     try:
-        return _solver(Node(nodes, NOWHERE, dict.fromkeys(nodes, NOWHERE)))
+        return _solver(mapping.tree(merged, "Solver"))
     except SpecError as error:
-        raise SpecError(str(error).removeprefix(f"{NOWHERE}: ")) from None
-
-
-def _node(value: Any) -> Node:
-    if isinstance(value, (tuple, list)):
-        return Node([_node(one) for one in value], NOWHERE)
-    value = value.item() if hasattr(value, "item") else value
-    return Node(str(value) if isinstance(value, Path) else value, NOWHERE)
+        _, _, told = str(error).partition(": ")  # without the place: the key is told as well
+        raise SpecError(told) from None
 
 
 def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
@@ -107,8 +122,10 @@ def _solver(node: Node) -> SolverSpec:
         raise wrong("stepvalue", "stepvalue: expected rising iterations")
     if solver.clip_gradients <= 0 and solver.clip_gradients != -1:
         raise wrong("clip_gradients", "clip_gradients: expected a number above 0, or -1 for none")
-    if solver.test_iter and not solver.test_interval:
-        raise wrong("test_iter", "test_iter needs the key 'test_interval'")
+    if solver.test_iter and solver.test_interval is None:
+        raise wrong(
+            "test_iter", "test_iter needs the key 'test_interval' (0: one test, at the end)"
+        )
     if solver.test_interval and not solver.test_iter:
-        raise wrong("test_interval", "test_interval needs the key 'test_iter'")
+        raise wrong("test_interval", "test_interval needs the key 'test_iter', above 0")
     return solver

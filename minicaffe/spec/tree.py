@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from minicaffe.errors import SpecError
+from minicaffe.errors import SpecError, foreign
 
 MAX_NODES = 100_000
 MAX_BYTES = 4 << 20
@@ -18,14 +19,25 @@ MAX_DEPTH = 100
 
 @dataclass(frozen=True)
 class Mark:
-    """A place in a file; lines and columns count from 1."""
+    """A place in a file, by line and column from 1; in what has no lines, by the path of keys to it.
+
+    >>> str(Mark("net.yaml", 7, 5)), str(Mark("<mapping>", path="layers[2].name"))
+    ('net.yaml:7:5', '<mapping>:layers[2].name')
+    """
 
     file: str
-    line: int
-    column: int
+    line: int = 0
+    column: int = 0
+    path: str = ""
+
+    @property
+    def within(self) -> str:
+        """The place as a message says it that has named the file before."""
+        return f"line {self.line}" if self.line else self.path or self.file
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        place = f"{self.line}:{self.column}" if self.line else self.path
+        return f"{self.file}:{place}" if place else self.file
 
 
 @dataclass(frozen=True)
@@ -50,8 +62,10 @@ PLAIN = {
         ),
         list("-+.0123456789"),
     ),
+    "merge": (re.compile("<<"), ["<"]),
 }
 TAG = "tag:yaml.org,2002:"
+MERGE = TAG + "merge"
 
 
 class _Loader(yaml.SafeLoader):
@@ -65,6 +79,8 @@ for _kind, (_pattern, _first) in PLAIN.items():
 
 def read(path: str | Path) -> Node:
     """The tree of a YAML file. Raises SpecError (place and reason) for what is not plain YAML."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise SpecError(f"expected the path of a model file or a mapping, got {shown(path)}")
     file = str(path) if str(path).isprintable() else repr(str(path))
     try:
         with open(path, "rb") as stream:
@@ -72,6 +88,8 @@ def read(path: str | Path) -> Node:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SpecError(f"{file}: cannot be read: {reason}") from None
+    if told := foreign(file, "models in YAML"):
+        raise SpecError(told)
     if len(data) > MAX_BYTES:
         raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no model file is")
     try:
@@ -83,7 +101,7 @@ def read(path: str | Path) -> Node:
 
 
 def parse(text: str, file: str = "<text>") -> Node:
-    """The tree of a YAML text.
+    """The tree of a YAML text, of nothing for an empty one.
 
     >>> tree = parse("lr: 1e-4")
     >>> tree.value["lr"].value, str(tree.value["lr"].mark)
@@ -104,7 +122,7 @@ def parse(text: str, file: str = "<text>") -> Node:
     except (ValueError, OverflowError):  # PyYAML lets these out for "\UFFFFFFFF" and %YAML 1.999...
         raise SpecError(f"{_mark(file, loader.get_mark())}: the number is too large") from None
     if root is None:
-        raise SpecError(f"{file}:1:1: is empty; expected a mapping with 'name' and 'layers'")
+        return Node(None, Mark(file, 1, 1))
     return _Builder(file).build(root, ())
 
 
@@ -147,6 +165,7 @@ class _Builder:
     def mapping(self, node: yaml.Node, mark: Mark, above: tuple[int, ...]) -> Node:
         values: dict[str, Node] = {}
         keys: dict[str, Mark] = {}
+        merged: list[Node] = []
         for key, value in node.value:
             place = _mark(self.file, key.start_mark)
             if not isinstance(key, yaml.ScalarNode):
@@ -155,13 +174,27 @@ class _Builder:
             if not isinstance(name, str):
                 raise SpecError(f"{place}: expected a key that is a word, got {shown(name)}")
             if name in keys:
-                first = keys[name].line
-                raise SpecError(
-                    f"{place}: duplicate key {shown(name)}, first given at line {first}"
-                )
-            values[name] = self.build(value, above)
+                first = keys[name].within
+                raise SpecError(f"{place}: duplicate key {shown(name)}, first given at {first}")
             keys[name] = place
-        return Node(values, mark, keys)
+            if key.tag == MERGE:
+                merged = self.merged(value, above)
+            else:
+                values[name] = self.build(value, above)
+        for other in merged:
+            for name in other.value.keys() - values.keys():
+                values[name], keys[name] = other.value[name], other.keys[name]
+        return Node(values, mark, {name: keys[name] for name in values})
+
+    def merged(self, node: yaml.Node, above: tuple[int, ...]) -> list[Node]:
+        """The mappings after a merge key `<<`: the keys of the first that has them fill gaps."""
+        value = self.build(node, above)
+        mappings = value.value if isinstance(value.value, list) else [value]
+        for one in mappings:
+            if not isinstance(one.value, dict):
+                got = shown(one.value)
+                raise SpecError(f"{one.mark}: <<: expected a mapping or a list of them, got {got}")
+        return mappings
 
     def scalar(self, node: yaml.ScalarNode, mark: Mark) -> Any:
         kind, text = node.tag.removeprefix(TAG), node.value
@@ -180,6 +213,8 @@ class _Builder:
             raise SpecError(f"{mark}: {shown(text)} is too long a number") from None
         if kind == "float":
             return float(re.sub(r"\.(inf|nan)", r"\1", text.lower()))
+        if kind == "merge":
+            return text
         return text.lower() == "true" if kind == "bool" else None
 
 

@@ -49,5 +49,5 @@ def workers():
 def threads(request, monkeypatch, workers):
     """That many threads, however few the cores."""
     monkeypatch.setattr("minicaffe.ops.threads.count", lambda: request.param)
-    monkeypatch.setattr("minicaffe.ops.threads._workers", lambda: workers)
+    monkeypatch.setattr("minicaffe.ops.threads._workers", lambda threads: workers)
     return request.param

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ops.cases import blank, cases
 
+from minicaffe.errors import MinicaffeError
 from minicaffe.ops import threads as module
 from minicaffe.ops.threads import at_most, in_slices, share
 
@@ -188,16 +189,20 @@ def test_the_number_of_threads_is_asked_for(monkeypatch):
     monkeypatch.setenv("MINICAFFE_NUM_THREADS", "")
     cores = module.count.__wrapped__()
     assert 1 <= cores <= os.cpu_count()
-    for asked, expected in (
-        ("3", 3),
-        ("1", 1),
-        ("0", cores),
-        ("-2", cores),
-        ("two", cores),
-        ("²", cores),
-    ):
+    for asked, expected in (("3", 3), ("1", 1), ("0256", 256), ("1024", 1024)):
         monkeypatch.setenv("MINICAFFE_NUM_THREADS", asked)
         assert module.count.__wrapped__() == expected
+
+
+@pytest.mark.parametrize("asked", ["0", "-2", "two", "²", "2.5", " ", "1025", "9" * 5000])
+def test_a_number_of_threads_that_is_none_is_told(monkeypatch, asked):
+    monkeypatch.setenv("MINICAFFE_NUM_THREADS", asked)
+    with pytest.raises(MinicaffeError) as caught:
+        module.count.__wrapped__()
+    got = repr(asked)[:60]
+    assert (
+        str(caught.value) == f"MINICAFFE_NUM_THREADS: expected an integer from 1 to 1024, got {got}"
+    )
 
 
 def test_one_thread_where_blas_cannot_be_held(monkeypatch):

@@ -152,6 +152,9 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
     ("old", "new", "message"),
     [
         # the file as a whole
+        (NET, "", "1:1: is empty; expected a mapping with 'name' and 'layers'"),
+        (NET, "# only\n", "1:1: is empty; expected a mapping with 'name' and 'layers'"),
+        (NET, "~", "1:1: is empty; expected a mapping with 'name' and 'layers'"),
         (NET, "[]", "1:1: expected a mapping, got an empty list"),
         (NET, "hello", "1:1: expected a mapping, got 'hello'"),
         (NET, "{}", "1:1: missing key 'layers' (the list of layers)"),
@@ -282,7 +285,9 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
         ("max_iter: 10", "max_iter: 10\n  stepvalue: [2, 2]",
          "29:14: solver: stepvalue: expected rising iterations"),
         ("max_iter: 10", "max_iter: 10\n  test_interval: 5",
-         "29:18: solver: test_interval needs the key 'test_iter'"),
+         "29:18: solver: test_interval needs the key 'test_iter', above 0"),
+        ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: 0",
+         "29:18: solver: test_interval needs the key 'test_iter', above 0"),
         ("solver:\n  base_lr: 0.01\n  max_iter: 10", "solver:",
          "26:8: solver: expected a mapping, got nothing"),
     ],
@@ -313,7 +318,7 @@ CAFFE = {
         "29:3: solver: unknown key 'solver_mode'"),
     "test_iter without test_interval": (
         "max_iter: 10", "max_iter: 10\n  test_iter: 5",
-        "29:14: solver: test_iter needs the key 'test_interval'"),
+        "29:14: solver: test_iter needs the key 'test_interval' (0: one test, at the end)"),
     "unknown layer type": (
         "type: InnerProduct", "type: InerProduct",
         "19:11: layer 'ip1': unknown type 'InerProduct'; did you mean 'InnerProduct'?"),
@@ -417,6 +422,46 @@ def test_absurd_sizes_are_refused_before_memory_is_taken(old, new):
     start = time.perf_counter()
     assert refusal(text).isprintable()
     assert time.perf_counter() - start < 2
+
+
+BLOCKS = """\
+layers:
+  - {name: x, type: Input, shape: {dim: [1, 1, 8, 8]}}
+  - &conv {name: conv1, type: Convolution, num_output: 4, kernel_size: 3, weight_filler: msra}
+  - {<<: *conv, name: conv2, num_output: 6}
+  - <<: *conv
+    name: conv3
+    kernel_size: 9
+"""
+
+
+def test_a_layer_may_be_as_another_but_for_some_keys():
+    first, second = parse(BLOCKS.replace("kernel_size: 9", "pad: 1")).layers[1:3]
+    assert (first.name, second.name) == ("conv1", "conv2")
+    assert second.options == {**first.options, "num_output": 6}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("kernel_size: 9", "kernel_size: 9", "5:5: layer 'conv3' (Convolution): a kernel of extent 9"
+         " does not fit an image of 4 padded by 0"),
+        ("    name: conv3\n", "", "5:5: layer 'conv1' (Convolution): the name is taken by the layer at"
+         " line 3"),
+        ("num_output: 4", "num_ouput: 4", "3:44: layer 'conv1' (Convolution): unknown key 'num_ouput'"
+         "; did you mean 'num_output'?"),
+        ("<<: *conv\n", "<<: conv\n", "5:9: <<: expected a mapping or a list of them, got 'conv'"),
+    ],
+    ids=itertools.count(),
+)  # fmt: skip
+def test_mistakes_in_merged_layers_are_told_where_they_stand(old, new, message):
+    assert BLOCKS.count(old) == 1
+    assert refusal(BLOCKS.replace(old, new)) == f"m.yaml:{message}"
+
+
+def test_test_interval_0_is_one_test_at_the_end():
+    spec = parse(changed("max_iter: 10", "max_iter: 2\n  test_iter: 1\n  test_interval: 0"))
+    assert (spec.solver.test_iter, spec.solver.test_interval) == (1, 0)
 
 
 def test_a_large_model_is_read_in_time():

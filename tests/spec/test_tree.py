@@ -7,6 +7,7 @@ import math
 import time
 
 import pytest
+import yaml
 
 from minicaffe.errors import SpecError
 from minicaffe.spec import tree
@@ -99,6 +100,8 @@ def test_places_count_from_1(text):
         ("{}", {}),
         ("--- 1\n...\n", 1),
         ("%YAML 1.2\n--- 1", 1),
+        ("", None),
+        ("# only\n", None),
     ],
     ids=itertools.count(),
 )
@@ -120,11 +123,46 @@ def test_anchors_may_be_used_again():
     }
 
 
+MERGES = """\
+a: &a {x: 1, y: {z: 2}}
+b: &b {x: 3, w: 4}
+one: {x: 5, <<: *a}
+two:
+  <<: [*b, *a, {v: 6, w: 7}]
+  y: {}
+chain: &chain {<<: *a, u: 8}
+end: {<<: *chain, x: 9}
+none: {<<: [], x: 1}
+text: {'<<': 1}
+here: {<<: {x: 1}}
+"""
+
+
+def test_merge_keys_fill_the_gaps():
+    """What a mapping says itself counts, wherever it stands; of a list the earlier; not into the depth."""
+    got = plain(tree.parse(MERGES))
+    assert {key: got[key] for key in ("one", "two", "chain", "end", "none", "text", "here")} == {
+        "one": {"x": 5, "y": {"z": 2}},
+        "two": {"x": 3, "w": 4, "v": 6, "y": {}},
+        "chain": {"x": 1, "y": {"z": 2}, "u": 8},
+        "end": {"x": 9, "y": {"z": 2}, "u": 8},
+        "none": {"x": 1},
+        "text": {"<<": 1},
+        "here": {"x": 1},
+    }
+    assert got == yaml.safe_load(MERGES)
+
+
+def test_what_is_merged_stands_where_it_was_written():
+    two = tree.parse(MERGES, "m.yaml").value["two"]
+    places = (two.mark, two.keys["x"], two.value["x"].mark, two.keys["y"], two.value["v"].mark)
+    assert [(p.line, p.column) for p in places] == [(5, 3), (2, 8), (2, 11), (6, 3), (5, 20)]
+    assert set(two.keys) == set(two.value)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "m.yaml:1:1: is empty; expected a mapping with 'name' and 'layers'"),
-        ("# only\n", "m.yaml:1:1: is empty; expected a mapping with 'name' and 'layers'"),
         ("a: 1\nb: 2\na: 3", "m.yaml:3:1: duplicate key 'a', first given at line 1"),
         ("{x: {b: 1, b: 1}}", "m.yaml:1:12: duplicate key 'b', first given at line 1"),
         ("a: 1\n5: 2", "m.yaml:2:1: expected a key that is a word, got 5"),
@@ -169,6 +207,14 @@ def test_anchors_may_be_used_again():
         ("- a\nb: 1",
          "m.yaml:2:1: while parsing a block collection, expected <block end>, but found '?'"),
         ("[" * 102 + "]" * 102, "m.yaml:1:102: nested too deeply"),
+        ("a: {<<: 5}", "m.yaml:1:9: <<: expected a mapping or a list of them, got 5"),
+        ("a: {<<: }", "m.yaml:1:8: <<: expected a mapping or a list of them, got nothing"),
+        ("a: &a [1]\nb: {<<: *a}", "m.yaml:1:8: <<: expected a mapping or a list of them, got 1"),
+        ("a: &a {}\nb:\n  <<: [*a, x]", "m.yaml:3:12: <<: expected a mapping or a list of them, got 'x'"),
+        ("a: &a {}\nb:\n  <<: *a\n  <<: *a", "m.yaml:4:3: duplicate key '<<', first given at line 3"),
+        ("a: &a {x: 1}\nb: {<<: *a, x: 2, x: 3}", "m.yaml:2:19: duplicate key 'x', first given at line 2"),
+        ("a: &x {<<: *x}", "m.yaml:1:4: an alias refers to what contains it"),
+        ("a: {!!merge x: {}}", "m.yaml:1:5: 'x' is not of the type that its tag names"),
     ],
     ids=itertools.count(),
 )  # fmt: skip
@@ -192,6 +238,12 @@ def test_a_bomb_of_aliases_is_refused_quickly():
     assert time.perf_counter() - start < 5
 
 
+def test_a_bomb_of_merges_is_refused():
+    rows = ["a0: &a0 {k: {x: 1}}"]
+    rows += [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 30)]
+    assert refusal("\n".join(rows)).endswith(": more than 100000 values (aliases included)")
+
+
 def test_a_chain_of_aliases_is_refused_as_too_deep():
     rows = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 200)]
     assert refusal("\n".join(rows)).endswith(": nested too deeply")
@@ -206,7 +258,6 @@ def test_a_chain_of_aliases_is_refused_as_too_deep():
         (b"a: \xed\xa0\x80", ":1:4: is not UTF-8 text (byte 3)"),
         (b"\0", ":1:1: the character U+0000 is not allowed"),
         ("\ufeffa: \0".encode(), ":1:4: the character U+0000 is not allowed"),
-        (b"", ":1:1: is empty; expected a mapping with 'name' and 'layers'"),
         (b"#" * ((4 << 20) + 1), ": is larger than 4 MiB; no model file is"),
     ],
     ids=itertools.count(),

@@ -171,7 +171,7 @@ def test_a_negative_zero_is_zero():
         ("{cuont: 1}", ":1:2: thing: unknown key 'cuont'; did you mean 'count'?"),
         ("{count: 1, COUNT: 1}", ":1:12: thing: unknown key 'COUNT'; did you mean 'count'?"),
         ("{count: 1, zebra: 1}", ":1:12: thing: unknown key 'zebra'"),
-        ("{count: 1, <<: {rate: 0}}", ":1:12: thing: unknown key '<<'"),
+        ("{count: 1, '<<': {rate: 0}}", ":1:12: thing: unknown key '<<'"),
         ("[1]", ":1:1: thing: expected a mapping, got a list"),
         ("5", ":1:1: thing: expected a mapping, got 5"),
     ],

@@ -1,0 +1,126 @@
+"""Single keys of a model replaced before it is understood: `--set solver.base_lr=0.02`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.spec import tree
+from minicaffe.spec.declare import LayerSpec, NetSpec, SolverSpec
+from minicaffe.spec.tree import Mark, Node, shown
+from minicaffe.spec.types import keys_of
+
+Step = str | int
+STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
+
+
+def replaced(root: Node, setting: str, layer_types: Mapping[str, type]) -> Node:
+    """The tree of a model in which one value is another: `setting` is PATH=VALUE.
+
+    PATH names keys from the outermost inwards, entries of a list by number from 0, layers by name as
+    well; of two layers that bear it, in two phases, both change. VALUE is YAML. A mapping that is not
+    there is made; a word that stands for a mapping, as in `weight_filler: msra`, becomes one. What is
+    put in knows its place as `--set PATH`. Raises SpecError.
+
+    >>> net = tree.parse("layers: [{name: ip, type: InnerProduct}]")
+    >>> net = replaced(net, "layers.ip.num_output=5", {})
+    >>> net.value["layers"].value[0].value["num_output"].value
+    5
+    """
+    path, equals, text = setting.partition("=")
+    if not equals:
+        raise SpecError(
+            f"--set {shown(setting)}: expected PATH=VALUE, such as solver.base_lr=0.02 or"
+            " layers.conv1.num_output=50"
+        )
+    mark = Mark(f"--set {path if path.isprintable() else shown(path)}")
+    put = _Put(dataclasses.replace(tree.parse(text, str(mark)), mark=mark), layer_types)
+    for steps in _addressed(root, path, mark):
+        root = put.into(root, steps, NetSpec)
+    return root
+
+
+def _addressed(root: Node, path: str, mark: Mark) -> list[list[Step]]:
+    """The steps from the root to each value that a path means."""
+    layers = root.value.get("layers") if isinstance(root.value, dict) else None
+    prefix, _, rest = path.partition("layers.")
+    if prefix or not rest or layers is None or not isinstance(layers.value, list):
+        return [_steps(f".{path}", mark)]
+    names = [_text(layer, "name") for layer in layers.value]
+    meant = [name for name in names if rest == name or rest.startswith((f"{name}.", f"{name}["))]
+    if not meant:
+        known, (word, *_) = [name for name in names if name], rest.split(".")
+        hint = did_you_mean(word, known) or did_you_mean(rest.rpartition(".")[0], known)
+        raise SpecError(f"{mark}: there is no layer {shown(word)}{hint}")
+    name = max(meant, key=len)  # of `a` and `a.b`, the one whose name is spelt out
+    steps = _steps(rest.removeprefix(name), mark)
+    return [["layers", i, *steps] for i, other in enumerate(names) if other == name]
+
+
+def _steps(path: str, mark: Mark) -> list[Step]:
+    steps = [key or int(number) for key, number in STEP.findall(path)]
+    if not re.fullmatch(f"({STEP.pattern})*", path) or len(steps) > tree.MAX_DEPTH:
+        raise SpecError(f"{mark}: expected keys with dots between them, entries of a list as [0]")
+    return steps
+
+
+def _text(node: Node, key: str) -> str:
+    """The text under a key of a mapping; "" where there is none."""
+    found = node.value.get(key) if isinstance(node.value, dict) else None
+    return found.value if found is not None and isinstance(found.value, str) else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Put:
+    """Puts a value into trees."""
+
+    value: Node
+    layer_types: Mapping[str, type]
+
+    def into(self, node: Node | None, steps: Sequence[Step], kind: Any) -> Node:
+        """A node, of a type that is declared as `kind`, with the value where the steps lead."""
+        if not steps:
+            return self.value
+        first, *rest = steps
+        if isinstance(first, int):
+            return self.into_list(node, first, rest, kind)
+        if node is not None and isinstance(node.value, list):
+            raise SpecError(
+                f"{self.value.mark}: {shown(first)} is looked for in a list of {len(node.value)};"
+                f" name the entry too, as [0].{first}"
+            )
+        if node is not None and isinstance(node.value, str) and hasattr(kind, "word"):
+            node = Node({kind.word: node}, node.mark, {kind.word: node.mark})
+        if node is None or not isinstance(node.value, dict):
+            node = Node({}, self.value.mark)
+        inside = self.into(node.value.get(first), rest, self.kind_of(first, node, kind))
+        keys = {
+            **node.keys,
+            first: node.keys.get(first, self.value.mark) if rest else self.value.mark,
+        }
+        return Node({**node.value, first: inside}, node.mark, keys)
+
+    def into_list(self, node: Node | None, i: int, rest: Sequence[Step], kind: Any) -> Node:
+        """The same for a list, or what stands for a list of one; its end takes one more."""
+        node = Node([], self.value.mark) if node is None else node
+        items = node.value if isinstance(node.value, list) else [node]
+        if i > len(items):
+            raise SpecError(f"{self.value.mark}: the list has {len(items)} entries, no [{i}]")
+        item = self.into(items[i] if i < len(items) else None, rest, kind)
+        return Node([*items[:i], item, *items[i + 1 :]], node.mark)
+
+    def kind_of(self, key: str, node: Node, kind: Any) -> Any:
+        """The declared type of a mapping's value, of its entries if it is a list; None for none."""
+        if kind is NetSpec:
+            return {"layers": LayerSpec, "solver": SolverSpec}.get(key)
+        own = self.layer_types.get(_text(node, "type")) if kind is LayerSpec else None
+        for cls in filter(dataclasses.is_dataclass, (kind, own)):
+            if key in keys_of(cls):  # type: ignore[arg-type]
+                found = keys_of(cls)[key].type  # type: ignore[arg-type]
+                while get_origin(found) is not None:
+                    found = get_args(found)[0]
+                return found
+        return None
