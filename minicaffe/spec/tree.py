@@ -182,8 +182,8 @@ class _Builder:
             else:
                 values[name] = self.build(value, above)
         for other in merged:
-            for name in other.value.keys() - values.keys():
-                values[name], keys[name] = other.value[name], other.keys[name]
+            values = {**other.value, **values}
+            keys = {**other.keys, **keys}
         return Node(values, mark, {name: keys[name] for name in values})
 
     def merged(self, node: yaml.Node, above: tuple[int, ...]) -> list[Node]:
