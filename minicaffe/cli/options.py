@@ -147,11 +147,15 @@ def import_files(files: list[str]) -> None:
         path = Path(file)
         if not path.is_file():
             raise SpecError(f"--import {file}: no such file")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        own = (
+            path.stem not in sys.stdlib_module_names
+        )  # a random.py must not stand for Python's own
+        name = path.stem if own else f"_{path.stem}"
+        spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise SpecError(f"--import {file}: is not a Python file")
         module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
+        sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
         except MinicaffeError:

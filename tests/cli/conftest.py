@@ -155,7 +155,7 @@ def interrupt(monkeypatch):
     from minicaffe.cli import progress
 
     def at(iteration: int) -> None:
-        for shown in (progress.Bar, progress.Lines):
+        for shown in (progress.Bar, progress.Lines, progress.Quiet):
 
             def iterated(self, solver, before=shown.iterated):
                 before(self, solver)

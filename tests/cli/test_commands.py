@@ -582,6 +582,15 @@ def test_import_makes_layers_known_to_every_command(cli, folder, model):
     assert '"Swish"' in cli("schema", *own).out
 
 
+def test_an_imported_file_may_be_named_as_a_module_of_pythons(cli, folder, model):
+    import random
+
+    (folder / "random.py").write_text(SWISH)
+    net = model(("type: ReLU", "type: Swish"))
+    assert cli("summary", net, "--import", "random.py").code == 0
+    assert sys.modules["random"] is random
+
+
 def test_without_import_own_layers_are_unknown(mistake, model):
     line = mistake("train", model(("type: ReLU", "type: Swish")), *CPU)
     assert (

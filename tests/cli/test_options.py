@@ -1,0 +1,234 @@
+"""Options that several commands share: --set, --quiet, --threads; and files that are of another kind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+from minicaffe.errors import FOREIGN
+from minicaffe.ops import threads
+
+CPU = ("--device", "cpu")
+WITH_MODEL = {
+    "train": ("tiny.yaml", *CPU),
+    "test": ("tiny.yaml", *CPU, "--weights", "w.npz"),
+    "predict": ("tiny.yaml", "x.pgm", *CPU, "--weights", "w.npz"),
+    "time": ("tiny.yaml", *CPU, "--iterations", "1"),
+    "explain": ("tiny.yaml", *CPU),
+    "summary": ("tiny.yaml",),
+}
+
+
+@pytest.fixture
+def trained(cli, folder):
+    """w.npz, weights of tiny.yaml, and x.pgm, a picture."""
+    assert cli("train", "tiny.yaml", *CPU, "--max-iter", "1").code == 0
+    os.rename("tiny_iter_1.npz", "w.npz")
+    (folder / "x.pgm").write_bytes(b"P5 28 28 255\n" + bytes(784))
+
+
+@pytest.fixture
+def threads_afterwards(monkeypatch):
+    """As many threads after the test as before."""
+    monkeypatch.setenv(threads.VARIABLE, "")
+    threads.count.cache_clear()
+    yield
+    threads.count.cache_clear()
+
+
+# --set
+
+
+@pytest.mark.parametrize("command", WITH_MODEL)
+def test_set_changes_the_model_of_every_command(mistake, command):
+    line = mistake(command, *WITH_MODEL[command], "--set", "layers.conv1.num_ouput=5")
+    assert line == (
+        "minicaffe: --set layers.conv1.num_ouput: layer 'conv1' (Convolution): unknown key 'num_ouput'"
+        "; did you mean 'num_output'?"
+    )
+
+
+def test_set_may_be_repeated(cli):
+    ran = cli("summary", "tiny.yaml", "--set", "name=X", "--set", "layers.conv1.num_output=7",
+              "--set", "layers.mnist.batch_size=3")  # fmt: skip
+    assert ran.out.startswith("X, phase TRAIN")
+    assert "conv1 3x7x12x12" in ran.out
+    shown = cli("time", *WITH_MODEL["time"], "--set", "layers.relu1.name=bend")
+    assert "\nbend " in shown.out
+    assert cli("explain", *WITH_MODEL["explain"], "--set", "layers.conv1.num_output=7").code == 0
+
+
+def test_training_as_set(cli, folder):
+    ran = cli("train", "tiny.yaml", *CPU, "--set", "solver.max_iter=2", "--set", "solver.base_lr=0.25",
+              "--set", "solver.test_interval=0", "--set", "layers.mnist.batch_size=10")  # fmt: skip
+    assert "iteration 0: loss = " in ran.err
+    assert ", lr = 0.25" in ran.err
+    tests = re.findall(r"iteration (\d+): test ", ran.err)
+    assert tests == ["2"]  # with a test_interval of 0 at the end alone
+    assert (folder / "tiny_iter_2.npz").exists()
+
+
+def test_a_set_layer_is_scored_and_predicts_as_set(cli, trained):
+    sixteen = ("--set", "layers.conv1.num_output=16")
+    for command in ("test", "predict"):
+        ran = cli(command, *WITH_MODEL[command], *sixteen)
+        assert ran.code == 2
+        assert "conv1__0 (file (4, 1, 5, 5), net (16, 1, 5, 5))" in ran.last
+    assert cli("predict", *WITH_MODEL["predict"], "--set", "name=X").code == 0
+
+
+def test_the_printed_command_goes_on_with_what_was_set(cli, folder, interrupt, threads_afterwards):
+    interrupt(3)
+    ran = cli("train", "tiny.yaml", *CPU, "--set", "solver.max_iter=6", "--set",
+              "layers.conv1.weight_filler={type: msra}", "--set", "name=a b", "--threads", "1")  # fmt: skip
+    assert ran.code == 130
+    words = shlex.split(ran.last.split("to go on: ")[1])
+    assert [words[i + 1] for i, word in enumerate(words) if word == "--set"] == [
+        "solver.max_iter=6", "layers.conv1.weight_filler={type: msra}", "name=a b",
+    ]  # fmt: skip
+    assert words[words.index("--threads") + 1] == "1"
+    again = cli(*words[1:])
+    assert again.code == 0
+    assert "3 iterations in" in again.last
+    assert (folder / "tiny_iter_6.npz").exists()
+
+
+def test_set_without_a_value(mistake):
+    line = mistake("summary", "tiny.yaml", "--set", "name")
+    assert line.startswith(
+        "minicaffe: --set 'name': expected PATH=VALUE, such as solver.base_lr=0.02"
+    )
+    assert "expected one argument" in mistake("summary", "tiny.yaml", "--set")
+
+
+# --quiet
+
+
+def test_quiet_training_tells_the_table_and_the_warnings_alone(cli, folder):
+    loud = cli("train", "tiny.yaml", *CPU, "--snapshot-prefix", "loud")
+    quiet = cli("train", "tiny.yaml", *CPU, "--quiet")
+    assert (quiet.code, quiet.err) == (0, "")
+    assert quiet.out == loud.out
+    assert "BUILT-IN DRAWN DIGITS" in quiet.out
+    assert (folder / "tiny_iter_12.npz").exists()
+
+
+def test_a_quiet_terminal_shows_no_bar(folder, terminal, capsys):
+    assert terminal.run("train", "tiny.yaml", *CPU, "--quiet") == 0
+    assert terminal.getvalue() == ""
+    assert capsys.readouterr().out.startswith("test output")
+
+
+@pytest.mark.parametrize("command", ["test", "predict", "time", "explain"])
+def test_quiet_commands_tell_the_result_alone(cli, trained, command):
+    ran = cli(command, *WITH_MODEL[command], "--quiet")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out
+
+
+def test_a_quiet_command_tells_a_mistake_and_how_to_go_on(cli, mistake, interrupt):
+    assert "no.yaml" in mistake("train", "no.yaml", "--quiet")
+    interrupt(3)
+    ran = cli("train", "tiny.yaml", *CPU, "--quiet")
+    assert ran.code == 130
+    assert ran.err.startswith("stopped at iteration 3; to go on: ")
+    assert "--quiet" in shlex.split(ran.last.split("to go on: ")[1])
+
+
+# --threads and MINICAFFE_NUM_THREADS
+
+
+@pytest.mark.parametrize("command", WITH_MODEL)
+def test_threads_of_every_command(cli, trained, command, threads_afterwards, monkeypatch):
+    monkeypatch.setattr(threads, "_can_hold_blas", lambda: True)
+    for asked in (3, 1, 2):
+        ran = cli(command, *WITH_MODEL[command], "--threads", str(asked))
+        assert ran.code == 0, ran.err
+        assert threads.count() == asked
+
+
+def test_threads_go_before_the_variable(cli, threads_afterwards, monkeypatch):
+    monkeypatch.setenv(threads.VARIABLE, "nonsense")
+    assert cli("summary", "tiny.yaml", "--threads", "1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "got"),
+    [("0", "'0'"), ("two", "'two'"), ("1025", "'1025'"), ("9" * 5000, "'" + "9" * 59)],
+)
+def test_threads_that_are_none(mistake, asked, got):
+    assert mistake("time", "tiny.yaml", "--threads", asked) == (
+        "minicaffe time: argument --threads: expected an integer from 1 to 1024, "
+        f"got {got} (see minicaffe time --help)"
+    )
+
+
+@pytest.mark.parametrize("command", WITH_MODEL)
+@pytest.mark.parametrize("asked", ["abc", "0", "100000"])
+def test_a_variable_that_is_no_number_of_threads(
+    mistake, command, asked, threads_afterwards, monkeypatch
+):
+    monkeypatch.setenv(threads.VARIABLE, asked)
+    line = mistake(command, *WITH_MODEL[command])
+    assert line == (
+        f"minicaffe: MINICAFFE_NUM_THREADS: expected an integer from 1 to 1024, got '{asked}'"
+    )
+
+
+def test_doctor_tells_of_such_a_variable_and_of_all_else(cli, threads_afterwards, monkeypatch):
+    monkeypatch.setenv(threads.VARIABLE, "abc")
+    ran = cli("doctor")
+    assert ran.code == 0
+    wanted = r"cpu threads +MINICAFFE_NUM_THREADS: expected an integer from 1 to 1024, got 'abc'\n"
+    assert re.search(wanted, ran.out)
+    assert "\nwould use " in ran.out
+
+
+# files of another kind
+
+
+@pytest.mark.parametrize("ending", FOREIGN)
+def test_files_of_other_software_are_told_what_they_are(mistake, folder, ending):
+    file = f"net{ending.upper()}" if ending == ".pt" else f"net{ending}"
+    (folder / file).write_bytes(b'name: "LeNet"\nlayer {\n')
+    what = FOREIGN[ending]
+    line = f"minicaffe: {file}: is {what}; minicaffe reads models in YAML (see docs/caffe.md)"
+    assert mistake("summary", file) == line
+    line = f"minicaffe: {file}: is {what}; minicaffe reads weights in .npz (see docs/caffe.md)"
+    assert mistake("test", "tiny.yaml", "--weights", file) == line
+    assert mistake("train", "tiny.yaml", "--weights", file) == line
+    assert mistake("train", "tiny.yaml", "--resume", file) == line
+
+
+def test_such_a_file_that_is_not_there(mistake):
+    assert "no.prototxt: cannot be read: No such file" in mistake("summary", "no.prototxt")
+    line = mistake("test", "tiny.yaml", "--weights", "no.caffemodel")
+    assert line == "minicaffe: no.caffemodel: no such file"
+
+
+# fine-tuning
+
+
+def test_fine_tuning_with_another_num_output_is_told_how(cli, mistake, model, trained):
+    other = model(("num_output: 10", "num_output: 20"))
+    line = mistake("train", other, *CPU, "--weights", "w.npz")
+    told, _, remedy = line.partition("; to train layer 'ip1' anew, give it another name: ")
+    assert told == (
+        "minicaffe: w.npz: mismatched: ip1__0 (file (10, 576), net (20, 576)),"
+        " ip1__1 (file (10,), net (20,))"
+    )
+    ran = cli("train", other, *CPU, "--weights", "w.npz", *shlex.split(remedy))
+    assert ran.code == 0
+    assert "weights: w.npz: 2 loaded; missing: ip1_new__0, ip1_new__1; unused: ip1__0" in ran.err
+    with np.load("changed_iter_12.npz") as learnt:
+        assert learnt["ip1_new__0"].shape == (20, 576)
+
+
+def test_a_layer_with_a_top_of_its_own_needs_a_name_alone(mistake, model, trained):
+    net = model(("num_output: 10", "num_output: 20, top: scores"), ("[ip1", "[scores"))
+    line = mistake("train", net, *CPU, "--weights", "w.npz")
+    assert line.endswith("another name: --set layers.ip1.name=ip1_new")

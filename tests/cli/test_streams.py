@@ -1,0 +1,189 @@
+"""Commands go on where stdout and stderr are closed, or cannot show a name; and under `python -OO`."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+
+import numpy as np
+import pytest
+
+from minicaffe.cli import COMMANDS, main, streams
+from minicaffe.data import idx
+
+NAME = "größe😀"
+SHOWN = r"gr\xf6\xdfe\U0001f600"
+
+
+@pytest.fixture
+def noisy(model, folder):
+    """tiny.yaml on noise, so that a process of its own need not draw 60,000 digits."""
+    chance = np.random.default_rng(0)
+    (folder / "noise").mkdir()
+    for split in ("train", "t10k"):
+        pictures = chance.integers(0, 256, (20, 12, 12), np.uint8)
+        idx.write(folder / "noise" / f"{split}-images-idx3-ubyte", pictures)
+        idx.write(
+            folder / "noise" / f"{split}-labels-idx1-ubyte", np.arange(20, dtype=np.uint8) % 10
+        )
+    return model(("source: mnist", "source: noise"), name="noisy.yaml")
+
+
+def shell(words: str) -> subprocess.CompletedProcess:
+    """Run `minicaffe` with redirections, as a shell does."""
+    command = f'"{sys.executable}" -W error -m minicaffe {words}'
+    return subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_training_goes_on_where_nobody_listens(noisy, folder, closed):
+    ran = shell(f"train {noisy} --device cpu --max-iter 3 {closed}")
+    assert ran.returncode == 0, ran
+    assert "Traceback" not in ran.stderr
+    assert ("test output" in ran.stdout) == (">&-" not in closed.replace("2>&-", ""))
+    with np.load("noisy_iter_3.npz", allow_pickle=False) as snapshot:
+        assert int(snapshot["@iteration"]) == 3
+        assert all(np.isfinite(snapshot[name]).all() for name in snapshot.files)
+
+
+def test_a_stdout_that_cannot_be_written_is_told():
+    ran = shell("layers 1</dev/null")
+    assert ran.returncode == 2
+    assert ran.stderr == "minicaffe: the output cannot be written: Bad file descriptor\n"
+
+
+def test_a_file_opened_where_stdout_was_closed_gets_nothing_that_is_printed(tmp_path):
+    script = """
+import os, sys
+from minicaffe.cli import streams
+streams.prepare()
+with open("there", "w") as file:
+    assert file.fileno() > 2
+    print("out")
+    print("err", file=sys.stderr)
+    os.write(1, b"raw")
+streams.prepare()
+"""
+    closed = ["/bin/sh", "-c", f'"{sys.executable}" -W error -c "$0" >&- 2>&-', script]
+    subprocess.run(
+        closed,
+        cwd=tmp_path,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (tmp_path / "there").read_text() == ""
+
+
+def test_a_full_stderr_stops_nothing(monkeypatch):
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    streams.note("unheard")
+    assert main(["layers", "Zebra"]) == 2
+
+
+EVERY = {
+    "train": "noisy.yaml --device cpu --max-iter 2",
+    "test": "noisy.yaml --device cpu --weights noisy_iter_2.npz",
+    "predict": "noisy.yaml black.pgm --device cpu --weights noisy_iter_2.npz",
+    "time": "noisy.yaml --device cpu --iterations 1",
+    "explain": "noisy.yaml --device cpu",
+    "summary": "noisy.yaml",
+    "layers": "Convolution",
+    "schema": "",
+    "fetch": "minst",
+    "doctor": "",
+}
+ALL = """
+import json, sys
+from minicaffe.cli import COMMANDS, main
+
+every = json.loads(sys.argv[1])
+codes = {}
+for name in COMMANDS:
+    if "help" in sys.argv:
+        try:
+            main([name, "--help"])
+        except SystemExit as stop:
+            codes[name + " --help"] = stop.code
+    codes[name] = main([name, *every[name].split()])
+codes["layers "] = main(["layers"])
+with open("codes.json", "w") as file:
+    json.dump(codes, file)
+"""
+
+
+@pytest.mark.parametrize("how", ["-OO", "closed"])
+def test_every_command(noisy, folder, how):
+    assert list(EVERY) == list(COMMANDS)
+    (folder / "black.pgm").write_bytes(b"P5 12 12 255\n" + bytes(144))
+    words = [
+        sys.executable,
+        *(["-OO"] if how == "-OO" else []),
+        "-c",
+        ALL,
+        json.dumps(EVERY),
+        "help",
+    ]
+    closed = ["/bin/sh", "-c", '"$0" "$@" >&- 2>&-', *words]
+    ran = subprocess.run(
+        closed if how == "closed" else words, capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran
+    codes = json.loads((folder / "codes.json").read_text())
+    assert codes.pop("fetch") == 2
+    assert not any(codes.values()), codes
+    if how == "-OO":
+        for name in COMMANDS:
+            assert f"usage: minicaffe {name} " in ran.stdout
+            assert f"\nexample:\n  minicaffe {name}" in ran.stdout
+        assert "Train a net as the `solver` of its model file says." in ran.stdout
+        assert "num_output: an integer (required). number of filters" in ran.stdout
+        assert "Annotated" not in ran.stdout
+
+
+class Ascii(io.TextIOWrapper):
+    """A terminal that knows no letters but ASCII's."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="ascii", errors="strict")
+
+    def isatty(self) -> bool:
+        return True
+
+    def text(self) -> str:
+        self.flush()
+        return self.buffer.getvalue().decode("ascii")
+
+
+def test_names_outside_the_terminals_encoding_are_escaped(model, terminal):
+    out, err = Ascii(), Ascii()
+    net = model(
+        ("ip1", NAME), ("name: Tiny", "name: Ü"), ("accuracy,", "Güte,"), name="käse.yaml"
+    )  # fmt: skip
+    with redirect_stdout(out), redirect_stderr(err):
+        assert main(["summary", net]) == 0
+        assert main(["time", net, "--iterations", "1", "--device", "cpu"]) == 0
+        assert main(["train", net, "--device", "cpu"]) == 0
+        assert main(["summary", "größer.yaml"]) == 2
+    assert r"\xdc, phase TRAIN" in out.text()
+    assert out.text().count(f"\n{SHOWN} ") == 2
+    assert r"snapshot: k\xe4se_iter_12.npz" in err.text()
+    assert "12/12 [" in err.text()
+    assert r"iteration 0: test G\xfcte = " in err.text()
+    assert r"minicaffe: gr\xf6\xdfer.yaml: cannot be read: No such file" in err.text()
+
+
+def test_a_layer_without_documentation_is_shown(cli, folder):
+    (folder / "own.py").write_text(
+        "import minicaffe\n\n@minicaffe.register\nclass Bare(minicaffe.Layer):\n    x: int = 1\n"
+    )
+    assert "\nBare\n" in cli("layers", "--import", "own.py").out
+    shown = cli("layers", "Bare", "--import", "own.py").out
+    assert shown.startswith("Bare\n\nno documentation\n\nkeys:\n  x: an integer (default 1)")
