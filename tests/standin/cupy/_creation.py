@@ -70,4 +70,4 @@ def copyto(dst, src, casting="same_kind", where=None):
     if not isinstance(dst, ndarray):
         raise TypeError(f"Unsupported type {type(dst)}")
     mask = True if where is None else unwrap(where)
-    np.copyto(dst._host, unwrap(src), casting=casting, where=mask)
+    np.copyto(unwrap(dst), unwrap(src), casting=casting, where=mask)

@@ -34,6 +34,7 @@ METHODS = """
     all any max min argmax argmin mean prod sum std var cumsum clip squeeze swapaxes ravel take
 """
 FORWARDED = "copy fill flatten repeat reshape round transpose view"
+VIEWS = ("reshape", "transpose", "view")
 
 
 def overlap(array, out):
@@ -118,7 +119,8 @@ def _astype(self, dtype, order="K", casting=None, subok=None, copy=True):
 
 def _forward(name):
     def method(self, *args, **kwargs):
-        return wrap(getattr(self._host, name)(*unwrap(args), **kwargs))
+        host = self._host if name in VIEWS else unwrap(self)
+        return wrap(getattr(host, name)(*unwrap(args), **kwargs))
 
     return method
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ._array import buffer_of, ndarray
+from ._array import buffer_of, here, ndarray
 from .cuda import compiler
 
 SHIM = Path(__file__).parent.parent / "shim.h"
@@ -89,6 +89,7 @@ class Kernel:
     def _value(self, index, arg, expected):
         """The argument in host memory, for the launcher to read: a pointer or a number."""
         if isinstance(arg, ndarray):
+            here(arg._host)
             got, value = "p" + arg.dtype.str[1:], np.array(arg.data.ptr, np.uintp)
         elif arg is None:
             got, value = "p", np.array(0, np.uintp)
