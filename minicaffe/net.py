@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe import backend, buffers, checkpoint, graph, steps, weights
+from minicaffe.backend import on_its_device
 from minicaffe.errors import ShapeError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY, Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
@@ -92,9 +93,10 @@ class Net:
         self.layers = {step.spec.name: step.layer for step in self.steps}
         self.params = {name: layer.params for name, layer in self.layers.items() if layer.params}
         if not shapes_only:
-            buffers.check_memory(self)
-            weights.fill_params(self)
-            buffers.allocate(self)
+            with self.device.current():
+                buffers.check_memory(self)
+                weights.fill_params(self)
+                buffers.allocate(self)
 
     @property
     def name(self) -> str:
@@ -124,6 +126,7 @@ class Net:
         sets = [getattr(layer, "dataset", None) for layer in self.layers.values()]
         return [data.warning for data in sets if data is not None and data.warning]
 
+    @on_its_device
     def forward(
         self, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Any]:
@@ -143,6 +146,7 @@ class Net:
             return {value.name: value.blob.data for value in self.steps[last].tops}
         return {name: value.blob.data for name, value in graph.outputs(self.steps).items()}
 
+    @on_its_device
     def backward(self, start: str | None = None, end: str | None = None, **diffs: Any) -> None:
         """Run the gradient from layer `start` down through `end` (default: from the losses, all).
 
@@ -164,6 +168,7 @@ class Net:
         for step in reversed(self.steps[last : first + 1]):
             steps.backward(self, step, written)
 
+    @on_its_device
     def loss_into(self, total: Any) -> Any:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
         xp = self.device.xp
@@ -175,15 +180,18 @@ class Net:
         return total
 
     @property
+    @on_its_device
     def loss(self) -> float:
         """The weighted sum of all losses of the last forward pass; waits for the device."""
         return float(self.loss_into(self.device.xp.empty((), self.context.sum_dtype)))
 
+    @on_its_device
     def clear_param_diffs(self) -> None:
         """Make every parameter's diff zero."""
         for param in self.learnable:
             param.diff.fill(0)
 
+    @on_its_device
     def reshape(self, **shapes: tuple[int, ...]) -> None:
         """Give Input blobs new shapes and infer all others anew; parameters stay.
 
@@ -191,6 +199,7 @@ class Net:
         """
         buffers.reshape(self, shapes)
 
+    @on_its_device
     def load(
         self, source: str | Path | Mapping[str, Any], strict: bool = True
     ) -> weights.LoadReport:
@@ -202,6 +211,7 @@ class Net:
         """
         return weights.load(self, source, strict)
 
+    @on_its_device
     def weights(self) -> dict[str, np.ndarray]:
         """Every parameter as a host array, by the name `load` knows; those of 16 bits in float32."""
         return {name: param.to_host() for name, param in weights.named(self).items()}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe import backend, checkpoint, weights
+from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
@@ -64,10 +65,13 @@ class Solver:
         self.net = Net(spec, "TRAIN", **given)
         rule, xp = RULES[self.spec.type], self.device.xp
         self.mixed: Mixed | None = None
-        if self.net.context.dtype.itemsize == 2:
-            self.mixed = Mixed(rule, self.spec, self.net.learnable, xp)
-            self.net.loss_scale = self.mixed.scale
-        self.rule = self.mixed or rule(self.spec, self.net.learnable, xp)
+        with self.device.current():
+            if self.net.context.dtype.itemsize == 2:
+                self.mixed = Mixed(rule, self.spec, self.net.learnable, xp)
+                self.net.loss_scale = self.mixed.scale
+            self.rule = self.mixed or rule(self.spec, self.net.learnable, xp)
+            self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
+            self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_net = None
         if self.spec.test_iter:
             self.test_net = Net(spec, "TEST", **given)
@@ -75,9 +79,7 @@ class Solver:
         self.iteration = 0
         self.stopped = False
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
-        self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
         self.recorded = 0
-        self._one = xp.empty((), self.net.context.sum_dtype)
         name = spec.path.stem if spec.path else spec.name or "net"
         self.prefix = self.spec.snapshot_prefix or name
 
@@ -114,6 +116,7 @@ class Solver:
             )
         return scores
 
+    @on_its_device
     def step(self, count: int, stop: StopRequest | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them."""
         spec = self.spec
@@ -158,6 +161,7 @@ class Solver:
         self.report.tested(self.iteration, scores)
         return scores
 
+    @on_its_device
     def snapshot(self) -> Path:
         """Write parameters and the solver's state to PREFIX_iter_N.npz, atomically."""
         self.loss()
@@ -167,6 +171,7 @@ class Solver:
         self.report.saved(str(path))
         return path
 
+    @on_its_device
     def restore(self, path: str | Path) -> None:
         """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
         state.restore(self, path)
@@ -198,10 +203,11 @@ def mean_outputs(net: Net, batches: int) -> dict[str, Any]:
     """The mean of each output of a net over so many batches, from the beginning of its data."""
     xp, sums = net.device.xp, {}
     net.context.passes = 0
-    for _ in range(batches):
-        for name, value in net.forward().items():
-            if name not in sums:
-                sums[name] = xp.zeros(value.shape, np.float64)
-            xp.add(sums[name], value, out=sums[name])
+    with net.device.current():
+        for _ in range(batches):
+            for name, value in net.forward().items():
+                if name not in sums:
+                    sums[name] = xp.zeros(value.shape, np.float64)
+                xp.add(sums[name], value, out=sums[name])
     means = {name: net.device.to_host(total) / batches for name, total in sums.items()}
     return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}
