@@ -15,6 +15,7 @@ from minicaffe.ops import batch, pool, random, softmax, threads, update
 from minicaffe.ops.conv import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.im2col import col2im, im2col
+from minicaffe.ops.sums import add_places, add_rows, total
 
 CONV = Window((3, 2), (2, 1), (1, 2), (1, 2))  # image 7 x 6, columns 4 x 8
 POOL = Window((3, 2), (2, 3), (1, 1))  # image 7 x 6, pooled 4 x 3
@@ -78,17 +79,18 @@ ROWS["implicit"] = convolution("implicit", "forward")
 
 
 @row
-def add_rows(device, dtype):
-    out, rows = numbers(1, (40,), (5, 40), dtype=dtype)
-    out, rows = put(device, out), put(device, rows, np.promote_types(dtype, np.float32))
+def sums(device, dtype):
+    x, start = (put(device, array) for array in numbers(1, (5, 40, 3), (40,), dtype=dtype))
+    rows, work = x.reshape(15, 40), blank(device, 600, dtype)
+    kind = dtype if dtype == np.float64 else np.float32
+    places, columns, every = start, start.copy(), blank(device, (), kind)
 
     def run():
-        if device.is_cuda:
-            backend.launch("sums.cu", "add_rows", out.size, out, rows, len(rows), out)
-        else:
-            out[...] = out + rows.sum(axis=0)
+        add_places(x, places, work)
+        add_rows(rows, columns)
+        total(x, every, work, squares=True)
 
-    return run, [out]
+    return run, [places, columns, every]
 
 
 @row
@@ -289,7 +291,10 @@ def test_16_bits_are_summed_in_32(cuda, monkeypatch, name, kind):
         near(half, full, 2**-8 if dtype is not np.float16 else 2**-10)
 
 
-@pytest.mark.parametrize("name", [name for name in ROWS if name != "implicit"])
+BLOCKWISE = ("implicit", "sums")  # whose threads share memory: a block is of 256, always
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in BLOCKWISE])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("blocks", "threads"), [(2, 3), (1, 1), (3, 1)])
 def test_few_threads_do_the_work_of_many(cuda, monkeypatch, name, dtype, blocks, threads):

@@ -14,11 +14,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from minicaffe.backend import launch, launch_blocks
+from minicaffe.backend import launch_blocks
 from minicaffe.errors import ShapeError
 from minicaffe.ops.geometry import ConvGeometry, lift
+from minicaffe.ops.sums import add_rows, in_sum_type
 
 SLAB = 16  # of the kernel: how much of a sum a block takes at a time
 BLOCKS = 256  # that are enough to keep a device busy
@@ -74,11 +73,11 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any | None
     depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
     source = *lift(g.image), 1, 1, 1
     numbers = g, sizes, groups, steps, columns, depth, source
-    sums = _sums(work, out)
+    sums = in_sum_type(work, out)
     parts = min(_parts(g), sums.size // out.size)
     if parts > 1:
         _run((dy, x, None, sums), *numbers, parts=parts)
-        launch("sums.cu", "add_rows", out.size, out, sums, parts, out)
+        add_rows(sums[: parts * out.size].reshape(parts, *out.shape), out)
     else:
         _run((dy, x, None, out), *numbers, add=True)
     return out
@@ -127,11 +126,3 @@ def _parts(g: ConvGeometry) -> int:
     rows, columns = g.f // g.group, math.prod(g.weight_shape[1:])
     tiles = -(-rows // 64) * -(-columns // 32) * g.group
     return max(1, min(BLOCKS // tiles, g.n * g.places // (8 * SLAB)))
-
-
-def _sums(work: Any | None, out: Any) -> Any:
-    """Flat work in the type that sums are taken in; without work, nothing."""
-    if work is None:
-        return out[:0]
-    dtype = np.dtype(np.float64 if out.dtype == np.float64 else np.float32)
-    return work[: work.size - work.size % (dtype.itemsize // work.itemsize)].view(dtype)

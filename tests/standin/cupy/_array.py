@@ -241,6 +241,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
             raise NotImplementedError("an array assigned through a mask")
         if isinstance(value, (list, tuple)):
             raise TypeError(f"Unsupported type {type(value)}")
+        count("operations")
         here(self._host)[_index(key)] = unwrap(value)
 
     def __array__(self, dtype=None, copy=None):

@@ -60,6 +60,7 @@ class ufunc:  # noqa: N801
                 raise TypeError(f"Unsupported type {type(array)}")
         if out is not None and not isinstance(out, ndarray):
             raise TypeError(f"out must be a cupy.ndarray, not {type(out)}")
+        count("operations")
         hosts = [unwrap(array) for array in inputs]
         if out is not None:  # CuPy copies an input that `out` overlaps but is not the same object
             for array in inputs:
@@ -81,6 +82,7 @@ def _function(name, positional, named):
         first, out = given.pop(order[0]), given.pop("out", None)
         if not isinstance(first, (ndarray, tuple, list)):
             raise TypeError(f"cupy.{name}: Unsupported type {type(first)}")
+        count("operations")
         given = {_NUMPY.get(key, key): unwrap(value) for key, value in given.items()}
         with np.errstate(all="ignore"):
             result = host(unwrap(first), **given)
@@ -120,6 +122,8 @@ def _astype(self, dtype, order="K", casting=None, subok=None, copy=True):
 def _forward(name):
     def method(self, *args, **kwargs):
         host = self._host if name in VIEWS else unwrap(self)
+        if name not in VIEWS:
+            count("operations")
         return wrap(getattr(host, name)(*unwrap(args), **kwargs))
 
     return method
