@@ -50,7 +50,6 @@ def allocate(net: Net) -> None:
         scratch = max(scratch, sum(v.blob.size for v, needs in needed if needs and _may_add(v)))
     check_memory(net)
     net.scratch = net.device.xp.empty(scratch, net.context.dtype)
-    net.term = net.device.xp.empty((), net.context.sum_dtype)
     net.losses = [v for step in net.steps for v in step.tops if v.loss_weight]
 
 

@@ -13,7 +13,7 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import ShapeError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY, Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
-from minicaffe.ops import conv
+from minicaffe.ops import conv, sums
 from minicaffe.spec.declare import NetSpec, Phase
 from minicaffe.spec.model import parse_model, read_model
 
@@ -88,7 +88,6 @@ class Net:
         self.first_blobs: dict[str, Blob] = {}  # of blobs written in place, what is there before
         self.losses: list[graph.Value] = []
         self.scratch: Any = None  # where a gradient is computed that is added to another
-        self.term: Any = None  # one number
         self.loss_scale = 1.0  # a backward pass gives the gradients of so many times the loss
         self.layers = {step.spec.name: step.layer for step in self.steps}
         self.params = {name: layer.params for name, layer in self.layers.items() if layer.params}
@@ -171,12 +170,9 @@ class Net:
     @on_its_device
     def loss_into(self, total: Any) -> Any:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
-        xp = self.device.xp
         total.fill(0)
         for value in self.losses:
-            xp.sum(value.blob.data, dtype=self.term.dtype, out=self.term)
-            xp.multiply(self.term, value.loss_weight, out=self.term)
-            xp.add(total, self.term, out=total)
+            sums.total(value.blob.data, total, self.scratch, scale=value.loss_weight, add=True)
         return total
 
     @property
