@@ -11,7 +11,8 @@ from ops.cases import blank, close, numbers, put
 
 from minicaffe import backend
 from minicaffe.errors import ShapeError
-from minicaffe.ops import batch, pool, random, softmax, threads, update
+from minicaffe.ops import batch, pool, random, threads, update
+from minicaffe.ops import softmax as ops
 from minicaffe.ops.conv import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.im2col import col2im, im2col
@@ -82,8 +83,7 @@ ROWS["implicit"] = convolution("implicit", "forward")
 def sums(device, dtype):
     x, start = (put(device, array) for array in numbers(1, (5, 40, 3), (40,), dtype=dtype))
     rows, work = x.reshape(15, 40), blank(device, 600, dtype)
-    kind = dtype if dtype == np.float64 else np.float32
-    places, columns, every = start, start.copy(), blank(device, (), kind)
+    places, columns, every = start, start.copy(), blank(device, (), summed(dtype))
 
     def run():
         add_places(x, places, work)
@@ -124,7 +124,7 @@ def max_pool_gradient(device, dtype):
 
 def scores_and_labels(device, dtype):
     rng = np.random.default_rng(1)
-    read = softmax.Labels.empty(device.xp, 8, 5, 3, dtype)
+    read = ops.Labels.empty(device.xp, 8, 5, 3, dtype)
     return (
         put(device, rng.random((8, 5, 3)), dtype),
         put(device, rng.integers(0, 5, (8, 3)), dtype),
@@ -133,10 +133,35 @@ def scores_and_labels(device, dtype):
 
 
 @row
+def softmax(device, dtype):
+    """One class a thread, and several; columns side by side, and one class behind the other."""
+    shapes = (5, 7, 3), (40, 300, 1)
+    xs = [put(device, array) for array in numbers(1, *shapes, dtype=dtype)]
+    ys = [blank(device, shape, summed(dtype)) for shape in shapes]
+    ends = [blank(device, (n, 1, s), summed(dtype)) for n, _, s in shapes]
+    return lambda: list(map(ops.softmax, xs, ys, ends)), ys
+
+
+@row
+def softmax_gradient(device, dtype):
+    shapes = (5, 7, 3), (40, 300, 1)
+    dys = [put(device, array) for array in numbers(1, *shapes, dtype=dtype)]
+    ys = [put(device, array, summed(dtype)) for array in numbers(2, *shapes, dtype=dtype)]
+    dxs = [blank(device, shape, summed(dtype)) for shape in shapes]
+    ends = [blank(device, (n, 1, s), summed(dtype)) for n, _, s in shapes]
+    return lambda: list(map(ops.softmax_gradient, dys, ys, dxs, ends)), dxs
+
+
+def summed(dtype):
+    """The type that sums are taken in."""
+    return dtype if dtype == np.float64 else np.float32
+
+
+@row
 def nll(device, dtype):
     prob, labels, read = scores_and_labels(device, dtype)
     losses = blank(device, (8, 3), dtype)
-    return lambda: softmax.nll(prob, labels, 2, losses, read), [losses, read.valid]
+    return lambda: ops.nll(prob, labels, 2, losses, read), [losses, read.valid]
 
 
 @row
@@ -147,15 +172,15 @@ def nll_gradient(device, dtype):
         put(device, 0.3, dtype),
         blank(device, (8, 3), dtype),
     )
-    softmax.nll(prob, labels, 2, chosen, read)
-    return lambda: softmax.nll_gradient(prob, labels, 2, scale, dx, read, chosen), [dx]
+    ops.nll(prob, labels, 2, chosen, read)
+    return lambda: ops.nll_gradient(prob, labels, 2, scale, dx, read, chosen), [dx]
 
 
 @row
 def accuracy(device, dtype):
     scores, labels, read = scores_and_labels(device, dtype)
     hits, lower = blank(device, (8, 3), dtype), blank(device, (8, 5, 3), bool)
-    return lambda: softmax.accuracy(scores, labels, 2, 0, hits, read, lower), [hits, read.valid]
+    return lambda: ops.accuracy(scores, labels, 2, 0, hits, read, lower), [hits, read.valid]
 
 
 @row
@@ -164,7 +189,7 @@ def class_accuracy(device, dtype):
     valid = rng.integers(0, 2, 60)
     hits, valid = put(device, valid * rng.integers(0, 2, 60), dtype), put(device, valid, dtype)
     labels, out = put(device, rng.integers(0, 9, 60), dtype), blank(device, 10, dtype)
-    return lambda: softmax.class_accuracy(hits, valid, labels, out), [out]
+    return lambda: ops.class_accuracy(hits, valid, labels, out), [out]
 
 
 @row
@@ -291,7 +316,12 @@ def test_16_bits_are_summed_in_32(cuda, monkeypatch, name, kind):
         near(half, full, 2**-8 if dtype is not np.float16 else 2**-10)
 
 
-BLOCKWISE = ("implicit", "sums")  # whose threads share memory: a block is of 256, always
+BLOCKWISE = (
+    "implicit",
+    "sums",
+    "softmax",
+    "softmax_gradient",
+)  # whose threads share memory: a block is of 256, always
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in BLOCKWISE])
