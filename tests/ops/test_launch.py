@@ -201,14 +201,11 @@ def uniform(device, dtype):
 @row
 def gather(device, dtype):
     rng = np.random.default_rng(1)
-    images, index = (
-        put(device, rng.integers(0, 256, (6, 3, 5, 4)), np.uint8),
-        put(device, [5, 0, 3], np.int64),
-    )
-    crop, mirror = put(device, [[0, 1], [2, 0], [1, 1]], np.int32), put(device, [0, 1, 1], np.int32)
-    mean = put(device, rng.random((3, 5, 4)), np.promote_types(dtype, np.float32))
-    out = blank(device, (3, 3, 3, 3), dtype)
-    return lambda: batch.gather(images, index, crop, mirror, mean, 0.5, out), [out]
+    images = put(device, rng.integers(0, 256, (6, 3, 5, 4)), np.uint8)
+    places = put(device, [[5, 0, 3], [0, 2, 1], [1, 0, 1], [0, 1, 1]], np.int64)
+    mean, labels = (put(device, rng.random(shape), summed(dtype)) for shape in ((3, 5, 4), (6,)))
+    out, chosen = blank(device, (3, 3, 3, 3), dtype), blank(device, 3, summed(dtype))
+    return lambda: batch.gather(images, labels, places, mean, 0.5, out, chosen), [out, chosen]
 
 
 @row
