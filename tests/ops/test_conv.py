@@ -65,7 +65,9 @@ def expected(direction, g, bias_term, dtype, seed):
 
 def workspace_of(op, device):
     """A strategy's `workspace`, or that which it has for CUDA."""
-    return getattr(op, "cuda_workspace", op.workspace) if device.is_cuda else op.workspace
+    if device.is_cuda and hasattr(op, "cuda_workspace"):
+        return lambda g, limit: op.cuda_workspace(g, limit, 4)
+    return op.workspace
 
 
 def run(device, strategy, direction, g, limit, bias_term, dtype, seed):

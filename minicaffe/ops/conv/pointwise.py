@@ -28,10 +28,10 @@ def workspace(g: ConvGeometry, limit: int) -> int:
     return 2 * math.prod(g.weight_shape)
 
 
-def cuda_workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements needed on CUDA: products, of all samples if `limit` allows, and their sum."""
-    size = math.prod(g.weight_shape)
-    return max(1, min(g.n, limit // max(1, size) - 1)) * size + size
+def cuda_workspace(g: ConvGeometry, limit: int, size: int) -> int:
+    """Elements, of `size` bytes, needed on CUDA: products, of all samples if `limit` allows, and their sum."""
+    weight = math.prod(g.weight_shape)
+    return (max(1, min(g.n, limit // max(1, weight) - 1)) + 1) * weight
 
 
 def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
