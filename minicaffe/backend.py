@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable
 from importlib import resources
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +22,8 @@ THREADS = 256  # of a CUDA block, in every launch
 GRID = 65535  # blocks at the most; a thread then takes more than one element
 CTYPES = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double"}
 HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
+STAGED = 2**20  # bytes, up to which a host array goes through page-locked memory
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Device:
@@ -28,35 +32,61 @@ class Device:
     def __init__(self, name: str, xp: ModuleType, reason: str):
         self.name, self.xp, self.reason = name, xp, reason
         self.is_cuda = xp is not np
+        self.number = int(name.partition(":")[2] or 0)  # of a CUDA device
+        self._staged: deque[tuple[Any, Any]] = deque()  # copies under way: an event, its memory
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.reason})"
 
+    def current(self) -> contextlib.AbstractContextManager[Any]:
+        """Within it, what this thread asks of CUDA is done on this device, in its memory."""
+        return self.xp.cuda.Device(self.number) if self.is_cuda else contextlib.nullcontext()
+
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         """A host array as an array of this device."""
-        return self.xp.asarray(array, dtype=dtype)
+        with self.current():
+            return self.xp.asarray(array, dtype=dtype)
 
     def to_host(self, array: Any) -> np.ndarray:
         """An array of this device as a NumPy array; waits for the device."""
         return array.get() if self.is_cuda else array
 
     def copy_from_host(self, target: Any, source: Any) -> None:
-        """Fill a device array with a host array of the same shape."""
-        if self.is_cuda:
-            target.set(np.asarray(source, dtype=target.dtype, order="C"))
+        """Fill a device array with a host array of the same shape, which is then free for other use.
+
+        Nothing waits where it is small: it goes by way of page-locked memory, held until the copy is done.
+        """
+        if not self.is_cuda:
+            with np.errstate(over="ignore"):
+                np.copyto(target, source, casting="same_kind")
             return
-        with np.errstate(over="ignore"):
-            np.copyto(target, source, casting="same_kind")
+        source = np.asarray(source, dtype=target.dtype, order="C")
+        if not (0 < source.nbytes <= STAGED and target.flags.c_contiguous):
+            target.set(source)
+            return
+        with self.current():
+            cuda = self.xp.cuda
+            while self._staged and self._staged[0][0].done:
+                self._staged.popleft()
+            memory = cuda.alloc_pinned_memory(source.nbytes)
+            staged = np.frombuffer(memory, np.uint8, source.nbytes)
+            staged[:] = source.reshape(-1).view(np.uint8)
+            target.data.copy_from_host_async(memory.ptr, source.nbytes)
+            event = cuda.Event(disable_timing=True)
+            event.record()
+            self._staged.append((event, memory))
 
     def synchronize(self) -> None:
         """Wait until the device has done all that was asked of it."""
         if self.is_cuda:
-            self.xp.cuda.get_current_stream().synchronize()
+            with self.current():
+                self.xp.cuda.get_current_stream().synchronize()
 
     def memory(self) -> int:
         """Bytes of memory this device has in all."""
         if self.is_cuda:
-            return int(self.xp.cuda.Device().mem_info[1])
+            with self.current():
+                return int(self.xp.cuda.Device().mem_info[1])
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def check_fits(self, size: int, what: str) -> None:
@@ -70,15 +100,30 @@ class Device:
             start = time.perf_counter()
             return lambda: (time.perf_counter() - start) * 1e3
         cuda = self.xp.cuda
-        first, last = cuda.Event(), cuda.Event()
-        first.record()
+        with self.current():
+            first, last = cuda.Event(), cuda.Event()
+            first.record()
 
         def stop() -> float:
-            last.record()
+            with self.current():
+                last.record()
             last.synchronize()
             return float(cuda.get_elapsed_time(first, last))
 
         return stop
+
+
+def on_its_device(method: Method) -> Method:
+    """Have a method run with the `device` of its object current: a net computes on its own, whichever
+    was used last in this thread.
+    """
+
+    @functools.wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.device.current():
+            return method(self, *args, **kwargs)
+
+    return run  # type: ignore[return-value]
 
 
 def device(name: str | None = None) -> Device:
@@ -116,16 +161,17 @@ def _cuda(number: int, reason: str) -> Device:
         raise DeviceError(f"CUDA does not work: {_short(error)}") from None
     if number >= count:
         raise DeviceError(f"there is no cuda:{number}; {count} CUDA device(s) were found")
-    cupy.cuda.Device(number).use()
     try:  # a kernel compiled from source and a product of matrices are what a net needs
         from cupy import cublas
 
-        one = cupy.ones((1, 1), dtype="float32")
-        kernels("im2col.cu", "float", number)
-        cublas.gemm("N", "N", one, one)
+        with cupy.cuda.Device(number):
+            one = cupy.ones((1, 1), dtype="float32")
+            kernels("im2col.cu", "float", number)
+            cublas.gemm("N", "N", one, one)
+        name = cupy.cuda.runtime.getDeviceProperties(number)["name"].decode()
+        cupy.cuda.Device(number).use()  # for who goes on to compute with `xp`
     except Exception as error:  # whatever NVRTC, cuBLAS or the driver say
         raise DeviceError(f"CuPy cannot compute: {_short(error)}") from None
-    name = cupy.cuda.runtime.getDeviceProperties(number)["name"].decode()
     return Device(f"cuda:{number}", cupy, f"{reason}: {name}")
 
 

@@ -91,9 +91,10 @@ def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda):
 
     solver = Solver(parse(EVERY_LAYER), device=cuda)
     solver.step(2)
-    before = cupy.allocations, cupy.synchronizations
+    before, uploads = (cupy.allocations, cupy.synchronizations), cupy.uploads
     solver.step(3)
     assert (cupy.allocations, cupy.synchronizations) == before
+    assert cupy.uploads == uploads + 3 * solver.spec.iter_size  # which images of the data set
     solver.loss()
     assert cupy.synchronizations == before[1] + 1
 

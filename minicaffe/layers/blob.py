@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Device
+from minicaffe.backend import Device, on_its_device
 from minicaffe.errors import DeviceError, SpecError
 from minicaffe.ops.gemm import gemm
 from minicaffe.spec.declare import Filler
@@ -79,10 +79,11 @@ class Blob:
     def data(self) -> Any:
         """The values, an array of the net's device."""
         if self._data is None:
-            self._data = self.device.xp.zeros(self.shape, self.dtype)
+            self._data = self._zeros()
         return self._data
 
     @data.setter
+    @on_its_device
     def data(self, values: Any) -> None:
         if values is not self._data:
             self.device.xp.copyto(self.data, values)
@@ -91,13 +92,18 @@ class Blob:
     def diff(self) -> Any:
         """The gradient, an array of the net's device."""
         if self._diff is None:
-            self._diff = self.device.xp.zeros(self.shape, self.dtype)
+            self._diff = self._zeros()
         return self._diff
 
     @diff.setter
+    @on_its_device
     def diff(self, values: Any) -> None:
         if values is not self._diff:
             self.device.xp.copyto(self.diff, values)
+
+    @on_its_device
+    def _zeros(self) -> Any:
+        return self.device.xp.zeros(self.shape, self.dtype)
 
     def share(self, other: Blob) -> None:
         """Be the same memory as another blob of the same size."""
@@ -142,6 +148,7 @@ class Param(Blob):
         return super().diff
 
     @diff.setter
+    @on_its_device
     def diff(self, values: Any) -> None:
         self.owner.stale = False
         if values is not self._diff:

@@ -119,21 +119,16 @@ class Data(Layer):
         data = self.dataset
         if data.images.shape != (self.count, *self.image):
             raise DataError(f"data set {self.source!r} changed while it was read")
-        device = self.context.device
-        self.images = device.asarray(data.images)
+        device, labelled = self.context.device, len(self.top) > 1
         mean = np.empty(self.image, self.sum_dtype)
         mean[...] = self.mean()
-        self.mean_image, self.order = device.asarray(mean), np.arange(self.count)
+        self.images, self.mean_image = device.asarray(data.images), device.asarray(mean)
+        self.labels = device.asarray(data.labels.astype(self.sum_dtype)) if labelled else None
+        self.order = np.arange(self.count)
         self.shuffled: tuple[int, int] | None = None  # the (seed, epoch) that `order` is of
-        n = self.batch_size
-        self.host = np.zeros(n, np.int64), np.zeros((n, 2), np.int32), np.zeros(n, np.int32)
-        self.index, self.crop, self.mirror = self.place = tuple(
-            device.asarray(array) for array in self.host
-        )
-        self.all_labels, self.labels = (
-            data.labels.astype(self.sum_dtype),
-            np.zeros(n, self.sum_dtype),
-        )
+        # of each image of a batch: the entry, top and left of the crop, and whether it is mirrored
+        self.places = np.zeros((4, self.batch_size), np.int64)
+        self.there = device.asarray(self.places)  # the same array on the CPU
 
     def mean(self) -> Any:
         """The mean to subtract, of a shape that broadcasts to (c, h, w)."""
@@ -159,27 +154,15 @@ class Data(Layer):
 
     def forward(self) -> Any:
         self.draw()
-        device = self.context.device
-        if device.is_cuda:
-            for target, array in zip(self.place, self.host, strict=True):
-                device.copy_from_host(target, array)
-        gather(
-            self.images,
-            self.index,
-            self.crop,
-            self.mirror,
-            self.mean_image,
-            self.transform.scale,
-            self.out[0],
-        )
-        if len(self.top) > 1:
-            np.take(self.all_labels, self.host[0], out=self.labels, mode="clip")
-            device.copy_from_host(self.out[1], self.labels)
+        if self.there is not self.places:
+            self.context.device.copy_from_host(self.there, self.places)
+        given = self.images, self.labels, self.there, self.mean_image, self.transform.scale
+        gather(*given, *self.out, *[None] * (2 - len(self.out)))
         return self.out
 
     def draw(self) -> None:
         """Choose the next batch on the host: entries, crops and mirrors."""
-        index, crop, mirror = self.host
+        index, *crop, mirror = self.places
         n, seed, passes = self.batch_size, self.context.seed, self.context.passes
         shuffled = self.phase == "TRAIN" if self.shuffle is None else self.shuffle
         filled = 0
@@ -199,7 +182,7 @@ class Data(Layer):
             zip(self.image[1:], self.out[0].shape[2:], strict=True)
         ):
             anywhere = self.phase == "TRAIN"
-            crop[:, axis] = (
+            crop[axis][...] = (
                 random.integers(0, size - kept + 1, n) if anywhere else (size - kept) // 2
             )
         if self.transform.mirror:

@@ -11,6 +11,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import softmax as ops
+from minicaffe.ops.sums import WORK, total
 from minicaffe.spec.types import AtLeast
 
 
@@ -57,7 +58,7 @@ class Softmax(Layer):
         self.y = y = self.out[0].reshape(self.ncs)
         if self.wide:
             self.y = self.wide[0]
-        ops.softmax(self.xp, x.reshape(self.ncs), self.y, self.reduced)
+        ops.softmax(x.reshape(self.ncs), self.y, self.reduced)
         if self.wide:
             self.xp.copyto(y, self.y)
         return self.out[0]
@@ -65,7 +66,7 @@ class Softmax(Layer):
     def backward(self, dy: Any) -> Any:
         dx = self.grad[0].reshape(self.ncs)
         out = self.wide[1] if self.wide else dx
-        ops.softmax_gradient(self.xp, dy.reshape(self.ncs), self.y, out, self.reduced)
+        ops.softmax_gradient(dy.reshape(self.ncs), self.y, out, self.reduced)
         if self.wide:
             self.xp.copyto(dx, out)
         return self.grad[0]
@@ -92,6 +93,7 @@ class SoftmaxWithLoss(Layer):
     def setup(self, x: Shape, labels: Shape) -> Shape:
         self.ncs = n, _, s = folded(x, self.axis)
         check_labels(labels, n, s)
+        self.context.reserve(WORK)
         return ()
 
     def allocate(self) -> None:
@@ -107,14 +109,14 @@ class SoftmaxWithLoss(Layer):
         self.normalizer.fill(max(fixed, 1))
 
     def forward(self, x: Any, labels: Any) -> Any:
-        xp, (n, _, s) = self.xp, self.ncs
+        xp, (n, _, s), work = self.xp, self.ncs, self.context.workspace
         self.labels = same_type(xp, labels.reshape(n, s), self.label_copy)
-        ops.softmax(xp, x.reshape(self.ncs), self.prob, self.reduced)
+        ops.softmax(x.reshape(self.ncs), self.prob, self.reduced)
         ops.nll(self.prob, self.labels, self.ignore_label, self.losses, self.read)
         if self.normalization == "VALID" and self.ignore_label is not None:
-            xp.sum(self.read.valid, out=self.normalizer)
+            total(self.read.valid, self.normalizer, work)
             xp.maximum(self.normalizer, 1, out=self.normalizer)
-        xp.sum(self.losses, out=self.out[0])
+        total(self.losses, self.out[0], work)
         return xp.divide(self.out[0], self.normalizer, out=self.out[0])
 
     def backward(self, dloss: Any) -> Any:
@@ -154,6 +156,7 @@ class Accuracy(Layer):
         check_labels(labels, n, s)
         if self.top_k > c:
             raise ShapeError(f"top_k {self.top_k} is more than the {c} classes")
+        self.context.reserve(WORK)
         return [(), (c,)][: max(len(self.top), 1)]
 
     def allocate(self) -> None:
@@ -166,7 +169,7 @@ class Accuracy(Layer):
             self.copies = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
 
     def forward(self, x: Any, labels: Any) -> Any:
-        xp, (n, _, s) = self.xp, self.ncs
+        xp, (n, _, s), work = self.xp, self.ncs, self.context.workspace
         labels = same_type(xp, labels.reshape(n, s), self.copies[1])
         ops.accuracy(
             same_type(xp, x.reshape(self.ncs), self.copies[0]),
@@ -177,9 +180,9 @@ class Accuracy(Layer):
             self.read,
             self.lower,
         )
-        xp.sum(self.read.valid, out=self.count)
+        total(self.read.valid, self.count, work)
         xp.maximum(self.count, 1, out=self.count)
-        xp.sum(self.hits, out=self.out[0])
+        total(self.hits, self.out[0], work)
         xp.divide(self.out[0], self.count, out=self.out[0])
         if len(self.top) > 1:
             ops.class_accuracy(self.hits, self.read.valid, labels, self.out[1])

@@ -24,7 +24,6 @@ class Memory:
             "blob"
         )  # of those written in place, what is there before
         self.scratch: Any = None  # where a gradient is computed that is added to another
-        self.term: Any = None  # one number
 
     def take(self, graph: Graph) -> None:
         """Take every blob and every layer's own buffers. Raises ShapeError if the work does not fit."""
@@ -45,7 +44,6 @@ class Memory:
             scratch = max(scratch, sum(v.blob.size for v, needs in needed if needs and _may_add(v)))
         check(graph)
         self.scratch = xp.empty(scratch, context.dtype)
-        self.term = xp.empty((), context.sum_dtype)
 
 
 def check(graph: Graph) -> None:

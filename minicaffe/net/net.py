@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from minicaffe import backend, checkpoint
+from minicaffe.backend import on_its_device
 from minicaffe.errors import ShapeError, SpecError, did_you_mean
 from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
 from minicaffe.net import graph, memory, run, weights
 from minicaffe.net.model import read
 from minicaffe.net.summary import summary
-from minicaffe.ops import conv
+from minicaffe.ops import conv, sums
 from minicaffe.spec.declare import NetSpec, Phase
 
 
@@ -70,9 +71,10 @@ class Net:
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
         self.loss_scale = 1.0  # a backward pass gives the gradients of so many times the loss
         if not shapes_only:
-            memory.check(self.graph)
-            weights.fill_params(self.graph)
-            self.memory.take(self.graph)
+            with self.device.current():
+                memory.check(self.graph)
+                weights.fill_params(self.graph)
+                self.memory.take(self.graph)
 
     def __repr__(self) -> str:
         return summary(self.graph)
@@ -116,6 +118,7 @@ class Net:
         sets = [getattr(layer, "dataset", None) for layer in self.layers.values()]
         return [data.warning for data in sets if data is not None and data.warning]
 
+    @on_its_device
     def forward(
         self, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Any]:
@@ -139,6 +142,7 @@ class Net:
             return {value.name: value.blob.data for value in self.steps[last].tops}
         return {name: value.blob.data for name, value in self.graph.outputs.items()}
 
+    @on_its_device
     def backward(self, start: str | None = None, end: str | None = None, **diffs: Any) -> None:
         """Run the gradient from layer `start` down through `end` (default: from the losses, all).
 
@@ -154,26 +158,28 @@ class Net:
         for step in reversed(self.steps[last : first + 1]):
             run.backward(step, self.device, written, self.memory.scratch, self.loss_scale)
 
+    @on_its_device
     def loss_into(self, total: Any) -> Any:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
-        xp, term = self.device.xp, self.memory.term
         total.fill(0)
         for value in self.graph.losses:
-            xp.sum(value.blob.data, dtype=term.dtype, out=term)
-            xp.multiply(term, value.loss_weight, out=term)
-            xp.add(total, term, out=total)
+            scale, scratch = value.loss_weight, self.memory.scratch
+            sums.total(value.blob.data, total, scratch, scale=scale, add=True)
         return total
 
     @property
+    @on_its_device
     def loss(self) -> float:
         """The weighted sum of all losses of the last forward pass; waits for the device."""
         return float(self.loss_into(self.device.xp.empty((), self.context.sum_dtype)))
 
+    @on_its_device
     def clear_param_diffs(self) -> None:
         """Make every parameter's diff zero."""
         for param in self.learnable:
             param.diff.fill(0)
 
+    @on_its_device
     def reshape(self, **shapes: tuple[int, ...]) -> None:
         """Give the blobs of Input layers new shapes and infer all others anew; parameters stay.
 
@@ -186,6 +192,7 @@ class Net:
         """Use the parameters of another net, layer by layer of one name. Raises ShapeError."""
         weights.share(self.graph, other.graph)
 
+    @on_its_device
     def load(
         self,
         source: str | Path | Mapping[str, Any],
@@ -200,6 +207,7 @@ class Net:
         """
         return weights.load(self.graph, source, strict, origin)
 
+    @on_its_device
     def weights(self) -> dict[str, np.ndarray]:
         """Every parameter as a host array, by the name `load` knows; those of 16 bits in float32."""
         return {name: param.to_host() for name, param in self.named_params.items()}

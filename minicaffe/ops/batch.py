@@ -1,4 +1,4 @@
-"""A batch out of a data set: gather, crop, mirror, subtract the mean, scale."""
+"""A batch out of a data set: gather images and labels, crop, mirror, subtract the mean, scale."""
 
 from __future__ import annotations
 
@@ -11,45 +11,36 @@ from minicaffe.ops.loops import loops
 
 
 def gather(
-    images: Any, index: Any, crop: Any, mirror: Any, mean: Any, scale: float, out: Any
+    images: Any, labels: Any, places: Any, mean: Any, scale: float, out: Any, out_labels: Any
 ) -> Any:
-    """out[b] = crop of (images[index[b]] - mean) scale, mirrored where mirror[b].
+    """out[b] = crop of (images[entry] - mean) scale, mirrored where asked; out_labels[b] = labels[entry].
 
-    images (count, c, h, w) uint8; index (n,) int64, crop (n, 2) top and left, mirror (n,) int32; mean
-    (c, h, w), of out's type, or float32 for one of 16 bits; out (n, c, oh, ow), whose size is the crop's.
+    images (count, c, h, w) uint8, labels (count,); places (4, n) int64: for each b the entry, top and left
+    of the crop, and whether it is mirrored; mean (c, h, w), of out's type, or float32 for one of 16 bits;
+    out (n, c, oh, ow), whose size is the crop's. Labels may be None, both or neither.
     Source: Caffe's DataTransformer.
 
     >>> images = np.array([[[[0, 10]]], [[[20, 30]]]], dtype=np.uint8)
-    >>> index, crop, mirror = np.array([1]), np.zeros((1, 2), int), np.array([1])
-    >>> gather(images, index, crop, mirror, np.zeros((1, 1, 2)), 0.1, np.empty((1, 1, 1, 2))).ravel()
+    >>> places, mean = np.array([[1], [0], [0], [1]]), np.zeros((1, 1, 2))
+    >>> gather(images, None, places, mean, 0.1, np.empty((1, 1, 1, 2)), None).ravel()
     array([3., 2.])
     """
+    n, _, *area = out.shape
+    sizes = (*images.shape[1:], *area)
     if on_cuda(images):
-        sizes = (*images.shape[1:], *out.shape[2:])
         scaling = mean.dtype.type(scale)
-        launch(
-            "batch.cu",
-            "gather",
-            out.size,
-            out,
-            images,
-            index,
-            crop,
-            mirror,
-            mean,
-            scaling,
-            *sizes,
-            out,
-        )
+        given = images, labels, places, mean, scaling, n, *sizes, out, out_labels
+        launch("batch.cu", "gather", out.size, out, *given)
         return out
+    if labels is not None:
+        np.take(labels, places[0], out=out_labels, mode="clip")
     fast = loops("elementwise", out.dtype)
     if fast is not None and images.flags.c_contiguous:
-        flat = [array.reshape(-1) for array in (images, index, crop, mirror, mean)]
-        sizes = (*images.shape[1:], *out.shape[2:])
-        fast.gather(*flat, out.dtype.type(scale), sizes, out.reshape(-1), 0, len(index))
+        flat = images.reshape(-1), *places, mean.reshape(-1)
+        fast.gather(*flat, out.dtype.type(scale), sizes, out.reshape(-1), 0, n)
         return out
-    rows, columns = out.shape[2:]
-    for b, (which, (top, left), flip) in enumerate(zip(index, crop, mirror, strict=True)):
-        area = (slice(None), slice(top, top + rows), slice(left, left + columns))
-        np.subtract(images[which][area], mean[area], out=out[b, ..., ::-1] if flip else out[b])
+    rows, columns = area
+    for b, (entry, top, left, flip) in enumerate(places.T):
+        seen = (slice(None), slice(top, top + rows), slice(left, left + columns))
+        np.subtract(images[entry][seen], mean[seen], out=out[b, ..., ::-1] if flip else out[b])
     return np.multiply(out, scale, out=out)

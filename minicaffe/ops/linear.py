@@ -8,6 +8,7 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.gemm import gemm
+from minicaffe.ops.sums import add_places
 
 
 def workspace(m: int, k: int, f: int) -> int:
@@ -31,8 +32,7 @@ def linear(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         return np.add(y.T, 0 if bias is None else bias, out=out)
     gemm(x, weight, out)
     if bias is not None:
-        ones, scratch = ones_and_scratch(len(x), work)
-        gemm(ones, bias.reshape(1, -1), out, accumulate=True, scratch=scratch)
+        out += bias
     return out
 
 
@@ -44,6 +44,8 @@ def weight_gradient(a: Any, b: Any, out: Any, empty: bool, work: Any) -> Any:
 
 def bias_gradient(dy: Any, out: Any, work: Any) -> Any:
     """dbias = 1' dy, added to `out` (f,)."""
+    if on_cuda(dy):
+        return add_places(dy.reshape(*dy.shape, 1), out, work)
     ones, scratch = ones_and_scratch(len(dy), work)
     gemm(ones.T, dy, out.reshape(1, -1), accumulate=True, scratch=scratch)
     return out

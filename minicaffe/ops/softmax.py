@@ -11,48 +11,66 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import GRID, THREADS, launch, launch_blocks, on_cuda
 from minicaffe.errors import DataError
 from minicaffe.ops.loops import loops
 
+MANY = 2**16  # threads that are enough to keep a device busy
 
-def softmax(xp: Any, x: Any, out: Any, reduced: Any) -> Any:
+
+def softmax(x: Any, out: Any, reduced: Any) -> Any:
     """p[n, c, s] = exp(x - max) / sum exp(x - max), over c; `reduced` (n, 1, s) is scratch.
 
     Of x of 16 bits it is computed in the type of `out` and `reduced`.
     Source: Caffe's SoftmaxLayer.
 
     >>> x = np.array([[0.0, np.log(3.0)]]).reshape(1, 2, 1)
-    >>> softmax(np, x, np.empty_like(x), np.empty((1, 1, 1))).ravel()
+    >>> softmax(x, np.empty_like(x), np.empty((1, 1, 1))).ravel()
     array([0.25, 0.75])
     """
-    fast = loops("softmax", x.dtype) if xp is np else None
+    n, c, s = x.shape
+    if on_cuda(x):
+        _launch("softmax", x.shape, (x, out), x)
+        return out
+    fast = loops("softmax", x.dtype)
     if fast is not None:
-        n, c, s = x.shape
         flat = x.reshape(-1), c, s, out.reshape(-1)
         fast.softmax(*flat, 0, n)
         return out
     if x.dtype != out.dtype:
-        xp.copyto(out, x)
+        np.copyto(out, x)
         x = out
-    xp.max(x, axis=1, keepdims=True, out=reduced)
-    xp.subtract(x, reduced, out=out)
-    xp.exp(out, out=out)
-    xp.sum(out, axis=1, keepdims=True, out=reduced)
-    return xp.divide(out, reduced, out=out)
+    np.max(x, axis=1, keepdims=True, out=reduced)
+    np.subtract(x, reduced, out=out)
+    np.exp(out, out=out)
+    np.sum(out, axis=1, keepdims=True, out=reduced)
+    return np.divide(out, reduced, out=out)
 
 
-def softmax_gradient(xp: Any, dy: Any, y: Any, out: Any, reduced: Any) -> Any:
+def softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> Any:
     """dx = (dy - sum over c of dy y) y, computed in the type of y, `out` and `reduced`.
 
     >>> y = np.array([0.25, 0.75]).reshape(1, 2, 1)
-    >>> softmax_gradient(np, np.ones_like(y), y, np.empty_like(y), np.empty((1, 1, 1))).ravel()
+    >>> softmax_gradient(np.ones_like(y), y, np.empty_like(y), np.empty((1, 1, 1))).ravel()
     array([0., 0.])
     """
-    xp.multiply(dy, y, out=out)
-    xp.sum(out, axis=1, keepdims=True, out=reduced)
-    xp.subtract(dy, reduced, out=out)
-    return xp.multiply(out, y, out=out)
+    if on_cuda(dy):
+        _launch("softmax_gradient", dy.shape, (dy, out), dy, y)
+        return out
+    np.multiply(dy, y, out=out)
+    np.sum(out, axis=1, keepdims=True, out=reduced)
+    np.subtract(dy, reduced, out=out)
+    return np.multiply(out, y, out=out)
+
+
+def _launch(name: str, shape: tuple[int, int, int], types: tuple[Any, Any], *arrays: Any) -> None:
+    """A kernel of softmax.cu: as many threads a column as it has classes, unless columns are plenty."""
+    n, c, s = shape
+    most, lanes = THREADS if s == 1 else min(THREADS, MANY // max(1, n * s)), 1
+    while lanes < c and 2 * lanes <= most:
+        lanes *= 2
+    grid = (min(-(-n * s * lanes // THREADS), GRID),)
+    launch_blocks("softmax.cu", name, grid, types, n * s, *arrays, c, s, lanes, types[1])
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -57,11 +56,12 @@ def im2col(
     >>> im2col(np.ones((8, 3, 32, 32)), 5, stride=2, pad=(2, 0), layout="columns").shape
     (75, 1792)
     """
-    x = _numbers(x, "x")
     _choice("form", form, ("caffe", "loopfree"))
-    window = _window(x.shape, kernel_size, stride, pad, dilation)
-    shape = op.column_shape(x.shape, window, _named(layout))
-    return op.im2col(x, window, _out(out, shape, x), layout, form)  # type: ignore[arg-type]
+    with _device(x).current():
+        x = _numbers(x, "x")
+        window = _window(x.shape, kernel_size, stride, pad, dilation)
+        shape = op.column_shape(x.shape, window, _named(layout))
+        return op.im2col(x, window, _out(out, shape, x), layout, form)  # type: ignore[arg-type]
 
 
 def col2im(
@@ -91,24 +91,25 @@ def col2im(
            [2., 4., 2.],
            [1., 2., 1.]])
     """
-    col = _numbers(col, "col")
     _choice("form", form, ("gather", "scatter"))
-    shape = _sizes("x_shape", x_shape, 0)
-    window = _window(shape, kernel_size, stride, pad, dilation)
-    wanted = op.column_shape(shape, window, _named(layout))
-    if col.shape != wanted:
-        raise ShapeError(f"col: {layout!r} columns of {shape} are {wanted}, got {col.shape}")
-    out = _out(out, shape, col)
-    if col.dtype == np.float16 and not on_cuda(col):
-        wide = np.empty(shape, np.float32)
-        out[...] = op.col2im(col.astype(np.float32), window, wide, layout)  # type: ignore[arg-type]
-        return out
-    return op.col2im(col, window, out, layout, form)  # type: ignore[arg-type]
+    with _device(col).current():
+        col = _numbers(col, "col")
+        shape = _sizes("x_shape", x_shape, 0)
+        window = _window(shape, kernel_size, stride, pad, dilation)
+        wanted = op.column_shape(shape, window, _named(layout))
+        if col.shape != wanted:
+            raise ShapeError(f"col: {layout!r} columns of {shape} are {wanted}, got {col.shape}")
+        out = _out(out, shape, col)
+        if col.dtype == np.float16 and not on_cuda(col):
+            wide = np.empty(shape, np.float32)
+            out[...] = op.col2im(col.astype(np.float32), window, wide, layout)  # type: ignore[arg-type]
+            return out
+        return op.col2im(col, window, out, layout, form)  # type: ignore[arg-type]
 
 
 def _numbers(array: Any, name: str) -> Any:
     """Real numbers as a C-contiguous array in the machine's byte order, copied only if it is not."""
-    xp = _library(array)
+    xp = _device(array).xp
     array = xp.asarray(array)
     if on_cuda(array) and array.dtype.name not in CTYPES:
         raise MinicaffeError(
@@ -119,12 +120,13 @@ def _numbers(array: Any, name: str) -> Any:
     return xp.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
-def _library(array: Any) -> ModuleType:
+def _device(array: Any) -> Device:
+    """Where an array is; what is none yet will be on the CPU."""
     if on_cuda(array):
         import cupy
 
-        return cupy
-    return np
+        return Device(f"cuda:{array.device.id}", cupy, "where the array is")
+    return Device("cpu", np, "where the array is")
 
 
 def _window(x_shape: Sizes, *parts: Size) -> Window:
@@ -159,9 +161,9 @@ def _sizes(name: str, given: Any, least: int, axes: int | None = None) -> Sizes:
 
 def _out(out: Any, shape: Sizes, like: Any) -> Any:
     """`out` if it can take a result of this shape, of the type and on the device of `like`; else a new one."""
-    xp = _library(like)
+    device = _device(like)
+    xp = device.xp
     if out is None:
-        device = Device("cuda" if on_cuda(like) else "cpu", xp, "where the array is")
         device.check_fits(math.prod(shape) * like.dtype.itemsize, f"a result of shape {shape}")
         return xp.empty(shape, like.dtype)
     if not isinstance(out, xp.ndarray):
@@ -170,6 +172,8 @@ def _out(out: Any, shape: Sizes, like: Any) -> Any:
         raise ShapeError(f"out: expected shape {shape}, got {out.shape}")
     if out.dtype != like.dtype:
         raise MinicaffeError(f"out: expected {like.dtype}, got {out.dtype}")
+    if _device(out).name != device.name:
+        raise MinicaffeError(f"out: expected an array on {device.name}, got one on {out.device}")
     if not (out.flags.c_contiguous and getattr(out.flags, "writeable", True)):
         raise MinicaffeError("out: expected a C-contiguous array that can be written")
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from minicaffe.ops.sums import total
 from minicaffe.ops.update import sgd
 from minicaffe.spec.declare import SolverSpec
 
@@ -30,7 +31,7 @@ class SGD:
         largest = max((param.size for param in self.params), default=0)
         dtype = self.params[0].dtype if self.params else None
         self.scratch = xp.empty(largest, dtype)
-        self.factor, self.term = xp.empty((), dtype), xp.empty((), dtype)
+        self.factor = xp.empty((), dtype)
 
     def update(self, rate: float) -> None:
         """Take one step at the learning rate `rate`; leaves the step taken in each diff."""
@@ -66,10 +67,7 @@ class SGD:
             return
         self.factor.fill(0)
         for param in self.params:
-            square = self._scratch(param)
-            xp.multiply(param.diff, param.diff, out=square)
-            xp.sum(square, out=self.term)
-            xp.add(self.factor, self.term, out=self.factor)
+            total(param.diff, self.factor, self.scratch, squares=True, add=True)
         xp.sqrt(self.factor, out=self.factor)
         xp.maximum(self.factor, limit, out=self.factor)
         xp.divide(limit, self.factor, out=self.factor)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe import backend, checkpoint
+from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
 from minicaffe.net.summary import table
@@ -74,10 +75,13 @@ class Solver:
             )
         rule, xp = RULES[self.spec.type], self.device.xp
         self.mixed: Mixed | None = None
-        if self.net.context.dtype.itemsize == 2:
-            self.mixed = Mixed(rule, self.spec, self.net.learnable, xp)
-            self.net.loss_scale = self.mixed.scale
-        self.rule = self.mixed or rule(self.spec, self.net.learnable, xp)
+        with self.device.current():
+            if self.net.context.dtype.itemsize == 2:
+                self.mixed = Mixed(rule, self.spec, self.net.learnable, xp)
+                self.net.loss_scale = self.mixed.scale
+            self.rule = self.mixed or rule(self.spec, self.net.learnable, xp)
+            self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
+            self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_net = None
         if self.spec.test_iter:
             self.test_net = Net(spec, "TEST", **given)
@@ -86,9 +90,7 @@ class Solver:
         self.stopped = False
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.unsaved: CheckpointError | None = None  # why the last one could not be written
-        self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
         self.recorded = 0
-        self._one = xp.empty((), self.net.context.sum_dtype)
         name = spec.path.stem if spec.path else spec.name or "net"
         self.prefix = self.spec.snapshot_prefix or name
 
@@ -136,6 +138,7 @@ class Solver:
             raise self.unsaved
         return scores
 
+    @on_its_device
     def step(self, count: int, stop: StopRequest | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them."""
         spec = self.spec
@@ -180,6 +183,7 @@ class Solver:
         self.report.tested(self.iteration, scores)
         return scores
 
+    @on_its_device
     def snapshot(self) -> Path:
         """Write parameters and the solver's state to PREFIX_iter_N.npz, atomically."""
         self.loss()
@@ -196,6 +200,7 @@ class Solver:
             self.unsaved = error
             self.report.line(f"no snapshot of iteration {self.iteration}: {error}{then}")
 
+    @on_its_device
     def restore(self, path: str | Path) -> None:
         """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
         arrays, found = state.read(path, self.net.named_params)

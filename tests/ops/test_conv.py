@@ -63,11 +63,18 @@ def expected(direction, g, bias_term, dtype, seed):
     return dw + ref.conv_weight_gradient(dy, x, dw.shape, g.window, g.group)
 
 
+def workspace_of(op, device):
+    """A strategy's `workspace`, or that which it has for CUDA."""
+    if device.is_cuda and hasattr(op, "cuda_workspace"):
+        return lambda g, limit: op.cuda_workspace(g, limit, 4)
+    return op.workspace
+
+
 def run(device, strategy, direction, g, limit, bias_term, dtype, seed):
     """The result of a strategy; it must leave its inputs, and what lies around its work, as they were."""
     op, hosts = conv.STRATEGIES[strategy], arrays(g, dtype, seed)
     x, weight, bias, dy, dw = there = [put(device, host) for host in hosts]
-    size = share(x) * op.workspace(g, limit)
+    size = share(x) * workspace_of(op, device)(g, limit)
     room = blank(device, size + 2 * GUARD, dtype)
     room[:GUARD] = room[GUARD + size :] = 77
     work = room[GUARD : GUARD + size]
@@ -250,3 +257,21 @@ def test_the_bias_gradient_allocates_nothing(cuda):
     before = cuda.xp.allocations, cuda.xp.synchronizations
     bias_gradient(dy, g, bias, work)
     assert (cuda.xp.allocations, cuda.xp.synchronizations) == before
+
+
+@pytest.mark.parametrize("strategy", ["batched", "columns", "implicit", "pointwise"])
+def test_what_is_asked_of_a_device_does_not_grow_with_the_batch(cuda, strategy):
+    """The strategies that the fixed rule prefers take no operation a sample, as long as there is work."""
+    if not hasattr(cuda.xp, "is_stand_in"):
+        pytest.skip("only the stand-in counts operations")
+    op, counts = conv.STRATEGIES[strategy], []
+    for n in (20, 40):
+        g = ConvGeometry(n, 4, (5, 4), 6, Window((1, 1)), 2)
+        x, weight, bias, dy, dw = (put(cuda, array) for array in arrays(g, np.float32, 1))
+        work = blank(cuda, workspace_of(op, cuda)(g, 10**6), np.float32)
+        before = cuda.xp.operations
+        op.weight_gradient(x, dy, g, dw, work)
+        op.forward(x, weight, bias, g, dy, work)
+        op.input_gradient(dy, weight, g, x, work)
+        counts.append(cuda.xp.operations - before)
+    assert counts[0] == counts[1]

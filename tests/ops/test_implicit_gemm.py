@@ -77,20 +77,39 @@ def large():
 def test_every_tile_and_order_of_threads(cuda, monkeypatch, large, tile, order):
     if not hasattr(cuda.xp, "is_stand_in") and order == "reversed":
         pytest.skip("only the stand-in runs threads in an order of choice")
-    monkeypatch.setattr(implicit_gemm, "_tile", lambda *_: tile)
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *_: (tile, 1))
     monkeypatch.setattr(cuda.xp, "thread_order", order, raising=False)
     arrays, right = large
     for got, host in zip(products(cuda, LARGE, arrays), right, strict=True):
         close(cuda, got, host)
 
 
+def tile(rows, columns, products, size):
+    """Of a product whose sums are not taken apart."""
+    return implicit_gemm._share(rows, columns, 10**6, products, size, 1)[0]
+
+
 def test_the_tile_grows_with_the_product():
-    assert [implicit_gemm._tile(rows, 10**6, 1, 4) for rows in (1, 16, 17, 33, 64, 65)] == [
+    assert [tile(rows, 10**6, 1, 4) for rows in (1, 16, 17, 33, 64, 65)] == [
         (1, 4), (1, 4), (2, 4), (4, 4), (4, 4), (8, 8)
     ]  # fmt: skip
-    assert implicit_gemm._tile(65, 10**6, 1, 8) == (4, 4)
-    assert implicit_gemm._tile(500, 100, 1, 4) == (4, 2)
-    assert implicit_gemm._tile(500, 100, 99, 4) == (8, 8)
+    assert tile(65, 10**6, 1, 8) == (4, 4)
+    assert tile(500, 100, 1, 4) == (4, 2)
+    assert tile(500, 100, 99, 4) == (8, 8)
+
+
+@pytest.mark.parametrize("channels", [128, 256, 512])
+def test_the_parts_of_a_weights_gradient_make_up_for_a_large_tile(channels):
+    """Tile and parts are chosen together, so that there are blocks enough, and not many more."""
+    g = ConvGeometry(64, channels, (56, 56), channels, Window((3, 3), (1, 1), (1, 1)))
+    for size in (2, 4):
+        elements = implicit_gemm.workspace(g, 10**9, size)
+        most = elements // np.prod(g.weight_shape) // (2 if size == 2 else 1)
+        tile, parts = implicit_gemm._share(*implicit_gemm._weight_sizes(g), g.group, size, most)
+        assert tile == (8, 8)
+        assert parts == most
+        blocks = -(-channels // 128) * -(-channels * 9 // 128) * parts
+        assert 170 <= blocks <= 342
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])
@@ -98,7 +117,7 @@ def test_the_tile_grows_with_the_product():
 def test_parts_of_the_batch_are_summed_apart(cuda, monkeypatch, parts, dtype):
     """As many as there is work for; what is beyond is left alone."""
     g = ConvGeometry(6, 4, (6, 5), 6, Window((2, 3), (1, 1), (1, 1)), 2)
-    monkeypatch.setattr(implicit_gemm, "_parts", lambda g: parts)
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *given: ((2, 4), min(parts, given[-1])))
     arrays = [np.round(array * 64) / 64 for array in drawn(g, 1, dtype)]
     size = np.prod(g.weight_shape) * (2 if dtype == np.float16 else 1)
     work = blank(cuda, size * parts + 3, dtype)

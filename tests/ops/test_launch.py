@@ -11,10 +11,12 @@ from ops.cases import blank, close, numbers, put
 
 from minicaffe import backend
 from minicaffe.errors import ShapeError
-from minicaffe.ops import batch, pool, random, softmax, threads, update
+from minicaffe.ops import batch, pool, random, threads, update
+from minicaffe.ops import softmax as ops
 from minicaffe.ops.conv import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.im2col import col2im, im2col
+from minicaffe.ops.sums import add_places, add_rows, total
 
 CONV = Window((3, 2), (2, 1), (1, 2), (1, 2))  # image 7 x 6, columns 4 x 8
 POOL = Window((3, 2), (2, 3), (1, 1))  # image 7 x 6, pooled 4 x 3
@@ -78,17 +80,17 @@ ROWS["implicit"] = convolution("implicit", "forward")
 
 
 @row
-def add_rows(device, dtype):
-    out, rows = numbers(1, (40,), (5, 40), dtype=dtype)
-    out, rows = put(device, out), put(device, rows, np.promote_types(dtype, np.float32))
+def sums(device, dtype):
+    x, start = (put(device, array) for array in numbers(1, (5, 40, 3), (40,), dtype=dtype))
+    rows, work = x.reshape(15, 40), blank(device, 600, dtype)
+    places, columns, every = start, start.copy(), blank(device, (), summed(dtype))
 
     def run():
-        if device.is_cuda:
-            backend.launch("sums.cu", "add_rows", out.size, out, rows, len(rows), out)
-        else:
-            out[...] = out + rows.sum(axis=0)
+        add_places(x, places, work)
+        add_rows(rows, columns)
+        total(x, every, work, squares=True)
 
-    return run, [out]
+    return run, [places, columns, every]
 
 
 @row
@@ -122,7 +124,7 @@ def max_pool_gradient(device, dtype):
 
 def scores_and_labels(device, dtype):
     rng = np.random.default_rng(1)
-    read = softmax.Labels.empty(device.xp, 8, 5, 3, dtype)
+    read = ops.Labels.empty(device.xp, 8, 5, 3, dtype)
     return (
         put(device, rng.random((8, 5, 3)), dtype),
         put(device, rng.integers(0, 5, (8, 3)), dtype),
@@ -131,10 +133,35 @@ def scores_and_labels(device, dtype):
 
 
 @row
+def softmax(device, dtype):
+    """One class a thread, and several; columns side by side, and one class behind the other."""
+    shapes = (5, 7, 3), (40, 300, 1)
+    xs = [put(device, array) for array in numbers(1, *shapes, dtype=dtype)]
+    ys = [blank(device, shape, summed(dtype)) for shape in shapes]
+    ends = [blank(device, (n, 1, s), summed(dtype)) for n, _, s in shapes]
+    return lambda: list(map(ops.softmax, xs, ys, ends)), ys
+
+
+@row
+def softmax_gradient(device, dtype):
+    shapes = (5, 7, 3), (40, 300, 1)
+    dys = [put(device, array) for array in numbers(1, *shapes, dtype=dtype)]
+    ys = [put(device, array, summed(dtype)) for array in numbers(2, *shapes, dtype=dtype)]
+    dxs = [blank(device, shape, summed(dtype)) for shape in shapes]
+    ends = [blank(device, (n, 1, s), summed(dtype)) for n, _, s in shapes]
+    return lambda: list(map(ops.softmax_gradient, dys, ys, dxs, ends)), dxs
+
+
+def summed(dtype):
+    """The type that sums are taken in."""
+    return dtype if dtype == np.float64 else np.float32
+
+
+@row
 def nll(device, dtype):
     prob, labels, read = scores_and_labels(device, dtype)
     losses = blank(device, (8, 3), dtype)
-    return lambda: softmax.nll(prob, labels, 2, losses, read), [losses, read.valid]
+    return lambda: ops.nll(prob, labels, 2, losses, read), [losses, read.valid]
 
 
 @row
@@ -145,15 +172,15 @@ def nll_gradient(device, dtype):
         put(device, 0.3, dtype),
         blank(device, (8, 3), dtype),
     )
-    softmax.nll(prob, labels, 2, chosen, read)
-    return lambda: softmax.nll_gradient(prob, labels, 2, scale, dx, read, chosen), [dx]
+    ops.nll(prob, labels, 2, chosen, read)
+    return lambda: ops.nll_gradient(prob, labels, 2, scale, dx, read, chosen), [dx]
 
 
 @row
 def accuracy(device, dtype):
     scores, labels, read = scores_and_labels(device, dtype)
     hits, lower = blank(device, (8, 3), dtype), blank(device, (8, 5, 3), bool)
-    return lambda: softmax.accuracy(scores, labels, 2, 0, hits, read, lower), [hits, read.valid]
+    return lambda: ops.accuracy(scores, labels, 2, 0, hits, read, lower), [hits, read.valid]
 
 
 @row
@@ -162,7 +189,7 @@ def class_accuracy(device, dtype):
     valid = rng.integers(0, 2, 60)
     hits, valid = put(device, valid * rng.integers(0, 2, 60), dtype), put(device, valid, dtype)
     labels, out = put(device, rng.integers(0, 9, 60), dtype), blank(device, 10, dtype)
-    return lambda: softmax.class_accuracy(hits, valid, labels, out), [out]
+    return lambda: ops.class_accuracy(hits, valid, labels, out), [out]
 
 
 @row
@@ -174,14 +201,11 @@ def uniform(device, dtype):
 @row
 def gather(device, dtype):
     rng = np.random.default_rng(1)
-    images, index = (
-        put(device, rng.integers(0, 256, (6, 3, 5, 4)), np.uint8),
-        put(device, [5, 0, 3], np.int64),
-    )
-    crop, mirror = put(device, [[0, 1], [2, 0], [1, 1]], np.int32), put(device, [0, 1, 1], np.int32)
-    mean = put(device, rng.random((3, 5, 4)), np.promote_types(dtype, np.float32))
-    out = blank(device, (3, 3, 3, 3), dtype)
-    return lambda: batch.gather(images, index, crop, mirror, mean, 0.5, out), [out]
+    images = put(device, rng.integers(0, 256, (6, 3, 5, 4)), np.uint8)
+    places = put(device, [[5, 0, 3], [0, 2, 1], [1, 0, 1], [0, 1, 1]], np.int64)
+    mean, labels = (put(device, rng.random(shape), summed(dtype)) for shape in ((3, 5, 4), (6,)))
+    out, chosen = blank(device, (3, 3, 3, 3), dtype), blank(device, 3, summed(dtype))
+    return lambda: batch.gather(images, labels, places, mean, 0.5, out, chosen), [out, chosen]
 
 
 @row
@@ -289,7 +313,15 @@ def test_16_bits_are_summed_in_32(cuda, monkeypatch, name, kind):
         near(half, full, 2**-8 if dtype is not np.float16 else 2**-10)
 
 
-@pytest.mark.parametrize("name", [name for name in ROWS if name != "implicit"])
+BLOCKWISE = (
+    "implicit",
+    "sums",
+    "softmax",
+    "softmax_gradient",
+)  # whose threads share memory: a block is of 256, always
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in BLOCKWISE])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("blocks", "threads"), [(2, 3), (1, 1), (3, 1)])
 def test_few_threads_do_the_work_of_many(cuda, monkeypatch, name, dtype, blocks, threads):

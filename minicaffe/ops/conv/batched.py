@@ -18,6 +18,7 @@ from minicaffe.ops.conv.common import add_bias
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
+from minicaffe.ops.sums import add_rows
 from minicaffe.ops.threads import in_slices
 
 
@@ -75,8 +76,7 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
         for s, e, columns, products in _chunks(first, last, g, work):
             im2col(x[s:e], g.window, columns)
             gemm(columns, dy[s:e], products)
-            for product in products:
-                sums += product.reshape(-1)
+            add_rows(products.reshape(e - s, -1), sums)
 
     for piece in in_slices(part, g.n, work):
         dw += piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2)

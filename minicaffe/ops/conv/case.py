@@ -94,8 +94,9 @@ class Case:
 
     def _elements(self, name: str, g: ConvGeometry, limit: int) -> int:
         op = STRATEGIES[name]
-        of = getattr(op, "cuda_workspace", op.workspace) if self.device.is_cuda else op.workspace
-        return int(of(g, limit))
+        if self.device.is_cuda and hasattr(op, "cuda_workspace"):
+            return int(op.cuda_workspace(g, limit, self.dtype.itemsize))
+        return int(op.workspace(g, limit))
 
     def _bytes(self, name: str, shares: int) -> int:
         size = self._elements(name, self.g, self._limit(shares))

@@ -11,6 +11,7 @@ from minicaffe.backend import on_cuda
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import loops
+from minicaffe.ops.sums import add_places
 from minicaffe.ops.threads import in_slices
 
 
@@ -54,9 +55,14 @@ def bias_workspace(g: ConvGeometry) -> int:
 
 
 def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dbias = sum over samples of dy 1, added to `out`: a product with ones for places and one for samples."""
-    fast = None if on_cuda(dy) else loops("elementwise", dy.dtype)
+    """dbias = sum over samples of dy 1, added to `out`.
+
+    With NumPy it is a product with ones for places, and one for samples.
+    """
     dy = dy.reshape(g.n, g.f, g.places)
+    if on_cuda(dy):
+        return add_places(dy, out, work)
+    fast = loops("elementwise", dy.dtype)
 
     def part(first: int, last: int, work: Any) -> None:
         if fast is not None:

@@ -14,23 +14,23 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from minicaffe.backend import launch, launch_blocks
+from minicaffe.backend import launch_blocks
 from minicaffe.errors import ShapeError
 from minicaffe.ops.geometry import ConvGeometry, lift
+from minicaffe.ops.sums import add_rows, in_sum_type
 
 SLAB = 16  # of the kernel: how much of a sum a block takes at a time
 BLOCKS = 256  # that are enough to keep a device busy
 
 
-def workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements with which the weight's gradient is shared among more blocks: a sum for each part of the batch.
+def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
+    """Elements, of `size` bytes, with which the weight's gradient is shared among more blocks.
 
-    It is as right, and slower, without.
+    They hold sums, of 4 bytes at the least, for each part of the batch. It is as right, and slower, without.
     """
-    parts = min(_parts(g), limit // math.prod(g.weight_shape))
-    return parts * math.prod(g.weight_shape) if parts > 1 else 0
+    sums = math.prod(g.weight_shape) * (2 if size == 2 else 1)
+    _, parts = _share(*_weight_sizes(g), g.group, max(size, 4), limit // sums)
+    return parts * sums if parts > 1 else 0
 
 
 def forward(
@@ -67,18 +67,18 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any | None
     """dweight = dy * x, added to `out`; `work` of `workspace` elements lets more blocks take part."""
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
-    sizes = f, c * k, g.n * g.places
     groups = f * g.places, c * pixels, f * c * k
     steps = g.places, c * k, k
     columns = *kernel, *dilation, 0, 0, 0, pixels, 0
     depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
     source = *lift(g.image), 1, 1, 1
-    numbers = g, sizes, groups, steps, columns, depth, source
-    sums = _sums(work, out)
-    parts = min(_parts(g), sums.size // out.size)
+    numbers = g, _weight_sizes(g), groups, steps, columns, depth, source
+    sums = in_sum_type(work, out)
+    most = max(1, sums.size // out.size)
+    _, parts = _share(*_weight_sizes(g), g.group, out.itemsize, most)
     if parts > 1:
-        _run((dy, x, None, sums), *numbers, parts=parts)
-        launch("sums.cu", "add_rows", out.size, out, sums, parts, out)
+        _run((dy, x, None, sums), *numbers, most=most)
+        add_rows(sums[: parts * out.size].reshape(parts, *out.shape), out)
     else:
         _run((dy, x, None, out), *numbers, add=True)
     return out
@@ -89,18 +89,18 @@ def _run(
     g: ConvGeometry,
     sizes: tuple[int, int, int],
     *numbers: tuple[int, ...],
-    parts: int = 1,
+    most: int = 1,
     add: bool = False,
     relu: bool = False,
 ) -> None:
-    """One product for each group; see the kernel for the numbers."""
+    """One product for each group, its sums in `most` parts at the most; see the kernel for the numbers."""
     largest = max(math.prod(shape) for shape in (g.x_shape, g.y_shape, g.weight_shape))
     if largest + 2**16 >= 2**31:
         raise ShapeError(
             f"implicit: {largest} elements are more than a kernel's 32-bit index reaches"
         )
     groups, steps, *others = numbers
-    tile = _tile(sizes[0], sizes[1], g.group * parts, arrays[3].itemsize)
+    tile, parts = _share(*sizes, g.group, arrays[3].itemsize, most)
     grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), g.group * parts)
     part = math.prod(g.weight_shape)
     args = (*sizes, parts, *groups, part, *steps, int(add), int(relu))
@@ -110,28 +110,31 @@ def _run(
     )
 
 
-def _tile(rows: int, columns: int, products: int, size: int) -> tuple[int, int]:
-    """Rows and columns of sums, each of `size` bytes, that a thread keeps: many if enough blocks are left."""
+def _share(
+    rows: int, columns: int, depth: int, products: int, size: int, most: int
+) -> tuple[tuple[int, int], int]:
+    """How products are shared among blocks: the tile of sums, each of `size` bytes, that a thread keeps, and
+    into how many parts of the depth, `most` at the most, the sums are taken apart.
 
-    def blocks(tm: int, tn: int) -> int:
-        return -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products
+    The tile is as large as leaves enough blocks to keep the device busy, all parts together.
+    """
+    most = max(1, min(most, depth // (8 * SLAB)))
 
-    if size <= 4 and rows > 64 and blocks(8, 8) >= BLOCKS:  # 64 sums of 8 bytes find no registers
-        return 8, 8
+    def shared(tm: int, tn: int) -> tuple[int, int]:
+        blocks = max(1, -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products)
+        parts = max(1, min(most, round(BLOCKS / blocks)))
+        return blocks * parts, parts
+
+    blocks, parts = shared(8, 8)
+    if (
+        size <= 4 and rows > 64 and blocks >= 2 * BLOCKS // 3
+    ):  # 64 sums of 8 bytes find no registers
+        return (8, 8), parts
     tm = 1 if rows <= 16 else 2 if rows <= 32 else 4
-    return tm, 4 if blocks(tm, 4) >= BLOCKS // 2 else 2
+    tn = 4 if shared(tm, 4)[0] >= BLOCKS // 2 else 2
+    return (tm, tn), shared(tm, tn)[1]
 
 
-def _parts(g: ConvGeometry) -> int:
-    """Into how many parts the sums of the weight's gradient may be taken apart."""
-    rows, columns = g.f // g.group, math.prod(g.weight_shape[1:])
-    tiles = -(-rows // 64) * -(-columns // 32) * g.group
-    return max(1, min(BLOCKS // tiles, g.n * g.places // (8 * SLAB)))
-
-
-def _sums(work: Any | None, out: Any) -> Any:
-    """Flat work in the type that sums are taken in; without work, nothing."""
-    if work is None:
-        return out[:0]
-    dtype = np.dtype(np.float64 if out.dtype == np.float64 else np.float32)
-    return work[: work.size - work.size % (dtype.itemsize // work.itemsize)].view(dtype)
+def _weight_sizes(g: ConvGeometry) -> tuple[int, int, int]:
+    """Rows, columns and depth of the product that is the weight's gradient."""
+    return g.f // g.group, math.prod(g.weight_shape[1:]), g.n * g.places

@@ -2,7 +2,8 @@
 
     y[s, g] = weight[g] x[s, g] + bias[g]                        (f/g, c/g) (c/g, p)
 
-One strided-batched GEMM; the weight's gradient is a product a sample, summed.
+One strided-batched GEMM; the weight's gradient is a product a sample, summed: on the CPU as soon as it is
+there, on CUDA as many at a time as the work holds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from minicaffe.ops.conv.common import add_bias
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
+from minicaffe.ops.sums import add_rows
 from minicaffe.ops.threads import in_slices
 
 
@@ -24,6 +26,12 @@ def refuses(g: ConvGeometry) -> str | None:
 def workspace(g: ConvGeometry, limit: int) -> int:
     """Elements a thread needs: a product and the sum of products."""
     return 2 * math.prod(g.weight_shape)
+
+
+def cuda_workspace(g: ConvGeometry, limit: int, size: int) -> int:
+    """Elements, of `size` bytes, needed on CUDA: products, of all samples if `limit` allows, and their sum."""
+    weight = math.prod(g.weight_shape)
+    return (max(1, min(g.n, limit // max(1, weight) - 1)) + 1) * weight
 
 
 def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -62,11 +70,13 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     dy = dy.reshape(g.n, g.group, g.f // g.group, g.places).swapaxes(2, 3)
 
     def part(first: int, last: int, work: Any) -> None:
-        product, sums = work[:size].reshape(g.group, -1, g.f // g.group), work[-size:]
+        sums, many = work[-size:], work.size // size - 1
         sums.fill(0)
-        for s in range(first, last):
-            gemm(x[s], dy[s], product)
-            sums += work[:size]
+        for s in range(first, last, many):
+            e = min(s + many, last)
+            products = work[: (e - s) * size].reshape(e - s, g.group, -1, g.f // g.group)
+            gemm(x[s:e], dy[s:e], products)
+            add_rows(products.reshape(e - s, -1), sums)
 
     for piece in in_slices(part, g.n, work):
         dw += piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2)

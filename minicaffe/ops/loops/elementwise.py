@@ -58,8 +58,9 @@ def sgd(
 @compiled
 def gather(
     images: Any,
-    index: Any,
-    crop: Any,
+    entry: Any,
+    top: Any,
+    left: Any,
     mirror: Any,
     mean: Any,
     scale: Any,
@@ -71,11 +72,10 @@ def gather(
     """Samples first..last of a batch: entry, crop, mirror, mean, scale."""
     c, h, w, oh, ow = sizes
     for b in range(first, last):
-        top, left = crop[2 * b], crop[2 * b + 1]
         for k in range(c):
             for r in range(oh):
-                here, there = (k * h + r + top) * w + left, ((b * c + k) * oh + r) * ow
-                image = index[b] * c * h * w + here
+                here = (k * h + r + top[b]) * w + left[b]
+                there, image = ((b * c + k) * oh + r) * ow, entry[b] * c * h * w + here
                 for q in range(ow):
                     column = ow - 1 - q if mirror[b] else q
                     y[at(there + q)] = images[at(image + column)]  # in y's type from here on

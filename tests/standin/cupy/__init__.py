@@ -1,8 +1,10 @@
 """A stand-in for CuPy on machines without a GPU; put tests/standin on sys.path to import it.
 
 Arrays are NumPy arrays kept apart from the host's, kernels run one thread after the other. Tests
-may read and reset `synchronizations` (waits for the device) and `allocations` (arrays made), and
-set `thread_order` to "reversed" (or the environment's STANDIN_ORDER) to show a race.
+may read and reset `synchronizations` (waits for the device), `allocations` (of memory: arrays, and what
+CuPy takes besides), `uploads` (copies from the host) and `operations` (all else that is queued), and set `thread_order` to "reversed" (or the
+environment's STANDIN_ORDER) to show a race, `late_copies` to have uploads from page-locked memory done
+when they are waited for and no sooner, and `device_count`.
 """
 
 import os
@@ -34,6 +36,10 @@ __version__ = "14.2.0"
 is_stand_in = True
 synchronizations = 0
 allocations = 0
+uploads = 0
+operations = 0
+late_copies = False
+device_count = 1
 thread_order = os.environ.get("STANDIN_ORDER", "forward")
 
 from . import cuda  # noqa: E402

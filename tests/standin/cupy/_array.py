@@ -1,5 +1,6 @@
 """Device memory and cupy.ndarray: a NumPy array in a guarded buffer, out of the host's reach."""
 
+import ctypes
 import sys
 import weakref
 from types import SimpleNamespace
@@ -12,17 +13,23 @@ CANARY = np.full(GUARD // 4, 0xFFFA5A5A, np.uint32).view(np.uint8)  # NaN as flo
 POISON = 0xFF  # memory nobody has written: NaN, or -1
 
 memory = SimpleNamespace(used=0)
+place = SimpleNamespace(device=0, late=[])  # the current device; uploads that are yet to be done
 _buffers = weakref.WeakValueDictionary()  # by the address of their first byte
 
 
 def count(counter):
-    """Add one to `synchronizations` or `allocations` of the package."""
+    """Add one to a counter of the package; who waits finds all uploads done."""
     package = vars(sys.modules[__package__])
     package[counter] += 1
+    if counter == "synchronizations":
+        while place.late:
+            ctypes.memmove(*place.late.pop(0))
 
 
 class Buffer(np.ndarray):
     """The bytes of one device allocation, with a guard zone at either end."""
+
+    device = 0
 
     def intact(self):
         """Whether both guard zones are as they were made."""
@@ -40,6 +47,7 @@ def allocate(shape, dtype=float, order="C"):
     buffer = Buffer(size + 2 * GUARD, np.uint8)
     buffer[GUARD:-GUARD] = POISON
     buffer[:GUARD] = buffer[-GUARD:] = CANARY
+    buffer.device = place.device
     memory.used += size
     weakref.finalize(buffer, _release, size)
     _buffers[buffer.ctypes.data] = buffer
@@ -66,7 +74,18 @@ def at_address(pointer, shape, dtype, strides):
     if not start or not GUARD <= offset <= len(_buffers[start]) - GUARD - size * dtype.itemsize:
         raise MemoryError(f"{shape} of {dtype} at {pointer:#x} do not lie in one allocation")
     steps = [step * dtype.itemsize for step in strides]
-    return np.ndarray(shape, dtype, _buffers[start], offset, steps)
+    return here(np.ndarray(shape, dtype, _buffers[start], offset, steps))
+
+
+def here(host):
+    """A NumPy array that is in the memory of the current device. Raises ValueError for one that is not."""
+    device = buffer_of(host).device
+    if device != place.device:
+        raise ValueError(
+            "Array device must be same as the current device: "
+            f"array device = {device} while current = {place.device}"
+        )
+    return host
 
 
 def wrap(result):
@@ -88,7 +107,7 @@ def wrap(result):
 def unwrap(value):
     """The NumPy array behind a device array; numbers pass, a host array is refused."""
     if isinstance(value, ndarray):
-        return value._host
+        return here(value._host)
     if isinstance(value, (tuple, list)):
         return type(value)(unwrap(item) for item in value)
     if isinstance(value, np.ndarray):
@@ -102,7 +121,7 @@ def store(out, result):
         raise TypeError(f"out must be a cupy.ndarray, not {type(out)}")
     if out.shape != np.shape(result):
         raise ValueError(f"out has shape {out.shape}; the result has {np.shape(result)}")
-    np.copyto(out._host, result, casting="same_kind")
+    np.copyto(here(out._host), result, casting="same_kind")
     return out
 
 
@@ -118,6 +137,25 @@ def _tuple(key):
 
 def _masks(key):
     return any(getattr(part, "dtype", None) == np.bool_ for part in _tuple(key))
+
+
+class Pointer:
+    """cupy.cuda.MemoryPointer."""
+
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+    def copy_from_host_async(self, mem, size, stream=None):
+        from .cuda import pinned
+
+        count("uploads")
+        if not any(
+            block.ptr <= mem <= block.ptr + block.nbytes - size for block in pinned.values()
+        ):
+            count("synchronizations")  # from memory that the system may move: the driver may wait
+        place.late.append((self.ptr, mem, size))
+        if not sys.modules[__package__].late_copies:
+            ctypes.memmove(*place.late.pop())
 
 
 class ndarray(NDArrayOperatorsMixin):  # noqa: N801
@@ -137,13 +175,13 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
     strides = property(lambda self: self._host.strides)
     flags = property(lambda self: self._host.flags)
     T = property(lambda self: wrap(self._host.T))
-    data = property(lambda self: SimpleNamespace(ptr=self._host.ctypes.data))
+    data = property(lambda self: Pointer(self._host.ctypes.data))
 
     @property
     def device(self):
         from . import cuda
 
-        return cuda.Device(0)
+        return cuda.Device(buffer_of(self._host).device)
 
     def get(self, stream=None, order="C", out=None, blocking=True):
         count("synchronizations")
@@ -165,6 +203,8 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
             raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
         if not (self.flags.c_contiguous or self.flags.f_contiguous):
             raise RuntimeError("Cannot set to non-contiguous array")
+        count("uploads")
+        count("synchronizations")  # from memory that the system may move: the driver may wait
         self._host[...] = arr
 
     def item(self):
@@ -194,14 +234,15 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
     def __getitem__(self, key):
         if _masks(key):
             count("synchronizations")  # the size of the result is known on the device alone
-        return wrap(self._host[_index(key)])
+        return wrap(self._host[_index(key)])  # of any device: a view
 
     def __setitem__(self, key, value):
         if isinstance(value, ndarray) and value.ndim and _masks(key):
             raise NotImplementedError("an array assigned through a mask")
         if isinstance(value, (list, tuple)):
             raise TypeError(f"Unsupported type {type(value)}")
-        self._host[_index(key)] = unwrap(value)
+        count("operations")
+        here(self._host)[_index(key)] = unwrap(value)
 
     def __array__(self, dtype=None, copy=None):
         raise TypeError(

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from ._array import at_address
+from ._array import at_address, count
 
 HANDLE = 0xB1A5
 CUBLAS_OP_N, CUBLAS_OP_T = 0, 1
@@ -52,6 +52,7 @@ def gemmStridedBatchedEx(  # noqa: N802
     apart = strideC >= ldc * (n - 1) + m  # one behind the other, or column by column in turns
     in_turns = strideC >= m and ldc >= strideC * (batchCount - 1) + m
     _check(batchCount == 1 or apart or in_turns, "matrices of C that overlap")
+    count("operations")
     compute, scalar = _COMPUTE[computeType]
     left = _matrices(
         A, Atype, (m, k) if transa == CUBLAS_OP_N else (k, m), lda, strideA, batchCount

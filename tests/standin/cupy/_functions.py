@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ._array import count, ndarray, store, unwrap, wrap
+from ._array import _tuple, count, ndarray, store, unwrap, wrap
 
 UFUNCS = """
     abs absolute add subtract multiply divide true_divide floor_divide remainder power
@@ -34,6 +34,30 @@ METHODS = """
     all any max min argmax argmin mean prod sum std var cumsum clip squeeze swapaxes ravel take
 """
 FORWARDED = "copy fill flatten repeat reshape round transpose view"
+VIEWS = ("reshape", "transpose", "view")
+
+
+CUB = ("sum", "prod", "mean", "max", "amax", "min", "amin")
+CUB_TYPES = {"summed": "lLqQefdFD", "others": "bBhHiIlLqQefdFD"}
+
+
+def cub_takes(host, axis, dtype, name):
+    """Whether CuPy lets CUB reduce an array, which makes the result apart and takes work for it.
+
+    It does so by default, for axes behind which memory holds no other.
+    """
+    auto = name in ("sum", "prod", "mean") and dtype is None
+    if host.dtype.char not in CUB_TYPES["summed" if auto else "others"]:
+        return False
+    if dtype is not None and np.dtype(dtype) != host.dtype:
+        return False
+    axes = tuple(range(host.ndim)) if axis is None else _tuple(axis)
+    axes = sorted(one % host.ndim for one in axes)
+    if len(axes) == host.ndim:
+        return True
+    together = axes == list(range(axes[0], axes[-1] + 1))
+    first, last = axes[0] == 0, axes[-1] == host.ndim - 1
+    return together and ((host.flags.c_contiguous and last) or (host.flags.f_contiguous and first))
 
 
 def overlap(array, out):
@@ -59,6 +83,7 @@ class ufunc:  # noqa: N801
                 raise TypeError(f"Unsupported type {type(array)}")
         if out is not None and not isinstance(out, ndarray):
             raise TypeError(f"out must be a cupy.ndarray, not {type(out)}")
+        count("operations")
         hosts = [unwrap(array) for array in inputs]
         if out is not None:  # CuPy copies an input that `out` overlaps but is not the same object
             for array in inputs:
@@ -80,6 +105,12 @@ def _function(name, positional, named):
         first, out = given.pop(order[0]), given.pop("out", None)
         if not isinstance(first, (ndarray, tuple, list)):
             raise TypeError(f"cupy.{name}: Unsupported type {type(first)}")
+        count("operations")
+        if name in CUB and cub_takes(first._host, given.get("axis"), given.get("dtype"), name):
+            for _ in range(
+                2 if out is not None else 1
+            ):  # beside the result, which is made in any case
+                count("allocations")
         given = {_NUMPY.get(key, key): unwrap(value) for key, value in given.items()}
         with np.errstate(all="ignore"):
             result = host(unwrap(first), **given)
@@ -118,7 +149,10 @@ def _astype(self, dtype, order="K", casting=None, subok=None, copy=True):
 
 def _forward(name):
     def method(self, *args, **kwargs):
-        return wrap(getattr(self._host, name)(*unwrap(args), **kwargs))
+        host = self._host if name in VIEWS else unwrap(self)
+        if name not in VIEWS:
+            count("operations")
+        return wrap(getattr(host, name)(*unwrap(args), **kwargs))
 
     return method
 

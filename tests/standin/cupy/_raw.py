@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ._array import buffer_of, ndarray
+from ._array import buffer_of, count, here, ndarray
 from .cuda import compiler
 
 SHIM = Path(__file__).parent.parent / "shim.h"
@@ -77,6 +77,7 @@ class Kernel:
             self._value(i, *pair) for i, pair in enumerate(zip(args, self.types, strict=True))
         ]
         pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
+        count("operations")
         order = sys.modules[__package__].thread_order
         if order not in ("forward", "reversed"):
             raise ValueError(f"thread_order is forward or reversed, not {order!r}")
@@ -89,6 +90,7 @@ class Kernel:
     def _value(self, index, arg, expected):
         """The argument in host memory, for the launcher to read: a pointer or a number."""
         if isinstance(arg, ndarray):
+            here(arg._host)
             got, value = "p" + arg.dtype.str[1:], np.array(arg.data.ptr, np.uintp)
         elif arg is None:
             got, value = "p", np.array(0, np.uintp)

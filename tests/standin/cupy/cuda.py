@@ -1,9 +1,13 @@
-"""cupy.cuda: one device, whose clock is the host's and which has done all that was asked of it."""
+"""cupy.cuda: devices whose clock is the host's and which have done all that was asked of them."""
 
+import sys
 import time
+import weakref
+
+import numpy as np
 
 from . import _blas as cublas
-from ._array import count, memory
+from ._array import count, memory, place
 
 TOTAL_MEMORY = 8 << 30
 _ERRORS = {
@@ -25,11 +29,11 @@ class runtime:  # noqa: N801
 
     @staticmethod
     def getDeviceCount():  # noqa: N802
-        return 1
+        return sys.modules[__package__].device_count
 
     @staticmethod
     def getDevice():  # noqa: N802
-        return 0
+        return place.device
 
     @staticmethod
     def getDeviceProperties(device):  # noqa: N802
@@ -77,10 +81,12 @@ class Device:
     compute_capability = "90"
 
     def __init__(self, device=None):
-        self.id = 0 if device is None else int(device)
+        self.id = place.device if device is None else int(device)
+        self.before = []
 
     def use(self):
         _check(self.id)
+        place.device = self.id
 
     def synchronize(self):
         count("synchronizations")
@@ -94,11 +100,13 @@ class Device:
         return {"MaxThreadsPerBlock": 1024, "MultiProcessorCount": 1, "WarpSize": 32}
 
     def __enter__(self):
+        before = place.device
         self.use()
+        self.before.append(before)
         return self
 
     def __exit__(self, *error):
-        pass
+        place.device = self.before.pop()
 
     def __eq__(self, other):
         return isinstance(other, Device) and self.id == other.id
@@ -116,7 +124,7 @@ class Device:
 class Event:
     """cupy.cuda.Event."""
 
-    done = True
+    done = property(lambda self: not place.late)
 
     def __init__(self, block=True, disable_timing=False, interprocess=False):
         self.timed, self.time = not disable_timing, None
@@ -166,6 +174,24 @@ class Stream:
 
 
 Stream.null = Stream(null=True)
+
+
+class PinnedMemory(np.ndarray):
+    """What alloc_pinned_memory gives: memory of the host that the device copies from on its own."""
+
+    ptr = property(lambda self: self.ctypes.data)
+
+
+pinned = weakref.WeakValueDictionary()  # all that is held, by address
+
+
+def alloc_pinned_memory(size):
+    """Poisoned when nobody holds it any more."""
+    memory = np.empty(size, np.uint8)
+    block = memory.view(PinnedMemory)
+    weakref.finalize(block, memory.fill, 0xFF)
+    pinned[block.ptr] = block
+    return block
 
 
 def get_cublas_handle():

@@ -1,0 +1,103 @@
+"""Sums: of all entries, of columns, of rows. On CUDA always in one order, in memory that is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import THREADS, launch_blocks, on_cuda
+
+SECTOR = 8  # neighbours that are read at once: 32 bytes of float32
+BLOCKS = 256  # that are enough to keep a device busy
+EACH = 16  # entries at the least that a thread is worth starting for
+WORK = 4 * BLOCKS  # elements of work with which `total` is as fast as can be
+
+
+def total(
+    x: Any,
+    out: Any,
+    work: Any = None,
+    *,
+    scale: float = 1.0,
+    squares: bool = False,
+    add: bool = False,
+) -> Any:
+    """out = scale (sum of x), of the squares with `squares`, plus what it was with `add`.
+
+    out is of shape (), of x's type, or float32 for one of 16 bits, in which it is summed. `work` is flat
+    scratch that makes large sums quicker on CUDA: it is as right, and slower, without.
+
+    >>> total(np.array([3.0, 4.0]), np.array(1.0), scale=2, squares=True, add=True)
+    array(51.)
+    """
+    if on_cuda(x):
+        _launch(x, (1, 1, x.size), out, work, scale, squares, add)
+        return out
+    flat = x.reshape(-1)
+    value = np.dot(flat, flat) if squares else np.sum(flat, dtype=out.dtype)
+    out[...] = scale * value + (out if add else 0)
+    return out
+
+
+def add_rows(rows: Any, out: Any) -> Any:
+    """out += the sum of `rows`, from the first on; (count, ...) to (...).
+
+    >>> add_rows(np.array([[1.0, 2.0], [3.0, 4.0]]), np.ones(2))
+    array([5., 7.])
+    """
+    if on_cuda(rows):
+        _launch(rows, (len(rows), out.size, 1), out, None, add=True)
+        return out
+    for row in rows:
+        out += row
+    return out
+
+
+def add_places(x: Any, out: Any, work: Any = None) -> Any:
+    """out[f] += the sum of x over its samples and places; x (n, f, p). `work` as in `total`.
+
+    >>> add_places(np.arange(12.0).reshape(2, 3, 2), np.zeros(3))
+    array([14., 22., 30.])
+    """
+    if on_cuda(x):
+        _launch(x, x.shape, out, work, add=True)
+        return out
+    out += np.sum(x, axis=(0, 2))
+    return out
+
+
+def in_sum_type(work: Any, like: Any) -> Any:
+    """Flat work in the type that sums of `like` are taken in; none where there is no work."""
+    if work is None:
+        return like.reshape(-1)[:0]
+    dtype = np.dtype(np.float64 if like.dtype == np.float64 else np.float32)
+    return work[: work.size - work.size % max(1, dtype.itemsize // work.itemsize)].view(dtype)
+
+
+def _launch(
+    x: Any,
+    shape: tuple[int, int, int],
+    out: Any,
+    work: Any,
+    scale: float = 1.0,
+    squares: bool = False,
+    add: bool = False,
+) -> None:
+    """Sum x (outer, kept, inner) over its outer and inner axis into `out`, in one launch or in two."""
+    outer, kept, inner = shape
+    entries, wide = outer * inner, SECTOR if inner == 1 and kept > 1 else 1
+    while SECTOR <= wide < THREADS // 8 and THREADS // wide > entries:  # more threads than entries
+        wide *= 2
+    blocks, sums = -(-kept // wide), in_sum_type(work, x)
+    most = min(BLOCKS // max(1, blocks), entries * wide // (EACH * THREADS))
+    parts = max(1, min(most, sums.size // max(1, kept)))
+    number = (np.float64 if x.dtype == np.float64 else np.float32)(scale)
+    to = out if parts == 1 else sums
+    args = entries, kept, inner, wide, int(squares)
+    if parts == 1:
+        launch_blocks("sums.cu", "sums", (blocks,), (x, to), x, *args, number, int(add), to)
+        return
+    one = type(number)(1)
+    launch_blocks("sums.cu", "sums", (blocks, parts), (x, to), x, *args, one, 0, to)
+    _launch(sums[: parts * kept], (parts, kept, 1), out, None, scale, add=add)
