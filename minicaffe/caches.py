@@ -34,7 +34,7 @@ def obstacle(home: Path) -> str:
         home.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=home).close()
     except OSError as error:
-        return _cannot(home, error)
+        return f"{_cannot(home, error)}; MINICAFFE_CACHE names another"
     return ""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
+import stat
 import tempfile
 import tokenize
 import zipfile
@@ -68,9 +70,20 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def check_regular(path: str | Path) -> None:
+    """Raise OSError for what is no regular file: reading a pipe or a device may never end."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "Is a pipe or a device", str(path))
+
+
 def read_npy(path: str | Path) -> np.ndarray:
     """The array of an .npy file. Raises CheckpointError for a file that is not a whole one."""
+    name = str(path) if str(path).isprintable() else repr(str(path))
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             shape, dtype = _read_header(file)
             promised, rest = math.prod(shape) * dtype.itemsize, os.path.getsize(path) - file.tell()
@@ -78,9 +91,10 @@ def read_npy(path: str | Path) -> np.ndarray:
                 raise ValueError(f"it promises {promised} bytes, holds {rest}")
             file.seek(0)
             return np.lib.format.read_array(file, allow_pickle=False)
+    except FileNotFoundError:
+        raise CheckpointError(f"{name}: no such file") from None
     except DAMAGE as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        name = str(path) if str(path).isprintable() else repr(str(path))
         raise CheckpointError(f"{name}: is not a whole .npy file: {reason}") from None
 
 
@@ -92,11 +106,13 @@ class Reader:
         if self.path.exists() and (told := foreign(path, "weights in .npz")):
             raise CheckpointError(told)
         try:
+            check_regular(path)
             self.zip = zipfile.ZipFile(self.path)
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such file") from None
-        except (OSError, zipfile.BadZipFile) as error:
-            raise CheckpointError(f"{path}: is not a whole .npz file: {error}") from None
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise CheckpointError(f"{path}: is not a whole .npz file: {reason}") from None
         names = [name for name in self.zip.namelist() if name.endswith(".npy")]
         self.shapes = {name.removesuffix(".npy"): self._header(name) for name in names}
 

@@ -55,7 +55,9 @@ def test_what_keeps_a_folder_from_being_written(tmp_path):
     assert list((tmp_path / "a" / "b").iterdir()) == []
     (tmp_path / "file").touch()
     below = tmp_path / "file" / "folder"
-    assert caches.obstacle(below) == f"{below} cannot be written: Not a directory"
+    assert caches.obstacle(below) == (
+        f"{below} cannot be written: Not a directory; MINICAFFE_CACHE names another"
+    )
 
 
 def test_a_file_is_kept_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -56,6 +56,37 @@ def test_missing_and_foreign_files(tmp_path):
         Reader(tmp_path / "b.npz")
 
 
+@pytest.fixture
+def pipe(tmp_path):
+    """A named pipe with something in it, so that who reads it all the same does not hang here."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no named pipes here")
+    path = tmp_path / "a pipe"
+    os.mkfifo(path)
+    handle = os.open(path, os.O_RDWR)
+    os.write(handle, bytes(100))
+    yield path
+    os.close(handle)
+
+
+def test_what_is_no_regular_file_is_not_read(pipe, tmp_path):
+    """Reading a pipe waits for ever, reading a device may find no end."""
+    for path, kind in (
+        (pipe, "a pipe or a device"),
+        ("/dev/zero", "a pipe or a device"),
+        (tmp_path, "a directory"),
+    ):
+        with pytest.raises(CheckpointError, match=f"{path}: is not a whole .npz file: Is {kind}"):
+            Reader(path)
+        with pytest.raises(CheckpointError, match=f"{path}: is not a whole .npy file: Is {kind}"):
+            checkpoint.read_npy(path)
+
+
+def test_missing_arrays(tmp_path):
+    with pytest.raises(CheckpointError, match="a.npy: no such file$"):
+        checkpoint.read_npy(tmp_path / "a.npy")
+
+
 def test_random_damage_is_an_error_or_harmless(tmp_path):
     """A flipped, cut or doubled byte: either everything reads as it was, or one CheckpointError."""
     checkpoint.write(tmp_path / "a.npz", ARRAYS)

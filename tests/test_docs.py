@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import runpy
@@ -93,6 +94,21 @@ def test_readmes_shell_commands_are_those_that_ci_runs():
     assert first.endswith("minicaffe train models/lenet.yaml")
     assert second.endswith("pytest")
     assert "blocks README.md" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_table_of_environment_variables_holds_all_and_no_others():
+    """A file that mentions the environment names its variables as words of their own."""
+    read = set()
+    for path in (ROOT / "minicaffe").rglob("*.py"):
+        if "environ" in (source := path.read_text()):
+            words = (
+                node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)
+            )
+            read |= {word for word in words if re.fullmatch("[A-Z0-9]+(_[A-Z0-9]+)+", str(word))}
+    table = re.findall(
+        r"^\| `([A-Z0-9_]+)` \|", (ROOT / "docs" / "environment.md").read_text(), re.M
+    )
+    assert sorted(table) == sorted(read)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.checkpoint import read_npy
+from minicaffe.checkpoint import check_regular, read_npy
 from minicaffe.errors import CheckpointError, DataError
 
 LARGEST = 1 << 26  # pixels
@@ -49,6 +49,7 @@ def read_picture(
 def _read(path: str) -> np.ndarray:
     """Pixels (h, w) or (h, w, 3), uint8."""
     try:
+        check_regular(path)
         head = Path(path).read_bytes()[:8]
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None

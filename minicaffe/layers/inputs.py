@@ -134,9 +134,12 @@ class Data(Layer):
         """The mean to subtract, of a shape that broadcasts to (c, h, w)."""
         if self.transform.mean_file is None:
             return np.reshape(self.transform.mean_value or (0.0,), (-1, 1, 1))
-        path = Path(self.transform.mean_file)
-        if self.context.folder is not None and not os.path.exists(path):
-            path = Path(self.context.folder) / path
+        given, folder = Path(self.transform.mean_file), self.context.folder
+        places = list(dict.fromkeys([given, Path(folder or "") / given]))
+        path = next((place for place in places if os.path.exists(place)), None)
+        if path is None:
+            looked = " and ".join(repr(str(place)) for place in places)
+            raise DataError(f"transform: mean_file: no such file; looked for {looked}")
         mean = read_npy(path)
         if mean.shape != self.image or mean.dtype.kind not in "fiu":
             raise DataError(

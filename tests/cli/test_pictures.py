@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 
@@ -44,6 +45,12 @@ def test_grey_formats(strokes, save, name):
     pixels, inverted = read_picture(save(strokes, name, **options), SHAPE)
     assert (pixels.dtype, pixels.shape, inverted) == (np.uint8, SHAPE, [])
     np.testing.assert_allclose(pixels[0].astype(int), strokes, atol=1)
+
+
+def test_what_is_no_regular_file():
+    """As of a pipe, there may be no end of it."""
+    with pytest.raises(DataError, match=f"{os.devnull}: cannot be read: Is a pipe or a device"):
+        read_picture(os.devnull, SHAPE)
 
 
 def test_jpeg_is_nearly_the_same(strokes, save):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,13 +100,22 @@ def test_crops_are_central_in_test_and_all_about_in_train():
         (", transform: {crop_size: 5}", "crop_size 5 is larger than the images of 4 x 5"),
         (", transform: {mean_value: [1, 2]}", "mean_value: expected 1 or 1 numbers, got 2"),
         (", transform: {mean_value: 1, mean_file: m.npy}", "either mean_value or mean_file"),
-        (", transform: {mean_file: no.npy}", "no.npy: is not a whole .npy file: No such file"),
+        (", transform: {mean_file: no.npy}", "mean_file: no such file; looked for 'no.npy'"),
     ],
 )
 def test_mistakes_are_named(keys, message):
     with pytest.raises(MinicaffeError, match=r"layer 'd' \(Data\): .*") as caught:
         net(keys)
     assert message in str(caught.value)
+
+
+def test_where_a_mean_file_was_looked_for():
+    Path("there").mkdir()
+    Path("there", "a.yaml").write_text(
+        "layers: [{name: d, type: Data, source: ../set, batch_size: 1, transform: {mean_file: no.npy}}]"
+    )
+    with pytest.raises(DataError, match="no such file; looked for 'no.npy' and 'there/no.npy'$"):
+        Net("there/a.yaml", device="cpu")
 
 
 def test_a_third_top_is_one_too_many():

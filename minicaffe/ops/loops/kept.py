@@ -25,9 +25,10 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from minicaffe import caches
+from minicaffe import __version__, caches
 
 SOURCES = 4  # states of the sources whose loops stay on disk
+DIGEST = 32  # bytes
 _log = logging.getLogger("minicaffe")
 _told = threading.Lock()  # taken by the first loop that could not be kept, for good
 
@@ -42,18 +43,15 @@ class Kept(NullCache):
         """The loop for a signature as it was kept, or None: Numba then compiles it."""
         context.refresh()
         try:
-            return CompileResult._rebuild(
-                context, *pickle.loads(_read(*self._file(signature, context)))
-            )
+            code = _read(*self._file(signature, context))
+            return CompileResult._rebuild(context, *pickle.loads(code))
         except Exception:  # whatever the disk, pickle or LLVM say of it
             _can_keep()
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep a compiled loop, if that can be."""
-        assert not result.library.has_dynamic_globals, (
-            f"{self.name} holds addresses of this process"
-        )
+        assert not result.library.has_dynamic_globals, "it holds addresses of this process"
         if not _can_keep():
             return
         file, key = self._file(signature, result.target_context)
@@ -64,14 +62,8 @@ class Kept(NullCache):
 
     def _file(self, signature: Any, context: Any) -> tuple[Path, bytes]:
         """Where the loop for a signature is kept, and all that it depends on beside the sources."""
-        known = (
-            self.name,
-            signature,
-            context.codegen().magic_tuple(),
-            numba.__version__,
-            sys.version,
-        )
-        key = repr(known).encode()
+        machine = context.codegen().magic_tuple(), sys.version, numba.__version__
+        key = repr((self.name, signature, machine)).encode()
         return folder() / f"{self.name}-{_digest(key)[:8].hex()}", key
 
 
@@ -80,7 +72,7 @@ def folder() -> Path:
     """Where this process finds and keeps loops: for another state of the sources it is another."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     sources = _digest(*(file.read_bytes() for file in files))[:8].hex()
-    return caches.folder() / "loops" / sources
+    return caches.folder() / "loops" / f"{__version__}-{sources}"
 
 
 @functools.cache
@@ -109,11 +101,11 @@ def _read(file: Path, key: bytes) -> bytes:
         if owner not in (0, getattr(os, "geteuid", lambda: 0)()):
             raise ValueError("is another user's")
         content = opened.read()
-    size = len(_digest())
-    if content[:size] != _digest(key, content[size:]):
+    digest, code = content[:DIGEST], content[DIGEST:]
+    if digest != _digest(key, code):
         raise ValueError("is damaged, or of another loop")
-    return content[size:]
+    return code
 
 
 def _digest(*parts: bytes) -> bytes:
-    return hashlib.blake2b(b"".join(parts), digest_size=32).digest()
+    return hashlib.blake2b(b"".join(parts), digest_size=DIGEST).digest()
