@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
+from pathlib import Path
+
 import numpy as np
 import pytest
 from gpu import HAS_GPU
@@ -147,3 +150,12 @@ def test_a_net_is_fed_without_a_wait(cuda, stand_in):
     before = stand_in.synchronizations
     net.forward(**arrays())
     assert stand_in.synchronizations == before
+
+
+def test_the_extras_ask_for_a_cupy_that_has_what_is_used():
+    """`ctk` and bfloat16 are there from CuPy 14 on, templates are kept on disk from 14.2 on."""
+    setup = configparser.ConfigParser()
+    setup.read(Path(__file__).parent.parent / "setup.cfg")
+    for major in "12", "13":
+        extra = setup["options.extras_require"][f"cuda{major}"].split()
+        assert extra == [f"cupy-cuda{major}x[ctk]>=14.2", "ml_dtypes"]

@@ -92,14 +92,14 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   for (int k0 = (int)((long long)slabs * split / splits) * SLAB; k0 < last; k0 += SLAB) {
     if (t < SLAB) spots[t] = k_axes.spot(k0 + t);
     __syncthreads();  // the spots are there, and the last slab is used up
-#pragma unroll
+#pragma unroll 4  // more loads at a time than that find no registers beside 8 x 8 sums
     for (int i = 0; i < TM; ++i) {
       const int row = ty + 16 * i;
       const bool is = first_row + row < rows && k0 + tx < depth;
       left_tile[tx][row / VM].of[row % VM] =
           is ? S(left[(first_row + row) * left_row + spots[tx].left]) : S(0);
     }
-#pragma unroll
+#pragma unroll 4
     for (int i = 0; i < TN; ++i) {
       const int k = t / (TN * 16) + i * (BLOCK / (TN * 16));
       const Spot here = spots[k];

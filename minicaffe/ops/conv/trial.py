@@ -3,7 +3,8 @@
 A candidate is first run on two samples at most, of large images only a corner, and its error taken
 against `direct` in float64: max |a - b| / max |b|. One beyond `case.TOLERANCE` is never timed. The others
 are timed in turn, round by round, and the shortest time counts: whatever else the machine does only
-adds to it. Where a batch takes long, fewer samples are timed and the ms scaled.
+adds to it. Where a batch takes long, fewer samples are timed and the ms scaled. On CUDA what is to be timed
+is run before, so that no compiler is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,11 @@ class Finding:
 
 def measure(case: Case) -> dict[str, Finding]:
     """Check and time every candidate, in each direction."""
+    with case.device.current():
+        return _measure(case)
+
+
+def _measure(case: Case) -> dict[str, Finding]:
     date, g, findings = time.strftime("%Y-%m-%d"), case.g, {}
     few = _Arrays(case, _corner(case))
     wanted = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, few)
@@ -50,12 +56,18 @@ def measure(case: Case) -> dict[str, Finding]:
         reference = wanted.run(REFERENCE, direction)
         error = {name: few.error(name, direction, reference) for name in case.candidates}
         first = {name: few.time(name, direction) for name in case.exact(error)}
-        least, times = min(first.values()), g.multiply_adds / few.g.multiply_adds
-        n = g.n * min(1.0, RUN_MS / (least * times))
+        fastest, times = min(first, key=first.__getitem__), g.multiply_adds / few.g.multiply_adds
+        good = [n for n in first if first[n] <= HOPELESS * first[fastest] + CHANCE_MS[0]]
+        batch_ms = first[fastest] * times
+        if case.device.is_cuda:  # few samples are launches and no more: the batch itself tells
+            most = most.of(g)
+            most.ready([fastest], direction)
+            batch_ms = most.time(fastest, direction)
+        n = g.n * min(1.0, RUN_MS / batch_ms)
         n = min(g.n, max(few.g.n, math.ceil(n / case.shares) * case.shares))  # as many a thread
-        if most.g != (timed := dataclasses.replace(g, n=n)):
-            most = _Arrays(case, timed)
-        good = [name for name in first if first[name] <= HOPELESS * least + CHANCE_MS[0]]
+        most = most.of(dataclasses.replace(g, n=n))
+        if case.device.is_cuda:
+            most.ready(good, direction)
         ms = _interleaved({name: _timing(most, name, direction) for name in good})
         scaled = {name: value * g.n / n for name, value in ms.items()}
         guessed = {name: value * times for name, value in first.items()}
@@ -145,6 +157,16 @@ class _Arrays:
             return op.input_gradient(self.dy, self.weight, self.g, out, work)
         out.fill(0)
         return op.weight_gradient(self.x, self.dy, self.g, out, work)
+
+    def of(self, g: ConvGeometry) -> _Arrays:
+        """The arrays of a part of the convolution: these, if they are of it."""
+        return self if self.g == g else _Arrays(self.case, g)
+
+    def ready(self, names: Iterable[str], direction: str) -> None:
+        """Run strategies once, so that their kernels are compiled: those depend on the sizes."""
+        for name in names:
+            self.run(name, direction)
+        self.case.device.synchronize()
 
     def _size(self, name: str) -> int:
         return self.case.shares * self.case.elements(name, self.g)

@@ -1,0 +1,75 @@
+"""The planner's stopwatch on CUDA, by a clock of our own: what it may see, and of how many samples."""
+
+import numpy as np
+import pytest
+from gpu import HAS_GPU
+
+from minicaffe import backend
+from minicaffe.ops import conv
+from minicaffe.ops.conv import trial
+from minicaffe.ops.conv.case import Case
+from minicaffe.ops.geometry import ConvGeometry, Window
+
+MANY = ConvGeometry(128, 1, (12, 12), 5, Window((3, 3)))  # another tile than for two samples
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The ms that have gone by; a stopwatch reads no other."""
+    now = [0.0]
+
+    def timer(self):
+        start = now[0]
+        return lambda: now[0] - start + 0.001
+
+    monkeypatch.setattr(backend.Device, "timer", timer)
+    return now
+
+
+def test_no_compiler_is_timed(cuda, clock, monkeypatch):
+    """NVRTC takes 100 to 1000 ms a kernel and tile; each is compiled when it is first asked for."""
+    if HAS_GPU:
+        pytest.skip("the clock is the stand-in's")
+    compiled, kernels = set(), backend.kernels
+
+    def slow(*which):
+        clock[0] += 0.0 if which in compiled else 500.0
+        compiled.add(which)
+        return {name: timed(kernel) for name, kernel in kernels(*which).items()}
+
+    def timed(kernel):
+        def launch(*given):
+            clock[0] += 0.008
+            kernel(*given)
+
+        return launch
+
+    monkeypatch.setattr(backend, "kernels", slow)
+    found = trial.measure(Case(MANY, np.dtype("f4"), cuda, conv.CAP))
+    tiles = {template for file, template, _ in compiled if file == "implicit.cu"}
+    assert tiles == {"float, float, 1, 2", "float, float, 1, 4"}  # of two samples, and of all
+    for one in found.values():
+        assert max(one.ms.values()) < 100, one.ms
+
+
+@pytest.mark.parametrize(
+    ("launches", "sample", "timed"),
+    [(4.0, 0.01, 128), (4.0, 0.3, 128), (0.1, 1.0, 64), (1.0, 40.0, 2)],
+)
+def test_all_samples_are_timed_unless_they_truly_take_long(
+    cuda, monkeypatch, launches, sample, timed
+):
+    """The ms of few samples are those of launches: to multiply them would make of a quick batch a slow one."""
+    seen = []
+
+    def time(self, name, direction):
+        seen.append(self.g.n)
+        return launches + sample * self.g.n
+
+    monkeypatch.setattr(trial._Arrays, "time", time)
+    monkeypatch.setattr(trial._Arrays, "run", lambda self, name, way: self.outs[way])
+    monkeypatch.setattr(trial._Arrays, "error", lambda *_: 0.0)
+    found = trial.measure(Case(MANY, np.dtype("f4"), cuda, conv.CAP))
+    assert abs(seen[-1] - timed) <= 16
+    scaled = (launches + sample * seen[-1]) * 128 / seen[-1]
+    assert found["forward"].ms["batched"] == pytest.approx(scaled)
