@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minicaffe import weights
-from minicaffe.checkpoint import Reader
+from minicaffe.checkpoint import Reader, check_finite
 from minicaffe.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -78,6 +78,9 @@ def restore(solver: Solver, file: str | Path) -> None:
     for name, array in arrays.items():
         if array.dtype.kind not in ("iu" if name in COUNTS else "f"):
             raise CheckpointError(f"{file}: entry {name!r} holds {array.dtype}")
+    for name, param in params.items():  # history is of 32 bits at least
+        entry, dtype = f"@history/{name}", np.result_type(param.dtype, np.float32)
+        check_finite(arrays[entry], dtype, f"{file}: entry {entry!r}")
     for name in COUNTS:
         if name not in arrays or arrays[name].shape != () or not 0 <= arrays[name] < 2**62:
             raise CheckpointError(f"{file}: entry {name!r} is missing or no count")
