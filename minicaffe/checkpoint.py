@@ -98,6 +98,16 @@ def read_npy(path: str | Path) -> np.ndarray:
         raise CheckpointError(f"{name}: is not a whole .npy file: {reason}") from None
 
 
+def check_finite(array: np.ndarray, dtype: Any, what: str) -> None:
+    """Raise CheckpointError if an array holds what is not finite, or would not be as `dtype`."""
+    with np.errstate(over="ignore"):
+        if np.isfinite(array.astype(dtype, copy=False)).all():
+            return
+    large = np.isfinite(array).all()
+    kind = f"numbers too large for {np.dtype(dtype)}" if large else "numbers that are not finite"
+    raise CheckpointError(f"{what} holds {kind}")
+
+
 class Reader:
     """The arrays of an .npz file, whose shapes can be known before any of them is read."""
 

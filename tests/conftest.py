@@ -19,6 +19,14 @@ from gpu import HAS_GPU
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
+STEP = """
+from pathlib import Path
+from minicaffe import Solver, parse
+from minicaffe.data import datasets
+datasets._COUNTS.update(train=100, test=100)
+text = Path("models/lenet_paper.yaml").read_text().replace("source: mnist", "source: digits")
+Solver(parse(text), device="cpu").step(1)
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,8 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     logging.getLogger("minicaffe").addHandler(logging.NullHandler())
     _use_own_cache(config)
     # The loops are compiled once before all tests: in a fresh clone the first to need one would tell of it.
-    words = ["time", "models/lenet_paper.yaml", "--iterations", "1", "--device", "cpu"]
-    subprocess.run([sys.executable, "-m", "minicaffe", *words], cwd=ROOT, capture_output=True)
+    subprocess.run([sys.executable, "-c", STEP], cwd=ROOT, capture_output=True)
 
 
 def _use_own_cache(config: pytest.Config) -> None:

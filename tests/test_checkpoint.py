@@ -87,6 +87,16 @@ def test_missing_arrays(tmp_path):
         checkpoint.read_npy(tmp_path / "a.npy")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_finite_in_a_narrower_type(dtype):
+    narrow = np.dtype(getattr(pytest.importorskip("ml_dtypes"), dtype, dtype))
+    largest = {"float16": 65504.0, "bfloat16": 3.38e38}[dtype]
+    checkpoint.check_finite(np.array([largest, -largest]), narrow, "a")
+    checkpoint.check_finite(np.array([3]), narrow, "a")
+    with pytest.raises(CheckpointError, match=f"^a holds numbers too large for {dtype}$"):
+        checkpoint.check_finite(np.array([0, 1.1 * largest]), narrow, "a")
+
+
 def test_random_damage_is_an_error_or_harmless(tmp_path):
     """A flipped, cut or doubled byte: either everything reads as it was, or one CheckpointError."""
     checkpoint.write(tmp_path / "a.npz", ARRAYS)

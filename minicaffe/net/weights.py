@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import random_stream
-from minicaffe.checkpoint import Reader
+from minicaffe.checkpoint import Reader, check_finite
 from minicaffe.errors import CheckpointError, ShapeError
 from minicaffe.layers import Param
 from minicaffe.layers.fillers import fill
@@ -110,8 +110,7 @@ def _load(
     for name, array in values.items():
         if array.dtype.kind not in "fiu":
             raise CheckpointError(f"{origin}: entry {name!r} holds {array.dtype}, expected numbers")
-        if not np.isfinite(array).all():
-            raise CheckpointError(f"{origin}: entry {name!r} holds numbers that are not finite")
+        check_finite(array, params[name].dtype, f"{origin}: entry {name!r}")
     for name, array in values.items():
         params[name].owner.load(array)
     return report

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.checkpoint import Reader
+from minicaffe.checkpoint import Reader, check_finite
 from minicaffe.errors import CheckpointError
 from minicaffe.layers import Param
 
@@ -51,6 +51,9 @@ def read(file: str | Path, params: Mapping[str, Param]) -> tuple[dict[str, np.nd
     for name, array in arrays.items():
         if array.dtype.kind not in ("iu" if name in counts else "f"):
             raise CheckpointError(f"{file}: entry {name!r} holds {array.dtype}")
+    for name, param in params.items():  # history is of 32 bits at least
+        entry, dtype = f"@history/{name}", np.result_type(param.dtype, np.float32)
+        check_finite(arrays[entry], dtype, f"{file}: entry {entry!r}")
     for name in counts:
         if name not in arrays or arrays[name].shape != () or not 0 <= arrays[name] < 2**62:
             raise CheckpointError(f"{file}: entry {name!r} is missing or no count")
@@ -94,3 +97,4 @@ def latest(prefix: str) -> Path:
     if not found:
         raise CheckpointError(f"there is no snapshot {prefix}_iter_*.npz to resume from")
     return max(found)[-1]
+from minicaffe.checkpoint import Reader, check_finite

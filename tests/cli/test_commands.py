@@ -338,6 +338,22 @@ def test_resume_of_a_snapshot_whose_state_is_wrong(mistake, trained, name, value
     assert "odd.npz" in mistake(*TRAIN, "--resume", "odd.npz")
 
 
+@pytest.mark.parametrize(
+    "value, kind",
+    [
+        (np.float32("nan"), "numbers that are not finite"),
+        (-np.inf, "numbers that are not finite"),
+        (1e300, "numbers too large for float32"),
+    ],
+)
+def test_resume_of_a_history_that_is_not_finite(mistake, trained, value, kind):
+    state = arrays(trained)
+    state["@history/ip1__1"] = np.array([value] * 10)
+    np.savez("odd.npz", **state)
+    line = mistake(*TRAIN, "--resume", "odd.npz")
+    assert line == f"minicaffe: odd.npz: entry '@history/ip1__1' holds {kind}"
+
+
 # weights
 
 

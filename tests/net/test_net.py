@@ -232,6 +232,21 @@ def test_weights_are_loaded_by_name(tmp_path):
     np.testing.assert_array_equal(net.params["ip2"][0].data, other.params["ip2"][0].data)
 
 
+def test_weights_that_are_not_finite_in_the_nets_type_are_refused():
+    text = "layers: [{name: x, type: Input, shape: {dim: [1, 2]}}, {name: ip, type: InnerProduct, num_output: 1}]"
+    large = {"ip__0": np.full((1, 2), 1e300), "ip__1": np.zeros(1)}
+    made = Net(parse(text), device="cpu")
+    before = made.weights()
+    with pytest.raises(CheckpointError, match="entry 'ip__0' holds numbers too large for float32$"):
+        made.load(large)
+    with pytest.raises(CheckpointError, match="entry 'ip__1' holds numbers that are not finite$"):
+        made.load({"ip__0": np.zeros((1, 2)), "ip__1": np.array([np.inf])})
+    assert all(np.array_equal(before[name], array) for name, array in made.weights().items())
+    wide = Net(parse(text), device="cpu", dtype="float64")
+    wide.load(large)
+    assert wide.weights()["ip__0"].tolist() == [[1e300, 1e300]]
+
+
 def test_loading_is_strict_unless_asked_otherwise():
     net = Net(parse(MLP), device="cpu")
     weights = net.weights()
