@@ -97,4 +97,3 @@ def latest(prefix: str) -> Path:
     if not found:
         raise CheckpointError(f"there is no snapshot {prefix}_iter_*.npz to resume from")
     return max(found)[-1]
-from minicaffe.checkpoint import Reader, check_finite
