@@ -13,7 +13,6 @@ from minicaffe.ops.threads import in_slices
 
 
 def sgd(
-    xp: Any,
     weight: Any,
     diff: Any,
     history: Any,
@@ -26,37 +25,41 @@ def sgd(
 ) -> None:
     """history = momentum history + rate (scale diff + decay weight); diff = history; weight -= diff.
 
-    With the penalty L1, decay sign(weight). All in place; `scratch` is of the weight's shape.
+    With the penalty L1, decay sign(weight). All in place; `scratch`, of the weight's shape, is NumPy's.
     Source: Caffe's SGDSolver.
 
     >>> weight, diff, history = np.array([1.0]), np.array([2.0]), np.array([10.0])
-    >>> sgd(np, weight, diff, history, 0.1, 0.5, 0.0, "L2", 1.0, np.empty(1))
+    >>> sgd(weight, diff, history, 0.1, 0.5, 0.0, "L2", 1.0, np.empty(1))
     >>> weight, history
     (array([-4.2]), array([5.2]))
     """
-    fast = loops("elementwise", weight.dtype) if xp is np else None
+    kind, l1 = weight.dtype.type, penalty == "L1"
+    if on_cuda(weight):
+        kind = np.float64 if weight.dtype == np.float64 else np.float32
+        numbers = *map(kind, (rate, momentum, decay)), int(l1), kind(scale)
+        launch("update.cu", "sgd", weight.size, weight, weight, diff, history, *numbers)
+        return
+    fast = loops("elementwise", weight.dtype)
     if fast is not None:
-        numbers = map(weight.dtype.type, (rate, momentum, decay))
-        run_loop(
-            fast.sgd, weight, diff, history, *numbers, penalty == "L1", weight.dtype.type(scale)
-        )
+        numbers = *map(kind, (rate, momentum, decay)), l1, kind(scale)
+        run_loop(fast.sgd, weight, diff, history, *numbers)
         return
 
     def part(first: int, last: int, _: Any) -> None:
         w, d, h, s = (array.reshape(-1)[first:last] for array in (weight, diff, history, scratch))
         if scale != 1:
-            xp.multiply(d, scale, out=d)
+            np.multiply(d, scale, out=d)
         if decay:
-            source = w if penalty == "L2" else xp.sign(w, out=s)
-            xp.multiply(source, decay, out=s)
-            xp.add(d, s, out=d)
-        xp.multiply(d, rate, out=d)
-        xp.multiply(h, momentum, out=h)
-        xp.add(h, d, out=h)
-        xp.copyto(d, h)
-        xp.subtract(w, d, out=w)
+            source = w if penalty == "L2" else np.sign(w, out=s)
+            np.multiply(source, decay, out=s)
+            np.add(d, s, out=d)
+        np.multiply(d, rate, out=d)
+        np.multiply(h, momentum, out=h)
+        np.add(h, d, out=h)
+        np.copyto(d, h)
+        np.subtract(w, d, out=w)
 
-    if xp is np and weight.size >= LONG:
+    if weight.size >= LONG:
         in_slices(part, weight.size)
     else:
         part(0, weight.size, None)
@@ -74,7 +77,7 @@ def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None
     """
     if on_cuda(diff):
         sizes = gradient.dtype.type(scale), int(add), gradient, bad
-        launch("mixed.cu", "unscale", diff.size, diff, diff, *sizes)
+        launch("update.cu", "unscale", diff.size, diff, diff, *sizes)
         return
     np.logical_or(bad, not np.isfinite(diff).all(), out=bad)
     np.add(diff / gradient.dtype.type(scale), gradient if add else 0, out=gradient)

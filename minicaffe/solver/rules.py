@@ -44,7 +44,6 @@ class SGD:
         """Take parameter i's step."""
         param, spec = self.params[i], self.spec
         sgd(
-            self.xp,
             param.data,
             param.diff,
             self.history[i],

@@ -209,6 +209,22 @@ def gather(device, dtype):
 
 
 @row
+def sgd(device, dtype):
+    hosts = numbers(1, (40,), (40,), (40,), dtype=dtype)
+    hosts[0][7] = 0
+    arrays, start = ([put(device, host) for host in hosts] for _ in range(2))
+    scratch = blank(device, 40, dtype)
+
+    def run():
+        for array, before in zip(arrays, start, strict=True):
+            device.xp.copyto(array, before)
+        for penalty in ("L1", "L2"):
+            update.sgd(*arrays, 0.5, 0.75, 0.125, penalty, 0.25, scratch)
+
+    return run, arrays
+
+
+@row
 def unscale(device, dtype):
     (given,) = numbers(1, (40,), dtype=dtype)
     given[7] = np.inf

@@ -1,0 +1,99 @@
+"""The nets that the dry run walks; without CuPy, so that the tests can list them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from half_nets import LENET
+from layers.test_every_layer import ROWS
+from test_step_memory import EVERY_LAYER
+
+from minicaffe.ops.conv import STRATEGIES
+
+MODELS = Path(__file__).parent.parent.parent / "models"
+TYPES = ("float32", "float64", "float16", "bfloat16")
+WINDOWS = """
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [4, 6, SIZES]}, {dim: [4]}]}
+  - {name: conv, type: Convolution, bottom: x, num_output: 8, kernel_size: 3, pad: 1, stride: STRIDE, group: 2}
+  - {name: turned, type: Deconvolution, num_output: 4, kernel_size: 2}
+  - {name: columns, type: Im2col, kernel_size: 2}
+  - {name: ip, type: InnerProduct, num_output: 5}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+force_backward: true
+solver: {base_lr: 0.001, momentum: 0.9, average_loss: 3, max_iter: 9}
+"""
+POINTS = """
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [4, 6, 5, 4]}, {dim: [4]}]}
+  - {name: conv, type: Convolution, bottom: x, num_output: 8, kernel_size: 1, group: 2}
+  - {name: ip, type: InnerProduct, num_output: 5}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+force_backward: true
+solver: {base_lr: 0.001, average_loss: 3, max_iter: 9, regularization_type: L1, weight_decay: 0.1}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A net by its text or its file; with a solver it is trained, else run forward and backward."""
+
+    net: str | Path
+    engine: str = "auto"
+    types: tuple[str, ...] = TYPES
+    phases: tuple[str, ...] = ("TRAIN", "TEST")
+
+
+def cases() -> dict[str, Case]:
+    """All of them by name."""
+    return dict([*_nets(), *_engines(), *_layers()])
+
+
+def _nets() -> Iterator[tuple[str, Case]]:
+    for engine in ("auto", "implicit", "columns", "caffe"):
+        yield f"net of every layer, {engine}", Case(EVERY_LAYER, engine)
+    for model in sorted(MODELS.glob("*.yaml")):
+        for engine in ("auto", "implicit"):
+            yield f"{model.name}, {engine}", Case(model, engine)
+    yield "small LeNet", Case(LENET)
+
+
+def _engines() -> Iterator[tuple[str, Case]]:
+    """Each engine on images of one, two and three axes, in steps of 1 where it wants that."""
+    for engine in (*STRATEGIES, "auto"):
+        if engine == "pointwise":
+            yield "engine pointwise", Case(POINTS, engine)
+            continue
+        stride = "1" if engine.startswith("winograd") else "2"
+        for sizes in ("11", "9, 8", "7, 6, 5"):
+            if stride == "1" and sizes.count(",") > 1:
+                continue  # Winograd's has two axes at the most
+            text = WINDOWS.replace("SIZES", sizes).replace("STRIDE", stride)
+            yield f"engine {engine} on {sizes}", Case(text, engine)
+
+
+def _layers() -> Iterator[tuple[str, Case]]:
+    """Each row of the table of every layer, its output read twice and made a loss."""
+    for name, rows in ROWS.items():
+        for number, (keys, bottoms) in enumerate(rows):
+            yield f"layer {name}, row {number}", Case(_net_of(name, keys, bottoms))
+
+
+def _net_of(name: str, keys: dict, bottoms: list) -> str:
+    options = {
+        key: list(given) if isinstance(given, tuple) else given for key, given in keys.items()
+    }
+    inputs = ", ".join(f"b{i}" for i in range(len(bottoms)))
+    dims = [list(b if isinstance(b, tuple) else np.shape(b)) for b in bottoms]
+    shapes = ", ".join(f"{{dim: {dim}}}" for dim in dims)
+    text = f"""
+force_backward: true
+layers:
+  - {{name: data, type: Input, top: [{inputs}], shape: [{shapes}]}}
+  - {{name: it, type: {name}, bottom: [{inputs}], {str(options)[1:-1]}}}
+  - {{name: twice, type: Eltwise, bottom: [it, it], operation: PROD, loss_weight: 0.5}}
+"""
+    return text.replace("True", "true").replace("False", "false")

@@ -1,0 +1,63 @@
+"""Products by cuBLAS: leading dimensions, types, and whether each matrix lies within one allocation."""
+
+from __future__ import annotations
+
+import cupy
+
+from dry_run.memory import room
+from dry_run.record import record
+
+HANDLE = 1
+BYTES = {0: 4, 1: 8, 2: 2, 14: 2}  # of cupy.cuda.runtime.CUDA_R_...
+TYPES = {68: {(0, 0), (2, 2), (2, 0), (14, 14), (14, 0)}, 70: {(1, 1)}}  # of operands and result
+
+
+class Blas:
+    """cupy.cuda.cublas."""
+
+    CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_GEMM_DEFAULT = 68, 70, -1
+
+    @classmethod
+    def gemmEx(  # noqa: N802
+        cls, handle, transa, transb, m, n, k, alpha, A, Atype, lda, B, Btype, ldb, beta, C, Ctype,
+        ldc, computeType, algo,
+    ):  # fmt: skip
+        cls.gemmStridedBatchedEx(
+            handle, transa, transb, m, n, k, alpha, A, Atype, lda, 0, B, Btype, ldb, 0, beta,
+            C, Ctype, ldc, 0, 1, computeType, algo,
+        )  # fmt: skip
+
+    @staticmethod
+    def gemmStridedBatchedEx(  # noqa: N802
+        handle, transa, transb, m, n, k, alpha, A, Atype, lda, strideA, B, Btype, ldb, strideB,
+        beta, C, Ctype, ldc, strideC, batchCount, computeType, algo,
+    ):  # fmt: skip
+        given = dict(locals())
+        for name, value in given.items():
+            assert type(value) is int, f"{name} is {type(value)}"
+        assert handle == HANDLE and min(m, n, k, batchCount) > 0
+        assert Atype == Btype and (Atype, Ctype) in TYPES[computeType]
+        left = _span(A, Atype, (k, m) if transa else (m, k), lda, strideA, batchCount)
+        right = _span(B, Btype, (n, k) if transb else (k, n), ldb, strideB, batchCount)
+        out = _span(C, Ctype, (m, n), ldc, strideC, batchCount)
+        for span in (left, right):
+            assert span[1] <= out[0] or out[1] <= span[0], "an operand overlaps the product"
+        numbers = [value for name, value in given.items() if name not in ("alpha", "beta")]
+        record.note("product", "gemm", *numbers)
+
+
+def _span(pointer, kind, shape, ld, apart, count):
+    """From which address to which `count` matrices lie, counted down their columns."""
+    rows, columns = shape
+    assert ld >= rows, f"a leading dimension of {ld} for {rows} rows"
+    start, end = room(pointer)
+    last = pointer + ((count - 1) * apart + (columns - 1) * ld + rows) * BYTES[kind]
+    assert start <= pointer and last <= end, (
+        f"{count} matrices of {shape} behind {end - pointer} bytes"
+    )
+    return pointer, last
+
+
+def install() -> None:
+    """Take cuBLAS's place."""
+    cupy.cuda.cublas, cupy.cuda.get_cublas_handle = Blas, lambda: HANDLE

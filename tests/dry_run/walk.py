@@ -1,0 +1,100 @@
+"""A net's steps, dry: built, run a few times, and looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dry_run import elementwise, kernels, memory, products, reductions
+from dry_run.cases import Case
+from dry_run.record import Operation, complaints, differences, record
+from minicaffe import Net, Solver, parse
+from minicaffe.backend import Device
+from minicaffe.data import datasets
+from minicaffe.layers.inputs import Data
+from minicaffe.net import read
+from minicaffe.solver import Report
+
+GIVEN: dict[str, Any] = {"deterministic": True}  # no stopwatch
+UNTESTED = {"test_iter": 0, "test_interval": 0}
+seen: set[str] = set()  # types of layers that were walked
+
+
+def install() -> Device:
+    """A device for nets, once the real one's place in CuPy is taken."""
+    for part in (memory, elementwise, reductions, products, kernels):
+        part.install()
+    images, labels = np.zeros((300, 1, 28, 28), np.uint8), np.zeros(300, np.uint8)
+    datasets.shape = lambda *_: images.shape
+    datasets.load = lambda *_: datasets.Dataset("none", images, labels, "nowhere")
+    return Device("cuda:0", cupy, "dry run")
+
+
+class Quiet(Report):
+    """Says nothing."""
+
+    def line(self, text: str) -> None:
+        """Nothing."""
+
+
+def walk(case: Case, device: Device) -> list[str]:
+    """All that is wrong with a net's steps, in each type and phase."""
+    found = []
+    for dtype in case.types:
+        spec = read(case.net) if isinstance(case.net, Path) else parse(case.net)
+        for phase in case.phases:
+            given = {"device": device, "dtype": dtype, "engine": case.engine, **GIVEN}
+            try:
+                if spec.solver is not None and phase == "TRAIN":
+                    wrong = trained(Solver(spec, report=Quiet(), **UNTESTED, **given))
+                else:
+                    wrong = run(Net(spec, phase, **given))
+            except Exception as error:  # what CuPy, or the check of a call, says
+                wrong = [f"{type(error).__name__}: {error}"]
+            found += [f"{dtype}, {phase}: {complaint}" for complaint in wrong]
+    return found
+
+
+def trained(solver: Solver) -> list[str]:
+    """What is wrong with two iterations of a solver, or differs between them."""
+    slots = memory.room(solver.losses.data.ptr)
+    steps = repeated(lambda: solver.step(1))
+    found = judged(solver.net, steps, slots, solver.spec.iter_size)
+    solver.loss()
+    return found
+
+
+def run(net: Net) -> list[str]:
+    """What is wrong with two passes of a net, or differs between them."""
+    total = cupy.empty((), net.context.sum_dtype)
+
+    def step() -> None:
+        net.forward()
+        net.clear_param_diffs()
+        if net.phase == "TRAIN" or net.spec.force_backward:
+            net.backward()
+        net.loss_into(total)
+
+    return judged(net, repeated(step), (0, 0), 1)
+
+
+def repeated(step: Any) -> list[list[Operation]]:
+    """The operations of two steps, after two that nobody looks at."""
+    taken = []
+    for _ in range(4):
+        step()
+        taken.append(record.take())
+    return taken[2:]
+
+
+def judged(
+    net: Net, steps: list[list[Operation]], slots: tuple[int, int], batches: int
+) -> list[str]:
+    """The complaints of two steps, and how they differ."""
+    seen.update(type(layer).__name__ for layer in net.layers.values())
+    uploads = batches * sum(isinstance(layer, Data) for layer in net.layers.values())
+    found = [complaint for step in steps for complaint in complaints(step, uploads)]
+    return [*dict.fromkeys(found), *differences(*steps, slots)]

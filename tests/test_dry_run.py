@@ -1,0 +1,84 @@
+"""minicaffe on the arrays of the real CuPy, without a GPU: what dry_run finds, case by case.
+
+It runs in a process of its own: in this one `cupy` is the stand-in.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dry_run.cases import cases
+
+from minicaffe.layers import REGISTRY
+
+TESTS = Path(__file__).parent
+WITHOUT_THE_STAND_IN = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def real_cupy():
+    if "cupy" not in importlib.metadata.packages_distributions():
+        pytest.skip("CuPy is not installed; pip install cupy-cuda12x, which needs no GPU")
+    if shutil.which(os.environ.get("CXX", "g++")) is None:
+        pytest.skip("no C preprocessor to read the kernels' declarations with")
+
+
+def python(*words: str) -> str:
+    """What Python prints, warnings being errors."""
+    command = [sys.executable, "-W", "error", *words]
+    run = subprocess.run(command, env=WITHOUT_THE_STAND_IN, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    return run.stdout
+
+
+@pytest.fixture(scope="session")
+def found(real_cupy):
+    """What was found, by case."""
+    lines = map(json.loads, python("-m", "dry_run").splitlines())
+    return {line.pop("case"): line for line in lines}
+
+
+@pytest.mark.parametrize("name", cases())
+def test_a_step_is_what_it_should_be(found, name):
+    """CuPy takes each call; nothing is taken, waited for or copied in secret; two steps are alike."""
+    assert found[name]["wrong"] == []
+
+
+def test_every_layer_is_walked(found):
+    """A layer added to the table of every layer is held to all this, and none may lack there."""
+    assert set(found["all"]["layers"]) >= set(REGISTRY)
+
+
+def test_the_dry_run_sees_what_is_wrong(found):
+    """Layers with a fault each: all phases of each are found out, by that fault."""
+    faulty = {name: case for name, case in found.items() if case.get("expected")}
+    assert len(faulty) == 15
+    for name, case in faulty.items():
+        for phase in ("TRAIN", "TEST"):
+            said = [wrong for wrong in case["wrong"] if wrong.startswith(f"float32, {phase}: ")]
+            assert any(case["expected"] in wrong for wrong in said), (name, phase, said)
+
+
+@pytest.mark.parametrize(("engine", "most"), [("implicit", 70), ("batched", 80), ("caffe", 850)])
+def test_a_step_of_lenet_takes_few_operations(real_cupy, engine, most):
+    """At batch 64, where each costs some 5 us to launch: 131, 268 and 901 before they were counted."""
+    shown = python("-m", "dry_run", str(TESTS.parent / "models" / "lenet_paper.yaml"), engine)
+    counts = json.loads(shown.splitlines()[-1])
+    assert counts["in all"] <= most
+    assert counts["upload"] == 1
+
+
+def test_without_a_gpu_the_real_cupy_is_passed_over(real_cupy):
+    """Where CuPy finds no driver, no GPU or neither, the CPU is used and the reason said."""
+    said = python("-c", "from minicaffe import backend; print(repr(backend.device()))")
+    assert said.startswith(("cpu (CUDA does not work: cuda", "cpu (CuPy cannot", "cuda:0"))
