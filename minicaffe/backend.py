@@ -52,10 +52,7 @@ class Device:
         return array.get() if self.is_cuda else array
 
     def copy_from_host(self, target: Any, source: Any) -> None:
-        """Fill a device array with a host array of the same shape, which is then free for other use.
-
-        Nothing waits where it is small: it goes by way of page-locked memory, held until the copy is done.
-        """
+        """Fill a device array with a host array of its shape: a small one by page-locked memory, no wait."""
         if not self.is_cuda:
             with np.errstate(over="ignore"):
                 np.copyto(target, source, casting="same_kind")
@@ -66,8 +63,12 @@ class Device:
             return
         with self.current():
             cuda = self.xp.cuda
-            while self._staged and self._staged[0][0].done:
-                self._staged.popleft()
+            while self._staged and (
+                copy := self._staged.popleft()
+            ):  # taken before it is looked at:
+                if not copy[0].done:  # another thread may look too
+                    self._staged.appendleft(copy)
+                    break
             memory = cuda.alloc_pinned_memory(source.nbytes)
             staged = np.frombuffer(memory, np.uint8, source.nbytes)
             staged[:] = source.reshape(-1).view(np.uint8)
@@ -114,9 +115,7 @@ class Device:
 
 
 def on_its_device(method: Method) -> Method:
-    """Have a method run with the `device` of its object current: a net computes on its own, whichever
-    was used last in this thread.
-    """
+    """Have a method run with its object's `device` current, whichever this thread used last."""
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:

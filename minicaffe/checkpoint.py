@@ -55,11 +55,11 @@ def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
+        _flush_folder(path.parent)
     except OSError as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
         raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from None
-    _flush_folder(path.parent)
 
 
 def _flush_folder(folder: Path) -> None:

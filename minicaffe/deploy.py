@@ -21,7 +21,8 @@ class Classifier:
 
     `model` is a YAML file, a mapping or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss;
     `weights` a file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as
-    `deploy` makes it. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
+    `deploy` makes it; unless `deterministic` is false no convolution is measured first, so that any number
+    of pictures is answered at once. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
 
     >>> from minicaffe.net import parse
     >>> classifier = Classifier(parse('''
@@ -41,9 +42,12 @@ class Classifier:
         *,
         device: str | backend.Device | None = None,
         dtype: Any = None,
+        engine: str = "auto",
+        deterministic: bool = True,
     ):
         spec, self.data = deploy(model if isinstance(model, NetSpec) else read(model))
-        self.net = Net(spec, "TEST", device=device, dtype=dtype)
+        given: Any = {"engine": engine, "deterministic": deterministic}
+        self.net = Net(spec, "TEST", device=device, dtype=dtype, **given)
         if weights is not None:
             self.net.load(weights)
         self._input = self.net.steps[0].tops[0].name
@@ -70,14 +74,15 @@ class Classifier:
             )
         prepared = self.data.prepare(images.reshape(-1, *shape))
         batch = max(1, min(len(prepared), self.data.batch_size))
-        self.net.reshape(**{self._input: (batch, *prepared.shape[1:])})
+        if self.net.first_blobs[self._input].shape[0] != batch:
+            self.net.reshape(**{self._input: (batch, *prepared.shape[1:])})
         found = [self._batch(prepared[i : i + batch]) for i in range(0, len(prepared), batch)]
         classes = self.net.blobs[self._output].shape[1:]
         found = found or [np.empty((0, *classes))]
         return np.concatenate(found).reshape(*images.shape[:-axes], *classes)
 
     def _batch(self, images: np.ndarray) -> np.ndarray:
-        """The probabilities of a batch of pictures at most; those that it lacks are black."""
+        """The probabilities of a batch of pictures at most; the places that it does not fill are zero."""
         blob, device = self.net.first_blobs[self._input], self.net.device
         whole = np.zeros(blob.shape)
         whole[: len(images)] = images

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable
@@ -85,6 +87,12 @@ class ByName(dict[str, T]):
 
     def __missing__(self, name: str) -> T:
         raise UnknownNameError(f"there is no {self.kind} {name!r}{did_you_mean(str(name), self)}")
+
+
+def note(text: str) -> None:
+    """Put one line on stderr. A reader or terminal that has gone does not hear it; that is all."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def raised_at(error: BaseException) -> str:

@@ -151,3 +151,12 @@ def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken(tmp_p
         archive.writestr("x.npy", head.getvalue() + bytes(100))
     with pytest.raises(CheckpointError, match="promises 8796093022208 bytes, holds 100"):
         Reader(tmp_path / "a.npz")
+
+
+def test_a_folder_that_cannot_be_flushed_is_told_as_the_rest_is(tmp_path, monkeypatch):
+    def fails(folder):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(checkpoint, "_flush_folder", fails)
+    with pytest.raises(CheckpointError, match="a.npz: cannot be written: Input/output error"):
+        checkpoint.write(tmp_path / "a.npz", {"a": np.ones(2)})

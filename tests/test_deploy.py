@@ -24,7 +24,7 @@ layers:
 def few_digits(monkeypatch, tmp_path):
     """The drawn digits, but few."""
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
 
 
 def test_it_says_what_the_net_says_of_its_own_data(device):
@@ -80,3 +80,20 @@ def test_a_net_that_has_no_data_or_no_softmax_is_refused():
 
 def test_the_module_is_public_too():
     assert minicaffe.deploy.Classifier is Classifier
+
+
+def test_no_convolution_is_measured_and_one_number_of_pictures_is_shaped_once(monkeypatch):
+    from minicaffe.ops.conv import memory
+
+    text = TEXT.replace(
+        "num_output: 3, kernel_size: 5, stride: 3", "num_output: 30, kernel_size: 3"
+    )
+    monkeypatch.setattr(memory, "findings", lambda case: pytest.fail("measured"))
+    classifier, shapes = Classifier(parse(text), device="cpu"), []
+    reshape = classifier.net.reshape
+    monkeypatch.setattr(
+        classifier.net, "reshape", lambda **new: shapes.append(new) or reshape(**new)
+    )
+    for count in (5, 5, 8, 20):
+        classifier.predict(np.zeros((count, 28, 28)))
+    assert shapes == [{"data": (5, 1, 20, 20)}, {"data": (8, 1, 20, 20)}]

@@ -85,6 +85,12 @@ def _file(name: str, files: dict[str, Path]) -> str | None:
     return name if name in files else next(iter({name.rpartition(".")[0]} & set(files)), None)
 
 
+def test_the_root_holds_rooms_and_few_files():
+    files = {path.stem for path in PACKAGE.glob("*.py")}
+    roots = {"backend", "caches", "checkpoint", "deploy", "errors", "gradient_check"}
+    assert files == roots | {"__init__", "__main__"}
+
+
 def test_leaves_import_only_errors_and_caches():
     for path in SOURCES:
         if room(path) in ("spec", "data", "checkpoint"):

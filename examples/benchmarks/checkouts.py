@@ -54,7 +54,8 @@ class Checkout:
 def environment(root: Path) -> dict[str, str]:
     """One in which `import minicaffe` takes a checkout's, with plans of its own."""
     own = {"PYTHONPATH": str(root), "OPENBLAS_NUM_THREADS": "1"}
-    return free_environment() | own | {"MINICAFFE_CACHE": os.environ["MINICAFFE_CACHE"] + root.name}
+    plans = os.environ["MINICAFFE_CACHE"] + ("this" if root == ROOT else "other")
+    return free_environment() | own | {"MINICAFFE_CACHE": plans}
 
 
 def serve(settings: dict) -> None:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from minicaffe.cli import streams
-from minicaffe.errors import MinicaffeError, did_you_mean
+from minicaffe.errors import MinicaffeError, did_you_mean, note
 
 COMMANDS = {
     "train": "train a net as its model file says",
@@ -80,13 +80,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(argv)
     except MinicaffeError as error:
-        streams.note(f"minicaffe: {error}")
+        note(f"minicaffe: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        streams.note("minicaffe: interrupted")
+        note("minicaffe: interrupted")
         return 130
     except MemoryError:
-        streams.note("minicaffe: out of memory; a smaller batch_size needs less")
+        note("minicaffe: out of memory; a smaller batch_size needs less")
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -95,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
         if error.filename is not None or error.errno not in UNWRITABLE:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        streams.note(f"minicaffe: the output cannot be written: {error.strerror}")
+        note(f"minicaffe: the output cannot be written: {error.strerror}")
         return 2
 
 

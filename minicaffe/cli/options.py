@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
-from minicaffe.cli.streams import note
-from minicaffe.errors import MinicaffeError, SpecError, raised_at
+from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.blob import FLOATS
 from minicaffe.net import Net

@@ -63,10 +63,14 @@ class Lines(Progress):
 
 
 class Quiet(Progress):
-    """Nothing: what must be known stands beside the result."""
+    """Nothing but what failed: what else must be known stands beside the result."""
 
     def line(self, text: str) -> None:
         """Say nothing."""
+
+    def failed(self, text: str) -> None:
+        """Say what did not succeed."""
+        super().line(text)
 
 
 class Bar(Progress):

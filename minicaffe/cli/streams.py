@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 
@@ -19,9 +18,3 @@ def prepare() -> None:
             setattr(sys, name, os.fdopen(nowhere, "w", encoding="utf-8"))
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-
-
-def note(text: str) -> None:
-    """Put one line on stderr. A reader or terminal that has gone does not hear it; that is all."""
-    with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)

@@ -29,8 +29,7 @@ from minicaffe.cli.options import (
     read_model,
 )
 from minicaffe.cli.progress import Bar, Lines, Progress, Quiet, score_table
-from minicaffe.cli.streams import note
-from minicaffe.errors import CheckpointError, MinicaffeError
+from minicaffe.errors import CheckpointError, MinicaffeError, note
 from minicaffe.net import Net
 from minicaffe.ops import conv
 from minicaffe.solver import Solver, state
@@ -103,6 +102,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         scores = solver.solve()
         device.synchronize()
+    except CheckpointError:
+        if solver.unsaved is not None and solver.scores:  # all was done but the last snapshot
+            print(score_table(solver.scores))
+        raise
     finally:
         report.end()
     seconds = time.perf_counter() - start

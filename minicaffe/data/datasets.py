@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +18,7 @@ import numpy as np
 from minicaffe import caches
 from minicaffe.data import fetch, idx, network
 from minicaffe.data.known import FILES, KNOWN
-from minicaffe.errors import DataError, did_you_mean
+from minicaffe.errors import DataError, did_you_mean, note
 
 Split = Literal["train", "test"]
 DIGITS = "digits"
@@ -104,7 +103,7 @@ def load(source: str, split: Split, beside: Path | None = None) -> Dataset:
         if home is None and source == "mnist":
             if missing not in _told:
                 _told.add(missing)
-                print(f"minicaffe: {missing}", file=sys.stderr)
+                note(f"minicaffe: {missing}")
             return _digits(source, split, _WARNING)
         if home is None:
             raise DataError(missing)
@@ -218,17 +217,14 @@ def _digits(name: str, split: Split, warning: str | None = None) -> Dataset:
             images, labels = (idx.read(_file(home, file)) for file in _FILES[split])
             return Dataset(name, images.reshape(expected), labels, origin, warning)
     except DataError as error:
-        print(f"minicaffe: {error}: drawing it anew", file=sys.stderr)
+        note(f"minicaffe: {error}: drawing it anew")
     seconds = _COUNTS[split] // 6000 + 1
-    print(
-        f"minicaffe: drawing {_COUNTS[split]} digits (some {seconds} s, then kept in {home})",
-        file=sys.stderr,
-    )
+    note(f"minicaffe: drawing {_COUNTS[split]} digits (some {seconds} s, then kept in {home})")
     images, labels = digits.draw(_COUNTS[split], _SEEDS[split])
     try:
         home.mkdir(parents=True, exist_ok=True)
         for file, array in zip(_FILES[split], (images, labels), strict=True):
             idx.write(home / f"{file}.gz", array)
     except (OSError, DataError) as error:
-        print(f"minicaffe: the digits were not kept: {idx.reason(error)}", file=sys.stderr)
+        note(f"minicaffe: the digits were not kept: {idx.reason(error)}")
     return Dataset(name, images.reshape(expected), labels, origin, warning)

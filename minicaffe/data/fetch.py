@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from minicaffe.data import idx
 from minicaffe.data.known import KNOWN, Published
-from minicaffe.errors import DataError, did_you_mean
+from minicaffe.errors import DataError, did_you_mean, note
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -77,7 +76,7 @@ def fetch(
                 _download(name, file, part, KNOWN[name].files[file], addresses, progress)
             for path in wrong:
                 os.replace(path, f"{path}.wrong")
-                print(f"{path} was not {name}'s: kept as {path.name}.wrong", file=sys.stderr)
+                note(f"{path} was not {name}'s: kept as {path.name}.wrong")
             for file, part in parts.items():
                 os.replace(part, home / f"{file}.gz")
     except OSError as error:
@@ -103,7 +102,7 @@ def _alone(home: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"waiting for another minicaffe that fetches into {home}", file=sys.stderr)
+            note(f"waiting for another minicaffe that fetches into {home}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError:  # a file system without locks
             pass

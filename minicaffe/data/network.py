@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import time
 from pathlib import Path
 
 from minicaffe import caches
 from minicaffe.data import fetch
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, note
 
 PAUSE = 3600  # seconds from an attempt that failed to the next
 
@@ -34,20 +33,20 @@ def fetched(name: str) -> str:
     return _failed.get(key, "")
 
 
-def _attempt(name: str, folder: Path, note: Path) -> str:
+def _attempt(name: str, folder: Path, kept: Path) -> str:
     """Fetch, unless that is refused or failed lately: '' or why not."""
     if os.environ.get("MINICAFFE_OFFLINE", "0") not in ("", "0"):
         return "MINICAFFE_OFFLINE is set"
-    if why := _noted(note):
+    if why := _noted(kept):
         return why
-    print(f"minicaffe: fetching {name} into {folder / name}", file=sys.stderr)
+    note(f"minicaffe: fetching {name} into {folder / name}")
     try:
         fetch.fetch(name, folder)
     except DataError as error:
         why = str(error).removeprefix(f"cannot fetch {name}").lstrip(": ")
         if error.__cause__ is None:  # else it is the folder's fault, not the network's
-            caches.keep(note, why.encode("utf-8", "replace"))
-        return _noted(note) or why
+            caches.keep(kept, why.encode("utf-8", "replace"))
+        return _noted(kept) or why
     return ""
 
 

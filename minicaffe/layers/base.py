@@ -118,6 +118,7 @@ class Layer:
 
     in_place = False  # may write its top over its bottom, when both bear one name
     keeps_top = False  # backward reads the top as forward left it
+    tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
     float32_bottoms: tuple[int, ...] = ()  # in a net of 16 bits too, where it is given so: labels

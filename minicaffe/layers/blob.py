@@ -68,7 +68,8 @@ class Blob:
 
     def __repr__(self) -> str:
         text = f"{type(self).__name__}{self.shape} {self.dtype} on {self.device.name}"
-        return f"{text}, data {_range(self._data)}, diff {_range(self._diff)}"
+        with self.device.current():
+            return f"{text}, data {_range(self._data)}, diff {_range(self._diff)}"
 
     @property
     def size(self) -> int:

@@ -32,7 +32,7 @@ class Input(Layer):
 
     shape: Annotated[tuple[BlobShape, ...], "one {dim: [...]} a top, or one for all"]
 
-    keeps_top = True
+    keeps_top = tops_apart = True
 
     def setup(self) -> list[Shape]:
         tops = max(len(self.top), 1)
@@ -115,20 +115,24 @@ class Data(Layer):
 
     def allocate(self) -> None:
         if self.dataset is None:
-            self.dataset = datasets.load(self.source, self.split, self.context.folder)  # type: ignore[arg-type]
-        data = self.dataset
+            self.load()
+        self.order = np.arange(self.count)
+        self.shuffled: tuple[int, int] | None = None  # the (seed, epoch) that `order` is of
+        # of each image of a batch: the entry, top and left of the crop, and whether it is mirrored
+        self.places = np.zeros((4, self.batch_size), np.int64)
+        self.there = self.context.device.asarray(self.places)  # the same array on the CPU
+
+    def load(self) -> None:
+        """Take the data set, once: images, labels and the mean, on the device."""
+        data = datasets.load(self.source, self.split, self.context.folder)  # type: ignore[arg-type]
         if data.images.shape != (self.count, *self.image):
             raise DataError(f"data set {self.source!r} changed while it was read")
         device, labelled = self.context.device, len(self.top) > 1
         mean = np.empty(self.image, self.sum_dtype)
         mean[...] = self.mean()
         self.images, self.mean_image = device.asarray(data.images), device.asarray(mean)
-        self.labels = device.asarray(data.labels.astype(self.sum_dtype)) if labelled else None
-        self.order = np.arange(self.count)
-        self.shuffled: tuple[int, int] | None = None  # the (seed, epoch) that `order` is of
-        # of each image of a batch: the entry, top and left of the crop, and whether it is mirrored
-        self.places = np.zeros((4, self.batch_size), np.int64)
-        self.there = device.asarray(self.places)  # the same array on the CPU
+        self.all_labels = device.asarray(data.labels.astype(self.sum_dtype)) if labelled else None
+        self.dataset = data
 
     def mean(self) -> Any:
         """The mean to subtract, of a shape that broadcasts to (c, h, w)."""
@@ -159,7 +163,7 @@ class Data(Layer):
         self.draw()
         if self.there is not self.places:
             self.context.device.copy_from_host(self.there, self.places)
-        given = self.images, self.labels, self.there, self.mean_image, self.transform.scale
+        given = self.images, self.all_labels, self.there, self.mean_image, self.transform.scale
         gather(*given, *self.out, *[None] * (2 - len(self.out)))
         return self.out
 

@@ -27,6 +27,7 @@ class Graph:
     file: str  # of the model, for error messages
     steps: list[Step]
     context: Context
+    forced: bool  # all gradients are computed, wanted or not
 
     @functools.cached_property
     def layers(self) -> dict[str, Layer]:
@@ -102,7 +103,7 @@ def build(spec: NetSpec, context: Context) -> Graph:
     _bind_params(steps)
     flow.mark(steps, spec.force_backward)
     flow.mark_types(steps, context)
-    return Graph(spec.name, spec.layers[0].mark.file, steps, context)
+    return Graph(spec.name, spec.layers[0].mark.file, steps, context, spec.force_backward)
 
 
 def infer_shapes(steps: Sequence[Step]) -> None:

@@ -20,9 +20,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.blobs: dict[str, Blob] = ByName("blob")
-        self.first_blobs: dict[str, Blob] = ByName(
-            "blob"
-        )  # of those written in place, what is there before
+        self.first_blobs: dict[str, Blob] = ByName("blob")  # as they are before work in place
         self.scratch: Any = None  # where a gradient is computed that is added to another
 
     def take(self, graph: Graph) -> None:
@@ -68,7 +66,10 @@ def reshape(graph: Graph, memory: Memory, shapes: Mapping[str, Shape]) -> None:
         if name not in values:
             hint = did_you_mean(name, values)
             raise ShapeError(f"{name!r} is not a top of an Input or Data layer{hint}")
-        if not all(isinstance(size, (int, np.integer)) and size > 0 for size in shape):
+        sizes = shape if isinstance(shape, (tuple, list)) else (None,)
+        if not all(
+            type(n) is not bool and isinstance(n, (int, np.integer)) and n > 0 for n in sizes
+        ):
             raise ShapeError(f"{name}: expected a shape of integers of at least 1, got {shape}")
     before = {name: values[name].shape for name in shapes}
     work, taken = graph.context.workspace_size, False

@@ -10,11 +10,12 @@ import numpy as np
 
 from minicaffe import backend, checkpoint
 from minicaffe.backend import on_its_device
-from minicaffe.errors import ShapeError, SpecError, did_you_mean
-from minicaffe.layers import Blob, Context, Param
+from minicaffe.errors import SpecError
+from minicaffe.layers import Context, Param
 from minicaffe.layers.blob import check_type, float_type
 from minicaffe.net import graph, memory, run, weights
 from minicaffe.net.model import read
+from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
 from minicaffe.ops import conv, sums
 from minicaffe.spec.declare import NetSpec, Phase
@@ -24,7 +25,8 @@ class Net:
     """A net in one phase, on one device.
 
     `model` is the path of a YAML file, a mapping as such a file holds, or a NetSpec. `blobs` and
-    `params` give what flows and what is learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`.
+    `params` give what flows and what is learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
+    of a blob written in place, `first_blobs` gives what is there before.
     `dtype` stands in for the model's: float32, float64, on CUDA float16 and bfloat16. `engine` is how
     convolutions are computed whose own `engine` is auto, with at most `workspace_cap` bytes of workspace;
     `deterministic` makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is
@@ -67,8 +69,10 @@ class Net:
         self.graph, self.context = graph.build(self.spec, context), context
         self.steps, self.layers = self.graph.steps, self.graph.layers
         self.params, self.learnable = self.graph.params, self.graph.learnable
+        self.losses = self.graph.losses
         self.memory = memory.Memory()
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
+        self._left_out: set[Step] = set()  # whose tops were given to the last forward pass
         self.loss_scale = 1.0  # a backward pass gives the gradients of so many times the loss
         if not shapes_only:
             with self.device.current():
@@ -80,17 +84,14 @@ class Net:
         return summary(self.graph)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copied and pickled by spec, shapes of its inputs and weights; what blobs hold is not kept."""
-        context, taken = self.context, bool(self.blobs)
+        """Copied and pickled by spec, inputs' shapes, passes and parameters, not by what blobs hold."""
         kept = ("seed", "engine", "workspace_cap", "deterministic")
-        settings = {name: getattr(context, name) for name in kept}
-        settings |= {
-            "device": self.device.name,
-            "dtype": str(context.dtype),
-            "shapes_only": not taken,
-        }
+        settings = {name: getattr(self.context, name) for name in kept}
+        settings |= {"dtype": str(self.context.dtype), "shapes_only": not self.blobs}
         shapes = {name: value.shape for name, value in memory.resizable(self.graph).items()}
-        return _again, (self.spec, self.phase, settings, shapes, self.weights() if taken else {})
+        params = [(p.to_host(), p.lr_mult, p.decay_mult) for p in self.learnable if self.blobs]
+        settings["device"], more = self.device.name, (shapes, params, self.context.passes)
+        return _again, (self.spec, self.phase, settings, *more)
 
     @property
     def name(self) -> str:
@@ -131,10 +132,13 @@ class Net:
         """
         first, last = self.graph.range(start, end)
         read = {} if start is None else {v.name: v.blob for v in self.steps[first].bottoms}
-        run.mark_given(self.steps[first : last + 1], inputs)
-        self._set(inputs, {**self.first_blobs, **read}, "data")
-        for step in self.steps[first : last + 1]:
-            if not step.given:
+        steps = self.steps[first : last + 1]
+        if inputs or self._left_out:
+            found = run.left_out(steps, inputs)
+            run.put(inputs, {**self.first_blobs, **read}, "data")
+            self._left_out = (self._left_out - set(steps)) | found
+        for step in steps:
+            if step not in self._left_out:
                 run.forward(step, self.device)
         if last == len(self.steps) - 1:
             self.context.passes += 1  # a pass is over when its last layer has run
@@ -153,16 +157,17 @@ class Net:
         last, first = self.graph.range(end, start)
         if diffs:
             targets = run.diff_targets(self.graph, None if start is None else first, diffs)
-            self._set(diffs, targets, "diff")
+            run.put(diffs, targets, "diff")
         written = run.written_before(self.steps, None if start is None else first, diffs)
         for step in reversed(self.steps[last : first + 1]):
-            run.backward(step, self.device, written, self.memory.scratch, self.loss_scale)
+            if step not in self._left_out:
+                run.backward(step, self.device, written, self.memory.scratch, self.loss_scale)
 
     @on_its_device
     def loss_into(self, total: Any) -> Any:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
         total.fill(0)
-        for value in self.graph.losses:
+        for value in self.losses:
             scale, scratch = value.loss_weight, self.memory.scratch
             sums.total(value.blob.data, total, scratch, scale=scale, add=True)
         return total
@@ -222,28 +227,15 @@ class Net:
             with step.named():
                 step.layer.check()
 
-    def _set(self, arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> None:
-        for name, array in arrays.items():
-            if name not in blobs:
-                raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
-            target = blobs[name]
-            if np.shape(array) != target.shape:
-                raise ShapeError(
-                    f"blob {name!r} has shape {target.shape}, got {np.shape(array)}; "
-                    f"net.reshape({name}={np.shape(array)}) would change it"
-                )
-            if backend.on_cuda(array):
-                self.device.xp.copyto(getattr(target, which), array)
-            else:
-                self.device.copy_from_host(getattr(target, which), np.asarray(array))
-
 
 def _again(
-    spec: NetSpec, phase: Phase, settings: Any, shapes: Any, arrays: Mapping[str, np.ndarray]
+    spec: NetSpec, phase: Phase, settings: Any, shapes: Any, params: Any, passes: int
 ) -> Net:
     """The net that was copied or pickled."""
     net = Net(spec, phase, **settings)
     memory.reshape(net.graph, net.memory, shapes)
-    if arrays:
-        net.load(arrays)
+    net.context.passes = passes
+    for param, (values, *multipliers) in zip(net.learnable, params, strict=False):
+        param.load(values)
+        param.lr_mult, param.decay_mult = multipliers
     return net

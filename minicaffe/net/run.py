@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from minicaffe.backend import Device
-from minicaffe.errors import ShapeError
+import numpy as np
+
+from minicaffe.backend import Device, on_cuda
+from minicaffe.errors import ShapeError, did_you_mean
 from minicaffe.layers import Blob
-from minicaffe.layers.inputs import Input
 from minicaffe.net.graph import Graph
 from minicaffe.net.step import Step, Value
 
@@ -21,12 +22,30 @@ def forward(step: Step, device: Device) -> None:
         _store(device, step, tops, layer.out, step.tops)
 
 
-def mark_given(steps: Sequence[Step], names: Collection[str]) -> None:
-    """Mark the steps that a forward pass is to leave out: all their tops are given.
+def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> None:
+    """Copy arrays, of the host or the device, into the data or diffs of blobs. Raises ShapeError."""
+    for name, array in arrays.items():
+        if name not in blobs:
+            raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
+        blob = blobs[name]
+        if np.shape(array) != blob.shape:
+            raise ShapeError(
+                f"blob {name!r} has shape {blob.shape}, got {np.shape(array)}; "
+                f"net.reshape({name}={np.shape(array)}) would change it"
+            )
+        if on_cuda(array):
+            blob.device.xp.copyto(getattr(blob, which), array)
+        else:
+            blob.device.copy_from_host(getattr(blob, which), np.asarray(array))
 
-    Raises ShapeError for a blob that a layer with bottoms computes, and for some tops of a layer that
-    reads data, which would be of other samples than the rest.
+
+def left_out(steps: Sequence[Step], names: Collection[str]) -> set[Step]:
+    """The steps that a forward pass is to leave out, since all their tops are given.
+
+    Raises ShapeError for a blob that a layer with bottoms computes, and for some tops of a layer whose
+    tops belong together, which would be of other samples than the rest.
     """
+    found = set()
     for step in steps:
         fresh = [value.name for value in step.tops if value.name not in step.layer.bottom]
         given = [name for name in fresh if name in names]
@@ -35,13 +54,15 @@ def mark_given(steps: Sequence[Step], names: Collection[str]) -> None:
                 f"blob {given[0]!r} is computed by layer {step.spec.name!r}; "
                 "to give it, begin at a layer that reads it: forward(start=...)"
             )
-        if given and len(given) < len(fresh) and not isinstance(step.layer, Input):
+        if given and len(given) < len(fresh) and not step.layer.tops_apart:
             missing = ", ".join(name for name in fresh if name not in names)
+            hint = "; minicaffe.Classifier needs no labels" if fresh[0] in given else ""
             raise ShapeError(
-                f"blob {given[0]!r} is given, {missing} is not: {step.spec} gives them together; "
-                "minicaffe.Classifier needs no labels"
+                f"blob {given[0]!r} is given, {missing} is not: {step.spec} gives them together{hint}"
             )
-        step.given = bool(given) and len(given) == len(fresh)
+        if given and len(given) == len(fresh):
+            found.add(step)
+    return found
 
 
 def backward(
@@ -57,7 +78,7 @@ def backward(
             value.blob.diff.fill(value.loss_weight * loss_scale)
         elif step.runs_backward and id(value) not in written:
             value.blob.diff.fill(0)
-    if step.given or not step.runs_backward:
+    if not step.runs_backward:
         return
     layer, added, offset = step.layer, [], 0
     for i, value in enumerate(step.bottoms):
@@ -95,9 +116,13 @@ def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dic
         if name in known and name not in values:
             raise ShapeError(f"the diff of blob {name!r} is computed from the layers that read it")
         if name in values and id(values[name]) not in read:
+            forced = graph.forced or (
+                not values[name].wants_gradient and not values[name].producer.bottom
+            )
+            remedy = "" if forced else "; with force_backward: true in the model all are computed"
             raise ShapeError(
-                f"the diff of blob {name!r} would go nowhere: no loss depends on it, or nothing below it "
-                "learns; with force_backward: true in the model all gradients are computed"
+                f"the diff of blob {name!r} would go nowhere: the layer that writes it computes no "
+                f"gradient, since no loss depends on it or nothing below it learns{remedy}"
             )
     return {name: value.blob for name, value in values.items()}
 

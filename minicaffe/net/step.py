@@ -41,7 +41,6 @@ class Step:
     bottoms: list[Value]
     tops: list[Value] = field(default_factory=list)
     runs_backward: bool = False
-    given: bool = False  # its tops were given to the last forward pass, so that it did not run
 
     @property
     def place(self) -> str:

@@ -7,6 +7,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minicaffe.net.summary import table
+from minicaffe.spec.declare import SolverSpec
+from minicaffe.spec.types import keys_of
+
 
 class Report:
     """Plain lines. Subclass it to show training in another way."""
@@ -24,6 +28,10 @@ class Report:
     def write(self, text: str) -> None:
         """Put one line on stderr."""
         print(text, file=sys.stderr, flush=True)
+
+    def failed(self, text: str) -> None:
+        """Something did not succeed, and training went on: the user must know."""
+        self.line(text)
 
     def started(self, warnings: Sequence[str]) -> None:
         """Training starts; the user must know of the warnings."""
@@ -77,3 +85,16 @@ def show(score: Any) -> str:
     """
     values = getattr(score, "ravel", lambda: [score])()
     return " ".join(f"{float(value):.4f}" for value in values)
+
+
+def keys_given(spec: SolverSpec) -> str:
+    """The keys of a solver that are not as they are by default, as a table.
+
+    >>> print(keys_given(SolverSpec(base_lr=0.1, max_iter=5)))
+    key       value
+    base_lr     0.1
+    max_iter      5
+    """
+    told = [(key, getattr(spec, key.name)) for key in keys_of(SolverSpec).values()]
+    rows = [(key.name, str(value)) for key, value in told if value != key.default]
+    return table(rows, ("key", "value"))

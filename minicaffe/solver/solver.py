@@ -13,18 +13,16 @@ from minicaffe import backend, checkpoint
 from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
-from minicaffe.net.summary import table
 from minicaffe.ops import conv
 from minicaffe.solver import state
 from minicaffe.solver.interrupt import StopRequest
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
-from minicaffe.solver.report import Report
+from minicaffe.solver.report import Report, keys_given
 from minicaffe.solver.rules import RULES
 from minicaffe.solver.scores import mean_outputs
-from minicaffe.spec.declare import NetSpec, SolverSpec
+from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import with_settings
-from minicaffe.spec.types import keys_of
 
 
 class Solver:
@@ -71,7 +69,7 @@ class Solver:
         if not self.net.graph.losses:
             raise SpecError(
                 f"{spec.path or spec.layers[0].mark.file}: nothing to learn from: no layer of the phase TRAIN "
-                "is a loss; add one, such as SoftmaxWithLoss, or give a top a loss_weight"
+                "is a loss of a weight above 0; add one, such as SoftmaxWithLoss, or give a top a loss_weight"
             )
         rule, xp = RULES[self.spec.type], self.device.xp
         self.mixed: Mixed | None = None
@@ -89,16 +87,15 @@ class Solver:
         self.iteration = 0
         self.stopped = False
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
-        self.unsaved: CheckpointError | None = None  # why the last one could not be written
+        self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be written
+        self.scores: dict[str, Any] = {}  # of the last test
         self.recorded = 0
         name = spec.path.stem if spec.path else spec.name or "net"
         self.prefix = self.spec.snapshot_prefix or name
 
     def __repr__(self) -> str:
-        told = [(key, getattr(self.spec, key.name)) for key in keys_of(SolverSpec).values()]
-        rows = [(key.name, str(value)) for key, value in told if value != key.default]
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
-        return f"{head} on {self.device.name}\n{table(rows, ('key', 'value'))}"
+        return f"{head} on {self.device.name}\n{keys_given(self.spec)}"
 
     @property
     def rate(self) -> float:
@@ -125,22 +122,25 @@ class Solver:
         self.loss()
         self.stopped = stop.asked and self.iteration < self.spec.max_iter
         last = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
-        if last and self.saved != self.iteration:
-            self._try_snapshot("")
+        if last and self.iteration not in (self.saved, *(self.unsaved or ())):
+            self._try_snapshot()
         scores = self.test() if self.test_net is not None and not self.stopped else {}
         self.report.finished(self.net.warnings)
         if self.mixed is not None and (skipped := int(self.mixed.skipped)):
-            self.report.line(
+            self.report.failed(
                 f"{skipped} iterations passed over: gradients beyond {self.net.context.dtype.name}; "
                 f"loss_scale is {self.mixed.scale:g}"
             )
         if self.unsaved is not None:
-            raise self.unsaved
+            raise self.unsaved[1]
         return scores
 
     @on_its_device
     def step(self, count: int, stop: StopRequest | None = None) -> None:
-        """Take `count` iterations, with the tests, lines and snapshots that fall into them."""
+        """Take `count` iterations, with the tests, lines and snapshots that fall into them.
+
+        A snapshot that cannot be written is reported, and `unsaved` says why.
+        """
         spec = self.spec
         for _ in range(count):
             due = spec.test_interval and self.iteration % spec.test_interval == 0
@@ -153,7 +153,7 @@ class Solver:
             self.iteration += 1
             self.report.iterated(self)
             if spec.snapshot and self.iteration % spec.snapshot == 0:
-                self._try_snapshot("; training goes on, and the next one is tried")
+                self._try_snapshot()
             if stop is not None and stop.asked:
                 break
 
@@ -181,6 +181,7 @@ class Solver:
         if not all(np.all(np.isfinite(score)) for score in scores.values()):
             self.test_net.check()
         self.report.tested(self.iteration, scores)
+        self.scores = scores
         return scores
 
     @on_its_device
@@ -193,12 +194,14 @@ class Solver:
         self.report.saved(str(path))
         return path
 
-    def _try_snapshot(self, then: str) -> None:
+    def _try_snapshot(self) -> None:
         try:
             self.snapshot()
         except CheckpointError as error:
-            self.unsaved = error
-            self.report.line(f"no snapshot of iteration {self.iteration}: {error}{then}")
+            self.unsaved = self.iteration, error
+            goes_on = self.iteration < self.spec.max_iter and not self.stopped
+            then = "; training goes on, and the next one is tried" if goes_on else ""
+            self.report.failed(f"no snapshot of iteration {self.iteration}: {error}{then}")
 
     @on_its_device
     def restore(self, path: str | Path) -> None:
@@ -216,7 +219,7 @@ class Solver:
         for net in (self.net, self.test_net):
             if net is not None:
                 net.context.seed = found.seed
-        self.saved = self.iteration
+        self.saved, self.unsaved = self.iteration, None
 
     def latest_snapshot(self) -> Path:
         """The newest snapshot of this solver. Raises CheckpointError without one."""

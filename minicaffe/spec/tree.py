@@ -107,6 +107,10 @@ def parse(text: str, file: str = "<text>") -> Node:
     >>> tree.value["lr"].value, str(tree.value["lr"].mark)
     (0.0001, '<text>:1:5')
     """
+    if not isinstance(text, str):
+        raise SpecError(
+            f"expected a YAML text or a mapping, got {shown(text)}; `read` takes a path"
+        )
     text = text.removeprefix("\ufeff")
     try:
         loader = _Loader(text)

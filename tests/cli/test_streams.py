@@ -12,8 +12,9 @@ from contextlib import redirect_stderr, redirect_stdout
 import numpy as np
 import pytest
 
-from minicaffe.cli import COMMANDS, main, streams
+from minicaffe.cli import COMMANDS, main
 from minicaffe.data import idx
+from minicaffe.errors import note
 
 NAME = "größe😀"
 SHOWN = r"gr\xf6\xdfe\U0001f600"
@@ -50,6 +51,11 @@ def test_training_goes_on_where_nobody_listens(noisy, folder, closed):
         assert all(np.isfinite(snapshot[name]).all() for name in snapshot.files)
 
 
+def test_a_reader_of_stderr_that_has_gone_ends_no_training(noisy, folder):
+    ran = shell(f"train {noisy} --device cpu --max-iter 3 2>&1 >scores | true; cat scores")
+    assert "test output" in ran.stdout and os.path.exists("noisy_iter_3.npz")
+
+
 def test_a_stdout_that_cannot_be_written_is_told():
     ran = shell("layers 1</dev/null")
     assert ran.returncode == 2
@@ -84,7 +90,7 @@ def test_a_full_stderr_stops_nothing(monkeypatch):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(sys, "stderr", Full())
-    streams.note("unheard")
+    note("unheard")
     assert main(["layers", "Zebra"]) == 2
 
 

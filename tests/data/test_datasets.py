@@ -3,6 +3,7 @@
 import gzip
 import os
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -457,3 +458,17 @@ def test_true_mnist(monkeypatch):
     assert data.labels[:5].tolist() == [7, 2, 1, 0, 4]
     assert datasets.shape("mnist", "train") == (60000, 1, 28, 28)
     assert data.origin == str(Path(folder, "mnist"))
+
+
+def test_who_hears_nothing_gets_the_data_all_the_same(monkeypatch):
+    """What is told on the way goes to a stderr whose reader has gone."""
+
+    class Gone:
+        def write(self, text):
+            raise BrokenPipeError
+
+        flush = write
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    data = datasets.load("mnist", "test")
+    assert data.warning is not None and len(data.images) == datasets._COUNTS["test"]

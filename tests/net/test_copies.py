@@ -51,6 +51,17 @@ def test_a_copy_computes_the_same_and_shares_nothing(again):
     assert net.params["ip"][0].data.any()
 
 
+def test_a_copy_has_what_was_learnt_and_set_however_bad():
+    net = trained()
+    net.params["ip"][1].data.fill(np.nan)  # diverged: what one copies to look at
+    net.params["conv1"][0].lr_mult, net.params["conv1"][1].decay_mult = 0.0, 3.0
+    net.forward(x=X, label=np.zeros(5))
+    other = copy.deepcopy(net)
+    assert np.isnan(other.params["ip"][1].data).all()
+    assert (other.params["conv1"][0].lr_mult, other.params["conv1"][1].decay_mult) == (0, 3)
+    assert other.context.passes == net.context.passes == 1
+
+
 def test_a_net_of_shapes_alone_is_copied_as_one():
     other = copy.deepcopy(Net(parse(TEXT), device="cpu", shapes_only=True))
     assert not other.blobs and other.steps[1].tops[0].shape == (2, 3, 6, 6)

@@ -30,7 +30,7 @@ layers:
 def few_digits(monkeypatch, tmp_path):
     """The drawn digits, but few."""
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
 
 
 def pictures(n: int) -> np.ndarray:
@@ -83,13 +83,6 @@ def test_a_data_sets_blobs_change_in_their_number_of_samples_alone(shapes, why):
         net.reshape(**shapes)
     assert net.blobs["data"].shape == (4, 1, 28, 28)
     net.forward()
-
-
-def test_some_tops_of_a_data_layer_are_not_enough():
-    net = Net(parse(DATA), "TEST", device="cpu")
-    why = r"blob 'data' is given, label is not: layer 'digits' \(Data\) gives them together"
-    with pytest.raises(ShapeError, match=why):
-        net.forward(data=pictures(4))
 
 
 def test_a_blob_that_a_layer_computes_cannot_be_given_to_it():
@@ -149,7 +142,7 @@ def test_a_diff_that_would_go_nowhere_is_refused_with_the_remedy():
     d = np.arange(12.0).reshape(4, 3)
     for start in (None, "side"):
         with pytest.raises(
-            ShapeError, match="'side' would go nowhere: no loss .* force_backward: true"
+            ShapeError, match="'side' would go nowhere: .* no loss .* force_backward: true"
         ):
             net.backward(start=start, side=d)
     forced = Net(parse("force_backward: true" + SIDE), device="cpu")
@@ -159,3 +152,36 @@ def test_a_diff_that_would_go_nowhere_is_refused_with_the_remedy():
     forced.clear_param_diffs()
     forced.backward(start="side", end="side", side=d)
     np.testing.assert_allclose(forced.params["side"][1].diff, d.sum(axis=0))
+
+
+@pytest.mark.parametrize("layer", ["Accuracy, bottom: [ip, label]", "Input, shape: {dim: [3]}"])
+def test_no_remedy_is_named_that_would_not_help(layer):
+    text = f"force_backward: true{SIDE}  - {{name: more, type: {layer}}}\n"
+    net = Net(parse(text), device="cpu")
+    with pytest.raises(ShapeError, match="'more' would go nowhere: [^;]*$"):
+        net.backward(more=np.zeros(net.blobs["more"].shape))
+
+
+def test_images_without_labels_are_told_of_the_classifier_but_labels_without_images_are_not():
+    net = Net(parse(DATA), "TEST", device="cpu")
+    with pytest.raises(ShapeError, match="label is not: .*; minicaffe.Classifier needs no labels"):
+        net.forward(data=pictures(4))
+    with pytest.raises(
+        ShapeError, match=r"data is not: layer 'digits' \(Data\) gives them together$"
+    ):
+        net.forward(label=np.zeros(4))
+
+
+def test_a_refused_pass_leaves_the_next_as_it_was():
+    net = Net(parse(DATA), "TEST", device="cpu")
+    with pytest.raises(ShapeError):
+        net.forward(data=pictures(4), label=np.zeros(5))
+    net.forward()
+    np.testing.assert_array_equal(net.blobs["label"].data, net.layers["digits"].dataset.labels[:4])
+
+
+@pytest.mark.parametrize("shape", [5, (True, 1, 28, 28), (0, 1, 28, 28), (2.0, 1, 28, 28), None])
+def test_shapes_that_are_none(shape):
+    net = Net(parse(DATA), "TEST", device="cpu")
+    with pytest.raises(ShapeError, match="data: expected a shape of integers of at least 1, got"):
+        net.reshape(data=shape)

@@ -482,7 +482,7 @@ def test_a_snapshot_that_cannot_be_written_on_the_way_does_not_end_training(monk
         f"no snapshot of iteration {i}" for i in (2, 4)
     ]
     assert "No space left on device; training goes on, and the next one is tried" in told[0]
-    assert made.saved == 6 and os.path.exists("blobs_iter_6.npz")
+    assert made.saved == 6 and made.unsaved is None and os.path.exists("blobs_iter_6.npz")
 
 
 @pytest.mark.parametrize("after_train", [True, False])
@@ -492,6 +492,8 @@ def test_the_last_snapshot_must_succeed(monkeypatch, after_train):
     with pytest.raises(CheckpointError, match="iter_5.npz: cannot be written: No space left"):
         made.solve()
     assert made.iteration == 5 and os.path.exists("blobs_iter_2.npz")
+    told = [line for line in made.report.lines if line.startswith("no snapshot of iteration 5")]
+    assert len(told) == 1 and "goes on" not in told[0]
     assert made.report.events[-1] == ("test", 5)  # what was learnt is shown all the same
 
 
@@ -507,3 +509,23 @@ solver: {base_lr: 0.1, max_iter: 3}
     ):
         Solver(parse(text, "m.yaml"), device="cpu")
     Solver(parse(text.replace("output: 4}", "output: 4, loss_weight: 1}")), device="cpu")
+
+
+def test_a_snapshot_due_at_the_end_is_tried_once_and_told_once(monkeypatch):
+    full_disk(monkeypatch, (4,))
+    made = solver(max_iter=4, snapshot=2)
+    with pytest.raises(CheckpointError):
+        made.solve()
+    (told,) = (line for line in made.report.lines if line.startswith("no snapshot"))
+    assert told.endswith("No space left on device")
+    assert made.scores["loss"] > 0
+
+
+def test_an_old_failure_is_forgotten_by_who_goes_on_from_a_snapshot(monkeypatch):
+    made = solver(max_iter=4, snapshot=2)
+    with monkeypatch.context() as for_now, pytest.raises(CheckpointError):
+        full_disk(for_now, (4,))
+        made.solve()
+    made.restore("blobs_iter_2.npz")
+    made.solve()
+    assert made.saved == 4

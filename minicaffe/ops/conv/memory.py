@@ -64,8 +64,7 @@ def _device(device: Device) -> str:
     """All that a speed depends on."""
     if device.is_cuda:
         runtime = device.xp.cuda.runtime
-        number = int(device.name.partition(":")[2])
-        name = runtime.getDeviceProperties(number)["name"].decode()
+        name = runtime.getDeviceProperties(device.number)["name"].decode()
         return f"{name}, CUDA {runtime.runtimeGetVersion()}, CuPy {device.xp.__version__}"
     parts = [_cpu(), f"{threads.count()} threads", f"NumPy {np.__version__}"]
     variables = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
