@@ -70,10 +70,9 @@ def test_the_dry_run_sees_what_is_wrong(found):
 
 
 @pytest.mark.parametrize(("engine", "most"), [("implicit", 70), ("batched", 80), ("caffe", 850)])
-def test_a_step_of_lenet_takes_few_operations(real_cupy, engine, most):
+def test_a_step_of_lenet_takes_few_operations(found, engine, most):
     """At batch 64, where each costs some 5 us to launch: 131, 268 and 901 before they were counted."""
-    shown = python("-m", "dry_run", str(TESTS.parent / "models" / "lenet_paper.yaml"), engine)
-    counts = json.loads(shown.splitlines()[-1])
+    counts = found[f"LeNet, {engine}"]["counts"]
     assert counts["in all"] <= most
     assert counts["upload"] == 1
 

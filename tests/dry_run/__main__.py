@@ -9,31 +9,41 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from pathlib import Path
 
 from dry_run import faults
-from dry_run.cases import cases
-from dry_run.record import QUEUED, counts
+from dry_run.cases import MODELS, cases
+from dry_run.record import Operation, counts
 from dry_run.walk import GIVEN, UNTESTED, Quiet, install, repeated, seen, walk
 from minicaffe import Solver
+from minicaffe.backend import Device
 
 
 def main(words: list[str]) -> None:
     """Run as the words say."""
     device = install()
     if words:
-        model, engine, dtype = [*words, *(["auto", None])[len(words) - 1 :]]
-        solver = Solver(
-            model, device=device, engine=engine, dtype=dtype, report=Quiet(), **UNTESTED, **GIVEN
-        )
-        step = repeated(lambda: solver.step(1))[-1]
-        for kind, name in (names := Counter((op.kind, op.name) for op in step)):
-            print(f"{names[kind, name]:6} {kind:12} {name}")
-        print(json.dumps({kind: n for kind, n in counts(step).items() if n or kind in QUEUED}))
+        shown = step_of(device, *words)
+        for (kind, name), times in Counter((op.kind, op.name) for op in shown).items():
+            print(f"{times:6} {kind:12} {name}")
+        print(json.dumps(counts(shown)))
         return
     for name, case in (faults.cases() | cases()).items():
         expected = faults.FAULTS.get(name)
         print(json.dumps({"case": name, "wrong": walk(case, device), "expected": expected}))
+    for engine in ("implicit", "batched", "caffe"):
+        step = step_of(device, MODELS / "lenet_paper.yaml", engine)
+        print(json.dumps({"case": f"LeNet, {engine}", "counts": counts(step)}))
     print(json.dumps({"case": "all", "layers": sorted(seen)}))
+
+
+def step_of(
+    device: Device, model: str | Path, engine: str = "auto", dtype: str | None = None
+) -> list[Operation]:
+    """The operations of one step of training."""
+    given = {"device": device, "engine": engine, "dtype": dtype, **GIVEN}
+    solver = Solver(model, report=Quiet(), **UNTESTED, **given)
+    return repeated(lambda: solver.step(1))[-1]
 
 
 if __name__ == "__main__":

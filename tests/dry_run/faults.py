@@ -82,7 +82,7 @@ def is_never_the_same(layer, x):
     layer.xp.multiply(x, layer.context.passes, out=layer.out[0])
 
 
-@fault("a step of 3 operations, then one of 2")
+@fault("a step of 2 operations, then one of 3")
 def does_something_every_other_time(layer, x):
     if layer.context.passes % 2 == 0:
         layer.out[0].fill(0)

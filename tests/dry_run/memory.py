@@ -9,6 +9,7 @@ from typing import Any
 import cupy
 import numpy as np
 from cupy.cuda.memory import MemoryPointer, UnownedMemory
+from cupy_backends.cuda.api import runtime
 
 from dry_run.record import record
 
@@ -167,12 +168,5 @@ def install() -> None:
     cuda = cupy.cuda
     cuda.Device, cuda.Event, cuda.Stream = Device, Event, Stream
     cuda.alloc_pinned_memory, cuda.get_current_stream = pinned, Stream
-    runtime = cupy.cuda.runtime._runtime if hasattr(cupy.cuda.runtime, "_runtime") else None
-    for module in filter(None, (cupy.cuda.runtime, runtime, _backend_runtime())):
+    for module in (cuda.runtime, runtime):
         module.getDevice, module.setDevice = lambda: current[-1], lambda number: None
-
-
-def _backend_runtime() -> Any:
-    from cupy_backends.cuda.api import runtime
-
-    return runtime
