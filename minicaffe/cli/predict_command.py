@@ -1,8 +1,11 @@
 """Classify pictures: the most probable classes of each, with probabilities.
 
 Pictures are scaled to the net's size; a grey one with a light border is inverted, since MNIST's
-digits are white on black. For a net of MNIST they are prepared as MNIST was: cropped to the digit,
-scaled, centred. PGM, PPM and .npy of the net's size need nothing more, PNG and JPEG the extra image.
+digits are white on black. For a net of MNIST, in a picture of another size than the net's, the digit
+is looked for: a photograph of a sheet will do, with shadows, lines, any ink on any paper. It is
+prepared as MNIST was: cropped, scaled, centred. `[unsure: ...]` behind the classes says why an
+answer may be wrong. PGM, PPM and .npy of the net's size need nothing more, PNG and JPEG the extra
+image.
 
 example:
   minicaffe predict models/lenet.yaml digit.png --weights lenet_iter_10000.npz
@@ -24,9 +27,8 @@ from minicaffe.cli.options import (
     read_model,
     weights_option,
 )
-from minicaffe.cli.pictures import read_picture
-from minicaffe.deploy import deploy
-from minicaffe.net import Net
+from minicaffe.cli.pictures import Doubt, read_picture
+from minicaffe.deploy import Classifier
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,19 +47,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Classify."""
-    spec, data = deploy(read_model(args))
-    digit = Path(data.source).name in ("mnist", "digits")
-    pictures = [read_picture(path, data.image, digit) for path in args.images]
-    device = pick_device(args)
-    net = Net(spec, "TEST", device=device, dtype=args.dtype)
-    net.load(args.weights)
-    blob = net.steps[0].tops[0].name
-    (prob_name,) = [step.tops[0].name for step in net.steps if step.spec.type == "Softmax"][-1:]
+    spec, device = read_model(args), pick_device(args)
+    classifier = Classifier(spec, args.weights, device=device, dtype=args.dtype)
+    digit = Path(classifier.data.source).name in ("mnist", "digits")
+    pictures = [read_picture(path, classifier.image_shape, digit) for path in args.images]
     for path, (pixels, notes) in zip(args.images, pictures, strict=True):
-        net.blobs[blob].data = device.asarray(data.prepare(pixels)[None], net.context.dtype)
-        net.forward()
-        prob = device.to_host(net.blobs[prob_name].data).ravel().astype(np.float64)
+        prob = classifier.predict(pixels).ravel()
         best = np.argsort(-prob)[: args.top]
         guesses = ", ".join(f"{k} ({100 * prob[k]:.2f} %)" for k in best)
-        print(f"{path}: {guesses}" + (f" [{', '.join(notes)}]" if notes else ""))
+        if prob[best[0]] < 0.5:
+            notes.append(Doubt("no class has half of the probability"))
+        print(f"{path}: {guesses}{_told(notes)}")
     return 0
+
+
+def _told(notes: list[str]) -> str:
+    """What was done and what is in doubt, each in brackets.
+
+    >>> _told(["inverted", Doubt("faint ink")])
+    ' [inverted] [unsure: faint ink]'
+    """
+    doubts = [note for note in notes if isinstance(note, Doubt)]
+    done = [note for note in notes if not isinstance(note, Doubt)]
+    text = f" [{', '.join(done)}]" if done else ""
+    return text + (f" [unsure: {', '.join(doubts)}]" if doubts else "")

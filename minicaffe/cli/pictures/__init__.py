@@ -1,0 +1,75 @@
+"""A picture of one's own made ready for a net: grey, inverted, scaled, or its digit as MNIST has it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicaffe.cli.pictures.digit import Doubt, find_digit
+from minicaffe.cli.pictures.files import pillow, read
+from minicaffe.errors import DataError
+
+
+def read_picture(
+    path: str, shape: tuple[int, int, int], digit: bool = False
+) -> tuple[np.ndarray, list[str]]:
+    """A picture as uint8 (c, h, w) of the net's shape, and notes: what was done, and each Doubt.
+
+    Colours become grey for a net of one channel. A grey picture with a light border is inverted: the
+    nets' digits are white on black. A picture of another size is scaled to fit and centred; with
+    `digit` its digit is looked for, and given as MNIST has its digits.
+    """
+    channels, height, width = shape
+    if channels not in (1, 3):
+        raise DataError(f"{path}: the net takes {channels} channels; pictures have 1 or 3")
+    pixels = read(path)
+    notes: list[str] = []
+    if digit and channels == 1 and pixels.shape[:2] != (height, width):
+        pillow(path)
+        ink, notes = find_digit(pixels)
+        return _as_mnist(ink, height, width, path)[None], notes
+    if channels == 1 and pixels.ndim == 3:
+        pixels = np.round(pixels @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)
+    if channels == 3 and pixels.ndim == 2:
+        pixels = np.repeat(pixels[:, :, None], 3, axis=2)
+    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    if channels == 1 and float(np.median(border)) > 127:
+        pixels = 255 - pixels
+        notes.append("inverted")
+    if pixels.shape[:2] != (height, width):
+        pixels = _place(_scaled(pixels, height, width, path), height, width)
+    if channels == 1 and int(pixels.max()) - int(pixels.min()) < 16:
+        notes.append(Doubt("nothing in it"))
+    return pixels.reshape(height, width, channels).transpose(2, 0, 1), notes
+
+
+def _scaled(pixels: np.ndarray, height: int, width: int, path: str) -> np.ndarray:
+    """Scaled to fit into height x width, the aspect kept."""
+    image = pillow(path)
+    factor = min(height / pixels.shape[0], width / pixels.shape[1])
+    rows, columns = (max(1, round(size * factor)) for size in pixels.shape[:2])
+    return np.array(image.fromarray(pixels).resize((columns, rows), image.Resampling.LANCZOS))
+
+
+def _place(
+    small: np.ndarray, height: int, width: int, middle: tuple[float, float] | None = None
+) -> np.ndarray:
+    """On black, `middle` (default: the middle of the pixels) in the middle of height x width."""
+    rows, columns = small.shape[:2]
+    y, x = ((rows - 1) / 2, (columns - 1) / 2) if middle is None else middle
+    top = min(max(round((height - 1) / 2 - y), 0), height - rows)
+    left = min(max(round((width - 1) / 2 - x), 0), width - columns)
+    result = np.zeros((height, width, *small.shape[2:]), np.uint8)
+    result[top : top + rows, left : left + columns] = small
+    return result
+
+
+def _as_mnist(ink: np.ndarray, height: int, width: int, path: str) -> np.ndarray:
+    """Scaled to 20 of 28 pixels, centred by mass (LeCun et al. 1998); thin strokes shine as thick ones."""
+    small = _scaled(ink, round(height * 20 / 28), round(width * 20 / 28), path).astype(float)
+    if not small.any():
+        return _place(small, height, width)
+    strokes = small[small > small.max() / 4]
+    small = np.clip(small * (255 / np.percentile(strokes, 90)), 0, 255)
+    y = small.sum(axis=1) @ np.arange(small.shape[0]) / small.sum()
+    x = small.sum(axis=0) @ np.arange(small.shape[1]) / small.sum()
+    return _place(np.round(small), height, width, (y, x))
