@@ -534,7 +534,8 @@ def test_a_loss_that_is_no_number(mistake, folder, model):
 # the disk
 
 
-def test_a_full_disk_leaves_the_last_snapshot_whole(mistake, folder, trained, monkeypatch):
+@pytest.mark.parametrize("more", [(), ("--quiet",)])
+def test_a_full_disk_leaves_the_last_snapshot_whole(cli, folder, trained, monkeypatch, more):
     from minicaffe import checkpoint
 
     before = (folder / trained).read_bytes()
@@ -545,8 +546,11 @@ def test_a_full_disk_leaves_the_last_snapshot_whole(mistake, folder, trained, mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(checkpoint.np, "savez", savez)
-    line = mistake(*TRAIN, "--seed", "4")
-    assert line == f"minicaffe: {trained}: cannot be written: No space left on device"
+    ran = cli(*TRAIN, "--seed", "4", *more)
+    assert ran.code == 2
+    assert ran.last == f"minicaffe: {trained}: cannot be written: No space left on device"
+    assert ran.out.startswith("test output")  # what was learnt is told all the same
+    assert ran.err.count("no snapshot of iteration") == 1
     assert (folder / trained).read_bytes() == before
     assert sorted(path.name for path in folder.iterdir()) == ["models", "tiny.yaml", trained]
 
