@@ -17,7 +17,7 @@ import peer_tables
 import tables
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = ("README.md", "docs/convolution.md")
+PAGES = ("README.md", "docs/convolution.md", "docs/pictures.md")
 
 
 def paper_tables(device: str) -> str:
@@ -47,6 +47,22 @@ def lenet_mnist(found: dict) -> str:
     return tables.lay_out(head, rows) + f"\n\nMean {found['mean_accuracy']:.4f}; {where}."
 
 
+def photos(found: dict) -> str:
+    """How photographs of digits are read, a row a condition, with the code of each run."""
+    runs = {name: run["conditions"] for name, run in found["runs"].items()}
+    head = ["photographs of"]
+    for name in runs:
+        head += [f"{name}: right", "unsure", "wrong, unsaid", "of these sure"]
+    rows = []
+    for condition, sums in runs["now"].items():
+        rows.append([f"{condition} ({sums['pictures']})"])
+        for counts in runs.values():
+            keys = ("right", "unsure", "wrong_unsaid", "sure_and_wrong")
+            rows[-1] += [str(counts[condition][key]) for key in keys]
+    revisions = ", ".join(f"{name}: {run['revision']}" for name, run in found["runs"].items())
+    return tables.lay_out(head, rows) + f"\n\nCommits: {revisions}."
+
+
 SECTIONS = {
     "lenet_mnist_cpu": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
     "paper_tables_cpu": lambda: paper_tables("cpu"),
@@ -55,6 +71,7 @@ SECTIONS = {
     "peers_cuda": lambda: peer_tables.peers(peer_tables.read("peers", "cuda")),
     "ladder_means_cpu": lambda: peer_tables.means(peer_tables.read("ladder", "cpu")),
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
+    "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
 }
 

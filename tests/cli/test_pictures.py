@@ -277,6 +277,28 @@ def test_predict_top(cli, trained, strokes, save):
     )
 
 
+def test_predict_says_where_it_is_unsure(cli, trained, save):
+    sheet = np.full((200, 150), 220, np.uint8)
+    path = save(sheet, "blank.png")
+    sheet[60:140, 40:50] = sheet[60:140, 90:100] = 40
+    lines = cli(
+        "predict", "tiny.yaml", path, save(sheet, "two.png"), "--weights", trained, *CPU
+    ).out.splitlines()
+    assert re.fullmatch(r".*blank\.png: \d .*%\) \[unsure: nothing in it.*\]", lines[0])
+    assert re.fullmatch(
+        r".*two\.png: \d .*%\) \[inverted, cropped to the digit\]"
+        r" \[unsure: 2 ink-like parts, took the largest.*\]",
+        lines[1],
+    )
+
+
+def test_predict_says_that_the_net_is_unsure(cli, strokes, save):
+    assert cli("train", "tiny.yaml", *CPU, "--max-iter", "1").code == 0
+    path = save(strokes, "a.png")
+    ran = cli("predict", "tiny.yaml", path, "--weights", "tiny_iter_1.npz", *CPU)
+    assert ran.out.endswith("%) [unsure: no class has half of the probability]\n")
+
+
 def test_predict_reads_every_picture_before_it_answers(mistake, trained, strokes, save):
     path = save(strokes, "a.png")
     line = mistake("predict", "tiny.yaml", path, "no.png", "--weights", trained, *CPU)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from minicaffe.cli.pictures.parts import Part, find_parts, odd
+from minicaffe.cli.pictures.parts import BLOB, Part, find_parts, odd
 from minicaffe.cli.pictures.segment import closing, dilate, otsu
 
 SIDE = 400  # larger pictures are searched at this size
@@ -32,8 +32,8 @@ def find_digit(pixels: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """
     planes = _planes(pixels)
     views = list(_search(planes, WIDEST))
-    if not any(views):
-        views = list(_search(planes, 1.0))  # strokes as wide as the picture
+    if all(BLOB in part.doubts for part in itertools.chain(*views)):
+        views = list(_search(planes, 1.0))  # strokes may be as wide as the picture
     best = max(itertools.chain(*views), key=Part.rank, default=None)
     if best is None:
         return np.zeros((1, 1), np.uint8), [Doubt("nothing in it")]
@@ -85,7 +85,7 @@ def _parts(light: np.ndarray, size: int, dark: bool) -> list[Part]:
 
 def _is_hole(part: Part, other: Part) -> bool:
     """Whether it is but ground that the other's strokes enclose."""
-    strokes = "a blob, no strokes" not in other.doubts
+    strokes = BLOB not in other.doubts
     return strokes and other.contrast > 0.5 * part.contrast and part.within(other)
 
 

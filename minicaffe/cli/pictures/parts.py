@@ -10,6 +10,7 @@ from minicaffe.cli.pictures.segment import components, dilate, erode
 
 GAP = 0.25  # between the strokes of a digit, as a share of its size
 FAINTEST = 0.05  # less missing light than this is no ink
+BLOB = "a blob, no strokes"
 
 Box = tuple[int, int, int, int]  # top, left, bottom, right
 
@@ -114,7 +115,7 @@ def _judge(mask: np.ndarray, ink: np.ndarray, light: np.ndarray, dark: bool) -> 
         "cut by the frame": frame > 0,
         "faint ink": contrast < 0.12,
         "uneven ground": contrast < 2.5 * spread,
-        "a blob, no strokes": erode(np.pad(mask, blob), blob).sum() > 0.05 * mask.sum(),
+        BLOB: erode(np.pad(mask, blob), blob).sum() > 0.05 * mask.sum(),
     }
     told = tuple(text for text, so in doubts.items() if so)
     return Part(mask, ink, box, dark, contrast, contrast / (spread + 0.02), told)

@@ -28,8 +28,13 @@ def _extreme(values: np.ndarray, size: int, pick: np.ufunc) -> np.ndarray:
 
 
 def closing(values: np.ndarray, size: int) -> np.ndarray:
-    """(h, w) with what is darker than its surroundings and narrower than `size` filled up."""
-    return erode(dilate(values, size), size)
+    """(h, w) with what is darker than its surroundings and narrower than `size`, odd, filled up.
+
+    What touches an edge goes on behind it, so a slope stays as it is.
+    """
+    half = size // 2
+    rows, columns = (slice(half, half + length) for length in values.shape)
+    return erode(dilate(np.pad(values, half, "edge"), size), size)[rows, columns]
 
 
 def otsu(values: np.ndarray) -> float:

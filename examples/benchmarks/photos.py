@@ -1,0 +1,139 @@
+"""`minicaffe predict` on drawn photographs of digits: how often right, unsure, or wrong without a word.
+
+    python examples/benchmarks/photos.py                       trains LeNet first, some 2 minutes
+    python examples/benchmarks/photos.py --weights lenet_iter_10000.npz --before ../before
+    python examples/benchmarks/photos.py --weights W --each 50 --out /tmp/many.json
+
+`--before` is another checkout, whose code gets the same pictures and weights. The digits are MNIST's test
+images, which the net has not been trained on. Sure and wrong: a wrong class with a probability of at least
+90 %, and no note that says unsure. Needs the extra `image`.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import photographs
+from machine import describe, free_environment
+from measure import write
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RESULT = Path(__file__).resolve().parent / "results" / "photos_cpu.json"
+MODEL = ROOT / "models" / "lenet.yaml"
+COUNTS = ("pictures", "right", "unsure", "wrong_unsaid", "sure_and_wrong")
+SEED, UNSEEN_SEED = 1, 2
+
+Drawn = Sequence[tuple[str, Path]]  # condition, file
+
+
+def draw(folder: Path, images: np.ndarray, labels: np.ndarray, each: int) -> Drawn:
+    """`each` photographs of every condition as LABEL-NUMBER.png, twice as many of those in UNSEEN."""
+    drawn = []
+    for index, condition in enumerate(photographs.SCENES):
+        unseen = condition in photographs.UNSEEN
+        for i in range(2 * each if unseen else each):
+            rng = np.random.default_rng([UNSEEN_SEED if unseen else SEED, index, i])
+            k = int(rng.integers(len(images)))
+            path = folder / f"{labels[k]}-{len(drawn)}.png"
+            photographs.photograph(condition, images[k, 0], rng).save(path)
+            drawn.append((condition, path))
+    return drawn
+
+
+def predict(code: Path, weights: Path, drawn: Drawn) -> list[str]:
+    """What the `minicaffe predict` of a checkout prints, a line a picture."""
+    command = [sys.executable, "-m", "minicaffe", "predict", str(MODEL)]
+    command += [str(path) for _, path in drawn]
+    command += ["--weights", str(weights), "--device", "cpu"]
+    environment = free_environment() | {"PYTHONPATH": str(code)}
+    here = drawn[0][1].parent
+    return subprocess.check_output(command, env=environment, cwd=here, text=True).splitlines()
+
+
+def count(drawn: Drawn, lines: Sequence[str]) -> dict[str, dict[str, int]]:
+    """By condition, the sums of COUNTS.
+
+    >>> count([("a sheet", Path("7-0.png"))], ["7-0.png: 1 (93.10 %), 7 (6.85 %) [inverted]"])
+    {'a sheet': {'pictures': 1, 'right': 0, 'unsure': 0, 'wrong_unsaid': 1, 'sure_and_wrong': 1}}
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for (condition, path), line in zip(drawn, lines, strict=True):
+        found = re.fullmatch(r".*?(\d)-\d+\.png: (\d) \(([\d.]+) %\)(.*)", line)
+        assert found is not None and line.startswith(f"{path}: "), line
+        right = found[1] == found[2] and condition not in photographs.NO_DIGIT
+        unsure = "[unsure: " in found[4] or "nothing in it" in found[4]
+        wrong = not right and not unsure
+        values = (True, right, unsure, wrong, wrong and float(found[3]) >= 90)
+        sums = counts.setdefault(condition, dict.fromkeys(COUNTS, 0))
+        for name, value in zip(COUNTS, values, strict=True):
+            sums[name] += value
+    return counts
+
+
+def look(drawn: Drawn, path: Path) -> None:
+    """A sheet of the photographs, ten a row, each above what the net gets of it."""
+    from minicaffe.cli.pictures import read_picture
+
+    rows = (len(drawn) + 9) // 10
+    sheet = Image.new("RGB", (10 * 80, rows * 190))
+    for i, (_, file) in enumerate(drawn):
+        at = i % 10 * 80, i // 10 * 190
+        sheet.paste(Image.open(file).resize((78, 104)), at)
+        pixels, _ = read_picture(str(file), (1, 28, 28), digit=True)
+        sheet.paste(Image.fromarray(pixels[0]).resize((78, 78)), (at[0], at[1] + 106))
+    sheet.save(path, quality=80)
+
+
+def train(folder: Path) -> Path:
+    """LeNet's weights, trained to the end."""
+    subprocess.check_call([sys.executable, "-m", "minicaffe", "train", str(MODEL)], cwd=folder)
+    return folder / "lenet_iter_10000.npz"
+
+
+def revision(code: Path) -> str:
+    """The commit that a checkout is at."""
+    command = ["git", "-C", str(code), "describe", "--always", "--dirty"]
+    return subprocess.check_output(command, text=True).strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--weights", type=Path, help="of models/lenet.yaml; default: train it")
+    parser.add_argument("--before", type=Path, help="another checkout to compare with")
+    parser.add_argument("--each", type=int, default=5, help="pictures a condition; default: 5")
+    parser.add_argument("--out", type=Path, default=RESULT, help="default: results/photos_cpu.json")
+    parser.add_argument("--look", type=Path, metavar="JPG", help="save the pictures on one sheet")
+    args = parser.parse_args()
+    from minicaffe.data import datasets
+
+    digits = datasets.load("mnist", "test", beside=MODEL.parent)
+    report = {
+        "machine": describe(),
+        "model": MODEL.name,
+        "digits": "drawn" if digits.warning else "mnist",
+        "runs": {},
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        weights = args.weights.resolve() if args.weights else train(Path(scratch))
+        drawn = draw(Path(scratch), digits.images, digits.labels, args.each)
+        if args.look:
+            look(drawn, args.look)
+        codes = {"before": args.before.resolve()} if args.before else {}
+        for name, code in (codes | {"now": ROOT}).items():
+            counts = count(drawn, predict(code, weights, drawn))
+            report["runs"][name] = {"revision": revision(code), "conditions": counts}
+            for condition, sums in counts.items():
+                print(f"{name}: {condition}: " + ", ".join(f"{sums[key]} {key}" for key in COUNTS))
+    write(args.out, report)
+
+
+if __name__ == "__main__":
+    main()
