@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
@@ -63,11 +64,13 @@ def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Have the name survive a power cut too, where a folder can be opened and flushed."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def check_regular(path: str | Path) -> None:
@@ -94,6 +97,8 @@ def read_npy(path: str | Path) -> np.ndarray:
     except FileNotFoundError:
         raise CheckpointError(f"{name}: no such file") from None
     except DAMAGE as error:
+        if told := foreign(path, "arrays in .npy"):
+            raise CheckpointError(told) from None
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CheckpointError(f"{name}: is not a whole .npy file: {reason}") from None
 

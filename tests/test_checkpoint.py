@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import random
+import stat
 import zipfile
 
 import numpy as np
@@ -153,10 +154,17 @@ def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken(tmp_p
         Reader(tmp_path / "a.npz")
 
 
-def test_a_folder_that_cannot_be_flushed_is_told_as_the_rest_is(tmp_path, monkeypatch):
-    def fails(folder):
-        raise OSError(5, "Input/output error")
+def test_a_folder_that_cannot_be_flushed_has_the_file_all_the_same(tmp_path, monkeypatch):
+    """It may be written but not read, or be of a file system that flushes no folders."""
 
-    monkeypatch.setattr(checkpoint, "_flush_folder", fails)
-    with pytest.raises(CheckpointError, match="a.npz: cannot be written: Input/output error"):
-        checkpoint.write(tmp_path / "a.npz", {"a": np.ones(2)})
+    def fails(*_):
+        raise PermissionError(13, "Permission denied")
+
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            fails()
+
+    monkeypatch.setattr(checkpoint.os, "fsync", fsync)
+    checkpoint.write(tmp_path / "a.npz", {"a": np.ones(2)})
+    with Reader(tmp_path / "a.npz") as reader:
+        assert reader["a"].tolist() == [1, 1]

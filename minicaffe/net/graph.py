@@ -54,7 +54,10 @@ class Graph:
             if name is not None and name not in names:
                 raise SpecError(f"there is no layer {name!r}{did_you_mean(name, names)}")
         first = 0 if start is None else names.index(start)
-        return first, len(names) - 1 if end is None else names.index(end)
+        last = len(names) - 1 if end is None else names.index(end)
+        if first > last:
+            raise SpecError(f"layer {names[first]!r} stands after layer {names[last]!r}")
+        return first, last
 
     @functools.cached_property
     def outputs(self) -> dict[str, Value]:

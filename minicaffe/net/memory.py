@@ -23,6 +23,11 @@ class Memory:
         self.first_blobs: dict[str, Blob] = ByName("blob")  # as they are before work in place
         self.scratch: Any = None  # where a gradient is computed that is added to another
 
+    def check_taken(self) -> None:
+        """Raise ShapeError where there is none: of a net with `shapes_only`."""
+        if not self.blobs:
+            raise ShapeError("the net has shapes only: it holds no numbers and computes nothing")
+
     def take(self, graph: Graph) -> None:
         """Take every blob and every layer's own buffers. Raises ShapeError if the work does not fit."""
         self.blobs.clear()

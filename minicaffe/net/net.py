@@ -126,17 +126,18 @@ class Net:
         """Run the layers from `start` through `end` (names; default all) on the device.
 
         `inputs` are host arrays for blobs, by name: those that layers without bottoms write, and what
-        `start` reads. A layer all of whose tops are given does not run. Gives the arrays of the blobs
-        that nothing further reads (of `end`'s tops, if given). Raises ShapeError for other blobs, shapes
-        that are not the blobs' (see `reshape`), and some but not all tops of a layer that reads data.
+        the layers read that none of them computes. A layer all of whose tops are given does not run.
+        Gives the arrays of the blobs that nothing further reads (of `end`'s tops, if given). Raises
+        ShapeError for other blobs, shapes that are not the blobs' (see `reshape`), and some but not all
+        tops of a layer that reads data; SpecError for layers that are not there or in the wrong order.
         """
+        self.memory.check_taken()
         first, last = self.graph.range(start, end)
-        read = {} if start is None else {v.name: v.blob for v in self.steps[first].bottoms}
         steps = self.steps[first : last + 1]
         if inputs or self._left_out:
-            found = run.left_out(steps, inputs)
-            run.put(inputs, {**self.first_blobs, **read}, "data")
-            self._left_out = (self._left_out - set(steps)) | found
+            blobs, left_out = run.given_to(self.graph, first, last, inputs)
+            run.put(inputs, blobs, "data")
+            self._left_out = (self._left_out - set(steps)) | left_out
         for step in steps:
             if step not in self._left_out:
                 run.forward(step, self.device)
@@ -154,6 +155,7 @@ class Net:
         readers above `start` have put into its diff before is added to. The diffs of parameters are
         added to: `clear_param_diffs` makes them zero. Raises ShapeError for a diff that would go nowhere.
         """
+        self.memory.check_taken()
         last, first = self.graph.range(end, start)
         if diffs:
             targets = run.diff_targets(self.graph, None if start is None else first, diffs)
@@ -166,6 +168,7 @@ class Net:
     @on_its_device
     def loss_into(self, total: Any) -> Any:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
+        self.memory.check_taken()
         total.fill(0)
         for value in self.losses:
             scale, scratch = value.loss_weight, self.memory.scratch
@@ -215,6 +218,7 @@ class Net:
     @on_its_device
     def weights(self) -> dict[str, np.ndarray]:
         """Every parameter as a host array, by the name `load` knows; those of 16 bits in float32."""
+        self.memory.check_taken()
         return {name: param.to_host() for name, param in self.named_params.items()}
 
     def save(self, path: str | Path) -> None:

@@ -28,41 +28,54 @@ def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> Non
         if name not in blobs:
             raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
         blob = blobs[name]
-        if np.shape(array) != blob.shape:
-            raise ShapeError(
-                f"blob {name!r} has shape {blob.shape}, got {np.shape(array)}; "
-                f"net.reshape({name}={np.shape(array)}) would change it"
-            )
+        if (shape := np.shape(array)) != blob.shape:
+            may_be = which == "data" and len(shape) == len(blob.shape)
+            hint = f"; net.reshape({name}={shape}) would change it" if may_be else ""
+            raise ShapeError(f"blob {name!r} has shape {blob.shape}, got {shape}{hint}")
         if on_cuda(array):
             blob.device.xp.copyto(getattr(blob, which), array)
         else:
             blob.device.copy_from_host(getattr(blob, which), np.asarray(array))
 
 
-def left_out(steps: Sequence[Step], names: Collection[str]) -> set[Step]:
-    """The steps that a forward pass is to leave out, since all their tops are given.
+def given_to(
+    graph: Graph, first: int, last: int, names: Collection[str]
+) -> tuple[dict[str, Blob], set[Step]]:
+    """The blobs that can be given to a forward pass through these layers, and the steps it leaves out.
 
-    Raises ShapeError for a blob that a layer with bottoms computes, and for some tops of a layer whose
-    tops belong together, which would be of other samples than the rest.
+    Those are what layers without bottoms write, and what the layers read that none of them computes; a
+    step is left out if all its tops are given. Raises ShapeError for another name, and for some tops of a
+    layer whose tops belong together, which would be of other samples than the rest.
     """
-    found = set()
+    steps, left_out = graph.steps[first : last + 1], set()
+    blobs: dict[str, Blob] = {}
+    written = {id(value) for step in steps for value in step.tops}
+    for step in graph.steps:
+        if step.layer.tops_apart:
+            blobs |= {value.name: value.blob for value in step.tops}
     for step in steps:
-        fresh = [value.name for value in step.tops if value.name not in step.layer.bottom]
-        given = [name for name in fresh if name in names]
-        if given and step.bottoms:
+        blobs |= {v.name: v.blob for v in step.bottoms if id(v) not in written}
+        if step.bottoms:
+            continue
+        blobs |= {value.name: value.blob for value in step.tops}
+        given = [value.name for value in step.tops if value.name in names]
+        missing = [value.name for value in step.tops if value.name not in names]
+        if given and missing and not step.layer.tops_apart:
+            hint = "" if step.tops[0].name in missing else "; minicaffe.Classifier needs no labels"
             raise ShapeError(
-                f"blob {given[0]!r} is computed by layer {step.spec.name!r}; "
-                "to give it, begin at a layer that reads it: forward(start=...)"
+                f"blob {given[0]!r} is given, {', '.join(missing)} is not: {step.spec} gives them "
+                f"together{hint}"
             )
-        if given and len(given) < len(fresh) and not step.layer.tops_apart:
-            missing = ", ".join(name for name in fresh if name not in names)
-            hint = "; minicaffe.Classifier needs no labels" if fresh[0] in given else ""
+        if given and not missing:
+            left_out.add(step)
+    known = {value.name: step for step in graph.steps for value in step.tops}
+    for name in names:
+        if name in known and name not in blobs:
             raise ShapeError(
-                f"blob {given[0]!r} is given, {missing} is not: {step.spec} gives them together{hint}"
+                f"blob {name!r} is computed by layer {known[name].spec.name!r} or not read by the layers "
+                "that run; to give it, begin at a layer that reads it: forward(start=...)"
             )
-        if given and len(given) == len(fresh):
-            found.add(step)
-    return found
+    return blobs, left_out
 
 
 def backward(

@@ -11,7 +11,7 @@ import numpy as np
 
 from minicaffe.backend import random_stream
 from minicaffe.checkpoint import Reader, check_finite
-from minicaffe.errors import CheckpointError, ShapeError
+from minicaffe.errors import ByName, CheckpointError, ShapeError
 from minicaffe.layers import Param
 from minicaffe.layers.fillers import fill
 from minicaffe.net.graph import Graph
@@ -39,12 +39,13 @@ class LoadReport:
 
 def named(graph: Graph, owned: bool = True) -> dict[str, Param]:
     """The parameters of a net by name, `conv1__0`; with `owned`, a shared one only where it is owned."""
-    return {
+    found = {
         f"{layer}__{i}": param
         for layer, params in graph.params.items()
         for i, param in enumerate(params)
         if param.owner is param or not owned
     }
+    return ByName("parameter", found)
 
 
 def fill_params(graph: Graph) -> None:

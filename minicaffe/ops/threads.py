@@ -209,11 +209,13 @@ class _Worker:
 @functools.cache
 def _workers(threads: int) -> list[_Worker]:
     """All threads but the caller's; from now on BLAS has one thread in each."""
-    controller = _controller()
-    if controller is not None:
+    if (controller := _controller()) is not None:
         _held.append(controller.limit(limits=1, user_api="blas"))
     _spinner()
-    return [_Worker(number) for number in range(1, threads)]
+    try:
+        return [_Worker(number) for number in range(1, threads)]
+    except RuntimeError as error:  # the system has no more
+        raise MinicaffeError(f"{threads} threads: {error}; ask for fewer with {VARIABLE}") from None
 
 
 @functools.cache

@@ -59,6 +59,7 @@ def read(file: str | Path, params: Mapping[str, Param]) -> tuple[dict[str, np.nd
             raise CheckpointError(f"{file}: entry {name!r} is missing or no count")
     if "@losses" not in arrays or arrays["@losses"].ndim != 1:
         raise CheckpointError(f"{file}: entry '@losses' is missing or no list")
+    check_finite(arrays["@losses"], np.float64, f"{file}: entry '@losses'")
     history = {name: arrays[f"@history/{name}"] for name in params}
     given: dict[str, Any] = {name: int(arrays[f"@{name}"]) for name in COUNTS}
     return arrays, State(**given, losses=arrays["@losses"], history=history)

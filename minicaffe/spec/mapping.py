@@ -31,7 +31,8 @@ def tree(value: Any, file: str = "<mapping>") -> Node:
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise SpecError(f"{mark}: expected a key that is a word, got {shown(key)}")
-                nodes[str(key)] = build(item, f"{path}.{key}" if path else key, depth + 1)
+                word = key if key.isprintable() else shown(key)
+                nodes[str(key)] = build(item, f"{path}.{word}" if path else word, depth + 1)
             return Node(nodes, mark, {key: node.mark for key, node in nodes.items()})
         value = value.tolist() if hasattr(value, "tolist") else value
         if isinstance(value, (list, tuple)):

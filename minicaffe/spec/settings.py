@@ -110,7 +110,8 @@ class _Put:
         if i > len(items):
             raise SpecError(f"{self.value.mark}: the list has {len(items)} entries, no [{i}]")
         item = self.into(items[i] if i < len(items) else None, rest, kind)
-        return Node([*items[:i], item, *items[i + 1 :]], node.mark)
+        mark = node.mark if isinstance(node.value, list) else self.value.mark
+        return Node([*items[:i], item, *items[i + 1 :]], mark)
 
     def kind_of(self, key: str, node: Node, kind: Any) -> Any:
         """The declared type of a mapping's value, of its entries if it is a list; None for none."""

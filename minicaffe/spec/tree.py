@@ -186,8 +186,9 @@ class _Builder:
             else:
                 values[name] = self.build(value, above)
         for other in merged:
-            values = {**other.value, **values}
-            keys = {**other.keys, **keys}
+            for name in other.value:  # what is there already holds
+                values.setdefault(name, other.value[name])
+                keys.setdefault(name, other.keys[name])
         return Node(values, mark, {name: keys[name] for name in values})
 
     def merged(self, node: yaml.Node, above: tuple[int, ...]) -> list[Node]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minicaffe import Layer, Net, ShapeError, parse, register
+from minicaffe import Layer, Net, ShapeError, SpecError, parse, register
 from minicaffe.data import datasets
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.fillers import XAVIER
@@ -87,9 +87,17 @@ def test_a_data_sets_blobs_change_in_their_number_of_samples_alone(shapes, why):
 
 def test_a_blob_that_a_layer_computes_cannot_be_given_to_it():
     net = Net(parse(SIDE), device="cpu")
-    with pytest.raises(ShapeError, match="blob 'ip' is computed by layer 'ip'; .*start="):
+    with pytest.raises(ShapeError, match="blob 'ip' is computed by layer 'ip' or not .*start="):
         net.forward(ip=np.zeros((4, 2)))
     net.forward(x=np.ones((4, 3)))
+    for wrong in (
+        {"start": "loss", "side": np.zeros((4, 3))},
+        {"end": "ip", "side": np.zeros((4, 3))},
+    ):
+        before = net.blobs["side"].data.copy()
+        with pytest.raises(ShapeError, match="blob 'side' is computed by layer 'side' or not read"):
+            net.forward(**wrong)
+        np.testing.assert_array_equal(net.blobs["side"].data, before)
     ip = np.full((4, 2), 7.0)
     assert net.forward(start="loss", ip=ip, label=np.zeros(4))["loss"] == pytest.approx(np.log(2))
     np.testing.assert_array_equal(net.blobs["ip"].data, ip)
@@ -185,3 +193,25 @@ def test_shapes_that_are_none(shape):
     net = Net(parse(DATA), "TEST", device="cpu")
     with pytest.raises(ShapeError, match="data: expected a shape of integers of at least 1, got"):
         net.reshape(data=shape)
+
+
+def test_what_an_input_holds_may_be_given_to_any_pass():
+    net = Net(parse(SIDE), device="cpu")
+    net.forward(end="side", x=np.ones((4, 3)), label=[1, 1, 0, 0])
+    loss = float(net.forward(start="loss")["loss"])
+    assert float(net.forward(start="loss", label=[0, 0, 1, 1])["loss"]) != loss
+
+
+def test_layers_in_the_wrong_order_run_nothing():
+    net = Net(parse(SIDE), device="cpu")
+    with pytest.raises(SpecError, match="layer 'side' stands after layer 'ip'"):
+        net.forward(start="side", end="ip")
+    with pytest.raises(SpecError, match="layer 'side' stands after layer 'ip'"):
+        net.backward(start="ip", end="side")
+
+
+def test_a_net_of_shapes_alone_computes_nothing():
+    net = Net(parse(SIDE), device="cpu", shapes_only=True)
+    for call in (net.forward, net.backward, net.weights, lambda: net.loss):
+        with pytest.raises(ShapeError, match="the net has shapes only"):
+            call()

@@ -278,3 +278,16 @@ def test_fewer_threads_are_used_where_no_more_are_wanted(threads):
         threads, 2
     ) + [threads]
     assert share(None) == threads
+
+
+def test_threads_that_cannot_be_started_are_told_in_one_line(monkeypatch):
+    def fails(number):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(module, "_Worker", fails)
+    module._workers.cache_clear()
+    with pytest.raises(
+        MinicaffeError, match="3 threads: can't start new thread; ask for fewer with"
+    ):
+        module._workers(3)
+    module._workers.cache_clear()
