@@ -26,6 +26,8 @@ SCRIPTS = (
     "measure",
     "peer_tables",
     "peers",
+    "photographs",
+    "photos",
     "readme",
 )
 SCRIPTS += ("chart", "run", "tables")
@@ -60,6 +62,7 @@ def test_pages_show_what_the_result_files_say(scripts):
         "paper_tables": "paper_tables/results/{}.json",
         "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
         "peers": "benchmarks/results/peers_{}.json",
+        "photos": "benchmarks/results/photos_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
     }
@@ -248,6 +251,40 @@ def test_the_memory_of_a_rung(scripts):
     )
     assert done.returncode == 0, done.stderr
     assert least < float(done.stdout) < 40 * least
+
+
+def test_photographs_are_drawn_predicted_and_counted(scripts, tmp_path):
+    """Each condition, by a net that knows nothing."""
+    pytest.importorskip("PIL")
+    from minicaffe import Net
+    from minicaffe.data.digits import draw
+
+    photos, readme = scripts("photos"), scripts("readme")
+    images, labels = draw(10, seed=2)
+    drawn = photos.draw(tmp_path, images[:, None], labels, 1)
+    assert sum(condition in scripts("photographs").UNSEEN for condition, _ in drawn) == 4
+    (tmp_path / "net.yaml").write_text(photos.MODEL.read_text().replace("mnist", "digits"))
+    Net(str(tmp_path / "net.yaml"), "TEST", device="cpu").save(str(tmp_path / "net.npz"))
+    counts = photos.count(drawn, photos.predict(ROOT, tmp_path / "net.npz", drawn))
+    assert list(counts) == list(dict.fromkeys(condition for condition, _ in drawn))
+    assert counts["blank paper"] == {
+        "pictures": 1, "right": 0, "unsure": 1, "wrong_unsaid": 0, "sure_and_wrong": 0,
+    }  # fmt: skip
+    runs = {name: {"revision": name, "conditions": counts} for name in ("before", "now")}
+    text = readme.photos({"runs": runs})
+    assert "| blank paper (1) | 0 | 1 | 0 | 0 | 0 | 1 | 0 | 0 |" in text.split("\n")
+
+
+def test_wrong_answers_without_a_word_are_counted(scripts):
+    pytest.importorskip("PIL")
+    photos = scripts("photos")
+    drawn = [("a sheet", Path(f"7-{i}.png")) for i in range(5)]
+    ends = ("7 (60.00 %)", "1 (93.10 %)", "1 (70.00 %)", "1 (99.00 %) [unsure: faint ink]")
+    ends += ("1 (99.00 %) [inverted, nothing in it]",)
+    lines = [f"{path}: {end}" for (_, path), end in zip(drawn, ends, strict=True)]
+    assert photos.count(drawn, lines)["a sheet"] == {
+        "pictures": 5, "right": 1, "unsure": 2, "wrong_unsaid": 2, "sure_and_wrong": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")

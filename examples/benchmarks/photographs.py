@@ -240,4 +240,7 @@ SCENES: dict[str, Scene] = {
     "a stain, out of focus": stained,
 }
 NO_DIGIT = ("blank paper", "two digits")  # a picture of these is to be doubted, not to be read
-UNSEEN = ("a note on a patterned cloth", "a stain, out of focus")  # added when the code was done
+UNSEEN = (
+    "a note on a patterned cloth",
+    "a stain, out of focus",
+)  # played no part while the code was written
