@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +35,7 @@ class Device:
         self.is_cuda = xp is not np
         self.number = int(name.partition(":")[2] or 0)  # of a CUDA device
         self._staged: deque[tuple[Any, Any]] = deque()  # copies under way: an event, its memory
+        self._staging = threading.Lock()
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.reason})"
@@ -54,7 +56,7 @@ class Device:
     def copy_from_host(self, target: Any, source: Any) -> None:
         """Fill a device array with a host array of the same shape, which is then free for other use.
 
-        Nothing waits where it is small: it goes by way of page-locked memory, held until the copy is done.
+        A small one is not waited for: page-locked memory holds it until it is copied.
         """
         if not self.is_cuda:
             with np.errstate(over="ignore"):
@@ -64,7 +66,7 @@ class Device:
         if not (0 < source.nbytes <= STAGED and target.flags.c_contiguous):
             target.set(source)
             return
-        with self.current():
+        with self.current(), self._staging:
             cuda = self.xp.cuda
             while self._staged and self._staged[0][0].done:
                 self._staged.popleft()
@@ -114,9 +116,7 @@ class Device:
 
 
 def on_its_device(method: Method) -> Method:
-    """Have a method run with the `device` of its object current: a net computes on its own, whichever
-    was used last in this thread.
-    """
+    """Have a method run with the `device` of its object current, whichever was before in this thread."""
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
