@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +35,7 @@ class Device:
         self.is_cuda = xp is not np
         self.number = int(name.partition(":")[2] or 0)  # of a CUDA device
         self._staged: deque[tuple[Any, Any]] = deque()  # copies under way: an event, its memory
+        self._staging = threading.Lock()
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.reason})"
@@ -52,7 +54,10 @@ class Device:
         return array.get() if self.is_cuda else array
 
     def copy_from_host(self, target: Any, source: Any) -> None:
-        """Fill a device array with a host array of its shape: a small one by page-locked memory, no wait."""
+        """Fill a device array with a host array of the same shape, which is then free for other use.
+
+        A small one is not waited for: page-locked memory holds it until it is copied.
+        """
         if not self.is_cuda:
             with np.errstate(over="ignore"):
                 np.copyto(target, source, casting="same_kind")
@@ -61,14 +66,10 @@ class Device:
         if not (0 < source.nbytes <= STAGED and target.flags.c_contiguous):
             target.set(source)
             return
-        with self.current():
+        with self.current(), self._staging:
             cuda = self.xp.cuda
-            while self._staged and (
-                copy := self._staged.popleft()
-            ):  # taken before it is looked at:
-                if not copy[0].done:  # another thread may look too
-                    self._staged.appendleft(copy)
-                    break
+            while self._staged and self._staged[0][0].done:
+                self._staged.popleft()
             memory = cuda.alloc_pinned_memory(source.nbytes)
             staged = np.frombuffer(memory, np.uint8, source.nbytes)
             staged[:] = source.reshape(-1).view(np.uint8)
@@ -115,7 +116,7 @@ class Device:
 
 
 def on_its_device(method: Method) -> Method:
-    """Have a method run with its object's `device` current, whichever this thread used last."""
+    """Have a method run with the `device` of its object current, whichever was before in this thread."""
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:

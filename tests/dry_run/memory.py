@@ -15,7 +15,7 @@ from dry_run.record import record
 
 bases: list[int] = []  # of all allocations, in rising order
 sizes: dict[int, int] = {}
-current = [0]  # the numbers of the devices entered, the current one last
+current = [1]  # the numbers of the devices entered; that of the thread, the first, is not the nets'
 
 
 def allocate(size: int) -> MemoryPointer:

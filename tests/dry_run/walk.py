@@ -69,7 +69,8 @@ def trained(solver: Solver) -> list[str]:
 
 def run(net: Net) -> list[str]:
     """What is wrong with two passes of a net, or differs between them."""
-    total = cupy.empty((), net.context.sum_dtype)
+    with net.device.current():
+        total = cupy.empty((), net.context.sum_dtype)
 
     def step() -> None:
         net.forward()

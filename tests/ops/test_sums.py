@@ -60,14 +60,13 @@ def test_16_bits_are_summed_in_32(cuda, lent):
 
 @pytest.fixture
 def launches(cuda, monkeypatch):
-    """The (blocks, entries that a thread adds) of each launch."""
-    seen, launch = [], sums.launch_blocks
+    """The (blocks, entries that a thread adds) of launches that run nothing."""
+    seen = []
 
     def record(file, name, grid, types, *args):
         _, entries, _, _, wide, *_ = args
         parts = grid[1] if len(grid) > 1 else 1
         seen.append((math.prod(grid), -(-entries // parts // (256 // wide))))
-        launch(file, name, grid, types, *args)
 
     monkeypatch.setattr(sums, "launch_blocks", record)
     return seen
