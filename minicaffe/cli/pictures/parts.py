@@ -134,5 +134,5 @@ def _box(mask: np.ndarray) -> Box:
 
 
 def odd(size: float) -> int:
-    """The odd number at or just below `size`, or above it by less than 1."""
+    """`size` without its fraction, or the next number where that is even."""
     return int(size) // 2 * 2 + 1
