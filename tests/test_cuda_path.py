@@ -33,7 +33,7 @@ def few_digits(monkeypatch, tmp_path):
         datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
     )
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
-    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets, "_DRAWING", "few-600")  # kept apart from the whole set
     monkeypatch.chdir(tmp_path)
 
 

@@ -24,7 +24,7 @@ layers:
 def few_digits(monkeypatch, tmp_path):
     """The drawn digits, but few."""
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
-    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets, "_DRAWING", "few-50")  # kept apart from the whole set
 
 
 def test_it_says_what_the_net_says_of_its_own_data(device):

@@ -46,7 +46,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "typo.yaml").write_text(TYPO)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
-    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets, "_DRAWING", "few-300")  # kept apart from the whole set
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
     monkeypatch.setattr(
         datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)

@@ -43,7 +43,7 @@ def few_digits(monkeypatch, tmp_path):
     from minicaffe.data import datasets
 
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 3000, "test": 20})
-    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path))
+    monkeypatch.setattr(datasets, "_DRAWING", "few-3000")  # kept apart from the whole set
 
 
 def test_a_step_on_the_cpu_allocates_no_array(few_digits):

@@ -152,7 +152,7 @@ def test_data_of_a_data_set(cuda, dtype, monkeypatch, tmp_path):
     from minicaffe.data import datasets
 
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 40, "test": 20})
-    monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path))
+    monkeypatch.setattr(datasets, "_DRAWING", "few-40")  # kept apart from the whole set
     text = """
 layers:
   - name: data
