@@ -10,18 +10,28 @@ import numpy as np
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "caffe"
+FOLDERS = (FIXTURES, SHARED / "cases")  # a small part of the cases, and all of them where they are
 RENAMED = {"concat_dim": "axis"}
 DROPPED = {"stable_prod_grad"}  # minicaffe's gradient of a product is always the stable one
 
 
 def names(*prefixes: str) -> list[str]:
-    """The cases whose name begins so."""
-    found = sorted(path.stem for path in FIXTURES.glob("*.npz"))
-    return [name for name in found if name.startswith(prefixes)]
+    """The cases, here or among all that Caffe computed, whose name up to the first `_` is one of these.
+
+    A prefix with a `_` of its own is one of the whole name.
+    """
+    found = sorted({path.stem for folder in FOLDERS for path in folder.glob("*_*.npz")})
+    return [
+        name
+        for name in found
+        if name.partition("_")[0] in prefixes
+        or any("_" in prefix and name.startswith(prefix) for prefix in prefixes)
+    ]
 
 
 def load(name: str) -> dict[str, Any]:
-    with np.load(FIXTURES / f"{name}.npz") as archive:
+    path = next(p for p in (folder / f"{name}.npz" for folder in FOLDERS) if p.exists())
+    with np.load(path) as archive:
         return {key: archive[key] for key in archive.files}
 
 

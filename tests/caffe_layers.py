@@ -10,6 +10,9 @@ from minicaffe import Layer, register
 from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import Filler
 
+BUILT_IN = dict(REGISTRY)
+for _name in ("TanH", "Sigmoid", "ContrastiveLoss", "BatchNorm", "Scale", "LRN"):
+    REGISTRY.pop(_name, None)
 ZERO, ONE = Filler(type="constant"), Filler(type="constant", value=1.0)
 
 
@@ -165,3 +168,4 @@ EXTRA: dict[str, Annotated[type, "kept out of the register until a test asks for
     cls.__name__: REGISTRY.pop(cls.__name__)
     for cls in (TanH, Sigmoid, ContrastiveLoss, BatchNorm, Scale, LRN)
 }
+REGISTRY.update(BUILT_IN)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from half_nets import LENET
-from layers.test_every_layer import ROWS
+from layers.rows import ROWS
 from test_step_memory import EVERY_LAYER
 
 from minicaffe.ops.conv import STRATEGIES

@@ -1,0 +1,86 @@
+"""The layers of LeNet and its like."""
+
+from __future__ import annotations
+
+import numpy as np
+
+X = (2, 4, 5, 6)
+LABELS = np.array([1.0, 0.0, 3.0])
+
+ROWS = {
+    "Convolution": [
+        ({"num_output": 3, "kernel_size": (3,)}, [X]),
+        (
+            {
+                "num_output": 4,
+                "kernel_size": (3, 2),
+                "stride": (2, 1),
+                "pad": (1, 2),
+                "dilation": (1, 2),
+                "group": 2,
+            },
+            [X],
+        ),
+        ({"num_output": 4, "kernel_h": 2, "kernel_w": 3, "bias_term": False, "group": 4}, [X]),
+        (
+            {"num_output": 4, "kernel_size": (3,), "stride": (2,), "pad": (1,), "group": 2},
+            [(3, 4, 7)],
+        ),
+        ({"num_output": 2, "kernel_size": (3, 1, 2), "pad": (1, 0, 1)}, [(2, 3, 4, 3, 4)]),
+        ({"num_output": 2, "kernel_size": (2,), "axis": 2, "force_nd_im2col": True}, [X]),
+        ({"num_output": 2, "kernel_size": (2,), "axis": 0}, [(3, 4, 5)]),
+    ],
+    "Deconvolution": [
+        ({"num_output": 3, "kernel_size": (3,), "stride": (2,), "pad": (1,)}, [X]),
+        (
+            {
+                "num_output": 6,
+                "kernel_size": (3, 2),
+                "stride": (1, 3),
+                "pad": (0, 1),
+                "dilation": (2, 1),
+                "group": 2,
+                "bias_term": False,
+            },
+            [X],
+        ),
+        ({"num_output": 2, "kernel_h": 1, "kernel_w": 3, "axis": -3}, [(1, 2, *X)]),
+        ({"num_output": 2, "kernel_size": (4,), "stride": (2,)}, [(3, 4, 5)]),
+        ({"num_output": 2, "kernel_size": (2,), "pad": (0, 1, 0)}, [(2, 3, 2, 3, 2)]),
+    ],
+    "Im2col": [
+        ({"kernel_size": (3,), "stride": (2,), "pad": (1,)}, [X]),
+        ({"kernel_h": 2, "kernel_w": 3, "dilation": (1, 2)}, [X]),
+        ({"kernel_size": (3,), "pad": (2,)}, [(2, 3, 5)]),
+        ({"kernel_size": (2, 1, 3), "axis": 0}, [X]),
+    ],
+    "Pooling": [
+        ({"pool": "MAX", "kernel_size": (3,), "stride": (2,), "pad": (1,)}, [X]),
+        ({"pool": "AVE", "kernel_size": (3, 2), "stride": (2,), "pad": (1,)}, [X]),
+        ({"pool": "AVE", "global_pooling": True}, [X]),
+        ({"pool": "MAX", "kernel_size": (2,), "stride": (3,)}, [X]),
+    ],
+    "ReLU": [({}, [X]), ({"negative_slope": 0.1}, [(3, 4)]), ({"negative_slope": 2.0}, [(3, 4)])],
+    "Dropout": [({}, [X]), ({"dropout_ratio": 0.2}, [(3, 4)])],
+    "InnerProduct": [
+        ({"num_output": 3}, [X]),
+        ({"num_output": 3, "axis": 2, "transpose": True}, [X]),
+        ({"num_output": 3, "axis": -1, "bias_term": False}, [X]),
+    ],
+    "Flatten": [({}, [X]), ({"axis": 1, "end_axis": 2}, [X])],
+    "Eltwise": [
+        ({"coeff": (0.5, -2.0, 1.0)}, [X, X, X]),
+        ({"operation": "PROD"}, [X, X, X]),
+        ({"operation": "MAX"}, [X, X, X]),
+    ],
+    "Concat": [({}, [X, (2, 1, 5, 6)]), ({"axis": -1}, [(2, 3), (2, 1), (2, 2)]), ({}, [X])],
+    "Softmax": [({}, [X]), ({"axis": -1}, [(3, 4)])],
+    "SoftmaxWithLoss": [
+        ({}, [(3, 4), LABELS]),
+        ({"ignore_label": 0, "normalization": "VALID"}, [(3, 4), LABELS]),
+        ({"normalization": "NONE", "axis": 2}, [(1, 3, 4), LABELS]),
+        ({"normalization": "FULL"}, [(1, 4, 3), LABELS]),
+        ({"normalization": "BATCH_SIZE"}, [(3, 4), LABELS]),
+    ],
+}
+WITHOUT_GRADIENT = {"Input", "Data", "Accuracy"}
