@@ -124,6 +124,9 @@ class Layer:
 
     in_place = False  # may write its top over its bottom, when both bear one name
     keeps_top = False  # backward reads the top as forward left it
+    sizes_vary = (
+        False  # forward may return leading parts of `out`: fewer entries than setup promised
+    )
     tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
