@@ -1,8 +1,9 @@
 """The built-in layers; importing this module registers them."""
 
 from minicaffe.layers import activation, common, convolution, inputs, loss, pooling
-from minicaffe.layers.base import REGISTRY, Context, Layer, register
+from minicaffe.layers.base import REGISTRY, Layer, register
 from minicaffe.layers.blob import Blob, Param
+from minicaffe.layers.context import Context
 
 __all__ = [
     "REGISTRY",
