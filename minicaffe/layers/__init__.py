@@ -1,6 +1,6 @@
 """The built-in layers; importing this module registers them."""
 
-from minicaffe.layers import activation, common, convolution, inputs, loss, pooling
+from minicaffe.layers import activation, common, convolution, elementwise, inputs, loss, pooling
 from minicaffe.layers.base import REGISTRY, Context, Layer, register
 from minicaffe.layers.blob import Blob, Param
 
@@ -13,6 +13,7 @@ __all__ = [
     "activation",
     "common",
     "convolution",
+    "elementwise",
     "inputs",
     "loss",
     "pooling",
