@@ -218,7 +218,7 @@ def launch_blocks(
             )
     if 0 in grid:
         return
-    template = ", ".join(str(t) if isinstance(t, (int, str)) else CTYPES[t.dtype.name] for t in types)
+    template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
     typed = [np.int32(arg) if type(arg) is int else arg for arg in args]
     kernel = kernels(file, template, types[0].device.id)[name]
     kernel(grid, (THREADS,), tuple(typed))

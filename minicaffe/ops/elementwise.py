@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ def forward(name: str, x: Any, numbers: tuple[float, ...], out: Any) -> Any:
     if on_cuda(x):
         launch("elementwise.cu", "forward", x.size, x, x, *_three(x, numbers), out, of=(name,))
         return out
-    numbers = tuple(map(x.dtype.type, numbers))
+    numbers = _typed(numbers, x.dtype)
     fast = loops("elementwise", x.dtype)
     if fast is not None:
         run_loop(fast.formula(name, "y", x.dtype), out, x, numbers)
@@ -52,7 +53,7 @@ def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out
         given = dy, x, y, *_three(x, numbers), out
         launch("elementwise.cu", "gradient", x.size, x, *given, of=(name,))
         return out
-    numbers = tuple(map(x.dtype.type, numbers))
+    numbers = _typed(numbers, x.dtype)
     fast = loops("elementwise", x.dtype)
     if fast is not None:
         run_loop(fast.formula(name, "slope", x.dtype), out, dy, x, y, numbers)
@@ -65,6 +66,11 @@ def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out
 
     _in_blocks(part, out.size)
     return out
+
+
+@functools.lru_cache(256)
+def _typed(numbers: tuple[float, ...], dtype: np.dtype) -> tuple[Any, ...]:
+    return tuple(map(dtype.type, numbers))
 
 
 def _three(x: Any, numbers: tuple[float, ...]) -> list[Any]:
