@@ -99,6 +99,29 @@ layers:
     exclude: []
 solver: {base_lr: 0.1, lr_policy: multistep, gamma: 0.5, stepvalue: [10, 20], max_iter: 30}
 """,
+    "normalization": """\
+name: normalization
+force_backward: true
+layers:
+  - {name: data, type: Input, shape: {dim: [2, 4, 5, 6]}}
+  - name: batch
+    type: BatchNorm
+    top: data
+    use_global_stats: false
+    moving_average_fraction: 0.99
+    eps: 0.001
+    scale_filler: {type: uniform, min: 0.5, max: 1.5}
+    bias_filler: constant
+    param: [{lr_mult: 0}, {lr_mult: 0, decay_mult: 0}, {name: count, lr_mult: 0}]
+  - {name: past, type: BatchNorm, use_global_stats: true, scale_bias: true}
+  - {name: across, type: LRN, local_size: 3, alpha: 0.1, beta: 0.6, k: 2}
+  - {name: within, type: LRN, local_size: 5, norm_region: WITHIN_CHANNEL}
+  - {name: mvn, type: MVN, across_channels: true, eps: 0.1, normalize_variance: true}
+  - {name: groups, type: GroupNorm, num_groups: 2, affine: true}
+  - {name: rows, type: LayerNorm, axis: -2, bias_term: false, scale_filler: constant}
+  - {name: unit, type: Normalize, across_spatial: false, channel_shared: false, eps: 1e-10,
+     scale_filler: {type: constant, value: 20}}
+""",
     "pictures": """\
 layers:
   - name: digits
@@ -252,7 +275,11 @@ def test_the_models_hold_every_layer():
 
 @pytest.mark.parametrize("name", texts())
 def test_a_model_works_before_it_is_spoilt(name, tmp_path):
-    done = ("ran",) if name in ("vision", "windows", "branches") else ("ran", "shapes")
+    done = (
+        ("ran",)
+        if name in ("vision", "windows", "branches", "normalization")
+        else ("ran", "shapes")
+    )
     assert attempt(texts()[name], tmp_path / "model.yaml") in done
 
 

@@ -36,6 +36,29 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], ignore_label: 3}
 solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, clip_gradients: 5, iter_size: 2, max_iter: 100, snapshot_after_train: false}
 """
+NORMALIZED = """
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [20, 8, 24, 24]}, {dim: [20]}]}
+  - {name: conv, type: Convolution, bottom: x, num_output: 8, kernel_size: 3, pad: 1}
+  - {name: batch, type: BatchNorm, top: conv}
+  - {name: relu, type: ReLU, top: conv}
+  - {name: both, type: BatchNorm, bottom: conv, scale_bias: true}
+  - {name: past, type: BatchNorm, bottom: both, top: both, use_global_stats: true, eps: 1.0}
+  - {name: across, type: LRN, local_size: 3, alpha: 0.1}
+  - {name: within, type: LRN, local_size: 3, norm_region: WITHIN_CHANNEL, k: 2}
+  - {name: mvn, type: MVN}
+  - {name: means, type: MVN, bottom: within, across_channels: true, normalize_variance: false}
+  - {name: groups, type: GroupNorm, num_groups: 4}
+  - {name: rows, type: LayerNorm, bottom: mvn}
+  - {name: samples, type: LayerNorm, bottom: rows, axis: 1, affine: false}
+  - {name: place, type: Normalize, across_spatial: false, channel_shared: false}
+  - {name: whole, type: Normalize, bottom: groups}
+  - {name: sum, type: Eltwise, bottom: [place, whole, samples]}
+  - {name: ip, type: InnerProduct, num_output: 10}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.001, momentum: 0.9, iter_size: 2, max_iter: 100, snapshot_after_train: false}
+"""
+NETS = pytest.mark.parametrize("text", [EVERY_LAYER, NORMALIZED], ids=["layers", "normalized"])
 
 
 @pytest.fixture
@@ -46,8 +69,9 @@ def few_digits(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets, "_DRAWING", "few-3000")  # kept apart from the whole set
 
 
-def test_a_step_on_the_cpu_allocates_no_array(few_digits):
-    solver = Solver(parse(EVERY_LAYER), device="cpu")
+@NETS
+def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
+    solver = Solver(parse(text), device="cpu")
     smallest = min(
         v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 1000
     )
@@ -84,17 +108,19 @@ def test_the_count_sees_an_allocation(few_digits):
     assert peak - before > CAST_BUFFERS
 
 
-def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda):
+@NETS
+def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text):
     if not getattr(cuda.xp, "is_stand_in", False):
         pytest.skip("the counters are the stand-in's")
     import cupy
 
-    solver = Solver(parse(EVERY_LAYER), device=cuda)
+    solver = Solver(parse(text.replace("dim: [20", "dim: [2")), device=cuda)  # it is slow
     solver.step(2)
     before, uploads = (cupy.allocations, cupy.synchronizations), cupy.uploads
     solver.step(3)
     assert (cupy.allocations, cupy.synchronizations) == before
-    assert cupy.uploads == uploads + 3 * solver.spec.iter_size  # which images of the data set
+    batches = 3 * solver.spec.iter_size if "type: Data" in text else 0
+    assert cupy.uploads == uploads + batches  # which images of the data set
     solver.loss()
     assert cupy.synchronizations == before[1] + 1
 

@@ -1,6 +1,16 @@
 """The built-in layers; importing this module registers them."""
 
-from minicaffe.layers import activation, common, convolution, inputs, loss, pooling
+from minicaffe.layers import (
+    activation,
+    batch_norm,
+    common,
+    convolution,
+    inputs,
+    loss,
+    lrn,
+    normalization,
+    pooling,
+)
 from minicaffe.layers.base import REGISTRY, Context, Layer, register
 from minicaffe.layers.blob import Blob, Param
 
@@ -11,10 +21,13 @@ __all__ = [
     "Layer",
     "Param",
     "activation",
+    "batch_norm",
     "common",
     "convolution",
     "inputs",
     "loss",
+    "lrn",
+    "normalization",
     "pooling",
     "register",
 ]

@@ -11,7 +11,6 @@ from minicaffe import GradientError, Layer, Net, gradcheck, parse
 from minicaffe.layers import REGISTRY
 
 
-
 def test_every_layer_has_a_row():
     assert set(ROWS) | WITHOUT_GRADIENT == set(REGISTRY)
 
@@ -133,4 +132,3 @@ def test_the_checker_passes_custom_layers_on_each_device(device):
     for name in ("TanH", "Sigmoid"):
         assert gradcheck(EXTRA[name](), (3, 4), device=device) < 1e-6
     assert gradcheck(EXTRA["Scale"](bias_term=True), (3, 4, 2)) < 1e-6
-    assert gradcheck(EXTRA["LRN"](local_size=3), (2, 5, 2, 2)) < 1e-6
