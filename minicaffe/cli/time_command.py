@@ -67,7 +67,7 @@ def measure(net: Net, passes: int) -> dict[str, tuple[list[float], list[float]]]
     for _ in range(passes):
         for step in net.steps:
             stop = net.device.timer()
-            forward(step, net.device)
+            forward(step, net.graph, net.memory)
             times[step.spec.name][0].append(stop())
         net.context.passes += 1
         written: set[int] = set()
