@@ -148,12 +148,16 @@ class Layer:
         """TRAIN or TEST."""
         return self.context.phase
 
-    def param(self, shape: Shape, filler: Filler) -> Param:
-        """Declare the next parameter. In a reshape it is the one that there is, of the same shape."""
+    def param(self, shape: Shape, filler: Filler, dtype: Any = None) -> Param:
+        """Declare the next parameter. In a reshape it is the one that there is, of the same shape.
+
+        It is of the net's type unless told otherwise: statistics are of `sum_dtype`.
+        """
         index = self._declared
         self._declared += 1
         if index == len(self.params):
-            self.params.append(Param(tuple(shape), self.context.device, self.dtype, filler))
+            kind = self.dtype if dtype is None else dtype
+            self.params.append(Param(tuple(shape), self.context.device, kind, filler))
         elif self.params[index].shape != tuple(shape):
             raise ShapeError(
                 f"parameter {index} has shape {self.params[index].shape}; these bottoms need {shape}"
