@@ -30,7 +30,8 @@ from minicaffe.backend import Device
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.ops.conv import CAP
-from minicaffe.spec.declare import Filler, LayerSpec, Phase
+from minicaffe.spec.declare import Filler, LayerSpec
+from minicaffe.spec.state import TRAIN, Phase, State
 from minicaffe.spec.types import json_schema, keys_of
 
 REGISTRY: dict[str, type[Layer]] = {}
@@ -40,7 +41,7 @@ FLOAT32 = np.dtype("float32")
 
 @dataclass
 class Context:
-    """What the layers of one net share: device, dtype, phase, seed, folder of the model, workspace.
+    """What the layers of one net share: device, dtype, state, seed, folder of the model, workspace.
 
     `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
     `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
@@ -49,7 +50,7 @@ class Context:
 
     device: Device
     dtype: Any = FLOAT32
-    phase: Phase = "TRAIN"
+    state: State = TRAIN
     seed: int = 1
     passes: int = 0
     folder: Any = None
@@ -58,6 +59,11 @@ class Context:
     deterministic: bool = False
     workspace_size: int = 0
     _workspace: Any = field(default=None, repr=False)
+
+    @property
+    def phase(self) -> Phase:
+        """TRAIN or TEST."""
+        return self.state.phase or "TRAIN"
 
     def reserve(self, elements: int) -> None:
         """Ask for a workspace of at least so many elements."""
