@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
+from minicaffe.caffe import model as prototxt
 from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.blob import FLOATS
@@ -23,7 +24,11 @@ from minicaffe.spec.declare import NetSpec
 
 def model_options(parser: argparse.ArgumentParser) -> None:
     """MODEL, --set, --import and --threads."""
-    parser.add_argument("model", metavar="MODEL", help="the model file, such as models/lenet.yaml")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="the model file, such as models/lenet.yaml, or Caffe's .prototxt",
+    )
     parser.add_argument(
         "--set",
         dest="settings",
@@ -137,7 +142,8 @@ def read_model(args: argparse.Namespace) -> NetSpec:
         threads.count.cache_clear()
     threads.count()
     import_files(args.imports)
-    return spec_model.read_model(args.model, REGISTRY, args.settings)
+    read = prototxt.read_prototxt if prototxt.is_prototxt(args.model) else spec_model.read_model
+    return read(args.model, REGISTRY, args.settings)
 
 
 def import_files(files: list[str]) -> None:
