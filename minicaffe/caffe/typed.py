@@ -153,6 +153,8 @@ def _guessed(value: Scalar) -> Node:
         found = _float(value)
     elif value.kind == "word" and value.text in ("true", "false"):
         found = value.text == "true"
+    elif value.kind == "word" and value.text == "null":
+        return Node(None, value.mark)
     if found is None:
         raise SpecError(f"{value.mark}: {shown(value.text)} is not a number")
     return Node(found, value.mark)
