@@ -36,6 +36,35 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], ignore_label: 3}
 solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, clip_gradients: 5, iter_size: 2, max_iter: 100, snapshot_after_train: false}
 """
+ELEMENTWISE = """
+layers:
+  - {name: data, type: Data, top: [x, label], source: digits, batch_size: 100, transform: {scale: 0.01}}
+  - {name: conv, type: Convolution, bottom: x, num_output: 12, kernel_size: 5, stride: 2}
+  - {name: abs, type: AbsVal, bottom: conv}
+  - {name: softplus, type: BNLL, bottom: conv}
+  - {name: clip, type: Clip, bottom: conv, min: -1, max: 1}
+  - {name: elu, type: ELU, bottom: conv}
+  - {name: exp, type: Exp, bottom: clip, base: 2}
+  - {name: log, type: Log, bottom: softplus, shift: 1}
+  - {name: gelu, type: GELU, bottom: conv}
+  - {name: gelus, type: GELU, bottom: conv, approximate: tanh}
+  - {name: hard, type: HardSwish, bottom: conv}
+  - {name: square, type: Power, bottom: clip, power: 2}
+  - {name: root, type: Power, bottom: exp, power: 0.5}
+  - {name: line, type: Power, bottom: conv, scale: 0.5, shift: 1}
+  - {name: none, type: Power, bottom: conv, power: 0}
+  - {name: six, type: ReLU6, bottom: conv}
+  - {name: sigmoid, type: Sigmoid, bottom: conv}
+  - {name: swish, type: Swish, bottom: conv}
+  - {name: tanh, type: TanH, bottom: conv}
+  - {name: tanh2, type: TanH, bottom: tanh, top: tanh}
+  - {name: threshold, type: Threshold, bottom: conv}
+  - {name: sum, type: Eltwise, bottom: [abs, clip, elu, log, gelu, gelus, hard, square, root, line, none, six, sigmoid, swish, tanh, threshold]}
+  - {name: ip, type: InnerProduct, num_output: 10}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.001, momentum: 0.9, max_iter: 100, snapshot_after_train: false}
+"""
+NETS = pytest.mark.parametrize("text", [EVERY_LAYER, ELEMENTWISE], ids=["LeNet's", "element-wise"])
 
 
 @pytest.fixture
@@ -46,8 +75,9 @@ def few_digits(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets, "_DRAWING", "few-3000")  # kept apart from the whole set
 
 
-def test_a_step_on_the_cpu_allocates_no_array(few_digits):
-    solver = Solver(parse(EVERY_LAYER), device="cpu")
+@NETS
+def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
+    solver = Solver(parse(text), device="cpu")
     smallest = min(
         v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 1000
     )
@@ -84,12 +114,13 @@ def test_the_count_sees_an_allocation(few_digits):
     assert peak - before > CAST_BUFFERS
 
 
-def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda):
+@NETS
+def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text):
     if not getattr(cuda.xp, "is_stand_in", False):
         pytest.skip("the counters are the stand-in's")
     import cupy
 
-    solver = Solver(parse(EVERY_LAYER), device=cuda)
+    solver = Solver(parse(text), device=cuda)
     solver.step(2)
     before, uploads = (cupy.allocations, cupy.synchronizations), cupy.uploads
     solver.step(3)

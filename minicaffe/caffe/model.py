@@ -106,12 +106,28 @@ def net_tree(net: Node, layer_types: Mapping[str, type]) -> Node:
     taken: dict[str, None] = {}
     for layer in layers.value:
         taken |= dict.fromkeys(top.value for top in layer.value.get("top", NONE).value)
-    flats = []
+    flats: list[Node] = []
     for layer in layers.value:
         flats.append(flat(layer, layer_types, taken))
         taken |= dict.fromkeys(top.value for top in flats[-1].value["top"].value)
+    flats = _told_apart(flats)
     root = {**fields, **free.value, "layers": Node(flats, layers.mark)}
     return Node(root, net.mark, {**keys, **free.keys, "layers": layers.mark})
+
+
+def _told_apart(layers: list[Node]) -> list[Node]:
+    """Layers of which two that are always there bear different names: Caffe does not ask for it."""
+    seen: dict[str, int] = {}
+    found = []
+    for layer in layers:
+        name = layer.value.get("name", NONE)
+        if isinstance(name.value, str) and not {"include", "exclude"} & set(layer.value):
+            seen[name.value] = number = seen.get(name.value, 0) + 1
+            if number > 1:
+                other = Node(f"{name.value}_{number}", name.mark)
+                layer = Node({**layer.value, "name": other}, layer.mark, layer.keys)
+        found.append(layer)
+    return found
 
 
 NONE = Node([], Mark(""))
