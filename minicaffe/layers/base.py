@@ -149,10 +149,7 @@ class Layer:
         return self.context.phase
 
     def param(self, shape: Shape, filler: Filler, dtype: Any = None) -> Param:
-        """Declare the next parameter. In a reshape it is the one that there is, of the same shape.
-
-        It is of the net's type unless told otherwise: statistics are of `sum_dtype`.
-        """
+        """Declare the next parameter. In a reshape it is the one that there is, of the same shape."""
         index = self._declared
         self._declared += 1
         if index == len(self.params):
@@ -173,13 +170,8 @@ class Layer:
         self._declared = 0
         least, most = bottom_counts(type(self))
         if not least <= len(bottoms) <= most:
-            wanted = (
-                f"{least}"
-                if least == most
-                else f"at least {least}"
-                if most == math.inf
-                else f"{least} to {most}"
-            )
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            wanted = f"at least {least}" if most == math.inf else wanted
             raise ShapeError(f"takes {wanted} bottom(s), got {len(bottoms)}")
         given = self.setup(*bottoms)
         shapes = [given] if _is_shape(given) else given

@@ -76,10 +76,11 @@ class BatchNorm(Normalization):
         super().allocate()
 
     def measure(self, x: Any) -> Norm | None:
-        past = [param.data for param in self.past]
+        mean, variance, count = (param.data for param in self.past)
         if self.by_past:
-            recall(*past, self.norm, self.found)
+            recall(mean, variance, count, self.norm, self.found)
             return None
         super().measure(x)
-        remember(self.found, self.moving_average_fraction, self.rows.length, *past)
+        fraction, length = self.moving_average_fraction, self.rows.length
+        remember(self.found, fraction, length, mean, variance, count)
         return self.norm

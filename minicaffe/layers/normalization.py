@@ -48,9 +48,10 @@ class Normalization(Layer):
 
     def backward(self, dy: Any) -> Any:
         given, work = (self.x, dy, self.rows), self.context.workspace
-        diffs = [p.diff if p is not None and p.learns else None for p in (self.scale, self.bias)]
-        if self.features is not None and any(diff is not None for diff in diffs):
-            scale_gradient(*given, self.found, self.features, *diffs, work)
+        both = (self.scale, self.bias)
+        scale, bias = (None if p is None or not p.learns else p.diff for p in both)
+        if self.features is not None and (scale is not None or bias is not None):
+            scale_gradient(*given, self.found, self.features, scale, bias, work)
         if not self.needs_gradient[0]:
             return None
         return normalise_gradient(

@@ -31,7 +31,7 @@ class Response:
 
 
 def lrn(x: Any, response: Response, s: Any, out: Any, work: Any) -> Any:
-    """y = x s^-beta; leaves s, of float32 where x is of 16 bits, for the gradient. `work`: twice x's size.
+    """y = x s^-beta; leaves s, of float32 where x is of 16 bits, for the gradient. `work` is of 2 x.size.
 
     >>> x, s = np.array([[[1.0], [2.0], [3.0]]]), np.empty((1, 3, 1))
     >>> lrn(x, Response((1, 3, 1), 1, 0, 1, 1.0, 1.0), s, np.empty_like(x), np.empty(6)).ravel() * s.ravel()

@@ -55,7 +55,7 @@ def scale_gradient(
         np.multiply(product, dy, out=product)
     for values, gradient in ((product, dscale), (dy, dbias)):
         if gradient is not None:
-            np.sum(features.of(values), axis=(1, 3), keepdims=True, out=features.each(sums))
+            features.sum(values, sums)
             gradient += sums.reshape(gradient.shape)
 
 
@@ -97,11 +97,11 @@ def normalise_gradient(
         mean, share = map(rows.each, ends)
         normalise(x, rows, found, None, y)
         np.multiply(g, y, out=product)
-        np.sum(product, axis=(1, 3), keepdims=True, out=mean)
+        rows.sum(product, mean)
         _part_of_y(mean, rows, norm, found, share)
         np.multiply(y, mean, out=y)
         if norm.kind != "length":
-            np.sum(g, axis=(1, 3), keepdims=True, out=mean)
+            rows.sum(g, mean)
             mean /= rows.length
             np.add(y, mean, out=y)
         g = np.subtract(g, y, out=rows.of(out))

@@ -38,6 +38,11 @@ class Rows:
         """The array as the rows see it."""
         return x.reshape(self.batch, self.outer, self.kept, self.inner)
 
+    def sum(self, x: Any, out: Any) -> Any:
+        """The sum of each row, on the CPU, taken in float64: (rows,) stretched, as `each` gives it."""
+        out = self.each(out)
+        return np.sum(self.of(x), axis=(1, 3), dtype=np.float64, keepdims=True, out=out)
+
     def each(self, values: Any) -> Any:
         """One number a row, to be stretched along it."""
         return values.reshape(self.batch, 1, self.kept, 1)

@@ -45,11 +45,11 @@ def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> St
         mean.fill(0)
         np.multiply(x, x, out=apart)
     else:
-        np.sum(x, axis=(1, 3), keepdims=True, out=mean)
+        rows.sum(x, mean)
         mean /= rows.length
         np.subtract(x, mean, out=apart)
         np.multiply(apart, apart, out=apart)
-    np.sum(apart, axis=(1, 3), keepdims=True, out=spread)
+    rows.sum(apart, spread)
     if norm.kind != "length":
         spread /= rows.length
     _rate(out, norm)
