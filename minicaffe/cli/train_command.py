@@ -19,10 +19,12 @@ import sys
 import time
 
 from minicaffe.cli.options import (
+    WEIGHTS,
     data_lines,
     device_option,
     engine_options,
     engine_settings,
+    load_weights,
     model_options,
     number,
     pick_device,
@@ -47,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--weights",
         metavar="FILE",
-        help="start from these parameters, as far as names fit",
+        help=f"start from these parameters, as far as names fit; {WEIGHTS}",
     )
     start.add_argument(
         "--resume",
@@ -86,13 +88,11 @@ def run(args: argparse.Namespace) -> int:
     for line in data_lines([solver.net, solver.test_net]):
         report.line(line)
     if args.weights is not None:
-        found = solver.net.load(args.weights, strict=False)
-        if found.mismatched:
-            told = ", ".join(found.mismatched)
-            raise CheckpointError(
-                f"{args.weights}: mismatched: {told}; {renaming(solver.net, told)}"
-            )
-        report.line(f"weights: {args.weights}: {found}")
+        for file, found in load_weights(solver.net, args.weights, strict=False):
+            if found.mismatched:
+                told = ", ".join(found.mismatched)
+                raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
+            report.line(f"weights: {file}: {found}")
     if args.resume is not None:
         path = solver.latest_snapshot() if args.resume == NEWEST else args.resume
         solver.restore(path)

@@ -1,0 +1,1 @@
+"""The bridge to Caffe's files."""
