@@ -11,39 +11,9 @@ from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import Filler
 
 BUILT_IN = dict(REGISTRY)
-for _name in ("TanH", "Sigmoid", "ContrastiveLoss", "BatchNorm", "Scale", "LRN"):
+for _name in ("ContrastiveLoss", "BatchNorm", "LRN"):
     REGISTRY.pop(_name, None)
-ZERO, ONE = Filler(type="constant"), Filler(type="constant", value=1.0)
-
-
-@register
-class TanH(Layer):
-    """y = tanh(x)."""
-
-    def setup(self, x):
-        return x
-
-    def forward(self, x):
-        self.y = self.xp.tanh(x)
-        return self.y
-
-    def backward(self, dy):
-        return dy * (1 - self.y * self.y)
-
-
-@register
-class Sigmoid(Layer):
-    """y = 1 / (1 + exp(-x))."""
-
-    def setup(self, x):
-        return x
-
-    def forward(self, x):
-        self.y = 1 / (1 + self.xp.exp(-x))
-        return self.y
-
-    def backward(self, dy):
-        return dy * self.y * (1 - self.y)
+ZERO = Filler(type="constant")
 
 
 @register
@@ -108,33 +78,6 @@ class BatchNorm(Layer):
 
 
 @register
-class Scale(Layer):
-    """y = x scale + bias, channel by channel."""
-
-    bias_term: bool = False
-
-    in_place = True
-
-    def setup(self, x):
-        self.scale = self.param((x[1],), ONE)
-        self.bias = self.param((x[1],), ZERO) if self.bias_term else None
-        self.axes = tuple(i for i in range(len(x)) if i != 1)
-        self.wide = (1, -1) + (1,) * (len(x) - 2)
-        return x
-
-    def forward(self, x):
-        self.x = x.copy()  # in place, x is about to be overwritten
-        y = x * self.scale.data.reshape(self.wide)
-        return y if self.bias is None else y + self.bias.data.reshape(self.wide)
-
-    def backward(self, dy):
-        self.scale.diff += (dy * self.x).sum(axis=self.axes)
-        if self.bias is not None:
-            self.bias.diff += dy.sum(axis=self.axes)
-        return dy * self.scale.data.reshape(self.wide)
-
-
-@register
 class LRN(Layer):
     """y = x (1 + alpha / n sum of x^2 over n channels)^-beta."""
 
@@ -165,7 +108,6 @@ class LRN(Layer):
 
 
 EXTRA: dict[str, Annotated[type, "kept out of the register until a test asks for them"]] = {
-    cls.__name__: REGISTRY.pop(cls.__name__)
-    for cls in (TanH, Sigmoid, ContrastiveLoss, BatchNorm, Scale, LRN)
+    cls.__name__: REGISTRY.pop(cls.__name__) for cls in (ContrastiveLoss, BatchNorm, LRN)
 }
 REGISTRY.update(BUILT_IN)

@@ -1,6 +1,15 @@
 """The built-in layers; importing this module registers them."""
 
-from minicaffe.layers import activation, common, convolution, elementwise, inputs, loss, pooling
+from minicaffe.layers import (
+    activation,
+    channels,
+    common,
+    convolution,
+    elementwise,
+    inputs,
+    loss,
+    pooling,
+)
 from minicaffe.layers.base import REGISTRY, Context, Layer, register
 from minicaffe.layers.blob import Blob, Param
 
@@ -11,6 +20,7 @@ __all__ = [
     "Layer",
     "Param",
     "activation",
+    "channels",
     "common",
     "convolution",
     "elementwise",
