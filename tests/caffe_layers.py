@@ -11,7 +11,7 @@ from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import Filler
 
 BUILT_IN = dict(REGISTRY)
-for _name in ("TanH", "Sigmoid", "ContrastiveLoss", "BatchNorm", "Scale", "LRN"):
+for _name in ("TanH", "Sigmoid", "BatchNorm", "Scale", "LRN"):
     REGISTRY.pop(_name, None)
 ZERO, ONE = Filler(type="constant"), Filler(type="constant", value=1.0)
 
@@ -44,35 +44,6 @@ class Sigmoid(Layer):
 
     def backward(self, dy):
         return dy * self.y * (1 - self.y)
-
-
-@register
-class ContrastiveLoss(Layer):
-    """sum of s d^2 + (1 - s) max(margin - d, 0)^2, over 2 n; d = |a - b|."""
-
-    margin: float = 1.0
-
-    is_loss = True
-    label_bottoms = (2,)
-
-    def setup(self, a, b, similar):
-        return ()
-
-    def forward(self, a, b, similar):
-        self.difference, self.similar = a - b, similar
-        self.distance = np.sqrt((self.difference**2).sum(axis=1))
-        gap = np.maximum(self.margin - self.distance, 0)
-        return np.asarray(
-            (similar * self.distance**2 + (1 - similar) * gap**2).sum() / (2 * len(a))
-        )
-
-    def backward(self, dloss):
-        far = self.margin - self.distance
-        pull = np.where(
-            self.similar > 0, 1.0, np.where(far > 0, -far / (self.distance + 1e-4), 0.0)
-        )
-        da = dloss * pull[:, None] * self.difference / len(pull)
-        return da, -da, None
 
 
 @register
@@ -165,7 +136,6 @@ class LRN(Layer):
 
 
 EXTRA: dict[str, Annotated[type, "kept out of the register until a test asks for them"]] = {
-    cls.__name__: REGISTRY.pop(cls.__name__)
-    for cls in (TanH, Sigmoid, ContrastiveLoss, BatchNorm, Scale, LRN)
+    cls.__name__: REGISTRY.pop(cls.__name__) for cls in (TanH, Sigmoid, BatchNorm, Scale, LRN)
 }
 REGISTRY.update(BUILT_IN)

@@ -99,6 +99,24 @@ layers:
     exclude: []
 solver: {base_lr: 0.1, lr_policy: multistep, gamma: 0.5, stepvalue: [10, 20], max_iter: 30}
 """,
+    "losses": """\
+force_backward: true
+layers:
+  - name: in
+    type: Input
+    top: [a, b, weights, label, matrix]
+    shape: [{dim: [3, 5]}, {dim: [3, 5]}, {dim: [3, 5]}, {dim: 3}, {dim: [5, 5]}]
+  - {name: near, type: EuclideanLoss, bottom: [a, b], loss_weight: 0.5}
+  - {name: alike, type: ContrastiveLoss, bottom: [a, b, label], margin: 2, legacy_version: false}
+  - {name: robust, type: SmoothL1Loss, bottom: [a, b, weights, weights], sigma: 3}
+  - {name: bits, type: SigmoidCrossEntropyLoss, bottom: [a, b], normalization: VALID, ignore_label: 0}
+  - {name: hinge, type: HingeLoss, bottom: [a, label], norm: L2, propagate_down: [true, false]}
+  - {name: prob, type: Softmax, bottom: a, axis: -1}
+  - {name: logs, type: MultinomialLogisticLoss, bottom: [prob, label]}
+  - {name: gain, type: InfogainLoss, bottom: [a, label, matrix], top: [gain, p], axis: 1, normalization: FULL}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [b, label], top: [loss, q], loss_weight: [1, 0.1],
+     normalize: true}
+""",
     "pictures": """\
 layers:
   - name: digits

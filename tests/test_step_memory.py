@@ -36,6 +36,28 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], ignore_label: 3}
 solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, clip_gradients: 5, iter_size: 2, max_iter: 100, snapshot_after_train: false}
 """
+LOSSES = """
+layers:
+  - {name: data, type: Data, top: [x, label], source: digits, batch_size: 100, transform: {scale: 0.00390625}}
+  - {name: matrix, type: Input, shape: {dim: [10, 10]}}
+  - {name: flat, type: Flatten, bottom: x}
+  - {name: a, type: InnerProduct, num_output: 784}
+  - {name: near, type: EuclideanLoss, bottom: [a, flat]}
+  - {name: robust, type: SmoothL1Loss, bottom: [a, flat, flat, x], sigma: 2}
+  - {name: bits, type: SigmoidCrossEntropyLoss, bottom: [a, flat], ignore_label: 1, normalization: VALID}
+  - {name: ip, type: InnerProduct, bottom: a, num_output: 10}
+  - {name: prob, type: Softmax}
+  - {name: logs, type: MultinomialLogisticLoss, bottom: [prob, label]}
+  - {name: hinge, type: HingeLoss, bottom: [ip, label], norm: L2}
+  - {name: gain, type: InfogainLoss, bottom: [ip, label, matrix], top: [gain, same], ignore_label: 3}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: [loss, probabilities], normalize: false}
+  - {name: pairs, type: InnerProduct, bottom: a, num_output: 2}
+  - {name: others, type: InnerProduct, bottom: ip, num_output: 2}
+  - {name: alike, type: ContrastiveLoss, bottom: [pairs, others, label]}
+solver: {base_lr: 0.00001, momentum: 0.9, weight_decay: 0.001, max_iter: 100, snapshot_after_train: false}
+"""
+NETS = {"layers": EVERY_LAYER, "losses": LOSSES}
+every_net = pytest.mark.parametrize("text", NETS.values(), ids=NETS)
 
 
 @pytest.fixture
@@ -46,8 +68,9 @@ def few_digits(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets, "_DRAWING", "few-3000")  # kept apart from the whole set
 
 
-def test_a_step_on_the_cpu_allocates_no_array(few_digits):
-    solver = Solver(parse(EVERY_LAYER), device="cpu")
+@every_net
+def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
+    solver = Solver(parse(text), device="cpu")
     smallest = min(
         v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 1000
     )
@@ -84,12 +107,13 @@ def test_the_count_sees_an_allocation(few_digits):
     assert peak - before > CAST_BUFFERS
 
 
-def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda):
+@every_net
+def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text):
     if not getattr(cuda.xp, "is_stand_in", False):
         pytest.skip("the counters are the stand-in's")
     import cupy
 
-    solver = Solver(parse(EVERY_LAYER), device=cuda)
+    solver = Solver(parse(text), device=cuda)
     solver.step(2)
     before, uploads = (cupy.allocations, cupy.synchronizations), cupy.uploads
     solver.step(3)

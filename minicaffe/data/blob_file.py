@@ -20,7 +20,7 @@ import numpy as np
 
 from minicaffe.errors import DataError
 
-NUMBERS = {5: np.dtype("<f4"), 8: np.dtype("<f8")}
+NUMBERS: dict[int, np.dtype] = {5: np.dtype("<f4"), 8: np.dtype("<f8")}
 WIDTHS = {1: 8, 5: 4}  # bytes of a field of a fixed size, by its kind
 MOST_AXES = 32  # Caffe's kMaxBlobAxes
 

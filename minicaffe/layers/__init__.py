@@ -1,6 +1,16 @@
 """The built-in layers; importing this module registers them."""
 
-from minicaffe.layers import activation, common, convolution, inputs, loss, pooling
+from minicaffe.layers import (
+    activation,
+    common,
+    convolution,
+    inputs,
+    label_loss,
+    loss,
+    pair_loss,
+    pooling,
+    softmax_loss,
+)
 from minicaffe.layers.base import REGISTRY, Context, Layer, register
 from minicaffe.layers.blob import Blob, Param
 
@@ -14,7 +24,10 @@ __all__ = [
     "common",
     "convolution",
     "inputs",
+    "label_loss",
     "loss",
+    "pair_loss",
     "pooling",
     "register",
+    "softmax_loss",
 ]
