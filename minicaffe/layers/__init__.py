@@ -11,8 +11,9 @@ from minicaffe.layers import (
     pooling,
     softmax_loss,
 )
-from minicaffe.layers.base import REGISTRY, Context, Layer, register
+from minicaffe.layers.base import REGISTRY, Layer, register
 from minicaffe.layers.blob import Blob, Param
+from minicaffe.layers.context import Context
 
 __all__ = [
     "REGISTRY",

@@ -1,4 +1,4 @@
-"""Element-wise functions, sums and the solver's update: one pass over memory, from entry first to last."""
+"""Element-wise functions and sums: one pass over memory, from entry first to last."""
 
 from __future__ import annotations
 
@@ -28,31 +28,6 @@ def dropout(x: Any, kept: Any, scale: Any, y: Any, first: int, last: int) -> Non
     """y = x kept scale."""
     for i in range(first, last):
         y[at(i)] = x[at(i)] * kept[at(i)] * scale
-
-
-@compiled
-def sgd(
-    diff: Any,
-    history: Any,
-    rate: Any,
-    momentum: Any,
-    decay: Any,
-    l1: bool,
-    scale: Any,
-    weight: Any,
-    first: int,
-    last: int,
-) -> None:
-    """diff = history = momentum history + rate (scale diff + penalty); weight -= diff."""
-    for i in range(first, last):
-        w = weight[at(i)]
-        penalty = w * decay
-        if l1:
-            penalty = decay if w > 0 else (-decay if w < 0 else w * 0)
-        step = momentum * history[at(i)] + (diff[at(i)] * scale + penalty) * rate
-        history[at(i)] = step
-        diff[at(i)] = step
-        weight[at(i)] = w - step
 
 
 @compiled
