@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from half_nets import LENET
 from layers.rows import ROWS
-from test_step_memory import EVERY_LAYER, LOSSES
+from test_step_memory import EVERY_LAYER
 
 from minicaffe.ops.conv import STRATEGIES
 
@@ -60,7 +60,6 @@ def _nets() -> Iterator[tuple[str, Case]]:
         for engine in ("auto", "implicit"):
             yield f"{model.name}, {engine}", Case(model, engine)
     yield "small LeNet", Case(LENET)
-    yield "net of every loss", Case(LOSSES.replace("batch_size: 100", "batch_size: 6"))
 
 
 def _engines() -> Iterator[tuple[str, Case]]:
