@@ -99,6 +99,26 @@ layers:
     exclude: []
 solver: {base_lr: 0.1, lr_policy: multistep, gamma: 0.5, stepvalue: [10, 20], max_iter: 30}
 """,
+    "recurrent": """\
+name: recurrent
+force_backward: true
+layers:
+  - {name: data, type: Input, top: [x, cont, static], shape: [{dim: [4, 3, 5]}, {dim: [4, 3]}, {dim: [3, 2]}]}
+  - {name: states, type: Input, top: [h, c], shape: {dim: [1, 3, 4]}}
+  - name: lstm
+    type: LSTM
+    bottom: [x, cont, static, h, c]
+    top: [y, h1, c1]
+    num_output: 4
+    expose_hidden: true
+    weight_filler: {type: uniform, min: -0.08, max: 0.08}
+    bias_filler: constant
+  - {name: rnn, type: RNN, bottom: [y, cont], num_output: 6, debug_info: false,
+     param: [{lr_mult: 1}, {lr_mult: 2}, {name: w}]}
+  - {name: gates, type: InnerProduct, bottom: h1, num_output: 16, axis: 2}
+  - {name: go, type: Input, shape: {dim: [1, 3]}}
+  - {name: unit, type: LSTMUnit, bottom: [c1, gates, go], top: [c2, h2]}
+""",
     "pictures": """\
 layers:
   - name: digits
@@ -252,7 +272,7 @@ def test_the_models_hold_every_layer():
 
 @pytest.mark.parametrize("name", texts())
 def test_a_model_works_before_it_is_spoilt(name, tmp_path):
-    done = ("ran",) if name in ("vision", "windows", "branches") else ("ran", "shapes")
+    done = ("ran",) if name in ("vision", "windows", "branches", "recurrent") else ("ran", "shapes")
     assert attempt(texts()[name], tmp_path / "model.yaml") in done
 
 

@@ -36,6 +36,24 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], ignore_label: 3}
 solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, clip_gradients: 5, iter_size: 2, max_iter: 100, snapshot_after_train: false}
 """
+RECURRENT = """
+layers:
+  - {name: data, type: Input, top: [x, cont, label], shape: [{dim: [40, 15, 64]}, {dim: [40, 15]}, {dim: [40, 15]}]}
+  - {name: more, type: Input, top: [static, h0, c0], shape: [{dim: [15, 60]}, {dim: [1, 15, 64]}, {dim: [1, 15, 64]}]}
+  - {name: plain, type: LSTM, bottom: [x, cont], num_output: 64}
+  - {name: exposed, type: LSTM, bottom: [plain, cont, static, h0, c0], top: [y, h1, c1], num_output: 64, expose_hidden: true}
+  - {name: rnn, type: RNN, bottom: [y, cont, static], num_output: 64}
+  - {name: first, type: RNN, bottom: [rnn, cont, h0], top: [o, h2], num_output: 64, expose_hidden: true}
+  - {name: sum, type: Eltwise, bottom: [o, plain]}
+  - {name: ip, type: InnerProduct, num_output: 60, axis: 2}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], axis: 2}
+  - {name: accuracy, type: Accuracy, bottom: [ip, cont], axis: 2}  # in 16 bits makes cont float32
+  - {name: cells, type: Input, top: [c, given, go], shape: [{dim: [1, 5, 40]}, {dim: [1, 5, 160]}, {dim: [1, 5]}]}
+  - {name: ip2, type: InnerProduct, bottom: given, num_output: 160, axis: 2}
+  - {name: unit, type: LSTMUnit, bottom: [c, ip2, go], top: [c2, unit], loss_weight: [0.1, 0.1]}
+solver: {base_lr: 0.001, momentum: 0.9, iter_size: 2, max_iter: 100, snapshot_after_train: false}
+"""
+NETS = pytest.mark.parametrize("text", [EVERY_LAYER, RECURRENT], ids=["layers", "recurrent"])
 
 
 @pytest.fixture
@@ -46,8 +64,9 @@ def few_digits(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets, "_DRAWING", "few-3000")  # kept apart from the whole set
 
 
-def test_a_step_on_the_cpu_allocates_no_array(few_digits):
-    solver = Solver(parse(EVERY_LAYER), device="cpu")
+@NETS
+def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
+    solver = Solver(parse(text), device="cpu")
     smallest = min(
         v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 1000
     )
@@ -84,17 +103,19 @@ def test_the_count_sees_an_allocation(few_digits):
     assert peak - before > CAST_BUFFERS
 
 
-def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda):
+@NETS
+def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text):
     if not getattr(cuda.xp, "is_stand_in", False):
         pytest.skip("the counters are the stand-in's")
     import cupy
 
-    solver = Solver(parse(EVERY_LAYER), device=cuda)
+    solver = Solver(parse(text), device=cuda)
     solver.step(2)
+    batches = 3 * solver.spec.iter_size * ("Data" in text)
     before, uploads = (cupy.allocations, cupy.synchronizations), cupy.uploads
     solver.step(3)
     assert (cupy.allocations, cupy.synchronizations) == before
-    assert cupy.uploads == uploads + 3 * solver.spec.iter_size  # which images of the data set
+    assert cupy.uploads == uploads + batches  # which images of the data set
     solver.loss()
     assert cupy.synchronizations == before[1] + 1
 

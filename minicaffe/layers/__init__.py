@@ -1,6 +1,6 @@
 """The built-in layers; importing this module registers them."""
 
-from minicaffe.layers import activation, common, convolution, inputs, loss, pooling
+from minicaffe.layers import activation, common, convolution, inputs, loss, pooling, recurrent
 from minicaffe.layers.base import REGISTRY, Context, Layer, register
 from minicaffe.layers.blob import Blob, Param
 
@@ -16,5 +16,6 @@ __all__ = [
     "inputs",
     "loss",
     "pooling",
+    "recurrent",
     "register",
 ]

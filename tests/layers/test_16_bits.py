@@ -30,6 +30,8 @@ ROWS = {
     "EMAX": ("type: Eltwise, operation: MAX", [X, X, X], 1),
     "Concat": ("type: Concat, axis: 2", [X, (3, 4, 1, 5)], 1),
     "Flatten": ("type: Flatten", [X], 1),
+    "LSTM": ("type: LSTM, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 20),
+    "RNN": ("type: RNN, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 40),
 }
 
 
