@@ -8,6 +8,7 @@ import random
 import re
 from pathlib import Path
 
+import my_layers  # noqa: F401  (of which a text speaks)
 import numpy as np
 import pytest
 
@@ -118,6 +119,20 @@ layers:
   - {name: gates, type: InnerProduct, bottom: h1, num_output: 16, axis: 2}
   - {name: go, type: Input, shape: {dim: [1, 3]}}
   - {name: unit, type: LSTMUnit, bottom: [c1, gates, go], top: [c2, h2]}
+""",
+    "own": """\
+name: own
+force_backward: true
+layers:
+  - {name: data, type: Input, top: [x, y], shape: {dim: [4, 3]}}
+  - name: scaled
+    type: Python
+    bottom: x
+    module: my_layers
+    layer: Scaled
+    param_str: "0.25"
+    share_in_parallel: false
+  - {name: distance, type: Python, bottom: [scaled, y], module: my_layers, layer: Distance, loss_weight: 2}
 """,
     "pictures": """\
 layers:
@@ -272,7 +287,11 @@ def test_the_models_hold_every_layer():
 
 @pytest.mark.parametrize("name", texts())
 def test_a_model_works_before_it_is_spoilt(name, tmp_path):
-    done = ("ran",) if name in ("vision", "windows", "branches", "recurrent") else ("ran", "shapes")
+    done = (
+        ("ran",)
+        if name in ("vision", "windows", "branches", "recurrent", "own")
+        else ("ran", "shapes")
+    )
     assert attempt(texts()[name], tmp_path / "model.yaml") in done
 
 

@@ -1,6 +1,15 @@
 """The built-in layers; importing this module registers them."""
 
-from minicaffe.layers import activation, common, convolution, inputs, loss, pooling, recurrent
+from minicaffe.layers import (
+    activation,
+    common,
+    convolution,
+    inputs,
+    loss,
+    pooling,
+    python,
+    recurrent,
+)
 from minicaffe.layers.base import REGISTRY, Context, Layer, register
 from minicaffe.layers.blob import Blob, Param
 
@@ -16,6 +25,7 @@ __all__ = [
     "inputs",
     "loss",
     "pooling",
+    "python",
     "recurrent",
     "register",
 ]
