@@ -10,6 +10,7 @@ from minicaffe import backend
 from minicaffe.errors import MinicaffeError
 from minicaffe.layers import Context, Layer
 from minicaffe.layers.fillers import fill
+from minicaffe.spec.state import State
 
 
 class GradientError(MinicaffeError):
@@ -61,7 +62,7 @@ class _Check:
     ):
         self.layer, self.random = layer, np.random.default_rng(seed)
         self.device = device if isinstance(device, backend.Device) else backend.device(device)
-        layer.context = Context(self.device, np.dtype("float64"), phase, seed)
+        layer.context = Context(self.device, np.dtype("float64"), State(phase=phase), seed)
         arrays = [
             self.normal(b) if isinstance(b, tuple) else np.array(b, np.float64) for b in bottoms
         ]

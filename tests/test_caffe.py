@@ -173,7 +173,7 @@ def test_a_net_agrees_with_caffe(name, extra_layers):
                 cases.assert_close(wanted, array, key)
 
 
-@pytest.mark.parametrize("name", cases.names("Solver_SGD"))
+@pytest.mark.parametrize("name", cases.names("Solver"))
 def test_training_follows_caffe_step_by_step(name, extra_layers):
     case = cases.load(name)
     model = cases.as_model(cases.from_json(case["net_json"]))

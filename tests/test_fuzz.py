@@ -134,6 +134,26 @@ layers:
     share_in_parallel: false
   - {name: distance, type: Python, bottom: [scaled, y], module: my_layers, layer: Distance, loss_weight: 2}
 """,
+    "functions": """\
+name: functions
+force_backward: true
+layers:
+  - {name: data, type: Input, shape: {dim: [2, 3, 4]}}
+  - {name: distance, type: AbsVal}
+  - {name: softplus, type: BNLL}
+  - {name: clip, type: Clip, min: -0.5, max: 6}
+  - {name: elu, type: ELU, bottom: data, top: data, alpha: 0.3}
+  - {name: exp, type: Exp, bottom: clip, base: 2, scale: -0.5, shift: 1}
+  - {name: log, type: Log, bottom: exp, base: 10, scale: 1, shift: 0.1}
+  - {name: gelu, type: GELU, approximate: tanh}
+  - {name: hard, type: HardSwish, bottom: gelu, top: gelu}
+  - {name: power, type: Power, power: 3, scale: 0.5, shift: -1}
+  - {name: six, type: ReLU6}
+  - {name: sigmoid, type: Sigmoid}
+  - {name: swish, type: Swish, beta: 1.5}
+  - {name: tanh, type: TanH, bottom: swish, top: swish}
+  - {name: threshold, type: Threshold, threshold: 0.25}
+""",
     "pictures": """\
 layers:
   - name: digits
@@ -287,11 +307,8 @@ def test_the_models_hold_every_layer():
 
 @pytest.mark.parametrize("name", texts())
 def test_a_model_works_before_it_is_spoilt(name, tmp_path):
-    done = (
-        ("ran",)
-        if name in ("vision", "windows", "branches", "recurrent", "own")
-        else ("ran", "shapes")
-    )
+    run = ("vision", "windows", "branches", "functions", "recurrent", "own")
+    done = ("ran",) if name in run else ("ran", "shapes")
     assert attempt(texts()[name], tmp_path / "model.yaml") in done
 
 

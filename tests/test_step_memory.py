@@ -53,7 +53,39 @@ layers:
   - {name: unit, type: LSTMUnit, bottom: [c, ip2, go], top: [c2, unit], loss_weight: [0.1, 0.1]}
 solver: {base_lr: 0.001, momentum: 0.9, iter_size: 2, max_iter: 100, snapshot_after_train: false}
 """
-NETS = pytest.mark.parametrize("text", [EVERY_LAYER, RECURRENT], ids=["layers", "recurrent"])
+ELEMENTWISE = """
+layers:
+  - {name: data, type: Data, top: [x, label], source: digits, batch_size: 100, transform: {scale: 0.01}}
+  - {name: conv, type: Convolution, bottom: x, num_output: 12, kernel_size: 5, stride: 2}
+  - {name: abs, type: AbsVal, bottom: conv}
+  - {name: softplus, type: BNLL, bottom: conv}
+  - {name: clip, type: Clip, bottom: conv, min: -1, max: 1}
+  - {name: elu, type: ELU, bottom: conv}
+  - {name: exp, type: Exp, bottom: clip, base: 2}
+  - {name: log, type: Log, bottom: softplus, shift: 1}
+  - {name: gelu, type: GELU, bottom: conv}
+  - {name: gelus, type: GELU, bottom: conv, approximate: tanh}
+  - {name: hard, type: HardSwish, bottom: conv}
+  - {name: square, type: Power, bottom: clip, power: 2}
+  - {name: root, type: Power, bottom: exp, power: 0.5}
+  - {name: line, type: Power, bottom: conv, scale: 0.5, shift: 1}
+  - {name: none, type: Power, bottom: conv, power: 0}
+  - {name: six, type: ReLU6, bottom: conv}
+  - {name: sigmoid, type: Sigmoid, bottom: conv}
+  - {name: swish, type: Swish, bottom: conv}
+  - {name: tanh, type: TanH, bottom: conv}
+  - {name: tanh2, type: TanH, bottom: tanh, top: tanh}
+  - {name: threshold, type: Threshold, bottom: conv}
+  - {name: sum, type: Eltwise, bottom: [abs, clip, elu, log, gelu, gelus, hard, square, root, line, none, six, sigmoid, swish, tanh, threshold]}
+  - {name: ip, type: InnerProduct, num_output: 10}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.001, momentum: 0.9, max_iter: 100, snapshot_after_train: false}
+"""
+NETS = pytest.mark.parametrize(
+    "text",
+    [EVERY_LAYER, ELEMENTWISE, RECURRENT],
+    ids=["LeNet's", "element-wise", "recurrent"],
+)
 
 
 @pytest.fixture

@@ -208,20 +208,33 @@ def gather(device, dtype):
     return lambda: batch.gather(images, labels, places, mean, 0.5, out, chosen), [out, chosen]
 
 
-@row
-def sgd(device, dtype):
-    hosts = numbers(1, (40,), (40,), (40,), dtype=dtype)
-    hosts[0][7] = 0
-    arrays, start = ([put(device, host) for host in hosts] for _ in range(2))
-    scratch = blank(device, 40, dtype)
+def rule(name, memory, *settings):
+    """One of the solver's rules, with L1 and with L2."""
 
-    def run():
-        for array, before in zip(arrays, start, strict=True):
-            device.xp.copyto(array, before)
-        for penalty in ("L1", "L2"):
-            update.sgd(*arrays, 0.5, 0.75, 0.125, penalty, 0.25, scratch)
+    def made(device, dtype):
+        hosts = numbers(1, *[(40,)] * (2 + memory), dtype=dtype)
+        hosts[0][7] = 0
+        hosts[2:] = [np.abs(host) for host in hosts[2:]]
+        arrays, start = ([put(device, host) for host in hosts] for _ in range(2))
+        scratch = blank(device, 40, dtype)
 
-    return run, arrays
+        def run():
+            for array, before in zip(arrays, start, strict=True):
+                device.xp.copyto(array, before)
+            weight, diff, *history = arrays
+            for penalty in ("L1", "L2"):
+                update.update(name, weight, diff, history, settings, 0.125, penalty, 0.25, scratch)
+
+        return run, arrays
+
+    return made
+
+
+ROWS["sgd"] = rule("sgd", 1, 0.5, 0.75)
+ROWS["nesterov"] = rule("nesterov", 1, 0.5, 0.75)
+ROWS["scaled"] = rule("scaled", 1, 0.5, 0.75, 0.25, 0.125)
+ROWS["adadelta"] = rule("adadelta", 2, 0.5, 0.75, 0.125)
+ROWS["adam"] = rule("adam", 2, 0.5, 0.75, 0.875, 0.125, 0.0625)
 
 
 @row
