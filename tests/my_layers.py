@@ -66,6 +66,31 @@ class Counting:
         top[1].data[:, 0] = 2 * top[0].data
 
 
+class Growing:
+    """Images of another height from pass to pass, as many as there are in param_str: in forward or reshape."""
+
+    def setup(self, bottom, top):
+        self.where, *self.heights = self.param_str.split()
+        self.passes = 0
+        top[0].reshape(1, 2, int(self.heights[0]), 3)
+
+    def _next(self, where, top):
+        if where == self.where:
+            height = int(self.heights[self.passes % len(self.heights)])
+            top[0].reshape(1, 2, height, 3)
+
+    def reshape(self, bottom, top):
+        self._next("reshape", top)
+
+    def forward(self, bottom, top):
+        self._next("forward", top)
+        top[0].data[...] = self.passes + np.arange(top[0].count).reshape(top[0].shape)
+        self.passes += 1
+
+    def backward(self, top, propagate_down, bottom):
+        pass
+
+
 class Faulty:
     """Goes wrong where its param_str says."""
 
@@ -85,8 +110,6 @@ class Faulty:
         self._at("forward")
         if self.param_str == "write":
             bottom[0].data[...] = 0
-        if self.param_str == "grow":
-            top[0].reshape(77)
         if self.param_str == "late":
             self.blobs.add_blob(3)
         if self.param_str == "sizes":

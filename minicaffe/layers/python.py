@@ -66,8 +66,9 @@ class Python(Layer):
     forward pass too, forward(bottom, top) and backward(top, propagate_down, bottom). It finds `param_str`,
     `phase` (0 TRAIN, 1 TEST) and `blobs`, to which `blobs.add_blob(*shape)` adds a parameter in setup; of
     bottom[i] and top[i] `data` and `diff`, as NumPy arrays, `shape`, `num`, `channels`, `height`, `width` and
-    `count`. top[i].reshape(*sizes) sets the shape, the same in each pass until the net is reshaped. The data
-    of bottoms can only be read. minicaffe.layers.host_blob.PythonLayer may be its base.
+    `count`. top[i].reshape(*sizes) sets the shape; where it is another than in the pass before, the layers
+    behind take other memory. The data of bottoms can only be read. Its base may be
+    minicaffe.layers.host_blob.PythonLayer.
 
     Bottoms and tops as the class wants them; a loss by `loss_weight`. On CUDA it works on copies on the host,
     for which each pass waits; in 16 bits these are float32. Raises LayerError for what the class raises.
@@ -83,7 +84,7 @@ class Python(Layer):
         bool, "one layer for all solvers; there is one solver, so this changes nothing"
     ] = False
 
-    keeps_top = True
+    keeps_top = sizes_vary = True
     user = None  # the object whose methods are called
 
     def setup(self, *bottoms: Shape) -> list[Shape]:
@@ -127,8 +128,11 @@ class Python(Layer):
             if self.fresh and values is not None and param.owner is param:
                 param.load(values)
         self.fresh = False
-        for blob, out in zip(self.tops, self.out, strict=True):
-            blob.bind(data=self.host(out), diff=None)
+        self.given = list(
+            self.out
+        )  # what the tops are, until the user's object makes them other shapes
+        for blob, top in zip(self.tops, self.given, strict=True):
+            blob.bind(data=self.host(top), diff=None)
 
     def forward(self, *xs: Any) -> Any:
         for blob, x in zip(self.bottoms, xs, strict=True):
@@ -139,17 +143,15 @@ class Python(Layer):
             blob.bind(data=self.host(param.data) if param.master is None else param.to_host())
         self.call("reshape", self.bottoms, self.tops)
         self.call("forward", self.bottoms, self.tops)
-        for i, (blob, out) in enumerate(zip(self.tops, self.out, strict=True)):
-            if blob.shape != out.shape:
-                raise ShapeError(
-                    f"top {i} is of shape {out.shape} until the net is reshaped; "
-                    f"{self.layer} made it {blob.shape}"
-                )
-            self.back(blob.data, out)
+        for i, (blob, top) in enumerate(zip(self.tops, self.given, strict=True)):
+            if blob.shape != top.shape:
+                self.given[i] = top = self.context.device.asarray(blob.data, top.dtype)
+                blob.bind(data=self.host(top))
+            self.back(blob.data, top)
         for param, blob in self.added:
             if blob.data is not param.data:
                 param.load(blob.data)
-        return self.out
+        return self.given
 
     def backward(self, *dys: Any) -> Any:
         if getattr(self.user, "backward", None) is None:
