@@ -17,7 +17,12 @@ from minicaffe.ops import activation
 from minicaffe.ops.conv import STRATEGIES
 from minicaffe.spec.declare import Filler
 
-ELSEWHERE = ("Data_", "Dropout_train")  # tested below, in ways of their own
+ELSEWHERE = (  # tested below or with their layers, in ways of their own
+    "Data_",
+    "Dropout_train",
+    "LSTM_carry",
+    "MemoryData_",
+)
 LAYERS = [name for name in cases.names(*REGISTRY) if not name.startswith(ELSEWHERE)]
 # Where Caffe's answer is an accident that minicaffe does not copy (docs/caffe.md), tested below.
 ACCIDENTS = {

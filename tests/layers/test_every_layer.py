@@ -19,6 +19,7 @@ def test_every_layer_has_a_row():
     ("name", "keys", "bottoms"), [(n, k, b) for n, rows in ROWS.items() for k, b in rows]
 )
 def test_backward_is_the_gradient_of_forward(name, keys, bottoms, device):
+    keys = {key: value for key, value in keys.items() if key != "top"}
     assert gradcheck(REGISTRY[name](**keys), *bottoms, device=device) < 1e-6
 
 
