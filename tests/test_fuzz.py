@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from layers.rows import shape
 
 from minicaffe.errors import MinicaffeError, SpecError
 from minicaffe.layers import REGISTRY
@@ -118,6 +119,13 @@ layers:
 solver:
   base_lr: 1e-2
   max_iter: 10
+""",
+    "shapes": shape.NET.replace("64", "2"),
+    "filter": """\
+layers:
+  - {name: x, type: Input, top: [x, wanted], shape: [{dim: [4, 3]}, {dim: [4]}]}
+  - {name: ones, type: DummyData, num: 4, channels: 1, height: 1, width: 1, data_filler: {type: constant, value: 1}}
+  - {name: filter, type: Filter, bottom: [x, wanted, ones], top: [y, z]}
 """,
 }
 WORDS = """

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from layers.rows import NETS as FAMILIES
 
 from minicaffe import Net, Solver, parse
 from minicaffe.data import idx, known
@@ -36,6 +37,7 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], ignore_label: 3}
 solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, clip_gradients: 5, iter_size: 2, max_iter: 100, snapshot_after_train: false}
 """
+NETS = pytest.mark.parametrize("model", [EVERY_LAYER, *FAMILIES.values()], ids=["LeNet", *FAMILIES])
 
 
 @pytest.fixture
@@ -46,10 +48,11 @@ def few_digits(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets, "_DRAWING", "few-3000")  # kept apart from the whole set
 
 
-def test_a_step_on_the_cpu_allocates_no_array(few_digits):
-    solver = Solver(parse(EVERY_LAYER), device="cpu")
+@NETS
+def test_a_step_on_the_cpu_allocates_no_array(few_digits, model):
+    solver = Solver(parse(model), device="cpu")
     smallest = min(
-        v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 1000
+        v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 10_000
     )
     assert smallest > CAST_BUFFERS
     solver.step(3)
@@ -84,17 +87,20 @@ def test_the_count_sees_an_allocation(few_digits):
     assert peak - before > CAST_BUFFERS
 
 
-def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda):
+@NETS
+def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, model):
     if not getattr(cuda.xp, "is_stand_in", False):
         pytest.skip("the counters are the stand-in's")
     import cupy
 
-    solver = Solver(parse(EVERY_LAYER), device=cuda)
+    solver = Solver(parse(model), device=cuda)
     solver.step(2)
     before, uploads = (cupy.allocations, cupy.synchronizations), cupy.uploads
     solver.step(3)
     assert (cupy.allocations, cupy.synchronizations) == before
-    assert cupy.uploads == uploads + 3 * solver.spec.iter_size  # which images of the data set
+    batches = sum(type(layer).__name__ == "Data" for layer in solver.net.layers.values())
+    sent = 3 * solver.spec.iter_size * batches  # which images of the data set
+    assert cupy.uploads == uploads + sent
     solver.loss()
     assert cupy.synchronizations == before[1] + 1
 

@@ -1,6 +1,18 @@
 """The built-in layers; importing this module registers them."""
 
-from minicaffe.layers import activation, common, convolution, inputs, loss, pooling
+from minicaffe.layers import (
+    activation,
+    common,
+    convolution,
+    dummy,
+    inputs,
+    loss,
+    pooling,
+    reduce,
+    resize,
+    routing,
+    shape,
+)
 from minicaffe.layers.base import REGISTRY, Context, Layer, register
 from minicaffe.layers.blob import Blob, Param
 
@@ -13,8 +25,13 @@ __all__ = [
     "activation",
     "common",
     "convolution",
+    "dummy",
     "inputs",
     "loss",
     "pooling",
+    "reduce",
     "register",
+    "resize",
+    "routing",
+    "shape",
 ]
