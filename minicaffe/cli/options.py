@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import os
 import re
@@ -19,10 +20,11 @@ from minicaffe.net import Net
 from minicaffe.ops import conv, threads
 from minicaffe.spec import model as spec_model
 from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.state import State
 
 
 def model_options(parser: argparse.ArgumentParser) -> None:
-    """MODEL, --set, --import and --threads."""
+    """MODEL, --set, --import, --threads, --level and --stage."""
     parser.add_argument("model", metavar="MODEL", help="the model file, such as models/lenet.yaml")
     parser.add_argument(
         "--set",
@@ -38,6 +40,15 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=number(1, threads.MOST),
         help=f"threads of the CPU; default: ${threads.VARIABLE}, else all processors",
+    )
+    parser.add_argument(
+        "--level",
+        metavar="N",
+        type=number(0),
+        help="the net's level, which layers' min_level and max_level are compared with",
+    )
+    parser.add_argument(
+        "--stage", metavar="NAMES", default="", help="stages of the net, with commas between them"
     )
 
 
@@ -137,7 +148,9 @@ def read_model(args: argparse.Namespace) -> NetSpec:
         threads.count.cache_clear()
     threads.count()
     import_files(args.imports)
-    return spec_model.read_model(args.model, REGISTRY, args.settings)
+    spec = spec_model.read_model(args.model, REGISTRY, args.settings)
+    asked = State(level=args.level, stage=tuple(filter(None, args.stage.split(","))))
+    return dataclasses.replace(spec, state=asked.over(spec.state))
 
 
 def import_files(files: list[str]) -> None:
@@ -163,9 +176,10 @@ def import_files(files: list[str]) -> None:
             raise SpecError(raised_at(error)) from None
 
 
-def pick_device(args: argparse.Namespace) -> backend.Device:
-    """The device asked for or found, told with the reason."""
-    device = backend.device(args.device)
+def pick_device(args: argparse.Namespace, spec: NetSpec) -> backend.Device:
+    """The device asked for, by the command or the solver, or found; told with the reason."""
+    asked = spec.solver.device if spec.solver is not None else None
+    device = backend.device(args.device or asked)
     tell(args, f"device: {device}")
     return device
 

@@ -47,7 +47,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Classify."""
-    spec, device = read_model(args), pick_device(args)
+    spec = read_model(args)
+    device = pick_device(args, spec)
     classifier = Classifier(spec, args.weights, device=device, dtype=args.dtype)
     digit = Path(classifier.data.source).name in ("mnist", "digits")
     pictures = [read_picture(path, classifier.image_shape, digit) for path in args.images]

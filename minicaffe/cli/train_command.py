@@ -17,6 +17,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 
 from minicaffe.cli.options import (
     data_lines,
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             "--seed cannot be given with --resume: a run goes on with its own seed"
         )
     spec = read_model(args)
-    device = pick_device(args)
+    device = pick_device(args, spec)
     given = {
         **engine_settings(args),
         "max_iter": args.max_iter,
@@ -83,16 +84,14 @@ def run(args: argparse.Namespace) -> int:
     solver = Solver(
         spec, device=device, report=report, **{k: v for k, v in given.items() if v is not None}
     )
-    for line in data_lines([solver.net, solver.test_net]):
+    for line in data_lines([solver.net, *solver.test_nets]):
         report.line(line)
-    if args.weights is not None:
-        found = solver.net.load(args.weights, strict=False)
+    for file in () if args.resume else weight_files(args, solver):
+        found = solver.net.load(file, strict=False)
         if found.mismatched:
             told = ", ".join(found.mismatched)
-            raise CheckpointError(
-                f"{args.weights}: mismatched: {told}; {renaming(solver.net, told)}"
-            )
-        report.line(f"weights: {args.weights}: {found}")
+            raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
+        report.line(f"weights: {file}: {found}")
     if args.resume is not None:
         path = solver.latest_snapshot() if args.resume == NEWEST else args.resume
         solver.restore(path)
@@ -121,6 +120,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def weight_files(args: argparse.Namespace, solver: Solver) -> Sequence[str]:
+    """The files that training begins with: the command's, else the solver's."""
+    return solver.spec.weights if args.weights is None else [args.weights]
+
+
 def renaming(net: Net, mismatched: str) -> str:
     """How the first layer whose shapes are not the file's would be learnt anew, as in fine-tuning."""
     name = mismatched.partition(" (file ")[0].rpartition("__")[0]
@@ -142,6 +146,8 @@ def resume_command(args: argparse.Namespace, solver: Solver) -> str:
     given = {
         "--device": args.device,
         "--threads": args.threads,
+        "--level": args.level,
+        "--stage": args.stage or None,
         "--max-iter": args.max_iter,
         "--dtype": args.dtype,
         "--conv-engine": None if args.conv_engine == "auto" else args.conv_engine,

@@ -13,8 +13,9 @@ from minicaffe.layers import (
     routing,
     shape,
 )
-from minicaffe.layers.base import REGISTRY, Context, Layer, register
+from minicaffe.layers.base import REGISTRY, Layer, register
 from minicaffe.layers.blob import Blob, Param
+from minicaffe.layers.context import Context
 
 __all__ = [
     "REGISTRY",

@@ -63,16 +63,16 @@ class Interp(Layer):
         return self.y_shape
 
     def allocate(self) -> None:
-        self.axes = [
+        self.rows, self.columns = (
             Axis.of(self.xp, size, kept, out, -self.pad_beg, self.sum_dtype)
             for size, kept, out in zip(self.x_shape[2:], self.kept, self.y_shape[2:], strict=True)
-        ]
+        )
 
     def forward(self, x: Any, like: Any = None) -> Any:
-        return interp(x, *self.axes, self.out[0], self.context.workspace)
+        return interp(x, self.rows, self.columns, self.out[0], self.context.workspace)
 
     def backward(self, dy: Any) -> Any:
-        interp_gradient(dy, *self.axes, self.grad[0], self.context.workspace)
+        interp_gradient(dy, self.rows, self.columns, self.grad[0], self.context.workspace)
         return self.grad
 
 

@@ -142,7 +142,7 @@ class Net:
             self._left_out = (self._left_out - set(steps)) | left_out
         for step in steps:
             if step not in self._left_out:
-                run.forward(step, self.device, self.debug)
+                run.forward(step, self.graph, self.memory, self.debug)
         if last == len(self.steps) - 1:
             self.context.passes += 1  # a pass is over when its last layer has run
         if end is not None:
