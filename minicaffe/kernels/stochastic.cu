@@ -4,6 +4,8 @@
 //
 // In TEST it gives what that is on average: sum of x^2 / sum of x. There is no padding.
 
+const float TINY = 1.17549435e-38f;  // the smallest normal float: keeps a window of zeros from 0 / 0
+
 template <typename T>
 __global__ void draw_pool(int total, const T* image, const float* noise, int h, int w, int kh, int kw,
                           int sh, int sw, int oh, int ow, T* pooled, int* which) {
@@ -41,7 +43,7 @@ __global__ void expected_pool(int total, const T* image, int h, int w, int kh, i
        index += blockDim.x * gridDim.x) {
     const int y0 = index / ow % oh * sh, x0 = index % ow * sw;
     const T* plane = image + (size_t)(index / ow / oh) * h * w;
-    S sum = S(1.17549435e-38f), squares = 0;  // the smallest normal float, as in Caffe
+    S sum = S(TINY), squares = 0;
     for (int i = 0; i < kh && y0 + i < h; ++i) {
       for (int j = 0; j < kw && x0 + j < w; ++j) {
         const S value = plane[(size_t)(y0 + i) * w + x0 + j];
@@ -54,7 +56,7 @@ __global__ void expected_pool(int total, const T* image, int h, int w, int kh, i
   }
 }
 
-// dx = sum of dy (2 x - y) / sum over the windows that hold x.
+// dx = sum of dy (2 x - y) / sum over the windows that hold x and are not all 0.
 template <typename T>
 __global__ void expected_pool_gradient(int total, const T* dy, const T* image, const T* pooled,
                                        const T* sums, int h, int w, int kh, int kw, int sh, int sw,
@@ -73,7 +75,7 @@ __global__ void expected_pool_gradient(int total, const T* dy, const T* image, c
         const int ox = (x - j) / sw;
         if (ox >= ow) continue;
         const size_t at = plane + (size_t)oy * ow + ox;
-        sum += S(dy[at]) * (2 * value - S(pooled[at])) / S(sums[at]);
+        if (S(sums[at]) > S(TINY)) sum += S(dy[at]) * (2 * value - S(pooled[at])) / S(sums[at]);
       }
     }
     dx[index] = T(sum);

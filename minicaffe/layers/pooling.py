@@ -10,6 +10,7 @@ import numpy as np
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
+from minicaffe.layers.context import Context
 from minicaffe.layers.window import Windowed
 from minicaffe.ops import pool, stochastic
 from minicaffe.ops.geometry import Sizes, Window, pool_output_size
@@ -20,9 +21,20 @@ Kind = Literal["MAX", "AVE", "STOCHASTIC"]
 
 
 class Pool:
-    """One pooling of a layer's bottom: its window, its buffers, forward and backward."""
+    """One pooling of a layer's bottom: its window, its buffers, forward and backward.
 
-    def __init__(self, layer: Layer, kind: str, x: Shape, window: Window, ceil: bool = True):
+    `names` tell its random numbers from others'.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        kind: str,
+        x: Shape,
+        window: Window,
+        ceil: bool = True,
+        names: tuple[str | int, ...] = (),
+    ):
         if kind == "STOCHASTIC" and any(window.pad):
             raise ShapeError("pool STOCHASTIC takes no pad")
         oh, ow = (
@@ -31,32 +43,31 @@ class Pool:
             )
             for i in (0, 1)
         )
-        self.layer, self.kind, self.window = layer, kind, window
-        self.draws = kind == "STOCHASTIC" and layer.phase == "TRAIN"
+        self.context, self.kind, self.window, self.names = context, kind, window, names
+        self.draws = kind == "STOCHASTIC" and context.phase == "TRAIN"
         self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
-        layer.context.reserve(2 * math.prod(self.y_shape))
+        context.reserve(2 * math.prod(self.y_shape))
 
     def allocate(self) -> None:
         """Take what forward leaves for backward."""
-        empty, shape = self.layer.empty, self.y_shape
+        empty, shape = self.context.device.xp.empty, self.y_shape
         if self.kind == "MAX" or self.draws:
             self.which, self.flags = empty(shape, np.int32), empty(shape, np.bool_)
             self.which.fill(-1)  # no winner before the first forward pass
         if self.draws:
             self.noise, self.more_flags = empty(shape, np.float32), empty(shape, np.bool_)
         elif self.kind == "STOCHASTIC":
-            self.total = empty(shape)
+            self.total = empty(shape, self.context.dtype)
 
     def work(self, i: int) -> Any:
         """The i-th array of the top's shape in the workspace."""
         size = math.prod(self.y_shape)
-        return self.layer.context.workspace[i * size : (i + 1) * size].reshape(self.y_shape)
+        return self.context.workspace[i * size : (i + 1) * size].reshape(self.y_shape)
 
-    def forward(self, x: Any, y: Any, number: int = 0) -> Any:
-        """The top into `y`; `number` tells the random numbers of one pooling from another's."""
+    def forward(self, x: Any, y: Any) -> Any:
+        """The top into `y`."""
         if self.draws:
-            net = self.layer.context
-            uniform(self.noise, net.seed, self.layer.name, net.passes, number)
+            uniform(self.noise, self.context.seed, *self.names, self.context.passes)
             work = self.work(0), self.work(1), self.flags, self.more_flags
             return stochastic.draw_pool(x, self.window, self.noise, y, self.which, work)
         if self.kind == "STOCHASTIC":
@@ -113,7 +124,8 @@ class Pooling(Windowed):
         else:
             kernel = self.sizes("kernel_size")
         self.window = Window(kernel, stride, pad)
-        self.it = Pool(self, self.pool, x, self.window, self.round_mode == "CEIL")
+        ceil = self.round_mode == "CEIL"
+        self.it = Pool(self.context, self.pool, x, self.window, ceil, (self.name,))
         return [self.it.y_shape] * 2 if len(self.top) > 1 else self.it.y_shape
 
     def allocate(self) -> None:
@@ -169,7 +181,8 @@ class SPP(Layer):
             spare = [k * 2**level - size for k, size in zip(kernel, x[2:], strict=True)]
             window = Window(kernel, kernel, tuple((more + 1) // 2 for more in spare))
             try:
-                self.levels.append(Pool(self, self.pool, x, window))
+                names = (self.name, level)
+                self.levels.append(Pool(self.context, self.pool, x, window, names=names))
             except ShapeError as error:
                 raise error.at(f"level {level}, {2**level} windows an axis of {x}") from None
         sizes = [math.prod(level.y_shape[1:]) for level in self.levels]
@@ -190,7 +203,7 @@ class SPP(Layer):
 
     def forward(self, x: Any) -> Any:
         for i, (level, y) in enumerate(zip(self.levels, self.ys, strict=True)):
-            level.forward(x, y, i)
+            level.forward(x, y)
             self.xp.copyto(self.part(self.out[0], i), y.reshape(len(y), -1))
         return self.out
 

@@ -178,7 +178,7 @@ class Filter(Layer):
         self.chosen = [int(i) for i in np.flatnonzero(host)]
         for x, y in zip(xs, self.out, strict=True):
             for row, i in enumerate(self.chosen):
-                self.xp.copyto(y[row], x[i])
+                self.xp.copyto(y[row : row + 1], x[i : i + 1])
         return [y[: len(self.chosen)] for y in self.out]
 
     def backward(self, *dys: Any) -> Any:
@@ -187,5 +187,5 @@ class Filter(Layer):
                 continue
             dx.fill(0)
             for row, i in enumerate(self.chosen):
-                self.xp.copyto(dx[i], dy[row])
+                self.xp.copyto(dx[i : i + 1], dy[row : row + 1])
         return self.grad

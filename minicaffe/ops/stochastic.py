@@ -85,7 +85,9 @@ def expected_pool(x: Any, window: Window, out: Any, total: Any) -> Any:
 def expected_pool_gradient(
     dy: Any, x: Any, y: Any, total: Any, window: Window, out: Any, share: Any
 ) -> Any:
-    """dx[i] = sum of dy (2 x[i] - y) / total over the windows that hold i; `share` is scratch of dy's shape.
+    """dx[i] = sum of dy (2 x[i] - y) / total over the windows that hold i and are not all 0.
+
+    `share` is scratch of dy's shape.
 
     >>> x, one = np.array([[1.0, 3.0]]).reshape(1, 1, 1, 2), np.ones((1, 1, 1, 1))
     >>> given = one, x, 2.5 * one, 4 * one, Window((1, 2)), np.empty_like(x), one.copy()
@@ -101,7 +103,9 @@ def expected_pool_gradient(
         here = slice(first, last)
         dx, ratio = out[here], share[here]
         parts = list(window.elements(x.shape[2:], dy.shape[2:]))
-        np.divide(dy[here], total[here], out=ratio)
+        np.greater(total[here], TINY, out=ratio)
+        np.multiply(ratio, dy[here], out=ratio)
+        np.divide(ratio, total[here], out=ratio)
         dx.fill(0)
         for _, (oy, ox), (iy, ix) in parts:
             dx[:, :, iy, ix] += ratio[:, :, oy, ox]
