@@ -119,6 +119,20 @@ layers:
   - {name: tanh, type: TanH, bottom: swish, top: swish}
   - {name: threshold, type: Threshold, threshold: 0.25}
 """,
+    "channels": """\
+force_backward: true
+layers:
+  - {name: data, type: Input, top: [x, words], shape: [{dim: [2, 3, 4]}, {dim: [2, 3]}]}
+  - {name: scale, type: Scale, bottom: x, top: x, axis: 1, num_axes: 2, bias_term: true,
+     filler: {type: uniform, min: 0.5, max: 2}, bias_filler: {type: constant, value: 0.1}}
+  - {name: prelu, type: PReLU, channel_shared: false, filler: {type: constant, value: 0.3}}
+  - {name: rows, type: Embed, bottom: words, num_output: 4, input_dim: 5, bias_term: false}
+  - {name: offset, type: Parameter, shape: {dim: [3, 4]}}
+  - {name: bias, type: Bias, bottom: [rows, offset], axis: 1}
+  - {name: pool, type: InnerProduct, bottom: words, num_output: 3}
+  - {name: gate, type: Axpy, bottom: [pool, prelu, bias]}
+  - {name: one, type: Bias, num_axes: 0}
+""",
     "pictures": """\
 layers:
   - name: digits
@@ -272,7 +286,11 @@ def test_the_models_hold_every_layer():
 
 @pytest.mark.parametrize("name", texts())
 def test_a_model_works_before_it_is_spoilt(name, tmp_path):
-    done = ("ran",) if name in ("vision", "windows", "branches", "functions") else ("ran", "shapes")
+    done = (
+        ("ran",)
+        if name in ("vision", "windows", "branches", "functions", "channels")
+        else ("ran", "shapes")
+    )
     assert attempt(texts()[name], tmp_path / "model.yaml") in done
 
 

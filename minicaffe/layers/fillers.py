@@ -26,8 +26,10 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
     >>> fill(Filler(type="constant", value=3.0), (2,), np.random.default_rng(0))
     array([3., 3.])
     """
+    if not shape:  # a single number, as a blob of one entry
+        return fill(filler, (1,), random).reshape(())
     size = math.prod(shape)
-    fan_in = size / max(shape[0], 1) if shape else 1
+    fan_in = size / max(shape[0], 1)
     fan_out = size / max(shape[1], 1) if len(shape) > 1 else size
     n = {"FAN_IN": fan_in, "FAN_OUT": fan_out, "AVERAGE": (fan_in + fan_out) / 2}[
         filler.variance_norm

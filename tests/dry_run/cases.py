@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from half_nets import LENET
 from layers.rows import ROWS
-from test_step_memory import EVERY_LAYER
+from test_step_memory import ELEMENTWISE, EVERY_LAYER
 
 from minicaffe.ops.conv import STRATEGIES
 
@@ -56,6 +56,10 @@ def cases() -> dict[str, Case]:
 def _nets() -> Iterator[tuple[str, Case]]:
     for engine in ("auto", "implicit", "columns", "caffe"):
         yield f"net of every layer, {engine}", Case(FEW, engine)
+    yield (
+        "net of element-wise layers",
+        Case(ELEMENTWISE.replace("batch_size: 100", "batch_size: 6")),
+    )
     for model in sorted(MODELS.glob("*.yaml")):
         for engine in ("auto", "implicit"):
             yield f"{model.name}, {engine}", Case(model, engine)
