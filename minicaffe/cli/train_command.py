@@ -19,10 +19,12 @@ import sys
 import time
 
 from minicaffe.cli.options import (
+    WEIGHTS,
     data_lines,
     device_option,
     engine_options,
     engine_settings,
+    load_weights,
     model_options,
     number,
     pick_device,
@@ -47,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--weights",
         metavar="FILE",
-        help="start from these parameters, as far as names fit",
+        help=f"start from these parameters, as far as names fit; {WEIGHTS}",
     )
     start.add_argument(
         "--resume",
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             "--seed cannot be given with --resume: a run goes on with its own seed"
         )
     spec = read_model(args)
-    device = pick_device(args)
+    device = pick_device(args, spec)
     given = {
         **engine_settings(args),
         "max_iter": args.max_iter,
@@ -83,16 +85,14 @@ def run(args: argparse.Namespace) -> int:
     solver = Solver(
         spec, device=device, report=report, **{k: v for k, v in given.items() if v is not None}
     )
-    for line in data_lines([solver.net, solver.test_net]):
+    for line in data_lines([solver.net, *solver.test_nets]):
         report.line(line)
-    if args.weights is not None:
-        found = solver.net.load(args.weights, strict=False)
+    files = "" if args.resume else args.weights or ",".join(solver.spec.weights)
+    for file, found in load_weights(solver.net, files, strict=False) if files else ():
         if found.mismatched:
             told = ", ".join(found.mismatched)
-            raise CheckpointError(
-                f"{args.weights}: mismatched: {told}; {renaming(solver.net, told)}"
-            )
-        report.line(f"weights: {args.weights}: {found}")
+            raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
+        report.line(f"weights: {file}: {found}")
     if args.resume is not None:
         path = solver.latest_snapshot() if args.resume == NEWEST else args.resume
         solver.restore(path)
@@ -142,6 +142,8 @@ def resume_command(args: argparse.Namespace, solver: Solver) -> str:
     given = {
         "--device": args.device,
         "--threads": args.threads,
+        "--level": args.level,
+        "--stage": args.stage or None,
         "--max-iter": args.max_iter,
         "--dtype": args.dtype,
         "--conv-engine": None if args.conv_engine == "auto" else args.conv_engine,

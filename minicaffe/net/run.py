@@ -12,17 +12,23 @@ from minicaffe.errors import ShapeError, did_you_mean
 from minicaffe.layers import Blob
 from minicaffe.net import debug as debug_info
 from minicaffe.net.graph import Graph
+from minicaffe.net.memory import Memory, fit
 from minicaffe.net.step import Step, Value
 
 Say = Callable[[str], None] | None
 
 
-def forward(step: Step, device: Device, debug: Say = None) -> None:
+def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None:
     """Run one layer forward; `debug` is told what came out."""
-    layer = step.layer
+    layer, device = step.layer, graph.context.device
     with step.named():
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
-        _store(device, step, tops, layer.out, step.tops)
+    if layer.sizes_vary:
+        parts = list(tops) if isinstance(tops, (tuple, list)) else [tops]
+        fit(graph, memory, step, parts)
+    else:
+        with step.named():
+            _store(device, step, tops, layer.out, step.tops)
     if debug is not None:
         for line in debug_info.forward_lines(step, device):
             debug(line)

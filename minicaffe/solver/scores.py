@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import SpecError
+from minicaffe.errors import ShapeError, SpecError
 from minicaffe.net import Net
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
@@ -57,6 +57,11 @@ def mean_outputs(net: Net, batches: int, with_loss: bool = False) -> dict[str, A
             for name, value in outputs.items():
                 if name not in sums:
                     sums[name] = xp.zeros(value.shape, np.float64)
+                if sums[name].shape != value.shape:
+                    raise ShapeError(
+                        f"output {name!r} has shape {sums[name].shape} of one batch, {value.shape} of "
+                        "another: there is no mean of it"
+                    )
                 xp.add(sums[name], value, out=sums[name])
     means = {name: net.device.to_host(total) / batches for name, total in sums.items()}
     return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from caffe_layers import EXTRA
 from layers.rows import ROWS, WITHOUT_GRADIENT
 
 from minicaffe import GradientError, Layer, Net, gradcheck, parse
@@ -20,6 +19,7 @@ def test_every_layer_has_a_row():
     ("name", "keys", "bottoms"), [(n, k, b) for n, rows in ROWS.items() for k, b in rows]
 )
 def test_backward_is_the_gradient_of_forward(name, keys, bottoms, device):
+    keys = {key: value for key, value in keys.items() if key != "top"}
     assert gradcheck(REGISTRY[name](**keys), *bottoms, device=device) < 1e-6
 
 
@@ -151,4 +151,3 @@ def test_the_checker_fails_on_a_wrong_gradient():
 
 def test_the_checker_passes_custom_layers_on_each_device(device):
     assert gradcheck(Stretched(), (3, 4, 2), device=device) < 1e-6
-    assert gradcheck(EXTRA["LRN"](local_size=3), (2, 5, 2, 2)) < 1e-6
