@@ -32,7 +32,7 @@ ROWS = {
     "TanH": ("type: TanH", [X], 4),
     "PReLU": ("type: PReLU", [X], 2),
     "Scale": ("type: Scale, bias_term: true", [X], 3),
-    "scaled": ("type: Scale, axis: 0", [X, (3, 4)], 3),
+    "given scale": ("type: Scale, axis: 0", [X, (3, 4)], 3),
     "Bias": ("type: Bias, axis: 1, num_axes: 2", [X], 2),
     "Axpy": ("type: Axpy", [(3, 4), X, X], 3),
     "InnerProduct": ("type: InnerProduct, num_output: 7", [X], 2),
