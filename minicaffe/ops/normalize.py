@@ -58,7 +58,7 @@ def scale_gradient(
         np.multiply(product, dy, out=product)
     for values, gradient in ((product, dscale), (dy, dbias)):
         if gradient is not None:
-            features.sum(values, sums)
+            features.sum(values, sums, work)
             gradient += sums.reshape(gradient.shape)
 
 
@@ -109,9 +109,9 @@ def normalise_gradient(
     y, product = (rows.of(work[i * x.size : (i + 1) * x.size]) for i in (0, 1))
     normalise(x, rows, found, None, y)
     np.multiply(g, y, out=product)
-    part *= rows.sum(product, sums).reshape(-1)
+    part *= rows.sum(product, sums, work).reshape(-1)
     np.multiply(y, rows.each(part), out=y)
-    rows.sum(g, sums)
+    rows.sum(g, sums, work)
     sums *= of_ones
     np.add(y, rows.each(sums), out=y)
     np.subtract(g, y, out=rows.of(out))

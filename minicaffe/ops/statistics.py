@@ -26,7 +26,7 @@ def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> St
     """Mean, spread and rate of each row.
 
     >>> rows, x = Rows(1, 1, 2, 2), np.array([[1.0, 3.0], [5.0, 5.0]])
-    >>> found = statistics(x, rows, Norm("variance", 0.25), Statistics.empty(np, rows, float), np.empty(8))
+    >>> found = statistics(x, rows, Norm("variance", 0.25), Statistics.empty(np, rows, float), np.empty(18))
     >>> found.mean, found.spread, found.rate.round(3)
     (array([2., 5.]), array([1., 0.]), array([0.894, 2.   ]))
     """
@@ -50,11 +50,11 @@ def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> St
         mean.fill(0)
         np.multiply(x, x, out=apart)
     else:
-        rows.sum(x, mean)
+        rows.sum(x, mean, work)
         mean /= rows.length
         np.subtract(x, mean, out=apart)
         np.multiply(apart, apart, out=apart)
-    rows.sum(apart, spread)
+    rows.sum(apart, spread, work)
     if norm.kind != "length":
         spread /= rows.length
     _rate(out, norm)

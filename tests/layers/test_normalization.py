@@ -3,11 +3,12 @@
 import caffe_cases
 import numpy as np
 import pytest
-from half_nets import TYPES
+from half_nets import TYPES, feed
 from hypothesis import given
 from hypothesis import strategies as st
 from ops.cases import cases
 from test_caffe import run_layer
+from test_step_memory import STEPS
 
 from minicaffe import Net, ShapeError, Solver, SpecError, parse
 
@@ -201,6 +202,22 @@ def test_statistics_of_16_bits_are_float32(cuda, dtype, tmp_path, monkeypatch):
     for name, values in made.net.weights().items():
         np.testing.assert_array_equal(again.net.weights()[name], values, err_msg=name)
     assert (made.net.weights()["norm__3"] != before["norm__3"]).all()  # the scale learns
+
+
+@TYPES
+def test_all_of_them_train_in_16_bits_and_take_nothing(cuda, dtype):
+    (text,) = (path.read_text() for path in STEPS if path.stem == "normalized")
+    text = text.replace("dim: [20", "dim: [2").replace("24, 24", "7, 6")
+    made = Solver(parse(text), device=cuda, dtype=dtype)
+    feed(made, {"x": RNG.normal(size=(2, 8, 7, 6)), "label": [3, 4]})
+    made.step(2)
+    before = getattr(cuda.xp, "allocations", 0), getattr(cuda.xp, "synchronizations", 0)
+    made.step(1)
+    assert before == (
+        getattr(cuda.xp, "allocations", 0),
+        getattr(cuda.xp, "synchronizations", 0),
+    )
+    assert int(made.mixed.skipped) == 0 and np.isfinite(made.loss())
 
 
 def net_of(layer, shape="2, 4, 5, 6", phase="TRAIN"):
