@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,10 +88,15 @@ class Python(Layer):
     user = None  # the object whose methods are called
 
     def setup(self, *bottoms: Shape) -> list[Shape]:
+        zero = self.sum_dtype.type(0)
         if self.user is None:
-            self.user = self.made(bottoms)
+            self.bottoms = [HostBlob(None, zero.dtype) for _ in bottoms]
+            self.tops = [HostBlob(None, zero.dtype) for _ in self.top or "1"]
         for blob, shape in zip(self.bottoms, bottoms, strict=True):
             blob.reshape(*shape)
+            blob.bind(data=np.broadcast_to(zero, shape), diff=None)  # which takes no memory
+        if self.user is None:
+            self.user = self.made()
         self.call("reshape", self.bottoms, self.tops)
         for i, blob in enumerate(self.tops):
             if not blob.is_shaped:
@@ -99,10 +104,8 @@ class Python(Layer):
                 raise ShapeError(f"top {i} has no shape: {said}")
         return [blob.shape for blob in self.tops]
 
-    def made(self, bottoms: Sequence[Shape]) -> Any:
+    def made(self) -> Any:
         """The user's object, after its setup."""
-        self.bottoms = [HostBlob(shape, self.sum_dtype) for shape in bottoms]
-        self.tops = [HostBlob(None, self.sum_dtype) for _ in self.top or "1"]
         self.added: list[tuple[Param, HostBlob]] = []
         cls = find(self.module, self.layer)
         user = self.guarded(cls)

@@ -139,6 +139,17 @@ layers:
         net.forward()
 
 
+def test_shapes_take_no_memory():
+    """Nor does what such a layer is shown as data before there is any: this is 4 TiB."""
+    text = """
+layers:
+  - {name: in, type: Input, top: [x, y], shape: {dim: [1048576, 1048576]}}
+  - {name: loss, type: Python, module: my_layers, layer: Distance, bottom: [x, y]}
+"""
+    net = Net(parse(text), shapes_only=True, device="cpu")
+    assert net.layers["loss"].bottoms[1].data.shape == (2**20, 2**20)
+
+
 @pytest.mark.parametrize("where", ["setup", "reshape", "forward", "backward"])
 def test_what_it_raises_is_told_with_both_places(where, tmp_path):
     path = tmp_path / "net.yaml"
