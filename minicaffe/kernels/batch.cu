@@ -24,11 +24,3 @@ __global__ void gather(int total, const unsigned char* images,
     if (labels && i % (c * oh * ow) == 0) out_labels[b] = labels[entry];
   }
 }
-
-// Row b of out is row places[b] of a matrix, `width` numbers wide.
-template <typename T>
-__global__ void entries(int total, const T* rows, const int* places, int width, T* out) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    out[i] = rows[(size_t)places[i / width] * width + i % width];
-  }
-}

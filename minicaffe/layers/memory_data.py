@@ -10,7 +10,7 @@ from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.inputs import Transform
-from minicaffe.ops.batch import entries
+from minicaffe.ops.take import take
 from minicaffe.spec.types import AtLeast
 
 
@@ -84,7 +84,7 @@ class MemoryData(Layer):
         if self.there is not self.places:
             self.context.device.copy_from_host(self.there, self.places)
         for array, top in zip(self.arrays, self.out, strict=True):
-            entries(array, self.there, top.reshape(self.batch_size, -1))
+            take(array, self.there, top.reshape(self.batch_size, -1))
         return self.out
 
     def backward(self, *tops: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A batch out of a data set: entries as they are, or images cropped, mirrored, less the mean, scaled."""
+"""A batch out of a data set: gather images and labels, crop, mirror, subtract the mean, scale."""
 
 from __future__ import annotations
 
@@ -44,15 +44,3 @@ def gather(
         seen = (slice(None), slice(top, top + rows), slice(left, left + columns))
         np.subtract(images[entry][seen], mean[seen], out=out[b, ..., ::-1] if flip else out[b])
     return np.multiply(out, scale, out=out)
-
-
-def entries(rows: Any, places: Any, out: Any) -> Any:
-    """out[b] = rows[places[b]]: rows (count, size), places (n,) int32, out (n, size).
-
-    >>> entries(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1], np.int32), np.empty((1, 2)))
-    array([[3., 4.]])
-    """
-    if on_cuda(rows):
-        launch("batch.cu", "entries", out.size, out, rows, places, rows.shape[1], out)
-        return out
-    return np.take(rows, places, axis=0, out=out, mode="clip")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ops import references as ref
 from ops.cases import batches, blank, cases, close, dtypes, put, same, seeds
 
-from minicaffe.ops.batch import entries, gather
+from minicaffe.ops.batch import gather
 
 
 @cases(320)
@@ -55,14 +55,3 @@ def test_a_dark_pixel_minus_the_mean_is_negative(device):
     out = blank(device, (1, 1, 1, 1), np.float32)
     gather(put(device, [[[[10]]]], np.uint8), None, places, mean, 1.0, out, None)
     same(device, out, [[[[-190]]]])
-
-
-@cases(20)
-@given(st.integers(1, 5), st.lists(st.integers(0, 4), max_size=6), st.integers(1, 4), dtypes, seeds)
-def test_entries_are_rows_as_they_are(device, count, places, size, dtype, seed):
-    rows = np.random.default_rng(seed).normal(size=(count, size)).astype(dtype)
-    places = np.array([place % count for place in places], np.int32)
-    there, out = put(device, rows), blank(device, (len(places), size), dtype)
-    assert entries(there, put(device, places), out) is out
-    same(device, out, np.array([rows[place] for place in places]).reshape(-1, size))
-    same(device, there, rows)
