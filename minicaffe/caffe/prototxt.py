@@ -165,7 +165,11 @@ def _layer(
 
 
 def _sorted(node: Node, start: Mark) -> Node:
-    return Node(in_order(node.value, start), node.mark) if isinstance(node.value, dict) else node
+    """A message whose fields stand as they did, and which stands where its first does."""
+    if not isinstance(node.value, dict) or not node.value:
+        return node
+    fields = in_order(node.value, start)
+    return Node(fields, next(iter(fields.values())).mark)
 
 
 def _fitting(node: Node, field: Field) -> Node | None:
