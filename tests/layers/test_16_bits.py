@@ -39,6 +39,17 @@ ROWS = {
     "EMAX": ("type: Eltwise, operation: MAX", [X, X, X], 1),
     "Concat": ("type: Concat, axis: 2", [X, (3, 4, 1, 5)], 1),
     "Flatten": ("type: Flatten", [X], 1),
+    "LSTM": ("type: LSTM, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 20),
+    "RNN": ("type: RNN, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 40),
+    "BatchNorm": ("type: BatchNorm", [X], 3),
+    "scaled": ("type: BatchNorm, scale_bias: true", [(3, 70)], 4),
+    "past": ("type: BatchNorm, use_global_stats: true, eps: 60", [X], 3),
+    "MVN": ("type: MVN, across_channels: true", [X], 3),
+    "LayerNorm": ("type: LayerNorm, axis: 2", [X], 4),
+    "GroupNorm": ("type: GroupNorm, num_groups: 2", [X], 4),
+    "Normalize": ("type: Normalize, across_spatial: false, channel_shared: false", [X], 4),
+    "across": ("type: LRN, local_size: 3, alpha: 0.5", [X], 3),
+    "within": ("type: LRN, norm_region: WITHIN_CHANNEL", [X], 3),
 }
 
 

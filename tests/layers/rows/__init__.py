@@ -1,7 +1,8 @@
 """The contract table: of each layer type, rows of (its keys, its bottoms as gradcheck takes them).
 
 One module a family of layers, with ROWS and, for layers without a gradient, WITHOUT_GRADIENT. A bottom is
-a shape, filled at random, or an array, such as labels.
+a shape, filled at random, or an array, such as labels. Among the keys, `top` names the tops of a layer that
+must have several, the first `it`.
 """
 
 from __future__ import annotations
