@@ -137,6 +137,8 @@ def _layer(
         keys_of(layer_types[layer.type]),
         assumed(layer.type, keys_of(layer_types[layer.type])),
     )
+    if layer.type.endswith("Loss") and not layer.tops:  # else it would be given one
+        fields[FREE] = Node({"top": Node([], layer.mark)}, layer.mark)
     options, homes = layer_options(layer, layer_types), schema().keys(layer.type)
     if layer.type in UNORDERED and options.get("shuffle", True) is None:
         options["shuffle"] = shuffled(layer)

@@ -9,6 +9,7 @@ from typing import Literal, get_args, get_origin
 
 import caffe_nets
 import pytest
+from test_fuzz import texts
 
 from minicaffe.caffe.model import Text, text_of
 from minicaffe.caffe.prototxt import prototxt
@@ -17,11 +18,10 @@ from minicaffe.cli import main
 from minicaffe.errors import SpecError
 from minicaffe.layers import REGISTRY
 from minicaffe.spec import mapping, tree
-from minicaffe.spec.model import model, parse_model, read_model
+from minicaffe.spec.model import model, parse_model
 from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.types import keys_of
 
-MODELS = sorted((Path(__file__).resolve().parents[2] / "models").glob("*.yaml"))
 BUILT_IN = sorted(name for name, cls in REGISTRY.items() if cls.__module__.startswith("minicaffe."))
 
 
@@ -50,9 +50,10 @@ def check_there_and_back(spec):
         assert write(back, REGISTRY) == written(read(one), write)
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
-def test_our_models_there_and_back(path):
-    check_there_and_back(read_model(path, REGISTRY))
+@pytest.mark.parametrize("name", texts())
+def test_our_models_there_and_back(name):
+    """The models of models/, and those that hold every layer."""
+    check_there_and_back(parse_model(texts()[name], REGISTRY))
 
 
 @pytest.mark.parametrize("name", caffe_nets.STOCK)
