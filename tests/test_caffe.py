@@ -19,6 +19,7 @@ from minicaffe.spec.declare import Filler
 
 ELSEWHERE = (  # tested below or with their layers, in ways of their own
     "Data_",
+    "DummyData_",
     "Dropout_train",
     "LSTM_carry",
     "MemoryData_",
