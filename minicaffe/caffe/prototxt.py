@@ -140,6 +140,8 @@ def _layer(
         keys_of(layer_types[layer.type]),
         assumed(layer.type, keys_of(layer_types[layer.type])),
     )
+    if layer.type.endswith("Loss") and not layer.tops:  # else it would be given one
+        fields[FREE] = Node({"top": Node([], layer.mark)}, layer.mark)
     options, homes = layer_options(layer, layer_types), schema().keys(layer.type)
     if layer.type in UNORDERED and options.get("shuffle", True) is None:
         options["shuffle"] = shuffled(layer)
@@ -168,7 +170,11 @@ def _layer(
 
 
 def _sorted(node: Node, start: Mark) -> Node:
-    return Node(in_order(node.value, start), node.mark) if isinstance(node.value, dict) else node
+    """A message whose fields stand as they did, and which stands where its first does."""
+    if not isinstance(node.value, dict) or not node.value:
+        return node
+    fields = in_order(node.value, start)
+    return Node(fields, next(iter(fields.values())).mark)
 
 
 def _fitting(node: Node, field: Field) -> Node | None:
