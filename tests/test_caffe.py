@@ -18,7 +18,7 @@ from minicaffe.ops import activation
 from minicaffe.ops.conv import STRATEGIES
 from minicaffe.spec.declare import Filler
 
-ELSEWHERE = ("Data_", "Dropout_train")  # tested below, in ways of their own
+ELSEWHERE = ("Data_", "HDF5Data_", "Dropout_train")  # tested below, in ways of their own
 LAYERS = [name for name in cases.names(*REGISTRY) if not name.startswith(ELSEWHERE)]
 # Where Caffe's answer is an accident that minicaffe does not copy (docs/caffe.md), tested below.
 ACCIDENTS = {

@@ -15,6 +15,8 @@ from minicaffe.errors import MinicaffeError, SpecError
 from minicaffe.layers import REGISTRY
 from minicaffe.net import Net, parse, read
 
+FIXTURES = Path(__file__).parent / "fixtures"
+READING = FIXTURES / "reading"
 MODELS = Path(__file__).resolve().parent.parent / "models"
 SMALL = 20 << 20  # bytes of a net that is run, not only measured
 WORK = 10**8  # multiply-adds of such a net
@@ -118,6 +120,25 @@ layers:
 solver:
   base_lr: 1e-2
   max_iter: 10
+""",
+    "readers": f"""\
+layers:
+  - {{name: digits, type: Data, top: [d, dl], source: {READING}/lmdb, batch_size: 2, backend: LMDB, rand_skip: 3,
+     transform: {{mean_value: [1, 2, 3], crop_size: 4}}}}
+  - {{name: images, type: ImageData, top: [i, il], source: {READING}/images.txt, batch_size: 2, shuffle: true,
+     new_height: 8, new_width: 9, is_color: false, root_folder: ""}}
+  - name: windows
+    type: WindowData
+    top: [w, wl]
+    source: {READING}/windows.txt
+    batch_size: 4
+    fg_threshold: 0.5
+    fg_fraction: 0.5
+    context_pad: 1
+    crop_mode: square
+    transform: {{crop_size: 6, mirror: true, scale: 0.1}}
+  - {{name: rows, type: HDF5Data, top: [data, label], source: {FIXTURES}/list.txt, batch_size: 4, shuffle: true}}
+  - {{name: out, type: HDF5Output, bottom: [data, label], top: [], file_name: out.h5}}
 """,
 }
 WORDS = """

@@ -209,9 +209,10 @@ def data_lines(nets: Sequence[Net | None]) -> list[str]:
             data = getattr(layer, "dataset", None)
             if data is None:
                 continue
-            what = f"images of {data.name}, {data.origin}"
+            what = f"{getattr(data, 'unit', 'images')} of {data.name}, {data.origin}"
             if data.warning is not None:
                 what = f"BUILT-IN DRAWN DIGITS instead of {data.name}"
-            size = backend.mib(data.images.nbytes)
-            lines.append(f"{layer.phase} data: {len(data.images)} {what} ({size})")
+            images = getattr(data, "images", None)  # where it is in memory
+            size = "" if images is None else f" ({backend.mib(images.nbytes)})"
+            lines.append(f"{layer.phase} data: {len(data)} {what}{size}")
     return lines

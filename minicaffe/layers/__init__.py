@@ -1,6 +1,16 @@
 """The built-in layers; importing this module registers them."""
 
-from minicaffe.layers import activation, common, convolution, inputs, loss, pooling
+from minicaffe.layers import (
+    activation,
+    common,
+    convolution,
+    data,
+    hdf5_data,
+    image_data,
+    inputs,
+    loss,
+    pooling,
+)
 from minicaffe.layers.base import REGISTRY, Context, Layer, register
 from minicaffe.layers.blob import Blob, Param
 
@@ -13,6 +23,9 @@ __all__ = [
     "activation",
     "common",
     "convolution",
+    "data",
+    "hdf5_data",
+    "image_data",
     "inputs",
     "loss",
     "pooling",

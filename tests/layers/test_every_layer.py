@@ -11,7 +11,6 @@ from minicaffe import GradientError, Layer, Net, gradcheck, parse
 from minicaffe.layers import REGISTRY
 
 
-
 def test_every_layer_has_a_row():
     assert set(ROWS) | WITHOUT_GRADIENT == set(REGISTRY)
 
