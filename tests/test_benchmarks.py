@@ -128,7 +128,7 @@ def test_lenet_in_memory_is_lenet(scripts):
     wanted = [layer for layer in read(path).layers if layer.type not in ("Data", "Accuracy")]
     assert [layer.name for layer in made.layers[1:]] == [layer.name for layer in wanted]
     assert made.solver.base_lr == 0.5
-    assert made.solver.test_iter == made.solver.display == made.solver.snapshot == 0
+    assert not made.solver.test_iter and made.solver.display == made.solver.snapshot == 0
     mine, solver = scripts("lenet_step").ours(16, "cpu")
     losses = []
     for _ in range(30):

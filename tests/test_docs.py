@@ -140,13 +140,14 @@ def test_the_lenet_of_readme_is_trained_to_the_end_on_the_real_mnist():
 
 def test_models_hold_what_they_should():
     from minicaffe import read
+    from minicaffe.spec.state import TRAIN
 
     for path in (ROOT / "models").glob("*.yaml"):
         assert read(path).solver is not None
     kinds = [
         layer.type
         for layer in read(ROOT / "models" / "lenet_paper.yaml").layers
-        if layer.in_phase("TRAIN")
+        if layer.included(TRAIN)
     ]
     assert kinds == [
         "Data", "Convolution", "ReLU", "Pooling", "Convolution", "ReLU", "Pooling",

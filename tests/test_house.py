@@ -18,12 +18,12 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # From the bottom to the top: a module imports only from its own floor or from those below it.
 FLOORS = [
     {"errors", "caches"},
-    {"spec", "data", "checkpoint", "caffe"},
+    {"spec", "data", "checkpoint"},
     {"kernels"},
     {"backend"},
     {"ops"},
     {"layers"},
-    {"net", "gradient_check"},
+    {"net", "gradient_check", "caffe"},
     {"solver", "deploy"},
     {"cli"},
     {"__init__", "__main__"},

@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     device_option(parser)
     engine_options(parser)
     parser.add_argument(
-        "--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="default: TRAIN"
+        "--phase", choices=("TRAIN", "TEST"), help="default: the model's state, else TRAIN"
     )
     parser.add_argument(
         "--batch", metavar="N", type=number(1), help="samples, instead of the model's"
@@ -58,7 +58,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain; no blob is allocated."""
-    spec, device = read_model(args), pick_device(args)
+    spec = read_model(args)
+    device = pick_device(args, spec)
     net = Net(spec, args.phase, device=device, shapes_only=True, **engine_settings(args))
     check_type(net.context.dtype, device)
     print(f"{net.name or args.model}, phase {net.phase}, {net.context.dtype}, on {device.name}")

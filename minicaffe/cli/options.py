@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
+from minicaffe.caffe import model as prototxt
 from minicaffe.caffe.weights import is_caffes
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note, raised_at
 from minicaffe.layers import REGISTRY
@@ -21,6 +23,7 @@ from minicaffe.net.weights import LoadReport
 from minicaffe.ops import conv, threads
 from minicaffe.spec import model as spec_model
 from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.state import State
 
 WEIGHTS = (
     "a snapshot or weight file: .npz, or Caffe's .caffemodel, .caffemodel.h5; several by commas"
@@ -28,8 +31,12 @@ WEIGHTS = (
 
 
 def model_options(parser: argparse.ArgumentParser) -> None:
-    """MODEL, --set, --import and --threads."""
-    parser.add_argument("model", metavar="MODEL", help="the model file, such as models/lenet.yaml")
+    """MODEL, --set, --import, --threads, --level and --stage."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="the model file, such as models/lenet.yaml, or Caffe's .prototxt",
+    )
     parser.add_argument(
         "--set",
         dest="settings",
@@ -44,6 +51,15 @@ def model_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=number(1, threads.MOST),
         help=f"threads of the CPU; default: ${threads.VARIABLE}, else all processors",
+    )
+    parser.add_argument(
+        "--level",
+        metavar="N",
+        type=number(0),
+        help="the net's level, which layers' min_level and max_level are compared with",
+    )
+    parser.add_argument(
+        "--stage", metavar="NAMES", default="", help="stages of the net, with commas between them"
     )
 
 
@@ -118,13 +134,18 @@ def weights_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", metavar="FILE", required=True, help=WEIGHTS)
 
 
+def weight_files(given: str) -> list[str]:
+    """The files that --weights names, with commas between."""
+    return [given] if os.path.exists(given) else [file for file in given.split(",") if file]
+
+
 def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:
     """Load what --weights names, and tell what became of each file.
 
     Files separated by commas are loaded one after another, each as far as names fit, as Caffe does. Raises
     CheckpointError if a shape does not; for a single file as Net.load.
     """
-    files = [given] if os.path.exists(given) else [file for file in given.split(",") if file]
+    files = weight_files(given)
     if len(files) <= 1:
         return [(given, net.load(given, strict=strict))]
     found = [(file, net.load(file, strict=False)) for file in files]
@@ -162,7 +183,10 @@ def read_model(args: argparse.Namespace) -> NetSpec:
         threads.count.cache_clear()
     threads.count()
     import_files(args.imports)
-    return spec_model.read_model(args.model, REGISTRY, args.settings)
+    read = prototxt.read_prototxt if prototxt.is_prototxt(args.model) else spec_model.read_model
+    spec = read(args.model, REGISTRY, args.settings)
+    asked = State(level=args.level, stage=tuple(filter(None, args.stage.split(","))))
+    return dataclasses.replace(spec, state=asked.over(spec.state))
 
 
 def import_files(files: list[str]) -> None:
@@ -188,9 +212,10 @@ def import_files(files: list[str]) -> None:
             raise SpecError(raised_at(error)) from None
 
 
-def pick_device(args: argparse.Namespace) -> backend.Device:
-    """The device asked for or found, told with the reason."""
-    device = backend.device(args.device)
+def pick_device(args: argparse.Namespace, spec: NetSpec) -> backend.Device:
+    """The device asked for, by the command or the solver, or found; told with the reason."""
+    asked = spec.solver.device if spec.solver is not None else None
+    device = backend.device(args.device or asked)
     tell(args, f"device: {device}")
     return device
 

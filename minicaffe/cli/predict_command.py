@@ -48,7 +48,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Classify."""
-    spec, device = read_model(args), pick_device(args)
+    spec = read_model(args)
+    device = pick_device(args, spec)
     classifier = Classifier(spec, device=device, dtype=args.dtype)
     load_weights(classifier.net, args.weights)
     digit = Path(getattr(classifier.data, "source", "")).name in ("mnist", "digits")

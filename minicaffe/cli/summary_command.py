@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser)
     parser.add_argument(
-        "--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="default: TRAIN"
+        "--phase", choices=("TRAIN", "TEST"), help="default: the model's state, else TRAIN"
     )
 
 

@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     device_option(parser)
     engine_options(parser)
     parser.add_argument(
-        "--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="default: TRAIN"
+        "--phase", choices=("TRAIN", "TEST"), help="default: the model's state, else TRAIN"
     )
     parser.add_argument(
         "--iterations", metavar="N", type=number(1), default=20, help="passes timed; default: 20"
@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Time."""
     spec = read_model(args)
-    net = Net(spec, args.phase, device=pick_device(args), **engine_settings(args))
+    net = Net(spec, args.phase, device=pick_device(args, spec), **engine_settings(args))
     for _ in range(2):
         net.forward()
         net.backward()
@@ -67,7 +67,7 @@ def measure(net: Net, passes: int) -> dict[str, tuple[list[float], list[float]]]
     for _ in range(passes):
         for step in net.steps:
             stop = net.device.timer()
-            forward(step, net.device)
+            forward(step, net.graph, net.memory)
             times[step.spec.name][0].append(stop())
         net.context.passes += 1
         written: set[int] = set()

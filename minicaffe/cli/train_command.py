@@ -17,6 +17,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 
 from minicaffe.cli.options import (
     WEIGHTS,
@@ -24,11 +25,11 @@ from minicaffe.cli.options import (
     device_option,
     engine_options,
     engine_settings,
-    load_weights,
     model_options,
     number,
     pick_device,
     read_model,
+    weight_files,
 )
 from minicaffe.cli.progress import Bar, Lines, Progress, Quiet, score_table
 from minicaffe.errors import CheckpointError, MinicaffeError, note
@@ -56,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         nargs="?",
         const=NEWEST,
-        help="go on from a snapshot; without FILE the newest one",
+        help="go on from a snapshot, or Caffe's .solverstate; without FILE the newest snapshot",
     )
     parser.add_argument(
         "--max-iter", metavar="N", type=number(0), help="iterations in all, instead of the model's"
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             "--seed cannot be given with --resume: a run goes on with its own seed"
         )
     spec = read_model(args)
-    device = pick_device(args)
+    device = pick_device(args, spec)
     given = {
         **engine_settings(args),
         "max_iter": args.max_iter,
@@ -85,14 +86,14 @@ def run(args: argparse.Namespace) -> int:
     solver = Solver(
         spec, device=device, report=report, **{k: v for k, v in given.items() if v is not None}
     )
-    for line in data_lines([solver.net, solver.test_net]):
+    for line in data_lines([solver.net, *solver.test_nets]):
         report.line(line)
-    if args.weights is not None:
-        for file, found in load_weights(solver.net, args.weights, strict=False):
-            if found.mismatched:
-                told = ", ".join(found.mismatched)
-                raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
-            report.line(f"weights: {file}: {found}")
+    for file in () if args.resume else first_weights(args, solver):
+        found = solver.net.load(file, strict=False)
+        if found.mismatched:
+            told = ", ".join(found.mismatched)
+            raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
+        report.line(f"weights: {file}: {found}")
     if args.resume is not None:
         path = solver.latest_snapshot() if args.resume == NEWEST else args.resume
         solver.restore(path)
@@ -121,6 +122,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def first_weights(args: argparse.Namespace, solver: Solver) -> Sequence[str]:
+    """The files that training begins with: the command's, else the solver's."""
+    return solver.spec.weights if args.weights is None else weight_files(args.weights)
+
+
 def renaming(net: Net, mismatched: str) -> str:
     """How the first layer whose shapes are not the file's would be learnt anew, as in fine-tuning."""
     name = mismatched.partition(" (file ")[0].rpartition("__")[0]
@@ -142,6 +148,8 @@ def resume_command(args: argparse.Namespace, solver: Solver) -> str:
     given = {
         "--device": args.device,
         "--threads": args.threads,
+        "--level": args.level,
+        "--stage": args.stage or None,
         "--max-iter": args.max_iter,
         "--dtype": args.dtype,
         "--conv-engine": None if args.conv_engine == "auto" else args.conv_engine,

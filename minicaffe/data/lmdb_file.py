@@ -7,7 +7,7 @@ before it follows it, and needs no package. A database is a B+ tree of pages (li
     pages 0, 1    magic 4 | version 4 | address 8 | size 8 | two trees of 48 | last page 8 | transaction 8
     a tree        pad 4 (in the first: the page's size) | flags 2 | depth 2 | 8 each: branch pages, leaf
                   pages, overflow pages, entries, root
-    branch, leaf  offsets of the nodes, 2 each; a node: low 2 | high 2 | flags 2 | size of the key 2 | key | data
+    branch, leaf  offsets of the nodes, 2 each; a node: low 2 | high 2 | flags 2 | key size 2 | key | data
 """
 
 from __future__ import annotations

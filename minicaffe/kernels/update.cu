@@ -1,9 +1,15 @@
-// The solver's step, and what comes before it where gradients are of 16 bits. A thread an entry.
-
-// One step of gradient descent with momentum:
+// The solver's steps, and what comes before them where gradients are of 16 bits. A thread an entry.
 //
-//   step = momentum history + rate (scale diff + penalty)      penalty = decay weight
-//   history = step,  diff = step,  weight -= step              L1: penalty = decay sign(weight)
+// Each rule is  g = scale diff + penalty,  step = rule(g, history),  diff = step,  weight -= step
+// with          penalty = decay weight,  or with L1  decay sign(weight).
+
+template <typename S>
+__device__ S regularized(S w, S diff, S decay, int l1, S scale) {
+  const S penalty = l1 ? (w > 0 ? decay : w < 0 ? -decay : w * 0) : decay * w;
+  return scale * diff + penalty;
+}
+
+// SGD:       h = momentum h + rate g          step = h
 template <typename T>
 __global__ void sgd(int total, T* weight, T* diff, T* history, typename Sum<T>::type rate,
                     typename Sum<T>::type momentum, typename Sum<T>::type decay, int l1,
@@ -11,9 +17,81 @@ __global__ void sgd(int total, T* weight, T* diff, T* history, typename Sum<T>::
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i];
-    const S penalty = l1 ? (w > 0 ? decay : w < 0 ? -decay : w * 0) : decay * w;
-    const S step = momentum * S(history[i]) + rate * (scale * S(diff[i]) + penalty);
+    const S step = momentum * S(history[i]) + rate * regularized<S>(w, diff[i], decay, l1, scale);
     history[i] = T(step);
+    diff[i] = T(step);
+    weight[i] = T(w - step);
+  }
+}
+
+// Nesterov:  h = momentum h + rate g          step = (1 + momentum) h - momentum h_before
+template <typename T>
+__global__ void nesterov(int total, T* weight, T* diff, T* history, typename Sum<T>::type rate,
+                         typename Sum<T>::type momentum, typename Sum<T>::type decay, int l1,
+                         typename Sum<T>::type scale) {
+  typedef typename Sum<T>::type S;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    const S w = weight[i], before = history[i];
+    const S h = momentum * before + rate * regularized<S>(w, diff[i], decay, l1, scale);
+    const S step = (1 + momentum) * h - momentum * before;
+    history[i] = T(h);
+    diff[i] = T(step);
+    weight[i] = T(w - step);
+  }
+}
+
+// AdaGrad and RMSProp:  h = keep h + take g^2     step = rate g / (sqrt(h) + delta)
+template <typename T>
+__global__ void scaled(int total, T* weight, T* diff, T* history, typename Sum<T>::type rate,
+                       typename Sum<T>::type keep, typename Sum<T>::type take,
+                       typename Sum<T>::type delta, typename Sum<T>::type decay, int l1,
+                       typename Sum<T>::type scale) {
+  typedef typename Sum<T>::type S;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale);
+    const S h = keep * S(history[i]) + take * (g * g);
+    const S step = rate * (g / (sqrt(h) + delta));
+    history[i] = T(h);
+    diff[i] = T(step);
+    weight[i] = T(w - step);
+  }
+}
+
+// AdaDelta:  a = momentum a + (1 - momentum) g^2      u = g sqrt((b + delta) / (a + delta))
+//            b = momentum b + (1 - momentum) u^2      step = rate u
+template <typename T>
+__global__ void adadelta(int total, T* weight, T* diff, T* gradients, T* updates,
+                         typename Sum<T>::type rate, typename Sum<T>::type momentum,
+                         typename Sum<T>::type delta, typename Sum<T>::type decay, int l1,
+                         typename Sum<T>::type scale) {
+  typedef typename Sum<T>::type S;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale), b = updates[i];
+    const S a = momentum * S(gradients[i]) + (1 - momentum) * (g * g);
+    const S u = g * sqrt((b + delta) / (a + delta));
+    gradients[i] = T(a);
+    updates[i] = T(momentum * b + (1 - momentum) * (u * u));
+    diff[i] = T(rate * u);
+    weight[i] = T(w - rate * u);
+  }
+}
+
+// Adam:      m = momentum m + (1 - momentum) g        v = momentum2 v + (1 - momentum2) g^2
+//            step = rate m / (sqrt(v) + delta) + shrink weight
+template <typename T>
+__global__ void adam(int total, T* weight, T* diff, T* mean, T* square,
+                     typename Sum<T>::type rate, typename Sum<T>::type momentum,
+                     typename Sum<T>::type momentum2, typename Sum<T>::type delta,
+                     typename Sum<T>::type shrink, typename Sum<T>::type decay, int l1,
+                     typename Sum<T>::type scale) {
+  typedef typename Sum<T>::type S;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale);
+    const S m = momentum * S(mean[i]) + (1 - momentum) * g;
+    const S v = momentum2 * S(square[i]) + (1 - momentum2) * (g * g);
+    const S step = rate * m / (sqrt(v) + delta) + shrink * w;
+    mean[i] = T(m);
+    square[i] = T(v);
     diff[i] = T(step);
     weight[i] = T(w - step);
   }

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,51 +29,13 @@ import numpy as np
 from minicaffe.backend import Device
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.blob import Param, Shape
-from minicaffe.ops.conv import CAP
-from minicaffe.spec.declare import Filler, LayerSpec, Phase
+from minicaffe.layers.context import Context
+from minicaffe.spec.declare import Filler, LayerSpec
+from minicaffe.spec.state import Phase
 from minicaffe.spec.types import json_schema, keys_of
 
 REGISTRY: dict[str, type[Layer]] = {}
 L = TypeVar("L", bound="type[Layer]")
-FLOAT32 = np.dtype("float32")
-
-
-@dataclass
-class Context:
-    """What the layers of one net share: device, dtype, phase, seed, folder of the model, workspace.
-
-    `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
-    `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
-    workspace; `deterministic`, without asking a clock.
-    """
-
-    device: Device
-    dtype: Any = FLOAT32
-    phase: Phase = "TRAIN"
-    seed: int = 1
-    passes: int = 0
-    folder: Any = None
-    engine: str = "auto"
-    workspace_cap: int = CAP
-    deterministic: bool = False
-    workspace_size: int = 0
-    _workspace: Any = field(default=None, repr=False)
-
-    def reserve(self, elements: int) -> None:
-        """Ask for a workspace of at least so many elements."""
-        self.workspace_size = max(self.workspace_size, elements)
-
-    @property
-    def sum_dtype(self) -> Any:
-        """The type of what 16 bits would round too far, labels, sums and losses: float32, or the net's."""
-        return FLOAT32 if self.dtype.itemsize == 2 else self.dtype
-
-    @property
-    def workspace(self) -> Any:
-        """One flat buffer, shared by all layers; its content lasts for one call of a layer."""
-        if self._workspace is None or self._workspace.size < self.workspace_size:
-            self._workspace = self.device.xp.empty(self.workspace_size, self.dtype)
-        return self._workspace
 
 
 def register(cls: L) -> L:
@@ -118,6 +80,9 @@ class Layer:
 
     in_place = False  # may write its top over its bottom, when both bear one name
     keeps_top = False  # backward reads the top as forward left it
+    sizes_vary = (
+        False  # forward may return leading parts of `out`: fewer entries than setup promised
+    )
     tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
@@ -183,12 +148,13 @@ class Layer:
         """TRAIN or TEST."""
         return self.context.phase
 
-    def param(self, shape: Shape, filler: Filler) -> Param:
+    def param(self, shape: Shape, filler: Filler, dtype: Any = None) -> Param:
         """Declare the next parameter. In a reshape it is the one that there is, of the same shape."""
         index = self._declared
         self._declared += 1
         if index == len(self.params):
-            self.params.append(Param(tuple(shape), self.context.device, self.dtype, filler))
+            kind = self.dtype if dtype is None else dtype
+            self.params.append(Param(tuple(shape), self.context.device, kind, filler))
         elif self.params[index].shape != tuple(shape):
             raise ShapeError(
                 f"parameter {index} has shape {self.params[index].shape}; these bottoms need {shape}"
@@ -204,13 +170,8 @@ class Layer:
         self._declared = 0
         least, most = bottom_counts(type(self))
         if not least <= len(bottoms) <= most:
-            wanted = (
-                f"{least}"
-                if least == most
-                else f"at least {least}"
-                if most == math.inf
-                else f"{least} to {most}"
-            )
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            wanted = f"at least {least}" if most == math.inf else wanted
             raise ShapeError(f"takes {wanted} bottom(s), got {len(bottoms)}")
         given = self.setup(*bottoms)
         shapes = [given] if _is_shape(given) else given

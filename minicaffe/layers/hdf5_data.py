@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 import weakref
@@ -100,7 +101,7 @@ class HDF5Data(Layer):
         self.order.take(self.context.seed, self.context.passes, self.index)
         breaks = np.flatnonzero(np.diff(self.index) != 1) + 1
         runs = [0, *breaks.tolist(), self.batch_size]
-        for start, end in zip(runs, runs[1:], strict=False):
+        for start, end in itertools.pairwise(runs):
             while start < end:  # a run of rows may go on in the next file
                 row = int(self.index[start])
                 number = int(np.searchsorted(self.ends, row, side="right"))

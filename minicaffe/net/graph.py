@@ -14,7 +14,8 @@ from minicaffe.layers import REGISTRY, Context, Layer, Param
 from minicaffe.layers.base import bottom_counts
 from minicaffe.net import flow
 from minicaffe.net.step import Step, Value
-from minicaffe.spec.declare import LayerSpec, NetSpec, Phase
+from minicaffe.spec.declare import LayerSpec, NetSpec
+from minicaffe.spec.state import State
 
 MAX_AXES = 32  # as in Caffe; NumPy has a limit of its own, 64
 
@@ -74,10 +75,10 @@ class Graph:
 
 def build(spec: NetSpec, context: Context) -> Graph:
     """A net in one phase, the gradient's way marked. Raises SpecError, ShapeError."""
-    specs = [layer for layer in spec.layers if layer.in_phase(context.phase)]
+    specs = [layer for layer in spec.layers if layer.included(context.state)]
     if not specs:
         first = spec.layers[0]
-        raise SpecError(f"{first.mark}: no layer takes part in the phase {context.phase}")
+        raise SpecError(f"{first.mark}: no layer takes part in the {context.state}")
     steps: list[Step] = []
     blobs: dict[str, Value] = {}
     seen: dict[str, LayerSpec] = {}
@@ -91,7 +92,7 @@ def build(spec: NetSpec, context: Context) -> Graph:
         if layer_spec.type not in REGISTRY:  # the spec is of another process, which had imported it
             where = layer_spec.place("type")
             raise SpecError(f"{where}: unknown type; import the file that registers it")
-        bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, spec, context.phase)]
+        bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, spec, context.state)]
         step = Step(layer_spec, _layer(layer_spec, context), bottoms)
         for value in bottoms:
             value.readers += 1
@@ -133,31 +134,31 @@ def _layer(spec: LayerSpec, context: Context) -> Layer:
 
 
 def _bottoms(
-    spec: LayerSpec, steps: list[Step], blobs: dict[str, Value], net: NetSpec, phase: Phase
+    spec: LayerSpec, steps: list[Step], blobs: dict[str, Value], net: NetSpec, state: State
 ) -> tuple[str, ...]:
     if spec.bottom is None:
         takes_some = bottom_counts(REGISTRY[spec.type])[1] > 0
         return (steps[-1].layer.top[0],) if takes_some and steps and steps[-1].layer.top else ()
     for i, name in enumerate(spec.bottom):
         if name not in blobs:
-            why = _why_unknown(name, spec, blobs, net, phase)
+            why = _why_unknown(name, spec, blobs, net, state)
             raise SpecError(f"{spec.place('bottom', i)}: {why}")
     return spec.bottom
 
 
 def _why_unknown(
-    name: str, spec: LayerSpec, blobs: dict[str, Value], net: NetSpec, phase: Phase
+    name: str, spec: LayerSpec, blobs: dict[str, Value], net: NetSpec, state: State
 ) -> str:
     """What is wrong with a bottom that no layer above writes in this phase."""
     writers = [layer for layer in net.layers if name in layer.tops]
-    now = [layer for layer in writers if layer.in_phase(phase)]
+    now = [layer for layer in writers if layer.included(state)]
     if not writers:
         return f"unknown bottom {name!r}{did_you_mean(name, blobs)}"
     if now and now[0] is spec:
         return f"reads its own top {name!r} before anything wrote it"
     by = f"layer {(now or writers)[0].name!r} at {(now or writers)[0].mark.within}"
     if not now:
-        return f"bottom {name!r} is written by {by}, which takes no part in the phase {phase}"
+        return f"bottom {name!r} is written by {by}, which takes no part in the {state}"
     return f"bottom {name!r} is written below, by {by}; a layer reads only what stands above it"
 
 
@@ -192,7 +193,10 @@ def _bind_params(steps: list[Step]) -> None:
             where = f"{spec.place('param', i)}: param {given.name!r}"
             owner, first = owners.setdefault(given.name, (param, spec))
             other = f"{first} at {first.mark.within}"
-            if owner.shape != param.shape:
+            alike = owner.shape == param.shape
+            if given.share_mode == "PERMISSIVE":
+                alike = owner.size == param.size
+            if not alike:
                 raise ShapeError(f"{where} has shape {param.shape} here, {owner.shape} in {other}")
             for key, value in own.items():
                 if settled.setdefault((given.name, key), value) != value:

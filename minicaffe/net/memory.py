@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from minicaffe.errors import ByName, MinicaffeError, ShapeError, did_you_mean
-from minicaffe.layers import Blob
+from minicaffe.layers import Blob, Context
 from minicaffe.layers.blob import Shape
 from minicaffe.net.graph import Graph, infer_shapes
-from minicaffe.net.step import Value
+from minicaffe.net.step import Step, Value
 
 
 class Memory:
@@ -28,25 +28,62 @@ class Memory:
         if not self.blobs:
             raise ShapeError("the net has shapes only: it holds no numbers and computes nothing")
 
-    def take(self, graph: Graph) -> None:
-        """Take every blob and every layer's own buffers. Raises ShapeError if the work does not fit."""
-        self.blobs.clear()
-        self.first_blobs.clear()
+    def take(self, graph: Graph, first: int = 0) -> None:
+        """Take every blob and every layer's own buffers, from step `first` on.
+
+        Raises ShapeError if the work does not fit.
+        """
         xp, context, scratch = graph.context.device.xp, graph.context, 0
-        for step in graph.steps:
-            for value in step.tops:
-                fresh = Blob(value.shape, context.device, value.dtype)
-                value.blob = fresh if value.reuses is None else value.reuses.blob
-                self.blobs[value.name] = value.blob
-                self.first_blobs.setdefault(value.name, value.blob)
-            step.layer.out = [value.blob.data for value in step.tops]
-            step.layer.grad = [None] * len(step.bottoms)
-            with step.named():
-                step.layer.allocate()
+        for i, step in enumerate(graph.steps):
+            if i >= first:
+                self._take(step, context)
             needed = zip(step.bottoms, step.layer.needs_gradient, strict=True)
             scratch = max(scratch, sum(v.blob.size for v, needs in needed if needs and _may_add(v)))
         check(graph)
-        self.scratch = xp.empty(scratch, context.dtype)
+        if self.scratch is None or self.scratch.size < scratch or not first:
+            self.scratch = xp.empty(scratch, context.dtype)
+        self.name_blobs(graph)
+
+    def name_blobs(self, graph: Graph) -> None:
+        """Know the blobs by their names."""
+        self.blobs.clear()
+        self.first_blobs.clear()
+        for step in graph.steps:
+            for value in step.tops:
+                self.blobs[value.name] = value.blob
+                self.first_blobs.setdefault(value.name, value.blob)
+
+    def _take(self, step: Step, context: Context) -> None:
+        for value in step.tops:
+            fresh = Blob(value.shape, context.device, value.dtype)
+            value.blob = fresh if value.reuses is None else value.reuses.blob
+        step.layer.out = [value.blob.data for value in step.tops]
+        step.layer.grad = [None] * len(step.bottoms)
+        with step.named():
+            step.layer.allocate()
+
+
+def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None:
+    """Have the tops of a step be what its layer has just returned, and the layers behind be of that size.
+
+    For layers whose `sizes_vary`. Where a size is another than in the pass before, the layers behind are
+    given other memory. Raises ShapeError, and leaves the net of the largest size, if they cannot take it.
+    """
+    if [array.shape for array in arrays] == [value.shape for value in step.tops]:
+        return
+    behind = graph.steps.index(step) + 1
+    for value, array in zip(step.tops, arrays, strict=True):
+        value.shape = array.shape
+    try:
+        infer_shapes(graph.steps[behind:])
+    except MinicaffeError:
+        infer_shapes(graph.steps)
+        memory.take(graph)
+        raise
+    for value, array in zip(step.tops, arrays, strict=True):
+        value.blob = Blob(value.shape, graph.context.device, value.dtype)
+        value.blob.share_data(array)
+    memory.take(graph, behind)
 
 
 def check(graph: Graph) -> None:

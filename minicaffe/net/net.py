@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +10,24 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
-from minicaffe.errors import SpecError
+from minicaffe.errors import SpecError, note
 from minicaffe.layers import Context, Param
 from minicaffe.layers.blob import check_type, float_type
-from minicaffe.net import graph, memory, run, weights
+from minicaffe.net import copies, graph, memory, run, weights
+from minicaffe.net.debug import params_line
 from minicaffe.net.model import read
 from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
 from minicaffe.ops import conv, sums
-from minicaffe.spec.declare import NetSpec, Phase
+from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.state import TRAIN, Phase, State
 
 
 class Net:
     """A net in one phase, on one device.
 
-    `model` is the path of a YAML file, a mapping as such a file holds, or a NetSpec. `blobs` and
+    `phase`, TRAIN unless the model's `state` says otherwise, `level` and `stages` decide which layers take
+    part. `model` is the path of a YAML file, a mapping as such a file holds, or a NetSpec. `blobs` and
     `params` give what flows and what is learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
     of a blob written in place, `first_blobs` gives what is there before.
     `dtype` stands in for the model's: float32, float64, on CUDA float16 and bfloat16. `engine` is how
@@ -45,8 +48,10 @@ class Net:
     def __init__(
         self,
         model: str | Path | Mapping[str, Any] | NetSpec,
-        phase: Phase = "TRAIN",
+        phase: Phase | None = None,
         *,
+        level: int | None = None,
+        stages: Sequence[str] = (),
         device: str | backend.Device | None = None,
         dtype: Any = None,
         seed: int = 1,
@@ -55,7 +60,7 @@ class Net:
         workspace_cap: int = conv.CAP,
         deterministic: bool = False,
     ):
-        if phase not in ("TRAIN", "TEST"):
+        if phase not in ("TRAIN", "TEST", None):
             raise SpecError(f"phase: expected TRAIN or TEST, got {phase!r}")
         conv.check_name(engine)
         self.spec = model if isinstance(model, NetSpec) else read(model)
@@ -64,8 +69,10 @@ class Net:
         if not shapes_only:
             check_type(dtype, self.device)
         folder = self.spec.path.parent if self.spec.path else None
+        asked = State(phase=phase, level=level, stage=tuple(stages))
+        state = asked.over(self.spec.state).over(TRAIN)
         given = folder, engine, workspace_cap, deterministic
-        context = Context(self.device, dtype, phase, seed, 0, *given)
+        context = Context(self.device, dtype, state, seed, 0, *given)
         self.graph, self.context = graph.build(self.spec, context), context
         self.steps, self.layers = self.graph.steps, self.graph.layers
         self.params, self.learnable = self.graph.params, self.graph.learnable
@@ -73,6 +80,7 @@ class Net:
         self.memory = memory.Memory()
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
         self._left_out: set[Step] = set()  # whose tops were given to the last forward pass
+        self.debug = note if self.spec.debug_info else None  # told what passes give; waits for it
         self.loss_scale = 1.0  # a backward pass gives the gradients of so many times the loss
         if not shapes_only:
             with self.device.current():
@@ -85,13 +93,7 @@ class Net:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied and pickled by spec, inputs' shapes, passes and parameters, not by what blobs hold."""
-        kept = ("seed", "engine", "workspace_cap", "deterministic")
-        settings = {name: getattr(self.context, name) for name in kept}
-        settings |= {"dtype": str(self.context.dtype), "shapes_only": not self.blobs}
-        shapes = {name: value.shape for name, value in memory.resizable(self.graph).items()}
-        params = [(p.to_host(), p.lr_mult, p.decay_mult) for p in self.learnable if self.blobs]
-        settings["device"], more = self.device.name, (shapes, params, self.context.passes)
-        return _again, (self.spec, self.phase, settings, *more)
+        return _again, (self.spec, *copies.kept(self.graph, self.memory))
 
     @property
     def name(self) -> str:
@@ -140,7 +142,7 @@ class Net:
             self._left_out = (self._left_out - set(steps)) | left_out
         for step in steps:
             if step not in self._left_out:
-                run.forward(step, self.device)
+                run.forward(step, self.graph, self.memory, self.debug)
         if last == len(self.steps) - 1:
             self.context.passes += 1  # a pass is over when its last layer has run
         if end is not None:
@@ -161,9 +163,12 @@ class Net:
             targets = run.diff_targets(self.graph, None if start is None else first, diffs)
             run.put(diffs, targets, "diff")
         written = run.written_before(self.steps, None if start is None else first, diffs)
+        given = written, self.memory.scratch, self.loss_scale, self.debug
         for step in reversed(self.steps[last : first + 1]):
             if step not in self._left_out:
-                run.backward(step, self.device, written, self.memory.scratch, self.loss_scale)
+                run.backward(step, self.device, *given)
+        if self.debug:
+            self.debug(params_line(self.learnable, self.device))
 
     @on_its_device
     def loss_into(self, total: Any) -> Any:
@@ -235,14 +240,8 @@ class Net:
                 step.layer.check()
 
 
-def _again(
-    spec: NetSpec, phase: Phase, settings: Any, shapes: Any, params: Any, passes: int
-) -> Net:
+def _again(spec: NetSpec, settings: Any, since: Any) -> Net:
     """The net that was copied or pickled."""
-    net = Net(spec, phase, **settings)
-    memory.reshape(net.graph, net.memory, shapes)
-    net.context.passes = passes
-    for param, (values, *multipliers) in zip(net.learnable, params, strict=False):
-        param.load(values)
-        param.lr_mult, param.decay_mult = multipliers
+    net = Net(spec, **settings)
+    copies.put_back(net.graph, net.memory, since)
     return net

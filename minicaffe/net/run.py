@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,28 @@ import numpy as np
 from minicaffe.backend import Device, on_cuda
 from minicaffe.errors import ShapeError, did_you_mean
 from minicaffe.layers import Blob
+from minicaffe.net import debug as debug_info
 from minicaffe.net.graph import Graph
+from minicaffe.net.memory import Memory, fit
 from minicaffe.net.step import Step, Value
 
+Say = Callable[[str], None] | None
 
-def forward(step: Step, device: Device) -> None:
-    """Run one layer forward."""
-    layer = step.layer
+
+def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None:
+    """Run one layer forward; `debug` is told what came out."""
+    layer, device = step.layer, graph.context.device
     with step.named():
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
-        _store(device, step, tops, layer.out, step.tops)
+    if layer.sizes_vary:
+        parts = list(tops) if isinstance(tops, (tuple, list)) else [tops]
+        fit(graph, memory, step, parts)
+    else:
+        with step.named():
+            _store(device, step, tops, layer.out, step.tops)
+    if debug is not None:
+        for line in debug_info.forward_lines(step, device):
+            debug(line)
 
 
 def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> None:
@@ -79,7 +91,12 @@ def given_to(
 
 
 def backward(
-    step: Step, device: Device, written: set[int], scratch: Any, loss_scale: float
+    step: Step,
+    device: Device,
+    written: set[int],
+    scratch: Any,
+    loss_scale: float,
+    debug: Say = None,
 ) -> None:
     """Run one layer backward; `written` are the values whose diff already holds something.
 
@@ -113,6 +130,9 @@ def backward(
         _store(device, step, bottoms, layer.grad, step.bottoms)
     for blob, part in added:
         device.xp.add(blob.diff, part, out=blob.diff)
+    if debug is not None:
+        for line in debug_info.backward_lines(step, device):
+            debug(line)
 
 
 def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dict[str, Blob]:

@@ -1,7 +1,8 @@
-"""The solver's update of one parameter."""
+"""The solver's update of one parameter, by each of the rules."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,52 +12,134 @@ from minicaffe.ops.activation import LONG, run_loop
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices
 
+# The NumPy form of each rule, by the name that its kernel and its compiled loop bear as well: makes of the
+# gradient in d the step, and brings the history up to date. s is scratch of the same shape.
 
-def sgd(
+
+def _sgd(w: Any, d: Any, s: Any, history: Any, rate: Any, momentum: Any) -> None:
+    np.multiply(d, rate, out=d)
+    np.multiply(history, momentum, out=history)
+    np.add(history, d, out=history)
+    np.copyto(d, history)
+
+
+def _nesterov(w: Any, d: Any, s: Any, history: Any, rate: Any, momentum: Any) -> None:
+    np.multiply(d, rate, out=d)
+    np.multiply(history, momentum, out=s)
+    np.add(s, d, out=history)
+    np.multiply(history, 1 + momentum, out=d)
+    np.subtract(d, s, out=d)
+
+
+def _scaled(
+    w: Any, d: Any, s: Any, history: Any, rate: Any, keep: Any, take: Any, delta: Any
+) -> None:
+    _running_square(history, d, s, keep, take)
+    np.add(np.sqrt(history, out=s), delta, out=s)
+    np.divide(d, s, out=d)
+    np.multiply(d, rate, out=d)
+
+
+def _adadelta(
+    w: Any, d: Any, s: Any, gradients: Any, updates: Any, rate: Any, momentum: Any, delta: Any
+) -> None:
+    _running_square(gradients, d, s, momentum, 1 - momentum)
+    np.multiply(d, np.sqrt(np.add(updates, delta, out=s), out=s), out=d)
+    np.divide(d, np.sqrt(np.add(gradients, delta, out=s), out=s), out=d)
+    _running_square(updates, d, s, momentum, 1 - momentum)
+    np.multiply(d, rate, out=d)
+
+
+def _adam(
+    w: Any,
+    d: Any,
+    s: Any,
+    mean: Any,
+    square: Any,
+    rate: Any,
+    momentum: Any,
+    momentum2: Any,
+    delta: Any,
+    shrink: Any,
+) -> None:
+    _running_square(square, d, s, momentum2, 1 - momentum2)
+    np.multiply(d, 1 - momentum, out=d)
+    np.multiply(mean, momentum, out=mean)
+    np.add(mean, d, out=mean)
+    np.add(np.sqrt(square, out=s), delta, out=s)
+    np.divide(mean, s, out=d)
+    np.multiply(d, rate, out=d)
+    np.add(d, np.multiply(w, shrink, out=s), out=d)
+
+
+def _running_square(history: Any, x: Any, s: Any, keep: Any, take: Any) -> None:
+    """history = keep history + take x^2."""
+    np.multiply(np.multiply(x, x, out=s), take, out=s)
+    np.multiply(history, keep, out=history)
+    np.add(history, s, out=history)
+
+
+FORMS: dict[str, Callable[..., None]] = {
+    "sgd": _sgd,
+    "nesterov": _nesterov,
+    "scaled": _scaled,
+    "adadelta": _adadelta,
+    "adam": _adam,
+}
+
+
+def update(
+    rule: str,
     weight: Any,
     diff: Any,
-    history: Any,
-    rate: float,
-    momentum: float,
+    history: Sequence[Any],
+    numbers: Sequence[float],
     decay: float,
     penalty: Literal["L1", "L2"],
     scale: float,
     scratch: Any,
 ) -> None:
-    """history = momentum history + rate (scale diff + decay weight); diff = history; weight -= diff.
+    """weight -= step, which is left in `diff`; step = rule(g), g = scale diff + decay weight.
 
-    With the penalty L1, decay sign(weight). All in place; `scratch`, of the weight's shape, is NumPy's.
-    Source: Caffe's SGDSolver.
+    With the penalty L1, g = scale diff + decay sign(weight). The rules, their history and numbers:
+
+        sgd       h     rate, momentum               h = momentum h + rate g; step = h
+        nesterov  h     rate, momentum               likewise; step = (1 + momentum) h - momentum h_before
+        scaled    h     rate, keep, take, delta      h = keep h + take g^2; step = rate g / (sqrt(h) + delta)
+        adadelta  a, b  rate, momentum, delta        a, b: running means of g^2, u^2;
+                                                     u = g sqrt((b + delta) / (a + delta)); step = rate u
+        adam      m, v  rate, momentum, momentum2,   m, v: running means of g, g^2;
+                        delta, shrink                step = rate m / (sqrt(v) + delta) + shrink weight
+
+    All in place; `scratch`, of the weight's shape, is NumPy's. Source: Caffe's solvers; `shrink` is AdamW's.
 
     >>> weight, diff, history = np.array([1.0]), np.array([2.0]), np.array([10.0])
-    >>> sgd(weight, diff, history, 0.1, 0.5, 0.0, "L2", 1.0, np.empty(1))
+    >>> update("sgd", weight, diff, [history], [0.1, 0.5], 0.0, "L2", 1.0, np.empty(1))
     >>> weight, history
     (array([-4.2]), array([5.2]))
     """
     kind, l1 = weight.dtype.type, penalty == "L1"
     if on_cuda(weight):
         kind = np.float64 if weight.dtype == np.float64 else np.float32
-        numbers = *map(kind, (rate, momentum, decay)), int(l1), kind(scale)
-        launch("update.cu", "sgd", weight.size, weight, weight, diff, history, *numbers)
+        given = *map(kind, numbers), kind(decay), int(l1), kind(scale)
+        launch("update.cu", rule, weight.size, weight, weight, diff, *history, *given)
         return
-    fast = loops("elementwise", weight.dtype)
+    fast: Any = loops("update", weight.dtype)
     if fast is not None:
-        numbers = *map(kind, (rate, momentum, decay)), l1, kind(scale)
-        run_loop(fast.sgd, weight, diff, history, *numbers)
+        given = *map(kind, numbers), kind(decay), l1, kind(scale)
+        run_loop(getattr(fast, rule), weight, diff, *history, *given)
         return
+    form = FORMS[rule]
 
     def part(first: int, last: int, _: Any) -> None:
-        w, d, h, s = (array.reshape(-1)[first:last] for array in (weight, diff, history, scratch))
+        flat = (array.reshape(-1)[first:last] for array in (weight, diff, scratch, *history))
+        w, d, s, *h = flat
         if scale != 1:
             np.multiply(d, scale, out=d)
         if decay:
-            source = w if penalty == "L2" else np.sign(w, out=s)
-            np.multiply(source, decay, out=s)
+            np.multiply(w if not l1 else np.sign(w, out=s), decay, out=s)
             np.add(d, s, out=d)
-        np.multiply(d, rate, out=d)
-        np.multiply(h, momentum, out=h)
-        np.add(h, d, out=h)
-        np.copyto(d, h)
+        form(w, d, s, *h, *numbers)
         np.subtract(w, d, out=w)
 
     if weight.size >= LONG:

@@ -9,22 +9,26 @@ import numpy as np
 
 from minicaffe.layers import Param
 from minicaffe.ops.update import unscale
-from minicaffe.solver.rules import SGD
-from minicaffe.spec.declare import SolverSpec
+from minicaffe.solver.rules import Update
+from minicaffe.spec.solver import SolverSpec
 
 SCALE = {"float16": 1024.0}  # of the loss, where the model names none; else 1
 
 
 class Master:
-    """A parameter of 16 bits as a rule sees it: values and gradient in float32."""
+    """A parameter of 16 bits as a rule sees it: values and gradient in float32.
+
+    One that is of float32 anyway, such as a running statistic, has no other values than its own.
+    """
 
     dtype = np.dtype("float32")
 
     def __init__(self, param: Param, xp: Any):
         self.param, self.shape, self.size = param, param.shape, param.size
-        param.master = self.data = xp.empty(param.shape, self.dtype)
-        self.diff = xp.zeros(param.shape, self.dtype)
-        xp.copyto(self.data, param.data)
+        self.data, self.diff = param.data, xp.zeros(param.shape, self.dtype)
+        if param.dtype != self.dtype:
+            param.master = self.data = xp.empty(param.shape, self.dtype)
+            xp.copyto(self.data, param.data)
 
     @property
     def learns(self) -> bool:
@@ -51,9 +55,9 @@ class Mixed:
     Source: P. Micikevicius et al., Mixed Precision Training, ICLR 2018.
     """
 
-    def __init__(self, kind: type[SGD], spec: SolverSpec, params: Sequence[Param], xp: Any):
+    def __init__(self, spec: SolverSpec, params: Sequence[Param], xp: Any):
         self.xp, self.masters = xp, [Master(param, xp) for param in params]
-        self.rule = kind(spec, self.masters, xp)
+        self.rule = Update(spec, self.masters, xp)
         name = params[0].dtype.name if params else ""
         self.scale = spec.loss_scale or SCALE.get(name, 1.0)
         largest = max((master.size for master in self.masters), default=0)
@@ -75,7 +79,7 @@ class Mixed:
             if master.learns:
                 unscale(master.param.diff, self.scale, master.diff, not first, self.bad)
 
-    def update(self, rate: float) -> None:
+    def update(self, rate: float, iteration: int) -> None:
         """Take one step at the learning rate `rate`, and round the weights into the net."""
         xp = self.xp
         xp.add(self.skipped, self.bad, out=self.skipped)
@@ -87,7 +91,8 @@ class Mixed:
             saved = [part[: master.size].reshape(master.shape) for part in self.saved[: len(state)]]
             for copy, array in zip(saved, state, strict=True):
                 xp.copyto(copy, array)
-            self.rule.step(i, rate)
+            self.rule.step(i, rate, iteration)
             for copy, array in zip(saved, state, strict=True):
                 xp.copyto(array, copy, where=self.bad)
-            xp.copyto(master.param.data, master.data)
+            if master.data is not master.param.data:
+                xp.copyto(master.param.data, master.data)

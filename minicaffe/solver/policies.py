@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 
-from minicaffe.spec.declare import SolverSpec
+from minicaffe.spec.solver import SolverSpec
 
 
 def learning_rate(spec: SolverSpec, iteration: int) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minicaffe.net.summary import table
-from minicaffe.spec.declare import SolverSpec
+from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.types import keys_of
 
 

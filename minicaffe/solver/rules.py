@@ -2,62 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from minicaffe.ops.sums import total
-from minicaffe.ops.update import sgd
-from minicaffe.spec.declare import SolverSpec
+from minicaffe.ops.update import update
+from minicaffe.spec.solver import SolverSpec
 
 
-class SGD:
-    """Stochastic gradient descent with momentum, in Caffe's order and arithmetic.
+class Kind(NamedTuple):
+    """A type of solver: the rule it goes by (see ops.update), how many arrays of the parameter's shape it
+    remembers, and the rule's numbers for a learning rate and an iteration counted from 0.
+    """
 
-    For the gradient g summed over iter_size batches, each parameter w with history h:
+    rule: str
+    memory: int
+    numbers: Callable[[SolverSpec, float, int], Sequence[float]]
+    decoupled: bool = False  # weight decay shrinks the weights, and is no part of the gradient
+
+
+def _adam(spec: SolverSpec, rate: float, iteration: int) -> Sequence[float]:
+    """Caffe's: the corrections for the running means' beginning go into the rate."""
+    first, second = 1 - spec.momentum ** (iteration + 1), 1 - spec.momentum2 ** (iteration + 1)
+    return rate * math.sqrt(second) / first, spec.momentum, spec.momentum2, spec.delta
+
+
+def _adamw(spec: SolverSpec, rate: float, iteration: int) -> Sequence[float]:
+    """The paper's: delta is added to the root of the corrected mean."""
+    *numbers, delta = _adam(spec, rate, iteration)
+    return *numbers, delta * math.sqrt(1 - spec.momentum2 ** (iteration + 1))
+
+
+KINDS = {
+    "SGD": Kind("sgd", 1, lambda spec, rate, _: (rate, spec.momentum)),
+    "Nesterov": Kind("nesterov", 1, lambda spec, rate, _: (rate, spec.momentum)),
+    "AdaGrad": Kind("scaled", 1, lambda spec, rate, _: (rate, 1.0, 1.0, spec.delta)),
+    "RMSProp": Kind(
+        "scaled", 1, lambda spec, rate, _: (rate, spec.rms_decay, 1 - spec.rms_decay, spec.delta)
+    ),
+    "AdaDelta": Kind("adadelta", 2, lambda spec, rate, _: (rate, spec.momentum, spec.delta)),
+    "Adam": Kind("adam", 2, _adam),
+    "AdamW": Kind("adam", 2, _adamw, decoupled=True),
+}
+
+
+class Update:
+    """What happens to the parameters once their gradients are there, in Caffe's order and arithmetic.
+
+    For the gradient g summed over iter_size batches, each parameter w:
 
         g *= min(1, clip_gradients / |g|)            the norm of all parameters' gradients together
         g /= iter_size
-        g += weight_decay decay_mult w               (L1: sign(w))
-        h  = momentum h + rate lr_mult g
-        w -= h
+        g += weight_decay decay_mult w               (L1: sign(w); not AdamW)
+        w -= step                                    by the solver's type, at the rate r = rate lr_mult
 
-    Source: Caffe's SGDSolver::ApplyUpdate; the rule is Polyak's heavy ball.
+        SGD       h = momentum h + r g                    step = h
+        Nesterov  h = momentum h + r g                    step = (1 + momentum) h - momentum h_before
+        AdaGrad   h = h + g^2                             step = r g / (sqrt(h) + delta)
+        RMSProp   h = rms_decay h + (1 - rms_decay) g^2   step = r g / (sqrt(h) + delta)
+        AdaDelta  a = momentum a + (1 - momentum) g^2     u = g sqrt((b + delta) / (a + delta))
+                  b = momentum b + (1 - momentum) u^2     step = r u
+        Adam      m = momentum m + (1 - momentum) g       c = sqrt(1 - momentum2^t) / (1 - momentum^t)
+                  v = momentum2 v + (1 - momentum2) g^2   step = r c m / (sqrt(v) + delta)
+        AdamW     Adam, delta beside the corrected root   step += r weight_decay decay_mult w
+
+    t is the iteration, counted from 1. `history` holds what a type remembers: its first array of each
+    parameter, then its second, as Caffe's solverstate does. Source: Caffe's SGDSolver::ApplyUpdate and its
+    kin; Polyak 1964; Nesterov 1983; Duchi et al. 2011; Tieleman and Hinton 2012; Zeiler 2012; Kingma and
+    Ba 2015; Loshchilov and Hutter, Decoupled Weight Decay Regularization, ICLR 2019.
     """
 
     def __init__(self, spec: SolverSpec, params: Sequence[Any], xp: Any):
-        self.spec, self.xp = spec, xp
+        self.spec, self.xp, self.kind = spec, xp, KINDS[spec.type]
         self.params = list(params)
-        self.history = [xp.zeros(param.shape, param.dtype) for param in self.params]
+        self.history = [
+            xp.zeros(param.shape, param.dtype)
+            for _ in range(self.kind.memory)
+            for param in self.params
+        ]
         largest = max((param.size for param in self.params), default=0)
         dtype = self.params[0].dtype if self.params else None
         self.scratch = xp.empty(largest, dtype)
         self.factor = xp.empty((), dtype)
 
-    def update(self, rate: float) -> None:
+    def update(self, rate: float, iteration: int) -> None:
         """Take one step at the learning rate `rate`; leaves the step taken in each diff."""
         self.clip()
         for i, param in enumerate(self.params):
             if param.learns:
-                self.step(i, rate)
+                self.step(i, rate, iteration)
 
-    def step(self, i: int, rate: float) -> None:
+    def step(self, i: int, rate: float, iteration: int) -> None:
         """Take parameter i's step."""
-        param, spec = self.params[i], self.spec
-        sgd(
-            param.data,
-            param.diff,
-            self.history[i],
-            rate * param.lr_mult,
-            spec.momentum,
-            spec.weight_decay * param.decay_mult,
-            spec.regularization_type,
-            1 / spec.iter_size,
-            self._scratch(param),
-        )
+        param, spec, kind = self.params[i], self.spec, self.kind
+        weight, *history = self.state(i)
+        rate, decay = rate * param.lr_mult, spec.weight_decay * param.decay_mult
+        numbers = list(kind.numbers(spec, rate, iteration))
+        if kind.rule == "adam":
+            numbers.append(rate * decay if kind.decoupled else 0.0)
+        decay = 0.0 if kind.decoupled else decay
+        scale, penalty, scratch = 1 / spec.iter_size, spec.regularization_type, self._scratch(param)
+        update(kind.rule, weight, param.diff, history, numbers, decay, penalty, scale, scratch)
 
     def state(self, i: int) -> tuple[Any, ...]:
-        """What parameter i's step changes for good."""
-        return self.params[i].data, self.history[i]
+        """What parameter i's step changes for good: its values, and what is remembered of it."""
+        return self.params[i].data, *self.history[i :: len(self.params)]
 
     def clip(self) -> None:
         """Shorten the whole gradient to clip_gradients; all on the device."""
@@ -75,6 +125,3 @@ class SGD:
 
     def _scratch(self, param: Any) -> Any:
         return self.scratch[: param.size].reshape(param.shape)
-
-
-RULES = {"SGD": SGD}

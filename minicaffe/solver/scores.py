@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from minicaffe.errors import ShapeError, SpecError
 from minicaffe.net import Net
+from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.solver import SolverSpec
 
 
-def mean_outputs(net: Net, batches: int) -> dict[str, Any]:
+def test_nets(model: NetSpec, solver: SolverSpec, **settings: Any) -> list[Net]:
+    """The nets that a solver tests with: the model's `test_nets`, then the model itself in the phase TEST.
+
+    There are as many as test_iter has numbers; test_state says what each is built for.
+    """
+    nets = []
+    for i in range(len(solver.test_iter)):
+        own = i < len(model.test_nets)
+        state = solver.test_state[i] if solver.test_state else None
+        more: dict[str, Any] = {"level": state.level, "stages": state.stage} if state else {}
+        nets.append(Net(model.test_nets[i] if own else model, "TEST", **settings, **more))
+    return nets
+
+
+def test_scores(nets: Sequence[Net], batches: Sequence[int], with_loss: bool) -> dict[str, Any]:
+    """The mean outputs of each net; of several nets led by their number, `0/accuracy`.
+
+    With `with_loss` the weighted sum of the losses as well, as `total loss`.
+    """
+    scores: dict[str, Any] = {}
+    for i, (net, count) in enumerate(zip(nets, batches, strict=True)):
+        found = mean_outputs(net, count, with_loss)
+        if not all(np.all(np.isfinite(score)) for score in found.values()):
+            net.check()
+        lead = f"{i}/" if len(nets) > 1 else ""
+        scores |= {f"{lead}{name}": score for name, score in found.items()}
+    return scores
+
+
+def mean_outputs(net: Net, batches: int, with_loss: bool = False) -> dict[str, Any]:
     """The mean of each output of a net over so many batches, from the beginning of its data."""
+    if not batches:
+        raise SpecError("expected at least 1 batch to take the mean of")
     xp, sums = net.device.xp, {}
     net.context.passes = 0
     with net.device.current():
+        loss = xp.empty((), net.context.sum_dtype)
         for _ in range(batches):
-            for name, value in net.forward().items():
+            outputs = net.forward()
+            if with_loss:
+                outputs["total loss"] = net.loss_into(loss)
+            for name, value in outputs.items():
                 if name not in sums:
                     sums[name] = xp.zeros(value.shape, np.float64)
+                if sums[name].shape != value.shape:
+                    raise ShapeError(
+                        f"output {name!r} has shape {sums[name].shape} of one batch, {value.shape} of "
+                        "another: there is no mean of it"
+                    )
                 xp.add(sums[name], value, out=sums[name])
     means = {name: net.device.to_host(total) / batches for name, total in sums.items()}
     return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}

@@ -19,10 +19,10 @@ from minicaffe.solver.interrupt import StopRequest
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report, keys_given
-from minicaffe.solver.rules import RULES
-from minicaffe.solver.scores import mean_outputs
+from minicaffe.solver.rules import Update
+from minicaffe.solver.scores import test_nets, test_scores
 from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.model import with_settings
+from minicaffe.spec.solver import with_settings
 
 
 class Solver:
@@ -55,35 +55,31 @@ class Solver:
                 f"{spec.path or spec.layers[0].mark.file}: has no 'solver'; training needs one"
             )
         self.spec = with_settings(spec.solver, settings)
-        self.device = device if isinstance(device, backend.Device) else backend.device(device)
         self.report = report or Report()
-        given: dict[str, Any] = {
-            "device": self.device,
-            "dtype": dtype,
-            "seed": self.spec.random_seed,
-            "engine": engine,
-            "workspace_cap": workspace_cap,
-            "deterministic": deterministic,
-        }
-        self.net = Net(spec, "TRAIN", **given)
+        given: dict[str, Any] = {"dtype": dtype, "seed": self.spec.random_seed, "engine": engine}
+        given |= {"workspace_cap": workspace_cap, "deterministic": deterministic}
+        given["device"], state = device or self.spec.device, self.spec.train_state
+        self.net = Net(spec, "TRAIN", **given, level=state.level, stages=state.stage)
+        self.device = given["device"] = self.net.device
         if not self.net.graph.losses:
             raise SpecError(
                 f"{spec.path or spec.layers[0].mark.file}: nothing to learn from: no layer of the phase TRAIN "
                 "is a loss of a weight above 0; add one, such as SoftmaxWithLoss, or give a top a loss_weight"
             )
-        rule, xp = RULES[self.spec.type], self.device.xp
+        xp = self.device.xp
         self.mixed: Mixed | None = None
         with self.device.current():
             if self.net.context.dtype.itemsize == 2:
-                self.mixed = Mixed(rule, self.spec, self.net.learnable, xp)
+                self.mixed = Mixed(self.spec, self.net.learnable, xp)
                 self.net.loss_scale = self.mixed.scale
-            self.rule = self.mixed or rule(self.spec, self.net.learnable, xp)
+            self.rule = self.mixed or Update(self.spec, self.net.learnable, xp)
             self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
             self._one = xp.empty((), self.net.context.sum_dtype)
-        self.test_net = None
-        if self.spec.test_iter:
-            self.test_net = Net(spec, "TEST", **given)
-            self.test_net.share_with(self.net)
+        self.test_nets = test_nets(spec, self.spec, **given)
+        for net in self.test_nets:
+            net.share_with(self.net)
+        for net in (self.net, *self.test_nets):
+            net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration = 0
         self.stopped = False
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
@@ -92,6 +88,11 @@ class Solver:
         self.recorded = 0
         name = spec.path.stem if spec.path else spec.name or "net"
         self.prefix = self.spec.snapshot_prefix or name
+
+    @property
+    def test_net(self) -> Net | None:
+        """The first of the test nets, if there is any."""
+        return self.test_nets[0] if self.test_nets else None
 
     def __repr__(self) -> str:
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
@@ -124,7 +125,7 @@ class Solver:
         last = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
         if last and self.iteration not in (self.saved, *(self.unsaved or ())):
             self._try_snapshot()
-        scores = self.test() if self.test_net is not None and not self.stopped else {}
+        scores = self.test() if self.test_nets and not self.stopped else {}
         self.report.finished(self.net.warnings)
         if self.mixed is not None and (skipped := int(self.mixed.skipped)):
             self.report.failed(
@@ -149,7 +150,7 @@ class Solver:
             self._gradient()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
-            self.rule.update(self.rate)
+            self.rule.update(self.rate, self.iteration)
             self.iteration += 1
             self.report.iterated(self)
             if spec.snapshot and self.iteration % spec.snapshot == 0:
@@ -173,16 +174,14 @@ class Solver:
         return loss
 
     def test(self) -> dict[str, Any]:
-        """The test net's outputs, each averaged over test_iter batches from the data's beginning."""
-        if self.test_net is None:
+        """The test nets' outputs, each averaged over test_iter batches from the data's beginning."""
+        if not self.test_nets:
             raise SpecError("the solver has no 'test_iter': nothing to test")
         self.report.testing(self.iteration)
-        scores = mean_outputs(self.test_net, self.spec.test_iter)
-        if not all(np.all(np.isfinite(score)) for score in scores.values()):
-            self.test_net.check()
-        self.report.tested(self.iteration, scores)
-        self.scores = scores
-        return scores
+        spec = self.spec
+        self.scores = test_scores(self.test_nets, spec.test_iter, spec.test_compute_loss)
+        self.report.tested(self.iteration, self.scores)
+        return self.scores
 
     @on_its_device
     def snapshot(self) -> Path:
@@ -205,9 +204,8 @@ class Solver:
 
     @on_its_device
     def restore(self, path: str | Path) -> None:
-        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
-        arrays, found = state.read(path, self.net.named_params)
-        self.net.load(arrays, origin=str(path))
+        """Go on from a snapshot, with its seed, or from Caffe's .solverstate. Raises CheckpointError first."""
+        found = state.restored(path, self.net, self.rule.history)
         for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
             self.device.copy_from_host(mine, theirs)
         self.iteration, self.recorded = found.iteration, found.recorded
@@ -216,9 +214,8 @@ class Solver:
         else:  # another average_loss than before: the window begins anew
             self.losses.fill(0)
             self.recorded = 0
-        for net in (self.net, self.test_net):
-            if net is not None:
-                net.context.seed = found.seed
+        for net in (self.net, *self.test_nets):
+            net.context.seed = found.seed
         self.saved, self.unsaved = self.iteration, None
 
     def latest_snapshot(self) -> Path:
@@ -226,8 +223,9 @@ class Solver:
         return state.latest(self.prefix)
 
     def _state(self) -> state.State:
-        host, names = self.device.to_host, self.net.named_params
-        history = {name: host(h) for name, h in zip(names, self.rule.history, strict=True)}
+        host = self.device.to_host
+        named = state.named(self.net.named_params, self.rule.history)
+        history = {name: host(array) for name, array in named.items()}
         seed, losses = self.net.context.seed, host(self.losses)
         return state.State(self.iteration, seed, self.recorded, losses, history)
 

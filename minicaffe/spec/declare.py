@@ -1,4 +1,4 @@
-"""The declarations: what a net, a layer, a filler, a parameter and a solver may say."""
+"""The declarations: what a net, a layer, a filler and a parameter may say."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from minicaffe.errors import SpecError
+from minicaffe.spec.solver import NOWHERE, SolverSpec
+from minicaffe.spec.state import ANY, Rule, State
 from minicaffe.spec.tree import Mark, Node
-from minicaffe.spec.types import AtLeast, Below, Printable
-
-Phase = Literal["TRAIN", "TEST"]
-NOWHERE = Mark("<python>")
+from minicaffe.spec.types import AtLeast, Printable
 
 FILLER_KEYS = {
     "value": ("constant",),
@@ -68,14 +67,10 @@ class ParamSpec:
     decay_mult: Annotated[
         float | None, "multiplies the weight decay; 1 if not given", AtLeast(0)
     ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """When a layer is part of the net."""
-
-    word: ClassVar[str] = "phase"
-    phase: Annotated[Phase, "TRAIN or TEST"]
+    share_mode: Annotated[
+        Literal["STRICT", "PERMISSIVE"],
+        "shared by name: of one shape, or only of as many elements",
+    ] = "STRICT"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +92,8 @@ class LayerSpec:
         tuple[float, ...], "weight of each top in the loss; default 1 for a loss layer"
     ] = ()
     propagate_down: Annotated[tuple[bool, ...], "for each bottom: may a gradient flow into it"] = ()
-    include: Annotated[tuple[Rule, ...], "only in these phases"] = ()
-    exclude: Annotated[tuple[Rule, ...], "not in these phases"] = ()
+    include: Annotated[tuple[Rule, ...], "only where one of these rules holds"] = ()
+    exclude: Annotated[tuple[Rule, ...], "not where one of these rules holds"] = ()
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"hidden": True})
     mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
     nodes: Mapping[str, Node] = field(default_factory=dict, repr=False, metadata={"hidden": True})
@@ -114,71 +109,36 @@ class LayerSpec:
         node = node.value[item] if isinstance(node.value, list) and node.value else node
         return f"{node.mark}: {self}"
 
-    def in_phase(self, phase: Phase) -> bool:
-        """Whether the layer takes part in a phase (Caffe's NetStateRule)."""
+    def included(self, state: State) -> bool:
+        """Whether the layer takes part in a net of this state."""
         if self.include:
-            return any(rule.phase == phase for rule in self.include)
-        return all(rule.phase != phase for rule in self.exclude)
+            return any(rule.holds(state) for rule in self.include)
+        return not any(rule.holds(state) for rule in self.exclude)
 
     def __str__(self) -> str:
         return f"layer {self.name!r} ({self.type})"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SolverSpec:
-    """How a net is trained (Caffe's SolverParameter)."""
-
-    type: Annotated[Literal["SGD"], "the update rule"] = "SGD"
-    base_lr: Annotated[float, "the learning rate at the start", AtLeast(0)]
-    lr_policy: Annotated[
-        Literal["fixed", "step", "multistep", "exp", "inv", "poly", "sigmoid"],
-        "how the learning rate falls",
-    ] = "fixed"
-    gamma: Annotated[float | None, "step, multistep, exp, inv, sigmoid: the factor"] = None
-    power: Annotated[float | None, "inv, poly: the exponent", AtLeast(0)] = None
-    stepsize: Annotated[int | None, "step, sigmoid: iterations", AtLeast(1)] = None
-    stepvalue: Annotated[
-        tuple[int, ...], "multistep: iterations at which the rate falls", AtLeast(0)
-    ] = ()
-    max_iter: Annotated[int, "iterations in all", AtLeast(0)]
-    iter_size: Annotated[int, "batches whose gradients make one update", AtLeast(1)] = 1
-    momentum: Annotated[float, "share of the last update kept", AtLeast(0), Below(1)] = 0.0
-    weight_decay: Annotated[float, "strength of the regularisation", AtLeast(0)] = 0.0
-    regularization_type: Annotated[Literal["L2", "L1"], "what weight_decay penalises"] = "L2"
-    clip_gradients: Annotated[float, "largest norm of the whole gradient; -1 for no limit"] = -1.0
-    test_iter: Annotated[int, "test batches in a test", AtLeast(0)] = 0
-    test_interval: Annotated[
-        int | None, "iterations between tests; 0 for one test, at the end", AtLeast(0)
-    ] = None
-    test_initialization: Annotated[bool, "test before the first iteration"] = True
-    display: Annotated[int, "iterations between log lines; 0 for none", AtLeast(0)] = 0
-    average_loss: Annotated[
-        int, "iterations over which the shown loss is averaged", AtLeast(1), Below(1_000_001)
-    ] = 1
-    snapshot: Annotated[int, "iterations between snapshots; 0 for none", AtLeast(0)] = 0
-    snapshot_prefix: Annotated[
-        str | None, "snapshots are PREFIX_iter_N.npz; default: the model file's name"
-    ] = None
-    snapshot_after_train: Annotated[bool, "snapshot at the end of training"] = True
-    loss_scale: Annotated[
-        float | None,
-        "dtype float16, bfloat16: gradients are of so many times the loss; default 1024 in float16, 1",
-        AtLeast(1),
-    ] = None
-    random_seed: Annotated[int, "seed of fillers, shuffling and dropout", AtLeast(0)] = 1
-    mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
-
-
-@dataclass(frozen=True, kw_only=True)
 class NetSpec:
-    """A model file: a net and, if it can be trained, its solver."""
+    """A model file: a net and, if it can be trained, its solver.
+
+    `test_nets` are nets of their own to test with; the others that the solver asks for are this one, in
+    the phase TEST.
+    """
 
     name: Annotated[str, "the net's name"] = ""
     force_backward: Annotated[bool, "compute every gradient, wanted or not"] = False
+    state: Annotated[State, "what it is built for, unless whoever builds it says otherwise"] = ANY
+    debug_info: Annotated[bool, "show the mean size of every blob, parameter and gradient"] = False
     dtype: Annotated[
         Literal["float32", "float64", "float16", "bfloat16"],
         "the type of blobs and weights; 16 bits on CUDA, with float32 masters of the weights",
     ] = "float32"
     layers: tuple[LayerSpec, ...] = field(metadata={"hidden": True})
     solver: SolverSpec | None = field(default=None, metadata={"hidden": True})
+    test_nets: tuple[NetSpec, ...] = field(default=(), metadata={"hidden": True})
     path: Path | None = field(default=None, metadata={"hidden": True})
+    nodes: Mapping[str, Node] = field(
+        default_factory=dict, repr=False, compare=False, metadata={"hidden": True}
+    )

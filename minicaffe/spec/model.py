@@ -9,8 +9,9 @@ from typing import Any
 
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.spec import mapping, tree
-from minicaffe.spec.declare import LayerSpec, NetSpec, SolverSpec
+from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.settings import replaced
+from minicaffe.spec.solver import solver_of
 from minicaffe.spec.tree import Node, shown
 from minicaffe.spec.types import Key, convert, keys_of, values
 
@@ -50,7 +51,9 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
         raise SpecError(f"{root.mark}: is empty; expected a mapping with 'name' and 'layers'")
     layers = Key("layers", tuple[Node, ...], dataclasses.MISSING, "the list of layers")
     solver = Key("solver", Node, None, "how the net is trained")
-    given = values(root, {**keys_of(NetSpec), "layers": layers, "solver": solver}, "")
+    tests = Key("test_nets", tuple[Node, ...], (), "nets of their own to test with")
+    more = {key.name: key for key in (layers, solver, tests)}
+    given = values(root, {**keys_of(NetSpec), **more}, "")
     if not given["layers"]:
         raise SpecError(f"{root.value['layers'].mark}: layers: expected at least one layer")
     given["layers"] = tuple(
@@ -58,18 +61,26 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
         for number, node in enumerate(given["layers"], 1)
     )
     if "solver" in given:
-        given["solver"] = _solver(given["solver"])
-    return NetSpec(**given, path=path)
+        given["solver"] = solver_of(given["solver"])
+    given["test_nets"] = tuple(
+        model(node, layer_types, path) for node in given.get("test_nets", ())
+    )
+    _check_tests(root, given)
+    own = {key: node for key, node in root.value.items() if key in keys_of(NetSpec)}
+    return NetSpec(**given, path=path, nodes=own)
 
 
-def with_settings(solver: SolverSpec, settings: Mapping[str, Any]) -> SolverSpec:
-    """A solver with some keys replaced, checked as in a model file. Raises SpecError."""
-    merged = {key: getattr(solver, key) for key in keys_of(SolverSpec)} | dict(settings)
-    try:
-        return _solver(mapping.tree(merged, "Solver"))
-    except SpecError as error:
-        _, _, told = str(error).partition(": ")  # without the place: the key is told as well
-        raise SpecError(told) from None
+def _check_tests(root: Node, given: Mapping[str, Any]) -> None:
+    """Raise SpecError unless there is a test_iter for each net that is to be tested with."""
+    solver, nets = given.get("solver"), given["test_nets"]
+    if not nets:
+        return
+    mark = root.value["test_nets"].mark
+    if solver is None or len(nets) > len(solver.test_iter):
+        count = 0 if solver is None else len(solver.test_iter)
+        raise SpecError(f"{mark}: test_nets: {len(nets)} nets for {count} test_iter of the solver")
+    if any(net.solver is not None or net.test_nets for net in nets):
+        raise SpecError(f"{mark}: test_nets: a net to test with has no solver of its own")
 
 
 def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
@@ -92,40 +103,3 @@ def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
         raise SpecError(f"{node.keys['exclude']}: {what}: give either include or exclude, not both")
     options = {key: given.pop(key) for key in own if key in given}
     return LayerSpec(**given, options=options, mark=node.mark, nodes=node.value)
-
-
-POLICY_NEEDS = {
-    "fixed": (),
-    "step": ("gamma", "stepsize"),
-    "multistep": ("gamma", "stepvalue"),
-    "exp": ("gamma",),
-    "inv": ("gamma", "power"),
-    "poly": ("power",),
-    "sigmoid": ("gamma", "stepsize"),
-}
-
-
-def _solver(node: Node) -> SolverSpec:
-    solver = SolverSpec(**values(node, keys_of(SolverSpec), "solver"), mark=node.mark)
-
-    def wrong(key: str, why: str) -> SpecError:
-        return SpecError(
-            f"{node.value[key].mark if key in node.value else node.mark}: solver: {why}"
-        )
-
-    for key in POLICY_NEEDS[solver.lr_policy]:
-        if getattr(solver, key) in (None, ()):
-            raise wrong("lr_policy", f"lr_policy {solver.lr_policy!r} needs the key {key!r}")
-    if solver.gamma is not None and solver.gamma < 0 and solver.lr_policy != "sigmoid":
-        raise wrong("gamma", f"gamma: expected at least 0, got {solver.gamma}")
-    if list(solver.stepvalue) != sorted(set(solver.stepvalue)):
-        raise wrong("stepvalue", "stepvalue: expected rising iterations")
-    if solver.clip_gradients <= 0 and solver.clip_gradients != -1:
-        raise wrong("clip_gradients", "clip_gradients: expected a number above 0, or -1 for none")
-    if solver.test_iter and solver.test_interval is None:
-        raise wrong(
-            "test_iter", "test_iter needs the key 'test_interval' (0: one test, at the end)"
-        )
-    if solver.test_interval and not solver.test_iter:
-        raise wrong("test_interval", "test_interval needs the key 'test_iter', above 0")
-    return solver

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minicaffe.spec.declare import LayerSpec, NetSpec, SolverSpec
+from minicaffe.spec.declare import LayerSpec, NetSpec
+from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.types import json_schema_of_keys, keys_of
 
 
@@ -44,8 +45,11 @@ def schema(layer_types: Mapping[str, type]) -> dict[str, Any]:
         "minItems": 1,
     }
     root["properties"]["solver"] = define(SolverSpec)
+    root["properties"]["test_nets"] = {"type": "array", "items": {"$ref": "#/$defs/test%20net"}}
     root["required"] = ["layers"]
     definitions["layer"] = layer
+    own = {k: v for k, v in root["properties"].items() if k not in ("solver", "test_nets")}
+    definitions["test net"] = {**root, "properties": own}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "minicaffe model",

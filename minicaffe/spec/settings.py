@@ -9,7 +9,8 @@ from typing import Any, get_args, get_origin
 
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.spec import tree
-from minicaffe.spec.declare import LayerSpec, NetSpec, SolverSpec
+from minicaffe.spec.declare import LayerSpec, NetSpec
+from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.tree import Mark, Node, shown
 from minicaffe.spec.types import keys_of
 

@@ -196,8 +196,10 @@ def test_files_of_other_software_are_told_what_they_are(mistake, folder, ending)
     file = f"net{ending.upper()}" if ending == ".pt" else f"net{ending}"
     (folder / file).write_bytes(b'name: "LeNet"\nlayer {\n')
     what = FOREIGN[ending]
-    line = f"minicaffe: {file}: is {what}; minicaffe reads models in YAML (see docs/caffe.md)"
-    assert mistake("summary", file) == line
+    line = f"{file}: is {what}; minicaffe reads models in YAML (see docs/caffe.md)"
+    if ending == ".prototxt":  # those are read
+        line = f"{file}:2:7: the '{{' here has no '}}'"
+    assert mistake("summary", file) == f"minicaffe: {line}"
     line = f"{file}: is {what}; minicaffe reads weights in .npz and .caffemodel (see docs/caffe.md)"
     assert mistake("train", "tiny.yaml", "--resume", file) == f"minicaffe: {line}"
     if ending in (".caffemodel", ".h5"):  # those are read
@@ -234,3 +236,25 @@ def test_a_layer_with_a_top_of_its_own_needs_a_name_alone(mistake, model, traine
     net = model(("num_output: 10", "num_output: 20, top: scores"), ("[ip1", "[scores"))
     line = mistake("train", net, *CPU, "--weights", "w.npz")
     assert line.endswith("another name: --set layers.ip1.name=ip1_new")
+
+
+def test_level_and_stage_decide_which_layers_take_part(cli, folder):
+    text = (folder / "tiny.yaml").read_text()
+    more = (
+        "  - {name: deep, type: ReLU, bottom: ip1, include: {min_level: 2, stage: [a, b]}}\nsolver:"
+    )
+    (folder / "staged.yaml").write_text(text.replace("solver:", more))
+    assert "deep" not in cli("summary", "staged.yaml").out
+    assert "deep" not in cli("summary", "staged.yaml", "--level", "2", "--stage", "a").out
+    assert "deep" in cli("summary", "staged.yaml", "--level", "2", "--stage", "b,a").out
+
+
+def test_the_solver_names_its_device_and_its_weights(cli, folder, mistake):
+    text = (folder / "tiny.yaml").read_text()
+    (folder / "own.yaml").write_text(text.replace("base_lr:", "device: cuda:77, base_lr:"))
+    assert "device cuda:77" in mistake("train", "own.yaml", "--max-iter", "1")
+    assert cli("train", "tiny.yaml", "--device", "cpu", "--max-iter", "1").code == 0
+    weights = text.replace("base_lr:", "device: cpu, weights: tiny_iter_1.npz, base_lr:")
+    (folder / "own.yaml").write_text(weights)
+    ran = cli("train", "own.yaml", "--max-iter", "1")
+    assert ran.code == 0 and "weights: tiny_iter_1.npz: 4 loaded" in ran.err

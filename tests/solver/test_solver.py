@@ -8,16 +8,12 @@ import signal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from minicaffe import CheckpointError, Net, Solver, SpecError, TrainingError, parse
+from minicaffe import CheckpointError, Net, ShapeError, Solver, SpecError, TrainingError, parse
 from minicaffe.data import datasets
-from minicaffe.layers import Param
 from minicaffe.solver import Report
 from minicaffe.solver.policies import learning_rate
-from minicaffe.solver.rules import SGD
-from minicaffe.spec.declare import Filler, SolverSpec
+from minicaffe.spec.solver import SolverSpec
 
 MODEL = """
 name: blobs
@@ -99,56 +95,6 @@ def test_no_test_before_training_unless_wanted():
         ("display", 10),
         ("test", 12),
     ]
-
-
-@given(
-    momentum=st.floats(0, 0.99),
-    decay=st.floats(0, 0.1),
-    kind=st.sampled_from(["L1", "L2"]),
-    clip=st.sampled_from([-1.0, 0.5, 100.0]),
-    iter_size=st.integers(1, 3),
-    seed=st.integers(0, 9),
-)
-@settings(max_examples=40, deadline=None)
-def test_sgd_is_the_formula(momentum, decay, kind, clip, iter_size, seed):
-    spec = SolverSpec(
-        base_lr=1, max_iter=9, momentum=momentum, weight_decay=decay,
-        regularization_type=kind, clip_gradients=clip, iter_size=iter_size,
-    )  # fmt: skip
-    random = np.random.default_rng(seed)
-    net = Net(
-        parse("layers: [{name: x, type: Input, shape: {dim: 1}}]"), device="cpu", dtype="float64"
-    )
-    params = [
-        Param(shape, net.device, np.dtype("float64"), Filler(type="constant"))
-        for shape in ((2, 3), (4,), (1,))
-    ]
-    for param, (lr, dm) in zip(params, ((1, 1), (2, 0), (0, 1)), strict=True):
-        param.lr_mult, param.decay_mult = lr, dm
-        param.data[...] = random.normal(size=param.shape)
-    w = [param.data.copy() for param in params]
-    h = [np.zeros_like(one) for one in w]
-    rule = SGD(spec, params, np)
-    for step in range(3):
-        g = [
-            random.normal(size=one.shape) * (param.lr_mult != 0)
-            for one, param in zip(w, params, strict=True)
-        ]
-        for param, one in zip(params, g, strict=True):
-            param.diff[...] = one
-        rate = 0.1 / (step + 1)
-        rule.update(rate)
-        norm = math.sqrt(sum(float((one**2).sum()) for one in g))
-        shrink = clip / norm if 0 < clip < norm else 1.0
-        for i, param in enumerate(params):
-            if param.lr_mult == 0:
-                continue
-            penalty = w[i] if kind == "L2" else np.sign(w[i])
-            step_i = shrink * g[i] / iter_size + decay * param.decay_mult * penalty
-            h[i] = momentum * h[i] + rate * param.lr_mult * step_i
-            w[i] = w[i] - h[i]
-        for param, one in zip(params, w, strict=True):
-            np.testing.assert_allclose(param.data, one, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -529,3 +475,78 @@ def test_an_old_failure_is_forgotten_by_who_goes_on_from_a_snapshot(monkeypatch)
     made.restore("blobs_iter_2.npz")
     made.solve()
     assert made.saved == 4
+
+
+TESTED = """
+name: tested
+layers:
+  - {name: data, type: Data, top: [x, label], source: digits, batch_size: 6}
+  - {name: ip, type: InnerProduct, bottom: x, num_output: 10}
+  - {name: acc, type: Accuracy, bottom: [ip, label], include: {phase: TEST, not_stage: plain}}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], exclude: {phase: TEST, stage: plain}}
+test_nets:
+  - name: own
+    layers:
+      - {name: data, type: Data, top: [x, label], source: digits, batch_size: 2}
+      - {name: ip, type: InnerProduct, bottom: x, num_output: 10}
+      - {name: loss2, type: SoftmaxWithLoss, bottom: [ip, label], loss_weight: 2}
+solver:
+  base_lr: 0.05
+  max_iter: 4
+  test_iter: [3, 2, 1]
+  test_interval: 4
+  test_compute_loss: true
+  test_state: [{level: 0}, {}, {stage: plain}]
+  snapshot_after_train: false
+"""
+
+
+def test_several_test_nets_each_with_its_test_iter():
+    report = Events()
+    solver = Solver(parse(TESTED), device="cpu", report=report)
+    assert [net.name for net in solver.test_nets] == ["own", "tested", "tested"]
+    scores = solver.solve()
+    assert set(scores) == {
+        *("0/loss2", "0/total loss", "1/acc", "1/loss", "1/total loss", "2/ip", "2/label"),
+        "2/total loss",
+    }
+    assert scores["0/total loss"] == pytest.approx(2 * scores["0/loss2"])
+    assert scores["1/total loss"] == pytest.approx(scores["1/loss"])
+    for net in solver.test_nets:
+        np.testing.assert_array_equal(net.params["ip"][0].data, solver.net.params["ip"][0].data)
+    by_hand = solver.test_nets[0]
+    by_hand.context.passes = 0
+    losses = [float(by_hand.forward()["loss2"]) for _ in range(3)]
+    assert scores["0/loss2"] == pytest.approx(np.mean(losses))
+
+
+def test_debug_info_shows_each_blob_and_gradient():
+    report = Events()
+    text = TESTED.replace("max_iter: 4", "max_iter: 1\n  debug_info: true")
+    solver = Solver(parse(text), device="cpu", report=report)
+    solver.step(1)
+    lines = [line for line in report.lines if line.startswith("    [")]
+    ip = solver.net.params["ip"][0]
+    assert "    [Backward] Layer ip, param blob 0 diff: " in "\n".join(lines)
+    assert lines.count(lines[-1]) == 1 and "All net params (data, diff): L1 norm" in lines[-1]
+    x = np.abs(solver.net.blobs["x"].data.astype(float)).mean()
+    assert f"    [Forward] Layer data, top blob x data: {x:.6g}" in lines
+    assert ip.learns
+
+
+def test_parameters_of_other_shapes_are_shared_if_permitted():
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 6]}}
+  - {name: a, type: InnerProduct, bottom: x, num_output: 4, bias_term: false, param: {name: w}}
+  - {name: y, type: Input, shape: {dim: [2, 3]}}
+  - {name: b, type: InnerProduct, bottom: y, num_output: 8, bias_term: false, param: {name: w, MODE}}
+"""
+    with pytest.raises(
+        ShapeError, match=r"param 'w' has shape \(8, 3\) here, \(4, 6\) in layer 'a'"
+    ):
+        Net(parse(text.replace(", MODE", "")), device="cpu")
+    net = Net(parse(text.replace("MODE", "share_mode: PERMISSIVE")), device="cpu")
+    a, b = (net.params[name][0] for name in "ab")
+    assert np.shares_memory(a.data, b.data) and b.data.shape == (8, 3)
+    np.testing.assert_array_equal(a.data.ravel(), b.data.ravel())

@@ -10,7 +10,9 @@ import pytest
 
 from minicaffe.errors import MinicaffeError, SpecError
 from minicaffe.net import Net, parse, read
-from minicaffe.spec.declare import Filler, LayerSpec, ParamSpec, Rule, SolverSpec
+from minicaffe.spec.declare import Filler, LayerSpec, ParamSpec
+from minicaffe.spec.solver import SolverSpec
+from minicaffe.spec.state import Rule, State
 
 LENET = Path(__file__).resolve().parents[2] / "models" / "lenet.yaml"
 
@@ -115,8 +117,56 @@ def test_a_layer_tells_its_phases():
     always = LayerSpec(name="x", type="ReLU")
     train = LayerSpec(name="x", type="ReLU", include=(Rule(phase="TRAIN"),))
     no_train = LayerSpec(name="x", type="ReLU", exclude=(Rule(phase="TRAIN"),))
-    assert [layer.in_phase("TRAIN") for layer in (always, train, no_train)] == [True, True, False]
-    assert [layer.in_phase("TEST") for layer in (always, train, no_train)] == [True, False, True]
+    for phase, expected in (("TRAIN", [True, True, False]), ("TEST", [True, False, True])):
+        found = [layer.included(State(phase=phase)) for layer in (always, train, no_train)]
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "state", "holds"),
+    [
+        ({}, {}, True),
+        ({"min_level": 1}, {}, False),
+        ({"min_level": 0, "max_level": 0}, {}, True),
+        ({"min_level": 2, "max_level": 3}, {"level": 3}, True),
+        ({"max_level": -1}, {"level": 0}, False),
+        ({"stage": ("a", "b")}, {"stage": ("b", "c", "a")}, True),
+        ({"stage": ("a", "b")}, {"stage": ("a",)}, False),
+        ({"not_stage": ("a", "b")}, {"stage": ("b",)}, False),
+        ({"not_stage": ("a",), "phase": "TEST"}, {"stage": ("b",), "phase": "TEST"}, True),
+        ({"phase": "TEST", "stage": ("b",)}, {"stage": ("b",), "phase": "TRAIN"}, False),
+    ],
+)
+def test_a_rule_holds_if_all_of_it_does(rule, state, holds):
+    """Caffe's Net::StateMeetsRule."""
+    assert Rule(**rule).holds(State(**state)) is holds
+
+
+STAGED = """
+state: {level: 2, stage: deploy}
+layers:
+  - {name: data, type: Input, shape: {dim: [2, 3]}}
+  - {name: low, type: ReLU, include: {max_level: 1}}
+  - {name: high, type: ReLU, bottom: data, include: [{min_level: 2, not_stage: fast}, {stage: all}]}
+  - {name: loss, type: Flatten, bottom: data, exclude: {stage: deploy}}
+"""
+
+
+def test_a_net_is_built_for_its_state_unless_told_otherwise():
+    def names(**state):
+        return list(Net(parse(STAGED), device="cpu", **state).layers)
+
+    assert names() == ["data", "high"]
+    assert names(level=0) == ["data", "low"]
+    assert names(stages=["fast"]) == ["data"]
+    assert names(stages=["fast", "all"]) == ["data", "high"]
+    assert names(phase="TEST") == ["data", "high"]
+    spec = parse("state: TEST\n" + NET)
+    assert Net(spec, device="cpu").phase == "TEST"
+    assert Net(spec, "TRAIN", device="cpu").phase == "TRAIN"
+    with pytest.raises(SpecError, match="takes no part in the phase TRAIN, level 1, stage deploy"):
+        text = STAGED + "  - {name: x, type: ReLU, bottom: high}\n"
+        Net(parse(text), device="cpu", level=1)
 
 
 def test_lenet_is_read_from_its_file():
@@ -124,7 +174,7 @@ def test_lenet_is_read_from_its_file():
     assert (spec.name, spec.path, len(spec.layers)) == ("LeNet", LENET, 11)
     assert spec.solver == SolverSpec(
         base_lr=0.01, momentum=0.9, weight_decay=0.0005, lr_policy="inv", gamma=0.0001, power=0.75,
-        max_iter=10000, test_iter=100, test_interval=500, display=100, snapshot=5000,
+        max_iter=10000, test_iter=(100,), test_interval=500, display=100, snapshot=5000,
         mark=spec.solver.mark,
     )  # fmt: skip
 
@@ -259,8 +309,8 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
         ("    bottom: data", "    bottom: data\n    include: {phase: TRAINING}",
          f"10:22: {CONV}: include: phase: expected one of TRAIN, TEST, got 'TRAINING'"
          "; did you mean 'TRAIN'?"),
-        ("    bottom: data", "    bottom: data\n    include: {stage: x}",
-         f"10:15: {CONV}: include: unknown key 'stage'"),
+        ("    bottom: data", "    bottom: data\n    include: {stages: x}",
+         f"10:15: {CONV}: include: unknown key 'stages'; did you mean 'stage'?"),
         ("    bottom: data", "    bottom: data\n    include: TRAIN\n    exclude: TEST",
          f"11:5: {CONV}: give either include or exclude, not both"),
         ("    type: Input", "    type: Input\n    include: TEST",
@@ -282,8 +332,22 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
          "30:10: solver: gamma: expected at least 0, got -1.0"),
         ("max_iter: 10", "max_iter: 10\n  lr_policy: multistep\n  gamma: 0.1",
          "29:14: solver: lr_policy 'multistep' needs the key 'stepvalue'"),
-        ("max_iter: 10", "max_iter: 10\n  stepvalue: [2, 2]",
+        ("max_iter: 10", "max_iter: 10\n  stepvalue: [2, 2]\n  lr_policy: multistep\n  gamma: 1",
          "29:14: solver: stepvalue: expected rising iterations"),
+        ("max_iter: 10", "max_iter: 10\n  stepvalue: [2]",
+         "29:14: solver: stepvalue goes with lr_policy multistep, not with 'fixed'"),
+        ("max_iter: 10", "max_iter: 10\n  rms_decay: 0.9",
+         "29:14: solver: rms_decay goes with type RMSProp, not with 'SGD'"),
+        ("max_iter: 10", "max_iter: 10\n  type: AdaGrad\n  momentum: 0.9",
+         "30:13: solver: momentum goes with type SGD, Nesterov, AdaDelta, Adam or AdamW, not with 'AdaGrad'"),
+        ("max_iter: 10", "max_iter: 10\n  type: Adam",
+         "29:9: solver: type 'Adam' needs the key 'momentum'"),
+        ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: [3, 0]",
+         "30:14: solver: test_iter: expected numbers above 0, got [3, 0]"),
+        ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: [3, 1]\n  test_state: TEST",
+         "31:15: solver: test_state: 1 states for 2 test_iter"),
+        ("max_iter: 10", "max_iter: 10\ntest_nets: [{layers: [{name: a, type: Input, shape: {dim: 1}}]}]",
+         "29:12: test_nets: 1 nets for 0 test_iter of the solver"),
         ("max_iter: 10", "max_iter: 10\n  test_interval: 5",
          "29:18: solver: test_interval needs the key 'test_iter', above 0"),
         ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: 0",
@@ -461,7 +525,7 @@ def test_mistakes_in_merged_layers_are_told_where_they_stand(old, new, message):
 
 def test_test_interval_0_is_one_test_at_the_end():
     spec = parse(changed("max_iter: 10", "max_iter: 2\n  test_iter: 1\n  test_interval: 0"))
-    assert (spec.solver.test_iter, spec.solver.test_interval) == (1, 0)
+    assert (spec.solver.test_iter, spec.solver.test_interval) == ((1,), 0)
 
 
 def test_a_large_model_is_read_in_time():

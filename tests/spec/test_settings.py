@@ -10,8 +10,9 @@ import pytest
 from minicaffe.errors import SpecError
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.inputs import BlobShape
-from minicaffe.spec.declare import Filler, ParamSpec, Rule
+from minicaffe.spec.declare import Filler, ParamSpec
 from minicaffe.spec.model import read_model
+from minicaffe.spec.state import Rule
 
 LENET = Path(__file__).resolve().parents[2] / "models" / "lenet.yaml"
 NET = {
@@ -38,10 +39,10 @@ def test_any_key_of_a_model_file(tmp_path):
     spec = read_model(
         LENET, REGISTRY,
         ["solver.base_lr=0.02", "layers.mnist.batch_size=128", "layers.conv1.weight_filler.type=msra",
-         "name=X", "dtype=float64", "solver.stepvalue=[1, 5]", "layers.conv1.num_output=7"],
+         "name=X", "dtype=float64", "solver.test_iter=[1, 5]", "layers.conv1.num_output=7"],
     )  # fmt: skip
     assert (spec.name, spec.dtype, spec.path) == ("X", "float64", LENET)
-    assert (spec.solver.base_lr, spec.solver.momentum, spec.solver.stepvalue) == (0.02, 0.9, (1, 5))
+    assert (spec.solver.base_lr, spec.solver.momentum, spec.solver.test_iter) == (0.02, 0.9, (1, 5))
     assert spec.layers[2].options["weight_filler"] == Filler(type="msra")
     assert spec.layers[2].options["num_output"] == 7
 

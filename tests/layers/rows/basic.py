@@ -60,7 +60,6 @@ ROWS = {
         ({"pool": "AVE", "global_pooling": True}, [X]),
         ({"pool": "MAX", "kernel_size": (2,), "stride": (3,)}, [X]),
     ],
-    "ReLU": [({}, [X]), ({"negative_slope": 0.1}, [(3, 4)]), ({"negative_slope": 2.0}, [(3, 4)])],
     "Dropout": [({}, [X]), ({"dropout_ratio": 0.2}, [(3, 4)])],
     "InnerProduct": [
         ({"num_output": 3}, [X]),

@@ -1,0 +1,57 @@
+"""What the layers of one net share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import Device
+from minicaffe.ops.conv import CAP
+from minicaffe.spec.state import TRAIN, Phase, State
+
+FLOAT32 = np.dtype("float32")
+
+
+@dataclass
+class Context:
+    """What the layers of one net share: device, dtype, state, seed, folder of the model, workspace.
+
+    `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
+    `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
+    workspace; `deterministic`, without asking a clock.
+    """
+
+    device: Device
+    dtype: Any = FLOAT32
+    state: State = TRAIN
+    seed: int = 1
+    passes: int = 0
+    folder: Any = None
+    engine: str = "auto"
+    workspace_cap: int = CAP
+    deterministic: bool = False
+    workspace_size: int = 0
+    _workspace: Any = field(default=None, repr=False)
+
+    @property
+    def phase(self) -> Phase:
+        """TRAIN or TEST."""
+        return self.state.phase or "TRAIN"
+
+    def reserve(self, elements: int) -> None:
+        """Ask for a workspace of at least so many elements."""
+        self.workspace_size = max(self.workspace_size, elements)
+
+    @property
+    def sum_dtype(self) -> Any:
+        """The type of what 16 bits would round too far, labels, sums and losses: float32, or the net's."""
+        return FLOAT32 if self.dtype.itemsize == 2 else self.dtype
+
+    @property
+    def workspace(self) -> Any:
+        """One flat buffer, shared by all layers; its content lasts for one call of a layer."""
+        if self._workspace is None or self._workspace.size < self.workspace_size:
+            self._workspace = self.device.xp.empty(self.workspace_size, self.dtype)
+        return self._workspace

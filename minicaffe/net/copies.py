@@ -1,0 +1,35 @@
+"""What a copy of a net is made from: how it was built, its inputs' shapes, its passes and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from minicaffe.net import memory
+from minicaffe.net.graph import Graph
+
+
+def kept(graph: Graph, held: memory.Memory) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """The settings a net was built with, and what it has become since: not what its blobs hold."""
+    context, taken = graph.context, bool(held.blobs)
+    settings = {
+        name: getattr(context, name)
+        for name in ("phase", "seed", "engine", "workspace_cap", "deterministic")
+    }
+    settings |= {"level": context.state.level, "stages": context.state.stage}
+    settings |= {"dtype": str(context.dtype), "shapes_only": not taken}
+    settings["device"] = context.device.name
+    return settings, {
+        "shapes": {name: value.shape for name, value in memory.resizable(graph).items()},
+        "params": [(p.to_host(), p.lr_mult, p.decay_mult) for p in graph.learnable if taken],
+        "passes": context.passes,
+    }
+
+
+def put_back(graph: Graph, held: memory.Memory, since: Mapping[str, Any]) -> None:
+    """Make a net that was built anew what the other had become."""
+    memory.reshape(graph, held, since["shapes"])
+    graph.context.passes = since["passes"]
+    for param, (values, *multipliers) in zip(graph.learnable, since["params"], strict=False):
+        param.load(values)
+        param.lr_mult, param.decay_mult = multipliers

@@ -1,0 +1,54 @@
+"""What `debug_info` shows of a pass: the mean size of every blob, parameter and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import Device
+from minicaffe.layers import Param
+from minicaffe.net.step import Step
+
+
+def forward_lines(step: Step, device: Device) -> Iterator[str]:
+    """Lines on a layer that has just run forward, as Caffe's debug_info gives them."""
+    for value in step.tops:
+        yield _line("Forward", step, f"top blob {value.name} data", value.blob.data, device)
+    for i, param in enumerate(step.layer.params):
+        yield _line("Forward", step, f"param blob {i} data", param.data, device)
+
+
+def backward_lines(step: Step, device: Device) -> Iterator[str]:
+    """Lines on a layer that has just run backward."""
+    for value, wanted in zip(step.bottoms, step.layer.needs_gradient, strict=True):
+        if wanted:
+            yield _line("Backward", step, f"bottom blob {value.name} diff", value.blob.diff, device)
+    for i, param in enumerate(step.layer.params):
+        if param.learns:
+            yield _line("Backward", step, f"param blob {i} diff", param.diff, device)
+
+
+def params_line(params: Sequence[Param], device: Device) -> str:
+    """One line on all parameters after a backward pass: the L1 and L2 norms of data and diff."""
+    norms = []
+    for order in (1, 2):
+        for which in ("data", "diff"):
+            arrays = [_host(device, getattr(param, which)) for param in params]
+            norms.append(sum(float((np.abs(array) ** order).sum()) for array in arrays))
+    l1, l2 = norms[:2], [norm**0.5 for norm in norms[2:]]
+    return (
+        f"    [Backward] All net params (data, diff): L1 norm = ({l1[0]:.6g}, {l1[1]:.6g}); "
+        f"L2 norm = ({l2[0]:.6g}, {l2[1]:.6g})"
+    )
+
+
+def _line(way: str, step: Step, what: str, array: Any, device: Device) -> str:
+    size = np.abs(_host(device, array))
+    mean = float(size.mean()) if size.size else 0.0
+    return f"    [{way}] Layer {step.spec.name}, {what}: {mean:.6g}"
+
+
+def _host(device: Device, array: Any) -> np.ndarray:
+    return device.to_host(array).astype(np.float64)
