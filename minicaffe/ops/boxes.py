@@ -33,7 +33,7 @@ def sizes(least: Sequence[float], most: Sequence[float], ratios: Sequence[float]
            [6., 6.],
            [8., 2.]])
     """
-    made = []
+    made: list[tuple[float, float]] = []
     for i, size in enumerate(map(int, least)):
         made.append((size, size))
         if most:

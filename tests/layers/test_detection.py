@@ -51,9 +51,7 @@ def test_prior_boxes_against_loops(
     got = device.to_host(net.forward()["it"])
     pixels = {0: (30, 40), 1: (55, 55), 2: (20, 90)}[len(image)]
     steps = {0: None, 1: (7.5, 7.5), 2: (4.0, 9.0)}[len(step)]
-    wanted = ref.prior_boxes(
-        area, pixels, least, most, ratios, flip, clip, variance, steps, offset
-    )
+    wanted = ref.prior_boxes(area, pixels, least, most, ratios, flip, clip, variance, steps, offset)
     assert got.shape == (1, 2, len(wanted[0])) and got.dtype == dtype
     np.testing.assert_allclose(got[0], wanted, rtol=1e-6, atol=1e-6)
 
@@ -159,7 +157,7 @@ PRIOR = np.array([[[0, 0, 0.5, 0.5, 0.5, 0.5, 1, 1], [0.1] * 8]])
 
 
 def test_the_number_of_boxes_changes_from_pass_to_pass(device):
-    more = [{"name": "flat", "type": "Flatten", "axis": 2}, {"name": "twice", "type": "Power"}][:1]
+    more = [{"name": "flat", "type": "Flatten", "axis": 2}]
     net = build("DetectionOutput", TWO, [(2, 8), (2, 4), (1, 2, 8)], device, more=more)
     for scores, count in (([0.9, 0.2], 4), ([0.9, 0], 2), ([0, 0], 2), ([0.3, 0.4], 4)):
         conf = np.array([[0, scores[0], 0, scores[1]]] * 2)
@@ -208,5 +206,7 @@ def test_a_prior_box_without_area_is_named(code, device):
     keys, prior = {**TWO, "code_type": code}, PRIOR.copy()
     prior[0, 0, 6] = 0.5
     net = build("DetectionOutput", keys, [(1, 8), (1, 4), (1, 2, 8)], device)
-    with pytest.raises(DataError, match=r"layer 'it' .*: prior box 1 has no area: \[0.5, 0.5, 0.5, 1"):
+    with pytest.raises(
+        DataError, match=r"layer 'it' .*: prior box 1 has no area: \[0.5, 0.5, 0.5, 1"
+    ):
         net.forward(b2=prior)
