@@ -30,7 +30,7 @@ _HOMES = {
     "register": "layers",
 }
 
-_MODULES = ("deploy",)
+_MODULES = ("caffe", "deploy")
 
 __all__ = sorted([*_HOMES, *_MODULES, "__version__"])
 

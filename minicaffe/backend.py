@@ -199,18 +199,18 @@ def kernels(file: str, template: str, device: int) -> dict[str, Any]:
     return dict(zip(names, map(module.get_function, expressions), strict=True))
 
 
-def launch(file: str, name: str, total: int, out: Any, *args: Any) -> None:
-    """Run kernel `name` for the type of `out` over `total` elements; integers go as int32."""
+def launch(file: str, name: str, total: int, out: Any, *args: Any, of: Any = ()) -> None:
+    """Run kernel `name` for the type of `out`, and structs `of`, over `total` elements; an int is an int32."""
     if total + GRID * THREADS >= 2**31:
         raise ShapeError(f"{name}: {total} elements are more than a kernel's 32-bit index reaches")
     blocks = min((total + THREADS - 1) // THREADS, GRID)
-    launch_blocks(file, name, (blocks,), (out,), total, *args)
+    launch_blocks(file, name, (blocks,), (out, *of), total, *args)
 
 
 def launch_blocks(
     file: str, name: str, grid: tuple[int, ...], types: tuple[Any, ...], *args: Any
 ) -> None:
-    """Run a grid of blocks of a kernel for `types`: arrays whose types it is made for, and numbers."""
+    """Run a grid of blocks of a kernel for `types`: arrays of such a type, numbers, names of structs."""
     for arg in args:
         if type(arg) is int and arg >= 2**31:
             raise ShapeError(
@@ -218,7 +218,7 @@ def launch_blocks(
             )
     if 0 in grid:
         return
-    template = ", ".join(str(t) if type(t) is int else CTYPES[t.dtype.name] for t in types)
+    template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
     typed = [np.int32(arg) if type(arg) is int else arg for arg in args]
     kernel = kernels(file, template, types[0].device.id)[name]
     kernel(grid, (THREADS,), tuple(typed))

@@ -120,8 +120,11 @@ def foreign(path: str | os.PathLike[str], wanted: str) -> str | None:
     >>> foreign("net.onnx", "models in YAML")
     'net.onnx: is a net in the ONNX format; minicaffe reads models in YAML (see docs/caffe.md)'
     """
-    what = FOREIGN.get(os.path.splitext(path)[1].lower())
-    return what and f"{path}: is {what}; minicaffe reads {wanted} (see docs/caffe.md)"
+    suffix = os.path.splitext(path)[1].lower()
+    what, readable = FOREIGN.get(suffix), f"minicaffe reads {wanted}"
+    if suffix == ".prototxt" and "models" in wanted:
+        readable = "minicaffe.caffe.read(path) gives a NetSpec, which Net and Solver take"
+    return what and f"{path}: is {what}; {readable} (see docs/caffe.md)"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -30,10 +30,10 @@ def gradcheck(
     """The largest relative error of a layer's directional derivatives.
 
     `bottoms` are shapes, filled with random numbers at least 0.05 away from 0 (where ReLU and its like
-    have a kink), or arrays. With f(x) = sum of r top(x), r random, and u a random direction in all bottoms
-    and parameters, <backward(r), u> is compared with (f(x + h u) - f(x - h u)) / 2h, h = `step`, relative
-    to the larger of the two and 1e-3 (1 + |f|). Raises GradientError above `tolerance`, naming the bottom or
-    parameter that is wrong.
+    have a kink), or arrays; parameters that do not learn stay as they are filled. With f(x) = sum of r top(x),
+    r random, and u a random direction in all bottoms and parameters, <backward(r), u> is compared with
+    (f(x + h u) - f(x - h u)) / 2h, h = `step`, relative to the larger of the two and 1e-3 (1 + |f|). Raises
+    GradientError above `tolerance`, naming the bottom or parameter that is wrong.
 
     >>> from minicaffe.layers.common import InnerProduct
     >>> gradcheck(InnerProduct(num_output=3), (2, 5)) < 1e-8
@@ -42,7 +42,7 @@ def gradcheck(
     check = _Check(layer, bottoms, phase, seed, device)
     worst = 0.0
     names = [f"bottom {i}" for i in check.free] + [
-        f"parameter {i}" for i in range(len(layer.params))
+        f"parameter {i}" for i, param in enumerate(layer.params) if param.learns
     ]
     for _ in range(directions):
         for chosen in range(len(names)):
@@ -76,10 +76,16 @@ class _Check:
             layer.empty(array.shape) if i in self.free else None for i, array in enumerate(arrays)
         ]
         for param in layer.params:
-            values = fill(param.filler, param.shape, self.random) + 0.1 * self.normal(param.shape)
+            values = fill(param.filler, param.shape, self.random)
+            values = values + 0.1 * self.normal(param.shape) if param.learns else values
             self.device.copy_from_host(param.data, values)
         layer.allocate()
         self.weights = [self.normal(shape) for shape in shapes]
+
+    @property
+    def learning(self) -> list[Any]:
+        """The parameters whose gradient is checked."""
+        return [param for param in self.layer.params if param.learns]
 
     def normal(self, shape: tuple[int, ...]) -> np.ndarray:
         """Random numbers, none within 0.05 of 0."""
@@ -88,7 +94,7 @@ class _Check:
 
     def error(self, chosen: int, step: float) -> float:
         """The relative error along one random direction of one bottom or parameter."""
-        points = [self.bottoms[i] for i in self.free] + [param.data for param in self.layer.params]
+        points = [self.bottoms[i] for i in self.free] + [param.data for param in self.learning]
         point = points[chosen]
         where = self.device.to_host(point).copy()
         direction = self.normal(where.shape)
@@ -115,7 +121,7 @@ class _Check:
         for param in self.layer.params:
             param.diff.fill(1)  # a layer must add to what is there
         bottoms = _listed(self.layer.backward(*[self.device.asarray(w) for w in self.weights]))
-        diffs = [bottoms[i] for i in self.free] + [param.diff - 1 for param in self.layer.params]
+        diffs = [bottoms[i] for i in self.free] + [param.diff - 1 for param in self.learning]
         if diffs[chosen] is None:
             raise GradientError(
                 f"layer {type(self.layer).__name__}: backward gives no gradient for {chosen}"

@@ -23,7 +23,7 @@ FLOORS = [
     {"backend"},
     {"ops"},
     {"layers"},
-    {"net", "gradient_check"},
+    {"net", "gradient_check", "caffe"},
     {"solver", "deploy"},
     {"cli"},
     {"__init__", "__main__"},

@@ -10,34 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from layers.rows import NETS as FAMILIES
 
 from minicaffe import Net, Solver, parse
 from minicaffe.data import idx, known
 
 ROOT = Path(__file__).parent.parent
 CAST_BUFFERS = 128 << 10  # NumPy's own, of fixed size, where an operation mixes types
-EVERY_LAYER = """
-layers:
-  - {name: data, type: Data, top: [x, label], source: digits, batch_size: 100, transform: {scale: 0.01, mirror: true, crop_size: 24}}
-  - {name: conv1, type: Convolution, bottom: x, num_output: 16, kernel_size: 5, pad: 2}
-  - {name: relu1, type: ReLU, top: conv1}
-  - {name: pool1, type: Pooling, kernel_size: 2, stride: 2}
-  - {name: a, type: Convolution, bottom: pool1, num_output: 16, kernel_size: 3, pad: 1, group: 2, bias_term: false}
-  - {name: leaky, type: ReLU, bottom: pool1, negative_slope: 0.1}
-  - {name: sum, type: Eltwise, bottom: [a, leaky, pool1]}
-  - {name: most, type: Eltwise, bottom: [a, leaky], operation: MAX}
-  - {name: cat, type: Concat, bottom: [sum, most]}
-  - {name: pool2, type: Pooling, pool: AVE, kernel_size: 3, stride: 2}
-  - {name: flat, type: Flatten}
-  - {name: drop, type: Dropout, top: flat}
-  - {name: ip, type: InnerProduct, num_output: 10}
-  - {name: prob, type: Softmax, loss_weight: 0.001}
-  - {name: accuracy, type: Accuracy, bottom: [ip, label], top_k: 2}
-  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], ignore_label: 3}
-solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, clip_gradients: 5, iter_size: 2, max_iter: 100, snapshot_after_train: false}
-"""
-NETS = pytest.mark.parametrize("model", [EVERY_LAYER, *FAMILIES.values()], ids=["LeNet", *FAMILIES])
+STEPS = sorted(
+    (ROOT / "tests" / "nets" / "steps").glob("*.yaml")
+)  # nets of every layer that learns
+NETS = pytest.mark.parametrize("text", [pytest.param(p.read_text(), id=p.stem) for p in STEPS])
+EVERY_LAYER = (ROOT / "tests" / "nets" / "steps" / "lenet.yaml").read_text()
 
 
 @pytest.fixture
@@ -49,10 +32,10 @@ def few_digits(monkeypatch, tmp_path):
 
 
 @NETS
-def test_a_step_on_the_cpu_allocates_no_array(few_digits, model):
-    solver = Solver(parse(model), device="cpu")
+def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
+    solver = Solver(parse(text), device="cpu")
     smallest = min(
-        v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 10_000
+        v.blob.data.nbytes for s in solver.net.steps for v in s.tops if v.blob.size > 1000
     )
     assert smallest > CAST_BUFFERS
     solver.step(3)
@@ -88,19 +71,18 @@ def test_the_count_sees_an_allocation(few_digits):
 
 
 @NETS
-def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, model):
+def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text):
     if not getattr(cuda.xp, "is_stand_in", False):
         pytest.skip("the counters are the stand-in's")
     import cupy
 
-    solver = Solver(parse(model), device=cuda)
+    solver = Solver(parse(text.replace("dim: [20", "dim: [2")), device=cuda)  # it is slow
     solver.step(2)
     before, uploads = (cupy.allocations, cupy.synchronizations), cupy.uploads
     solver.step(3)
     assert (cupy.allocations, cupy.synchronizations) == before
-    batches = sum(type(layer).__name__ == "Data" for layer in solver.net.layers.values())
-    sent = 3 * solver.spec.iter_size * batches  # which images of the data set
-    assert cupy.uploads == uploads + sent
+    batches = 3 * solver.spec.iter_size if "type: Data" in text else 0
+    assert cupy.uploads == uploads + batches  # which images of the data set
     solver.loss()
     assert cupy.synchronizations == before[1] + 1
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
+from minicaffe.caffe import model as prototxt
 from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.blob import FLOATS
@@ -25,7 +26,11 @@ from minicaffe.spec.state import State
 
 def model_options(parser: argparse.ArgumentParser) -> None:
     """MODEL, --set, --import, --threads, --level and --stage."""
-    parser.add_argument("model", metavar="MODEL", help="the model file, such as models/lenet.yaml")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="the model file, such as models/lenet.yaml, or Caffe's .prototxt",
+    )
     parser.add_argument(
         "--set",
         dest="settings",
@@ -148,7 +153,8 @@ def read_model(args: argparse.Namespace) -> NetSpec:
         threads.count.cache_clear()
     threads.count()
     import_files(args.imports)
-    spec = spec_model.read_model(args.model, REGISTRY, args.settings)
+    read = prototxt.read_prototxt if prototxt.is_prototxt(args.model) else spec_model.read_model
+    spec = read(args.model, REGISTRY, args.settings)
     asked = State(level=args.level, stage=tuple(filter(None, args.stage.split(","))))
     return dataclasses.replace(spec, state=asked.over(spec.state))
 

@@ -1,38 +1,13 @@
-"""The built-in layers; importing this module registers them."""
+"""The built-in layers, a family a file; importing this package registers those of every file in it."""
 
-from minicaffe.layers import (
-    activation,
-    common,
-    convolution,
-    dummy,
-    inputs,
-    loss,
-    pooling,
-    reduce,
-    resize,
-    routing,
-    shape,
-)
+import importlib
+import pkgutil
+
 from minicaffe.layers.base import REGISTRY, Layer, register
 from minicaffe.layers.blob import Blob, Param
 from minicaffe.layers.context import Context
 
-__all__ = [
-    "REGISTRY",
-    "Blob",
-    "Context",
-    "Layer",
-    "Param",
-    "activation",
-    "common",
-    "convolution",
-    "dummy",
-    "inputs",
-    "loss",
-    "pooling",
-    "reduce",
-    "register",
-    "resize",
-    "routing",
-    "shape",
-]
+__all__ = ["REGISTRY", "Blob", "Context", "Layer", "Param", "register"]
+
+for _file in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_file.name}")

@@ -1,4 +1,4 @@
-"""Element-wise layers: ReLU and Dropout."""
+"""Dropout. The element-wise layers that know no chance are rows of layers/elementwise.py."""
 
 from __future__ import annotations
 
@@ -11,39 +11,6 @@ from minicaffe.layers.blob import Shape
 from minicaffe.ops import activation
 from minicaffe.ops.random import uniform
 from minicaffe.spec.types import AtLeast, Below
-
-
-@register
-class ReLU(Layer):
-    """y = x where x > 0, negative_slope x elsewhere. Any shape; in place if negative_slope is 0.
-
-    Source: Caffe's ReLU; V. Nair, G. Hinton, Rectified Linear Units Improve RBMs, 2010.
-    """
-
-    negative_slope: Annotated[float, "slope where x <= 0"] = 0.0
-
-    keeps_top = True  # in place, its bottom is its top
-
-    @property
-    def in_place(self) -> bool:  # type: ignore[override]
-        """y > 0 tells x > 0 as long as negative values do not come back positive."""
-        return self.negative_slope == 0
-
-    def setup(self, x: Shape) -> Shape:
-        self.shape = x
-        return x
-
-    def allocate(self) -> None:
-        self.positive = self.empty(self.shape, np.bool_)
-
-    def forward(self, x: Any) -> Any:
-        self.x = x
-        return activation.relu(self.xp, x, self.negative_slope, self.out[0])
-
-    def backward(self, dy: Any) -> Any:
-        return activation.relu_gradient(
-            self.xp, dy, self.x, self.negative_slope, self.grad[0], self.positive
-        )
 
 
 @register

@@ -148,12 +148,13 @@ class Layer:
         """TRAIN or TEST."""
         return self.context.phase
 
-    def param(self, shape: Shape, filler: Filler) -> Param:
+    def param(self, shape: Shape, filler: Filler, dtype: Any = None) -> Param:
         """Declare the next parameter. In a reshape it is the one that there is, of the same shape."""
         index = self._declared
         self._declared += 1
         if index == len(self.params):
-            self.params.append(Param(tuple(shape), self.context.device, self.dtype, filler))
+            kind = self.dtype if dtype is None else dtype
+            self.params.append(Param(tuple(shape), self.context.device, kind, filler))
         elif self.params[index].shape != tuple(shape):
             raise ShapeError(
                 f"parameter {index} has shape {self.params[index].shape}; these bottoms need {shape}"
@@ -169,13 +170,8 @@ class Layer:
         self._declared = 0
         least, most = bottom_counts(type(self))
         if not least <= len(bottoms) <= most:
-            wanted = (
-                f"{least}"
-                if least == most
-                else f"at least {least}"
-                if most == math.inf
-                else f"{least} to {most}"
-            )
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            wanted = f"at least {least}" if most == math.inf else wanted
             raise ShapeError(f"takes {wanted} bottom(s), got {len(bottoms)}")
         given = self.setup(*bottoms)
         shapes = [given] if _is_shape(given) else given

@@ -15,6 +15,7 @@ from minicaffe.spec.declare import Filler
 
 XAVIER = Filler(type="xavier")  # how weights start unless the model says otherwise
 ZERO = Filler(type="constant")  # and biases
+ONE = Filler(type="constant", value=1.0)  # and scales
 
 
 def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarray:

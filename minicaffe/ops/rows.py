@@ -1,80 +1,115 @@
-"""Rows of a matrix by their numbers, and sums over copies."""
+"""Rows of an array, over which normalisations sum: their entries, their statistics, work for their sums."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
-from minicaffe.errors import DataError
+from minicaffe.backend import THREADS
+from minicaffe.ops.sums import BLOCKS, EACH, SECTOR, in_sum_type
+
+KINDS = ("variance", "deviation", "mean", "length")  # as the kernels count them
+PARTIAL = BLOCKS * SECTOR  # rows, in parts, of which sums are kept
 
 
-def places(index: Any, n: int, out: Any) -> Any:
-    """Numbers of any type as int32 `out`, -1 for one that is none of 0..n-1.
+@dataclass(frozen=True)
+class Rows:
+    """An array seen as (batch, outer, kept, inner): row (b, k) is made of all its outer and inner entries."""
 
-    Raises DataError for such a one; not on CUDA, which is not waited for: see `check`.
+    batch: int
+    outer: int
+    kept: int
+    inner: int
 
-    >>> places(np.array([1.0, 0.0]), 2, np.empty(2, np.int32))
-    array([1, 0], dtype=int32)
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self.batch * self.kept
+
+    @property
+    def length(self) -> int:
+        """How many entries a row has."""
+        return self.outer * self.inner
+
+    def of(self, x: Any) -> Any:
+        """The array as the rows see it."""
+        return x.reshape(self.batch, self.outer, self.kept, self.inner)
+
+    def sum(self, x: Any, out: Any) -> Any:
+        """The sum of each row, on the CPU, taken in float64: (rows,) stretched, as `each` gives it."""
+        out = self.each(out)
+        return np.sum(self.of(x), axis=(1, 3), dtype=np.float64, keepdims=True, out=out)
+
+    def each(self, values: Any) -> Any:
+        """One number a row, to be stretched along it."""
+        return values.reshape(self.batch, 1, self.kept, 1)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """How a row's spread becomes its rate."""
+
+    kind: Literal["variance", "deviation", "mean", "length"]
+    eps: float
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of each row its mean, its spread (variance, or the sum of squares) and its rate, each (rows,)."""
+
+    mean: Any
+    spread: Any
+    rate: Any
+
+    @classmethod
+    def empty(cls, xp: Any, rows: Rows, dtype: Any) -> Statistics:
+        """The buffers for rows."""
+        return cls(*(xp.empty(rows.count, dtype) for _ in range(3)))
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A learned scale and bias, either of which may be None, a number a row of `rows` (batch 1)."""
+
+    rows: Rows
+    scale: Any
+    bias: Any
+
+    @property
+    def places(self) -> int:
+        """How many neighbours have the same feature."""
+        return self.rows.inner
+
+
+def workspace(xp: Any, size: int, rows: Rows, features: int = 0) -> int:
+    """Elements of work for the functions below, of an array of `size` entries."""
+    most = max(rows.count, features)
+    if xp is np:
+        return 2 * size + 2 * most
+    return 4 * (most + max(PARTIAL, most))  # twice: of 16 bits, work in float32
+
+
+def by_channel(x: tuple[int, ...]) -> Rows:
+    """The rows of a batch: the channels, along axis 1, of all samples and places; one axis is one channel.
+
+    >>> by_channel((2, 3, 4, 5))
+    Rows(batch=1, outer=2, kept=3, inner=20)
     """
-    if on_cuda(index):
-        launch("rows.cu", "places", index.size, index, index, n, out)
-        return out
-    with np.errstate(invalid="ignore"):
-        np.copyto(out, index, casting="unsafe")
-    for i, value in enumerate(index):
-        if not -1 < value < n:
-            out[i] = -1
-    check(out, n, index)
-    return out
+    channels = x[1] if len(x) > 1 else 1
+    return Rows(1, x[0], channels, math.prod(x[2:]))
 
 
-def check(place: np.ndarray, n: int, index: np.ndarray | None = None) -> None:
-    """Raise DataError if `places` found a number that is no row."""
-    if place.size and place.min() < 0:
-        which = int(place.argmin())
-        value = "the index" if index is None else f"index {index[which]:g}"
-        raise DataError(f"{value} of entry {which} is not one of the {n} entries 0..{n - 1}")
-
-
-def take(x: Any, place: Any, out: Any) -> Any:
-    """out[i] = x[place[i]], NaN where that is -1; x (n, d), place (m,) int32, out (m, d).
-
-    >>> take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 1, 0]), np.empty((3, 2)))
-    array([[3., 4.],
-           [3., 4.],
-           [1., 2.]])
-    """
-    if on_cuda(x):
-        launch("rows.cu", "take", out.size, x, x, place, x.shape[1], out)
-        return out
-    return np.take(x, place, axis=0, out=out, mode="clip")
-
-
-def put_back(dy: Any, place: Any, out: Any) -> Any:
-    """out[k] = sum of dy[i] over the i with place[i] = k, in their order: the gradient of `take`.
-
-    >>> put_back(np.array([[1.0], [2.0], [4.0]]), np.array([1, 1, 0]), np.empty((3, 1))).ravel()
-    array([4., 3., 0.])
-    """
-    if on_cuda(dy):
-        launch("rows.cu", "put_back", out.size, dy, dy, place, dy.shape[1], dy.shape[0], out)
-        return out
-    out.fill(0)
-    for row, k in zip(dy, place, strict=True):
-        if k >= 0:
-            out[k] += row
-    return out
-
-
-def fold(x: Any, out: Any) -> Any:
-    """out[a, b] = sum over t of x[a, t, b]: the gradient of copies.
-
-    >>> fold(np.arange(6.0).reshape(1, 3, 2), np.empty((1, 2)))
-    array([[6., 9.]])
-    """
-    if on_cuda(x):
-        launch("rows.cu", "fold", out.size, x, x, x.shape[1], x.shape[2], out)
-        return out
-    return np.sum(x, axis=1, out=out)
+def cut(rows: Rows, work: Any, like: Any) -> tuple[Any, Any, tuple[int, int], int]:
+    """Room for two numbers a row and for those of each part, the grid, and how many rows a block has."""
+    wide = SECTOR if rows.inner == 1 and rows.kept > 1 else 1
+    while THREADS // wide > max(1, rows.length):  # more lanes than entries
+        wide *= 2
+    blocks = -(-rows.count // wide)
+    room = in_sum_type(work, like)
+    means, room = room[: 2 * rows.count], room[2 * rows.count :]
+    most = min(BLOCKS // max(1, blocks), rows.length * wide // (EACH * THREADS))
+    parts = max(1, min(most, room.size // (2 * max(1, rows.count))))
+    return means, room, (blocks, parts), wide

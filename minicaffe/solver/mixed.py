@@ -16,15 +16,19 @@ SCALE = {"float16": 1024.0}  # of the loss, where the model names none; else 1
 
 
 class Master:
-    """A parameter of 16 bits as a rule sees it: values and gradient in float32."""
+    """A parameter of 16 bits as a rule sees it: values and gradient in float32.
+
+    One that is of float32 anyway, such as a running statistic, has no other values than its own.
+    """
 
     dtype = np.dtype("float32")
 
     def __init__(self, param: Param, xp: Any):
         self.param, self.shape, self.size = param, param.shape, param.size
-        param.master = self.data = xp.empty(param.shape, self.dtype)
-        self.diff = xp.zeros(param.shape, self.dtype)
-        xp.copyto(self.data, param.data)
+        self.data, self.diff = param.data, xp.zeros(param.shape, self.dtype)
+        if param.dtype != self.dtype:
+            param.master = self.data = xp.empty(param.shape, self.dtype)
+            xp.copyto(self.data, param.data)
 
     @property
     def learns(self) -> bool:
@@ -90,4 +94,5 @@ class Mixed:
             self.rule.step(i, rate, iteration)
             for copy, array in zip(saved, state, strict=True):
                 xp.copyto(array, copy, where=self.bad)
-            xp.copyto(master.param.data, master.data)
+            if master.data is not master.param.data:
+                xp.copyto(master.param.data, master.data)

@@ -139,3 +139,6 @@ class NetSpec:
     solver: SolverSpec | None = field(default=None, metadata={"hidden": True})
     test_nets: tuple[NetSpec, ...] = field(default=(), metadata={"hidden": True})
     path: Path | None = field(default=None, metadata={"hidden": True})
+    nodes: Mapping[str, Node] = field(
+        default_factory=dict, repr=False, compare=False, metadata={"hidden": True}
+    )

@@ -66,7 +66,8 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
         model(node, layer_types, path) for node in given.get("test_nets", ())
     )
     _check_tests(root, given)
-    return NetSpec(**given, path=path)
+    own = {key: node for key, node in root.value.items() if key in keys_of(NetSpec)}
+    return NetSpec(**given, path=path, nodes=own)
 
 
 def _check_tests(root: Node, given: Mapping[str, Any]) -> None:

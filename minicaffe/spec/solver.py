@@ -83,6 +83,9 @@ class SolverSpec:
     weights: Annotated[tuple[str, ...], "weight files that training begins with"] = ()
     random_seed: Annotated[int, "seed of fillers, shuffling and dropout", AtLeast(0)] = 1
     mark: Mark = field(default=NOWHERE, metadata={"hidden": True})
+    nodes: Mapping[str, Node] = field(
+        default_factory=dict, repr=False, compare=False, metadata={"hidden": True}
+    )
 
 
 MEANS = ("AdaDelta", "Adam", "AdamW")
@@ -137,7 +140,8 @@ def unused(given: Mapping[str, Node]) -> dict[str, str]:
 
 def solver_of(node: Node) -> SolverSpec:
     """The solver that a tree declares. Raises SpecError."""
-    solver = SolverSpec(**values(node, keys_of(SolverSpec), "solver"), mark=node.mark)
+    given = values(node, keys_of(SolverSpec), "solver")
+    solver = SolverSpec(**given, mark=node.mark, nodes=node.value)
 
     def wrong(key: str, why: str) -> SpecError:
         return SpecError(

@@ -79,6 +79,15 @@ for _kind, (_pattern, _first) in PLAIN.items():
 
 def read(path: str | Path) -> Node:
     """The tree of a YAML file. Raises SpecError (place and reason) for what is not plain YAML."""
+    file, text = load(path)
+    return parse(text, file)
+
+
+def load(path: str | Path, kind: str = "model file", own: tuple[str, ...] = ()) -> tuple[str, str]:
+    """A file's name as errors show it, and its text; `own` are endings that are not foreign.
+
+    Raises SpecError for what cannot be read, is of other software, too large, or not UTF-8.
+    """
     if not isinstance(path, (str, os.PathLike)):
         raise SpecError(f"expected the path of a model file or a mapping, got {shown(path)}")
     file = str(path) if str(path).isprintable() else repr(str(path))
@@ -88,12 +97,12 @@ def read(path: str | Path) -> Node:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SpecError(f"{file}: cannot be read: {reason}") from None
-    if told := foreign(file, "models in YAML"):
+    if not file.lower().endswith(own) and (told := foreign(file, "models in YAML")):
         raise SpecError(told)
     if len(data) > MAX_BYTES:
-        raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no model file is")
+        raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no {kind} is")
     try:
-        return parse(data.decode("utf-8"), file)
+        return file, data.decode("utf-8")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8-sig")
         where = _at_index(file, before, len(before))

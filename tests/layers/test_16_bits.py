@@ -21,6 +21,15 @@ ROWS = {
     "AVE": ("type: Pooling, pool: AVE, kernel_size: 3, stride: 2, pad: 1", [X], 1),
     "ReLU": ("type: ReLU", [X], 1),
     "leaky": ("type: ReLU, negative_slope: 0.1", [X], 2),
+    "BNLL": ("type: BNLL", [X], 2),
+    "Clip": ("type: Clip, min: -0.5, max: 1.5", [X], 1),
+    "ELU": ("type: ELU, alpha: 0.5", [X], 2),
+    "GELU": ("type: GELU", [X], 2),
+    "GELU tanh": ("type: GELU, approximate: tanh", [X], 3),
+    "Power": ("type: Power, power: 2, scale: 0.5, shift: -1", [X], 2),
+    "Sigmoid": ("type: Sigmoid", [X], 4),
+    "Swish": ("type: Swish, beta: 0.5", [X], 3),
+    "TanH": ("type: TanH", [X], 4),
     "InnerProduct": ("type: InnerProduct, num_output: 7", [X], 2),
     "transposed": ("type: InnerProduct, num_output: 7, transpose: true", [X], 2),
     "Dropout": ("type: Dropout, dropout_ratio: 0.3", [X], 2),
@@ -30,6 +39,15 @@ ROWS = {
     "EMAX": ("type: Eltwise, operation: MAX", [X, X, X], 1),
     "Concat": ("type: Concat, axis: 2", [X, (3, 4, 1, 5)], 1),
     "Flatten": ("type: Flatten", [X], 1),
+    "BatchNorm": ("type: BatchNorm", [X], 3),
+    "scaled": ("type: BatchNorm, scale_bias: true", [(3, 70)], 4),
+    "past": ("type: BatchNorm, use_global_stats: true, eps: 60", [X], 3),
+    "MVN": ("type: MVN, across_channels: true", [X], 3),
+    "LayerNorm": ("type: LayerNorm, axis: 2", [X], 4),
+    "GroupNorm": ("type: GroupNorm, num_groups: 2", [X], 4),
+    "Normalize": ("type: Normalize, across_spatial: false, channel_shared: false", [X], 4),
+    "across": ("type: LRN, local_size: 3, alpha: 0.5", [X], 3),
+    "within": ("type: LRN, norm_region: WITHIN_CHANNEL", [X], 3),
 }
 
 
@@ -133,7 +151,7 @@ def test_labels_of_16_bits_are_taken_too(cuda, dtype):
     text = """
 layers:
   - {name: data, type: Input, top: [x, label], shape: [{dim: [4, 5]}, {dim: [4]}]}
-  - {name: same, type: ReLU, bottom: label}
+  - {name: same, type: Eltwise, bottom: [label, label], coeff: [0.5, 0.5]}
   - {name: loss, type: SoftmaxWithLoss, bottom: [x, same]}
   - {name: accuracy, type: Accuracy, bottom: [x, same]}
 """

@@ -116,4 +116,3 @@ def test_the_checker_passes_custom_layers_on_each_device(device):
     for name in ("TanH", "Sigmoid"):
         assert gradcheck(EXTRA[name](), (3, 4), device=device) < 1e-6
     assert gradcheck(EXTRA["Scale"](bias_term=True), (3, 4, 2)) < 1e-6
-    assert gradcheck(EXTRA["LRN"](local_size=3), (2, 5, 2, 2)) < 1e-6

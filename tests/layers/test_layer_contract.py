@@ -165,7 +165,7 @@ def test_what_forward_returns_is_checked(clean_register, returned, message):
 
 def test_names_and_types_of_a_custom_layer_are_checked(clean_register):
     with pytest.raises(
-        SpecError, match="layer ReLU: minicaffe.layers.activation has a layer of that name"
+        SpecError, match="layer ReLU: minicaffe.layers.elementwise has a layer of that name"
     ):
 
         @register

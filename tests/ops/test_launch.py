@@ -12,10 +12,16 @@ from ops.cases import blank, close, numbers, put
 from minicaffe import backend
 from minicaffe.errors import ShapeError
 from minicaffe.ops import batch, pool, random, threads, update
+from minicaffe.ops import lrn as response_norms
+from minicaffe.ops import normalize as norms
 from minicaffe.ops import softmax as ops
+from minicaffe.ops import statistics as past
 from minicaffe.ops.conv import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.im2col import col2im, im2col
+from minicaffe.ops.lrn import Response
+from minicaffe.ops.rows import Affine, Norm, Rows, Statistics, workspace
+from minicaffe.ops.statistics import statistics as measure
 from minicaffe.ops.sums import add_places, add_rows, total
 
 CONV = Window((3, 2), (2, 1), (1, 2), (1, 2))  # image 7 x 6, columns 4 x 8
@@ -253,6 +259,153 @@ def unscale(device, dtype):
     return run, [gradient, diff, bad]
 
 
+NORMS = (  # what is normalised and what is scaled, of (6, 9, 70)
+    (Rows(1, 6, 9, 70), Norm("variance", 0.1), Rows(1, 6, 9, 70)),
+    (Rows(1, 1, 54, 70), Norm("deviation", 0.1), None),
+    (Rows(1, 6, 630, 1), Norm("mean", 0.1), Rows(1, 54, 70, 1)),
+    (Rows(6, 9, 70, 1), Norm("length", 0.1), Rows(1, 6, 9, 70)),
+    (Rows(1, 1, 1, 3780), Norm("variance", 0.1), Rows(1, 1, 1, 3780)),
+)
+
+
+def normalised(device, dtype):
+    """For each of NORMS: rows, norm, affine, statistics, x, dy, work."""
+    for rows, norm, features in NORMS:
+        x, dy = (put(device, array) for array in numbers(1, (6, 9, 70), (6, 9, 70), dtype=dtype))
+        kind, affine = summed(dtype), None
+        given = (
+            put(device, np.abs(array) + kind(0.5))
+            for array in numbers(2, *[(rows.count,)] * 3, dtype=kind)
+        )
+        if features is not None:
+            affine = Affine(
+                features,
+                *(put(device, a) for a in numbers(3, *[(features.count,)] * 2, dtype=dtype)),
+            )
+        yield (
+            rows,
+            norm,
+            affine,
+            Statistics(*given),
+            x,
+            dy,
+            blank(device, workspace(device.xp, x.size, rows, 70), dtype),
+        )
+
+
+@row
+def moments(device, dtype):
+    given = [
+        (x, rows, norm, found, work)
+        for rows, norm, _, found, x, _, work in normalised(device, dtype)
+    ]
+    return lambda: [measure(*g) for g in given], [a for g in given for a in vars(g[3]).values()]
+
+
+ROWS["statistics"] = moments
+
+
+@row
+def remember(device, dtype):
+    kind = summed(dtype)
+    arrays = [put(device, a) for a in numbers(1, *[(9,)] * 5, (1,), dtype=kind)]
+    return lambda: past.remember(Statistics(*arrays[:2], None), 0.75, 3, *arrays[3:]), arrays[3:]
+
+
+@row
+def recall(device, dtype):
+    kind = summed(dtype)
+    sums = [put(device, np.abs(a) + kind(0.5)) for a in numbers(1, (9,), (9,), (1,), dtype=kind)]
+    nothing = [put(device, a) for a in (*numbers(1, (9,), (9,), dtype=kind), np.zeros(1, kind))]
+    found = [Statistics.empty(device.xp, Rows(1, 2, 9, 3), kind) for _ in range(2)]
+
+    def run():
+        for given, out in zip((sums, nothing), found, strict=True):
+            past.recall(*given, Norm("variance", 0.1), out)
+
+    return run, [a for out in found for a in vars(out).values()]
+
+
+@row
+def normalise(device, dtype):
+    given = [(*g[4:1:-1], g[0]) for g in normalised(device, dtype)]
+    outs = [blank(device, (6, 9, 70), dtype) for _ in given]
+
+    def run():
+        for (x, found, affine, rows), out in zip(given, outs, strict=True):
+            norms.normalise(x, rows, found, affine, out)
+
+    return run, outs
+
+
+@row
+def scale_gradient(device, dtype):
+    given = [g for g in normalised(device, dtype) if g[2] is not None]
+    outs = [[array.copy() for array in (g[2].bias, g[2].scale)] for g in given]
+
+    def run():
+        for (rows, _, affine, found, x, dy, work), (dscale, dbias) in zip(given, outs, strict=True):
+            norms.scale_gradient(x, dy, rows, found, affine.rows, dscale, None, work)
+            norms.scale_gradient(x, dy, rows, found, affine.rows, None, dbias, work)
+
+    return run, [array for pair in outs for array in pair]
+
+
+def normal_gradient(device, dtype, fixed):
+    given = list(normalised(device, dtype))
+    outs = [blank(device, (6, 9, 70), dtype) for _ in given]
+
+    def run():
+        for (rows, norm, affine, found, x, dy, work), out in zip(given, outs, strict=True):
+            norms.normalise_gradient(x, dy, rows, None if fixed else norm, found, affine, out, work)
+
+    return run, outs
+
+
+ROWS["normalise_gradient"] = lambda device, dtype: normal_gradient(device, dtype, True)
+ROWS["gradient_means"] = lambda device, dtype: normal_gradient(device, dtype, False)
+ROWS["gradient_sums"] = ROWS["gradient_means"]
+RESPONSES = (
+    Response((6, 9, 70), 2, 0, 2.0, 0.5, 0.75),
+    Response((54, 10, 7), 1, 1, 1.0, 0.5, 0.6),
+    Response((54, 10, 7), 90, 90, 1.0, 0.5, 0.75),
+)
+
+
+@row
+def lrn(device, dtype):
+    xs = [put(device, numbers(1, r.image, dtype=dtype)[0]) for r in RESPONSES]
+    ss, ys = (
+        [blank(device, x.shape, summed(dtype)) for x in xs],
+        [blank(device, x.shape, dtype) for x in xs],
+    )
+    work = blank(device, 2 * 3780, dtype)
+
+    def run():
+        for x, response, s, y in zip(xs, RESPONSES, ss, ys, strict=True):
+            response_norms.lrn(x, response, s, y, work)
+
+    return run, ss + ys
+
+
+@row
+def lrn_gradient(device, dtype):
+    find, written = lrn(device, dtype)
+    find()
+    both = [[put(device, a) for a in numbers(1, r.image, r.image, dtype=dtype)] for r in RESPONSES]
+    outs = [blank(device, r.image, dtype) for r in RESPONSES]
+    work = blank(device, 2 * 3780, dtype)
+
+    def run():
+        for (x, dy), response, s, dx in zip(both, RESPONSES, written[:3], outs, strict=True):
+            response_norms.lrn_gradient(x, dy, response, s, dx, work)
+
+    return run, outs
+
+
+ROWS["lrn_ratio"] = lrn_gradient
+
+
 every = [
     pytest.mark.parametrize("name", ROWS),
     pytest.mark.parametrize("dtype", [np.float32, np.float64]),
@@ -347,6 +500,11 @@ BLOCKWISE = (
     "sums",
     "softmax",
     "softmax_gradient",
+    "moments",
+    "statistics",
+    "scale_gradient",
+    "gradient_means",
+    "gradient_sums",
 )  # whose threads share memory: a block is of 256, always
 
 

@@ -68,6 +68,13 @@ def compiled(function: F, fastmath: Any = False) -> F:
     return cast(F, loop)
 
 
+def helper(function: F) -> F:
+    """A function that loops call entry by entry, compiled into each of them."""
+    import numba
+
+    return cast(F, numba.njit(nogil=True, error_model="numpy")(function))
+
+
 def compiled_sums(function: F) -> F:
     """A loop whose sums may be taken in another order, eight or sixteen at a time."""
     return compiled(function, {"reassoc", "contract"})

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
-from minicaffe.ops.loops import at, compiled, compiled_sums
+import numpy as np
+
+from minicaffe.ops.formulas import FORMULAS, typed
+from minicaffe.ops.loops import at, compiled, compiled_sums, helper
+
+WORDS = {
+    "abs": abs,
+    "erfc": math.erfc,
+    "exp": math.exp,
+    "expm1": math.expm1,
+    "log": math.log,
+    "log1p": math.log1p,
+    "sign": np.sign,
+    "tanh": math.tanh,
+    "where": helper(lambda condition, a, b: a if condition else b),
+    "maximum": helper(lambda a, bound: bound if a <= bound else a),  # a NaN stays one
+    "minimum": helper(lambda a, bound: bound if a >= bound else a),
+}
 
 
-@compiled
-def relu(x: Any, slope: Any, y: Any, first: int, last: int) -> None:
-    """y = x where x > 0, slope x elsewhere; a NaN stays one."""
-    for i in range(first, last):
-        value = x[at(i)]
-        low = value * slope if slope != 0 else slope
-        y[at(i)] = low if value <= 0 else value
+@functools.cache
+def formula(name: str, part: str, dtype: Any) -> Any:
+    """The loop of a row of ops/formulas.py: y = y(x), or, of its `slope`, dx = dy slope(x, y)."""
+    f = helper(typed(getattr(FORMULAS[name], part), dtype, WORDS))
 
+    def forward(x: Any, numbers: Any, y: Any, first: int, last: int) -> None:
+        for i in range(first, last):
+            y[at(i)] = f(x[at(i)], *numbers)
 
-@compiled
-def relu_gradient(dy: Any, x: Any, slope: Any, dx: Any, first: int, last: int) -> None:
-    """dx = dy where x > 0, slope dy elsewhere."""
-    for i in range(first, last):
-        dx[at(i)] = dy[at(i)] if x[at(i)] > 0 else dy[at(i)] * slope
+    def gradient(dy: Any, x: Any, y: Any, numbers: Any, dx: Any, first: int, last: int) -> None:
+        for i in range(first, last):
+            dx[at(i)] = dy[at(i)] * dx.dtype.type(f(x[at(i)], y[at(i)], *numbers))
+
+    loop = forward if part == "y" else gradient
+    loop.__name__ = f"{name}_{part}"  # under which it is kept
+    return compiled(loop)
 
 
 @compiled

@@ -69,7 +69,8 @@ class Kept(NullCache):
 @functools.cache
 def folder() -> Path:
     """Where this process finds and keeps loops: for another state of the sources it is another."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    here = Path(__file__).parent
+    files = sorted([*here.glob("*.py"), here.parent / "formulas.py"])
     sources = _digest(*(file.read_bytes() for file in files))[:8].hex()
     return caches.folder() / "loops" / f"{__version__}-{sources}"
 

@@ -1,7 +1,7 @@
 """The contract table: of each layer type, rows of (its keys, its bottoms as gradcheck takes them).
 
-One module a family of layers, with ROWS and, for layers without a gradient, WITHOUT_GRADIENT; NET, if there is
-one, is a model of the family's layers with a solver, of blobs too large to be allocated unseen. A bottom is a shape, filled at random, or an array, such as labels. Keys are as YAML gives them; `top` among them names
+One module a family of layers, with ROWS and, for layers without a gradient, WITHOUT_GRADIENT. A bottom is
+a shape, filled at random, or an array, such as labels. Keys are as YAML gives them; `top` among them names
 the tops of a layer that has not just one.
 """
 
@@ -15,13 +15,10 @@ import numpy as np
 
 ROWS: dict[str, list[tuple[dict[str, Any], list[Any]]]] = {}
 WITHOUT_GRADIENT: set[str] = set()
-NETS: dict[str, str] = {}
 for _module in pkgutil.iter_modules(__path__):
     _rows = importlib.import_module(f"{__name__}.{_module.name}")
     ROWS |= _rows.ROWS
     WITHOUT_GRADIENT |= getattr(_rows, "WITHOUT_GRADIENT", set())
-    if hasattr(_rows, "NET"):
-        NETS[_module.name] = _rows.NET
 
 
 def net_of(name: str, keys: dict[str, Any], bottoms: list[Any]) -> str:

@@ -64,7 +64,6 @@ ROWS = {
         ({"kernel_size": (3, 2), "stride": 2, "pad": 1, "top": ["it", "mask"]}, [X]),
         ({"pool": "STOCHASTIC", "kernel_size": (3, 2), "stride": 2}, [X]),
     ],
-    "ReLU": [({}, [X]), ({"negative_slope": 0.1}, [(3, 4)]), ({"negative_slope": 2.0}, [(3, 4)])],
     "Dropout": [({}, [X]), ({"dropout_ratio": 0.2}, [(3, 4)])],
     "InnerProduct": [
         ({"num_output": 3}, [X]),

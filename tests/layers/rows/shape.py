@@ -74,36 +74,3 @@ ROWS = {
     ],
 }
 WITHOUT_GRADIENT = {"DummyData", "Filter"}
-NET = """
-name: shapes
-layers:
-  - {name: dummy, type: DummyData, top: [x, index], shape: [{dim: [64, 16, 12, 12]}, {dim: 64}],
-     data_filler: [{type: gaussian, std: 0.1}, {type: constant, value: 1}]}
-  - {name: split, type: Split, bottom: x, top: [a, b]}
-  - {name: conv, type: Convolution, bottom: [a, b], top: [c, d], num_output: 16, kernel_size: 3, pad: 1}
-  - {name: pool, type: Pooling, bottom: c, top: [most, mask], kernel_size: 2, stride: 2}
-  - {name: drawn, type: Pooling, bottom: d, pool: STOCHASTIC, kernel_size: 3}
-  - {name: up, type: Upsample, bottom: [most, mask], scale: 2}
-  - {name: near, type: Upsample, bottom: most, scale_h: 2, scale_w: 2}
-  - {name: between, type: Interp, bottom: most, zoom_factor: 2}
-  - {name: cropped, type: Crop, bottom: [up, drawn], axis: 2, offset: [1, 2]}
-  - {name: tiled, type: Tile, bottom: most, tiles: 2}
-  - {name: slice, type: Slice, bottom: tiled, top: [first, second], axis: 1}
-  - {name: shuffled, type: ShuffleChannel, bottom: near, group: 4}
-  - {name: permuted, type: Permute, bottom: shuffled, order: [0, 2, 3, 1]}
-  - {name: reshaped, type: Reshape, bottom: permuted, shape: {dim: [0, -1, 16]}}
-  - {name: image, type: Reshape, bottom: reshaped, shape: {dim: [16, 9]}, axis: 1, num_axes: 1}
-  - {name: pyramid, type: SPP, bottom: image, pyramid_height: 2}
-  - {name: again, type: BatchReindex, bottom: [second, index]}
-  - {name: joined, type: Concat, bottom: [first, again], concat_dim: 0}
-  - {name: turned, type: Deconvolution, bottom: [cropped, drawn], top: [e, f], num_output: 5, kernel_size: 2}
-  - {name: top, type: ArgMax, bottom: e, axis: 1, top_k: 5}
-  - {name: silence, type: Silence, bottom: [top, mask], top: []}
-  - {name: sum, type: Reduction, bottom: e, loss_weight: 0.001, coeff: 0.5}
-  - {name: squares, type: Reduction, bottom: f, operation: SUMSQ, loss_weight: 0.001}
-  - {name: magnitudes, type: Reduction, bottom: joined, operation: ASUM, loss_weight: 0.001}
-  - {name: mean, type: Reduction, bottom: pyramid, operation: MEAN, axis: 1}
-  - {name: means, type: Reduction, bottom: mean, operation: SUMSQ, loss_weight: 0.1}
-  - {name: rest, type: Reduction, bottom: between, operation: SUMSQ, loss_weight: 0.001}
-solver: {base_lr: 0.0001, momentum: 0.9, max_iter: 100, snapshot_after_train: false}
-"""  # trained by test_step_memory.py and the dry run, and small by test_fuzz.py

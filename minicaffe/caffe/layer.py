@@ -1,0 +1,184 @@
+"""A layer as Caffe's text has it, and as a model file of ours: the keys of its `..._param` beside its name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from minicaffe.caffe.schema import Field, schema
+from minicaffe.errors import SpecError
+from minicaffe.spec.declare import FILLER_KEYS, Filler, LayerSpec
+from minicaffe.spec.tree import Mark, Node, shown
+from minicaffe.spec.types import Key, keys_of
+
+RENAMED = {"concat_dim": "axis", "slice_dim": "axis"}  # Caffe's old names of a key
+DROPPED = (
+    "engine",
+    "stable_prod_grad",
+    "prefetch",
+    "share_in_parallel",
+)  # how, not what, is computed
+TRANSFORM = "transform_param"
+FREE = "minicaffe_param"  # what caffe.proto has no place for
+# Caffe's defaults that are in its code, not in caffe.proto, and so those of the layer here.
+IN_CODE = {("SigmoidCrossEntropyLoss", "normalization"), ("Data", "backend")}
+UNORDERED = ("Data",)  # layers that Caffe does not shuffle, for want of a key
+ZERO = Filler(type="constant")
+
+_log = logging.getLogger("minicaffe")
+
+
+def warn(mark: Mark, text: str) -> None:
+    """Tell of something in a file that has no effect."""
+    _log.warning("%s: %s", mark, text)
+
+
+def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any]) -> Node:
+    """A LayerParameter as a layer of a model file. Raises SpecError.
+
+    `taken` are the names of blobs: a loss without a top, to which Caffe gives one, gets one that is free.
+    """
+    kind = layer.value["type"].value if "type" in layer.value else ""
+    name = layer.value["name"].value if "name" in layer.value else ""
+    what = f"layer {shown(name)} ({kind})" if kind else f"layer {shown(name)}"
+    values: dict[str, Node] = {}
+    keys: dict[str, Mark] = {}
+
+    def put(key: str, node: Node, mark: Mark) -> None:
+        if key in values and values[key].value != node.value:
+            raise SpecError(f"{mark}: {what}: {key} is given twice, first at {keys[key].within}")
+        values[key], keys[key] = node, mark
+
+    homes = schema().layers.get(kind, ())
+    declared = keys_of(layer_types[kind]) if kind in layer_types else {}
+    for key, node in layer.value.items():
+        mark = layer.keys.get(key, node.mark)
+        if key == FREE:
+            for own, value in node.value.items():
+                put(own, value, node.keys[own])
+        elif key in keys_of(LayerSpec):
+            put(key, _params(node) if key == "param" else node, mark)
+        elif key in ("blobs", "phase"):
+            raise SpecError(f"{mark}: {what}: {key}: {REFUSED[key]}")
+        elif declared and key not in homes:
+            own = (
+                f"; its own keys stand in {' and '.join(homes)}"
+                if homes
+                else "; it has no such keys"
+            )
+            raise SpecError(f"{mark}: {what}: {key} is not of this type{own}")
+        elif key == TRANSFORM:
+            put("transform", _transform(node, declared), mark)
+        else:
+            fields = schema().messages[schema().messages["LayerParameter"][key].type]
+            for own, (value, where) in fitted(node, fields, declared).items():
+                put(own, value, where)
+    for own, value in assumed(kind, declared).items():
+        values.setdefault(own, Node(value, layer.mark))
+        keys.setdefault(own, layer.mark)
+    _ends(values, kind, layer.mark, taken)
+    order = sorted(values, key=lambda key: FIRST.index(key) if key in FIRST else len(FIRST))
+    return Node(
+        {key: values[key] for key in order},
+        layer.mark,
+        {**dict.fromkeys(order, layer.mark), **keys},
+    )
+
+
+FIRST = ("name", "type", "bottom", "top")
+REFUSED = {
+    "blobs": "a text does not hold weights; give them as a .caffemodel",
+    "phase": "a layer is built for the phase of its net; use include { phase: ... }",
+}
+
+
+def _ends(values: dict[str, Node], kind: str, mark: Mark, taken: Mapping[str, Any]) -> None:
+    """The bottoms and tops as they are: none where none is given, but for a loss's top."""
+    if "type" in values:
+        values.setdefault("name", Node(f"{kind}_{mark.within}".replace(" ", "_"), mark))
+    values.setdefault("bottom", Node([], mark))
+    if kind.endswith("Loss") and "top" not in values:
+        name = str(values["name"].value)
+        while name in taken:
+            name += "_loss"
+        values["top"] = Node([Node(name, mark)], mark)
+    values.setdefault("top", Node([], mark))
+
+
+def fitted(
+    message: Node, fields: Mapping[str, Field], declared: Mapping[str, Key]
+) -> dict[str, tuple[Node, Mark]]:
+    """The keys of a message as a declaration names them, less those that change nothing."""
+    found: dict[str, tuple[Node, Mark]] = {}
+    for name, node in message.value.items():
+        field, mark = fields[name], message.keys[name]
+        own = name if name in declared else RENAMED.get(name, name)
+        key = declared.get(own)
+        if name == "engine" or (name in DROPPED and key is None):
+            continue
+        at_default = not field.repeated and node.value == field.default
+        if key is None and at_default and declared:
+            continue
+        if key is not None and key.default is None and at_default and _refused(node, key):
+            continue  # 0, which is none
+        if name == "ceil_mode" and key is None:
+            own, node = "round_mode", Node("CEIL" if node.value else "FLOOR", node.mark)
+        if field.type == "FillerParameter":
+            items = [filler(item) for item in node.value] if field.repeated else []
+            node = Node(items, node.mark) if field.repeated else filler(node)
+        if own in found:
+            raise SpecError(f"{mark}: {name} is another name of {own!r}, which is given too")
+        found[own] = node, mark
+    return found
+
+
+def _refused(node: Node, key: Key) -> bool:
+    return any(check.problem(node.value) for check in key.checks)
+
+
+def assumed(kind: str, declared: Mapping[str, Key]) -> dict[str, Any]:
+    """What Caffe takes for the keys of a type that are not given, where the type's own default differs."""
+    found: dict[str, Any] = {}
+    for name, (_, field) in schema().keys(kind).items():
+        if name not in declared or field.repeated or (kind, name) in IN_CODE or name == "engine":
+            continue
+        own, default = declared[name].default, field.default
+        if name in ("weight_filler", "bias_filler") and own not in (ZERO, None):
+            found[name] = "constant"
+        elif default is not None and own not in (None, ()) and own != default:
+            found[name] = default
+    if kind in UNORDERED and "shuffle" in declared:
+        found["shuffle"] = False
+    return found
+
+
+def filler(node: Node) -> Node:
+    """A FillerParameter: of the type constant unless it says so, less the keys of other types."""
+    values, keys = dict(node.value), dict(node.keys)
+    values.setdefault("type", Node("constant", node.mark))
+    keys.setdefault("type", node.mark)
+    kind = values["type"].value
+    for key in [key for key in values if kind not in FILLER_KEYS.get(key, (kind,))]:
+        if values[key].value != getattr(Filler, key):
+            told = " and ".join(FILLER_KEYS[key])
+            warn(keys[key], f"{key} has no effect: it goes with {told}, not with {kind}")
+        del values[key], keys[key]
+    return Node(values, node.mark, keys)
+
+
+def _transform(node: Node, declared: Mapping[str, Key]) -> Node:
+    kind = declared["transform"].type if "transform" in declared else None
+    keys = keys_of(kind) if kind is not None else {}
+    found = fitted(node, schema().messages["TransformationParameter"], keys)
+    values = {key: value for key, (value, _) in found.items()}
+    return Node(values, node.mark, {key: mark for key, (_, mark) in found.items()})
+
+
+def _params(node: Node) -> Node:
+    """The ParamSpecs; an empty name is none."""
+    items = []
+    for item in node.value:
+        kept = {key: one for key, one in item.value.items() if (key, one.value) != ("name", "")}
+        items.append(Node(kept, item.mark, item.keys))
+    return Node(items, node.mark)

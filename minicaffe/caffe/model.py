@@ -1,0 +1,133 @@
+"""A net or solver in Caffe's text format as the specs that a model file of ours gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from minicaffe.caffe import solver as solver_text
+from minicaffe.caffe.layer import FREE, flat
+from minicaffe.caffe.schema import schema
+from minicaffe.caffe.text import Comment, Message
+from minicaffe.caffe.text import parse as parse_text
+from minicaffe.caffe.typed import typed
+from minicaffe.caffe.upgrade import upgraded_net
+from minicaffe.errors import SpecError
+from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.model import model
+from minicaffe.spec.settings import replaced
+from minicaffe.spec.tree import Mark, Node, load
+
+SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
+
+
+def is_prototxt(path: str | Path) -> bool:
+    """Whether a file is in Caffe's text format, by its name."""
+    return str(path).lower().endswith(SUFFIXES)
+
+
+@dataclass
+class Text:
+    """What the files of a model say: the tree that a YAML file gives, and the comments of each file."""
+
+    root: Node
+    comments: dict[str, list[Comment]] = field(default_factory=dict)
+
+
+def read_prototxt(
+    path: str | Path, layer_types: Mapping[str, type], settings: Sequence[str] = ()
+) -> NetSpec:
+    """The model in a net's or a solver's prototxt, its keys replaced by `settings`. Raises SpecError."""
+    root = read_text(path, layer_types).root
+    for setting in settings:
+        root = replaced(root, setting, layer_types)
+    return model(root, layer_types, Path(path))
+
+
+def parse_prototxt(text: str, layer_types: Mapping[str, type], file: str | None = None) -> NetSpec:
+    """The model in a net's or a solver's text, which errors call `file`. Raises SpecError."""
+    return model(text_of(text, file or "<text>", layer_types).root, layer_types)
+
+
+def read_text(path: str | Path, layer_types: Mapping[str, type]) -> Text:
+    """What a prototxt and the nets that it names say. Raises SpecError."""
+    file, text = load(path, "prototxt", SUFFIXES)
+    return text_of(text, file, layer_types, Path(path).parent)
+
+
+def text_of(
+    text: str, file: str, layer_types: Mapping[str, type], folder: Path | None = None
+) -> Text:
+    """What a text and the nets that it names, looked for from `folder` too, say. Raises SpecError."""
+    message, comments = parse_text(text, file)
+    found = Text(Node(None, message.mark), {file: comments})
+    if not message.fields:
+        raise SpecError(f"{message.mark}: is empty; expected a net's or a solver's text")
+
+    def net_in(path: str, mark: Mark) -> Node:
+        """The net in a file that a solver names."""
+        places = [Path(path)]
+        if folder is not None:
+            places += [folder / path, folder / Path(path).name]
+        there = next((place for place in places if place.is_file()), None)
+        if there is None:
+            tried = ", ".join(dict.fromkeys(str(place) for place in places))
+            raise SpecError(f"{mark}: there is no file {path!r}; looked for {tried}")
+        own, inside = load(there, "prototxt", SUFFIXES)
+        net, found.comments[own] = parse_text(inside, own)
+        return net_tree(typed(net, "NetParameter"), layer_types)
+
+    if not _is_solver(message):
+        found.root = net_tree(typed(message, "NetParameter"), layer_types)
+        return found
+    solver = typed(message, "SolverParameter")
+    found.root = solver_text.root(solver, net_in, lambda net: net_tree(net, layer_types))
+    return found
+
+
+def _is_solver(message: Message) -> bool:
+    """Whether a text is a solver's, by the fields it has."""
+    given = {one.name for one in message.fields}
+    net, solver = (set(schema().messages[kind]) for kind in ("NetParameter", "SolverParameter"))
+    if {"layer", "layers"} & given:
+        return False
+    return len(given & solver) > len(given & net)
+
+
+def net_tree(net: Node, layer_types: Mapping[str, type]) -> Node:
+    """A NetParameter as the tree of a model file. Raises SpecError."""
+    net = upgraded_net(net)
+    fields, keys = dict(net.value), dict(net.keys)
+    free = fields.pop(FREE, Node({}, net.mark))
+    layers = fields.pop("layer", None)
+    if layers is None or not layers.value:
+        raise SpecError(f"{net.mark}: the net has no layer")
+    taken: dict[str, None] = {}
+    for layer in layers.value:
+        taken |= dict.fromkeys(top.value for top in layer.value.get("top", NONE).value)
+    flats: list[Node] = []
+    for layer in layers.value:
+        flats.append(flat(layer, layer_types, taken))
+        taken |= dict.fromkeys(top.value for top in flats[-1].value["top"].value)
+    flats = _told_apart(flats)
+    root = {**fields, **free.value, "layers": Node(flats, layers.mark)}
+    return Node(root, net.mark, {**keys, **free.keys, "layers": layers.mark})
+
+
+def _told_apart(layers: list[Node]) -> list[Node]:
+    """Layers of which two that are always there bear different names: Caffe does not ask for it."""
+    seen: dict[str, int] = {}
+    found = []
+    for layer in layers:
+        name = layer.value.get("name", NONE)
+        if isinstance(name.value, str) and not {"include", "exclude"} & set(layer.value):
+            seen[name.value] = number = seen.get(name.value, 0) + 1
+            if number > 1:
+                other = Node(f"{name.value}_{number}", name.mark)
+                layer = Node({**layer.value, "name": other}, layer.mark, layer.keys)
+        found.append(layer)
+    return found
+
+
+NONE = Node([], Mark(""))

@@ -1,0 +1,197 @@
+"""A model as Caffe's text: each key where caffe.proto has it, what Caffe takes anyway left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from minicaffe.caffe.layer import DROPPED, FREE, TRANSFORM, UNORDERED, assumed
+from minicaffe.caffe.message_text import Word, write
+from minicaffe.caffe.pen import Pen
+from minicaffe.caffe.schema import Field, schema
+from minicaffe.caffe.sparse import (
+    first_mark,
+    given_nodes,
+    implied_bottoms,
+    in_order,
+    layer_options,
+    place,
+    plain,
+    shuffled,
+)
+from minicaffe.caffe.text import Comment
+from minicaffe.errors import SpecError
+from minicaffe.spec.declare import LayerSpec, NetSpec
+from minicaffe.spec.tree import Mark, Node
+from minicaffe.spec.types import convert, keys_of
+
+COMMON = (
+    "name",
+    "type",
+    "bottom",
+    "top",
+    "param",
+    "loss_weight",
+    "propagate_down",
+    "include",
+    "exclude",
+)
+
+
+def prototxt(
+    spec: NetSpec, layer_types: Mapping[str, type], comments: Mapping[str, Sequence[Comment]] = {}
+) -> str:
+    """A model as a net's text or, if it has a solver, as a solver's with the nets in it. Raises SpecError."""
+    pen = Pen(comments)
+    if spec.solver is None:
+        write(pen, _net(pen, spec, layer_types), 0)
+        return pen.text()
+    own = _solver(spec)
+    nets = {"net_param": _net(pen, spec, layer_types)}
+    tests = [_net(pen, net, layer_types) for net in spec.test_nets]
+    first = len(tests) == len(spec.solver.test_iter)
+    if first and tests:  # no test is of the net that is trained
+        nets = {"train_net_param": nets["net_param"]}
+    if tests:
+        nets["test_net_param"] = Node(tests, tests[0].mark)
+    start, net = first_mark(own, spec.solver.mark), spec.layers[0].mark
+    parts = [own, nets] if start.file != net.file or start.line <= net.line else [nets, own]
+    write(pen, Node({**parts[0], **parts[1]}, start), 0)
+    return pen.text()
+
+
+def _solver(spec: NetSpec) -> dict[str, Node]:
+    """The fields of a SolverParameter that are not its nets."""
+    solver = spec.solver
+    assert solver is not None
+    nodes = in_order(given_nodes(solver))
+    nodes.setdefault("lr_policy", Node(solver.lr_policy, solver.mark))  # Caffe has no default
+    device = nodes.pop("device", None)
+    if device is not None and device.value == "cpu":
+        nodes["solver_mode"] = Node(Word("CPU"), device.mark)
+    elif (
+        device is not None and device.value[:5] == "cuda:" and device.value[5:].strip("0").isdigit()
+    ):
+        nodes["device_id"] = Node(int(device.value[5:]), device.mark)
+    elif device is not None:
+        nodes["device"] = device
+    return _placed(nodes, "SolverParameter", solver.mark)
+
+
+def _placed(nodes: Mapping[str, Node], kind: str, mark: Mark) -> dict[str, Node]:
+    """Keys as fields of a message, those that it has no place for in minicaffe_param."""
+    fields, found, free = schema().messages[kind], dict[str, Node](), dict[str, Node]()
+    for key, node in nodes.items():
+        fitting = _fitting(node, fields[key]) if key in fields else None
+        if fitting is None:
+            free[key] = node
+        else:
+            found[key] = fitting
+    if free:
+        found[FREE] = Node(free, mark)
+    return found
+
+
+def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type]) -> Node:
+    """A NetParameter."""
+    start = spec.layers[0].mark
+    layers = []
+    for layer, implied in zip(spec.layers, implied_bottoms(spec, layer_types), strict=True):
+        bottom = layer.bottom
+        if bottom is None:
+            if len(implied) > 1:
+                told = " or ".join(sorted(", ".join(one) or "nothing" for one in implied))
+                raise SpecError(
+                    f"{layer.place()}: reads {told}, by the phase; in a prototxt it reads one: give a bottom"
+                )
+            bottom = next(iter(implied), ())
+        layers.append(_layer(layer, bottom, layer_types, pen.has_comments_in))
+    return Node(
+        {**_placed(given_nodes(spec), "NetParameter", start), "layer": Node(layers, start)}, start
+    )
+
+
+def _layer(
+    layer: LayerSpec,
+    bottom: tuple[str, ...],
+    layer_types: Mapping[str, type],
+    commented: Callable[[Node], bool],
+) -> Node:
+    """A LayerParameter."""
+    common: dict[str, Any] = {
+        "name": layer.name,
+        "type": layer.type,
+        "bottom": bottom,
+        "top": layer.tops,
+    }
+    for key in COMMON[4:]:
+        common[key] = getattr(layer, key)
+    common = {key: value for key, value in common.items() if value != ()}
+    fields = _placed(
+        {key: plain(value, place(layer, key)) for key, value in common.items()},
+        "LayerParameter",
+        layer.mark,
+    )
+    ahead = {key: fields.pop(key) for key in COMMON[:4] if key in fields}
+    declared, taken = (
+        keys_of(layer_types[layer.type]),
+        assumed(layer.type, keys_of(layer_types[layer.type])),
+    )
+    options, homes = layer_options(layer, layer_types), schema().keys(layer.type)
+    if layer.type in UNORDERED and options.get("shuffle", True) is None:
+        options["shuffle"] = shuffled(layer)
+    for key, value in options.items():
+        node = plain(value, place(layer, key))
+        default = declared[key].default
+        if key in taken:
+            default = convert(Node(taken[key], layer.mark), declared[key].type)
+        if value == default and not declared[key].required:
+            continue
+        home, field = homes.get(key, (FREE, None))
+        fitting = _fitting(node, field) if field is not None and key not in DROPPED else None
+        if key == "transform" and TRANSFORM in schema().layers[layer.type]:
+            fields[TRANSFORM] = Node(
+                _placed(node.value, "TransformationParameter", node.mark), node.mark
+            )
+            continue
+        if fitting is None:
+            home, fitting = FREE, node
+        inside = fields.get(home, Node({}, node.mark))
+        fields[home] = Node({**inside.value, key: fitting}, inside.mark)
+    fields = {name: _sorted(node, layer.mark) for name, node in fields.items()}
+    return Node(
+        ahead | (in_order(fields) if commented(Node(fields, layer.mark)) else fields), layer.mark
+    )
+
+
+def _sorted(node: Node, start: Mark) -> Node:
+    return Node(in_order(node.value, start), node.mark) if isinstance(node.value, dict) else node
+
+
+def _fitting(node: Node, field: Field) -> Node | None:
+    """A value as a field takes it; None if the field cannot hold it."""
+    if isinstance(node.value, list) and not field.repeated:
+        return None
+    if isinstance(node.value, list):
+        items = [
+            _fitting(item, Field(field.name, 0, field.type, words=field.words))
+            for item in node.value
+        ]
+        return None if None in items or not items else Node(items, node.mark)
+    if field.is_message:
+        if field.type == "FillerParameter" and isinstance(node.value, str):
+            node = Node({"type": node}, node.mark)
+        if field.type in ("NetStateRule", "NetState") and isinstance(node.value, str):
+            node = Node({"phase": node}, node.mark)
+        if not isinstance(node.value, dict):
+            return None
+        inside = schema().messages[field.type]
+        fitting = {
+            k: _fitting(v, inside[k]) if k in inside else None for k, v in node.value.items()
+        }
+        return None if None in fitting.values() else Node(fitting, node.mark)
+    if isinstance(node.value, dict) or node.value is None:
+        return None
+    if field.words is not None:
+        return Node(Word(node.value), node.mark) if node.value in field.words else None
+    return node

@@ -1,0 +1,113 @@
+"""A SolverParameter as the tree of a model file: its nets, and its keys as ours are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minicaffe.caffe.layer import FREE, warn
+from minicaffe.caffe.schema import schema
+from minicaffe.errors import SpecError
+from minicaffe.spec.solver import MEANS, SolverSpec, unused
+from minicaffe.spec.tree import Mark, Node
+from minicaffe.spec.types import keys_of
+
+TRAIN = ("net", "net_param", "train_net", "train_net_param")
+TESTS = ("test_net_param", "test_net")
+TYPES = {
+    "NESTEROV": "Nesterov",
+    "ADAGRAD": "AdaGrad",
+    "RMSPROP": "RMSProp",
+    "ADADELTA": "AdaDelta",
+    "ADAM": "Adam",
+}
+NO_EFFECT = {
+    "snapshot_diff": "snapshots hold no gradients",
+    "snapshot_format": "snapshots are .npz",
+    "layer_wise_reduce": "",
+}
+
+
+def root(solver: Node, net_in: Callable[[str, Mark], Node], net_of: Callable[[Node], Node]) -> Node:
+    """The tree: the net to train, `test_nets`, and `solver`.
+
+    `net_in` gives the tree of the net in a file, `net_of` that of a NetParameter. Raises SpecError.
+    """
+    given = [key for key in TRAIN if key in solver.value]
+    if len(given) != 1:
+        told = " and ".join(given)
+        where = solver.keys[given[-1]] if given else solver.mark
+        raise SpecError(
+            f"{where}: solver: expected one of {', '.join(TRAIN)}, got {told or 'none'}"
+        )
+
+    def nets(key: str) -> list[Node]:
+        node = solver.value.get(key, Node([], solver.mark))
+        items = node.value if isinstance(node.value, list) else [node]
+        return [
+            net_of(one) if key.endswith("_param") else net_in(one.value, one.mark) for one in items
+        ]
+
+    (train,) = nets(given[0])
+    tests = [net for key in TESTS for net in nets(key)]
+    count = len(solver.value["test_iter"].value) if "test_iter" in solver.value else 0
+    if count < len(tests) or (count > len(tests) and given[0].startswith("train")):
+        key = next((key for key in ("test_iter", *TESTS) if key in solver.value), given[0])
+        raise SpecError(
+            f"{solver.keys[key]}: solver: expected a test_iter for each test net:"
+            f" there are {len(tests)} nets and {count} test_iter"
+        )
+    values = {**train.value, "solver": _solver(solver)}
+    keys = {**train.keys, "solver": solver.mark}
+    if tests:
+        values["test_nets"] = Node(tests, tests[0].mark)
+        keys["test_nets"] = next(solver.keys[key] for key in TESTS if key in solver.value)
+    return Node(values, train.mark, keys)
+
+
+def _solver(solver: Node) -> Node:
+    """The solver's own keys, less those that have no effect here."""
+    fields = schema().messages["SolverParameter"]
+    values, keys, known = dict(solver.value), dict(solver.keys), keys_of(SolverSpec)
+    for key in (*TRAIN, *TESTS):
+        values.pop(key, None)
+    free = values.pop(FREE, Node({}, solver.mark))
+    old = values.pop("solver_type", None)
+    if old is not None:
+        if "type" in values:
+            raise SpecError(
+                f"{keys['solver_type']}: solver: give either type or solver_type, not both"
+            )
+        values["type"], keys["type"] = (
+            Node(TYPES.get(old.value, old.value), old.mark),
+            keys["solver_type"],
+        )
+    _device(values, keys)
+    seed = values.get("random_seed")
+    if seed is not None and seed.value == -1:  # the clock, in Caffe; here as if it were not given
+        del values["random_seed"]
+    for key in [key for key in values if key not in known and key in NO_EFFECT]:
+        if values[key].value != fields[key].default and NO_EFFECT[key]:
+            warn(keys[key], f"solver: {key} has no effect: {NO_EFFECT[key]}")
+        del values[key]
+    kind = values["type"].value if "type" in values else SolverSpec.type
+    for key, why in unused(values).items():
+        if values[key].value != (fields[key].default or 0):
+            warn(keys[key], f"solver: {key} has no effect: it {why}")
+        del values[key]
+    if kind in MEANS and "momentum" not in values:
+        values["momentum"], keys["momentum"] = Node(0.0, solver.mark), solver.mark
+    values |= free.value
+    keys |= free.keys
+    return Node(values, solver.mark, {key: keys[key] for key in values})
+
+
+def _device(values: dict[str, Node], keys: dict[str, Mark]) -> None:
+    """solver_mode and device_id as `device`. GPU, Caffe's default, is CUDA where it works, as here without."""
+    mode, number = values.pop("solver_mode", None), values.pop("device_id", None)
+    if mode is not None and mode.value == "CPU":
+        values["device"], keys["device"] = Node("cpu", mode.mark), keys["solver_mode"]
+    elif number is not None and number.value > 0:
+        values["device"], keys["device"] = (
+            Node(f"cuda:{number.value}", number.mark),
+            keys["device_id"],
+        )

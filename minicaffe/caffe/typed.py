@@ -1,0 +1,174 @@
+"""The fields of a text as caffe.proto declares them: a tree as YAML gives it, with Caffe's names."""
+
+from __future__ import annotations
+
+import re
+
+from minicaffe.caffe.schema import Field, schema
+from minicaffe.caffe.text import Field as Given
+from minicaffe.caffe.text import Message, Scalar
+from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.spec.tree import Mark, Node, shown
+
+INFINITE = re.compile(r"(-?)(inf|infinity|nan)", re.IGNORECASE)
+WHOLE = re.compile(r"-?([0-9]+|0[xX][0-9a-fA-F]+)")
+TRUE, FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
+RANGES = {
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "uint32": (0, 2**32 - 1),
+}
+ANY = "Any"  # a message whose fields are not declared
+
+
+def typed(message: Message, kind: str, what: str = "", mark: Mark | None = None) -> Node:
+    """A message of a kind as a mapping, a repeated field as a list. Raises SpecError.
+
+    >>> from minicaffe.caffe.text import parse
+    >>> tree = typed(parse("name: 'x' input: 'a' force_backward: 1")[0], "NetParameter")
+    >>> tree.value["force_backward"].value, tree.value["input"].value[0].value
+    (True, 'a')
+    """
+    known = schema().messages.get(kind, {})
+    if kind in ("LayerParameter", "V1LayerParameter", "V0LayerParameter"):
+        what = _layer(message) or what
+    names = [(given.name, given.mark) for given in message.fields]
+    for name, place in [*names, *message.empty.items()]:
+        if kind != ANY and name not in known:
+            raise SpecError(f"{place}: {f'{what}: ' if what else ''}{_unknown(name, kind)}")
+    groups: dict[str, list[Node]] = {name: [] for name in message.empty}
+    keys = dict(reversed(names)) | message.empty
+    for given in message.fields:
+        field = known.get(given.name, Field(given.name, 0, ANY))
+        inside = f"{what}: {given.name}" if what else given.name
+        group = groups.setdefault(given.name, [])
+        if group and kind != ANY and not field.repeated:
+            line = keys[given.name].within
+            raise SpecError(f"{given.mark}: {inside}: is given twice, first at {line}")
+        group.append(_value(given, field, inside))
+    values = {}
+    for name, group in groups.items():
+        several = known[name].repeated if name in known else len(group) != 1
+        if several:
+            values[name] = Node(group, group[0].mark if group else keys[name])
+        elif group:
+            values[name] = group[0]
+    return Node(values, mark or message.mark, {name: keys[name] for name in values})
+
+
+def _layer(message: Message) -> str:
+    """A layer as errors call it, by the name it gives itself."""
+    names = [
+        f.value.text for f in message.fields if f.name == "name" and isinstance(f.value, Scalar)
+    ]
+    return f"layer {shown(names[0])}" if names else ""
+
+
+def _unknown(name: str, kind: str) -> str:
+    messages = schema().messages
+    homes = [home for home, fields in messages.items() if name in fields]
+    why = f"unknown key {name!r}: neither BVLC Caffe's {kind} has it nor what is read of its forks"
+    elsewhere = f"; it is a key of {homes[0]}" if homes else ""
+    return why + (did_you_mean(name, messages[kind]) or elsewhere)
+
+
+def _value(given: Given, field: Field, what: str) -> Node:
+    value = given.value
+    if field.type == ANY and isinstance(value, Scalar):
+        return _guessed(value)
+    if field.is_message:
+        if isinstance(value, Message):
+            return typed(value, field.type, what, given.mark)
+        got = _shown(value)
+        raise SpecError(f"{value.mark}: {what}: expected {{ fields of {field.type} }}, got {got}")
+    if isinstance(value, Message):
+        raise SpecError(
+            f"{value.mark}: {what}: expected {_expected(field)}, got a message in braces"
+        )
+    found = _word(value, field) if field.words is not None else _plain(value, field.type)
+    if found is None:
+        hint = ""
+        if field.words and value.text in field.words:
+            hint = "; without quotes"
+        elif field.words and value.kind != "number":
+            hint = did_you_mean(value.text, field.words)
+        elif field.type == "string" and value.kind != "string":
+            hint = "; put it in quotes"
+        got = f"expected {_expected(field)}, got {_shown(value)}{hint}"
+        raise SpecError(f"{value.mark}: {what}: {got}")
+    return Node(found, value.mark)
+
+
+def _word(value: Scalar, field: Field) -> str | None:
+    """A word of an enumeration, given as such or by its number."""
+    words = field.words or {}
+    if value.kind == "word":
+        return value.text if value.text in words else None
+    number = _integer(value.text) if value.kind == "number" else None
+    return next((word for word, meant in words.items() if meant == number), None)
+
+
+def _plain(value: Scalar, kind: str) -> bool | int | float | str | None:
+    if kind == "string" or value.kind == "string":
+        return value.text if value.kind == kind else None
+    if kind == "bool":
+        number = _integer(value.text) if value.kind == "number" else None
+        text = value.text if number is None else str(number)
+        return True if text in TRUE else False if text in FALSE else None
+    if kind in RANGES:
+        number = _integer(value.text) if value.kind == "number" else None
+        least, most = RANGES[kind]
+        return number if number is not None and least <= number <= most else None
+    return _float(value)
+
+
+def _integer(text: str) -> int | None:
+    """A whole number in decimal, hexadecimal or, behind a 0, octal digits."""
+    if not WHOLE.fullmatch(text) or len(text) > 40:
+        return None
+    digits = text.lstrip("-")
+    octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
+    try:
+        number = int(digits, 8 if octal else 0)
+    except ValueError:  # 09
+        return None
+    return -number if text[0] == "-" else number
+
+
+def _float(value: Scalar) -> float | int | None:
+    if value.kind == "word":
+        infinite = INFINITE.fullmatch(value.text)
+        return float(value.text) if infinite else None
+    whole = _integer(value.text)
+    if whole is not None:
+        return whole
+    text = value.text.rstrip("fF") if "x" not in value.text.lower() else ""
+    return float(text) if text and len(text) < 400 else None
+
+
+def _guessed(value: Scalar) -> Node:
+    """A value whose type is not declared: whatever it looks like."""
+    found: bool | int | float | str | None = value.text
+    if value.kind == "number" or INFINITE.fullmatch(value.text):
+        found = _float(value)
+    elif value.kind == "word" and value.text in ("true", "false"):
+        found = value.text == "true"
+    elif value.kind == "word" and value.text == "null":
+        return Node(None, value.mark)
+    if found is None:
+        raise SpecError(f"{value.mark}: {shown(value.text)} is not a number")
+    return Node(found, value.mark)
+
+
+def _shown(value: Scalar | Message) -> str:
+    if isinstance(value, Message):
+        return "a message in braces"
+    return shown(value.text) if value.kind == "string" else shown(value.text).strip("'\"")
+
+
+def _expected(field: Field) -> str:
+    if field.words:
+        words = list(field.words)
+        return f"one of {', '.join(words)}" if len(words) < 10 else f"a word such as {words[7]}"
+    words = {"bool": "true or false", "string": "text in quotes", "uint32": "an integer from 0"}
+    return words.get(field.type, "an integer" if field.type in RANGES else "a number")

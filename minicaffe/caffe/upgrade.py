@@ -1,0 +1,146 @@
+"""Nets of earlier Caffes as those of today: what upgrade_proto.cpp does, on a tree that keeps its marks."""
+
+from __future__ import annotations
+
+from minicaffe.caffe.upgrade_v0 import named, v1_of_v0, without_padding
+from minicaffe.errors import SpecError
+from minicaffe.spec.tree import Mark, Node
+
+V1_TYPES = {
+    "BNLL": "BNLL",
+    "LRN": "LRN",
+    "MVN": "MVN",
+    "ABSVAL": "AbsVal",
+    "ARGMAX": "ArgMax",
+    "HDF5_DATA": "HDF5Data",
+    "HDF5_OUTPUT": "HDF5Output",
+    "RELU": "ReLU",
+    "SOFTMAX_LOSS": "SoftmaxWithLoss",
+    "TANH": "TanH",
+}
+TRANSFORMED = {
+    "DATA": "data_param",
+    "IMAGE_DATA": "image_data_param",
+    "WINDOW_DATA": "window_data_param",
+}
+Fields = dict[str, Node]
+
+
+def upgraded_net(net: Node) -> Node:
+    """A NetParameter of any age as one of today: `layer` alone, no `input`. Raises SpecError."""
+    fields, keys = dict(net.value), dict(net.keys)
+    old = fields.pop("layers", None)
+    if old is not None:
+        if "layer" in fields:
+            mark = keys["layer"]
+            raise SpecError(
+                f"{mark}: the net has `layers` too, of an older Caffe; give one of them"
+            )
+        layers = old.value
+        if any("layer" in layer.value for layer in layers):
+            layers = [v1_of_v0(layer) for layer in without_padding(layers)]
+        fields["layer"] = Node([_v2_of_v1(layer) for layer in layers], old.mark)
+        keys["layer"] = keys.pop("layers")
+    first = _input_layer(fields, keys)
+    layers = [*first, *(fields["layer"].value if "layer" in fields else [])]
+    if layers:
+        mark = fields["layer"].mark if "layer" in fields else layers[0].mark
+        fields["layer"] = Node([_batch_norm(layer) for layer in layers], mark)
+        keys.setdefault("layer", mark)
+    return Node(fields, net.mark, {key: keys[key] for key in fields})
+
+
+def _input_layer(fields: Fields, keys: dict[str, Mark]) -> list[Node]:
+    """`input` and its shapes, taken out of a net's fields, as the layer that stands for them."""
+    names = fields.pop("input", None)
+    dims, shapes = fields.pop("input_dim", None), fields.pop("input_shape", None)
+    if names is None or (dims is None and shapes is None):
+        return []  # without shapes, Caffe drops `input`; whoever reads the blob is told of it
+    count = len(names.value)
+    if shapes is not None:
+        wanted, got, key = count, len(shapes.value), "input_shape"
+    else:
+        wanted, got, key = 4 * count, len(dims.value), "input_dim"  # type: ignore[union-attr]
+    if got < wanted:
+        what = "shapes" if shapes is not None else "numbers, four for each"
+        raise SpecError(
+            f"{keys[key]}: {key}: expected {wanted} {what} for {count} inputs, got {got}"
+        )
+    if shapes is None:
+        assert dims is not None
+        fours = (Node(dims.value[4 * i : 4 * i + 4], dims.value[4 * i].mark) for i in range(count))
+        shapes = Node(
+            [Node({"dim": four}, four.mark, {"dim": keys[key]}) for four in fours], dims.mark
+        )
+    mark = keys["input"]
+    param = Node(
+        {"shape": Node(shapes.value[:count], shapes.mark)}, shapes.mark, {"shape": keys[key]}
+    )
+    own = {
+        "name": Node("input", mark),
+        "type": Node("Input", mark),
+        "top": names,
+        "input_param": param,
+    }
+    return [Node(own, mark, dict.fromkeys(own, mark))]
+
+
+def _batch_norm(layer: Node) -> Node:
+    """The three statistics of a BatchNorm, once declared like weights, are not learnt."""
+    params = layer.value.get("param")
+    kind = layer.value.get("type")
+    if kind is None or kind.value != "BatchNorm" or params is None or len(params.value) != 3:
+        return layer
+    fixed = [
+        Node(
+            {**one.value, "lr_mult": Node(0.0, one.mark), "decay_mult": Node(0.0, one.mark)},
+            one.mark,
+            {**one.keys, "lr_mult": one.mark, "decay_mult": one.mark},
+        )
+        for one in params.value
+    ]
+    return Node({**layer.value, "param": Node(fixed, params.mark)}, layer.mark, layer.keys)
+
+
+def _v2_of_v1(layer: Node) -> Node:
+    """A V1LayerParameter as a LayerParameter."""
+    fields, keys = dict(layer.value), dict(layer.keys)
+    if "layer" in fields:
+        raise SpecError(
+            f"{keys['layer']}: {named(layer)}is of the oldest form, others here are not"
+        )
+    kind = fields.get("type")
+    word = kind.value if kind is not None else "NONE"
+    if kind is not None:
+        name = V1_TYPES.get(word) or "".join(part.capitalize() for part in word.split("_"))
+        fields["type"] = Node(name, kind.mark)
+    if word in TRANSFORMED and TRANSFORMED[word] in fields:
+        _move_transform(fields, keys, TRANSFORMED[word])
+    specs: list[tuple[Fields, dict[str, Mark], Mark]] = []
+    given = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult"}
+    for old, new in {**given, "weight_decay": "decay_mult"}.items():
+        for i, node in enumerate(fields.pop(old).value if old in fields else ()):
+            if len(specs) <= i:
+                specs.append(({}, {}, node.mark))
+            specs[i][0][new] = node
+            specs[i][1][new] = keys[old]
+    if specs:
+        nodes = [Node(*spec[:1], spec[2], spec[1]) for spec in specs]
+        fields["param"] = Node(nodes, nodes[0].mark)
+        keys["param"] = next(keys[old] for old in (*given, "weight_decay") if old in keys)
+    return Node(fields, layer.mark, {key: keys[key] for key in fields if key in keys})
+
+
+def _move_transform(fields: Fields, keys: dict[str, Mark], param: str) -> None:
+    """What once stood beside `source` belongs to transform_param."""
+    own = fields[param]
+    moved = [key for key in ("scale", "mean_file", "crop_size", "mirror") if key in own.value]
+    if not moved:
+        return
+    kept = {key: node for key, node in own.value.items() if key not in moved}
+    fields[param] = Node(kept, own.mark, own.keys)
+    there = fields.get("transform_param", Node({}, own.value[moved[0]].mark))
+    taken = {key: own.value[key] for key in moved}
+    places = {**there.keys, **{key: own.keys[key] for key in moved}}
+    fields["transform_param"] = Node({**there.value, **taken}, there.mark, places)
+    keys.setdefault("transform_param", own.keys[moved[0]])

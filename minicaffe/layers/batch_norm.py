@@ -1,0 +1,86 @@
+"""BatchNorm: each channel normalised over a batch, or by what was seen in training."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from minicaffe.errors import SpecError
+from minicaffe.layers.base import register
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.fillers import ONE, ZERO
+from minicaffe.layers.normalization import Normalization
+from minicaffe.ops.rows import Norm, by_channel
+from minicaffe.ops.statistics import recall, remember
+from minicaffe.spec.declare import Filler
+from minicaffe.spec.types import AtLeast
+
+
+@register
+class BatchNorm(Normalization):
+    """y = (x - mean) / sqrt(variance + eps), channel by channel; the batch's own in TRAIN.
+
+    (n, c, ...) -> the same. Parameters, which the layer itself keeps and a solver must leave alone: the sums
+    of mean (c,), of variance (c,), and their count (1,), each sum = moving_average_fraction sum + what
+    the batch has; a batch's variance is remembered times m / (m - 1), m its entries a channel. In TEST
+    mean and variance are the sums divided by the count. They are of float32 in a net of 16 bits.
+    With scale_bias y = ... scale + bias, two more parameters (c,); so it is if one of their fillers is
+    given. Raises SpecError for a lr_mult other than 0 of the first three.
+    Source: Caffe's BatchNorm; scale_bias is NVCaffe's, whose weights have a count of 1; S. Ioffe, C.
+    Szegedy, Batch Normalization, 2015.
+
+    Example: (4, 3, 8, 8) -> {type: BatchNorm, moving_average_fraction: 0.99} -> (4, 3, 8, 8)
+    """
+
+    use_global_stats: Annotated[
+        bool | None, "normalise by what was seen so far; default: true in TEST, false in TRAIN"
+    ] = None
+    moving_average_fraction: Annotated[float, "of the sums, kept each pass", AtLeast(0)] = 0.999
+    eps: Annotated[float, "added to the variance", AtLeast(0)] = 1e-5
+    scale_bias: Annotated[
+        bool, "scale and shift each channel, as a Scale layer behind it would"
+    ] = False
+    scale_filler: Annotated[Filler | None, "how the scale starts; default 1"] = None
+    bias_filler: Annotated[Filler | None, "how the bias starts; default 0"] = None
+
+    @property
+    def by_past(self) -> bool:
+        """Whether it normalises by what was seen so far."""
+        return self.phase == "TEST" if self.use_global_stats is None else self.use_global_stats
+
+    @property
+    def in_place(self) -> bool:  # type: ignore[override]
+        """Not where the way back needs the bottom."""
+        return self.by_past and not self.learnt
+
+    @property
+    def learnt(self) -> bool:
+        """Whether it has a scale and a bias."""
+        return self.scale_bias or self.scale_filler is not None or self.bias_filler is not None
+
+    def setup(self, x: Shape) -> Shape:
+        rows = by_channel(x)
+        self.plan(x, rows, Norm("variance", self.eps), rows if self.learnt else None)
+        self.past = [self.param((n,), ZERO, self.sum_dtype) for n in (rows.count, rows.count, 1)]
+        for param in self.past:
+            param.lr_mult = param.decay_mult = 0.0
+        if self.learnt:
+            self.scale = self.param((rows.count,), self.scale_filler or ONE)
+            self.bias = self.param((rows.count,), self.bias_filler or ZERO)
+        return x
+
+    def allocate(self) -> None:
+        if any(param.learns for param in self.past):
+            raise SpecError(
+                "mean, variance and count are not learnt: give the first three of `param` lr_mult 0, or none"
+            )
+        super().allocate()
+
+    def measure(self, x: Any) -> Norm | None:
+        mean, variance, count = (param.data for param in self.past)
+        if self.by_past:
+            recall(mean, variance, count, self.norm, self.found)
+            return None
+        super().measure(x)
+        fraction, length = self.moving_average_fraction, self.rows.length
+        remember(self.found, fraction, length, mean, variance, count)
+        return self.norm

@@ -1,0 +1,60 @@
+"""LRN: local response normalisation, along the channels or within them."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from minicaffe.errors import ShapeError, SpecError
+from minicaffe.layers.base import Layer, register
+from minicaffe.layers.blob import Shape
+from minicaffe.ops import lrn
+from minicaffe.spec.types import AtLeast
+
+
+@register
+class LRN(Layer):
+    """y = x (k + alpha / size sum of x^2 over a window around x)^-beta.
+
+    (n, c, h, w) -> the same. The window is of local_size channels at one place (ACROSS_CHANNELS; size =
+    local_size), or of local_size x local_size places of one channel (WITHIN_CHANNEL; size = local_size^2,
+    and k is 1 whatever is given, as in Caffe). What lies beyond the edge counts as 0. Raises SpecError for
+    an even local_size. Source: Caffe's LRN; A. Krizhevsky et al., ImageNet Classification, 2012.
+
+    Example: (2, 8, 5, 5) -> {type: LRN, local_size: 5, alpha: 0.0001, beta: 0.75} -> (2, 8, 5, 5)
+    """
+
+    local_size: Annotated[int, "the window's size, an odd number", AtLeast(1)] = 5
+    alpha: Annotated[float, "weight of the squares' mean"] = 1.0
+    beta: Annotated[float, "the exponent"] = 0.75
+    norm_region: Annotated[
+        Literal["ACROSS_CHANNELS", "WITHIN_CHANNEL"], "where the window lies"
+    ] = "ACROSS_CHANNELS"
+    k: Annotated[float, "ACROSS_CHANNELS: added to the squares' mean"] = 1.0
+
+    def setup(self, x: Shape) -> Shape:
+        if len(x) != 4:
+            raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
+        if self.local_size % 2 == 0:
+            raise SpecError(f"expected an odd local_size, got {self.local_size}")
+        (n, c, h, w), reach = x, self.local_size // 2
+        if self.norm_region == "ACROSS_CHANNELS":
+            alpha, image = self.alpha / self.local_size, (n, c, h * w)
+            self.response = lrn.Response(image, reach, 0, self.k, alpha, self.beta)
+        else:
+            alpha, image = self.alpha / self.local_size**2, (n * c, h, w)
+            self.response = lrn.Response(image, reach, reach, 1.0, alpha, self.beta)
+        self.shape = x
+        self.context.reserve(2 * math.prod(x))
+        return x
+
+    def allocate(self) -> None:
+        self.s = self.empty(self.shape, self.sum_dtype)
+
+    def forward(self, x: Any) -> Any:
+        self.x = x
+        return lrn.lrn(x, self.response, self.s, self.out[0], self.context.workspace)
+
+    def backward(self, dy: Any) -> Any:
+        work = self.context.workspace
+        return lrn.lrn_gradient(self.x, dy, self.response, self.s, self.grad[0], work)

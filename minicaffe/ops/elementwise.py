@@ -1,0 +1,93 @@
+"""One pass over all entries: y = y(x), and dx = dy y'(x), for each row of formulas.py."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import launch, on_cuda
+from minicaffe.ops.activation import LONG, run_loop
+from minicaffe.ops.formulas import on_blocks
+from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import in_slices
+
+BLOCK = 4096  # entries that NumPy evaluates a formula on at a time, so that they stay in the cache
+NUMBERS = 3  # that a CUDA row takes
+
+
+def forward(name: str, x: Any, numbers: tuple[float, ...], out: Any) -> Any:
+    """out = y(x, *numbers), for the formula `name`. `out` may be x itself.
+
+    >>> forward("Clip", np.array([-7.0, 0.5, 7.0]), (0, 6), np.empty(3))
+    array([0. , 0.5, 6. ])
+    """
+    if on_cuda(x):
+        launch("elementwise.cu", "forward", x.size, x, x, *_three(x, numbers), out, of=(name,))
+        return out
+    numbers = _typed(numbers, x.dtype)
+    fast = loops("elementwise", x.dtype)
+    if fast is not None:
+        run_loop(fast.formula(name, "y", x.dtype), out, x, numbers)
+        return out
+    y = on_blocks(name, "y", x.dtype)
+    x, flat = x.reshape(-1), out.reshape(-1)
+
+    def part(block: slice) -> None:
+        flat[block] = y(x[block], *numbers)
+
+    _in_blocks(part, out.size)
+    return out
+
+
+def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out: Any) -> Any:
+    """dx = dy slope(x, y, *numbers), for the formula `name`. `out` may be dy itself.
+
+    >>> y = np.array([0.5])
+    >>> gradient("Sigmoid", np.ones(1), y, y, (), np.empty(1))
+    array([0.25])
+    """
+    if on_cuda(x):
+        given = dy, x, y, *_three(x, numbers), out
+        launch("elementwise.cu", "gradient", x.size, x, *given, of=(name,))
+        return out
+    numbers = _typed(numbers, x.dtype)
+    fast = loops("elementwise", x.dtype)
+    if fast is not None:
+        run_loop(fast.formula(name, "slope", x.dtype), out, dy, x, y, numbers)
+        return out
+    slope = on_blocks(name, "slope", x.dtype)
+    dy, x, y, flat = (array.reshape(-1) for array in (dy, x, y, out))
+
+    def part(block: slice) -> None:
+        np.multiply(dy[block], slope(x[block], y[block], *numbers), out=flat[block])
+
+    _in_blocks(part, out.size)
+    return out
+
+
+@functools.lru_cache(256)
+def _typed(numbers: tuple[float, ...], dtype: np.dtype) -> tuple[Any, ...]:
+    return tuple(map(dtype.type, numbers))
+
+
+def _three(x: Any, numbers: tuple[float, ...]) -> list[Any]:
+    """The numbers in the type that a kernel computes in, and zeros up to what it takes."""
+    kind = np.float64 if x.dtype == np.float64 else np.float32
+    return [kind(number) for number in (*numbers, *[0] * (NUMBERS - len(numbers)))]
+
+
+def _in_blocks(part: Callable[[slice], None], size: int) -> None:
+    """Run a function over blocks of 0..size. Entries without a finite value are none's fault."""
+
+    def slices(first: int, last: int, _: Any) -> None:
+        with np.errstate(all="ignore"):
+            for start in range(first, last, BLOCK):
+                part(slice(start, min(start + BLOCK, last)))
+
+    if size < LONG:
+        slices(0, size, None)
+    else:
+        in_slices(slices, size)

@@ -1,0 +1,106 @@
+"""Mean, spread and rate of rows: of what is there, and of what running sums remember.
+
+Of a row with N entries x, mean m, variance v = sum (x - m)^2 / N (in two passes, as in Caffe), the rate r is
+
+    variance    1 / sqrt(v + eps)            BatchNorm, LayerNorm, GroupNorm
+    deviation   1 / (sqrt(v) + eps)          MVN
+    mean        1
+    length      1 / sqrt(sum x^2 + eps)      Normalize; there m = 0
+
+Statistics are in float32 where x is of 16 bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import launch, launch_blocks, on_cuda
+from minicaffe.ops.rows import KINDS, Norm, Rows, Statistics, cut
+
+FILE = "normalize.cu"
+
+
+def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> Statistics:
+    """Mean, spread and rate of each row.
+
+    >>> rows, x = Rows(1, 1, 2, 2), np.array([[1.0, 3.0], [5.0, 5.0]])
+    >>> found = statistics(x, rows, Norm("variance", 0.25), Statistics.empty(np, rows, float), np.empty(8))
+    >>> found.mean, found.spread, found.rate.round(3)
+    (array([2., 5.]), array([1., 0.]), array([0.894, 2.   ]))
+    """
+    if on_cuda(x):
+        _, parts, grid, wide = cut(rows, work, x)
+        shape = rows.outer, rows.kept, rows.inner
+        kind = KINDS.index(norm.kind)
+        launch_blocks(FILE, "moments", grid, (x,), rows.count, x, *shape, wide, kind, parts)
+        sizes, eps = (grid[1], rows.length, kind), out.mean.dtype.type(norm.eps)
+        results = out.mean, out.spread, out.rate
+        launch(FILE, "statistics", rows.count, x, parts, *sizes, eps, *results)
+        return out
+    x, apart = rows.of(x), rows.of(work[: x.size])
+    mean, spread = rows.each(out.mean), rows.each(out.spread)
+    if norm.kind == "length":
+        mean.fill(0)
+        np.multiply(x, x, out=apart)
+    else:
+        rows.sum(x, mean)
+        mean /= rows.length
+        np.subtract(x, mean, out=apart)
+        np.multiply(apart, apart, out=apart)
+    rows.sum(apart, spread)
+    if norm.kind != "length":
+        spread /= rows.length
+    _rate(out, norm)
+    return out
+
+
+def _rate(out: Statistics, norm: Norm) -> None:
+    if norm.kind == "mean":
+        out.rate.fill(1)
+    elif norm.kind == "deviation":
+        np.sqrt(out.spread, out=out.rate)
+        np.add(out.rate, norm.eps, out=out.rate)
+        np.divide(1, out.rate, out=out.rate)
+    else:
+        np.add(out.spread, norm.eps, out=out.rate)
+        np.sqrt(out.rate, out=out.rate)
+        np.divide(1, out.rate, out=out.rate)
+
+
+def remember(
+    found: Statistics, fraction: float, length: int, mean: Any, variance: Any, batches: Any
+) -> None:
+    """Add a batch's statistics to running sums: sum = fraction sum + what is found; batches (1,) counts.
+
+    The variance is that of the samples' source, N / (N - 1) of theirs, N = `length`. Source: Caffe's
+    BatchNormLayer.
+    """
+    correction = length / (length - 1) if length > 1 else 1.0
+    if on_cuda(mean):
+        kind = mean.dtype.type
+        numbers = kind(fraction), kind(correction)
+        sums = mean, variance, batches
+        launch(FILE, "remember", mean.size, mean, found.mean, found.spread, *numbers, *sums)
+        return
+    mean *= fraction
+    mean += found.mean
+    variance *= fraction / correction
+    variance += found.spread
+    variance *= correction
+    batches *= fraction
+    batches += 1
+
+
+def recall(mean: Any, variance: Any, batches: Any, norm: Norm, out: Statistics) -> Statistics:
+    """The averages of running sums, 0 where nothing is remembered, as the statistics of each row."""
+    if on_cuda(mean):
+        eps, results = mean.dtype.type(norm.eps), (out.mean, out.spread, out.rate)
+        launch(FILE, "recall", mean.size, mean, mean, variance, batches, eps, *results)
+        return out
+    share = 1 / batches[0] if batches[0] != 0 else 0
+    np.multiply(mean, share, out=out.mean)
+    np.multiply(variance, share, out=out.spread)
+    _rate(out, norm)
+    return out

@@ -1,0 +1,156 @@
+"""Rows normalised, scaled and back, against loops in float64; running statistics; sums in parts."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ops import norm_references as ref
+from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
+
+from minicaffe.ops import normalize as ops
+from minicaffe.ops import rows as module
+from minicaffe.ops.rows import KINDS, Affine, Norm, Rows, Statistics, workspace
+from minicaffe.ops.statistics import recall, remember, statistics
+
+shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4))
+kinds = st.sampled_from(KINDS)
+LOOSE = {"f": 1e-4, "d": 1e-11}  # of sums that are multiplied by rates of up to some 30
+
+
+def features_of(draw, size):
+    """How features lie in a flat array: (outer, features, places), their product its size."""
+    features = draw(st.sampled_from([f for f in range(1, size + 1) if size % f == 0]))
+    places = draw(st.sampled_from([p for p in range(1, size + 1) if size // features % p == 0]))
+    return Rows(1, size // features // places, features, places)
+
+
+@pytest.mark.usefixtures("threads")
+@cases(60)
+@given(shapes, kinds, st.sampled_from([1e-3, 0.5]), st.data(), dtypes, seeds)
+def test_forward_and_back_against_loops(device, shape, kind, eps, data, dtype, seed):
+    rows, norm = Rows(*shape), Norm(kind, eps)
+    size = int(np.prod(shape))
+    features = features_of(data.draw, size)
+    of = np.arange(size) // features.inner % features.kept
+    x, dy = numbers(seed, (size,), (size,), dtype=dtype)
+    scale, bias, dscale, dbias = numbers(seed + 1, *[(features.kept,)] * 4, dtype=dtype)
+    found, plain, y = ref.forward(x, ref.rows_of(*shape), kind, eps, of, scale, bias)
+    dx, more, shift = ref.backward(x, dy, ref.rows_of(*shape), kind, eps, of, scale)
+
+    x_there, dy_there = put(device, x), put(device, dy)
+    work = blank(device, workspace(device.xp, size, rows, features.kept), dtype)
+    got = Statistics.empty(device.xp, rows, dtype)
+    statistics(x_there, rows, norm, got, work)
+    for mine, wanted in zip((got.mean, got.spread, got.rate), found, strict=True):
+        close(device, mine, wanted, LOOSE)
+    affine = Affine(features, put(device, scale), put(device, bias))
+    out = blank(device, size, dtype)
+    close(device, ops.normalise(x_there, rows, got, affine, out), y, LOOSE)
+    close(device, ops.normalise(x_there, rows, got, None, out), plain, LOOSE)
+
+    sums = put(device, dscale), put(device, dbias)
+    ops.scale_gradient(x_there, dy_there, rows, got, features, *sums, work)
+    close(device, sums[0], dscale + more, LOOSE)
+    close(device, sums[1], dbias + shift, LOOSE)
+    given = x_there, dy_there, rows, norm, got
+    close(device, ops.normalise_gradient(*given, affine, out, work), dx, LOOSE)
+    ones = np.ones(features.kept)
+    dx = ref.backward(x, dy, ref.rows_of(*shape), kind, eps, of, ones)[0]
+    close(device, ops.normalise_gradient(*given, None, out, work), dx, LOOSE)
+    same(device, x_there, x)
+    same(device, dy_there, dy)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 2, 4000), (1, 9000, 3, 1), (2, 1, 1, 12_000)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_rows_are_summed_in_parts(device, shape, kind):
+    """Far from 0, where the squares' mean less the mean's square would leave no digit of float32."""
+    rows, rng = Rows(*shape), np.random.default_rng(1)
+    far = 0 if kind == "length" else 1000
+    x = (rng.normal(size=shape) + far).astype(np.float32)
+    dy = rng.normal(size=shape).astype(np.float32)
+    work = blank(device, workspace(device.xp, x.size, rows), np.float32)
+    _, _, grid, _ = module.cut(rows, work, x)
+    assert not device.is_cuda or grid[1] > 1
+    norm, got = Norm(kind, 1e-5), Statistics.empty(device.xp, rows, np.float32)
+    statistics(put(device, x), rows, norm, got, work)
+    wide = x.astype(np.float64)
+    mean = wide.mean(axis=(1, 3), keepdims=True) if kind != "length" else np.zeros(1)
+    spread = ((wide - mean) ** 2).mean(axis=(1, 3), keepdims=True)
+    if kind == "length":
+        spread = (wide**2).sum(axis=(1, 3), keepdims=True)
+    np.testing.assert_allclose(device.to_host(got.spread), spread.ravel(), rtol=1e-5)
+    rate = {"mean": np.ones_like(spread), "deviation": 1 / (spread**0.5 + 1e-5)}.get(
+        kind, 1 / np.sqrt(spread + 1e-5)
+    )
+    y = (wide - mean) * rate
+    out = blank(device, shape, np.float32)
+    close(device, ops.normalise(put(device, x), rows, got, None, out), y, {"f": 3e-5})
+    there = put(device, x), put(device, dy)
+    ops.normalise_gradient(*there, rows, norm, got, None, out, work)
+    inner = (dy * y).mean(axis=(1, 3), keepdims=True) * (kind != "mean")
+    inner *= x[0, :, 0].size if kind == "length" else 1
+    outer = dy.mean(axis=(1, 3), keepdims=True, dtype=np.float64) * (kind != "length")
+    close(device, out, rate * (dy - outer - y * inner), {"f": 3e-5})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_one_number_are_no_accident(device, kind):
+    """Neither a division by 0 nor NaN: the spread is 0, and in MVN eps alone divides."""
+    x, rows, norm = np.full((3, 5), 2.5, np.float32), Rows(1, 1, 3, 5), Norm(kind, 1e-9)
+    work = blank(device, workspace(device.xp, 15, rows), np.float32)
+    there, got = put(device, x), Statistics.empty(device.xp, rows, np.float32)
+    statistics(there, rows, norm, got, work)
+    out = blank(device, x.shape, np.float32)
+    y = device.to_host(ops.normalise(there, rows, got, None, out)).copy()
+    close(device, y, np.full((3, 5), 1 / np.sqrt(5) if kind == "length" else 0.0)) if not (
+        device.is_cuda
+    ) else np.testing.assert_allclose(y, 1 / np.sqrt(5) if kind == "length" else 0.0, atol=1e-6)
+    dx = ops.normalise_gradient(there, put(device, x), rows, norm, got, None, out, work)
+    assert np.isfinite(device.to_host(dx)).all()
+
+
+@cases(30)
+@given(st.integers(1, 300), st.sampled_from([0.0, 0.9, 0.999]), st.integers(1, 9), dtypes, seeds)
+def test_running_statistics_against_loops(device, channels, fraction, length, dtype, seed):
+    batches = [
+        [np.abs(a) for a in numbers(seed + i, *[(channels,)] * 2, dtype=dtype)] for i in range(4)
+    ]
+    past = [put(device, np.zeros(n), dtype) for n in (channels, channels, 1)]
+    found = Statistics.empty(device.xp, Rows(1, 1, channels, 1), dtype)
+    for array in recall_of(device, past, found, 0.25):
+        np.testing.assert_array_equal(array[:2], 0)
+        np.testing.assert_array_equal(array[2], 2)
+    sums, count = np.zeros((2, channels)), 0.0
+    for mean, variance in batches:
+        remember(
+            Statistics(put(device, mean), put(device, variance), None), fraction, length, *past
+        )
+        unbiased = variance * (length / (length - 1) if length > 1 else 1)
+        sums = fraction * sums + [mean, unbiased]
+        count = fraction * count + 1
+    close(device, past[0], sums[0])
+    close(device, past[1], sums[1])
+    close(device, past[2], [count])
+    (got,) = recall_of(device, past, found, 0.25)
+    wanted = sums / count
+    np.testing.assert_allclose(got[:2], wanted, rtol=1e-5)
+    np.testing.assert_allclose(got[2], 1 / np.sqrt(wanted[1] + 0.25), rtol=1e-5)
+
+
+def recall_of(device, past, found, eps):
+    recall(*past, Norm("variance", eps), found)
+    yield np.array([device.to_host(a).copy() for a in (found.mean, found.spread, found.rate)])
+
+
+def test_constants_as_statistics_may_be_used_in_place(device):
+    rows = Rows(1, 2, 3, 4)
+    x, dy, mean = (a.reshape(-1) for a in numbers(1, (2, 3, 4), (2, 3, 4), (3,), dtype=np.float32))
+    rate = np.array([0.5, 2, 3], np.float32)
+    found = Statistics(put(device, mean), None, put(device, rate))
+    there, back = put(device, x), put(device, dy)
+    ops.normalise(there, rows, found, None, there)
+    ops.normalise_gradient(there, back, rows, None, found, None, back, None)
+    channel = np.arange(24) // 4 % 3
+    close(device, there, (x - mean[channel]) * rate[channel])
+    close(device, back, dy * rate[channel])
