@@ -118,7 +118,7 @@ class Reader:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        if self.path.exists() and (told := foreign(path, "weights in .npz")):
+        if self.path.exists() and (told := foreign(path, "weights in .npz and .caffemodel")):
             raise CheckpointError(told)
         try:
             check_regular(path)

@@ -57,6 +57,8 @@ def as_layer(caffe: dict[str, Any]) -> dict[str, Any]:
             layer["transform"] = {k: v for k, v in value.items() if k != "mean_file"}
         elif key.endswith("_param"):
             layer.update({RENAMED.get(k, k): v for k, v in value.items() if k not in DROPPED})
+            if str(layer.get("source", "")).endswith(".binaryproto"):
+                layer["source"] = str(FIXTURES / Path(layer["source"]).name)
         else:
             layer[key] = value
     return layer

@@ -21,6 +21,7 @@ import numpy as np
 from minicaffe.cli.options import (
     device_option,
     dtype_option,
+    load_weights,
     model_options,
     number,
     pick_device,
@@ -49,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     """Classify."""
     spec = read_model(args)
     device = pick_device(args, spec)
-    classifier = Classifier(spec, args.weights, device=device, dtype=args.dtype)
+    classifier = Classifier(spec, device=device, dtype=args.dtype)
+    load_weights(classifier.net, args.weights)
     digit = Path(classifier.data.source).name in ("mnist", "digits")
     pictures = [read_picture(path, classifier.image_shape, digit) for path in args.images]
     for path, (pixels, notes) in zip(args.images, pictures, strict=True):

@@ -14,6 +14,7 @@ from minicaffe.cli.options import (
     device_option,
     engine_options,
     engine_settings,
+    load_weights,
     model_options,
     number,
     pick_device,
@@ -44,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
     net = Net(spec, "TEST", device=pick_device(args, spec), **engine_settings(args))
     for line in data_lines([net]):
         tell(args, line)
-    loaded = net.load(args.weights)
-    tell(args, f"weights: {args.weights}: {loaded}")
+    for file, loaded in load_weights(net, args.weights):
+        tell(args, f"weights: {file}: {loaded}")
     batches = args.batches or whole_test_set(net)
     print(score_table(mean_outputs(net, batches)))
     for warning in net.warnings:

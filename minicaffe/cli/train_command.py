@@ -17,13 +17,14 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 
 from minicaffe.cli.options import (
+    WEIGHTS,
     data_lines,
     device_option,
     engine_options,
     engine_settings,
+    load_weights,
     model_options,
     number,
     pick_device,
@@ -48,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--weights",
         metavar="FILE",
-        help="start from these parameters, as far as names fit",
+        help=f"start from these parameters, as far as names fit; {WEIGHTS}",
     )
     start.add_argument(
         "--resume",
@@ -86,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
     )
     for line in data_lines([solver.net, *solver.test_nets]):
         report.line(line)
-    for file in () if args.resume else weight_files(args, solver):
-        found = solver.net.load(file, strict=False)
+    files = "" if args.resume else args.weights or ",".join(solver.spec.weights)
+    for file, found in load_weights(solver.net, files, strict=False) if files else ():
         if found.mismatched:
             told = ", ".join(found.mismatched)
             raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
@@ -118,11 +119,6 @@ def run(args: argparse.Namespace) -> int:
     for warning in solver.net.warnings:
         print(banner(warning))
     return 0
-
-
-def weight_files(args: argparse.Namespace, solver: Solver) -> Sequence[str]:
-    """The files that training begins with: the command's, else the solver's."""
-    return solver.spec.weights if args.weights is None else [args.weights]
 
 
 def renaming(net: Net, mismatched: str) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
 from minicaffe.backend import random_stream
-from minicaffe.checkpoint import read_npy
 from minicaffe.data import datasets
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
+from minicaffe.layers.files import found, read_array
 from minicaffe.ops.batch import gather
 from minicaffe.spec.types import AtLeast
 
@@ -59,9 +58,9 @@ class Transform:
 
     scale: Annotated[float, "factor, after the mean is subtracted"] = 1.0
     mean_value: Annotated[tuple[float, ...], "mean to subtract: one number, or one a channel"] = ()
-    mean_file: Annotated[str | None, "mean image to subtract: a .npy file of shape (c, h, w)"] = (
-        None
-    )
+    mean_file: Annotated[
+        str | None, "mean image (c, h, w) to subtract: an .npy or .binaryproto file"
+    ] = None
     mirror: Annotated[bool, "flip left and right at random"] = False
     crop_size: Annotated[
         int | None, "side of a square to cut out: at random in TRAIN, central in TEST", AtLeast(1)
@@ -138,18 +137,13 @@ class Data(Layer):
         """The mean to subtract, of a shape that broadcasts to (c, h, w)."""
         if self.transform.mean_file is None:
             return np.reshape(self.transform.mean_value or (0.0,), (-1, 1, 1))
-        given, folder = Path(self.transform.mean_file), self.context.folder
-        places = list(dict.fromkeys([given, Path(folder or "") / given]))
-        path = next((place for place in places if os.path.exists(place)), None)
-        if path is None:
-            looked = " and ".join(repr(str(place)) for place in places)
-            raise DataError(f"transform: mean_file: no such file; looked for {looked}")
-        mean = read_npy(path)
-        if mean.shape != self.image or mean.dtype.kind not in "fiu":
-            raise DataError(
-                f"mean_file {path}: expected numbers of shape {self.image}, got {mean.dtype} of {mean.shape}"
-            )
-        return mean
+        path = found(self.transform.mean_file, self.context.folder, "transform: mean_file")
+        mean = read_array(path)
+        if mean.shape[-3:] != self.image or mean.size != math.prod(self.image):
+            raise DataError(f"mean_file {path}: expected the shape {self.image}, got {mean.shape}")
+        if mean.dtype.kind not in "fiu":
+            raise DataError(f"mean_file {path}: expected numbers, got {mean.dtype}")
+        return mean.reshape(self.image)
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
         """Images (..., c, h, w) as the phase TEST would give them to the net: mean, central crop, scale."""

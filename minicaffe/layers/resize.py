@@ -12,9 +12,9 @@ from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.loss import same_type
 from minicaffe.ops import unpool
-from minicaffe.ops.entries import fold
 from minicaffe.ops.geometry import interp_output_size
 from minicaffe.ops.interp import Axis, interp, interp_gradient
+from minicaffe.ops.take import fold
 from minicaffe.spec.types import AtLeast, Below
 
 

@@ -12,7 +12,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.loss import same_type
-from minicaffe.ops import entries
+from minicaffe.ops import take as rows
 from minicaffe.spec.types import AtLeast
 
 
@@ -138,16 +138,16 @@ class BatchReindex(Layer):
 
     def forward(self, x: Any, index: Any) -> Any:
         index = same_type(self.xp, index, self.copy)
-        entries.places(index, self.n, self.place)
-        entries.take(x.reshape(self.n, -1), self.place, self.out[0].reshape(self.m, -1))
+        rows.places(index, self.n, self.place)
+        rows.take(x.reshape(self.n, -1), self.place, self.out[0].reshape(self.m, -1))
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
-        entries.put_back(dy.reshape(self.m, -1), self.place, self.grad[0].reshape(self.n, -1))
+        rows.put_back(dy.reshape(self.m, -1), self.place, self.grad[0].reshape(self.n, -1))
         return self.grad[0], None
 
     def check(self) -> None:
-        entries.check(self.context.device.to_host(self.place), self.n)
+        rows.check(self.context.device.to_host(self.place), self.n)
 
 
 @register

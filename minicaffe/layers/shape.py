@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
-from minicaffe.ops.entries import fold
+from minicaffe.ops.take import fold
 from minicaffe.spec.types import AtLeast
 
 

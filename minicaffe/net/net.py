@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import backend, checkpoint
+from minicaffe import backend
 from minicaffe.backend import on_its_device
 from minicaffe.errors import SpecError, note
 from minicaffe.layers import Context, Param
@@ -209,14 +209,17 @@ class Net:
     def load(
         self,
         source: str | Path | Mapping[str, Any],
-        strict: bool = True,
+        strict: bool | None = None,
         origin: str | None = None,
     ) -> weights.LoadReport:
         """Load parameters by name: entry `conv1__0` is the first parameter of layer conv1.
 
-        Strict: raises CheckpointError, before anything is changed, if an entry is missing, unused, or
-        of another shape. In any case it raises if nothing fits, or if an entry holds no finite
-        numbers. Entries led by '@' are a solver's state, and passed over. Errors name a file, or `origin`.
+        A file is an .npz, or Caffe's .caffemodel or .caffemodel.h5. Strict, as all but Caffe's files are by
+        default: raises CheckpointError, before anything is changed, if an entry is missing, unused, or
+        of another shape. Of Caffe's, layers missing and unused are passed over, as Caffe does, and only a
+        layer that both have must be alike; with `strict` false it need not. In any case it raises if
+        nothing fits, or if an entry holds no finite numbers. Entries led by '@' are a solver's state, and
+        passed over. Errors name a file, or `origin`.
         """
         return weights.load(self.graph, source, strict, origin)
 
@@ -227,8 +230,8 @@ class Net:
         return {name: param.to_host() for name, param in self.named_params.items()}
 
     def save(self, path: str | Path) -> None:
-        """Write every parameter to an .npz file, atomically."""
-        checkpoint.write(path, self.weights())
+        """Write every parameter, atomically: to an .npz file, or to Caffe's .caffemodel or .caffemodel.h5."""
+        weights.save(self.graph, path, self.weights())
 
     def check(self) -> None:
         """Raise the MinicaffeError that explains a loss that is no finite number, if a layer knows one."""

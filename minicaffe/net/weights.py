@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from minicaffe import checkpoint
 from minicaffe.backend import random_stream
+from minicaffe.caffe import weights as caffes
 from minicaffe.checkpoint import Reader, check_finite
 from minicaffe.errors import ByName, CheckpointError, ShapeError
 from minicaffe.layers import Param
 from minicaffe.layers.fillers import fill
 from minicaffe.net.graph import Graph
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -29,9 +35,8 @@ class LoadReport:
     def __str__(self) -> str:
         return "; ".join([f"{len(self.loaded)} loaded", *self.problems()])
 
-    def problems(self) -> list[str]:
-        """What a strict load refuses, in words."""
-        kinds = ("missing", "unused", "mismatched")
+    def problems(self, kinds: Sequence[str] = ("missing", "unused", "mismatched")) -> list[str]:
+        """What a load refuses of these kinds, in words; a strict one all of them."""
         return [
             f"{kind}: {', '.join(getattr(self, kind))}" for kind in kinds if getattr(self, kind)
         ]
@@ -78,36 +83,60 @@ def share(mine: Graph, theirs: Graph) -> None:
 
 
 def load(
-    graph: Graph, source: str | Path | Mapping[str, Any], strict: bool, origin: str | None = None
+    graph: Graph,
+    source: str | Path | Mapping[str, Any],
+    strict: bool | None = None,
+    origin: str | None = None,
 ) -> LoadReport:
     """Load what fits of `source`, a file or arrays by name; see Net.load."""
     if isinstance(source, Mapping):
         shapes = {name: np.shape(array) for name, array in source.items()}
-        return _load(graph, source, shapes, strict, origin or "weights")
+        return _load(graph, source, shapes, strict is not False, origin or "weights")
+    if caffes.is_caffes(source):
+        with caffes.Reader(source) as found:
+            return _load(graph, found, found.shapes, strict, origin or str(source), found.layers)
     with Reader(source) as reader:
-        return _load(graph, reader, reader.shapes, strict, origin or str(source))
+        return _load(graph, reader, reader.shapes, strict is not False, origin or str(source))
 
 
 def _load(
-    graph: Graph, arrays: Any, shapes: Mapping[str, tuple[int, ...]], strict: bool, origin: str
+    graph: Graph,
+    arrays: Any,
+    shapes: Mapping[str, tuple[int, ...]],
+    strict: bool | None,
+    origin: str,
+    layers: Mapping[str, Any] = EMPTY,
 ) -> LoadReport:
+    """Load arrays by name. `layers` are those of a file of Caffe's: shapes are compared by Caffe's rule then,
+    and what is missing or over in a layer that both have is a mismatch.
+    """
     params = named(graph, owned=False)
+    fits = caffes.same_shape if layers else operator.eq
     report = LoadReport()
     for name, param in params.items():
         if name not in shapes:
-            if param.owner is param:
-                report.missing.append(name)
-        elif shapes[name] == param.shape:
+            if param.owner is not param:
+                continue
+            known = name.rpartition("__")[0] in layers
+            told = f"{name} (file none, net {param.shape})" if known else name
+            (report.mismatched if known else report.missing).append(told)
+        elif fits(shapes[name], param.shape):
             report.loaded.append(name)
         else:
             report.mismatched.append(f"{name} (file {shapes[name]}, net {param.shape})")
-    report.unused = [name for name in shapes if name not in params and not name.startswith("@")]
-    if strict and report.problems():
-        problems = "; ".join(report.problems())
-        raise CheckpointError(f"{origin}: does not fit net {graph.name!r}: {problems}")
+    for name in shapes:
+        if name in params or name.startswith("@"):
+            continue
+        if layers and name.rpartition("__")[0] in graph.params:
+            report.mismatched.append(f"{name} (file {shapes[name]}, net none)")
+        else:
+            report.unused.append(name)
+    refused = {True: ("missing", "unused", "mismatched"), None: ("mismatched",), False: ()}[strict]
+    if problems := report.problems(refused):
+        raise CheckpointError(f"{origin}: does not fit net {graph.name!r}: {'; '.join(problems)}")
     if params and not report.loaded:
         raise CheckpointError(f"{origin}: has nothing that fits net {graph.name!r}: {report}")
-    values = {name: np.asarray(arrays[name]) for name in report.loaded}
+    values = {name: np.asarray(arrays[name]).reshape(params[name].shape) for name in report.loaded}
     for name, array in values.items():
         if array.dtype.kind not in "fiu":
             raise CheckpointError(f"{origin}: entry {name!r} holds {array.dtype}, expected numbers")
@@ -115,3 +144,23 @@ def _load(
     for name, array in values.items():
         params[name].owner.load(array)
     return report
+
+
+def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a net's arrays by name, in the format that the file's name asks for."""
+    if not caffes.is_caffes(path):
+        checkpoint.write(path, arrays)
+        return
+    names = {id(param): name for name, param in named(graph).items()}
+    h5 = str(path).lower().endswith(".h5")  # there Caffe writes a shared parameter once
+    layers = []
+    for step in graph.steps:
+        given = {
+            i: arrays[names[id(param.owner)]]
+            for i, param in enumerate(step.layer.params)
+            if not h5 or param.owner is param
+        }
+        spec = step.spec
+        bottoms = [value.name for value in step.bottoms]
+        layers.append(caffes.Layer(spec.name, spec.type, given, bottoms, spec.tops))
+    caffes.write(path, layers, graph.name)

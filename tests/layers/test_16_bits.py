@@ -54,6 +54,8 @@ ROWS = {
     "Interp": ("type: Interp, zoom_factor: 3", [X], 1),
     "Upsample": ("type: Upsample, scale_h: 2, scale_w: 3", [X], 2),
     "drawn": ("type: Pooling, pool: STOCHASTIC, kernel_size: 3, stride: 2", [X], 1),
+    "LSTM": ("type: LSTM, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 20),
+    "RNN": ("type: RNN, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 40),
     "BatchNorm": ("type: BatchNorm", [X], 3),
     "scaled": ("type: BatchNorm, scale_bias: true", [(3, 70)], 4),
     "past": ("type: BatchNorm, use_global_stats: true, eps: 60", [X], 3),

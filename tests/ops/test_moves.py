@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
 from minicaffe.errors import DataError
-from minicaffe.ops import argmax, entries, interp, sums, unpool
+from minicaffe.ops import argmax, interp, sums, unpool
+from minicaffe.ops import take as rows
 
 pytestmark = pytest.mark.usefixtures("threads")
 small = st.integers(1, 6)
@@ -22,10 +23,10 @@ def test_rows_are_taken_and_put_back(device, sizes, dtype, seed):
     x, dy = numbers(seed, (n, width), (m, width), dtype=dtype)
     index = np.random.default_rng(seed).integers(0, n, m)
     place = blank(device, m, np.int32)
-    same(device, entries.places(put(device, index, dtype), n, place), index)
+    same(device, rows.places(put(device, index, dtype), n, place), index)
     y, dx, there = blank(device, dy.shape, dtype), blank(device, x.shape, dtype), put(device, x)
-    assert entries.take(there, place, y) is y
-    assert entries.put_back(put(device, dy), place, dx) is dx
+    assert rows.take(there, place, y) is y
+    assert rows.put_back(put(device, dy), place, dx) is dx
     same(device, y, np.array([x[k] for k in index]).reshape(m, width))
     wanted = np.zeros(x.shape)
     for i, k in enumerate(index):
@@ -39,15 +40,15 @@ def test_a_number_that_is_no_row(cuda, odd):
     """On the CPU it is refused; on CUDA its row is NaN, and the check that follows tells."""
     index = np.array([2, odd, -0.5], np.float32)  # -0.5 is 0, as where Caffe cuts off digits
     with pytest.raises(DataError, match=r"^index .* of entry 1 is not one of the 3 entries 0..2$"):
-        entries.places(index, 3, np.empty(3, np.int32))
-    place = entries.places(put(cuda, index), 3, blank(cuda, 3, np.int32))
+        rows.places(index, 3, np.empty(3, np.int32))
+    place = rows.places(put(cuda, index), 3, blank(cuda, 3, np.int32))
     same(cuda, place, [2, -1, 0])
-    y = entries.take(put(cuda, [[1.0], [2.0], [3.0]]), place, blank(cuda, (3, 1), float))
+    y = rows.take(put(cuda, [[1.0], [2.0], [3.0]]), place, blank(cuda, (3, 1), float))
     same(cuda, y, [[3], [np.nan], [1]])
-    dx = entries.put_back(put(cuda, [[1.0], [2.0], [3.0]]), place, blank(cuda, (3, 1), float))
+    dx = rows.put_back(put(cuda, [[1.0], [2.0], [3.0]]), place, blank(cuda, (3, 1), float))
     same(cuda, dx, [[3], [0], [1]])
     with pytest.raises(DataError, match=r"the index of entry 1 is not one of the 3 entries"):
-        entries.check(cuda.to_host(place), 3)
+        rows.check(cuda.to_host(place), 3)
 
 
 @cases(40)
@@ -55,7 +56,7 @@ def test_a_number_that_is_no_row(cuda, odd):
 def test_copies_are_summed(device, shape, dtype, seed):
     (x,) = numbers(seed, shape, dtype=dtype)
     out = blank(device, (shape[0], shape[2]), dtype)
-    assert entries.fold(put(device, x), out) is out
+    assert rows.fold(put(device, x), out) is out
     close(device, out, x.astype(np.float64).sum(axis=1))
 
 

@@ -1,8 +1,8 @@
 """The contract table: of each layer type, rows of (its keys, its bottoms as gradcheck takes them).
 
-One module a family of layers, with ROWS and, for layers without a gradient, WITHOUT_GRADIENT. A bottom is
-a shape, filled at random, or an array, such as labels. Keys are as YAML gives them; `top` among them names
-the tops of a layer that has not just one.
+One module a family of layers, with ROWS and, for layers without a gradient, WITHOUT_GRADIENT. A bottom is a
+shape, filled at random, or an array, such as labels. Keys are as YAML gives them; `top` among them names the
+tops of a layer that has not just one.
 """
 
 from __future__ import annotations

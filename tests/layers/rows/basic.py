@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 X = (2, 4, 5, 6)
-LABELS = np.array([1.0, 0.0, 3.0])
 
 ROWS = {
     "Convolution": [
@@ -83,12 +80,5 @@ ROWS = {
         ({"concat_dim": 0}, [X, X]),
     ],
     "Softmax": [({}, [X]), ({"axis": -1}, [(3, 4)])],
-    "SoftmaxWithLoss": [
-        ({}, [(3, 4), LABELS]),
-        ({"ignore_label": 0, "normalization": "VALID"}, [(3, 4), LABELS]),
-        ({"normalization": "NONE", "axis": 2}, [(1, 3, 4), LABELS]),
-        ({"normalization": "FULL"}, [(1, 4, 3), LABELS]),
-        ({"normalization": "BATCH_SIZE"}, [(3, 4), LABELS]),
-    ],
 }
 WITHOUT_GRADIENT = {"Input", "Data", "Accuracy"}

@@ -1,4 +1,4 @@
-"""Entries of a batch by their numbers, and sums over copies."""
+"""Rows of a matrix by their numbers, and sums over copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def places(index: Any, n: int, out: Any) -> Any:
     array([1, 0], dtype=int32)
     """
     if on_cuda(index):
-        launch("entries.cu", "places", index.size, index, index, n, out)
+        launch("rows.cu", "places", index.size, index, index, n, out)
         return out
     with np.errstate(invalid="ignore"):
         np.copyto(out, index, casting="unsafe")
@@ -47,7 +47,7 @@ def take(x: Any, place: Any, out: Any) -> Any:
            [1., 2.]])
     """
     if on_cuda(x):
-        launch("entries.cu", "take", out.size, x, x, place, x.shape[1], out)
+        launch("rows.cu", "take", out.size, x, x, place, x.shape[1], out)
         return out
     return np.take(x, place, axis=0, out=out, mode="clip")
 
@@ -59,7 +59,7 @@ def put_back(dy: Any, place: Any, out: Any) -> Any:
     array([4., 3., 0.])
     """
     if on_cuda(dy):
-        launch("entries.cu", "put_back", out.size, dy, dy, place, dy.shape[1], dy.shape[0], out)
+        launch("rows.cu", "put_back", out.size, dy, dy, place, dy.shape[1], dy.shape[0], out)
         return out
     out.fill(0)
     for row, k in zip(dy, place, strict=True):
@@ -75,6 +75,6 @@ def fold(x: Any, out: Any) -> Any:
     array([[6., 9.]])
     """
     if on_cuda(x):
-        launch("entries.cu", "fold", out.size, x, x, x.shape[1], x.shape[2], out)
+        launch("rows.cu", "fold", out.size, x, x, x.shape[1], x.shape[2], out)
         return out
     return np.sum(x, axis=1, out=out)

@@ -1,0 +1,115 @@
+"""Arrays from one file format to another: weights, a solver's state, a mean image."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import checkpoint
+from minicaffe.caffe import state, weights
+from minicaffe.data import blob_proto, wire
+from minicaffe.errors import CheckpointError
+
+Layers = dict[str, dict[int, Any]]
+WEIGHTS, STATES, BLOBS = (".npz", ".caffemodel", ".h5"), state.ENDINGS, (".npy", ".binaryproto")
+
+
+def convert_weights(source: str | Path, target: str | Path) -> str:
+    """Write what one file holds as another, told by their names; gives a line of what was done.
+
+    Weights: .npz, .caffemodel, .caffemodel.h5. A solver's state: .solverstate, .solverstate.h5. One array:
+    .npy, .binaryproto. The numbers stay the same to the bit; a snapshot's state is left out of weights.
+    Raises CheckpointError for other names, and for a file that is not whole.
+    """
+    kind = kind_of(source)
+    if kind is None or kind_of(target) != kind:
+        raise CheckpointError(
+            f"{source} cannot become {target}: weights are {', '.join(WEIGHTS)}; "
+            f"a solver's state {', '.join(STATES)}; one array {', '.join(BLOBS)}"
+        )
+    told = _KINDS[kind](source, target)
+    return f"{source} -> {target}: {told}"
+
+
+def kind_of(path: str | Path) -> str | None:
+    """What a file holds, by its name: weights, state or blob; None for any other.
+
+    >>> kind_of("a.caffemodel.h5"), kind_of("a.solverstate.h5"), kind_of("mean.npy"), kind_of("a.yaml")
+    ('weights', 'state', 'blob', None)
+    """
+    name = str(path).lower()
+    ends = (("state", STATES), ("weights", WEIGHTS), ("blob", BLOBS))
+    return next((kind for kind, endings in ends if name.endswith(endings)), None)
+
+
+def read_blob(path: str | Path) -> np.ndarray:
+    """The array of a .binaryproto or .npy file. Raises CheckpointError."""
+    if str(path).lower().endswith(".npy"):
+        return checkpoint.read_npy(path)
+    with wire.opened(path, ".binaryproto", CheckpointError) as data:
+        return blob_proto.read(data).array()
+
+
+def write_blob(path: str | Path, array: np.ndarray) -> None:
+    """Write an array of numbers to a .binaryproto or .npy file, atomically."""
+    if array.dtype.kind not in "fiu":
+        raise CheckpointError(f"{path}: holds numbers, not {array.dtype}")
+    if str(path).lower().endswith(".npy"):
+        checkpoint.replace(path, lambda file: np.save(file, array))
+    else:
+        weights.write_message(path, blob_proto.parts(array))
+
+
+def _convert_weights(source: str | Path, target: str | Path) -> str:
+    same = os.path.splitext(source)[1].lower() == os.path.splitext(target)[1].lower()
+    if same:
+        raise CheckpointError(f"{source} and {target} are of one format: nothing to convert")
+    if not weights.is_caffes(source):
+        with checkpoint.Reader(source) as reader:
+            return _write(source, target, {n: reader[n] for n in reader.shapes if n[:1] != "@"})
+    with weights.Reader(source) as found:
+        return _write(source, target, {name: found[name] for name in found.shapes})
+
+
+def _write(source: str | Path, target: str | Path, arrays: dict[str, np.ndarray]) -> str:
+    if not weights.is_caffes(target):
+        for name in arrays:
+            if "/" in name or "\\" in name:
+                raise CheckpointError(f"{target}: an .npz has no place for the name {name!r}")
+        checkpoint.write(target, arrays)
+        return f"{len(arrays)} arrays"
+    layers: Layers = {}
+    for name, array in arrays.items():
+        layer, _, number = name.rpartition("__")
+        if not layer or not number.isdecimal() or array.dtype.kind not in "fiu":
+            raise CheckpointError(f"{source}: entry {name!r} is no parameter of a layer")
+        layers.setdefault(layer, {})[int(number)] = array
+    for layer, blobs in layers.items():
+        if sorted(blobs) != list(range(len(blobs))):
+            raise CheckpointError(f"{source}: layer {layer!r} lacks some of its parameters")
+        layers[layer] = dict(sorted(blobs.items()))
+    weights.write(target, [weights.Layer(name, "", blobs) for name, blobs in layers.items()])
+    return f"{len(arrays)} arrays of {len(layers)} layers"
+
+
+def _convert_state(source: str | Path, target: str | Path) -> str:
+    found = state.read(source)
+    state.write(target, found)
+    return f"iteration {found.iteration}, {len(found.history)} arrays of history"
+
+
+def _convert_blob(source: str | Path, target: str | Path) -> str:
+    array = read_blob(source)
+    write_blob(target, array)
+    return f"{array.dtype} of {array.shape}"
+
+
+_KINDS: dict[str, Callable[[Any, Any], str]] = {
+    "weights": _convert_weights,
+    "state": _convert_state,
+    "blob": _convert_blob,
+}

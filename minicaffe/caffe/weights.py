@@ -1,0 +1,230 @@
+"""Weights in Caffe's files: .caffemodel and .caffemodel.h5, read and written.
+
+A .caffemodel is a NetParameter of Protocol Buffers. Of it only names, types and blobs are read, from layers
+of all three generations: V2 (`layer`, 2014 on), V1 (`layers`) and V0 (`layers { layer { ... } }`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import checkpoint
+from minicaffe.data import blob_proto, hdf5, wire
+from minicaffe.data.blob_proto import BlobProto
+from minicaffe.errors import CheckpointError
+
+ENDINGS = (".caffemodel", ".h5")
+_V1, _V2 = 2, 100  # fields of NetParameter
+_NAME, _TYPE, _BLOBS = 0, 1, 2
+_FIELDS = {
+    _V2: (1, 2, 7),
+    _V1: (4, 5, 6),
+    1: (1, 2, 50),
+}  # name, type, blobs; 1 is V0's, within V1's
+
+
+@dataclass
+class Layer:
+    """A layer to be written: its name, its blobs by number, and what other readers than Caffe like to know."""
+
+    name: str
+    type: str
+    blobs: Mapping[int, Any] = field(repr=False)
+    bottom: Sequence[str] = ()
+    top: Sequence[str] = ()
+
+
+def is_caffes(path: str | Path) -> bool:
+    """Whether a name is that of Caffe's weights.
+
+    >>> is_caffes("lenet_iter_10000.caffemodel"), is_caffes("lenet.npz")
+    (True, False)
+    """
+    return str(path).lower().endswith(ENDINGS)
+
+
+class Reader:
+    """The arrays of a file of Caffe's by name, `conv1__0`; `shapes` and `layers` are known before any is read.
+
+    An array of a .caffemodel lies in the mapped file: it is copied only where it is loaded. Raises
+    CheckpointError, in one line, for a file that is not whole.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path, self._open = Path(path), ExitStack()
+        self._found: dict[str, Any] = {}
+        self.layers: dict[str, list[int]] = {}  # the numbers of each one's blobs
+        with self._open:
+            if hdf5.is_one(path):  # as Caffe, which does not look at the name
+                self._take(_groups(self._open.enter_context(hdf5.opened(path, CheckpointError))))
+            else:
+                given = wire.opened(path, ".caffemodel", CheckpointError)
+                self._take(_layers(self._open.enter_context(given)))
+            self._open = self._open.pop_all()
+        self.shapes = {name: tuple(found.shape) for name, found in self._found.items()}
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._found.clear()
+        self._open.close()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """One array; of a .caffemodel one that cannot be written to."""
+        found = self._found.get(name)
+        if found is None:
+            raise CheckpointError(f"{self.path}: has no entry {name!r}")
+        if isinstance(found, BlobProto):
+            return found.view()
+        try:
+            return np.asarray(found[()])
+        except (OSError, RuntimeError, ValueError, MemoryError) as error:
+            said = " ".join(str(error).split())
+            raise CheckpointError(f"{self.path}: entry {name!r} is damaged: {said}") from None
+
+    def _take(self, layers: Iterator[tuple[str, Mapping[int, Any]]]) -> None:
+        for layer, blobs in layers:
+            for i in self.layers.get(layer, ()):  # a later layer of the name takes its place
+                del self._found[f"{layer}__{i}"]
+            self.layers[layer] = list(blobs)
+            self._found |= {f"{layer}__{i}": blob for i, blob in blobs.items()}
+
+
+def read(path: str | Path) -> dict[str, list[np.ndarray]]:
+    """The blobs of each layer that has any, in Caffe's order: {"conv1": [weight, bias], ...}.
+
+    An HDF5 file holds a shared blob once: the list of a layer that shares it lacks it. Raises
+    CheckpointError, in one line, for a file that is not whole.
+    """
+    with Reader(path) as reader:
+        return {
+            layer: [np.array(reader[f"{layer}__{i}"]) for i in numbers]
+            for layer, numbers in reader.layers.items()
+        }
+
+
+def same_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a blob of Caffe's fits a parameter: equal, but for axes of one entry before or behind.
+
+    Before 2015 a blob had four axes: 1x1xNxK is (N, K), 1x1x1xN is (N,).
+
+    >>> same_shape((1, 1, 500, 800), (500, 800)), same_shape((1, 1, 500, 800), (800, 500))
+    (True, False)
+    """
+    if given == wanted:
+        return True
+    for first in range(len(given) - len(wanted) + 1):
+        rest = given[:first] + given[first + len(wanted) :]
+        if given[first : first + len(wanted)] == wanted and all(size == 1 for size in rest):
+            return True
+    behind = wanted[len(given) :]
+    return wanted[: len(given)] == given and all(size == 1 for size in behind)
+
+
+def write(path: str | Path, layers: Sequence[Layer], net: str = "") -> None:
+    """Write layers as Caffe does, atomically: as HDF5 if the name ends in .h5, else as Protocol Buffers.
+
+    float64 is kept, all else becomes float32. Raises CheckpointError if that cannot be.
+    """
+    if str(path).lower().endswith(".h5"):
+        write_h5(path, lambda file: _put_layers(file, layers))
+        return
+    parts = wire.put(1, net) if net else []
+    for layer in layers:
+        one = [*wire.put(1, layer.name), *wire.put(2, layer.type)]
+        for number, blobs in ((3, layer.bottom), (4, layer.top)):
+            one += [part for name in blobs for part in wire.put(number, name)]
+        for blob in layer.blobs.values():
+            one += wire.put(7, blob_proto.parts(blob))
+        parts += wire.put(_V2, one)
+    write_message(path, parts)
+
+
+def write_message(path: str | Path, parts: Sequence[wire.Part]) -> None:
+    """Write a message, atomically. Raises CheckpointError above the size that Caffe reads."""
+    if (size := wire.size_of(parts)) > wire.LIMIT:
+        raise CheckpointError(
+            f"{path}: would be {size} bytes; Caffe reads at most {wire.LIMIT} (write .h5 or .npz)"
+        )
+
+    def save(file: Any) -> None:
+        for part in parts:
+            file.write(part if isinstance(part, bytes) else part.data)
+
+    checkpoint.replace(path, save)
+
+
+def write_h5(path: str | Path, fill: Callable[[Any], None]) -> None:
+    """Write an HDF5 file, atomically: `fill` is given it open."""
+    h5py = hdf5.library(CheckpointError)
+
+    def save(file: Any) -> None:
+        with h5py.File(file, "w") as out:
+            fill(out)
+
+    checkpoint.replace(path, save)
+
+
+def put_h5(group: Any, name: str, array: Any) -> None:
+    """Write an array as Caffe does: float64 where it is that, all else as float32."""
+    array = np.asarray(array)
+    group.create_dataset(name, data=array, dtype="f8" if array.dtype == np.float64 else "f4")
+
+
+def _put_layers(file: Any, layers: Sequence[Layer]) -> None:
+    """The dataset data/LAYER/NUMBER for each blob."""
+    data = file.create_group("data", track_order=True)
+    for layer in layers:
+        if "/" in layer.name or layer.name in ("", "."):
+            raise OSError(f"HDF5 has no place for a layer named {layer.name!r}")
+        group = data.create_group(layer.name)
+        for i, blob in layer.blobs.items():
+            put_h5(group, str(i), blob)
+
+
+def _layers(net: memoryview) -> Iterator[tuple[str, Mapping[int, BlobProto]]]:
+    """The layers with blobs of a NetParameter; those of V1 alone where it has any, as in Caffe."""
+    found: dict[int, list[tuple[str, list[BlobProto]]]] = {_V1: [], _V2: []}
+    generations = set()
+    for number, kind, value in wire.fields(net):
+        if number in found:
+            generations.add(number)
+            name, blobs = _layer(wire.message(kind, value), number)
+            if blobs:
+                found[number].append((name, blobs))
+    if not generations:
+        raise ValueError("it holds no layers")
+    for name, blobs in found[_V1 if _V1 in generations else _V2]:
+        yield name, dict(enumerate(blobs))
+
+
+def _layer(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
+    name, blobs = "", []
+    fields = _FIELDS[generation]
+    for number, kind, value in wire.fields(data):
+        if number == fields[_NAME]:
+            name = wire.text(kind, value)
+        elif number == fields[_BLOBS]:
+            blobs.append(blob_proto.read(wire.message(kind, value)))
+        elif number == 1 and generation == _V1:
+            name, blobs = _layer(wire.message(kind, value), 1)
+    return name, blobs
+
+
+def _groups(file: Any) -> Iterator[tuple[str, Mapping[int, Any]]]:
+    """The layers with blobs of an HDF5 snapshot."""
+    data = hdf5.child(file, "data")
+    for name in hdf5.names(data):
+        group = hdf5.child(data, name)
+        numbers = hdf5.names(group)
+        if not all(number.isdecimal() and len(number) < 4 for number in numbers):
+            raise ValueError(f"{group.name!r} holds {', '.join(numbers)}, expected 0, 1, ...")
+        if numbers:
+            yield name, {int(number): hdf5.dataset(group, number) for number in numbers}
