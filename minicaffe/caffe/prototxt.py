@@ -66,6 +66,9 @@ def _solver(spec: NetSpec) -> dict[str, Node]:
     assert solver is not None
     nodes = in_order(given_nodes(solver))
     nodes.setdefault("lr_policy", Node(solver.lr_policy, solver.mark))  # Caffe has no default
+    nodes.setdefault("snapshot_format", Node(solver.snapshot_format, solver.mark))  # or another
+    if solver.snapshot_format == "BINARYPROTO":
+        del nodes["snapshot_format"]
     device = nodes.pop("device", None)
     if device is not None and device.value == "cpu":
         nodes["solver_mode"] = Node(Word("CPU"), device.mark)
