@@ -60,7 +60,7 @@ class Data(Pictures):
         else:
             if given.force_color or given.force_gray or self.force_encoded_color:
                 raise ShapeError("transform: force_color and force_gray are for encoded images")
-            self.split: Any = "train" if self.phase == "TRAIN" else "test"
+            self.split: datasets.Split = "train" if self.phase == "TRAIN" else "test"
             self.count, *image = datasets.shape(self.source, self.split, self.context.folder)
             self.image = tuple(image)
         if not self.count:
