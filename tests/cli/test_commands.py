@@ -695,7 +695,7 @@ def test_layers(cli):
     assert ran.code == 0
     assert [line.split()[0] for line in ran.out.splitlines()] == sorted(REGISTRY)
     one = cli("layers", "Pooling").out
-    assert "  pool: one of MAX, AVE (default MAX). what to take of a window" in one
+    assert "  pool: one of MAX, AVE, STOCHASTIC (default MAX). what to take of a window" in one
     assert "keys of every layer:\n  name: text (required)." in one
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from half_nets import LENET
-from layers.rows import ROWS
+from layers.rows import ROWS, net_of
 from test_step_memory import EVERY_LAYER, STEPS
 
 from minicaffe.ops.conv import STRATEGIES
@@ -27,6 +26,13 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 force_backward: true
 solver: {base_lr: 0.001, momentum: 0.9, average_loss: 3, max_iter: 9}
+"""
+GIVEN_ARRAYS = """
+layers:
+  - {name: data, type: MemoryData, top: [x, label], batch_size: 4, channels: 2, height: 5, width: 4}
+  - {name: ip, type: InnerProduct, bottom: x, num_output: 5}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.001, max_iter: 9}
 """
 POINTS = """
 layers:
@@ -57,8 +63,16 @@ def cases() -> dict[str, Case]:
 def _nets() -> Iterator[tuple[str, Case]]:
     for engine in ("auto", "implicit", "columns", "caffe"):
         yield f"net of every layer, {engine}", Case(FEW, engine)
+    yield "net of given arrays", Case(GIVEN_ARRAYS)
     for path in STEPS:
-        yield f"net {path.name}", Case(path.read_text().replace("batch_size: 100", "batch_size: 6"))
+        yield (
+            f"net {path.name}",
+            Case(
+                path.read_text()
+                .replace("batch_size: 100", "batch_size: 6")
+                .replace("dim: [20", "dim: [2")
+            ),
+        )
     for model in sorted(MODELS.glob("*.yaml")):
         for engine in ("auto", "implicit"):
             yield f"{model.name}, {engine}", Case(model, engine)
@@ -85,21 +99,4 @@ def _layers() -> Iterator[tuple[str, Case]]:
         if name in ON_THE_HOST:
             continue
         for number, (keys, bottoms) in enumerate(rows):
-            yield f"layer {name}, row {number}", Case(_net_of(name, keys, bottoms))
-
-
-def _net_of(name: str, keys: dict, bottoms: list) -> str:
-    options = {
-        key: list(given) if isinstance(given, tuple) else given for key, given in keys.items()
-    }
-    inputs = ", ".join(f"b{i}" for i in range(len(bottoms)))
-    dims = [list(b if isinstance(b, tuple) else np.shape(b)) for b in bottoms]
-    shapes = ", ".join(f"{{dim: {dim}}}" for dim in dims)
-    text = f"""
-force_backward: true
-layers:
-  - {{name: data, type: Input, top: [{inputs}], shape: [{shapes}]}}
-  - {{name: it, type: {name}, bottom: [{inputs}], {str(options)[1:-1]}}}
-  - {{name: twice, type: Eltwise, bottom: [it, it], operation: PROD, loss_weight: 0.5}}
-"""
-    return text.replace("True", "true").replace("False", "false")
+            yield f"layer {name}, row {number}", Case(net_of(name, keys, bottoms))
