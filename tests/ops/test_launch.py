@@ -300,14 +300,15 @@ def products(device, dtype):
 def embed(device, dtype):
     weight, out = put(device, numbers(1, (3, 5), dtype=dtype)[0]), blank(device, (4, 5), dtype)
     indices = put(device, [2, 0, 2, 1], summed(dtype))
-    return lambda: tables.embed(indices, weight, out, None), [out]
+    rows = blank(device, 4, np.int64)
+    return lambda: tables.embed(indices, weight, out, rows), [out]
 
 
 @row
 def embed_gradient(device, dtype):
     dy, sums = (put(device, v) for v in numbers(1, (4, 5), (3, 5), dtype=dtype))
-    indices = put(device, [2, 0, 2, 1], summed(dtype))
-    return lambda: tables.add_gradient(dy, indices, None, sums), [sums]
+    indices, rows = (put(device, [2, 0, 2, 1], kind) for kind in (summed(dtype), np.int64))
+    return lambda: tables.add_gradient(dy, indices, rows, sums), [sums]
 
 
 NORMS = (  # what is normalised and what is scaled, of (6, 9, 70)
