@@ -17,6 +17,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 
 from minicaffe.cli.options import (
     WEIGHTS,
@@ -24,17 +25,17 @@ from minicaffe.cli.options import (
     device_option,
     engine_options,
     engine_settings,
-    load_weights,
     model_options,
     number,
     pick_device,
     read_model,
+    weight_files,
 )
 from minicaffe.cli.progress import Bar, Lines, Progress, Quiet, score_table
 from minicaffe.errors import CheckpointError, MinicaffeError, note
 from minicaffe.net import Net
 from minicaffe.ops import conv
-from minicaffe.solver import Solver, state
+from minicaffe.solver import Solver
 from minicaffe.solver.report import banner
 
 NEWEST = "the newest snapshot"
@@ -56,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         nargs="?",
         const=NEWEST,
-        help="go on from a snapshot; without FILE the newest one",
+        help="go on from a snapshot, or Caffe's .solverstate; without FILE the newest snapshot",
     )
     parser.add_argument(
         "--max-iter", metavar="N", type=number(0), help="iterations in all, instead of the model's"
@@ -87,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
     )
     for line in data_lines([solver.net, *solver.test_nets]):
         report.line(line)
-    files = "" if args.resume else args.weights or ",".join(solver.spec.weights)
-    for file, found in load_weights(solver.net, files, strict=False) if files else ():
+    for file in () if args.resume else first_weights(args, solver):
+        found = solver.net.load(file, strict=False)
         if found.mismatched:
             told = ", ".join(found.mismatched)
             raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
@@ -121,6 +122,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def first_weights(args: argparse.Namespace, solver: Solver) -> Sequence[str]:
+    """The files that training begins with: the command's, else the solver's."""
+    return solver.spec.weights if args.weights is None else weight_files(args.weights)
+
+
 def renaming(net: Net, mismatched: str) -> str:
     """How the first layer whose shapes are not the file's would be learnt anew, as in fine-tuning."""
     name = mismatched.partition(" (file ")[0].rpartition("__")[0]
@@ -137,7 +143,7 @@ def resume_command(args: argparse.Namespace, solver: Solver) -> str:
         "train",
         args.model,
         "--resume",
-        str(state.path(solver.prefix, solver.iteration)),
+        str(solver.snapshot_path()),
     ]
     given = {
         "--device": args.device,

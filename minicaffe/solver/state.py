@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,38 +73,3 @@ def read(file: str | Path, remembered: Mapping[str, Any]) -> tuple[dict[str, np.
     history = {name: arrays[f"@{name}"] for name in remembered}
     given: dict[str, Any] = {name: int(arrays[f"@{name}"]) for name in COUNTS}
     return arrays, State(**given, losses=arrays["@losses"], history=history)
-
-
-def path(prefix: str, iteration: int) -> Path:
-    """The file of the snapshot after so many iterations.
-
-    >>> path("out/lenet", 500).as_posix()
-    'out/lenet_iter_500.npz'
-    """
-    return Path(f"{prefix}_iter_{iteration}.npz")
-
-
-def check_folder(prefix: str) -> None:
-    """Raise CheckpointError unless snapshots of this prefix can be written: tried before training."""
-    folder = os.path.dirname(prefix) or "."
-    if not os.path.isdir(folder):
-        raise CheckpointError(f"snapshot_prefix {prefix!r}: there is no folder {folder!r}")
-    try:
-        tempfile.NamedTemporaryFile(dir=folder, prefix=".").close()
-    except OSError as error:
-        raise CheckpointError(
-            f"snapshots cannot be written to {folder!r}: {error.strerror}; "
-            "choose another folder with snapshot_prefix (--snapshot-prefix)"
-        ) from None
-
-
-def latest(prefix: str) -> Path:
-    """The newest snapshot of a prefix. Raises CheckpointError if there is none."""
-    folder, name = os.path.split(prefix)
-    pattern = re.compile(re.escape(name) + r"_iter_[0-9]+\.npz")
-    listed = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    files = [Path(folder, entry) for entry in listed if pattern.fullmatch(entry)]
-    found = [(file.stat().st_mtime_ns, len(file.name), file) for file in files if file.is_file()]
-    if not found:
-        raise CheckpointError(f"there is no snapshot {prefix}_iter_*.npz to resume from")
-    return max(found)[-1]

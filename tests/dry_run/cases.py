@@ -27,6 +27,13 @@ layers:
 force_backward: true
 solver: {base_lr: 0.001, momentum: 0.9, average_loss: 3, max_iter: 9}
 """
+GIVEN_ARRAYS = """
+layers:
+  - {name: data, type: MemoryData, top: [x, label], batch_size: 4, channels: 2, height: 5, width: 4}
+  - {name: ip, type: InnerProduct, bottom: x, num_output: 5}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.001, max_iter: 9}
+"""
 POINTS = """
 layers:
   - {name: data, type: Input, top: [x, label], shape: [{dim: [4, 6, 5, 4]}, {dim: [4]}]}
@@ -56,6 +63,7 @@ def cases() -> dict[str, Case]:
 def _nets() -> Iterator[tuple[str, Case]]:
     for engine in ("auto", "implicit", "columns", "caffe"):
         yield f"net of every layer, {engine}", Case(FEW, engine)
+    yield "net of given arrays", Case(GIVEN_ARRAYS)
     for path in STEPS:
         yield (
             f"net {path.name}",
