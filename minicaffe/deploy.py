@@ -11,7 +11,8 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.errors import ShapeError, SpecError
-from minicaffe.layers.inputs import BlobShape, Data
+from minicaffe.layers.inputs import BlobShape
+from minicaffe.layers.pictures import Pictures
 from minicaffe.net import Net, read
 from minicaffe.spec.declare import LayerSpec, NetSpec
 
@@ -92,7 +93,7 @@ class Classifier:
         return prob[: len(images)].astype(np.float64)
 
 
-def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Data]:
+def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Pictures]:
     """The TEST net of a model with an Input for its Data layer, and that layer, which knows the transform.
 
     What depends on the labels is left out; a SoftmaxWithLoss becomes a Softmax named `prob`. Raises
@@ -109,7 +110,7 @@ def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Data]:
     ['Input', 'InnerProduct', 'Softmax']
     """
     full = Net(model, "TEST", device="cpu", shapes_only=True)
-    source = next((step for step in full.steps if isinstance(step.layer, Data)), None)
+    source = next((step for step in full.steps if isinstance(step.layer, Pictures)), None)
     if source is None:
         raise SpecError(
             f"net {model.name!r} has no Data layer in the phase TEST to take pictures for"
@@ -151,5 +152,5 @@ def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Data]:
             softmax = softmax or step.spec.type == "Softmax"
     if not softmax:
         raise SpecError(f"net {model.name!r} has no softmax, so it gives no probabilities")
-    assert isinstance(source.layer, Data)
+    assert isinstance(source.layer, Pictures)
     return dataclasses.replace(model, layers=tuple(kept), solver=None), source.layer

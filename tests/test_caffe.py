@@ -20,6 +20,7 @@ from minicaffe.spec.declare import Filler
 ELSEWHERE = (  # tested below or with their layers, in ways of their own
     "Data_",
     "DummyData_",
+    "HDF5Data_",
     "Dropout_train",
     "LSTM_carry",
     "MemoryData_",

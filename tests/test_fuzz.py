@@ -16,6 +16,7 @@ from minicaffe.errors import MinicaffeError, SpecError
 from minicaffe.layers import REGISTRY
 from minicaffe.net import Net, parse, read
 
+FIXTURES = Path(__file__).resolve().parent / "fixtures"
 MODELS = Path(__file__).resolve().parent.parent / "models"
 SPOILT = (
     Path(__file__).parent / "nets" / "spoilt"
@@ -124,7 +125,9 @@ def attempt(text: str, path: Path) -> str:
     try:
         spec = read(path)
         nets = [Net(spec, phase, device="cpu", shapes_only=True) for phase in ("TRAIN", "TEST")]
-        if any(layer.type == "Data" for layer in spec.layers) or not all(map(small, nets)):
+        if any(layer.type in ("Data", "WindowData") for layer in spec.layers) or not all(
+            map(small, nets)
+        ):
             return "shapes"
         for phase in ("TRAIN", "TEST"):
             net = Net(spec, phase, device="cpu")
@@ -146,7 +149,7 @@ def small(net: Net) -> bool:
 
 def texts() -> dict[str, str]:
     return {
-        path.name: path.read_text()
+        path.name: path.read_text().replace("FIXTURES", str(FIXTURES))
         for folder in (SPOILT, MODELS)
         for path in sorted(folder.glob("*.yaml"))
     }

@@ -75,15 +75,15 @@ def by_name(
     """
     if len(state.history) != slots * len(shapes):
         raise CheckpointError(
-            f"{origin}: holds {len(state.history)} blobs of history; "
-            f"{len(shapes)} parameters with {slots} each need {slots * len(shapes)}"
+            f"{origin}: holds {len(state.history)} arrays of history; "
+            f"this net and type of solver have {slots * len(shapes)}"
         )
     found: dict[str, list[np.ndarray]] = {name: [] for name in shapes}
     for i, array in enumerate(state.history):
         name = list(shapes)[i % len(shapes)]
         if not same_shape(array.shape, shapes[name]):
             raise CheckpointError(
-                f"{origin}: history {i} has shape {array.shape}, parameter {name} {shapes[name]}"
+                f"{origin}: history {i} has shape {array.shape}, {name} {shapes[name]}"
             )
         if not np.isfinite(array).all():
             raise CheckpointError(f"{origin}: history {i} holds numbers that are not finite")

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     device = pick_device(args, spec)
     classifier = Classifier(spec, device=device, dtype=args.dtype)
     load_weights(classifier.net, args.weights)
-    digit = Path(classifier.data.source).name in ("mnist", "digits")
+    digit = Path(getattr(classifier.data, "source", "")).name in ("mnist", "digits")
     pictures = [read_picture(path, classifier.image_shape, digit) for path in args.images]
     for path, (pixels, notes) in zip(args.images, pictures, strict=True):
         prob = classifier.predict(pixels).ravel()

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 def whole_test_set(net: Net) -> int:
     """The batches that see every test image once; the last may begin again with the first images."""
     counts = [
-        math.ceil(len(layer.dataset.images) / layer.batch_size)  # type: ignore[attr-defined]
+        math.ceil(len(layer.dataset) / layer.batch_size)  # type: ignore[attr-defined]
         for layer in net.layers.values()
         if getattr(layer, "dataset", None) is not None
     ]

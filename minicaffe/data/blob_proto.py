@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,12 @@ def read(data: memoryview) -> BlobProto:
     if len(pieces) > 1 and sum(piece.size == 0 for piece in pieces):
         pieces = [piece for piece in pieces if piece.size] or pieces[:1]
     return BlobProto(shape, legacy, pieces or [np.empty(0, np.float32)])
+
+
+def load(path: str | Path) -> np.ndarray:
+    """The array of a .binaryproto file. Raises DataError, in one line, for a file that is not whole."""
+    with wire.opened(path, ".binaryproto") as data:
+        return read(data).array()
 
 
 def parts(array: Any) -> list[wire.Part]:

@@ -45,6 +45,23 @@ class Dataset:
     origin: str
     warning: str | None = None
 
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set that stays in its files, of which only the batches are read."""
+
+    name: str
+    origin: str
+    count: int
+    unit: str = "images"
+    warning: str | None = None
+
+    def __len__(self) -> int:
+        return self.count
+
 
 def shape(source: str, split: Split, beside: Path | None = None) -> tuple[int, int, int, int]:
     """(count, channels, height, width) of a data set; reads headers, never downloads or draws.
@@ -118,22 +135,22 @@ _WARNING = (
 )
 
 
-def _places(source: str, beside: Path | None) -> list[Path]:
-    """Where to look for a source, in order, each once."""
+def places(source: str, beside: Path | None) -> list[Path]:
+    """Where a source is looked for, in order, each once."""
     given = Path(os.path.expanduser(source))
-    places = [given]
+    found = [given]
     if beside is not None:
-        places.append(Path(beside) / given)
+        found.append(Path(beside) / given)
     if os.environ.get("MINICAFFE_DATA"):
-        places.append(fetch.data_folder() / given)
-    places.append(Path("data") / given)
-    return list(dict.fromkeys(places))
+        found.append(fetch.data_folder() / given)
+    found.append(Path("data") / given)
+    return list(dict.fromkeys(found))
 
 
 def _search(source: str, beside: Path | None) -> tuple[Path | None, str]:
     """The first place with all four files; or None, and what the nearest to it lacks, if any."""
     complaint = ""
-    for place in _places(source, beside) if source else ():
+    for place in places(source, beside) if source else ():
         lacking = [name for name in FILES if not any(fetch.find(place, name))]
         if not lacking:
             return place, ""
@@ -171,10 +188,10 @@ def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:
         return DataError(f"no data set named: expected a folder, or {', '.join(known)}")
     if os.path.isfile(source):
         return DataError(f"{source}: expected a folder of four IDX files, found a file")
-    places = ", ".join(map(str, _places(source, beside)))
-    places = places if places.isprintable() else repr(places)
+    looked = ", ".join(map(str, places(source, beside)))
+    looked = looked if looked.isprintable() else repr(looked)
     return DataError(
-        f"data set {source!r} not found, looked in {places}; known by name: {', '.join(known)}"
+        f"data set {source!r} not found, looked in {looked}; known by name: {', '.join(known)}"
         f"{did_you_mean(source, known)}"
     )
 

@@ -45,15 +45,29 @@ def is_one(path: str | Path) -> bool:
 @contextmanager
 def opened(path: str | Path, error: type[MinicaffeError] = DataError) -> Iterator[Any]:
     """An HDF5 file to read. Within it, what h5py raises is told as `error`, with the file's name."""
-    name = str(path) if str(path).isprintable() else repr(str(path))
+    with damage_told(path, error), start(path, error) as file:
+        yield file
+
+
+def start(path: str | Path, error: type[MinicaffeError] = DataError) -> Any:
+    """An HDF5 file to read, which the caller closes."""
     h5py = library(error)
-    if not os.path.exists(path):
-        raise error(f"{name}: no such file")
-    if not os.path.isfile(path):
-        raise error(f"{name}: expected an HDF5 file, found no regular file")
+    with damage_told(path, error):
+        if not os.path.exists(path):
+            raise FileNotFoundError
+        if not os.path.isfile(path):
+            raise ValueError("found no regular file")
+        return h5py.File(path, "r", locking=False)
+
+
+@contextmanager
+def damage_told(path: str | Path, error: type[MinicaffeError] = DataError) -> Iterator[None]:
+    """Within it, what h5py raises is told as `error`, with the file's name."""
+    name = str(path) if str(path).isprintable() else repr(str(path))
     try:
-        with h5py.File(path, "r", locking=False) as file:
-            yield file
+        yield
+    except FileNotFoundError:
+        raise error(f"{name}: no such file") from None
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, OverflowError) as failure:
         raise error(f"{name}: is not a whole HDF5 file: {_said(failure)}") from None
     except MemoryError:

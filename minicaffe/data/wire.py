@@ -33,16 +33,24 @@ _RUN = 4096  # records compared at once at first, where one number follows anoth
 def opened(
     path: str | Path, what: str, error: type[MinicaffeError] = DataError
 ) -> Iterator[memoryview]:
-    """The bytes of a file, mapped. Within it damage is told as `error`, in one line with the file's name."""
-    name = str(path) if str(path).isprintable() else repr(str(path))
-    try:
+    """The bytes of a file, mapped. Within it damage is told as by `damage_told`."""
+    with damage_told(path, what, error):
+        if stat.S_ISFIFO(os.stat(path).st_mode):  # to open one may wait for ever
+            raise OSError(errno.EINVAL, "Is a pipe")
         with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise OSError(errno.EINVAL, "Is a pipe or a device", name)
             size = os.fstat(file.fileno()).st_size
             mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         yield memoryview(mapped)
+
+
+@contextmanager
+def damage_told(
+    path: str | Path, what: str, error: type[MinicaffeError] = DataError
+) -> Iterator[None]:
+    """Within it, what is wrong with a file is told as `error`, in one line with the file's name."""
+    name = str(path) if str(path).isprintable() else repr(str(path))
+    try:
+        yield
     except FileNotFoundError:
         raise error(f"{name}: no such file") from None
     except OSError as failure:

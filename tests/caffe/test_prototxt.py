@@ -194,6 +194,9 @@ def test_blobs_are_what_the_text_says():
         ('layer { name: "r" type: "ReLU" blobs { data: 1 } }', "layer 'r' (ReLU): blobs: a text does not hold weights"),
         ('layer { name: "p" type: "Concat" bottom: "x" top: "p" concat_param { axis: 1 concat_dim: 1 } }',
          "give either axis or concat_dim, which is its old name, not both"),
+        ('layer { name: "r" type: "ReLU" minicaffe_param { bottom: "x" } }', "(ReLU): bottom stands in the layer itself"),
+        ('layer { name: "r" type: "ReLU" minicaffe_param: 1 }', "minicaffe_param: expected { fields of Any }, got 1"),
+        ('minicaffe_param { solver { } }', "minicaffe_param: solver does not belong here"),
         ('layers { name: "r" type: RELU }', "the net has `layers` too, of an older Caffe"),
     ],
 )  # fmt: skip

@@ -201,7 +201,11 @@ def test_files_of_other_software_are_told_what_they_are(mistake, folder, ending)
         line = "minicaffe: net.prototxt:2:7: the '{' here has no '}'"
     assert mistake("summary", file) == line
     line = f"{file}: is {what}; minicaffe reads weights in .npz and .caffemodel (see docs/caffe.md)"
-    assert mistake("train", "tiny.yaml", "--resume", file) == f"minicaffe: {line}"
+    told = mistake("train", "tiny.yaml", "--resume", file)
+    if ending == ".solverstate":  # that is read
+        assert told.startswith(f"minicaffe: {file}: is not a whole .solverstate: field 13")
+    else:
+        assert told == f"minicaffe: {line}"
     if ending in (".caffemodel", ".h5"):  # those are read
         line = f"{file}: is not a whole .caffemodel: field 13 is of kind 6"
     assert mistake("test", "tiny.yaml", "--weights", file).startswith(f"minicaffe: {line}")

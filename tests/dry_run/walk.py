@@ -14,7 +14,7 @@ from dry_run.record import Operation, complaints, differences, record
 from minicaffe import Net, Solver, parse
 from minicaffe.backend import Device
 from minicaffe.data import datasets
-from minicaffe.layers.inputs import Data
+from minicaffe.layers.data import Data
 from minicaffe.layers.memory_data import MemoryData
 from minicaffe.net import read
 from minicaffe.solver import Report

@@ -1,0 +1,67 @@
+"""Pictures as OpenCV gives them to Caffe: (h, w, channels), uint8, blue before green before red."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from minicaffe.errors import DataError
+
+Colour = Literal["colour", "grey", "as it is"]
+FORMATS = ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP")  # none that has a program run
+LARGEST = 1 << 26  # pixels
+_MODES = {"colour": "RGB", "grey": "L"}
+
+
+def read(path: str | Path, colour: Colour) -> np.ndarray:
+    """The picture in a file. Raises DataError, in one line, for a file that is none."""
+    name = str(path) if str(path).isprintable() else repr(str(path))
+    if not Path(path).is_file():
+        raise DataError(f"{name}: no such file")
+    return _decoded(path, name, colour)
+
+
+def decode(data: bytes | memoryview, where: str, colour: Colour) -> np.ndarray:
+    """The picture in the bytes of a file; `where` they lie, for errors."""
+    return _decoded(io.BytesIO(data), where, colour)
+
+
+def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError(
+            f"{where}: pictures need the package Pillow: pip install 'minicaffe[image]'"
+        ) from None
+    Image.MAX_IMAGE_PIXELS = None  # the limit is told below, by the header
+    try:
+        with Image.open(file, formats=FORMATS) as opened:
+            width, height = opened.size
+            if not 0 < width * height <= LARGEST:
+                raise DataError(f"{where}: a picture of {width} x {height} pixels is not read")
+            if opened.mode[:1] in "IF":
+                raise DataError(f"{where}: expected 8 bits a pixel, found mode {opened.mode}")
+            mode = _MODES.get(colour) or _kept(opened)
+            if mode == "L":  # a JPEG's brightness, as it is stored
+                opened.draft("L", opened.size)
+            pixels = np.asarray(opened.convert(mode))
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError, MemoryError) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        said = (
+            said if said.isprintable() and "BytesIO" not in said else "it is none that Pillow reads"
+        )
+        raise DataError(f"{where}: is not a picture that can be read: {said}") from None
+    if mode == "L":
+        return pixels[:, :, None]
+    order = [2, 1, 0, 3][: pixels.shape[2]]
+    return pixels[:, :, order]
+
+
+def _kept(opened: Any) -> str:
+    """The mode for a picture's own channels: grey, colour, or colour with transparency."""
+    if opened.mode in ("1", "L"):
+        return "L"
+    return "RGBA" if opened.mode in ("RGBA", "LA", "PA", "La", "RGBa") else "RGB"

@@ -1,0 +1,223 @@
+"""The layers HDF5Data and HDF5Output: rows of HDF5 files into a net, and blobs out of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+
+from minicaffe.data import datasets, hdf5, lists
+from minicaffe.errors import DataError, ShapeError
+from minicaffe.layers.base import Layer, register
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.pictures import Order
+from minicaffe.spec.types import AtLeast
+
+CHUNK = 1 << 18  # bytes of a chunk of HDF5Output's, about
+
+
+@register
+class HDF5Data(Layer):
+    """top[i] = the next batch_size rows of the dataset that bears its name.
+
+    -> (batch_size, ...), one or more.
+
+    `source` names a text file that lists HDF5 files, one a word, from the current folder or from the
+    list's; each holds a dataset of numbers for every top, of as many rows. Rows run on from file to file,
+    and from the last to the first; with `shuffle` the files, and the rows in each, are visited in an order
+    that is a function of (seed, epoch). Links out of a file and filters from plug-ins are not followed. Only
+    the rows of a batch are read. Needs h5py; raises DataError for a file that is missing or damaged, and
+    ShapeError where the files disagree. Source: Caffe's HDF5Data.
+    """
+
+    source: Annotated[str, "a text file: the paths of HDF5 files"]
+    batch_size: Annotated[int, "rows in a batch", AtLeast(1)]
+    shuffle: Annotated[bool, "visit files, and the rows in each, in random order"] = False
+
+    dataset = cast(Any, None)
+    paths = cast("list[Path] | None", None)
+
+    def setup(self) -> list[Shape]:
+        if self.paths is None:
+            listed = lists.find(self.source, [self.context.folder], "source")
+            folders = [listed.parent]
+            self.paths = [lists.find(name, folders, f"{listed}") for name in lists.files(listed)]
+            self.rows, self.tails = self._measured()
+            self.open: tuple[int, Any] | None = None
+        return [(self.batch_size, *tail) for tail in self.tails]
+
+    def resize(self, top: str, shape: Shape) -> None:
+        """Another number of rows in a batch. Raises ShapeError for any other change."""
+        tail = self.tails[self.top.index(top)]
+        if shape[:1] == () or shape[1:] != tail:
+            raise ShapeError(f"{top}: expected rows of shape {tail}, got {shape}")
+        self.batch_size = shape[0]
+
+    def _measured(self) -> tuple[list[int], list[Shape]]:
+        """The rows of each file, and the shape of a row of each top."""
+        rows, tails = [], []
+        assert self.paths is not None
+        for path in self.paths:
+            with hdf5.opened(path) as file:
+                shapes = [tuple(hdf5.dataset(file, name).shape) for name in self.top]
+            counts = {shape[:1] for shape in shapes}
+            if len(counts) != 1 or () in counts:
+                told = ", ".join(f"{n} {s}" for n, s in zip(self.top, shapes, strict=True))
+                raise ShapeError(f"{path}: expected as many rows of each top, got {told}")
+            rows.append(shapes[0][0])
+            tails.append([shape[1:] for shape in shapes])
+            if tails[-1] != tails[0]:
+                raise ShapeError(
+                    f"{path}: expected rows of shape {tails[0]} as in {self.paths[0]}, got {tails[-1]}"
+                )
+        if not sum(rows):
+            raise DataError(f"{self.source}: its files hold no rows")
+        return rows, tails[0]
+
+    def allocate(self) -> None:
+        ends = np.cumsum(self.rows)
+        self.ends = ends
+        self.order = Order(self.name, int(ends[-1]), self._shuffled if self.shuffle else None)
+        self.index = np.zeros(self.batch_size, np.int64)
+        here = not self.context.device.is_cuda
+        self.staged = [top if here else np.empty(top.shape, self.sum_dtype) for top in self.out]
+        self.dataset = datasets.Source(self.source, "HDF5", int(ends[-1]), "rows")
+
+    def _shuffled(self, random: np.random.Generator, order: np.ndarray) -> None:
+        """The files in any order, and the rows of each."""
+        at = 0
+        for number in random.permutation(len(self.rows)):
+            count = self.rows[number]
+            first = int(self.ends[number]) - count
+            order[at : at + count] = first + random.permutation(count)
+            at += count
+
+    def forward(self) -> Any:
+        self.order.take(self.context.seed, self.context.passes, self.index)
+        breaks = np.flatnonzero(np.diff(self.index) != 1) + 1
+        runs = [0, *breaks.tolist(), self.batch_size]
+        for start, end in itertools.pairwise(runs):
+            while start < end:  # a run of rows may go on in the next file
+                row = int(self.index[start])
+                number = int(np.searchsorted(self.ends, row, side="right"))
+                count = min(end - start, int(self.ends[number]) - row)
+                first = row - int(self.ends[number]) + self.rows[number]
+                self._read(number, first, start, count)
+                start += count
+        for top, staged in zip(self.out, self.staged, strict=True):
+            if top is not staged:
+                self.context.device.copy_from_host(top, staged)
+        return self.out
+
+    def _read(self, number: int, first: int, start: int, count: int) -> None:
+        """Rows of a file, which stays open until another is read, into the batch."""
+        assert self.paths is not None
+        path = self.paths[number]
+        if self.open is None or self.open[0] != number:
+            if self.open is not None:
+                self.open[1].close()
+            self.open = number, hdf5.start(path)
+        file = self.open[1]
+        with hdf5.damage_told(path):
+            for name, staged, tail in zip(self.top, self.staged, self.tails, strict=True):
+                found = hdf5.dataset(file, name)
+                if tuple(found.shape) != (self.rows[number], *tail):
+                    raise ValueError(f"{name!r} changed while it was read")
+                here, there = np.s_[first : first + count], np.s_[start : start + count]
+                found.read_direct(staged, here, there)
+
+    def backward(self, *tops: Any) -> Any:
+        return []
+
+
+@register
+class HDF5Output(Layer):
+    """file_name/data = bottom 0, file_name/label = bottom 1, batch behind batch.
+
+    (n, ...), (n, ...) -> no top.
+
+    The file is written beside `file_name` and put in its place when the net is dropped, when the program
+    ends, or by `net.layers[NAME].finish()`; the pass after that begins a new one. It holds every batch since,
+    where Caffe's holds the first and then stops. Needs h5py; raises DataError if it cannot be written, or if
+    there is a file of that name that is no HDF5 file. No gradient. Source: Caffe's HDF5Output.
+    """
+
+    file_name: Annotated[str, "the HDF5 file to write"]
+
+    label_bottoms = (0, 1)
+    written = cast(Any, None)
+
+    def setup(self, data: Shape, label: Shape) -> list[Shape]:
+        if not data or not label or data[0] != label[0]:
+            raise ShapeError(f"needs as many rows of data as of labels, got {data} and {label}")
+        return []
+
+    def allocate(self) -> None:
+        hdf5.library()
+        path = Path(self.file_name)
+        if path.exists() and not (
+            path.is_file() and (hdf5.is_one(path) or not path.stat().st_size)
+        ):
+            raise DataError(f"file_name {path}: is there, and is no HDF5 file")
+        if not path.parent.is_dir():
+            raise DataError(f"file_name {path}: there is no folder {str(path.parent)!r}")
+
+    def forward(self, data: Any, label: Any) -> Any:
+        if self.written is None:
+            self.written = Output(self.file_name)
+            self._finish = weakref.finalize(self, self.written.finish)
+        to_host = self.context.device.to_host
+        self.written.append({"data": to_host(data), "label": to_host(label)})
+        return []
+
+    def finish(self) -> None:
+        """Put the file in its place."""
+        if self.written is not None:
+            self._finish()
+            self.written = None
+
+    def backward(self, *tops: Any) -> Any:
+        return [None, None]
+
+
+class Output:
+    """An HDF5 file that grows, beside the one whose place it takes when it is finished."""
+
+    def __init__(self, path: str):
+        self.path = Path(path)
+        handle, self.beside = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        os.close(handle)
+        self.file = hdf5.library().File(self.beside, "w")
+
+    def append(self, arrays: dict[str, np.ndarray]) -> None:
+        """Add a batch to each dataset."""
+        try:
+            for name, array in arrays.items():
+                array = array.astype(np.result_type(array.dtype, np.float32), copy=False)
+                if name not in self.file:
+                    row = max(1, array[:1].nbytes)
+                    chunk = (max(1, min(len(array), CHUNK // row)), *array.shape[1:])
+                    grows = (None, *array.shape[1:])
+                    empty = (0, *array.shape[1:])
+                    self.file.create_dataset(name, empty, array.dtype, maxshape=grows, chunks=chunk)
+                there = self.file[name]
+                there.resize(len(there) + len(array), axis=0)
+                there[len(there) - len(array) :] = array
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
+            said = " ".join(str(error).split())
+            raise DataError(f"{self.path}: cannot be written: {said}") from None
+
+    def finish(self) -> None:
+        """Flush it and rename it."""
+        self.file.close()
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(self.beside, 0o666 & ~umask)
+        with open(self.beside, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(self.beside, self.path)

@@ -1,0 +1,8 @@
+"""Layers that read files: they have no gradient, and are tested in tests/layers/test_reading.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ROWS: dict[str, list[tuple[dict[str, Any], list[Any]]]] = {}
+WITHOUT_GRADIENT = {"HDF5Data", "HDF5Output", "ImageData", "WindowData"}

@@ -1,0 +1,52 @@
+"""Small files for the layers that read: pictures, lists, windows, databases; those in fixtures/reading are made so.
+
+python tests/reading_files.py      makes fixtures/reading anew
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+READING = Path(__file__).parent / "fixtures" / "reading"
+COUNT, SIZE = 5, (6, 7)
+
+
+def pictures(seed: int = 1) -> np.ndarray:
+    """COUNT pictures (n, h, w, 3), uint8, red before green before blue as files hold them."""
+    return np.random.default_rng(seed).integers(0, 256, (COUNT, *SIZE, 3), dtype=np.uint8)
+
+
+def write_lmdb(folder: Path, values: list[bytes]) -> None:
+    """An LMDB database with convert_imageset's keys."""
+    import lmdb
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with lmdb.open(str(folder), map_size=1 << 30) as env:
+        for start in range(0, len(values), 1000):
+            with env.begin(write=True) as put:
+                for i, value in enumerate(values[start : start + 1000], start):
+                    put.put(f"{i:08d}".encode(), value)
+    (folder / "lock.mdb").unlink()
+
+
+def main() -> None:
+    """Write the fixtures."""
+    from PIL import Image
+
+    from minicaffe.data import datum
+
+    READING.mkdir(exist_ok=True)
+    for i, pixels in enumerate(pictures()):
+        Image.fromarray(pixels).save(READING / f"{i}.png")
+    (READING / "images.txt").write_text("".join(f"{i}.png {i % 3}\n" for i in range(COUNT)))
+    rows = ["1 0.9 1 1 4 4", "2 0.6 0 0 3 5", "0 0.2 2 0 6 5", "0 0.0 3 3 5 5"]
+    blocks = [f"# {i}\n{i}.png\n3\n6\n7\n4\n" + "\n".join(rows) + "\n" for i in range(COUNT)]
+    (READING / "windows.txt").write_text("".join(blocks))
+    raw = [datum.write(p[:, :, ::-1].transpose(2, 0, 1), i) for i, p in enumerate(pictures())]
+    write_lmdb(READING / "lmdb", raw)
+
+
+if __name__ == "__main__":
+    main()
