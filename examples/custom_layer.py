@@ -1,9 +1,10 @@
-"""A layer of one's own: Swish, gradient-checked and used from YAML.
+"""A layer of one's own: SiLU, gradient-checked and used from YAML.
 
     python examples/custom_layer.py
-    minicaffe train models/lenet.yaml --import examples/custom_layer.py     (with a layer of type Swish)
+    minicaffe train models/lenet.yaml --import examples/custom_layer.py     (with a layer of type SiLU)
 
-Swish is x * sigmoid(beta * x) (P. Ramachandran et al., Searching for Activation Functions, 2017).
+SiLU, built in as Swish, is x * sigmoid(beta * x) (P. Ramachandran et al., Searching for Activation
+Functions, 2017).
 """
 
 from typing import Annotated
@@ -14,7 +15,7 @@ import minicaffe
 
 
 @minicaffe.register
-class Swish(minicaffe.Layer):
+class SiLU(minicaffe.Layer):
     """y = x sigmoid(beta x), element by element. Any shape."""
 
     beta: Annotated[float, "steepness"] = 1.0
@@ -35,7 +36,7 @@ name: swish
 layers:
   - {name: data, type: Input, top: [x, label], shape: [{dim: [8, 4]}, {dim: [8]}]}
   - {name: hidden, type: InnerProduct, bottom: x, num_output: 16}
-  - {name: swish, type: Swish, beta: 1.5}
+  - {name: swish, type: SiLU, beta: 1.5}
   - {name: scores, type: InnerProduct, num_output: 2}
   - {name: loss, type: SoftmaxWithLoss, bottom: [scores, label]}
 solver: {base_lr: 0.1, momentum: 0.9, max_iter: 100, snapshot_after_train: false}
@@ -43,7 +44,7 @@ solver: {base_lr: 0.1, momentum: 0.9, max_iter: 100, snapshot_after_train: false
 
 
 def main() -> None:
-    print(f"gradient of Swish: relative error {minicaffe.gradcheck(Swish(beta=1.5), (3, 4)):.1e}")
+    print(f"gradient of SiLU: relative error {minicaffe.gradcheck(SiLU(beta=1.5), (3, 4)):.1e}")
     solver = minicaffe.Solver(minicaffe.parse(NET))
     x = np.random.default_rng(0).normal(size=(8, 4))
     blobs = {"x": x, "label": x[:, 0] > 0}

@@ -11,8 +11,8 @@ import numpy as np
 FIXTURES = Path(__file__).parent / "fixtures"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "caffe"
 FOLDERS = (FIXTURES, SHARED / "cases")  # a small part of the cases, and all of them where they are
-RENAMED = {"concat_dim": "axis"}
-DROPPED = {"stable_prod_grad"}  # minicaffe's gradient of a product is always the stable one
+RENAMED: dict[str, str] = {}
+DROPPED: set[str] = set()
 
 
 def names(*prefixes: str) -> list[str]:
@@ -57,6 +57,8 @@ def as_layer(caffe: dict[str, Any]) -> dict[str, Any]:
             layer["transform"] = {k: v for k, v in value.items() if k != "mean_file"}
         elif key.endswith("_param"):
             layer.update({RENAMED.get(k, k): v for k, v in value.items() if k not in DROPPED})
+            if str(layer.get("source", "")).endswith(".binaryproto"):
+                layer["source"] = str(FIXTURES / Path(layer["source"]).name)
         else:
             layer[key] = value
     return layer

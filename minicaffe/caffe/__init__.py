@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from minicaffe.spec.declare import NetSpec
+from minicaffe.caffe.model import parse_prototxt, read_prototxt
+from minicaffe.layers import REGISTRY
+from minicaffe.spec.declare import NetSpec
 
 
 def read(path: str | Path) -> NetSpec:
@@ -15,10 +14,7 @@ def read(path: str | Path) -> NetSpec:
 
     A solver's nets are looked for from the current folder, as Caffe does, and then beside the solver.
     """
-    home = importlib.import_module("minicaffe.caffe.model")
-    registry = importlib.import_module("minicaffe.layers").REGISTRY
-    found: NetSpec = home.read_prototxt(path, registry)
-    return found
+    return read_prototxt(path, REGISTRY)
 
 
 def parse(text: str, file: str | None = None) -> NetSpec:
@@ -28,7 +24,4 @@ def parse(text: str, file: str | None = None) -> NetSpec:
     >>> net.layers[0].type, net.layers[0].top
     ('Input', ('x',))
     """
-    home = importlib.import_module("minicaffe.caffe.model")
-    registry = importlib.import_module("minicaffe.layers").REGISTRY
-    found: NetSpec = home.parse_prototxt(text, registry, file)
-    return found
+    return parse_prototxt(text, REGISTRY, file)

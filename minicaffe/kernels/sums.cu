@@ -1,9 +1,9 @@
 // Sums over the outer and the inner axis of x (outer, kept, inner), always taken in the same order:
 //
-//   out[k] = scale * sum over a, b of x[a, k, b]        (of their squares; added to what is there)
+//   out[k] = scale * sum over a, b of x[a, k, b]     (of squares or magnitudes; added to what is there)
 //
 //   kept = 1           the sum of all          inner = 1   of each column of a matrix (outer, kept)
-//   x = dy (n, f, p)   a bias's gradient
+//   x = dy (n, f, p)   a bias's gradient         outer = 1   of each row of a matrix (kept, inner)
 //
 // A block takes `wide` neighbours along the kept axis. Its thread (slice, column) adds every
 // (256 / wide)-th of a column's entries; then halves are added to halves:
@@ -17,10 +17,11 @@
 // of out (parts, kept): those rows are summed by another launch.
 
 const int BLOCK = 256;  // threads
+enum Of { VALUES, SQUARES, MAGNITUDES };
 
 template <typename T, typename O>
 __global__ void sums(const T* __restrict__ x, int entries, int kept, int inner, int wide,
-                     int squares, typename Sum<T>::type scale, int add, O* out) {
+                     int of, typename Sum<T>::type scale, int add, O* out) {
   typedef typename Sum<T>::type S;
   __shared__ S shared[BLOCK];
   const int t = threadIdx.x, slices = BLOCK / wide, slice = t / wide;
@@ -31,7 +32,7 @@ __global__ void sums(const T* __restrict__ x, int entries, int kept, int inner, 
   S sum = 0;
   for (unsigned i = first + slice; i < last && k < kept; i += slices) {  // i = a * inner + b
     const S value = x[((size_t)(i / inner) * kept + k) * inner + i % inner];
-    sum += squares ? value * value : value;
+    sum += of == SQUARES ? value * value : of == MAGNITUDES && value < 0 ? -value : value;
   }
   shared[t] = sum;
   __syncthreads();

@@ -1,7 +1,7 @@
 """What a layer is: its keys, its shapes, forward and backward; and the register of all layers.
 
 @register
-class Swish(Layer):
+class SiLU(Layer):
     \"\"\"x * sigmoid(beta * x), element by element. Any shape.\"\"\"
 
     beta: Annotated[float, "steepness"] = 1.0

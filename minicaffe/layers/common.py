@@ -23,6 +23,8 @@ class InnerProduct(Layer):
 
     (..., k axes) -> (..., num_output). Parameters: weight (num_output, k), or (k, num_output) with
     transpose, and bias (num_output,). Source: Caffe's InnerProduct.
+
+    Example: (2, 3, 4) -> {type: InnerProduct, num_output: 5} -> (2, 5)
     """
 
     num_output: Annotated[int, "number of outputs", AtLeast(1)]
@@ -70,7 +72,10 @@ class InnerProduct(Layer):
 
 @register
 class Flatten(Layer):
-    """The axes from `axis` to `end_axis` as one. Source: Caffe's Flatten."""
+    """The axes from `axis` to `end_axis` as one. Source: Caffe's Flatten.
+
+    Example: (2, 3, 4, 5) -> {type: Flatten} -> (2, 60)
+    """
 
     axis: Annotated[int, "the first axis to flatten"] = 1
     end_axis: Annotated[int, "the last axis to flatten"] = -1
@@ -96,11 +101,15 @@ class Eltwise(Layer):
     """SUM: y = sum of coeff[i] x[i]; PROD: y = product of x[i]; MAX: y = largest x[i]. Equal shapes.
 
     Of equal values in a MAX the last bottom takes the gradient, as in Caffe. The gradient of a PROD
-    is the product of the other bottoms (Caffe's stable_prod_grad). Source: Caffe's Eltwise.
+    is the product of the other bottoms, whether or not `stable_prod_grad` asks for it: Caffe's other way
+    divides by the bottom. Source: Caffe's Eltwise.
+
+    Example: (2, 3), (2, 3) -> {type: Eltwise, coeff: [1, -1]} -> (2, 3)
     """
 
     operation: Annotated[Literal["SUM", "PROD", "MAX"], "what to do with the bottoms"] = "SUM"
     coeff: Annotated[tuple[float, ...], "SUM: a factor for each bottom; default 1"] = ()
+    stable_prod_grad: Annotated[bool, "Caffe's; without effect: it always is"] = True
 
     def setup(self, x: Shape, other: Shape, *more: Shape) -> Shape:
         self.count = 2 + len(more)
@@ -160,14 +169,21 @@ class Eltwise(Layer):
 
 @register
 class Concat(Layer):
-    """The bottoms one behind the other along `axis`. Source: Caffe's Concat."""
+    """The bottoms one behind the other along `axis`. Source: Caffe's Concat.
 
-    axis: Annotated[int, "the axis along which they are joined"] = 1
+    Example: (2, 3, 4), (2, 1, 4) -> {type: Concat, axis: 1} -> (2, 4, 4)
+    """
+
+    axis: Annotated[int | None, "the axis along which they are joined; 1 if not given"] = None
+    concat_dim: Annotated[int | None, "axis, as old nets spell it", AtLeast(0)] = None
 
     keeps_dtype = True
 
     def setup(self, x: Shape, *more: Shape) -> Shape:
-        axis = canonical_axis(self.axis, x)
+        if self.axis is not None and self.concat_dim is not None:
+            raise ShapeError("give either axis or concat_dim, which is its old name, not both")
+        given = self.concat_dim if self.axis is None else self.axis
+        axis = canonical_axis(1 if given is None else given, x)
         for shape in more:
             if (
                 shape[:axis] != x[:axis]

@@ -26,7 +26,10 @@ else:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Filtered(Unrolled):
-    """What Convolution and Deconvolution share: filters, a bias, and a plan of how to compute them."""
+    """What Convolution and Deconvolution share: filters, a bias, and a plan of how to compute them.
+
+    Each of several bottoms, of one shape, is filtered alike, into a top of its own.
+    """
 
     num_output: Annotated[int, "number of filters", AtLeast(1)]
     group: Annotated[int, "groups of channels convolved apart", AtLeast(1)] = 1
@@ -34,6 +37,14 @@ class Filtered(Unrolled):
     weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
     engine: Annotated[Engine, "how it is lowered to products; auto: the fastest measured"] = "auto"
+
+    def tops_of(self, y: Shape, bottoms: tuple[Shape, ...]) -> Shape | list[Shape]:
+        """A top shape for each bottom. Raises ShapeError unless these are of one shape."""
+        for shape in bottoms:
+            if shape != bottoms[0]:
+                raise ShapeError(f"needs bottoms of one shape, got {bottoms[0]} and {shape}")
+        self.count = len(bottoms)
+        return [y] * self.count if self.count > 1 else y
 
     def declare(self, geometry: ConvGeometry, channels: int) -> None:
         """Keep the geometry and declare the parameters. Raises ShapeError."""
@@ -63,8 +74,8 @@ class Filtered(Unrolled):
 
     @property
     def multiply_adds(self) -> int:  # type: ignore[override]
-        """Of the convolution, or of the one this is the adjoint of."""
-        return self.geometry.multiply_adds
+        """Of the convolution, or of the one this is the adjoint of; of each bottom."""
+        return self.count * self.geometry.multiply_adds
 
     @property
     def column_elements(self) -> int:  # type: ignore[override]
@@ -78,30 +89,34 @@ class Convolution(Filtered):
 
     (n, c, *image) -> (n, num_output, *out), along each axis
     out = floor((size + 2 pad - dilation (kernel - 1) - 1) / stride) + 1.
-    Parameters: weight (num_output, c / group, *kernel), bias (num_output,). Source: Caffe's Convolution.
+    Parameters: weight (num_output, c / group, *kernel), bias (num_output,). Several bottoms of one shape
+    give a top each, by the same parameters. Source: Caffe's Convolution.
+
+    Example: (2, 3, 9, 9) -> {type: Convolution, num_output: 4, kernel_size: 3, stride: 2} -> (2, 4, 4, 4)
     """
 
-    def setup(self, x: Shape) -> Shape:
+    def setup(self, x: Shape, *more: Shape) -> Shape | list[Shape]:
         lead, c, image, window = self.split(x)
         g = ConvGeometry(math.prod(lead), c, image, self.num_output, window, self.group)
         self.declare(g, c)
-        return (*lead, self.num_output, *g.out)
+        return self.tops_of((*lead, self.num_output, *g.out), (x, *more))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, *xs: Any) -> Any:
         g, work = self.geometry, self.context.workspace
-        self.x, y = x.reshape(g.x_shape), self.out[0].reshape(g.y_shape)
+        self.xs = [x.reshape(g.x_shape) for x in xs]
         bias = None if self.bias is None else self.bias.data
-        self.plan.forward(self.x, self.weight.data, bias, y, work)
-        return self.out[0]
+        for x, y in zip(self.xs, self.out, strict=True):
+            self.plan.forward(x, self.weight.data, bias, y.reshape(g.y_shape), work)
+        return self.out
 
-    def backward(self, dy: Any) -> Any:
+    def backward(self, *dys: Any) -> Any:
         g, work = self.geometry, self.context.workspace
-        dy = dy.reshape(g.y_shape)
-        dx = None if self.grad[0] is None else self.grad[0].reshape(g.x_shape)
         dw = self.weight.diff if self.weight.learns else None
         db = self.bias.diff if self.bias is not None and self.bias.learns else None
-        self.plan.gradients(self.x, dy, self.weight.data, dx, dw, db, work)
-        return self.grad[0]
+        for x, dy, grad in zip(self.xs, dys, self.grad, strict=True):
+            dx = None if grad is None else grad.reshape(g.x_shape)
+            self.plan.gradients(x, dy.reshape(g.y_shape), self.weight.data, dx, dw, db, work)
+        return self.grad
 
 
 @register
@@ -111,39 +126,45 @@ class Deconvolution(Filtered):
     (n, c, *image) -> (n, num_output, *out), along each axis
     out = stride (size - 1) + dilation (kernel - 1) + 1 - 2 pad.
     Parameters: weight (c, num_output / group, *kernel), bias (num_output,). It is the input gradient of
-    the convolution that has this weight. Source: Caffe's Deconvolution; Zeiler et al. 2010.
+    the convolution that has this weight. Several bottoms of one shape give a top each, by the same
+    parameters. Source: Caffe's Deconvolution; Zeiler et al. 2010.
+
+    Example: (2, 3, 4, 4) -> {type: Deconvolution, num_output: 5, kernel_size: 4, stride: 2} -> (2, 5, 10, 10)
     """
 
-    def setup(self, x: Shape) -> Shape:
+    def setup(self, x: Shape, *more: Shape) -> Shape | list[Shape]:
         lead, c, image, window = self.split(x)
         n, out = math.prod(lead), window.images(image)
         self.declare(ConvGeometry(n, self.num_output, out, c, window, self.group), c)
         self.tops = ConvGeometry(
             n, 1, out, self.num_output, Window((1,) * len(out))
         )  # for the bias
-        return (*lead, self.num_output, *out)
+        return self.tops_of((*lead, self.num_output, *out), (x, *more))
 
     def allocate(self) -> None:
         super().allocate()
         self.context.reserve(threads.count() * conv.common.bias_workspace(self.tops))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, *xs: Any) -> Any:
         g, work = self.geometry, self.context.workspace
-        self.x, y = x.reshape(g.y_shape), self.out[0].reshape(g.x_shape)
-        self.plan.input_gradient(self.x, self.weight.data, y, work)
-        conv.common.add_bias(None if self.bias is None else self.bias.data, y)
-        return self.out[0]
+        self.xs = [x.reshape(g.y_shape) for x in xs]
+        for x, top in zip(self.xs, self.out, strict=True):
+            y = top.reshape(g.x_shape)
+            self.plan.input_gradient(x, self.weight.data, y, work)
+            conv.common.add_bias(None if self.bias is None else self.bias.data, y)
+        return self.out
 
-    def backward(self, dy: Any) -> Any:
+    def backward(self, *dys: Any) -> Any:
         g, work = self.geometry, self.context.workspace
-        dy = dy.reshape(g.x_shape)
-        if self.weight.learns:
-            self.plan.gradients(dy, self.x, None, None, self.weight.diff, None, work)
-        if self.bias is not None and self.bias.learns:
-            conv.common.bias_gradient(dy, self.tops, self.bias.diff, work)
-        if self.needs_gradient[0]:
-            self.plan.forward(dy, self.weight.data, None, self.grad[0].reshape(g.y_shape), work)
-        return self.grad[0]
+        for x, dtop, grad in zip(self.xs, dys, self.grad, strict=True):
+            dy = dtop.reshape(g.x_shape)
+            if self.weight.learns:
+                self.plan.gradients(dy, x, None, None, self.weight.diff, None, work)
+            if self.bias is not None and self.bias.learns:
+                conv.common.bias_gradient(dy, self.tops, self.bias.diff, work)
+            if grad is not None:
+                self.plan.forward(dy, self.weight.data, None, grad.reshape(g.y_shape), work)
+        return self.grad
 
 
 @register
@@ -152,6 +173,8 @@ class Im2col(Unrolled):
 
     (n, c, *image) -> (n, c kernel, *out): channel (c kh + i) kw + j holds, for every window, its
     element (i, j) of channel c. Source: Caffe's Im2col.
+
+    Example: (2, 3, 5, 5) -> {type: Im2col, kernel_size: 3} -> (2, 27, 3, 3)
     """
 
     def setup(self, x: Shape) -> Shape:

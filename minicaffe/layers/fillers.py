@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from minicaffe.errors import ShapeError
 from minicaffe.layers.blob import Shape
+from minicaffe.ops.random import uniform
+from minicaffe.ops.sums import rows
 from minicaffe.spec.declare import Filler
 
 XAVIER = Filler(type="xavier")  # how weights start unless the model says otherwise
@@ -27,13 +30,7 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
     >>> fill(Filler(type="constant", value=3.0), (2,), np.random.default_rng(0))
     array([3., 3.])
     """
-    size = math.prod(shape)
-    fan_in = size / max(shape[0], 1) if shape else 1
-    fan_out = size / max(shape[1], 1) if len(shape) > 1 else size
-    n = {"FAN_IN": fan_in, "FAN_OUT": fan_out, "AVERAGE": (fan_in + fan_out) / 2}[
-        filler.variance_norm
-    ]
-    n = max(n, 1)
+    n = fan(filler, shape)
     match filler.type:
         case "constant":
             return np.full(shape, filler.value)
@@ -55,6 +52,57 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
             )
         case _:
             return bilinear(shape)
+
+
+def fan(filler: Filler, shape: Shape) -> float:
+    """What a variance is divided by: fan_in, fan_out or their average, at least 1."""
+    size = math.prod(shape)
+    fan_in = size / max(shape[0], 1) if shape else 1
+    fan_out = size / max(shape[1], 1) if len(shape) > 1 else size
+    n = {"FAN_IN": fan_in, "FAN_OUT": fan_out, "AVERAGE": (fan_in + fan_out) / 2}
+    return max(n[filler.variance_norm], 1)
+
+
+def refill(filler: Filler, shape: Shape, xp: Any, noise: Any, seed: int, *names: str | int) -> Any:
+    """A filler's numbers drawn on the device: a function of (seed, names), in memory that is there.
+
+    Not `fill`'s, but of its distributions. `xp` is the device's numpy or cupy, `noise` a flat float32 pair of
+    the shape's size, scratch; its first half is given back, in the shape. Of random fillers alone. A normal
+    number is of two uniform ones: sqrt(-2 log(1 - u)) cos(2 pi v) (G. Box, M. Muller, 1958).
+
+    >>> refill(Filler(type="uniform", min=3, max=3), (2,), np, np.empty((2, 2), np.float32), 1, "d")
+    array([3., 3.], dtype=float32)
+    """
+    x, spare = noise
+    width = math.sqrt(3 / fan(filler, shape))
+    uniform(x, seed, *names)
+    if filler.type in ("gaussian", "msra"):
+        std = filler.std if filler.type == "gaussian" else math.sqrt(2 / fan(filler, shape))
+        uniform(spare, seed, *names, "angle")
+        xp.multiply(spare, 2 * math.pi, out=spare)
+        xp.cos(spare, out=spare)
+        xp.log(xp.subtract(1, x, out=x), out=x)
+        xp.sqrt(xp.multiply(x, -2, out=x), out=x)
+        xp.multiply(x, spare, out=x)
+        _spread(xp, x, std, filler.mean)
+        if filler.sparse >= 0:
+            uniform(spare, seed, *names, "sparse")
+            xp.less(spare, filler.sparse / shape[0], out=spare)
+            xp.multiply(x, spare, out=x)
+    elif filler.type == "positive_unitball":
+        matrix = x.reshape(shape[0] if shape else 1, -1)
+        total = rows(matrix, spare[: len(matrix)], None)
+        xp.divide(matrix, total.reshape(-1, 1), out=matrix)
+    elif filler.type == "xavier":
+        _spread(xp, x, 2 * width, -width)
+    else:
+        _spread(xp, x, filler.max - filler.min, filler.min)
+    return x.reshape(shape)
+
+
+def _spread(xp: Any, x: Any, scale: float, shift: float) -> None:
+    xp.multiply(x, scale, out=x)
+    xp.add(x, shift, out=x)
 
 
 def bilinear(shape: Shape) -> np.ndarray:

@@ -1,38 +1,16 @@
-"""Softmax, its loss, and accuracy."""
+"""Softmax and accuracy."""
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, Literal
-
-import numpy as np
+from typing import Annotated, Any
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, canonical_axis, register
+from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
+from minicaffe.layers.losses import check_labels, folded, same_type
 from minicaffe.ops import softmax as ops
 from minicaffe.ops.sums import WORK, total
 from minicaffe.spec.types import AtLeast
-
-
-def folded(shape: Shape, axis: int) -> tuple[int, int, int]:
-    """A shape as (n, c, s): the axes before `axis`, that axis, those behind it."""
-    axis = canonical_axis(axis, shape)
-    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-
-
-def check_labels(labels: Shape, n: int, s: int) -> None:
-    """Raise ShapeError unless there is one label for each (n, s)."""
-    if math.prod(labels) != n * s:
-        raise ShapeError(f"needs {n * s} labels, one a prediction, got a bottom of shape {labels}")
-
-
-def same_type(xp: Any, array: Any, copy: Any) -> Any:
-    """An array, or a copy of it in the buffer `copy` if that is of another type."""
-    if copy is None or array.dtype == copy.dtype:
-        return array
-    xp.copyto(copy, array)
-    return copy
 
 
 @register
@@ -70,69 +48,6 @@ class Softmax(Layer):
         if self.wide:
             self.xp.copyto(dx, out)
         return self.grad[0]
-
-
-@register
-class SoftmaxWithLoss(Layer):
-    """loss = - sum over labels of log softmax(x)[label] / normalizer. Bottoms: scores, labels.
-
-    The normalizer, at least 1, is the number of labels that count (VALID), of all labels (FULL), of
-    samples (BATCH_SIZE), or 1 (NONE). Top: the loss, of shape (). Source: Caffe's SoftmaxWithLoss.
-    Raises DataError for a label that is no class.
-    """
-
-    axis: Annotated[int, "the axis of the classes"] = 1
-    ignore_label: Annotated[int | None, "labels of this value do not count"] = None
-    normalization: Annotated[
-        Literal["FULL", "VALID", "BATCH_SIZE", "NONE"], "what the sum is divided by"
-    ] = "VALID"
-
-    is_loss = True
-    label_bottoms = float32_bottoms = (1,)
-
-    def setup(self, x: Shape, labels: Shape) -> Shape:
-        self.ncs = n, _, s = folded(x, self.axis)
-        check_labels(labels, n, s)
-        self.context.reserve(WORK)
-        return ()
-
-    def allocate(self) -> None:
-        (n, c, s), dtype = self.ncs, self.sum_dtype
-        self.prob, self.reduced = self.empty(self.ncs, dtype), self.empty((n, 1, s), dtype)
-        self.losses = self.empty((n, s), dtype)
-        self.read = ops.Labels.empty(self.xp, n, c, s, dtype)
-        self.normalizer, self.scale = self.empty((), dtype), self.empty((), dtype)
-        self.wide = self.label_copy = None  # of 16 bits: dx and, should they be so too, labels
-        if self.dtype != dtype:
-            self.wide, self.label_copy = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
-        fixed = {"FULL": n * s, "BATCH_SIZE": n, "NONE": 1, "VALID": n * s}[self.normalization]
-        self.normalizer.fill(max(fixed, 1))
-
-    def forward(self, x: Any, labels: Any) -> Any:
-        xp, (n, _, s), work = self.xp, self.ncs, self.context.workspace
-        self.labels = same_type(xp, labels.reshape(n, s), self.label_copy)
-        ops.softmax(x.reshape(self.ncs), self.prob, self.reduced)
-        ops.nll(self.prob, self.labels, self.ignore_label, self.losses, self.read)
-        if self.normalization == "VALID" and self.ignore_label is not None:
-            total(self.read.valid, self.normalizer, work)
-            xp.maximum(self.normalizer, 1, out=self.normalizer)
-        total(self.losses, self.out[0], work)
-        return xp.divide(self.out[0], self.normalizer, out=self.out[0])
-
-    def backward(self, dloss: Any) -> Any:
-        self.xp.divide(dloss, self.normalizer, out=self.scale)
-        dx = self.grad[0].reshape(self.ncs)
-        out = dx if self.wide is None else self.wide
-        ops.nll_gradient(
-            self.prob, self.labels, self.ignore_label, self.scale, out, self.read, self.losses
-        )
-        if self.wide is not None:
-            self.xp.copyto(dx, out)
-        return self.grad[0], None
-
-    def check(self) -> None:
-        labels = self.context.device.to_host(self.labels)
-        ops.Labels.empty(np, *self.ncs, labels.dtype).read(labels, self.ignore_label, *self.ncs[1:])
 
 
 @register

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import numpy as np
 
 from minicaffe.backend import random_stream
-from minicaffe.checkpoint import read_npy
-from minicaffe.data import blob_proto, lists
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.layers.base import Layer
 from minicaffe.layers.blob import Shape
+from minicaffe.layers.files import found, read_array
 from minicaffe.spec.types import AtLeast
 
 
@@ -25,7 +23,7 @@ class Transform:
     scale: Annotated[float, "factor, after the mean is subtracted"] = 1.0
     mean_value: Annotated[tuple[float, ...], "mean to subtract: one number, or one a channel"] = ()
     mean_file: Annotated[
-        str | None, "mean image to subtract, of shape (c, h, w): a .npy or Caffe's .binaryproto"
+        str | None, "mean image (c, h, w) to subtract: an .npy or .binaryproto file"
     ] = None
     mirror: Annotated[bool, "flip left and right at random"] = False
     crop_size: Annotated[
@@ -109,16 +107,14 @@ class Pictures(Layer):
         """The mean to subtract, of a shape that broadcasts to (c, h, w)."""
         if self.transform.mean_file is None:
             return np.reshape(self.transform.mean_value or (0.0,), (-1, 1, 1))
-        path = lists.find(
-            self.transform.mean_file, [Path(self.context.folder or "")], "transform: mean_file"
-        )
-        mean = blob_proto.load(path) if path.suffix.lower() == ".binaryproto" else read_npy(path)
+        path = found(self.transform.mean_file, self.context.folder, "transform: mean_file")
+        mean = read_array(path)
         while mean.ndim > 3 and mean.shape[0] == 1:  # Caffe's have an axis for one sample
             mean = mean[0]
-        if not self.takes_mean(mean.shape) or mean.dtype.kind not in "fiu":
-            raise DataError(
-                f"mean_file {path}: expected numbers of shape {self.image}, got {mean.dtype} of {mean.shape}"
-            )
+        if not self.takes_mean(mean.shape):
+            raise DataError(f"mean_file {path}: expected the shape {self.image}, got {mean.shape}")
+        if mean.dtype.kind not in "fiu":
+            raise DataError(f"mean_file {path}: expected numbers, got {mean.dtype}")
         return mean
 
     def takes_mean(self, shape: Shape) -> bool:

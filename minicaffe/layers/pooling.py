@@ -1,4 +1,4 @@
-"""Pooling: the largest or the mean of each window."""
+"""Pooling: the largest, the mean or a drawn one of each window; and SPP, a pyramid of poolings."""
 
 from __future__ import annotations
 
@@ -8,29 +8,112 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import register
+from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
+from minicaffe.layers.context import Context
 from minicaffe.layers.window import Windowed
-from minicaffe.ops import pool
+from minicaffe.ops import pool, stochastic
 from minicaffe.ops.geometry import Sizes, Window, pool_output_size
+from minicaffe.ops.random import uniform
+from minicaffe.spec.types import AtLeast, Below
+
+Kind = Literal["MAX", "AVE", "STOCHASTIC"]
+
+
+class Pool:
+    """One pooling of a layer's bottom: its window, its buffers, forward and backward.
+
+    `names` tell its random numbers from others'.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        kind: str,
+        x: Shape,
+        window: Window,
+        ceil: bool = True,
+        names: tuple[str | int, ...] = (),
+    ):
+        if kind == "STOCHASTIC" and any(window.pad):
+            raise ShapeError("pool STOCHASTIC takes no pad")
+        oh, ow = (
+            pool_output_size(
+                x[2 + i], window.kernel[i], window.stride[i], window.pad[i], ceil, any(window.pad)
+            )
+            for i in (0, 1)
+        )
+        self.context, self.kind, self.window, self.names = context, kind, window, names
+        self.draws = kind == "STOCHASTIC" and context.phase == "TRAIN"
+        self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
+        context.reserve(2 * math.prod(self.y_shape))
+
+    def allocate(self) -> None:
+        """Take what forward leaves for backward."""
+        empty, shape = self.context.device.xp.empty, self.y_shape
+        if self.kind == "MAX" or self.draws:
+            self.which, self.flags = empty(shape, np.int32), empty(shape, np.bool_)
+            self.which.fill(-1)  # no winner before the first forward pass
+        if self.draws:
+            self.noise, self.more_flags = empty(shape, np.float32), empty(shape, np.bool_)
+        elif self.kind == "STOCHASTIC":
+            self.total = empty(shape, self.context.dtype)
+
+    def work(self, i: int) -> Any:
+        """The i-th array of the top's shape in the workspace."""
+        size = math.prod(self.y_shape)
+        return self.context.workspace[i * size : (i + 1) * size].reshape(self.y_shape)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        """The top into `y`."""
+        if self.draws:
+            uniform(self.noise, self.context.seed, *self.names, self.context.passes)
+            work = self.work(0), self.work(1), self.flags, self.more_flags
+            return stochastic.draw_pool(x, self.window, self.noise, y, self.which, work)
+        if self.kind == "STOCHASTIC":
+            self.x, self.y = x, y
+            return stochastic.expected_pool(x, self.window, y, self.total)
+        if self.kind == "AVE":
+            return pool.ave_pool(x, self.window, y)
+        return pool.max_pool(x, self.window, y, self.which, self.flags)
+
+    def backward(self, dy: Any, dx: Any) -> Any:
+        """The bottom's gradient into `dx`."""
+        share = self.work(0)
+        if self.kind == "AVE":
+            return pool.ave_pool_gradient(dy, self.window, dx, share)
+        if self.kind == "MAX" or self.draws:
+            return pool.max_pool_gradient(dy, self.which, self.window, dx, self.flags, share)
+        given = dy, self.x, self.y, self.total, self.window, dx, share
+        return stochastic.expected_pool_gradient(*given)
 
 
 @register
 class Pooling(Windowed):
-    """The largest (MAX) or the mean (AVE) of each window.
+    """The largest (MAX), the mean (AVE) or a random one (STOCHASTIC) of each window.
 
     (n, c, h, w) -> (n, c, oh, ow), oh = ceil((h + 2 pad - kernel) / stride) + 1, a last window that
-    starts beyond the image dropped. Padding never wins a maximum; in a mean its zeros count.
-    Source: Caffe's Pooling.
+    starts beyond the image dropped. Padding never wins a maximum; in a mean its zeros count. A second top
+    of MAX is the mask, float32 even of 16 bits: the place y w + x in its image of each window's largest
+    pixel, -1 if the window holds none; no gradient flows out of it.
+    STOCHASTIC draws, in TRAIN, each pixel with a probability that is its share of the window's sum, a
+    function of (seed, layer, forward pass); in TEST it gives sum of x^2 / sum of x. It takes no pad, and
+    pixels that are not negative. Source: Caffe's Pooling; M. Zeiler, R. Fergus, Stochastic Pooling, 2013.
+
+    Example: (2, 3, 4, 4) -> {type: Pooling, kernel_size: 2, stride: 2} -> (2, 3, 2, 2)
     """
 
-    pool: Annotated[Literal["MAX", "AVE"], "what to take of a window"] = "MAX"
+    pool: Annotated[Kind, "what to take of a window"] = "MAX"
     global_pooling: Annotated[bool, "one window, the whole image"] = False
     round_mode: Annotated[Literal["CEIL", "FLOOR"], "how the output size is rounded"] = "CEIL"
 
-    def setup(self, x: Shape) -> Shape:
+    float32_tops = (1,)
+
+    def setup(self, x: Shape) -> Shape | list[Shape]:
         if len(x) != 4:
             raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
+        if len(self.top) > 1 and self.pool != "MAX":
+            raise ShapeError(f"a second top, the mask, is of pool MAX, not of {self.pool}")
         stride, pad = self.sizes("stride", 1), self.sizes("pad", 0)
         if self.global_pooling:
             if self.kernel_size or self.kernel_h or self.kernel_w:
@@ -41,32 +124,95 @@ class Pooling(Windowed):
         else:
             kernel = self.sizes("kernel_size")
         self.window = Window(kernel, stride, pad)
-        win, ceil = self.window, self.round_mode == "CEIL"
-        oh, ow = (
-            pool_output_size(
-                x[2 + i], win.kernel[i], win.stride[i], win.pad[i], ceil, clip=any(win.pad)
-            )
-            for i in (0, 1)
-        )
-        self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
-        self.context.reserve(math.prod(self.y_shape))
-        return self.y_shape
+        ceil = self.round_mode == "CEIL"
+        self.it = Pool(self.context, self.pool, x, self.window, ceil, (self.name,))
+        return [self.it.y_shape] * 2 if len(self.top) > 1 else self.it.y_shape
 
     def allocate(self) -> None:
-        if self.pool == "MAX":
-            self.which, self.flags = (
-                self.empty(self.y_shape, np.int32),
-                self.empty(self.y_shape, np.bool_),
-            )
-            self.which.fill(-1)  # no winner before the first forward pass
+        self.it.allocate()
+        if len(self.out) > 1:
+            w, (sh, sw), (ph, pw) = self.it.x_shape[3], self.window.stride, self.window.pad
+            oh, ow = np.indices(self.it.y_shape[2:], np.int32)
+            corners = (oh * sh - ph) * w + ow * sw - pw
+            self.corners = self.context.device.asarray(corners.astype(np.int32))
+            self.place = self.empty(self.it.y_shape, np.int32)
 
     def forward(self, x: Any) -> Any:
-        if self.pool == "AVE":
-            return pool.ave_pool(x, self.window, self.out[0])
-        return pool.max_pool(x, self.window, self.out[0], self.which, self.flags)
+        self.it.forward(x, self.out[0])
+        if len(self.out) > 1:
+            self.write_mask(self.out[1])
+        return self.out
+
+    def write_mask(self, mask: Any) -> None:
+        """Each window's corner, and its winner's row and column from there; -1 if there is none."""
+        xp, place, which = self.xp, self.place, self.it.which
+        xp.floor_divide(which, self.window.kernel[1], out=place)
+        xp.multiply(place, self.it.x_shape[3] - self.window.kernel[1], out=place)
+        xp.add(place, which, out=place)
+        xp.add(place, self.corners, out=place)
+        xp.less(which, 0, out=self.it.flags)
+        xp.copyto(mask, place)
+        xp.copyto(mask, -1, where=self.it.flags)
+
+    def backward(self, dy: Any, dmask: Any = None) -> Any:
+        return self.it.backward(dy, self.grad[0])
+
+
+@register
+class SPP(Layer):
+    """A pyramid of poolings, level l of 2^l x 2^l windows that cover the image, flat and one behind the other.
+
+    (n, c, h, w) -> (n, c (1 + 4 + ... + 4^(pyramid_height - 1))), of one level (n, c, 1, 1), whatever h and
+    w are. Windows are ceil(h / 2^l) high, with zeros of padding where that is too much.
+    Source: Caffe's SPP; K. He et al., Spatial Pyramid Pooling, 2014.
+
+    Example: (2, 3, 8, 6) -> {type: SPP, pyramid_height: 2} -> (2, 15)
+    """
+
+    pyramid_height: Annotated[int, "levels", AtLeast(1), Below(16)]
+    pool: Annotated[Kind, "what to take of a window"] = "MAX"
+
+    def setup(self, x: Shape) -> Shape:
+        if len(x) != 4:
+            raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
+        self.levels = []
+        for level in range(self.pyramid_height):
+            kernel = tuple(-(-size // 2**level) for size in x[2:])
+            spare = [k * 2**level - size for k, size in zip(kernel, x[2:], strict=True)]
+            window = Window(kernel, kernel, tuple((more + 1) // 2 for more in spare))
+            try:
+                names = (self.name, level)
+                self.levels.append(Pool(self.context, self.pool, x, window, names=names))
+            except ShapeError as error:
+                raise error.at(f"level {level}, {2**level} windows an axis of {x}") from None
+        sizes = [math.prod(level.y_shape[1:]) for level in self.levels]
+        self.ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        self.context.reserve(math.prod(x) + 2 * x[0] * max(sizes))
+        return self.levels[0].y_shape if len(sizes) == 1 else (x[0], sum(sizes))
+
+    def allocate(self) -> None:
+        self.ys = [self.empty(level.y_shape) for level in self.levels]
+        self.dy = [self.empty(level.y_shape) for level in self.levels]
+        for level in self.levels:
+            level.allocate()
+
+    def part(self, array: Any, i: int) -> Any:
+        """The part of the top that is level i, as a matrix."""
+        start = self.ends[i - 1] if i else 0
+        return array.reshape(array.shape[0], -1)[:, start : self.ends[i]]
+
+    def forward(self, x: Any) -> Any:
+        for i, (level, y) in enumerate(zip(self.levels, self.ys, strict=True)):
+            level.forward(x, y)
+            self.xp.copyto(self.part(self.out[0], i), y.reshape(len(y), -1))
+        return self.out
 
     def backward(self, dy: Any) -> Any:
-        share = self.context.workspace[: dy.size].reshape(self.y_shape)
-        if self.pool == "AVE":
-            return pool.ave_pool_gradient(dy, self.window, self.grad[0], share)
-        return pool.max_pool_gradient(dy, self.which, self.window, self.grad[0], self.flags, share)
+        dx = self.grad[0]
+        more = self.context.workspace[-dx.size :].reshape(dx.shape)
+        for i, (level, part) in enumerate(zip(self.levels, self.dy, strict=True)):
+            self.xp.copyto(part.reshape(len(part), -1), self.part(dy, i))
+            level.backward(part, more if i else dx)
+            if i:
+                self.xp.add(dx, more, out=dx)
+        return self.grad

@@ -77,6 +77,17 @@ def pool_output_size(
     return count
 
 
+def interp_output_size(size: int, shrink: int = 1, zoom: int = 1) -> int:
+    """Outputs of an interpolation along one axis: every shrink-th pixel, then zoom steps for each one.
+
+    Source: DeepLab's InterpLayer::Reshape.
+
+    >>> interp_output_size(5, zoom=2), interp_output_size(9, shrink=2)
+    (9, 5)
+    """
+    return (size - 1) // shrink * zoom + 1
+
+
 def window_sizes(size: int, count: int, kernel: int, stride: int, pad: int) -> list[int]:
     """The lengths that average pooling divides by: each window clipped to the padded image.
 

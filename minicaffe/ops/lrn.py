@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
+from minicaffe.ops.loops import loops
 from minicaffe.ops.sums import in_sum_type
+from minicaffe.ops.threads import in_slices
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,12 @@ def lrn(x: Any, response: Response, s: Any, out: Any, work: Any) -> Any:
         sizes, numbers = (*r.image[1:], r.up, r.side), map(kind, (r.base, r.alpha, r.beta))
         launch("lrn.cu", "lrn", x.size, out, x, *sizes, *numbers, s, out)
         return out
+    fast = _loops(x, r)
+    if fast is not None:
+        numbers = r.up, x.dtype.type(r.base), x.dtype.type(r.alpha)
+        flat = x.reshape(-1), *r.image[1:], *numbers, s.reshape(-1), out.reshape(-1)
+        in_slices(lambda first, last, _: fast.lrn(*flat, first, last), r.image[0])
+        return out
     squares, spare = work[: 2 * x.size].reshape(2, *r.image)
     there, y = x.reshape(r.image), out.reshape(r.image)
     np.multiply(there, there, out=squares)
@@ -71,6 +79,13 @@ def lrn_gradient(x: Any, dy: Any, response: Response, s: Any, out: Any, work: An
         launch("lrn.cu", "lrn_ratio", x.size, out, x, dy, s, numbers[1], ratio)
         launch("lrn.cu", "lrn_gradient", x.size, out, x, dy, s, ratio, *sizes, *numbers, out)
         return out
+    fast = _loops(x, r)
+    if fast is not None:
+        numbers = r.up, x.dtype.type(2 * r.alpha * r.beta)
+        given = x.reshape(-1), dy.reshape(-1), *r.image[1:], *numbers, s.reshape(-1)
+        flat = *given, work[: x.size], work[x.size : 2 * x.size], out.reshape(-1)
+        in_slices(lambda first, last, _: fast.lrn_gradient(*flat, first, last), r.image[0])
+        return out
     ratio, spare = work[: 2 * x.size].reshape(2, *r.image)
     there, dy, s, dx = (array.reshape(r.image) for array in (x, dy, s, out))
     np.power(s, -r.beta, out=dx)
@@ -82,6 +97,11 @@ def lrn_gradient(x: Any, dy: Any, response: Response, s: Any, out: Any, work: An
     np.multiply(sums, 2 * r.alpha * r.beta, out=sums)
     np.subtract(dx, sums, out=dx)
     return out
+
+
+def _loops(x: Any, r: Response) -> Any:
+    """The compiled loops, where there is one for such windows."""
+    return loops("lrn", x.dtype) if r.side == 0 and r.beta == 0.75 else None
 
 
 def _around(values: Any, r: Response, spare: Any) -> Any:

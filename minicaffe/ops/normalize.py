@@ -16,14 +16,17 @@ LEAST = 1e-7  # the share of a deviation in itself and eps, at the least
 def normalise(x: Any, rows: Rows, found: Statistics, affine: Affine | None, out: Any) -> Any:
     """y = (x - mean) rate scale + bias; `out` may be x itself."""
     if on_cuda(x):
-        shape = rows.outer, rows.kept, rows.inner
-        learned = _learned(affine)
-        numbers = found.mean, found.rate, *shape, *learned
+        numbers = found.mean, found.rate, *rows.seen, *_learned(affine)
         launch(FILE, "normalise", x.size, out, x, *numbers, out)
         return out
-    y = rows.of(out)
-    np.subtract(rows.of(x), rows.each(found.mean), out=y)
-    np.multiply(y, rows.each(found.rate), out=y)
+    fast = rows.loops(x)
+    if fast is not None:
+        flat = x.reshape(-1), *rows.seen, found.mean, found.rate, out.reshape(-1)
+        rows.in_slices(lambda first, last, _: fast.normalise(*flat, first, last))
+    else:
+        y = rows.of(out)
+        np.subtract(rows.of(x), rows.each(found.mean), out=y)
+        np.multiply(y, rows.each(found.rate), out=y)
     if affine is not None:
         y = affine.rows.of(out)
         if affine.scale is not None:
@@ -82,44 +85,49 @@ def normalise_gradient(
             sizes = grid[1], rows.length, kind, eps
             launch(FILE, "gradient_means", rows.count, x, parts, *sizes, found.rate, means)
         scale, _, features, places = _learned(affine)
-        shape = rows.outer, rows.kept, rows.inner, rows.count
-        given = x, dy, scale, features, places, found.mean, found.rate
-        launch(FILE, "normalise_gradient", x.size, out, *given, *shape, means, out)
+        given = x, dy, scale, features, places, found.mean, found.rate, *rows.seen
+        launch(FILE, "normalise_gradient", x.size, out, *given, rows.count, means, out)
         return out
     g = rows.of(dy)
     if affine is not None and affine.scale is not None:
         scaled = affine.rows.of(out)
         np.multiply(affine.rows.of(dy), affine.rows.each(affine.scale), out=scaled)
         g = rows.of(out)
-    if norm is not None:
-        y, product = (rows.of(work[i * x.size : (i + 1) * x.size]) for i in (0, 1))
-        ends = work[2 * x.size : 2 * (x.size + rows.count)].reshape(2, -1)
-        mean, share = map(rows.each, ends)
-        normalise(x, rows, found, None, y)
-        np.multiply(g, y, out=product)
-        rows.sum(product, mean)
-        _part_of_y(mean, rows, norm, found, share)
-        np.multiply(y, mean, out=y)
-        if norm.kind != "length":
-            rows.sum(g, mean)
-            mean /= rows.length
-            np.add(y, mean, out=y)
-        g = np.subtract(g, y, out=rows.of(out))
-    np.multiply(g, rows.each(found.rate), out=rows.of(out))
+    if norm is None:
+        np.multiply(g, rows.each(found.rate), out=rows.of(out))
+        return out
+    ends = work[2 * x.size : 2 * (x.size + rows.count)].reshape(2, -1)
+    part, sums = ends
+    _part_of_y(rows, norm, found, part)
+    of_ones = 0.0 if norm.kind == "length" else 1 / rows.length
+    fast = rows.loops(x)
+    if fast is not None:
+        flat = x.reshape(-1), g.reshape(-1), *rows.seen, of_ones, part
+        flat += found.mean, found.rate, out.reshape(-1)
+        rows.in_slices(lambda first, last, _: fast.normalise_gradient(*flat, first, last))
+        return out
+    y, product = (rows.of(work[i * x.size : (i + 1) * x.size]) for i in (0, 1))
+    normalise(x, rows, found, None, y)
+    np.multiply(g, y, out=product)
+    part *= rows.sum(product, sums).reshape(-1)
+    np.multiply(y, rows.each(part), out=y)
+    rows.sum(g, sums)
+    sums *= of_ones
+    np.add(y, rows.each(sums), out=y)
+    np.subtract(g, y, out=rows.of(out))
+    np.multiply(rows.of(out), rows.each(found.rate), out=rows.of(out))
     return out
 
 
-def _part_of_y(products: Any, rows: Rows, norm: Norm, found: Statistics, share: Any) -> None:
-    """From sums of g times the normalised x, how much of that each row's gradient loses."""
-    if norm.kind == "mean":
-        products.fill(0)
-    if norm.kind != "length":
-        products /= rows.length
-    if norm.kind == "deviation":  # of deviation + eps
-        np.multiply(rows.each(found.rate), -norm.eps, out=share)
-        share += 1
-        np.maximum(share, LEAST, out=share)
-        products /= share
+def _part_of_y(rows: Rows, norm: Norm, found: Statistics, out: Any) -> None:
+    """What of (sum of g y) y each row's gradient loses, y being normalised x."""
+    if norm.kind == "deviation":  # its share of deviation + eps
+        np.multiply(found.rate, -norm.eps, out=out)
+        out += 1
+        np.maximum(out, LEAST, out=out)
+        np.divide(1 / rows.length, out, out=out)
+    else:
+        out.fill({"variance": 1 / rows.length, "mean": 0, "length": 1}[norm.kind])
 
 
 def _learned(affine: Affine | None) -> tuple[Any, Any, int, int]:
@@ -134,7 +142,6 @@ def _gradient_sums(
 ) -> tuple[Any, Any, tuple[int, int]]:
     means, parts, grid, wide = cut(over, work, x)
     scale, _, features, places = _learned(affine)
-    shapes = rows.outer, rows.kept, rows.inner, over.outer, over.kept, over.inner
-    given = x, dy, scale, features, places, found.mean, found.rate
-    launch_blocks(FILE, "gradient_sums", grid, (x,), over.count, *given, *shapes, wide, parts)
+    given = x, dy, scale, features, places, found.mean, found.rate, *rows.seen
+    launch_blocks(FILE, "gradient_sums", grid, (x,), over.count, *given, *over.seen, wide, parts)
     return means, parts, grid

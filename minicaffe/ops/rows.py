@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from minicaffe.backend import THREADS
+from minicaffe.ops.loops import loops
 from minicaffe.ops.sums import BLOCKS, EACH, SECTOR, in_sum_type
+from minicaffe.ops.threads import in_slices
 
 KINDS = ("variance", "deviation", "mean", "length")  # as the kernels count them
+LONG = 2**15  # entries from which threads pay
 PARTIAL = BLOCKS * SECTOR  # rows, in parts, of which sums are kept
 
 
@@ -33,6 +37,22 @@ class Rows:
     def length(self) -> int:
         """How many entries a row has."""
         return self.outer * self.inner
+
+    @property
+    def seen(self) -> tuple[int, int, int]:
+        """(outer, kept, inner), for loops and kernels."""
+        return self.outer, self.kept, self.inner
+
+    def loops(self, x: Any) -> Any:
+        """The compiled loops, which go along a row: None where its entries lie apart."""
+        return loops("normalize", x.dtype) if self.inner > 1 or self.kept == 1 else None
+
+    def in_slices(self, part: Callable[..., None]) -> None:
+        """Run part(first, last, work) over slices of the rows, one a thread, where that pays."""
+        if self.count * self.length < LONG:
+            part(0, self.count, None)
+        else:
+            in_slices(part, self.count)
 
     def of(self, x: Any) -> Any:
         """The array as the rows see it."""

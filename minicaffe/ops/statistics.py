@@ -32,12 +32,17 @@ def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> St
     """
     if on_cuda(x):
         _, parts, grid, wide = cut(rows, work, x)
-        shape = rows.outer, rows.kept, rows.inner
         kind = KINDS.index(norm.kind)
-        launch_blocks(FILE, "moments", grid, (x,), rows.count, x, *shape, wide, kind, parts)
+        launch_blocks(FILE, "moments", grid, (x,), rows.count, x, *rows.seen, wide, kind, parts)
         sizes, eps = (grid[1], rows.length, kind), out.mean.dtype.type(norm.eps)
         results = out.mean, out.spread, out.rate
         launch(FILE, "statistics", rows.count, x, parts, *sizes, eps, *results)
+        return out
+    fast = rows.loops(x)
+    if fast is not None:
+        flat = x.reshape(-1), *rows.seen, norm.kind != "length", out.mean, out.spread
+        rows.in_slices(lambda first, last, _: fast.statistics(*flat, first, last))
+        _rate(out, norm)
         return out
     x, apart = rows.of(x), rows.of(work[: x.size])
     mean, spread = rows.each(out.mean), rows.each(out.spread)

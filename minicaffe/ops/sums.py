@@ -12,6 +12,7 @@ SECTOR = 8  # neighbours that are read at once: 32 bytes of float32
 BLOCKS = 256  # that are enough to keep a device busy
 EACH = 16  # entries at the least that a thread is worth starting for
 WORK = 4 * BLOCKS  # elements of work with which `total` is as fast as can be
+OF = ("values", "squares", "magnitudes")  # what can be summed, by its number in sums.cu
 
 
 def total(
@@ -32,12 +33,28 @@ def total(
     array(51.)
     """
     if on_cuda(x):
-        _launch(x, (1, 1, x.size), out, work, scale, squares, add)
+        _launch(x, (1, 1, x.size), out, work, scale, int(squares), add)
         return out
     flat = x.reshape(-1)
     value = np.dot(flat, flat) if squares else np.sum(flat, dtype=out.dtype)
     out[...] = scale * value + (out if add else 0)
     return out
+
+
+def rows(x: Any, out: Any, work: Any, of: str = "values", scale: float = 1.0) -> Any:
+    """out[i] = scale (sum of row i of x), of its squares or magnitudes; x (m, k), `work` flat, of x's size.
+
+    >>> rows(np.array([[3.0, -4.0]]), np.empty(1), np.empty(2), of="magnitudes", scale=2.0)
+    array([14.])
+    """
+    if on_cuda(x):
+        _launch(x, (1, *x.shape), out, work, scale, OF.index(of))
+        return out
+    if of != "values":
+        work = work[: x.size].reshape(x.shape)
+        x = np.abs(x, out=work) if of == "magnitudes" else np.square(x, out=work)
+    np.sum(x, axis=1, out=out)
+    return np.multiply(out, scale, out=out)
 
 
 def add_rows(rows: Any, out: Any) -> Any:
@@ -81,20 +98,20 @@ def _launch(
     out: Any,
     work: Any,
     scale: float = 1.0,
-    squares: bool = False,
+    of: int = 0,
     add: bool = False,
 ) -> None:
     """Sum x (outer, kept, inner) over its outer and inner axis into `out`, in one launch or in two."""
     outer, kept, inner = shape
     entries, wide = outer * inner, SECTOR if inner == 1 and kept > 1 else 1
-    while SECTOR <= wide < THREADS // 8 and THREADS // wide > entries:  # more threads than entries
+    while wide < min(kept, THREADS // 8) and THREADS // wide > entries:  # more threads than entries
         wide *= 2
     blocks, sums = -(-kept // wide), in_sum_type(work, x)
     most = min(BLOCKS // max(1, blocks), entries * wide // (EACH * THREADS))
     parts = max(1, min(most, sums.size // max(1, kept)))
     number = (np.float64 if x.dtype == np.float64 else np.float32)(scale)
     to = out if parts == 1 else sums
-    args = entries, kept, inner, wide, int(squares)
+    args = entries, kept, inner, wide, of
     if parts == 1:
         launch_blocks("sums.cu", "sums", (blocks,), (x, to), x, *args, number, int(add), to)
         return

@@ -28,7 +28,7 @@ import minicaffe
 
 
 @minicaffe.register
-class Swish(minicaffe.Layer):
+class SiLU(minicaffe.Layer):
     \"\"\"y = x sigmoid(x).\"\"\"
 
     steepness: float = 1.0
@@ -211,7 +211,7 @@ def test_interrupt_snapshots_and_the_printed_command_goes_on(cli, folder, interr
 def test_the_printed_command_keeps_every_option_that_matters(cli, folder, model, interrupt):
     (folder / "own layers").mkdir()
     (folder / "own layers" / "swish.py").write_text(SWISH)
-    net = model(("type: ReLU", "type: Swish"), name="swish net.yaml")
+    net = model(("type: ReLU", "type: SiLU"), name="swish net.yaml")
     interrupt(3)
     ran = cli("train", net, *CPU, "--max-iter", "9", "--import", "own layers/swish.py",
               "--seed", "5", "--snapshot-prefix", "p")  # fmt: skip
@@ -593,29 +593,29 @@ def test_no_memory(mistake, monkeypatch):
 
 def test_import_makes_layers_known_to_every_command(cli, folder, model):
     (folder / "swish.py").write_text(SWISH)
-    net, own = model(("type: ReLU", "type: Swish")), ("--import", "swish.py")
+    net, own = model(("type: ReLU", "type: SiLU")), ("--import", "swish.py")
     assert cli("train", net, *own, *CPU).code == 0
     assert cli("test", net, *own, *CPU, "--weights", "changed_iter_12.npz").code == 0
     assert cli("time", net, *own, *CPU, "--iterations", "1").code == 0
-    assert "Swish" in cli("summary", net, *own).out
-    assert "steepness: a number (default 1.0)" in cli("layers", "Swish", *own).out
-    assert '"Swish"' in cli("schema", *own).out
+    assert "SiLU" in cli("summary", net, *own).out
+    assert "steepness: a number (default 1.0)" in cli("layers", "SiLU", *own).out
+    assert '"SiLU"' in cli("schema", *own).out
 
 
 def test_an_imported_file_may_be_named_as_a_module_of_pythons(cli, folder, model):
     import random
 
     (folder / "random.py").write_text(SWISH)
-    net = model(("type: ReLU", "type: Swish"))
+    net = model(("type: ReLU", "type: SiLU"))
     assert cli("summary", net, "--import", "random.py").code == 0
     assert sys.modules["random"] is random
 
 
 def test_without_import_own_layers_are_unknown(mistake, model):
-    line = mistake("train", model(("type: ReLU", "type: Swish")), *CPU)
+    line = mistake("train", model(("type: ReLU", "type: SiLU")), *CPU)
     assert (
         line
-        == "minicaffe: changed.yaml:5:25: layer 'relu1': unknown type 'Swish'; see minicaffe layers, or --import FILE"
+        == "minicaffe: changed.yaml:5:25: layer 'relu1': unknown type 'SiLU'; see minicaffe layers, or --import FILE"
     )
 
 
@@ -641,9 +641,9 @@ def test_import_of_a_file_that_fails(mistake, folder, text, expected):
 def test_a_mistake_within_an_own_layer_names_layer_and_line(mistake, folder, model, method):
     text = SWISH.replace(f"def {method}:", f"def {method}:\n        nonsense  # noqa")
     (folder / "own.py").write_text(text)
-    net = model(("type: ReLU", "type: Swish"))
+    net = model(("type: ReLU", "type: SiLU"))
     line = mistake("train", net, *CPU, "--import", "own.py")
-    assert "changed.yaml:5:5: layer 'relu1' (Swish)" in line
+    assert "changed.yaml:5:5: layer 'relu1' (SiLU)" in line
     assert "NameError: name 'nonsense' is not defined" in line
     assert "own.py:" in line
 
@@ -695,7 +695,7 @@ def test_layers(cli):
     assert ran.code == 0
     assert [line.split()[0] for line in ran.out.splitlines()] == sorted(REGISTRY)
     one = cli("layers", "Pooling").out
-    assert "  pool: one of MAX, AVE (default MAX). what to take of a window" in one
+    assert "  pool: one of MAX, AVE, STOCHASTIC (default MAX). what to take of a window" in one
     assert "keys of every layer:\n  name: text (required)." in one
 
 

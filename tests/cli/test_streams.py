@@ -101,6 +101,7 @@ EVERY = {
     "time": "noisy.yaml --device cpu --iterations 1",
     "explain": "noisy.yaml --device cpu",
     "summary": "noisy.yaml",
+    "convert": "noisy.yaml noisy.prototxt --force",
     "layers": "Convolution",
     "schema": "",
     "fetch": "minst",

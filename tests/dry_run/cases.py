@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from half_nets import LENET
-from layers.rows import ROWS
-from test_step_memory import EVERY_LAYER
+from layers.rows import ROWS, net_of
+from test_step_memory import EVERY_LAYER, STEPS
 
 from minicaffe.ops.conv import STRATEGIES
 
 MODELS = Path(__file__).parent.parent.parent / "models"
+ON_THE_HOST = {"Python"}  # whose passes wait for the device, as their documentation says
 TYPES = ("float32", "float64", "float16", "bfloat16")
 FEW = EVERY_LAYER.replace("batch_size: 100", "batch_size: 6")
 WINDOWS = """
@@ -56,6 +56,15 @@ def cases() -> dict[str, Case]:
 def _nets() -> Iterator[tuple[str, Case]]:
     for engine in ("auto", "implicit", "columns", "caffe"):
         yield f"net of every layer, {engine}", Case(FEW, engine)
+    for path in STEPS:
+        yield (
+            f"net {path.name}",
+            Case(
+                path.read_text()
+                .replace("batch_size: 100", "batch_size: 6")
+                .replace("dim: [20", "dim: [2")
+            ),
+        )
     for model in sorted(MODELS.glob("*.yaml")):
         for engine in ("auto", "implicit"):
             yield f"{model.name}, {engine}", Case(model, engine)
@@ -79,22 +88,7 @@ def _engines() -> Iterator[tuple[str, Case]]:
 def _layers() -> Iterator[tuple[str, Case]]:
     """Each row of the table of every layer, its output read twice and made a loss."""
     for name, rows in ROWS.items():
+        if name in ON_THE_HOST:
+            continue
         for number, (keys, bottoms) in enumerate(rows):
-            yield f"layer {name}, row {number}", Case(_net_of(name, keys, bottoms))
-
-
-def _net_of(name: str, keys: dict, bottoms: list) -> str:
-    options = {
-        key: list(given) if isinstance(given, tuple) else given for key, given in keys.items()
-    }
-    inputs = ", ".join(f"b{i}" for i in range(len(bottoms)))
-    dims = [list(b if isinstance(b, tuple) else np.shape(b)) for b in bottoms]
-    shapes = ", ".join(f"{{dim: {dim}}}" for dim in dims)
-    text = f"""
-force_backward: true
-layers:
-  - {{name: data, type: Input, top: [{inputs}], shape: [{shapes}]}}
-  - {{name: it, type: {name}, bottom: [{inputs}], {str(options)[1:-1]}}}
-  - {{name: twice, type: Eltwise, bottom: [it, it], operation: PROD, loss_weight: 0.5}}
-"""
-    return text.replace("True", "true").replace("False", "false")
+            yield f"layer {name}, row {number}", Case(net_of(name, keys, bottoms))

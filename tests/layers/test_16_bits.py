@@ -39,6 +39,8 @@ ROWS = {
     "EMAX": ("type: Eltwise, operation: MAX", [X, X, X], 1),
     "Concat": ("type: Concat, axis: 2", [X, (3, 4, 1, 5)], 1),
     "Flatten": ("type: Flatten", [X], 1),
+    "LSTM": ("type: LSTM, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 20),
+    "RNN": ("type: RNN, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 40),
     "BatchNorm": ("type: BatchNorm", [X], 3),
     "scaled": ("type: BatchNorm, scale_bias: true", [(3, 70)], 4),
     "past": ("type: BatchNorm, use_global_stats: true, eps: 60", [X], 3),

@@ -103,7 +103,7 @@ def test_a_layer_that_breaks_its_promise_is_named(clean_register):
 
 
 def test_bottoms_are_counted_by_the_signature_of_setup():
-    assert bottom_counts(REGISTRY["Convolution"]) == (1, 1)
+    assert bottom_counts(REGISTRY["Pooling"]) == (1, 1)
     assert bottom_counts(REGISTRY["SoftmaxWithLoss"]) == (2, 2)
     assert bottom_counts(REGISTRY["Input"]) == (0, 0)
     assert bottom_counts(REGISTRY["Eltwise"])[0] == 2

@@ -66,6 +66,12 @@ STANDIN_ATOMIC_ADD(unsigned long long)
 STANDIN_ATOMIC_ADD(float)
 STANDIN_ATOMIC_ADD(double)
 
+inline int atomicMax(int* to, int value) {
+  const int old = *to;
+  *to = value > old ? value : old;
+  return old;
+}
+
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline double rsqrt(double x) { return 1 / ::sqrt(x); }
 inline float rsqrt(float x) { return 1 / sqrtf(x); }

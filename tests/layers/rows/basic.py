@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 X = (2, 4, 5, 6)
-LABELS = np.array([1.0, 0.0, 3.0])
 
 ROWS = {
     "Convolution": [
@@ -29,6 +26,7 @@ ROWS = {
         ({"num_output": 2, "kernel_size": (3, 1, 2), "pad": (1, 0, 1)}, [(2, 3, 4, 3, 4)]),
         ({"num_output": 2, "kernel_size": (2,), "axis": 2, "force_nd_im2col": True}, [X]),
         ({"num_output": 2, "kernel_size": (2,), "axis": 0}, [(3, 4, 5)]),
+        ({"num_output": 3, "kernel_size": (3,), "top": ["a", "b"]}, [X, X]),
     ],
     "Deconvolution": [
         ({"num_output": 3, "kernel_size": (3,), "stride": (2,), "pad": (1,)}, [X]),
@@ -47,6 +45,7 @@ ROWS = {
         ({"num_output": 2, "kernel_h": 1, "kernel_w": 3, "axis": -3}, [(1, 2, *X)]),
         ({"num_output": 2, "kernel_size": (4,), "stride": (2,)}, [(3, 4, 5)]),
         ({"num_output": 2, "kernel_size": (2,), "pad": (0, 1, 0)}, [(2, 3, 2, 3, 2)]),
+        ({"num_output": 2, "kernel_size": (3,), "stride": 2, "top": ["a", "b", "c"]}, [X, X, X]),
     ],
     "Im2col": [
         ({"kernel_size": (3,), "stride": (2,), "pad": (1,)}, [X]),
@@ -59,6 +58,8 @@ ROWS = {
         ({"pool": "AVE", "kernel_size": (3, 2), "stride": (2,), "pad": (1,)}, [X]),
         ({"pool": "AVE", "global_pooling": True}, [X]),
         ({"pool": "MAX", "kernel_size": (2,), "stride": (3,)}, [X]),
+        ({"kernel_size": (3, 2), "stride": 2, "pad": 1, "top": ["it", "mask"]}, [X]),
+        ({"pool": "STOCHASTIC", "kernel_size": (3, 2), "stride": 2}, [X]),
     ],
     "Dropout": [({}, [X]), ({"dropout_ratio": 0.2}, [(3, 4)])],
     "InnerProduct": [
@@ -69,17 +70,15 @@ ROWS = {
     "Flatten": [({}, [X]), ({"axis": 1, "end_axis": 2}, [X])],
     "Eltwise": [
         ({"coeff": (0.5, -2.0, 1.0)}, [X, X, X]),
-        ({"operation": "PROD"}, [X, X, X]),
+        ({"operation": "PROD", "stable_prod_grad": False}, [X, X, X]),
         ({"operation": "MAX"}, [X, X, X]),
     ],
-    "Concat": [({}, [X, (2, 1, 5, 6)]), ({"axis": -1}, [(2, 3), (2, 1), (2, 2)]), ({}, [X])],
-    "Softmax": [({}, [X]), ({"axis": -1}, [(3, 4)])],
-    "SoftmaxWithLoss": [
-        ({}, [(3, 4), LABELS]),
-        ({"ignore_label": 0, "normalization": "VALID"}, [(3, 4), LABELS]),
-        ({"normalization": "NONE", "axis": 2}, [(1, 3, 4), LABELS]),
-        ({"normalization": "FULL"}, [(1, 4, 3), LABELS]),
-        ({"normalization": "BATCH_SIZE"}, [(3, 4), LABELS]),
+    "Concat": [
+        ({}, [X, (2, 1, 5, 6)]),
+        ({"axis": -1}, [(2, 3), (2, 1), (2, 2)]),
+        ({}, [X]),
+        ({"concat_dim": 0}, [X, X]),
     ],
+    "Softmax": [({}, [X]), ({"axis": -1}, [(3, 4)])],
 }
 WITHOUT_GRADIENT = {"Input", "Data", "Accuracy"}

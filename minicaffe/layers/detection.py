@@ -1,0 +1,230 @@
+"""The layers of the SSD detector: PriorBox and DetectionOutput."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from minicaffe.errors import DataError, ShapeError
+from minicaffe.layers.base import Layer, register
+from minicaffe.layers.blob import Shape
+from minicaffe.ops import boxes as ops
+from minicaffe.spec.types import AtLeast
+
+LEAST = float(np.finfo(np.float32).min)
+
+
+@register
+class PriorBox(Layer):
+    """Boxes of set sizes around each place of a map, and their variances. Bottoms: the map, the image.
+
+    (n, c, h, w), (n, c, H, W) -> (1, 2, 4 k h w) for k boxes a place, as shares of the image: x0, y0, x1, y1 of
+    each, row by row, column by column; below them their four variances. Of each min_size there is a square,
+    one of side sqrt(min_size max_size) if that is given, and a box of each aspect ratio; sizes count by their
+    whole part, as in SSD. No gradient. Source: PriorBox of SSD; W. Liu et al., SSD, 2016.
+
+    Example: (1, 8, 3, 4), (1, 3, 30, 40) -> {type: PriorBox, min_size: 8, aspect_ratio: 2} -> (1, 2, 144)
+    """
+
+    min_size: Annotated[tuple[float, ...], "sides of the squares, in pixels", AtLeast(1)]
+    max_size: Annotated[
+        tuple[float, ...], "one larger for each min_size: a square between them", AtLeast(1)
+    ] = ()
+    aspect_ratio: Annotated[tuple[float, ...], "widths over heights of more boxes"] = ()
+    flip: Annotated[bool, "boxes of the inverse ratios too"] = True
+    clip: Annotated[bool, "cut the boxes to the image"] = False
+    variance: Annotated[tuple[float, ...], "one number, or one a side; 0.1 if not given"] = ()
+    img_size: Annotated[int | None, "side of the image; default: the bottom's", AtLeast(1)] = None
+    img_h: Annotated[int | None, "height of the image", AtLeast(1)] = None
+    img_w: Annotated[int | None, "width of the image", AtLeast(1)] = None
+    step: Annotated[float | None, "pixels between places; default: image over map"] = None
+    step_h: Annotated[float | None, "pixels between rows"] = None
+    step_w: Annotated[float | None, "pixels between columns"] = None
+    offset: Annotated[float, "of the boxes' middle from a place's corner, in steps"] = 0.5
+
+    label_bottoms = (0, 1)
+    float32_tops = (0,)
+    keeps_top = True
+
+    def setup(self, x: Shape, image: Shape) -> Shape:
+        if len(x) != 4 or len(image) != 4:
+            raise ShapeError(f"needs bottoms of 4 axes (n, c, h, w), got {x} and {image}")
+        if not self.min_size:
+            raise ShapeError("min_size: expected a number at least")
+        if self.max_size and (
+            len(self.max_size) != len(self.min_size)
+            or any(b <= a for a, b in zip(self.min_size, self.max_size, strict=True))
+        ):
+            raise ShapeError("max_size: expected one for each min_size, larger than that")
+        for key in ("aspect_ratio", "variance", "step", "step_h", "step_w"):
+            given = getattr(self, key)
+            if given is not None and np.min(given, initial=1) <= 0:
+                raise ShapeError(f"{key}: expected numbers above 0, got {given}")
+        if len(self.variance) not in (0, 1, 4):
+            raise ShapeError(f"variance: expected 1 or 4 numbers, got {len(self.variance)}")
+        self.area, pixels = x[2:], self.pair("img", "img_size")
+        self.image = image[2:] if pixels is None else (int(pixels[0]), int(pixels[1]))
+        self.boxes = ops.sizes(
+            self.min_size, self.max_size, ops.aspect_ratios(self.aspect_ratio, self.flip)
+        )
+        return (1, 2, math.prod(self.area) * len(self.boxes) * 4)
+
+    def pair(self, key: str, whole: str) -> tuple[float, float] | None:
+        """What is given as one number, or as _h and _w; None if neither is."""
+        one, h, w = getattr(self, whole), getattr(self, f"{key}_h"), getattr(self, f"{key}_w")
+        if h is None and w is None:
+            return None if one is None else (one, one)
+        if one is not None or h is None or w is None:
+            raise ShapeError(f"give either {whole} or both {key}_h and {key}_w")
+        return h, w
+
+    def allocate(self) -> None:
+        given = self.pair("step", "step")
+        step = given or tuple(i / a for i, a in zip(self.image, self.area, strict=True))
+        made = ops.priors(self.area, self.image, (step[0], step[1]), self.offset, self.boxes)
+        if self.clip:
+            np.clip(made, 0, 1, out=made)
+        both = np.empty((1, 2, made.size), self.sum_dtype)
+        both[0, 0] = made.ravel()
+        both[0, 1].reshape(-1, 4)[:] = self.variance or 0.1
+        self.priors = self.context.device.asarray(both)
+
+    def forward(self, x: Any, image: Any) -> Any:
+        self.xp.copyto(self.out[0], self.priors)
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        return None, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suppression:
+    """How boxes that overlap a better one are dropped (SSD's NonMaximumSuppressionParameter)."""
+
+    nms_threshold: Annotated[float, "the largest overlap that is kept", AtLeast(0)] = 0.3
+    top_k: Annotated[int, "boxes of a class that are looked at, the best; -1 for all"] = -1
+    eta: Annotated[float, "a threshold above 0.5 is multiplied by it after each box kept"] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveOutput:
+    """What SSD writes to files. Without output_directory that is nothing, and the other keys do nothing."""
+
+    output_directory: Annotated[str, "minicaffe writes no such files: must be empty"] = ""
+    output_name_prefix: Annotated[str, "of the files"] = ""
+    output_format: Annotated[str, "VOC, COCO or ILSVRC"] = ""
+    label_map_file: Annotated[str, "names of the classes"] = ""
+    name_size_file: Annotated[str, "names and sizes of the images"] = ""
+    num_test_image: Annotated[int, "how many images there are", AtLeast(0)] = 0
+
+
+@register
+class DetectionOutput(Layer):
+    """What SSD has found: boxes decoded, those that overlap a better one of their class dropped.
+
+    Bottoms, for p prior boxes: predictions (n, 4 p), or (n, 4 p num_classes) without share_location;
+    scores (n, p num_classes); priors (1, 2, 4 p) of PriorBox. Top: (1, 1, kept, 7), a row a box: image, class,
+    score, x0, y0, x1, y1; by image, by class, the best first. If nothing is found there is a row of -1 an image.
+    It is for use, not for training: it runs on the host, waits for the device, and has no gradient. Raises
+    DataError for a prior box without an area. Source: DetectionOutput of SSD; W. Liu et al., SSD, 2016.
+
+    Example: (1, 8), (1, 6), (1, 2, 8) -> {type: DetectionOutput, num_classes: 3} -> (1, 1, 4, 7)
+    """
+
+    num_classes: Annotated[int, "classes, the background among them", AtLeast(1)]
+    share_location: Annotated[bool, "one predicted box for all classes"] = True
+    background_label_id: Annotated[int, "the class that is none; -1 if there is not any"] = 0
+    nms_param: Annotated[Suppression, "how boxes that overlap are dropped"] = Suppression()
+    save_output_param: Annotated[SaveOutput, "SSD's; no files are written"] = SaveOutput()
+    code_type: Annotated[
+        Literal["CORNER", "CENTER_SIZE", "CORNER_SIZE"], "what is predicted of a box"
+    ] = "CORNER"
+    variance_encoded_in_target: Annotated[bool, "predictions are not to be scaled by variances"] = (
+        False
+    )
+    keep_top_k: Annotated[int, "boxes of an image that are kept, the best; -1 for all"] = -1
+    confidence_threshold: Annotated[float | None, "a score must be above it; default: any is"] = (
+        None
+    )
+    visualize: Annotated[bool, "SSD's windows on a screen: must be false"] = False
+    visualize_threshold: Annotated[float, "SSD's, of those windows: without effect"] = 0.6
+    save_file: Annotated[str, "SSD's, of those windows: without effect"] = ""
+
+    sizes_vary = True
+    label_bottoms = (0, 1, 2)
+    float32_bottoms = (2,)
+    float32_tops = (0,)
+
+    def setup(self, loc: Shape, scores: Shape, prior: Shape) -> Shape:
+        nms = self.nms_param
+        if self.save_output_param.output_directory:
+            raise ShapeError("save_output_param: output_directory: minicaffe writes no detections")
+        if self.visualize:
+            raise ShapeError("visualize: minicaffe shows no windows; expected false")
+        if not 0 < nms.eta <= 1:
+            raise ShapeError(f"nms_param: eta: expected above 0 and at most 1, got {nms.eta}")
+        if len(prior) < 3 or prior[0] != 1 or prior[1] != 2 or prior[2] % 4:
+            raise ShapeError(f"needs prior boxes (1, 2, 4 p) as its third bottom, got {prior}")
+        self.places, self.count = prior[2] // 4, loc[0] if loc else 1
+        self.kinds = 1 if self.share_location else self.num_classes
+        wanted = ("predictions", loc, 4 * self.kinds), ("scores", scores, self.num_classes)
+        for what, shape, each in wanted:
+            if math.prod(shape) != self.count * self.places * each or shape[:1] != loc[:1]:
+                raise ShapeError(
+                    f"needs {what} of shape ({self.count}, {self.places * each}) for "
+                    f"{self.places} prior boxes, got {shape}"
+                )
+        self.classes = [c for c in range(self.num_classes) if c != self.background_label_id]
+        seen = self.places if nms.top_k < 0 else min(nms.top_k, self.places)
+        most = seen * len(self.classes)
+        most = most if self.keep_top_k < 0 else min(most, self.keep_top_k)
+        return (1, 1, max(most, 1) * self.count, 7)
+
+    def forward(self, loc: Any, scores: Any, prior: Any) -> Any:
+        device = self.context.device
+        arrays = [device.to_host(array).astype(self.sum_dtype) for array in (loc, scores, prior)]
+        rows = self.found(*arrays)
+        top = self.out[0][:, :, : len(rows)]
+        device.copy_from_host(top, rows.reshape(top.shape))
+        return top
+
+    def found(self, loc: np.ndarray, scores: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """The rows of the top, on the host."""
+        n, p = self.count, self.places
+        corners, variance = prior.reshape(2, p, 4)
+        size = corners[:, 2:] - corners[:, :2]
+        if self.code_type != "CORNER" and not (size > 0).all():
+            bad = int(np.argmin((size > 0).all(axis=1)))
+            raise DataError(f"prior box {bad} has no area: {corners[bad].tolist()}")
+        given = loc.reshape(n, p, self.kinds, 4).transpose(0, 2, 1, 3)
+        scale = None if self.variance_encoded_in_target else variance
+        boxes = ops.decode(self.code_type, given, corners, scale)
+        scores = scores.reshape(n, p, self.num_classes).transpose(0, 2, 1)
+        images = [self.of_image(i, boxes[i], scores[i]) for i in range(n)]
+        rows = np.concatenate(images)
+        if not len(rows):
+            rows = np.full((n, 7), -1, self.sum_dtype)
+            rows[:, 0] = np.arange(n)
+        return rows
+
+    def of_image(self, image: int, boxes: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """What is found in one image: rows (kept, 7) from boxes (kinds, p, 4) and scores (classes, p)."""
+        nms, parts = self.nms_param, [np.empty((0, 7), self.sum_dtype)]
+        least = LEAST if self.confidence_threshold is None else self.confidence_threshold
+        for c in self.classes:
+            own, around = scores[c], boxes[0 if self.share_location else c]
+            order = np.flatnonzero(own > least)
+            order = order[np.argsort(-own[order], kind="stable")]
+            order = order[: nms.top_k] if nms.top_k >= 0 else order
+            order = order[ops.suppress(around[order], nms.nms_threshold, nms.eta)]
+            part = np.empty((len(order), 7), self.sum_dtype)
+            part[:, 0], part[:, 1], part[:, 2], part[:, 3:] = image, c, own[order], around[order]
+            parts.append(part)
+        rows = np.concatenate(parts)
+        if 0 <= self.keep_top_k < len(rows):
+            best = np.argsort(-rows[:, 2], kind="stable")[: self.keep_top_k]
+            rows = rows[np.sort(best)]
+        return rows

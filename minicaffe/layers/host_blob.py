@@ -1,0 +1,97 @@
+"""What layers written for Caffe's Python interface see: blobs as NumPy arrays, and a base class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers.blob import Shape
+
+
+class HostBlob:
+    """A blob as such a layer sees it: its shape, and `data` and `diff` as NumPy arrays.
+
+    `reshape(*sizes)` gives it another shape, and zeros. `num`, `channels`, `height` and `width` are the
+    first four sizes, 1 where there are fewer.
+    """
+
+    def __init__(self, shape: Shape | None, dtype: Any):
+        self._shape, self.dtype = shape, dtype
+        self._arrays: dict[str, Any] = {}
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of its axes; none before it has a shape."""
+        return self._shape or ()
+
+    @property
+    def count(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether it was given a shape."""
+        return self._shape is not None
+
+    data = property(lambda self: self._array("data"), doc="The values.")
+    diff = property(lambda self: self._array("diff"), doc="The gradient.")
+    num = property(lambda self: self._size(0), doc="The size of the first axis.")
+    channels = property(lambda self: self._size(1), doc="The size of the second axis.")
+    height = property(lambda self: self._size(2), doc="The size of the third axis.")
+    width = property(lambda self: self._size(3), doc="The size of the fourth axis.")
+
+    def reshape(self, *sizes: Any) -> None:
+        """Give it a shape. Raises ShapeError for what are no sizes."""
+        if not all(isinstance(n, (int, np.integer)) and n > 0 for n in sizes):
+            raise ShapeError(f"reshape: expected integers of at least 1, got {sizes}")
+        if (shape := tuple(map(int, sizes))) != self._shape:
+            self._shape = shape
+            self._arrays.clear()
+
+    def bind(self, **arrays: Any) -> None:
+        """Let `data` or `diff` be an array that is there; None for zeros when they are asked for."""
+        self._arrays.update(arrays)
+
+    def given(self, name: str) -> Any:
+        """`data` or `diff` if it was asked for or bound, else None."""
+        return self._arrays.get(name)
+
+    def _array(self, name: str) -> Any:
+        if self._arrays.get(name) is None:
+            self._arrays[name] = np.zeros(self.shape, self.dtype)
+        return self._arrays[name]
+
+    def _size(self, axis: int) -> int:
+        return self.shape[axis] if axis < len(self.shape) else 1
+
+
+class HostBlobs(list[HostBlob]):
+    """The parameters of such a layer; `add_blob(*shape)`, in its setup, adds one."""
+
+    def __init__(self, add: Callable[..., HostBlob]):
+        super().__init__()
+        self._add = add
+
+    def add_blob(self, *shape: Any) -> None:
+        """One more parameter, of zeros until something else is written into its `data`."""
+        self.append(self._add(*shape))
+
+
+class PythonLayer:
+    """A base for such layers, with what they find: `param_str`, `phase` (0 TRAIN, 1 TEST) and `blobs`.
+
+    A subclass has setup(bottom, top), reshape(bottom, top), forward(bottom, top) and
+    backward(top, propagate_down, bottom), in which bottom and top are lists of `HostBlob`.
+    """
+
+    param_str = ""
+    phase = 0
+    blobs: Sequence[HostBlob] = ()
+
+    def setup(self, bottom: list[HostBlob], top: list[HostBlob]) -> None:
+        """Read `param_str`, check the bottoms, add parameters. Nothing, unless a subclass does."""

@@ -1,0 +1,124 @@
+"""What losses have in common: labels, samples, what a sum is divided by."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers.base import Layer, canonical_axis
+from minicaffe.layers.blob import Shape
+from minicaffe.ops.softmax import Labels
+from minicaffe.ops.sums import total
+
+
+def folded(shape: Shape, axis: int) -> tuple[int, int, int]:
+    """A shape as (n, c, s): the axes before `axis`, that axis, those behind it."""
+    axis = canonical_axis(axis, shape)
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def samples(shape: Shape) -> int:
+    """How many samples a bottom holds: the size of its first axis."""
+    return shape[0] if shape else 1
+
+
+def check_labels(labels: Shape, n: int, s: int) -> None:
+    """Raise ShapeError unless there is one label for each (n, s)."""
+    if math.prod(labels) != n * s:
+        raise ShapeError(f"needs {n * s} labels, one a prediction, got a bottom of shape {labels}")
+
+
+def check_alike(a: Shape, b: Shape) -> None:
+    """Raise ShapeError unless two bottoms have as many samples, of as many entries."""
+    if samples(a) != samples(b) or math.prod(a) != math.prod(b):
+        raise ShapeError(f"needs bottoms of as many samples and entries, got {a} and {b}")
+
+
+def same_type(xp: Any, array: Any, copy: Any) -> Any:
+    """An array, or a copy of it in the buffer `copy` if that is of another type."""
+    if copy is None or array.dtype == copy.dtype:
+        return array
+    xp.copyto(copy, array)
+    return copy
+
+
+class Loss(Layer):
+    """A layer whose first top is one number; `scale` is for its gradient by a sum, on the device."""
+
+    is_loss = True
+
+    def allocate(self) -> None:
+        self.scale = self.empty((), self.sum_dtype)
+
+    def mean(self, losses: Any, divisor: float, squares: bool = False) -> Any:
+        """The first top: the sum of losses, or of their squares, over a number."""
+        work = self.context.workspace
+        return total(losses, self.out[0], work, scale=1 / divisor, squares=squares)
+
+    def scaled(self, dloss: Any, factor: float) -> Any:
+        """`scale`: the gradient of the loss times a factor."""
+        return self.xp.multiply(dloss, factor, out=self.scale)
+
+
+class LabelLoss(Loss):
+    """A loss with one class a label, of predictions (n, c, s)."""
+
+    label_bottoms: tuple[int, ...] = (1,)
+    float32_bottoms: tuple[int, ...] = (1,)
+    ncs: tuple[int, int, int]
+    labels: Any
+    ignore_label: int | None = None
+
+    def take_labels(self) -> None:
+        """The buffers that labels are read into."""
+        self.read = Labels.empty(self.xp, *self.ncs, self.sum_dtype)
+
+    def check(self) -> None:
+        n, c, s = self.ncs
+        labels = self.context.device.to_host(self.labels).astype(np.float64).reshape(n, s)
+        Labels.empty(np, n, c, s, labels.dtype).read(labels, self.ignore_label, c, s)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Normalized(LabelLoss):
+    """Caffe's LossParameter: which labels count, and what the sum of their losses is divided by."""
+
+    ignore_label: Annotated[int | None, "labels of this value do not count"] = None
+    normalization: Annotated[
+        Literal["FULL", "VALID", "BATCH_SIZE", "NONE"] | None,
+        "what the sum is divided by: all labels, those that count, samples, or 1",
+    ] = None
+    normalize: Annotated[
+        bool | None, "Caffe's older word, without normalization: true is VALID, false BATCH_SIZE"
+    ] = None
+
+    usual = "VALID"  # the normalization where none is given
+
+    @property
+    def how(self) -> str:
+        """The normalization: what is given, or what `normalize` means, or the usual."""
+        older = self.usual if self.normalize is None else ("BATCH_SIZE", "VALID")[self.normalize]
+        return self.normalization or older
+
+    def take_normalizer(self, n: int, s: int) -> None:
+        """The divisor, at least 1, of n samples with s labels each; reserve WORK for it in setup."""
+        fixed = {"FULL": n * s, "BATCH_SIZE": n, "NONE": 1, "VALID": n * s}[self.how]
+        self.normalizer = self.empty((), self.sum_dtype)
+        self.normalizer.fill(max(fixed, 1))
+
+    def normalized(self, losses: Any, valid: Any) -> Any:
+        """The first top: the sum of losses over the normalizer; `valid` is 1 where a label counts."""
+        xp, work = self.xp, self.context.workspace
+        if self.how == "VALID" and self.ignore_label is not None:
+            total(valid, self.normalizer, work)
+            xp.maximum(self.normalizer, 1, out=self.normalizer)
+        total(losses, self.out[0], work)
+        return xp.divide(self.out[0], self.normalizer, out=self.out[0])
+
+    def divided(self, dloss: Any) -> Any:
+        """`scale`: the gradient of the loss over the normalizer."""
+        return self.xp.divide(dloss, self.normalizer, out=self.scale)

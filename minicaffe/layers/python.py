@@ -1,0 +1,196 @@
+"""Layers that users wrote for Caffe's Python interface."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from minicaffe.errors import (
+    LayerError,
+    MinicaffeError,
+    ShapeError,
+    SpecError,
+    did_you_mean,
+    raised_at,
+)
+from minicaffe.layers.base import Layer, register
+from minicaffe.layers.blob import Param, Shape
+from minicaffe.layers.fillers import ZERO
+from minicaffe.layers.host_blob import HostBlob, HostBlobs
+
+METHODS = ("setup", "reshape", "forward")  # and backward, where a gradient is wanted
+
+
+def find(module: str, name: str) -> type:
+    """The class of that name in a module that is imported already; nothing is imported, nothing runs.
+
+    Raises SpecError where there is none, or where it is no layer.
+    """
+    places = [sys.modules[n] for n in (module, f"_{module}") if n in sys.modules]
+    main = sys.modules.get("__main__")
+    if Path(getattr(main, "__file__", None) or "").stem == module:
+        places.append(main)  # type: ignore[arg-type]
+    if not places:
+        raise SpecError(
+            f"module {module!r} is not imported, and a model does not import: "
+            f"--import {module.replace('.', '/')}.py does, or `import {module}` before the net is built"
+        )
+    names: dict[str, Any] = {}
+    for place in reversed(
+        places
+    ):  # what is asked for in this way stays unloaded if it loads lazily
+        names |= object.__getattribute__(place, "__dict__")
+    cls = names.get(name)
+    if not isinstance(cls, type):
+        classes = [key for key, value in names.items() if isinstance(value, type)]
+        raise SpecError(f"module {module!r} has no class {name!r}{did_you_mean(name, classes)}")
+    if lacks := [m for m in METHODS if not callable(inspect.getattr_static(cls, m, None))]:
+        raise SpecError(
+            f"class {name!r} of module {module!r} has no {' and no '.join(lacks)}: a layer has "
+            "setup, reshape, forward and backward"
+        )
+    return cls
+
+
+@register
+class Python(Layer):
+    """A layer written for Caffe's Python interface: the class `layer` of a `module` that is imported already.
+
+    A model never makes code run: the module is one that the calling script has imported, or is itself, or a
+    file named by --import. The class has setup(bottom, top), reshape(bottom, top), which runs before each
+    forward pass too, forward(bottom, top) and backward(top, propagate_down, bottom). It finds `param_str`,
+    `phase` (0 TRAIN, 1 TEST) and `blobs`, to which `blobs.add_blob(*shape)` adds a parameter in setup; of
+    bottom[i] and top[i] `data` and `diff`, as NumPy arrays, `shape`, `num`, `channels`, `height`, `width` and
+    `count`. top[i].reshape(*sizes) sets the shape; where it is another than in the pass before, the layers
+    behind take other memory. The data of bottoms can only be read. Its base may be
+    minicaffe.layers.host_blob.PythonLayer.
+
+    Bottoms and tops as the class wants them; a loss by `loss_weight`. On CUDA it works on copies on the host,
+    for which each pass waits; in 16 bits these are float32. Raises LayerError for what the class raises.
+    Source: Caffe's Python.
+
+    Example: (2, 3) -> {type: Python, module: my_layers, layer: Scaled, param_str: "2.5"} -> (2, 3)
+    """
+
+    module: Annotated[str, "the module's name, as it was imported"]
+    layer: Annotated[str, "the class's name"]
+    param_str: Annotated[str, "text for the class to read"] = ""
+    share_in_parallel: Annotated[
+        bool, "one layer for all solvers; there is one solver, so this changes nothing"
+    ] = False
+
+    keeps_top = sizes_vary = True
+    user = None  # the object whose methods are called
+
+    def setup(self, *bottoms: Shape) -> list[Shape]:
+        if self.user is None:
+            self.user = self.made(bottoms)
+        for blob, shape in zip(self.bottoms, bottoms, strict=True):
+            blob.reshape(*shape)
+        self.call("reshape", self.bottoms, self.tops)
+        for i, blob in enumerate(self.tops):
+            if not blob.is_shaped:
+                said = f"neither setup nor reshape of {self.layer} calls top[{i}].reshape(...)"
+                raise ShapeError(f"top {i} has no shape: {said}")
+        return [blob.shape for blob in self.tops]
+
+    def made(self, bottoms: Sequence[Shape]) -> Any:
+        """The user's object, after its setup."""
+        self.bottoms = [HostBlob(shape, self.sum_dtype) for shape in bottoms]
+        self.tops = [HostBlob(None, self.sum_dtype) for _ in self.top or "1"]
+        self.added: list[tuple[Param, HostBlob]] = []
+        cls = find(self.module, self.layer)
+        user = self.guarded(cls)
+        user.param_str, user.phase = self.param_str, int(self.phase == "TEST")
+        user.blobs = HostBlobs(self.add_blob)
+        self.open = True
+        self.guarded(user.setup, self.bottoms, self.tops)
+        self.open, self.fresh = False, True
+        return user
+
+    def add_blob(self, *shape: Any) -> HostBlob:
+        """A parameter, as the user's object sees it."""
+        if not self.open:
+            raise ShapeError("blobs.add_blob is for setup: parameters stay as many as they are")
+        blob = HostBlob(None, self.sum_dtype)
+        blob.reshape(*shape)
+        self.added.append((self.param(blob.shape, ZERO), blob))
+        return blob
+
+    def allocate(self) -> None:
+        for param, blob in self.added:
+            values = blob.given("data")
+            if self.fresh and values is not None and param.owner is param:
+                param.load(values)
+        self.fresh = False
+        self.given = list(
+            self.out
+        )  # what the tops are, until the user's object makes them other shapes
+        for blob, top in zip(self.tops, self.given, strict=True):
+            blob.bind(data=self.host(top), diff=None)
+
+    def forward(self, *xs: Any) -> Any:
+        for blob, x in zip(self.bottoms, xs, strict=True):
+            seen = self.host(x).view()
+            seen.flags.writeable = False
+            blob.bind(data=seen)
+        for param, blob in self.added:
+            blob.bind(data=self.host(param.data) if param.master is None else param.to_host())
+        self.call("reshape", self.bottoms, self.tops)
+        self.call("forward", self.bottoms, self.tops)
+        for i, (blob, top) in enumerate(zip(self.tops, self.given, strict=True)):
+            if blob.shape != top.shape:
+                self.given[i] = top = self.context.device.asarray(blob.data, top.dtype)
+                blob.bind(data=self.host(top))
+            self.back(blob.data, top)
+        for param, blob in self.added:
+            if blob.data is not param.data:
+                param.load(blob.data)
+        return self.given
+
+    def backward(self, *dys: Any) -> Any:
+        if getattr(self.user, "backward", None) is None:
+            raise LayerError(f"{self.layer} has no backward, and its gradient is wanted")
+        for blob, dy in zip(self.tops, dys, strict=True):
+            blob.bind(diff=self.host(dy))
+        for blob, dx in zip(self.bottoms, self.grad, strict=True):
+            if dx is not None:
+                dx.fill(0)
+            blob.bind(diff=None if dx is None else self.host(dx))
+        for param, blob in self.added:
+            blob.bind(diff=self.host(param.diff))
+        self.call("backward", self.tops, list(self.needs_gradient), self.bottoms)
+        for blob, dx in zip(self.bottoms, self.grad, strict=True):
+            if dx is not None:
+                self.back(blob.diff, dx)
+        for param, blob in self.added:
+            self.back(blob.diff, param.diff)
+        return self.grad
+
+    def host(self, array: Any) -> Any:
+        """An array as NumPy's: itself on the CPU, else a copy."""
+        host = self.context.device.to_host(array)
+        return host.astype(np.float32) if host.itemsize == 2 else host
+
+    def back(self, host: Any, array: Any) -> None:
+        """Put what was written into `host(array)` where it came from."""
+        if host is not array:
+            self.context.device.copy_from_host(array, host)
+
+    def call(self, method: str, *args: Any) -> None:
+        """Call a method of the user's object."""
+        self.guarded(getattr(self.user, method), *args)
+
+    def guarded(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call something of the user's. Raises LayerError with the place of what it raises."""
+        try:
+            return function(*args)
+        except MinicaffeError:
+            raise
+        except Exception as error:
+            raise LayerError(raised_at(error)) from error

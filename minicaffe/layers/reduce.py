@@ -1,0 +1,121 @@
+"""Layers that make few numbers of many: Reduction, and ArgMax."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers.base import Layer, canonical_axis, register
+from minicaffe.layers.blob import Shape
+from minicaffe.ops.argmax import largest
+from minicaffe.ops.sums import WORK, rows
+from minicaffe.spec.types import AtLeast
+
+OF = {"SUM": "values", "MEAN": "values", "ASUM": "magnitudes", "SUMSQ": "squares"}
+
+
+@register
+class Reduction(Layer):
+    """y = coeff times the SUM of x over the axes from `axis` on, of |x| (ASUM), of x^2 (SUMSQ), or the MEAN.
+
+    (..., axes) -> (...); of all axes -> (), a number that `loss_weight` makes a loss.
+    Source: Caffe's Reduction.
+
+    Example: (2, 3, 4) -> {type: Reduction, operation: MEAN, axis: 1} -> (2,)
+    """
+
+    operation: Annotated[
+        Literal["SUM", "ASUM", "SUMSQ", "MEAN"], "what is taken of the numbers"
+    ] = "SUM"
+    axis: Annotated[int, "the first axis that is summed over"] = 0
+    coeff: Annotated[float, "a factor"] = 1.0
+
+    def setup(self, x: Shape) -> Shape:
+        axis = canonical_axis(self.axis, x) if x else 0
+        self.m, self.k = math.prod(x[:axis]), math.prod(x[axis:])
+        self.context.reserve(max(WORK, self.m * self.k))
+        return x[:axis]
+
+    @property
+    def scale(self) -> float:
+        """What the sum is multiplied by."""
+        return self.coeff / max(self.k, 1) if self.operation == "MEAN" else self.coeff
+
+    def forward(self, x: Any) -> Any:
+        self.x, work = x.reshape(self.m, self.k), self.context.workspace
+        rows(self.x, self.out[0].reshape(self.m), work, OF[self.operation], self.scale)
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        xp, dx, dy = self.xp, self.grad[0].reshape(self.m, self.k), dy.reshape(self.m, 1)
+        if self.operation in ("SUM", "MEAN"):
+            xp.multiply(dy, self.scale, out=dx)
+            return self.grad
+        if self.operation == "ASUM":
+            xp.sign(self.x, out=dx)
+            xp.multiply(dx, self.scale, out=dx)
+        else:
+            xp.multiply(self.x, 2 * self.scale, out=dx)
+        xp.multiply(dx, dy, out=dx)
+        return self.grad
+
+
+@register
+class ArgMax(Layer):
+    """The places of the `top_k` largest numbers, the largest first; of equal ones the last comes first.
+
+    Without `axis` they are sought in each entry's numbers taken as one row: (n, ...) -> (n, 1, top_k), or
+    with out_max_val (n, 2, top_k), places and numbers; of an entry with more than three axes, 1s follow.
+    With `axis` that axis becomes top_k long and holds places, or with out_max_val the numbers themselves.
+    NaN is never among them while there are others: then the place is -1. Source: Caffe's ArgMax.
+
+    Example: (2, 5, 3) -> {type: ArgMax, axis: 1, top_k: 2} -> (2, 2, 3)
+    """
+
+    out_max_val: Annotated[
+        bool, "give the numbers: beside the places, or with axis in their place"
+    ] = False
+    top_k: Annotated[int, "how many", AtLeast(1)] = 1
+    axis: Annotated[int | None, "the axis to search; default: all but the first as one"] = None
+
+    label_bottoms = (0,)
+    float32_tops = (0,)
+
+    def setup(self, x: Shape) -> Shape:
+        if not x:
+            raise ShapeError("needs a bottom of at least one axis, got ()")
+        k = self.top_k
+        if self.axis is None:
+            self.ncs = x[0], math.prod(x[1:]), 1
+            top = (x[0], 2 if self.out_max_val else 1, k, *(1,) * (len(x) - 3))
+        else:
+            axis = canonical_axis(self.axis, x)
+            self.ncs = math.prod(x[:axis]), x[axis], math.prod(x[axis + 1 :])
+            top = (*x[:axis], k, *x[axis + 1 :])
+        if k > self.ncs[1]:
+            raise ShapeError(f"top_k {k} is more than the {self.ncs[1]} numbers there are")
+        return top
+
+    def allocate(self) -> None:
+        n, _, s = self.ncs
+        self.place = self.empty((n, self.top_k, s), np.int32)
+        self.number = self.empty((n, self.top_k, s))
+        self.flags = self.empty((4, n, s), np.bool_)
+
+    def forward(self, x: Any) -> Any:
+        xp, (n, _, s), k = self.xp, self.ncs, self.top_k
+        largest(x.reshape(self.ncs), self.place, self.number, self.flags)
+        if self.axis is not None:
+            found = self.number if self.out_max_val else self.place
+            xp.copyto(self.out[0].reshape(n, k, s), found)
+            return self.out
+        both = self.out[0].reshape(n, -1, k)
+        for i, found in enumerate((self.place, self.number)[: both.shape[1]]):
+            xp.copyto(both[:, i], found.reshape(n, k))
+        return self.out
+
+    def backward(self, dy: Any) -> Any:
+        return None

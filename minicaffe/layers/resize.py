@@ -1,0 +1,165 @@
+"""Layers that change an image's size: Interp and Upsample."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import numpy as np
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers.base import Layer, register
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.loss import same_type
+from minicaffe.ops import unpool
+from minicaffe.ops.geometry import interp_output_size
+from minicaffe.ops.interp import Axis, interp, interp_gradient
+from minicaffe.ops.take import fold
+from minicaffe.spec.types import AtLeast, Below
+
+
+@register
+class Interp(Layer):
+    """Bilinear interpolation whose first and last rows and columns are the image's own ("align corners").
+
+    (n, c, h, w) -> (n, c, oh, ow): a top pixel o is at o (h - 1) / (oh - 1) of the image. The size is
+    height and width, or of shrink_factor s and zoom_factor z: h becomes (h - 1) / s + 1, then
+    h + (h - 1) (z - 1); or that of a second bottom. Negative pads cut the image first.
+    Source: Interp of DeepLab's Caffe; L.-C. Chen et al., DeepLab, 2016.
+
+    Example: (2, 3, 5, 4) -> {type: Interp, zoom_factor: 2} -> (2, 3, 9, 7)
+    """
+
+    height: Annotated[int | None, "rows of the top", AtLeast(1)] = None
+    width: Annotated[int | None, "columns of the top", AtLeast(1)] = None
+    zoom_factor: Annotated[int | None, "times as many steps from pixel to pixel", AtLeast(1)] = None
+    shrink_factor: Annotated[int | None, "only every so many-th pixel", AtLeast(1)] = None
+    pad_beg: Annotated[int, "minus the rows and columns cut off before, or 0", Below(1)] = 0
+    pad_end: Annotated[int, "minus the rows and columns cut off behind, or 0", Below(1)] = 0
+
+    label_bottoms = (1,)
+
+    def setup(self, x: Shape, like: Shape | None = None) -> Shape:
+        for shape in (x, like or x):
+            if len(shape) != 4:
+                raise ShapeError(f"needs bottoms of 4 axes (n, c, h, w), got {shape}")
+        sizes, factors = (self.height, self.width), (self.zoom_factor, self.shrink_factor)
+        given = [any(k is not None for k in keys) for keys in (sizes, factors)] + [like is not None]
+        if sum(given) != 1 or (given[0] and None in sizes):
+            raise ShapeError(
+                "give one of: both height and width; zoom_factor, shrink_factor or both; a second bottom"
+            )
+        self.kept = tuple(size + self.pad_beg + self.pad_end for size in x[2:])
+        if min(self.kept) < 1:
+            raise ShapeError(
+                f"pad_beg {self.pad_beg} and pad_end {self.pad_end} leave nothing of {x}"
+            )
+        shrink, zoom = self.shrink_factor or 1, self.zoom_factor or 1
+        out = tuple(interp_output_size(n, shrink, zoom) for n in self.kept)
+        if like or given[0]:
+            out = like[2:] if like else (self.height or 1, self.width or 1)
+        self.x_shape, self.y_shape = x, (*x[:2], *out)
+        self.context.reserve(math.prod(x[:2]) * out[0] * (x[3] + max(x[3], out[1])))
+        return self.y_shape
+
+    def allocate(self) -> None:
+        self.rows, self.columns = (
+            Axis.of(self.xp, size, kept, out, -self.pad_beg, self.sum_dtype)
+            for size, kept, out in zip(self.x_shape[2:], self.kept, self.y_shape[2:], strict=True)
+        )
+
+    def forward(self, x: Any, like: Any = None) -> Any:
+        return interp(x, self.rows, self.columns, self.out[0], self.context.workspace)
+
+    def backward(self, dy: Any) -> Any:
+        interp_gradient(dy, self.rows, self.columns, self.grad[0], self.context.workspace)
+        return self.grad
+
+
+@register
+class Upsample(Layer):
+    """Each pixel to the place that a Pooling's mask, the second bottom, names; elsewhere 0.
+
+    (n, c, h, w), mask (n, c, h, w) -> (n, c, upsample_h, upsample_w), or h and w times `scale`, less 1 with
+    pad_out. Of pixels sent to one place the last is there, and each gets that place's gradient, as in
+    Caffe; -1 in the mask is no place. Without a mask each pixel becomes scale_h x scale_w equal ones.
+    Raises DataError for a place outside; on CUDA, which is not waited for, the first pixel is NaN.
+    Source: Upsample of SegNet's Caffe; V. Badrinarayanan et al., SegNet, 2015; without a mask, YOLO's.
+
+    Example: (2, 3, 4, 4), (2, 3, 4, 4) -> {type: Upsample, scale: 2} -> (2, 3, 8, 8)
+    """
+
+    scale: Annotated[int, "times the rows and columns", AtLeast(1)] = 2
+    scale_h: Annotated[int | None, "times the rows; default: scale", AtLeast(1)] = None
+    scale_w: Annotated[int | None, "times the columns; default: scale", AtLeast(1)] = None
+    upsample_h: Annotated[int | None, "rows of the top, instead of scale", AtLeast(1)] = None
+    upsample_w: Annotated[int | None, "columns of the top, instead of scale", AtLeast(1)] = None
+    pad_out_h: Annotated[bool, "one row less than scale says"] = False
+    pad_out_w: Annotated[bool, "one column less than scale says"] = False
+
+    label_bottoms = float32_bottoms = (1,)
+
+    def setup(self, x: Shape, mask: Shape | None = None) -> Shape:
+        if len(x) != 4:
+            raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
+        if mask not in (None, x):
+            raise ShapeError(f"needs a mask of the first bottom's shape {x}, got {mask}")
+        scales = (self.scale_h, self.scale_w)
+        sizes = (self.upsample_h, self.upsample_w)
+        for names, pair in (("scale_h and scale_w", scales), ("upsample_h and upsample_w", sizes)):
+            if (pair[0] is None) != (pair[1] is None):
+                raise ShapeError(f"give both {names}")
+        pads = (self.pad_out_h, self.pad_out_w)
+        if mask is None and (sizes != (None, None) or any(pads)):
+            raise ShapeError(
+                "without a mask there is scale, and no upsample_h, pad_out_h or the like"
+            )
+        if sizes != (None, None) and (scales != (None, None) or any(pads)):
+            raise ShapeError(
+                "upsample_h and upsample_w are the size; there is no scale, no pad_out"
+            )
+        self.scales = tuple(self.scale if one is None else one for one in scales)
+        scaled = zip(x[2:], self.scales, pads, strict=True)
+        out = [n * scale - pad for n, scale, pad in scaled]
+        self.x_shape, self.y_shape = x, (*x[:2], *(sizes if None not in sizes else out))
+        if min(self.y_shape[2:]) < 1:
+            raise ShapeError(f"pad_out leaves nothing of {x}")
+        self.masked = mask is not None
+        self.context.reserve(math.prod(x) * self.scales[1])
+        return self.y_shape
+
+    def allocate(self) -> None:
+        self.copy = None
+        if self.masked:
+            self.place = self.empty(self.x_shape, np.int32)
+            self.winner = self.empty(self.y_shape, np.int32)
+            if self.dtype != self.sum_dtype:
+                self.copy = self.empty(self.x_shape, self.sum_dtype)
+
+    def forward(self, x: Any, mask: Any = None) -> Any:
+        n, c, h, w = self.x_shape
+        if mask is None:
+            sh, sw = self.scales
+            blocks = self.out[0].reshape(n * c, h, sh, w, sw)
+            self.xp.copyto(blocks, x.reshape(n * c, h, 1, w, 1))
+            return self.out
+        mask = same_type(self.xp, mask, self.copy)
+        unpool.places(mask, self.y_shape[2:], self.place)
+        unpool.unpool(x, self.place, self.out[0], self.winner)
+        return self.out
+
+    def backward(self, dy: Any) -> Any:
+        n, c, h, w = self.x_shape
+        dx = self.grad[0]
+        if self.masked:
+            unpool.unpool_gradient(dy, self.place, dx)
+            return dx, None
+        sh, sw = self.scales
+        lines = self.context.workspace[: dx.size * sw].reshape(n * c * h, w * sw)
+        fold(dy.reshape(n * c * h, sh, w * sw), lines)
+        fold(lines.reshape(dx.size, sw, 1), dx.reshape(dx.size, 1))
+        return self.grad
+
+    def check(self) -> None:
+        if self.masked:
+            unpool.check(self.context.device.to_host(self.place), self.y_shape[2:])

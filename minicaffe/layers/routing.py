@@ -1,0 +1,191 @@
+"""Layers that say which numbers go where: Slice, Split, Silence, BatchReindex, Filter."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Annotated, Any
+
+import numpy as np
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers.base import Layer, canonical_axis, register
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.loss import same_type
+from minicaffe.ops import take as rows
+from minicaffe.spec.types import AtLeast
+
+
+@register
+class Slice(Layer):
+    """The bottom cut along `axis` into one piece a top, at `slice_point` or into equal pieces.
+
+    The opposite of Concat. Source: Caffe's Slice.
+
+    Example: (2, 6, 3) -> {type: Slice, slice_point: [1, 3]} -> (2, 1, 3), (2, 2, 3), (2, 3, 3)
+    """
+
+    axis: Annotated[int | None, "the axis along which it is cut; 1 if not given"] = None
+    slice_point: Annotated[
+        tuple[int, ...], "where each piece but the first begins; default: equal pieces", AtLeast(1)
+    ] = ()
+    slice_dim: Annotated[int | None, "axis, as old nets spell it", AtLeast(0)] = None
+
+    keeps_dtype = True
+
+    def setup(self, x: Shape) -> list[Shape]:
+        if self.axis is not None and self.slice_dim is not None:
+            raise ShapeError("give either axis or slice_dim, which is its old name, not both")
+        given = self.slice_dim if self.axis is None else self.axis
+        axis = canonical_axis(1 if given is None else given, x)
+        tops, size = len(self.top) or len(self.slice_point) + 1, x[axis]
+        points = self.slice_point
+        if not points and size % tops:
+            raise ShapeError(f"the {size} of axis {axis} cannot be cut into {tops} equal tops")
+        points = points or tuple(range(size // tops, size, max(size // tops, 1)))
+        pieces = list(itertools.pairwise((0, *points, size)))
+        if len(points) != tops - 1:
+            raise ShapeError(
+                f"slice_point: expected {tops - 1}, one less than tops, got {len(points)}"
+            )
+        if any(a >= b for a, b in pieces):
+            raise ShapeError(
+                f"slice_point: expected rising numbers below {size}, got {list(points)}"
+            )
+        self.parts = [(slice(None),) * axis + (slice(a, b),) for a, b in pieces]
+        return [(*x[:axis], b - a, *x[axis + 1 :]) for a, b in pieces]
+
+    def forward(self, x: Any) -> Any:
+        for y, part in zip(self.out, self.parts, strict=True):
+            self.xp.copyto(y, x[part])
+        return self.out
+
+    def backward(self, *dys: Any) -> Any:
+        for dy, part in zip(dys, self.parts, strict=True):
+            self.xp.copyto(self.grad[0][part], dy)
+        return self.grad
+
+
+@register
+class Split(Layer):
+    """Each top is a copy of the bottom. Source: Caffe's Split, which it puts in by itself.
+
+    A net needs none: any number of layers may read a blob.
+
+    Example: (2, 3) -> {type: Split} -> (2, 3), (2, 3)
+    """
+
+    keeps_dtype = True
+
+    def setup(self, x: Shape) -> list[Shape]:
+        return [x] * max(len(self.top), 1)
+
+    def forward(self, x: Any) -> Any:
+        for y in self.out:
+            self.xp.copyto(y, x)
+        return self.out
+
+    def backward(self, dy: Any, *others: Any) -> Any:
+        self.xp.copyto(self.grad[0], dy)
+        for other in others:
+            self.xp.add(self.grad[0], other, out=self.grad[0])
+        return self.grad
+
+
+@register
+class Silence(Layer):
+    """Reads its bottoms and does nothing: what it reads is no output. It has no tops: `top: []`.
+
+    Source: Caffe's Silence.
+
+    Example: (2, 3), (4,) -> {type: Silence} ->
+    """
+
+    def setup(self, x: Shape, *more: Shape) -> list[Shape]:
+        return []
+
+    def forward(self, *xs: Any) -> Any:
+        return []
+
+    def backward(self, *dys: Any) -> Any:
+        for dx in self.grad:
+            if dx is not None:
+                dx.fill(0)
+        return self.grad
+
+
+@register
+class BatchReindex(Layer):
+    """y[i] = x[index[i]]: entries of the first bottom in the order, and as often, as the second names them.
+
+    x (n, ...), index (m,) -> (m, ...). Raises DataError for an index that is not one of the n; on CUDA,
+    which is not waited for, that entry is NaN. Source: Caffe's BatchReindex.
+
+    Example: (4, 3, 2), (6,) -> {type: BatchReindex} -> (6, 3, 2)
+    """
+
+    label_bottoms = float32_bottoms = (1,)
+
+    def setup(self, x: Shape, index: Shape) -> Shape:
+        if not x or len(index) != 1:
+            raise ShapeError(f"needs bottoms (n, ...) and (m,), got {x} and {index}")
+        self.n, self.m, self.each = x[0], index[0], math.prod(x[1:])
+        return (index[0], *x[1:])
+
+    def allocate(self) -> None:
+        self.place = self.empty((self.m,), np.int32)
+        self.copy = self.empty((self.m,), self.sum_dtype) if self.dtype.itemsize == 2 else None
+
+    def forward(self, x: Any, index: Any) -> Any:
+        index = same_type(self.xp, index, self.copy)
+        rows.places(index, self.n, self.place)
+        rows.take(x.reshape(self.n, -1), self.place, self.out[0].reshape(self.m, -1))
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        rows.put_back(dy.reshape(self.m, -1), self.place, self.grad[0].reshape(self.n, -1))
+        return self.grad[0], None
+
+    def check(self) -> None:
+        rows.check(self.context.device.to_host(self.place), self.n)
+
+
+@register
+class Filter(Layer):
+    """The entries of each bottom but the last for which the last, the selector, is not 0.
+
+    x (n, ...) and so on, selector (n,) or (n, 1, ...) -> (count, ...) each; what is let through is known
+    only when the selector is, so that the device is waited for. Source: Caffe's Filter.
+
+    Example: (4, 3), (4,) -> {type: Filter} -> (4, 3)
+    """
+
+    sizes_vary = True
+
+    def setup(self, x: Shape, other: Shape, *more: Shape) -> list[Shape]:
+        *xs, selector = (x, other, *more)
+        if not selector or math.prod(selector) != selector[0]:
+            raise ShapeError(f"needs a selector (n,) or (n, 1, ...), got {selector}")
+        for shape in xs:
+            if shape[:1] != selector[:1]:
+                raise ShapeError(f"needs {selector[0]} entries, one a selector, got {shape}")
+        self.label_bottoms = (len(xs),)
+        return xs
+
+    def forward(self, *bottoms: Any) -> Any:
+        *xs, selector = bottoms
+        host = self.context.device.to_host(selector).reshape(-1)
+        self.chosen = [int(i) for i in np.flatnonzero(host)]
+        for x, y in zip(xs, self.out, strict=True):
+            for row, i in enumerate(self.chosen):
+                self.xp.copyto(y[row : row + 1], x[i : i + 1])
+        return [y[: len(self.chosen)] for y in self.out]
+
+    def backward(self, *dys: Any) -> Any:
+        for dy, dx in zip(dys, self.grad, strict=False):  # not the selector's
+            if dx is None:
+                continue
+            dx.fill(0)
+            for row, i in enumerate(self.chosen):
+                self.xp.copyto(dx[i : i + 1], dy[row : row + 1])
+        return self.grad

@@ -1,0 +1,152 @@
+"""What layers that go step by step through time have in common."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from minicaffe.errors import ShapeError, SpecError
+from minicaffe.layers.base import Layer
+from minicaffe.layers.blob import Param, Shape
+from minicaffe.layers.fillers import XAVIER, ZERO
+from minicaffe.layers.loss import same_type
+from minicaffe.ops import linear
+from minicaffe.ops.gemm import gemm
+from minicaffe.ops.sums import add_rows
+from minicaffe.spec.declare import Filler
+from minicaffe.spec.types import AtLeast
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Recurrent(Layer):
+    """What LSTM and RNN share: the input's product for all steps at once, carried states, gradients.
+
+    Letters: t steps in time, n streams, d numbers a stream puts out, k that it takes in, and `wide` = d
+    times the number of gates, what a step computes of a stream before its unit.
+    """
+
+    num_output: Annotated[int, "numbers that a stream puts out at each step", AtLeast(1)]
+    weight_filler: Annotated[Filler, "how the weights start"] = XAVIER
+    bias_filler: Annotated[Filler, "how the biases start"] = ZERO
+    expose_hidden: Annotated[bool, "take the first states as bottoms, give the last as tops"] = (
+        False
+    )
+    debug_info: Annotated[bool, "refused if true: there is no unrolled net to tell of"] = False
+
+    keeps_top = True
+    label_bottoms = (1,)
+    gates = states = 1
+
+    def setup(self, x: Shape, cont: Shape, *more: Shape) -> list[Shape]:
+        if self.debug_info:
+            raise SpecError("debug_info: steps are not layers here; there is no net to tell of")
+        if len(x) < 2 or cont != x[:2]:
+            raise ShapeError(f"needs x (t, n, ...) and cont (t, n), got {x} and {cont}")
+        (self.t, self.n), self.k, d = x[:2], math.prod(x[2:]), self.num_output
+        self.wide, exposed = self.gates * d, self.states * self.expose_hidden
+        self.static, least = len(more) - exposed, 2 + exposed
+        if self.static not in (0, 1):
+            what = f"with expose_hidden {self.expose_hidden} needs {least} or {least + 1} bottoms"
+            raise ShapeError(f"{what}, got {2 + len(more)}")
+        state = (1, self.n, d)
+        if self.static and (len(more[0]) < 2 or more[0][0] != self.n):
+            raise ShapeError(f"needs x_static ({self.n}, ...), a row a stream, got {more[0]}")
+        for shape in more[self.static :]:
+            if shape != state:
+                raise ShapeError(f"needs a first state of shape {state}, got {shape}")
+        self.label_bottoms = (1, *range(2 + self.static, 2 + len(more)))  # see the docstrings
+        self.weight = self.param((self.wide, self.k), self.weight_filler)
+        self.bias = self.param((self.wide,), self.bias_filler)
+        self.static_k = math.prod(more[0][1:]) if self.static else 0
+        if self.static:
+            self.static_weight = self.param((self.wide, self.static_k), self.weight_filler)
+        self.state_weight = self.param((self.wide, d), self.weight_filler)
+        m, most = self.t * self.n, max(self.k, self.static_k, d)
+        self.work_at = m * (self.wide + d)  # behind dz and what it was computed from
+        self.context.reserve(self.work_at + linear.workspace(m, most, self.wide))
+        return [(self.t, self.n, d), *[state] * exposed]
+
+    def allocate(self) -> None:
+        t, n, d = self.t, self.n, self.num_output
+        self.z = self.empty(
+            (t, n, self.wide)
+        )  # what the units take, of an LSTM also what they give
+        self.r = self.empty((n, self.wide))  # what the step before gives through the weights
+        self.dr = self.empty((n, d))
+        self.of_static: Any = self.empty((n, self.wide)) if self.static else None
+        self.first, self.last = self.empty((n, d)), self.empty((n, d))  # h
+        self.cont_copy = self.empty((t, n)) if self.dtype != self.sum_dtype else None
+        self.starts, self.ends = [self.first], [self.last]
+        self.reset()
+
+    def reset(self) -> None:
+        """Let the next forward pass begin with states of zeros."""
+        with self.context.device.current():
+            for end in self.ends:
+                end.fill(0)
+
+    @property
+    def multiply_adds(self) -> int:  # type: ignore[override]
+        """t n wide (k + d), and n wide of each static number."""
+        m = self.t * self.n
+        return self.wide * (m * (self.k + self.num_output) + self.n * self.static_k)
+
+    def begin(self, x: Any, cont: Any, more: tuple[Any, ...]) -> None:
+        """z = what the inputs give; the states as they were at the end, or as the bottoms give them."""
+        xp, work = self.xp, self.context.workspace
+        self.x, self.static_x = x.reshape(-1, self.k), None
+        self.cont = same_type(xp, cont, self.cont_copy)
+        given = more[self.static :] if self.expose_hidden else self.ends
+        for start, state in zip(self.starts, given, strict=True):
+            xp.copyto(start, state.reshape(start.shape))
+        z = self.z.reshape(-1, self.wide)
+        linear.linear(self.x, self.weight.data.T, self.bias.data, z, work)
+        if self.static:
+            self.static_x = more[0].reshape(self.n, self.static_k)
+            linear.linear(self.static_x, self.static_weight.data.T, None, self.of_static, work)
+            xp.add(self.z, self.of_static, out=self.z)
+
+    def from_before(self, h: Any, t: int) -> Any:
+        """r of step t: the h of the step before through the weights."""
+        return gemm(h[t - 1] if t else self.first, self.state_weight.data.T, self.r)
+
+    def end(self, h: Any) -> list[Any]:
+        """Keep the last states, and give them as tops if they are exposed."""
+        self.xp.copyto(self.last, h[-1])
+        for top, state in zip(self.out[1:], self.ends, strict=False):
+            self.xp.copyto(top, state.reshape(top.shape))
+        return self.out
+
+    def parts(self) -> tuple[Any, Any, Any]:
+        """The workspace as dz (t, n, wide), another (t, n, d), and the rest."""
+        whole, size = self.context.workspace, self.z.size
+        dz, other = whole[:size].reshape(self.z.shape), whole[size : self.work_at]
+        return dz, other.reshape(self.t, self.n, -1), whole[self.work_at :]
+
+    def gradients(self, h: Any) -> list[Any]:
+        """What dz, at the workspace's start, makes of parameters and bottoms; h (t, n, d)."""
+        xp, (dz, before, work) = self.xp, self.parts()
+        rows = dz.reshape(-1, self.wide)
+        add_product(rows, self.x, self.weight, work)
+        if self.bias.learns:
+            linear.bias_gradient(rows, self.bias.diff, work)
+        xp.multiply(self.first, self.cont[0][:, None], out=before[0])
+        xp.multiply(h[:-1], self.cont[1:, :, None], out=before[1:])
+        add_product(rows, before.reshape(-1, self.num_output), self.state_weight, work)
+        if self.needs_gradient[0]:
+            gemm(rows, self.weight.data, self.grad[0].reshape(-1, self.k))
+        if self.static:
+            self.of_static.fill(0)
+            add_rows(dz, self.of_static)
+            add_product(self.of_static, self.static_x, self.static_weight, work)
+            if self.needs_gradient[2]:
+                dx = self.grad[2].reshape(self.n, self.static_k)
+                gemm(self.of_static, self.static_weight.data, dx)
+        return self.grad
+
+
+def add_product(rows: Any, x: Any, weight: Param, work: Any) -> None:
+    """weight.diff += rows' x, if it learns."""
+    if weight.learns:
+        linear.weight_gradient(rows.T, x, *weight.sums(), work)

@@ -1,0 +1,167 @@
+"""Losses of scores by way of their softmax: SoftmaxWithLoss and InfogainLoss."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import numpy as np
+
+from minicaffe.errors import DataError, ShapeError
+from minicaffe.layers.base import register
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.files import found, read_array
+from minicaffe.layers.losses import Normalized, check_labels, folded, same_type
+from minicaffe.ops import infogain
+from minicaffe.ops import softmax as ops
+from minicaffe.ops.sums import WORK
+
+
+class SoftmaxLoss(Normalized):
+    """Scores to probabilities, those to a loss a label; a second top is the probabilities."""
+
+    keeps_top = True  # backward reads the probabilities
+    axis: int
+
+    def shapes(self, x: Shape, labels: Shape) -> list[Shape]:
+        """What setup gives."""
+        self.ncs = n, _, s = folded(x, self.axis)
+        check_labels(labels, n, s)
+        if len(self.top) > 2:
+            raise ShapeError(f"has 1 or 2 tops (loss, probabilities), got {len(self.top)}")
+        self.context.reserve(WORK)
+        return [(), x][: max(len(self.top), 1)]
+
+    def allocate(self) -> None:
+        super().allocate()
+        (n, _, s), dtype, more = self.ncs, self.sum_dtype, len(self.top) > 1
+        self.reduced, self.losses = self.empty((n, 1, s), dtype), self.empty((n, s), dtype)
+        self.take_labels()
+        self.take_normalizer(n, s)
+        self.wide = self.label_copy = None  # of 16 bits: dx and, should they be so too, labels
+        if self.dtype != dtype:
+            self.wide, self.label_copy = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
+        kept = more and self.out[1].dtype == dtype
+        self.prob = self.out[1].reshape(self.ncs) if kept else self.empty(self.ncs, dtype)
+        self.through = self.empty(self.ncs, dtype) if more else None  # the gradient by way of prob
+
+    def lose(self, *more: Any) -> None:
+        """Fill `losses` and `read`."""
+        raise NotImplementedError
+
+    def gradient(self, out: Any) -> None:
+        """Fill `out` with the gradient of `scale` times the sum of losses, by the scores."""
+        raise NotImplementedError
+
+    def forward(self, x: Any, labels: Any, *more: Any) -> Any:
+        n, _, s = self.ncs
+        self.labels = same_type(self.xp, labels.reshape(n, s), self.label_copy)
+        ops.softmax(x.reshape(self.ncs), self.prob, self.reduced)
+        self.lose(*more)
+        self.normalized(self.losses, self.read.valid)
+        if len(self.out) > 1 and self.out[1].dtype != self.prob.dtype:
+            self.xp.copyto(self.out[1].reshape(self.ncs), self.prob)
+        return self.out
+
+    def backward(self, dloss: Any, dprob: Any = None) -> Any:
+        self.divided(dloss)
+        dx = self.grad[0].reshape(self.ncs)
+        out = dx if self.wide is None else self.wide
+        self.gradient(out)
+        if dprob is not None:
+            ops.softmax_gradient(dprob.reshape(self.ncs), self.prob, self.through, self.reduced)
+            self.xp.add(out, self.through, out=out)
+        if self.wide is not None:
+            self.xp.copyto(dx, out)
+        return [self.grad[0], *[None] * (len(self.bottom) - 1)]
+
+
+@register
+class SoftmaxWithLoss(SoftmaxLoss):
+    """loss = - sum over labels of log softmax(x)[label] / normalizer. Bottoms: scores, labels.
+
+    The normalizer, at least 1, is the number of labels that count (VALID, the usual), of all labels (FULL),
+    of samples (BATCH_SIZE), or 1 (NONE). Tops: the loss, of shape (), and if asked for the probabilities
+    softmax(x), through which a gradient flows as through Softmax. Raises DataError for a label that is no
+    class. Source: Caffe's SoftmaxWithLoss.
+
+    Example: (2, 3), (2,) -> {type: SoftmaxWithLoss} -> ()
+    """
+
+    axis: Annotated[int, "the axis of the classes"] = 1
+
+    def setup(self, x: Shape, labels: Shape) -> list[Shape]:
+        return self.shapes(x, labels)
+
+    def lose(self, *more: Any) -> None:
+        ops.nll(self.prob, self.labels, self.ignore_label, self.losses, self.read)
+
+    def gradient(self, out: Any) -> None:
+        given = self.prob, self.labels, self.ignore_label, self.scale
+        ops.nll_gradient(*given, out, self.read, self.losses)
+
+
+@register
+class InfogainLoss(SoftmaxLoss):
+    """loss = - sum over labels of sum over k of H[label, k] log softmax(x)[k] / normalizer.
+
+    Bottoms: scores, labels and, unless a file holds it, the matrix H of c^2 numbers for c classes; an
+    identity makes it SoftmaxWithLoss, whose normalizer, labels and tops it has. A probability below 1e-20
+    counts as that. Raises DataError for a label that is no class or a file that holds no such matrix.
+    Source: Caffe's InfogainLoss.
+
+    Example: (2, 3), (2,), (3, 3) -> {type: InfogainLoss, normalization: BATCH_SIZE} -> ()
+    """
+
+    source: Annotated[
+        str | None, "the matrix H: an .npy or .binaryproto file; without it, the third bottom"
+    ] = None
+    axis: Annotated[int, "the axis of the classes"] = 1
+
+    label_bottoms = float32_bottoms = (1, 2)
+    table = None
+
+    def setup(self, x: Shape, labels: Shape, matrix: Shape | None = None) -> list[Shape]:
+        tops = self.shapes(x, labels)
+        c = self.ncs[1]
+        if self.normalize is not None:
+            raise ShapeError(
+                "normalize is not taken by InfogainLoss; give normalization, as Caffe asks"
+            )
+        if (matrix is None) == (self.source is None):
+            raise ShapeError("needs the matrix once: as its third bottom or as the file `source`")
+        if matrix is not None and math.prod(matrix) != c * c:
+            raise ShapeError(f"needs a matrix of {c} x {c} as its third bottom, got {matrix}")
+        return tops
+
+    def allocate(self) -> None:
+        super().allocate()
+        (n, c, s), dtype = self.ncs, self.sum_dtype
+        self.sums, self.work = self.empty((c,), dtype), self.empty(self.ncs, dtype)
+        self.scratch = infogain.Scratch.empty(self.xp, n, c, s, dtype)
+        if self.source is not None:
+            if self.table is None:
+                self.table = self.load(self.source)
+            if self.table.size != c * c:
+                shape = self.table.shape
+                raise DataError(f"source {self.source}: expected {c} x {c} numbers, got {shape}")
+            self.matrix = self.context.device.asarray(self.table.reshape(c, c).astype(dtype))
+            infogain.row_sums(self.matrix, self.sums)
+
+    def load(self, source: str) -> np.ndarray:
+        """The matrix in a file."""
+        table = read_array(found(source, self.context.folder, "source"))
+        if table.dtype.kind not in "fiu":
+            raise DataError(f"source {source}: expected numbers, got {table.dtype}")
+        return table
+
+    def lose(self, *more: Any) -> None:
+        if more:
+            self.matrix = more[0].reshape(self.sums.size, -1)
+            infogain.row_sums(self.matrix, self.sums)
+        given = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
+        infogain.infogain(*given, self.work, self.scratch)
+
+    def gradient(self, out: Any) -> None:
+        given = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, self.scale
+        infogain.infogain_gradient(*given, out, self.read, self.scratch)

@@ -1,0 +1,117 @@
+"""Functions with a number for each channel k: of x (n, f, p), n samples of f channels of p places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import launch, on_cuda
+from minicaffe.ops.loops import loops
+from minicaffe.ops.sums import WORK, add_places, in_sum_type
+from minicaffe.ops.threads import in_slices
+
+FILE = "channels.cu"
+
+
+def workspace(size: int, f: int) -> int:
+    """Elements of work for the functions below, of `size` entries in f channels."""
+    return 2 * (size + max(f, WORK))  # twice: of 16 bits, work in float32
+
+
+def scale(x: Any, a: Any | None, b: Any | None, out: Any) -> Any:
+    """out = a[k] x + b[k]; without a, x + b[k]. b may be as large as x; `out` may be x itself.
+
+    >>> x = np.arange(4.0).reshape(1, 2, 2)
+    >>> scale(x, np.array([1.0, 10.0]), np.array([0.5, 0.0]), np.empty_like(x))
+    array([[[ 0.5,  1.5],
+            [20. , 30. ]]])
+    """
+    _, f, p = x.shape
+    whole = b is not None and b.shape == x.shape
+    if on_cuda(x):
+        launch(FILE, "scale", x.size, x, x, a, b, int(whole), f, p, out)
+        return out
+    fast = loops("channels", x.dtype)
+    if fast is not None and a is not None and not whole:
+        _rows(fast.scale, x, a, b, out)
+        return out
+    if a is not None:
+        x = np.multiply(x, a.reshape(f, 1), out=out)
+    return x if b is None else np.add(x, b if whole else b.reshape(f, 1), out=out)
+
+
+def prelu(x: Any, a: Any, out: Any, work: Any) -> Any:
+    """out = x where x > 0, a[k] x elsewhere.
+
+    >>> x = np.array([[[-2.0, 3.0]]])
+    >>> prelu(x, np.array([0.5]), np.empty_like(x), np.empty(2))
+    array([[[-1.,  3.]]])
+    """
+    return prelu_gradient(x, x, a, out, work)  # x times the same slope
+
+
+def prelu_gradient(dy: Any, x: Any, a: Any, out: Any, work: Any) -> Any:
+    """dx = dy where x > 0, a[k] dy elsewhere.
+
+    >>> dy, x = np.ones((1, 1, 2)), np.array([[[-2.0, 3.0]]])
+    >>> prelu_gradient(dy, x, np.array([0.5]), np.empty_like(x), np.empty(2))
+    array([[[0.5, 1. ]]])
+    """
+    _, f, p = x.shape
+    if on_cuda(x):
+        launch(FILE, "prelu", x.size, x, dy, x, a, f, p, out)
+        return out
+    fast = loops("channels", x.dtype)
+    if fast is not None:
+        _rows(fast.prelu, dy, x, a, out)
+        return out
+    positive = np.greater(x, 0, out=work.view(np.bool_)[: x.size].reshape(x.shape))
+    np.multiply(dy, a.reshape(f, 1), out=out)
+    np.copyto(out, dy, where=positive)
+    return out
+
+
+def add_products(dy: Any, x: Any, out: Any, work: Any, *, below: bool = False) -> Any:
+    """out[k] += the sum of dy x over samples and places; with `below`, where x < 0 only.
+
+    >>> dy, x = np.ones((1, 1, 3)), np.array([[[-2.0, 3.0, -1.0]]])
+    >>> add_products(dy, x, np.zeros(1), np.empty(4), below=True)
+    array([-3.])
+    """
+    _, f, p = x.shape
+    if on_cuda(x):
+        work = in_sum_type(work, x)
+        products, rest = work[: x.size].reshape(x.shape), work[x.size :]
+        launch(FILE, "products", x.size, x, dy, x, int(below), products)
+        return add_places(products, out, rest)
+    fast = loops("channels", x.dtype)
+    if fast is not None:
+        flat = dy.reshape(-1), x.reshape(-1), below, f, p, len(x), out
+        in_slices(lambda first, last, _: fast.add_products(*flat, first, last), f)
+        return out
+    products = work[: x.size].reshape(x.shape)
+    np.multiply(dy, np.minimum(x, 0, out=products) if below else x, out=products)
+    return _add_sums(products, out, work[x.size :])
+
+
+def add_sums(dy: Any, out: Any, work: Any) -> Any:
+    """out[k] += the sum of dy over samples and places.
+
+    >>> add_sums(np.ones((2, 1, 3)), np.ones(1), np.empty(1))
+    array([7.])
+    """
+    return add_places(dy, out, work) if on_cuda(dy) else _add_sums(dy, out, work)
+
+
+def _add_sums(x: Any, out: Any, work: Any) -> Any:
+    """On the CPU, with as many elements of work as there are channels."""
+    sums = np.sum(x, axis=(0, 2), out=work[: out.size])
+    return np.add(out, sums, out=out)
+
+
+def _rows(loop: Any, *arrays: Any) -> None:
+    """Run a loop over the n f rows of p places that the last array has."""
+    n, f, p = arrays[-1].shape
+    flat = [None if array is None else array.reshape(-1) for array in arrays]
+    in_slices(lambda first, last, _: loop(*flat, f, p, first, last), n * f)

@@ -1,0 +1,80 @@
+"""Rows of a matrix by their numbers, and sums over copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import launch, on_cuda
+from minicaffe.errors import DataError
+
+
+def places(index: Any, n: int, out: Any) -> Any:
+    """Numbers of any type as int32 `out`, -1 for one that is none of 0..n-1.
+
+    Raises DataError for such a one; not on CUDA, which is not waited for: see `check`.
+
+    >>> places(np.array([1.0, 0.0]), 2, np.empty(2, np.int32))
+    array([1, 0], dtype=int32)
+    """
+    if on_cuda(index):
+        launch("rows.cu", "places", index.size, index, index, n, out)
+        return out
+    with np.errstate(invalid="ignore"):
+        np.copyto(out, index, casting="unsafe")
+    for i, value in enumerate(index):
+        if not -1 < value < n:
+            out[i] = -1
+    check(out, n, index)
+    return out
+
+
+def check(place: np.ndarray, n: int, index: np.ndarray | None = None) -> None:
+    """Raise DataError if `places` found a number that is no row."""
+    if place.size and place.min() < 0:
+        which = int(place.argmin())
+        value = "the index" if index is None else f"index {index[which]:g}"
+        raise DataError(f"{value} of entry {which} is not one of the {n} entries 0..{n - 1}")
+
+
+def take(x: Any, place: Any, out: Any) -> Any:
+    """out[i] = x[place[i]], NaN where that is -1; x (n, d), place (m,) int32, out (m, d).
+
+    >>> take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 1, 0]), np.empty((3, 2)))
+    array([[3., 4.],
+           [3., 4.],
+           [1., 2.]])
+    """
+    if on_cuda(x):
+        launch("rows.cu", "take", out.size, x, x, place, x.shape[1], out)
+        return out
+    return np.take(x, place, axis=0, out=out, mode="clip")
+
+
+def put_back(dy: Any, place: Any, out: Any) -> Any:
+    """out[k] = sum of dy[i] over the i with place[i] = k, in their order: the gradient of `take`.
+
+    >>> put_back(np.array([[1.0], [2.0], [4.0]]), np.array([1, 1, 0]), np.empty((3, 1))).ravel()
+    array([4., 3., 0.])
+    """
+    if on_cuda(dy):
+        launch("rows.cu", "put_back", out.size, dy, dy, place, dy.shape[1], dy.shape[0], out)
+        return out
+    out.fill(0)
+    for row, k in zip(dy, place, strict=True):
+        if k >= 0:
+            out[k] += row
+    return out
+
+
+def fold(x: Any, out: Any) -> Any:
+    """out[a, b] = sum over t of x[a, t, b]: the gradient of copies.
+
+    >>> fold(np.arange(6.0).reshape(1, 3, 2), np.empty((1, 2)))
+    array([[6., 9.]])
+    """
+    if on_cuda(x):
+        launch("rows.cu", "fold", out.size, x, x, x.shape[1], x.shape[2], out)
+        return out
+    return np.sum(x, axis=1, out=out)

@@ -1,0 +1,78 @@
+"""The opposite of max pooling: pixels back to the places that a mask remembers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import launch, on_cuda
+from minicaffe.errors import DataError
+
+NOWHERE, OUTSIDE = -1, -2
+
+
+def places(mask: Any, image: tuple[int, int], out: Any) -> Any:
+    """A mask's numbers as int32 `out`: places y w + x of an image (h, w), -1 for none, -2 for others.
+
+    Raises DataError for a place outside; not on CUDA, which is not waited for: see `check`.
+
+    >>> places(np.array([3.0, -1.0]), (2, 2), np.empty(2, np.int32))
+    array([ 3, -1], dtype=int32)
+    """
+    h, w = image
+    if on_cuda(mask):
+        launch("unpool.cu", "mask_places", mask.size, mask, mask, h * w, out)
+        return out
+    lowest, highest = mask.min(initial=0), mask.max(initial=0)
+    if not (lowest >= NOWHERE and highest < h * w):
+        odd = highest if highest >= h * w else lowest
+        raise DataError(f"place {odd:g} of the mask is not in the image of {h} x {w}")
+    np.copyto(out, mask, casting="unsafe")
+    return out
+
+
+def check(place: np.ndarray, image: tuple[int, int]) -> None:
+    """Raise DataError if `places` found one outside."""
+    if place.size and place.min() <= OUTSIDE:
+        raise DataError(f"a place of the mask is not in the image of {image[0]} x {image[1]}")
+
+
+def unpool(x: Any, place: Any, out: Any, winner: Any) -> Any:
+    """y = 0 but y[place[i]] = x[i], plane by plane; of pixels with one place the last is there.
+
+    x and place (n, c, h, w); out and winner, an int32 scratch, (n, c, oh, ow). A place outside makes its
+    plane's first pixel NaN.
+
+    >>> x, place = np.array([5.0, 7.0]).reshape(1, 1, 1, 2), np.array([[[[2, 0]]]], np.int32)
+    >>> unpool(x, place, np.empty((1, 1, 1, 3)), np.empty((1, 1, 1, 3), np.int32)).ravel()
+    array([7., 0., 5.])
+    """
+    pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
+    if on_cuda(x):
+        winner.fill(-1)
+        launch("unpool.cu", "claim", x.size, x, place, pixels, size, winner)
+        launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
+        return out
+    out.fill(0)
+    planes = x.reshape(-1, pixels), place.reshape(-1, pixels), out.reshape(-1, size)
+    for values, where, to in zip(*planes, strict=True):
+        if where.min(initial=0) == NOWHERE:
+            values, where = values[where >= 0], where[where >= 0]
+        to[where] = values
+    return out
+
+
+def unpool_gradient(dy: Any, place: Any, out: Any) -> Any:
+    """dx[i] = dy[place[i]], 0 where that is none."""
+    pixels, size = math.prod(out.shape[2:]), math.prod(dy.shape[2:])
+    if on_cuda(dy):
+        launch("unpool.cu", "unpool_gradient", out.size, dy, dy, place, pixels, size, out)
+        return out
+    planes = dy.reshape(-1, size), place.reshape(-1, pixels), out.reshape(-1, pixels)
+    for values, where, to in zip(*planes, strict=True):
+        np.take(values, where, out=to, mode="clip")
+        if where.min(initial=0) == NOWHERE:
+            to[where < 0] = 0
+    return out
