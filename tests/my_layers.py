@@ -37,11 +37,10 @@ class Distance:
     def reshape(self, bottom, top):
         if bottom[0].count != bottom[1].count:
             raise Exception("inputs must have the same dimension")
-        self.difference = np.zeros_like(bottom[0].data, dtype=np.float32)
         top[0].reshape(1)
 
     def forward(self, bottom, top):
-        self.difference[...] = bottom[0].data - bottom[1].data
+        self.difference = bottom[0].data - bottom[1].data
         top[0].data[...] = np.sum(self.difference**2) / bottom[0].num / 2.0
 
     def backward(self, top, propagate_down, bottom):

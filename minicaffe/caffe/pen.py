@@ -24,8 +24,11 @@ class Pen:
         self.lines.append(" " * indent + text)
         self.fresh = True
 
-    def blank(self) -> None:
-        """Write an empty line, if none is there."""
+    def blank(self, mark: Mark) -> None:
+        """Write an empty line, if none is there, before what says what stood at a mark."""
+        waiting = self.waiting.get(mark.file, [])
+        if self.fresh and waiting and not waiting[-1].alone and waiting[-1].line < mark.line:
+            self.comment(waiting.pop(), 0)
         if self.lines and self.lines[-1]:
             self.lines.append("")
             self.fresh = False

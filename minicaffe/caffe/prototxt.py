@@ -66,6 +66,9 @@ def _solver(spec: NetSpec) -> dict[str, Node]:
     assert solver is not None
     nodes = in_order(given_nodes(solver))
     nodes.setdefault("lr_policy", Node(solver.lr_policy, solver.mark))  # Caffe has no default
+    nodes.setdefault("snapshot_format", Node(solver.snapshot_format, solver.mark))  # or another
+    if solver.snapshot_format == "BINARYPROTO":
+        del nodes["snapshot_format"]
     device = nodes.pop("device", None)
     if device is not None and device.value == "cpu":
         nodes["solver_mode"] = Node(Word("CPU"), device.mark)
@@ -137,6 +140,8 @@ def _layer(
         keys_of(layer_types[layer.type]),
         assumed(layer.type, keys_of(layer_types[layer.type])),
     )
+    if layer.type.endswith("Loss") and not layer.tops:  # else it would be given one
+        fields[FREE] = Node({"top": Node([], layer.mark)}, layer.mark)
     options, homes = layer_options(layer, layer_types), schema().keys(layer.type)
     if layer.type in UNORDERED and options.get("shuffle", True) is None:
         options["shuffle"] = shuffled(layer)
@@ -165,7 +170,11 @@ def _layer(
 
 
 def _sorted(node: Node, start: Mark) -> Node:
-    return Node(in_order(node.value, start), node.mark) if isinstance(node.value, dict) else node
+    """A message whose fields stand as they did, and which stands where its first does."""
+    if not isinstance(node.value, dict) or not node.value:
+        return node
+    fields = in_order(node.value, start)
+    return Node(fields, next(iter(fields.values())).mark)
 
 
 def _fitting(node: Node, field: Field) -> Node | None:

@@ -22,7 +22,6 @@ TYPES = {
 }
 NO_EFFECT = {
     "snapshot_diff": "snapshots hold no gradients",
-    "snapshot_format": "snapshots are .npz",
     "layer_wise_reduce": "",
 }
 
@@ -96,6 +95,9 @@ def _solver(solver: Node) -> Node:
         del values[key]
     if kind in MEANS and "momentum" not in values:
         values["momentum"], keys["momentum"] = Node(0.0, solver.mark), solver.mark
+    if "snapshot_format" not in values:  # as in Caffe; ours is another
+        values["snapshot_format"] = Node("BINARYPROTO", solver.mark)
+        keys["snapshot_format"] = solver.mark
     values |= free.value
     keys |= free.keys
     return Node(values, solver.mark, {key: keys[key] for key in values})

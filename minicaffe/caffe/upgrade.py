@@ -91,15 +91,16 @@ def _batch_norm(layer: Node) -> Node:
     kind = layer.value.get("type")
     if kind is None or kind.value != "BatchNorm" or params is None or len(params.value) != 3:
         return layer
-    fixed = [
-        Node(
-            {**one.value, "lr_mult": Node(0.0, one.mark), "decay_mult": Node(0.0, one.mark)},
-            one.mark,
-            {**one.keys, "lr_mult": one.mark, "decay_mult": one.mark},
-        )
-        for one in params.value
-    ]
+    fixed = [_fixed(one) for one in params.value]
     return Node({**layer.value, "param": Node(fixed, params.mark)}, layer.mark, layer.keys)
+
+
+def _fixed(spec: Node) -> Node:
+    """A ParamSpec that does not learn."""
+    if "lr_mult" in spec.value and spec.value["lr_mult"].value == 0:
+        return spec
+    zero = dict.fromkeys(("lr_mult", "decay_mult"), Node(0.0, spec.mark))
+    return Node({**spec.value, **zero}, spec.mark, {**spec.keys, **dict.fromkeys(zero, spec.mark)})
 
 
 def _v2_of_v1(layer: Node) -> Node:

@@ -46,8 +46,9 @@ def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type], indent: int) 
     if len({mark.file for _, mark in parts}) == 1:
         parts.sort(key=lambda part: part[1].line)
     for part, mark in parts:
-        pen.blank()
-        pen.comments(Mark(mark.file, mark.line, 1) if part == "layers" else mark, indent)
+        pen.blank(mark)
+        if not pen.lines:  # what stands at the head of a file is about all of it
+            pen.comments(Mark(mark.file, mark.line, 1), indent)
         pen.line(f"{part}:", Mark(""), indent)
         if part == "solver":
             for key, node in in_order(solver).items():
@@ -55,7 +56,7 @@ def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type], indent: int) 
         else:
             _layers(pen, spec, layer_types, indent + 2)
     for number, net in enumerate(spec.test_nets):
-        pen.blank()
+        pen.blank(Mark(""))
         if not number:
             pen.line("test_nets:", Mark(""), indent)
         at = len(pen.lines)
@@ -78,7 +79,7 @@ def _layers(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type], indent: in
         if len(text) + indent <= WIDTH and not pen.has_comments_in(node):
             pen.line(text, node.mark, indent)
             continue
-        pen.comments(node.mark, indent)
+        pen.comments(next(iter(node.value.values())).mark, indent)
         for number, (key, value) in enumerate(node.value.items()):
             at = len(pen.lines)
             _entry(pen, key, value, indent + 2)

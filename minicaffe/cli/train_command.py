@@ -34,7 +34,7 @@ from minicaffe.cli.progress import Bar, Lines, Progress, Quiet, score_table
 from minicaffe.errors import CheckpointError, MinicaffeError, note
 from minicaffe.net import Net
 from minicaffe.ops import conv
-from minicaffe.solver import Solver, state
+from minicaffe.solver import Solver
 from minicaffe.solver.report import banner
 
 NEWEST = "the newest snapshot"
@@ -137,7 +137,7 @@ def resume_command(args: argparse.Namespace, solver: Solver) -> str:
         "train",
         args.model,
         "--resume",
-        str(state.path(solver.prefix, solver.iteration)),
+        str(solver.snapshot_path()),
     ]
     given = {
         "--device": args.device,

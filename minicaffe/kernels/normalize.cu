@@ -122,24 +122,30 @@ __global__ void statistics(int count, const typename Sum<T>::type* __restrict__ 
 
 // sum = fraction sum + what a batch has, of means, of variances times `correction`, and of batches.
 template <typename T>
-__global__ void remember(int count, const T* mean, const T* variance, T fraction, T correction,
-                         T* mean_sum, T* variance_sum, T* batches) {
+__global__ void remember(int count, const typename Sum<T>::type* mean,
+                         const typename Sum<T>::type* variance, typename Sum<T>::type fraction,
+                         typename Sum<T>::type correction, typename Sum<T>::type* mean_sum,
+                         typename Sum<T>::type* variance_sum, typename Sum<T>::type* batches) {
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += blockDim.x * gridDim.x) {
     mean_sum[i] = fraction * mean_sum[i] + mean[i];
     variance_sum[i] = fraction * variance_sum[i] + correction * variance[i];
-    if (i == 0) *batches = fraction * *batches + T(1);
+    if (i == 0) *batches = fraction * *batches + 1;
   }
 }
 
 // The averages of what is remembered; 0 where nothing is.
 template <typename T>
-__global__ void recall(int count, const T* mean_sum, const T* variance_sum, const T* batches,
-                       T eps, T* mean, T* variance, T* rate) {
+__global__ void recall(int count, const typename Sum<T>::type* mean_sum,
+                       const typename Sum<T>::type* variance_sum,
+                       const typename Sum<T>::type* batches, typename Sum<T>::type eps,
+                       typename Sum<T>::type* mean, typename Sum<T>::type* variance,
+                       typename Sum<T>::type* rate) {
+  typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += blockDim.x * gridDim.x) {
-    const T share = *batches == T(0) ? T(0) : T(1) / *batches;
+    const S share = *batches == 0 ? S(0) : 1 / *batches;
     mean[i] = mean_sum[i] * share;
     variance[i] = variance_sum[i] * share;
-    rate[i] = T(rate_of(typename Sum<T>::type(variance[i]), VARIANCE, typename Sum<T>::type(eps)));
+    rate[i] = rate_of(variance[i], VARIANCE, eps);
   }
 }
 

@@ -30,6 +30,8 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
     >>> fill(Filler(type="constant", value=3.0), (2,), np.random.default_rng(0))
     array([3., 3.])
     """
+    if not shape:  # a single number, as a blob of one entry
+        return fill(filler, (1,), random).reshape(())
     n = fan(filler, shape)
     match filler.type:
         case "constant":

@@ -42,6 +42,8 @@ def lrn(x: Any, response: Response, s: Any, out: Any, work: Any) -> Any:
     array([ 6., 15., 14.])
     """
     r = response
+    if x.size == 0:
+        return out
     if on_cuda(x):
         kind = s.dtype.type
         sizes, numbers = (*r.image[1:], r.up, r.side), map(kind, (r.base, r.alpha, r.beta))
@@ -73,6 +75,8 @@ def lrn_gradient(x: Any, dy: Any, response: Response, s: Any, out: Any, work: An
     -1.0
     """
     r = response
+    if x.size == 0:
+        return out
     if on_cuda(x):
         kind, ratio = s.dtype.type, in_sum_type(work, x)[: x.size]
         sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.alpha), kind(r.beta))

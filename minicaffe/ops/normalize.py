@@ -15,6 +15,8 @@ LEAST = 1e-7  # the share of a deviation in itself and eps, at the least
 
 def normalise(x: Any, rows: Rows, found: Statistics, affine: Affine | None, out: Any) -> Any:
     """y = (x - mean) rate scale + bias; `out` may be x itself."""
+    if x.size == 0:
+        return out
     if on_cuda(x):
         numbers = found.mean, found.rate, *rows.seen, *_learned(affine)
         launch(FILE, "normalise", x.size, out, x, *numbers, out)
@@ -47,6 +49,8 @@ def scale_gradient(
     work: Any,
 ) -> None:
     """dscale += sum of dy (x - mean) rate, dbias += sum of dy, feature by feature; either may be None."""
+    if x.size == 0:
+        return
     if on_cuda(x):
         _, parts, grid = _gradient_sums(x, dy, rows, found, None, features, work)
         launch(FILE, "scale_gradient", features.count, x, parts, grid[1], dscale, dbias)
@@ -58,7 +62,7 @@ def scale_gradient(
         np.multiply(product, dy, out=product)
     for values, gradient in ((product, dscale), (dy, dbias)):
         if gradient is not None:
-            features.sum(values, sums)
+            features.sum(values, sums, work)
             gradient += sums.reshape(gradient.shape)
 
 
@@ -77,6 +81,8 @@ def normalise_gradient(
     The means are sums, and that of g is left out, where the kind is length; the last term is where it is
     mean. Without a `norm` the statistics are constants, and dx = rate g; `out` may then be dy itself.
     """
+    if x.size == 0:
+        return out
     if on_cuda(x):
         means = None
         if norm is not None:
@@ -109,9 +115,9 @@ def normalise_gradient(
     y, product = (rows.of(work[i * x.size : (i + 1) * x.size]) for i in (0, 1))
     normalise(x, rows, found, None, y)
     np.multiply(g, y, out=product)
-    part *= rows.sum(product, sums).reshape(-1)
+    part *= rows.sum(product, sums, work).reshape(-1)
     np.multiply(y, rows.each(part), out=y)
-    rows.sum(g, sums)
+    rows.sum(g, sums, work)
     sums *= of_ones
     np.add(y, rows.each(sums), out=y)
     np.subtract(g, y, out=rows.of(out))

@@ -58,10 +58,15 @@ class Rows:
         """The array as the rows see it."""
         return x.reshape(self.batch, self.outer, self.kept, self.inner)
 
-    def sum(self, x: Any, out: Any) -> Any:
-        """The sum of each row, on the CPU, taken in float64: (rows,) stretched, as `each` gives it."""
-        out = self.each(out)
-        return np.sum(self.of(x), axis=(1, 3), dtype=np.float64, keepdims=True, out=out)
+    def sum(self, x: Any, out: Any, work: Any) -> Any:
+        """The sum of each row into `out`, on the CPU, taken in float64; `work` lends its end for that."""
+        wide, out = out, self.each(out)
+        if x.dtype != np.float64:
+            first = (work.size - 2 * self.count) // 2 * 2
+            wide = work[first : first + 2 * self.count].view(np.float64)
+        np.sum(self.of(x), axis=(1, 3), dtype=np.float64, keepdims=True, out=self.each(wide))
+        np.copyto(out, self.each(wide))
+        return out
 
     def each(self, values: Any) -> Any:
         """One number a row, to be stretched along it."""
@@ -108,7 +113,7 @@ def workspace(xp: Any, size: int, rows: Rows, features: int = 0) -> int:
     """Elements of work for the functions below, of an array of `size` entries."""
     most = max(rows.count, features)
     if xp is np:
-        return 2 * size + 2 * most
+        return 2 * size + 4 * most + 2
     return 4 * (most + max(PARTIAL, most))  # twice: of 16 bits, work in float32
 
 

@@ -23,13 +23,17 @@ FILE = "normalize.cu"
 
 
 def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> Statistics:
-    """Mean, spread and rate of each row.
+    """Mean, spread and rate of each row; 0 where there are no entries.
 
     >>> rows, x = Rows(1, 1, 2, 2), np.array([[1.0, 3.0], [5.0, 5.0]])
-    >>> found = statistics(x, rows, Norm("variance", 0.25), Statistics.empty(np, rows, float), np.empty(8))
+    >>> found = statistics(x, rows, Norm("variance", 0.25), Statistics.empty(np, rows, float), np.empty(18))
     >>> found.mean, found.spread, found.rate.round(3)
     (array([2., 5.]), array([1., 0.]), array([0.894, 2.   ]))
     """
+    if x.size == 0:
+        for values in (out.mean, out.spread, out.rate):
+            values.fill(0)
+        return out
     if on_cuda(x):
         _, parts, grid, wide = cut(rows, work, x)
         kind = KINDS.index(norm.kind)
@@ -50,11 +54,11 @@ def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> St
         mean.fill(0)
         np.multiply(x, x, out=apart)
     else:
-        rows.sum(x, mean)
+        rows.sum(x, mean, work)
         mean /= rows.length
         np.subtract(x, mean, out=apart)
         np.multiply(apart, apart, out=apart)
-    rows.sum(apart, spread)
+    rows.sum(apart, spread, work)
     if norm.kind != "length":
         spread /= rows.length
     _rate(out, norm)
@@ -79,9 +83,11 @@ def remember(
 ) -> None:
     """Add a batch's statistics to running sums: sum = fraction sum + what is found; batches (1,) counts.
 
-    The variance is that of the samples' source, N / (N - 1) of theirs, N = `length`. Source: Caffe's
-    BatchNormLayer.
+    The variance is that of the samples' source, N / (N - 1) of theirs, N = `length`; of an empty batch
+    nothing is added. Source: Caffe's BatchNormLayer.
     """
+    if length == 0:
+        return
     correction = length / (length - 1) if length > 1 else 1.0
     if on_cuda(mean):
         kind = mean.dtype.type

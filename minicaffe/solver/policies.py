@@ -24,15 +24,20 @@ def learning_rate(spec: SolverSpec, iteration: int) -> float:
         return math.inf
 
 
+def falls(spec: SolverSpec, iteration: int) -> int:
+    """How often the rate has fallen, of the policies step and multistep (Caffe's current_step); else 0."""
+    if spec.lr_policy == "multistep":
+        return bisect.bisect_right(spec.stepvalue, iteration)
+    return iteration // (spec.stepsize or 1) if spec.lr_policy == "step" else 0
+
+
 def _factor(spec: SolverSpec, iteration: int) -> float:
     gamma, power, stepsize = spec.gamma or 0.0, spec.power or 0.0, spec.stepsize or 1
     match spec.lr_policy:
         case "fixed":
             return 1.0
-        case "step":
-            return gamma ** (iteration // stepsize)
-        case "multistep":
-            return gamma ** bisect.bisect_right(spec.stepvalue, iteration)
+        case "step" | "multistep":
+            return gamma ** falls(spec, iteration)
         case "exp":
             return gamma**iteration
         case "inv":

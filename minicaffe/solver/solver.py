@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import backend, checkpoint
+from minicaffe import backend
 from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
-from minicaffe.solver import state
+from minicaffe.solver import snapshots, state
 from minicaffe.solver.interrupt import StopRequest
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
@@ -50,21 +50,20 @@ class Solver:
         **settings: Any,
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
+        file = spec.path or spec.layers[0].mark.file
         if spec.solver is None:
-            raise SpecError(
-                f"{spec.path or spec.layers[0].mark.file}: has no 'solver'; training needs one"
-            )
+            raise SpecError(f"{file}: has no 'solver'; training needs one")
         self.spec = with_settings(spec.solver, settings)
         self.report = report or Report()
-        given: dict[str, Any] = {"dtype": dtype, "seed": self.spec.random_seed, "engine": engine}
-        given |= {"workspace_cap": workspace_cap, "deterministic": deterministic}
-        given["device"], state = device or self.spec.device, self.spec.train_state
-        self.net = Net(spec, "TRAIN", **given, level=state.level, stages=state.stage)
+        built, given = self.spec.train_state, {"dtype": dtype, "seed": self.spec.random_seed}
+        given |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
+        given["device"] = device or self.spec.device
+        self.net = Net(spec, "TRAIN", **given, level=built.level, stages=built.stage)
         self.device = given["device"] = self.net.device
         if not self.net.graph.losses:
             raise SpecError(
-                f"{spec.path or spec.layers[0].mark.file}: nothing to learn from: no layer of the phase TRAIN "
-                "is a loss of a weight above 0; add one, such as SoftmaxWithLoss, or give a top a loss_weight"
+                f"{file}: nothing to learn from: no layer of the phase TRAIN is a loss of a weight "
+                "above 0; add one, such as SoftmaxWithLoss, or give a top a loss_weight"
             )
         xp = self.device.xp
         self.mixed: Mixed | None = None
@@ -76,16 +75,13 @@ class Solver:
             self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
-        for net in self.test_nets:
-            net.share_with(self.net)
         for net in (self.net, *self.test_nets):
+            net.share_with(self.net)
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
-        self.iteration = 0
-        self.stopped = False
+        self.iteration, self.recorded, self.stopped = 0, 0, False
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be written
         self.scores: dict[str, Any] = {}  # of the last test
-        self.recorded = 0
         name = spec.path.stem if spec.path else spec.name or "net"
         self.prefix = self.spec.snapshot_prefix or name
 
@@ -116,7 +112,7 @@ class Solver:
                 f"nothing to train: the snapshot is at iteration {self.iteration}, "
                 f"max_iter is {self.spec.max_iter}"
             )
-        state.check_folder(self.prefix)
+        snapshots.check(self.prefix, self.spec.snapshot_format)
         self.report.started(self.net.warnings)
         with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
             self.step(self.spec.max_iter - self.iteration, stop)
@@ -185,13 +181,17 @@ class Solver:
 
     @on_its_device
     def snapshot(self) -> Path:
-        """Write parameters and the solver's state to PREFIX_iter_N.npz, atomically."""
+        """Write parameters and the solver's state as `snapshot_format` says, atomically; gives the file."""
         self.loss()
-        path = state.path(self.prefix, self.iteration)
-        checkpoint.write(path, {**self.net.weights(), **self._state().arrays()})
+        path = self.snapshot_path()
+        snapshots.write(path, self.net, self._state(), self.spec)
         self.saved, self.unsaved = self.iteration, None
         self.report.saved(str(path))
         return path
+
+    def snapshot_path(self) -> Path:
+        """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
+        return snapshots.path(self.prefix, self.iteration, self.spec.snapshot_format)
 
     def _try_snapshot(self) -> None:
         try:
@@ -204,8 +204,9 @@ class Solver:
 
     @on_its_device
     def restore(self, path: str | Path) -> None:
-        """Go on from a snapshot, with its seed, or from Caffe's .solverstate. Raises CheckpointError first."""
-        found = state.restored(path, self.net, self.rule.history)
+        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
+        named = state.named(self.net.named_params, self.rule.history)
+        found = snapshots.restore(path, self.net, named)
         for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
             self.device.copy_from_host(mine, theirs)
         self.iteration, self.recorded = found.iteration, found.recorded
@@ -220,7 +221,7 @@ class Solver:
 
     def latest_snapshot(self) -> Path:
         """The newest snapshot of this solver. Raises CheckpointError without one."""
-        return state.latest(self.prefix)
+        return snapshots.latest(self.prefix)
 
     def _state(self) -> state.State:
         host = self.device.to_host

@@ -70,8 +70,12 @@ class SolverSpec:
     ] = 1
     snapshot: Annotated[int, "iterations between snapshots; 0 for none", AtLeast(0)] = 0
     snapshot_prefix: Annotated[
-        str | None, "snapshots are PREFIX_iter_N.npz; default: the model file's name"
+        str | None, "snapshots are PREFIX_iter_N; default: the model file's name"
     ] = None
+    snapshot_format: Annotated[
+        Literal["NPZ", "BINARYPROTO", "HDF5"],
+        "one .npz, or Caffe's .caffemodel and .solverstate, or both of these as .h5",
+    ] = "NPZ"
     snapshot_after_train: Annotated[bool, "snapshot at the end of training"] = True
     loss_scale: Annotated[
         float | None,

@@ -15,6 +15,7 @@ from minicaffe import Net, Solver, parse
 from minicaffe.backend import Device
 from minicaffe.data import datasets
 from minicaffe.layers.data import Data
+from minicaffe.layers.memory_data import MemoryData
 from minicaffe.net import read
 from minicaffe.solver import Report
 
@@ -49,13 +50,23 @@ def walk(case: Case, device: Device) -> list[str]:
             given = {"device": device, "dtype": dtype, "engine": case.engine, **GIVEN}
             try:
                 if spec.solver is not None and phase == "TRAIN":
-                    wrong = trained(Solver(spec, report=Quiet(), **UNTESTED, **given))
+                    solver = Solver(spec, report=Quiet(), **UNTESTED, **given)
+                    give(solver.net)
+                    wrong = trained(solver)
                 else:
                     wrong = run(Net(spec, phase, **given))
             except Exception as error:  # what CuPy, or the check of a call, says
                 wrong = [f"{type(error).__name__}: {error}"]
             found += [f"{dtype}, {phase}: {complaint}" for complaint in wrong]
     return found
+
+
+def give(net: Net) -> None:
+    """Arrays of two batches to each layer that asks for some."""
+    for layer in net.layers.values():
+        if isinstance(layer, MemoryData):
+            n = 2 * layer.batch_size
+            layer.reset(np.zeros((n, *layer.image)), np.zeros(n))
 
 
 def trained(solver: Solver) -> list[str]:
@@ -69,6 +80,7 @@ def trained(solver: Solver) -> list[str]:
 
 def run(net: Net) -> list[str]:
     """What is wrong with two passes of a net, or differs between them."""
+    give(net)
     with net.device.current():
         total = cupy.empty((), net.context.sum_dtype)
 
@@ -91,11 +103,16 @@ def repeated(step: Any) -> list[list[Operation]]:
     return taken[1:]
 
 
+def uploaded(layer: Any) -> int:
+    """How many arrays a layer moves to the device for a batch: which entries it takes, or its tops."""
+    return len(getattr(layer, "staged", ())) or isinstance(layer, (Data, MemoryData))
+
+
 def judged(
     net: Net, steps: list[list[Operation]], slots: tuple[int, int], batches: int
 ) -> list[str]:
     """The complaints of two steps, and how they differ."""
     seen.update(type(layer).__name__ for layer in net.layers.values())
-    uploads = batches * sum(isinstance(layer, Data) for layer in net.layers.values())
+    uploads = batches * sum(map(uploaded, net.layers.values()))
     found = [complaint for step in steps for complaint in complaints(step, uploads)]
     return [*dict.fromkeys(found), *differences(*steps, slots)]

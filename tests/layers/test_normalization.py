@@ -3,13 +3,16 @@
 import caffe_cases
 import numpy as np
 import pytest
-from half_nets import TYPES
+from half_nets import TYPES, feed
 from hypothesis import given
 from hypothesis import strategies as st
+from layers.rows.normalization import ROWS
 from ops.cases import cases
 from test_caffe import run_layer
+from test_step_memory import STEPS
 
-from minicaffe import Net, ShapeError, Solver, SpecError, parse
+from minicaffe import Layer, Net, ShapeError, Solver, SpecError, parse, register
+from minicaffe.layers import REGISTRY
 
 shapes = st.lists(st.integers(1, 5), min_size=2, max_size=5).map(tuple)
 TRAINED = """
@@ -201,6 +204,61 @@ def test_statistics_of_16_bits_are_float32(cuda, dtype, tmp_path, monkeypatch):
     for name, values in made.net.weights().items():
         np.testing.assert_array_equal(again.net.weights()[name], values, err_msg=name)
     assert (made.net.weights()["norm__3"] != before["norm__3"]).all()  # the scale learns
+
+
+@TYPES
+def test_all_of_them_train_in_16_bits_and_take_nothing(cuda, dtype):
+    (text,) = (path.read_text() for path in STEPS if path.stem == "normalized")
+    text = text.replace("dim: [20", "dim: [2").replace("24, 24", "7, 6")
+    made = Solver(parse(text), device=cuda, dtype=dtype)
+    feed(made, {"x": RNG.normal(size=(2, 8, 7, 6)), "label": [3, 4]})
+    made.step(2)
+    before = getattr(cuda.xp, "allocations", 0), getattr(cuda.xp, "synchronizations", 0)
+    made.step(1)
+    assert before == (
+        getattr(cuda.xp, "allocations", 0),
+        getattr(cuda.xp, "synchronizations", 0),
+    )
+    assert int(made.mixed.skipped) == 0 and np.isfinite(made.loss())
+
+
+@pytest.fixture
+def none_of(monkeypatch):
+    """A layer that gives no sample, as Filter may."""
+    monkeypatch.setattr("minicaffe.layers.base.REGISTRY", REGISTRY)
+
+    @register
+    class NoneOf(Layer):
+        """No sample."""
+
+        sizes_vary = True
+
+        def setup(self, x):
+            return x
+
+        def forward(self, x):
+            return self.out[0][:0]
+
+        def backward(self, dy):
+            self.grad[0].fill(0)
+            return self.grad[0]
+
+    yield
+    del REGISTRY["NoneOf"]
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_no_sample_gives_none_and_is_not_remembered(device, none_of, kind):
+    layers = [{"name": "x", "type": "Input", "shape": {"dim": [2, 4, 3, 3]}}]
+    layers += [{"name": "none", "type": "NoneOf"}, {"name": "y", "type": kind, **ROWS[kind][0][0]}]
+    net = Net({"layers": layers, "force_backward": True}, device=device)
+    before = net.weights()
+    assert net.forward(x=np.ones((2, 4, 3, 3)))["y"].shape == (0, 4, 3, 3)
+    net.backward(y=np.ones((0, 4, 3, 3)))
+    for name, values in before.items():
+        np.testing.assert_array_equal(net.weights()[name], values)
+        layer, number = name.split("__")
+        assert not device.to_host(net.params[layer][int(number)].diff).any()
 
 
 def net_of(layer, shape="2, 4, 5, 6", phase="TRAIN"):

@@ -114,13 +114,13 @@ def test_tops_may_change_their_shape_from_pass_to_pass(where, device):
     """As images of a data set do; what is behind follows, forward and backward."""
     text = """
 layers:
-  - {name: data, type: Python, module: my_layers, layer: Growing, param_str: WHERE 4 6 6 5 4, bottom: []}
+  - {name: data, type: Python, module: my_layers, layer: Growing, param_str: WHERE HEIGHTS, bottom: []}
   - {name: conv, type: Convolution, num_output: 2, kernel_size: 3}
   - {name: own, type: Python, module: my_layers, layer: Scaled, param_str: "2"}
   - {name: sum, type: Eltwise, bottom: [own, own], loss_weight: 1}
 """
     text = text.replace("WHERE", where)
-    net = Net(parse(text), device=device)
+    net = Net(parse(text.replace("HEIGHTS", "4 6 6 5 4")), device=device)
     for i, height in enumerate([4, 6, 6, 5, 4, 4, 6]):
         net.forward()
         net.clear_param_diffs()
@@ -133,10 +133,25 @@ layers:
         np.testing.assert_allclose(device.to_host(net.params["conv"][0].diff), slope, rtol=1e-5)
         assert device.to_host(net.params["own"][0].diff).tolist() == [4 * (height - 2)]
     dense = "  - {name: ip, type: InnerProduct, bottom: data, num_output: 1}\n"
-    net = Net(parse(text + dense), device=device)
+    net = Net(parse(text.replace("HEIGHTS", "4 6 6 4 4") + dense), device=device)
     net.forward()
-    with pytest.raises(ShapeError, match=r"layer 'ip' .InnerProduct.: parameter 0 has shape"):
-        net.forward()
+    for _ in range(2):
+        with pytest.raises(ShapeError, match=r"layer 'ip' .InnerProduct.: parameter 0 has shape"):
+            net.forward()
+        assert [net.blobs[name].shape for name in ("data", "ip")] == [(1, 2, 4, 3), (1, 1)]
+    net.forward()  # the fourth pass, of a height that fits
+    assert float(device.to_host(net.blobs["data"].data).min()) == 3
+
+
+def test_shapes_take_no_memory():
+    """Nor does what such a layer is shown as data before there is any: this is 4 TiB."""
+    text = """
+layers:
+  - {name: in, type: Input, top: [x, y], shape: {dim: [1048576, 1048576]}}
+  - {name: loss, type: Python, module: my_layers, layer: Distance, bottom: [x, y]}
+"""
+    net = Net(parse(text), shapes_only=True, device="cpu")
+    assert net.layers["loss"].bottoms[1].data.shape == (2**20, 2**20)
 
 
 @pytest.mark.parametrize("where", ["setup", "reshape", "forward", "backward"])

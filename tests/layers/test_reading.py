@@ -9,7 +9,7 @@ from pathlib import Path
 import caffe_cases as cases
 import numpy as np
 import pytest
-from reading_files import COUNT, READING, pictures, write_lmdb
+from reading_files import COUNT, EXAMPLES, pictures, write_lmdb
 
 from minicaffe import DataError, MinicaffeError, Net, ShapeError, parse
 from minicaffe.data import blob_file, datasets, datum, lmdb_file
@@ -20,8 +20,8 @@ RAW = pictures()[:, :, :, ::-1].transpose(0, 3, 1, 2)  # (n, c, h, w), blue befo
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The files of fixtures/reading, in a folder of one's own."""
-    shutil.copytree(READING, tmp_path / "r")
+    """The files of fixtures/examples, in a folder of one's own."""
+    shutil.copytree(EXAMPLES, tmp_path / "r")
     monkeypatch.chdir(tmp_path / "r")
     return tmp_path / "r"
 
@@ -566,3 +566,57 @@ layers:
     with pytest.raises(ShapeError, match="as many rows of data as of labels"):
         Net(parse(text.replace("FILE", "o.h5").replace("ROWS", "2")), device="cpu")
     assert Path("notes.txt").read_text() == "mine"
+
+
+# steps
+
+
+def reading(kind, keys, tops, batch):
+    files = {
+        "Data": f"source: {EXAMPLES}/lmdb",
+        "ImageData": f"source: {EXAMPLES}/images.txt",
+        "WindowData": f"source: {EXAMPLES}/windows.txt",
+        "HDF5Data": f"source: {EXAMPLES}/rows.txt",
+    }
+    return f"layers: [{{name: d, type: {kind}, top: {tops}, {files[kind]}, batch_size: {batch}{keys}}}]"
+
+
+CROP = ", transform: {crop_size: 6, mirror: true, scale: 0.1}"
+KINDS = [("Data", CROP, "[a, b]"), ("ImageData", CROP, "[a, b]"), ("WindowData", CROP, "[a, b]")]
+KINDS += [("HDF5Data", ", shuffle: true", "t0")]
+
+
+@pytest.mark.parametrize(("kind", "keys", "tops"), KINDS)
+def test_a_batch_takes_no_array_of_its_size(kind, keys, tops):
+    import tracemalloc
+
+    batch = 6000 if kind == "HDF5Data" else 1500
+    given = Net(parse(reading(kind, keys, tops, batch)), "TRAIN", device="cpu")
+    smallest = given.steps[0].tops[0].blob.data.nbytes
+    for _ in range(2):
+        given.forward()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        given.forward()
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    limit = smallest * 0.75 if kind == "HDF5Data" else smallest / 4  # its rows are small
+    assert peak - before < limit and after - before < 8_000
+
+
+@pytest.mark.parametrize(("kind", "keys", "tops"), KINDS)
+def test_a_batch_is_one_copy_a_top(cuda, kind, keys, tops):
+    if not getattr(cuda.xp, "is_stand_in", False):
+        pytest.skip("the counters are the stand-in's")
+    import cupy
+
+    given = Net(parse(reading(kind, keys, tops, 8)), "TRAIN", device=cuda)
+    for _ in range(2):
+        given.forward()
+    before = (cupy.allocations, cupy.synchronizations, cupy.uploads)
+    given.forward()
+    count = len(given.steps[0].tops)
+    assert (cupy.allocations, cupy.synchronizations, cupy.uploads - count) == before

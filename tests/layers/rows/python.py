@@ -1,4 +1,4 @@
-"""The layer whose class the user wrote; it works on the host, and is left out of the dry run."""
+"""Layers of the user's program: whose class it has, which is left out of the dry run, and whose arrays."""
 
 from __future__ import annotations
 
@@ -10,3 +10,4 @@ ROWS = {
         ({"module": my_layers.__name__, "layer": "Scaled"}, [(4,)]),
     ],
 }
+WITHOUT_GRADIENT = {"MemoryData"}

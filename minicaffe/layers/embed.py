@@ -1,0 +1,95 @@
+"""Layers that give out what they learn: Embed, rows of a table by their indices, and Parameter, all of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import numpy as np
+
+from minicaffe.layers.base import Layer, register
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.fillers import XAVIER, ZERO
+from minicaffe.layers.inputs import BlobShape
+from minicaffe.layers.loss import same_type
+from minicaffe.ops import embed as ops
+from minicaffe.ops import linear
+from minicaffe.spec.declare import Filler
+from minicaffe.spec.types import AtLeast
+
+
+@register
+class Embed(Layer):
+    """y[..., :] = weight[x[...], :] + bias, where x holds whole numbers below input_dim.
+
+    (...) -> (..., num_output). Parameters: weight (input_dim, num_output) and bias (num_output,). No
+    gradient flows into x. Raises DataError for an index that is no row of the weight.
+
+    Source: Caffe's Embed.
+
+    Example: (2, 5) -> {type: Embed, input_dim: 10, num_output: 3} -> (2, 5, 3)
+    """
+
+    num_output: Annotated[int, "numbers in a row", AtLeast(1)]
+    input_dim: Annotated[int, "rows of the weight", AtLeast(1)]
+    bias_term: Annotated[bool, "add a bias"] = True
+    weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
+    bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
+
+    label_bottoms = float32_bottoms = (0,)
+
+    def setup(self, x: Shape) -> Shape:
+        self.mf = m, f = math.prod(x), self.num_output
+        self.weight = self.param((self.input_dim, f), self.weight_filler)
+        self.bias = self.param((f,), self.bias_filler) if self.bias_term else None
+        self.context.reserve(linear.workspace(m, 1, f))
+        return (*x, f)
+
+    def allocate(self) -> None:
+        m, _ = self.mf
+        self.rows = self.empty((m,), np.int64)
+        self.copy = self.empty((m,), self.sum_dtype) if self.dtype != self.sum_dtype else None
+
+    def forward(self, x: Any) -> Any:
+        self.indices = same_type(self.xp, x.reshape(-1), self.copy)
+        y = ops.embed(self.indices, self.weight.data, self.out[0].reshape(self.mf), self.rows)
+        if self.bias is not None:
+            self.xp.add(y, self.bias.data, out=y)
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        dy = dy.reshape(self.mf)
+        if self.weight.learns:
+            ops.add_gradient(dy, self.indices, self.rows, self.weight.diff)
+        if self.bias is not None and self.bias.learns:
+            linear.bias_gradient(dy, self.bias.diff, self.context.workspace)
+        return None
+
+    def check(self) -> None:
+        indices = self.context.device.to_host(self.indices)
+        ops.read(indices, self.input_dim, np.empty(indices.shape, np.int64))
+
+
+@register
+class Parameter(Layer):
+    """y = what is learned, an array of any shape. No bottom. Parameter: it starts from zeros.
+
+    Source: Caffe's Parameter.
+
+    Example: -> {type: Parameter, shape: {dim: [2, 3]}} -> (2, 3)
+    """
+
+    shape: Annotated[BlobShape, "{dim: [...]}, the shape of it"]
+
+    def setup(self) -> Shape:
+        self.values = self.param(self.shape.dim, ZERO)
+        return self.shape.dim
+
+    def forward(self) -> Any:
+        self.xp.copyto(self.out[0], self.values.data)
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        if self.values.learns:
+            self.xp.add(self.values.diff, dy, out=self.values.diff)
+        return []

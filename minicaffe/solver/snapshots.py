@@ -1,0 +1,95 @@
+"""Snapshots on disk: one .npz, or what Caffe writes, a file of the weights and one of the solver's state."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import checkpoint
+from minicaffe.caffe import state as caffes
+from minicaffe.data import hdf5
+from minicaffe.errors import CheckpointError
+from minicaffe.net import Net
+from minicaffe.solver import state
+from minicaffe.solver.policies import falls
+from minicaffe.solver.state import State
+from minicaffe.spec.solver import SolverSpec
+
+ENDINGS = {"NPZ": ".npz", "BINARYPROTO": ".solverstate", "HDF5": ".solverstate.h5"}
+
+
+def path(prefix: str, iteration: int, form: str = "NPZ") -> Path:
+    """The file of the snapshot after so many iterations; Caffe's of the weights lies beside it.
+
+    >>> path("out/lenet", 500).as_posix()
+    'out/lenet_iter_500.npz'
+    """
+    return Path(f"{prefix}_iter_{iteration}{ENDINGS[form]}")
+
+
+def write(file: Path, net: Net, found: State, spec: SolverSpec) -> None:
+    """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError."""
+    if not caffes.is_caffes(file):
+        checkpoint.write(file, {**net.weights(), **found.arrays()})
+        return
+    weights = Path(str(file).replace(".solverstate", ".caffemodel"))
+    net.save(weights)
+    history = list(found.history.values())
+    step = falls(spec, found.iteration)
+    caffes.write(file, caffes.SolverState(found.iteration, str(weights), step, history))
+
+
+def restore(file: str | Path, net: Net, remembered: Mapping[str, Any]) -> State:
+    """Load the weights of a snapshot into a net, and give the state. Raises CheckpointError before that.
+
+    `remembered` are arrays of the shapes that the history must have, by name. A state of Caffe's does not
+    hold the seed, nor the losses that the shown one is averaged over: the seed stays, the losses begin anew.
+    """
+    if not caffes.is_caffes(file):
+        arrays, found = state.read(file, remembered)
+        net.load(arrays, origin=str(file))
+        return found
+    theirs = caffes.read(file)
+    weights = caffes.weights_file(file, theirs.learned_net)
+    shapes = {name: param.shape for name, param in net.named_params.items()}
+    slots = len(remembered) // max(len(shapes), 1)
+    named = caffes.by_name(theirs, shapes, slots, str(file))
+    history = dict(zip(remembered, caffes.in_order(named), strict=True))
+    net.load(weights)
+    nothing = np.empty(0, np.float64)
+    return State(theirs.iteration, net.context.seed, 0, nothing, history)
+
+
+def check(prefix: str, form: str) -> None:
+    """Raise CheckpointError unless snapshots of this prefix can be written: tried before training."""
+    if form == "HDF5":
+        hdf5.library(CheckpointError)
+    folder = os.path.dirname(prefix) or "."
+    if not os.path.isdir(folder):
+        raise CheckpointError(f"snapshot_prefix {prefix!r}: there is no folder {folder!r}")
+    try:
+        tempfile.NamedTemporaryFile(dir=folder, prefix=".").close()
+    except OSError as error:
+        raise CheckpointError(
+            f"snapshots cannot be written to {folder!r}: {error.strerror}; "
+            "choose another folder with snapshot_prefix (--snapshot-prefix)"
+        ) from None
+
+
+def latest(prefix: str) -> Path:
+    """The newest snapshot of a prefix, of any kind. Raises CheckpointError if there is none."""
+    folder, name = os.path.split(prefix)
+    endings = "|".join(map(re.escape, ENDINGS.values()))
+    pattern = re.compile(re.escape(name) + rf"_iter_[0-9]+({endings})")
+    listed = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    files = [Path(folder, entry) for entry in listed if pattern.fullmatch(entry)]
+    found = [(file.stat().st_mtime_ns, len(file.name), file) for file in files if file.is_file()]
+    if not found:
+        raise CheckpointError(f"there is no snapshot {prefix}_iter_*.npz to resume from")
+    return max(found)[-1]

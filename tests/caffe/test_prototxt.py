@@ -1,0 +1,357 @@
+"""Nets and solvers in Caffe's text as specs: against Caffe's own cases, old forms, defaults, mistakes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+
+import caffe_cases as cases
+import caffe_nets
+import numpy as np
+import pytest
+
+import minicaffe
+from minicaffe.caffe import parse, read
+from minicaffe.caffe.layer import DROPPED, IN_CODE, RENAMED, ZERO, assumed
+from minicaffe.caffe.schema import schema
+from minicaffe.caffe.upgrade_v0 import V0_TYPES
+from minicaffe.cli import main
+from minicaffe.errors import SpecError
+from minicaffe.layers import REGISTRY
+from minicaffe.net import Net
+from minicaffe.net import read as read_yaml
+from minicaffe.spec.declare import Filler, LayerSpec
+from minicaffe.spec.types import keys_of
+
+SCHEMA = schema()
+DATA = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }\n'
+
+
+def layer(text, **more):
+    """The last layer of a net behind an Input."""
+    return parse(DATA + text, "n.prototxt", **more).layers[-1]
+
+
+FIXTURES = cases.names(
+    "Net", "Solver", *SCHEMA.layers, "AbsVal", "BNLL", "Filter", "LSTMUnit", "Silence", "Split"
+)
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_caffes_own_texts_say_what_their_json_says(name):
+    case = cases.load(name)
+    whole = "layer_prototxt" not in case
+    text, given = (case[f"{'net' if whole else 'layer'}_{kind}"] for kind in ("prototxt", "json"))
+    text, given = str(text), cases.from_json(given)
+    wanted = cases.as_model(given)
+    kinds = {one["type"] for one in wanted["layers"]} - set(REGISTRY)
+    if kinds:
+        pytest.skip(f"no {', '.join(sorted(kinds))} yet")
+    if any(one["type"] in ("Data", "HDF5Data") for one in wanted["layers"]):
+        pytest.skip("reads a data base")
+    spec = parse(text, name)
+    assert len(spec.layers) == len(wanted["layers"])
+    for one, raw in zip(spec.layers, wanted["layers"], strict=True):
+        plain = {
+            "name": one.name,
+            "type": one.type,
+            "bottom": list(one.bottom),
+            "top": list(one.tops),
+        }
+        own = keys_of(REGISTRY[one.type])
+        for key, value in raw.items():
+            if key in plain:
+                assert plain[key] == (value if key in ("name", "type") else cases.listed(value))
+            elif key not in own and key not in keys_of(LayerSpec):
+                assert key in (*DROPPED, *RENAMED) or value == SCHEMA.keys(one.type)[key][1].default
+            elif isinstance(value, (int, float, str)) and key in own and key != "engine":
+                got = one.options.get(key, own[key].default)
+                got = got[0] if isinstance(got, tuple) and len(got) == 1 else got
+                if key != "source":  # the texts name a file of the machine they were run on
+                    assert got == pytest.approx(value), key
+
+
+def test_v0_and_v1_become_what_they_were_meant_to_be():
+    now, v1, v0 = (read(caffe_nets.NETS / f"lenet{age}.prototxt") for age in ("", "_v1", "_v0"))
+    for old in (v1, v0):
+        first = dataclasses.replace(old.layers[0], name="data")  # Caffe calls it `input`
+        old = dataclasses.replace(old, layers=(first, *old.layers[1:]))
+        assert caffe_nets.resolved(old) == caffe_nets.resolved(now)
+
+
+@pytest.mark.parametrize("name", ["mnist_lenet", "cifar10_cifar10_quick", "bvlc_alexnet_deploy"])
+def test_shapes_of_stock_nets_are_caffes(name):
+    wanted = json.loads((cases.FIXTURES / f"Shapes_{name}.json").read_text())
+    file = {"mnist_lenet": "lenet", "cifar10_cifar10_quick": "cifar10_quick"}.get(name, name)
+    net = Net(read(caffe_nets.stock(f"{file}.prototxt")), "TEST", device="cpu", shapes_only=True)
+    shapes = {value.name: list(value.shape) for step in net.steps for value in step.tops}
+    assert shapes == dict(wanted["blobs"])
+    params = [
+        [s.spec.name, s.spec.type, [list(p.shape) for p in s.layer.params]] for s in net.steps
+    ]
+    assert params == wanted["layers"]
+
+
+@pytest.mark.parametrize("kind", sorted(set(SCHEMA.layers) & set(REGISTRY)))
+def test_every_default_is_caffes(kind):
+    """What a text does not give has caffe.proto's value, by the layer's own default or said for it."""
+    declared, said = keys_of(REGISTRY[kind]), assumed(kind, keys_of(REGISTRY[kind]))
+    for name, (_, field) in SCHEMA.keys(kind).items():
+        key = declared.get(RENAMED.get(name, name) if name not in declared else name)
+        if key is None or field.repeated or (kind, name) in IN_CODE or name in DROPPED:
+            continue
+        own = said.get(key.name, key.default)
+        if name in ("weight_filler", "bias_filler"):
+            assert own in ("constant", ZERO, None), name
+        elif field.default is not None and own not in (None, ()):
+            assert own == field.default, name
+        elif own in (None, ()) and field.default is not None:
+            assert (
+                not field.default
+                or key.name in ("pad", "stride", "tiles", "normalization")
+                or "if not given" in key.doc
+            ), f"{name}: {field.default} in Caffe, which None is to mean"
+
+
+@pytest.mark.parametrize("kind", sorted(set(SCHEMA.layers) & set(REGISTRY)))
+def test_every_key_of_caffes_is_known_or_named(kind):
+    """Keys of caffe.proto that a layer does not declare are refused, or change nothing."""
+    declared = keys_of(REGISTRY[kind])
+    for name, (home, field) in SCHEMA.keys(kind).items():
+        if name in declared or RENAMED.get(name) in declared or home == "transform_param":
+            continue
+        if field.words and field.default is not None:
+            text = next(word for word in field.words if word != field.default)
+        else:
+            text = {"bool": str(not field.default).lower(), "string": '"s"'}.get(field.type, "77")
+        if field.is_message:
+            text = "{}"
+        given = (
+            f'layer {{ name: "l" type: "{kind}" bottom: "x" top: "l" {home} {{ {name}: {text} }} }}'
+        )
+        if name in DROPPED or name == "ceil_mode":
+            continue
+        with pytest.raises(SpecError, match=name):
+            layer(given)
+
+
+def test_caffes_fillers_are_constant_unless_they_say_so(caplog):
+    conv = layer(
+        'layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param {'
+        " num_output: 1 kernel_size: 1 bias_filler { value: 2 } } }"
+    )
+    assert conv.options["weight_filler"] == ZERO
+    assert conv.options["bias_filler"] == Filler(type="constant", value=2.0)
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        conv = layer(
+            'layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { engine: CUDNN'
+            ' num_output: 1 kernel_size: 1 weight_filler { type: "xavier" std: 0.1 mean: 0 } } }'
+        )
+    assert conv.options["weight_filler"] == Filler(type="xavier")
+    assert [record.getMessage() for record in caplog.records] == [
+        "n.prototxt:2:154: std has no effect: it goes with gaussian, not with xavier"
+    ]
+
+
+def test_blobs_are_what_the_text_says():
+    spec = parse(
+        DATA
+        + 'layer { name: "r" type: "ReLU" bottom: "x" top: "x" }\nlayer { type: "ReLU" bottom: "x" }'
+    )
+    assert [(one.name, one.bottom, one.top) for one in spec.layers] == [
+        ("x", (), ("x",)),
+        ("r", ("x",), ("x",)),
+        ("ReLU_line_3", ("x",), ()),
+    ]
+    with pytest.raises(SpecError, match=r"<text>:3:1: layer 'ReLU_line_3' \(ReLU\): "):
+        Net(spec, device="cpu")
+    loss = 'layer { name: "%s" type: "SoftmaxWithLoss" bottom: "x" bottom: "x" }'
+    assert layer(loss % "l").top == ("l",)
+    assert layer(loss % "x").top == ("x_loss",)
+    twice = 'layer { name: "r" type: "ReLU" bottom: "x" top: "x" }\n' * 2
+    assert [one.name for one in parse(DATA + twice).layers] == ["x", "r", "r_2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "n.prototxt:2:1: "),
+        ('layer { name: "r" type: "Relu" bottom: "x" top: "r" }', "n.prototxt:2:25: layer 'r': unknown type 'Relu'; did you mean 'ReLU'?"),
+        ('layer { name: "r" type: "ReLU" bottom: "y" top: "r" }', "n.prototxt:2:40: layer 'r' (ReLU): unknown bottom 'y'"),
+        ('layer { name: "r" bottom: "x" top: "r" }', "n.prototxt:2:1: layer 'r': missing key 'type'"),
+        ('layer { name: "c" type: "Convolution" bottom: "x" top: "c" }', "n.prototxt:2:1: layer 'c' (Convolution): missing key 'num_output'"),
+        ('layer { name: "r" type: "ReLU" bottom: "x" top: "r" pooling_param { } }',
+         "n.prototxt:2:53: layer 'r' (ReLU): pooling_param is not of this type; its own keys stand in relu_param"),
+        ('layer { name: "r" type: "ReLU" bottom: "x" top: "r" phase: TEST }', "layer 'r' (ReLU): phase: a layer is built for"),
+        ('layer { name: "r" type: "ReLU" blobs { data: 1 } }', "layer 'r' (ReLU): blobs: a text does not hold weights"),
+        ('layer { name: "p" type: "Concat" bottom: "x" top: "p" concat_param { axis: 1 concat_dim: 1 } }',
+         "concat_dim is another name of 'axis', which is given too"),
+        ('layers { name: "r" type: RELU }', "the net has `layers` too, of an older Caffe"),
+    ],
+)  # fmt: skip
+def test_mistakes_have_their_place(text, told):
+    if not text:
+        return
+    with pytest.raises(SpecError) as caught:
+        Net(parse(DATA + text, "n.prototxt"), device="cpu")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('layers { layer { name: "a" type: "cnv" } }', "f:1:34: layer 'a': unknown type 'cnv'; did you mean 'conv'?"),
+        ('layers { layer { name: "a" type: "relu" stride: 2 } }', "f:1:41: layer 'a': stride is not of the type 'relu'"),
+        ('layers { layer { name: "a" type: "relu" } name: "b" }', "beside `layer` stand only bottom and top"),
+        ('layers { layer { type: "relu" } } layers { name: "b" type: RELU }', "expected `layer { ... }` in it"),
+        ('input: "x" input: "y" input_dim: 1 layer {}', "f:1:23: input_dim: expected 8 numbers, four for each for 2 inputs, got 1"),
+        ('input: "x" input: "y" input_shape {} layer {}', "input_shape: expected 2 shapes for 2 inputs, got 1"),
+        ('layers { layer { name: "p" type: "padding" pad: 1 } bottom: "x" top: "p" }'
+         ' layers { layer { type: "relu" } bottom: "p" top: "r" }', "a padding layer belongs above one conv or pool layer"),
+        ("", "f:1:1: is empty"),
+        ('name: "x"', "f:1:1: the net has no layer"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_old_nets_have_their_place(text, told):
+    with pytest.raises(SpecError) as caught:
+        parse(text, "f")
+    assert told in str(caught.value)
+
+
+def test_what_the_first_caffe_could_say():
+    """Each of its types, with the padding layers and the transformations that moved since."""
+    spec = parse(
+        'input: "x" input_dim: [1, 1, 8, 8]'
+        ' layers { layer { name: "p" type: "padding" pad: 2 } bottom: "x" top: "p" }'
+        ' layers { layer { name: "c" type: "conv" num_output: 2 kernelsize: 5 biasterm: false group: 1'
+        ' blobs_lr: 1 weight_decay: 3 weight_filler { type: "gaussian" std: 0.5 } } bottom: "p" top: "c" }'
+        ' layers { layer { name: "d" type: "dropout" dropout_ratio: 0.25 } bottom: "c" top: "c" }'
+        ' layers { layer { name: "cat" type: "concat" concat_dim: 1 } bottom: "c" bottom: "c" top: "cat" }'
+        ' layers { layer { name: "data" type: "data" source: "s" batchsize: 3 scale: 0.5 cropsize: 4'
+        ' mirror: true } top: "data" top: "label" }'
+    )
+    conv, drop, concat, data = spec.layers[1:]
+    assert conv.bottom == ("x",) and conv.options["pad"] == (2,) and not conv.options["bias_term"]
+    assert conv.options["weight_filler"] == Filler(type="gaussian", std=0.5)
+    assert conv.param[0].lr_mult == 1 and conv.param[0].decay_mult == 3
+    assert drop.options["dropout_ratio"] == 0.25 and concat.options["axis"] == 1
+    transform = data.options["transform"]
+    assert (transform.scale, transform.crop_size, transform.mirror) == (0.5, 4, True)
+    assert data.options["batch_size"] == 3 and data.options["shuffle"] is False
+    words = SCHEMA.messages["V1LayerParameter"]["type"].words
+    assert {(kind.partition(":")[2] or kind.upper()) for kind in V0_TYPES.split()} <= set(words)
+
+
+def test_a_solver_names_its_nets(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "net.prototxt").write_text('name: "here"\n' + DATA)
+    (tmp_path / "there" / "net.prototxt").write_text('name: "there"\n' + DATA)
+    (tmp_path / "there" / "other.prototxt").write_text('name: "other"\n' + DATA)
+    monkeypatch.chdir(tmp_path)
+    rest = " base_lr: 1 max_iter: 2 "
+
+    def solver(text):
+        (tmp_path / "there" / "solver.prototxt").write_text(text + rest)
+        return read("there/solver.prototxt")
+
+    assert (
+        solver('net: "net.prototxt"').name == "here"
+    )  # from the current folder, as Caffe takes it
+    assert solver('net: "a/b/other.prototxt"').name == "other"  # beside the solver
+    spec = solver(
+        'train_net: "net.prototxt" test_net: "other.prototxt" test_iter: 3 test_interval: 1'
+    )
+    assert (spec.name, [net.name for net in spec.test_nets]) == ("here", ["other"])
+    spec = solver(
+        'net: "net.prototxt" test_net: "other.prototxt" test_net_param { name: "in" ' + DATA + "}"
+        " test_iter: [1, 2, 3] test_interval: 1 test_state {} test_state { stage: 's' } test_state { level: 2 }"
+    )
+    assert [net.name for net in spec.test_nets] == [
+        "in",
+        "other",
+    ]  # in Caffe's order; the third is the net
+    assert spec.solver.test_iter == (1, 2, 3) and spec.solver.test_state[1].stage == ("s",)
+    for text, told in [
+        ('net: "no.prototxt"', "there/solver.prototxt:1:6: there is no file 'no.prototxt'; looked for no.prototxt, there/no.prototxt"),
+        ("", "there/solver.prototxt:1:1: solver: expected one of net, net_param, train_net, train_net_param, got none"),
+        ('net: "net.prototxt" train_net: "net.prototxt"', "got net and train_net"),
+        ('net: "net.prototxt" test_net: "net.prototxt"', "expected a test_iter for each test net: there are 1 nets and 0 test_iter"),
+        ('train_net: "net.prototxt" test_iter: 1 test_interval: 1', "there are 0 nets and 1 test_iter"),
+        ('net: "net.prototxt" solver_type: ADAM type: "Adam"', "give either type or solver_type, not both"),
+        ('net: "net.prototxt" type: "Sgd"', "there/solver.prototxt:1:27: solver: type: expected one of SGD"),
+    ]:  # fmt: skip
+        with pytest.raises(SpecError) as caught:
+            solver(text)
+        assert told in str(caught.value)
+    (tmp_path / "there" / "net2.prototxt").write_text("layer { top: }")
+    with pytest.raises(
+        SpecError, match=r"^there/net2.prototxt:1:14: expected a value of 'top', got '}'"
+    ):
+        solver('net: "net2.prototxt"')
+
+
+def test_a_solvers_keys(caplog):
+    def solver(text):
+        return parse(f"base_lr: 1 max_iter: 2 net_param {{ {DATA} }} {text}", "s").solver
+
+    plain = solver("random_seed: -1 solver_mode: GPU lr_policy: 'fixed'")
+    assert (plain.type, plain.random_seed, plain.device, plain.lr_policy) == (
+        "SGD",
+        1,
+        None,
+        "fixed",
+    )
+    for text, key, wanted in [
+        ("solver_type: NESTEROV", "type", "Nesterov"),
+        ("solver_type: 4", "type", "AdaDelta"),
+        ("solver_type: ADAM", "momentum", 0.0),  # Caffe's default, which ours asks for
+        ("solver_mode: CPU device_id: 3", "device", "cpu"),
+        ("device_id: 3", "device", "cuda:3"),
+        ("random_seed: 1701", "random_seed", 1701),
+        ("lr_policy: 'multistep' gamma: .1 stepvalue: 1 stepvalue: 5", "stepvalue", (1, 5)),
+        ("weights: 'a.caffemodel'", "weights", ("a.caffemodel",)),
+        ("train_state { level: 1 stage: 'x' }", "train_state", minicaffe.spec.state.State(level=1, stage=("x",))),
+        ("minicaffe_param { loss_scale: 4 }", "loss_scale", 4.0),
+        ("type: 'AdamW' momentum: 0.5 momentum2: 0.75", "momentum2", 0.75),
+    ]:  # fmt: skip
+        assert getattr(solver(text), key) == wanted, text
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        found = solver(
+            "lr_policy: 'fixed' gamma: 0.5 type: 'SGD' delta: 1e-3 snapshot_diff: true stepsize: 0"
+        )
+    assert found.gamma is None and found.delta == 1e-8 and found.stepsize is None
+    told = [record.getMessage().partition("solver: ")[2] for record in caplog.records]
+    assert [text.partition(" has")[0] for text in told] == ["snapshot_diff", "delta", "gamma"]
+
+
+def test_the_fixtures_solvers_are_read():
+    for name in cases.names("Solver"):
+        case = cases.load(name)
+        given = cases.from_json(case["solver_json"])
+        rest = "" if "max_iter" in given else "max_iter: 10"
+        spec = parse(f"{case['solver_prototxt']} {rest} net_param {{ {DATA} }}")
+        for key, value in given.items():
+            if hasattr(spec.solver, key):
+                got = getattr(spec.solver, key)
+                assert (
+                    np.allclose(got, value)
+                    if isinstance(value, float)
+                    else got in (value, (value,))
+                ), (name, key)
+
+
+def test_commands_take_a_prototxt(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deploy.prototxt").write_text(
+        DATA + 'layer { name: "r" type: "ReLU" bottom: "x" top: "r" }'
+    )
+    assert main(["summary", "deploy.prototxt", "--set", "layers.r.negative_slope=0.5"]) == 0
+    assert "2x3x8x8" in capsys.readouterr().out
+    assert main(["summary", "deploy.prototxt", "--set", "layers.r.negative_slop=0.5"]) == 2
+    assert "did you mean 'negative_slope'?" in capsys.readouterr().err
+    with pytest.raises(SpecError, match=r"minicaffe.caffe.read\(path\) gives a NetSpec"):
+        read_yaml("deploy.prototxt")
+    assert minicaffe.caffe.read("deploy.prototxt").layers[1].name == "r"
+    assert str(Net(read("deploy.prototxt"), device="cpu"))

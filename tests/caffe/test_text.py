@@ -1,0 +1,254 @@
+"""Protobuf's text format: what it means, against Google's own reader; and what is refused, in one line."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+import time
+
+import pytest
+
+from minicaffe.caffe.schema import PARSERS, schema
+from minicaffe.caffe.text import parse
+from minicaffe.caffe.typed import typed
+from minicaffe.errors import SpecError
+
+SCHEMA = schema()
+
+
+def plain(node):
+    if isinstance(node.value, dict):
+        return {key: plain(value) for key, value in node.value.items()}
+    return [plain(one) for one in node.value] if isinstance(node.value, list) else node.value
+
+
+def read(text, kind="NetParameter"):
+    return plain(typed(parse(text, "f")[0], kind))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("name: 'a' \"b\"\n 'c' # d\n", {"name": "abc"}),
+        (r'name: "\101\x42\n\\\"\u00e9\U0001F600\303\251"', {"name": 'AB\n\\"é😀é'}),
+        ("name: 'it is \"so\"'", {"name": 'it is "so"'}),
+        ("\ufeff# only\nname: '#'", {"name": "#"}),
+        ("input: ['a', 'b'], input: 'c';", {"input": ["a", "b", "c"]}),
+        ("input: []", {"input": []}),
+        ("input_dim: 010 input_dim: 0x1F input_dim: 0", {"input_dim": [8, 31, 0]}),
+        ("force_backward: t debug_info: 0", {"force_backward": True, "debug_info": False}),
+        ("state < phase: 1 level: - 3 >", {"state": {"phase": "TEST", "level": -3}}),
+        ("layer: { name: 'x' } layer {}", {"layer": [{"name": "x"}, {}]}),
+        ("layer: [{name: 'x'}, <>]", {"layer": [{"name": "x"}, {}]}),
+        ("layers { type: 4 }", {"layers": [{"type": "CONVOLUTION"}]}),
+        ("minicaffe_param { a: 1 a: x b { c: [] } d: true e: -.5f }",
+         {"minicaffe_param": {"a": [1, "x"], "b": {"c": []}, "d": True, "e": -0.5}}),
+    ],
+)  # fmt: skip
+def test_what_a_text_means(text, wanted):
+    assert read(text) == wanted
+
+
+def test_numbers_of_every_spelling():
+    text = "base_lr: 1.f gamma: .5 power: 1e-3F momentum: -Infinity weight_decay: nan delta: 010"
+    found = read(text, "SolverParameter")
+    assert math.isnan(found.pop("weight_decay"))
+    assert found == {
+        "base_lr": 1.0,
+        "gamma": 0.5,
+        "power": 1e-3,
+        "momentum": -math.inf,
+        "delta": 8.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('name: "x', "f:1:7: the text in quotes does not end in its line"),
+        ("name: 'a\n'", "f:1:7: the text in quotes does not end in its line"),
+        ("layer {\n  name: 'x'\n", "f:1:7: the '{' here has no '}'"),
+        ("layer { name: 'x' >", "f:1:19: expected the name of a field or '}', got '>'"),
+        ("name: 1", "f:1:7: name: expected text in quotes, got 1; put it in quotes"),
+        ("name 'x'", "f:1:6: expected ':' and a value, or '{', after 'name', got \"'x'\""),
+        ("input_dim: 1x", "f:1:12: '1x' is not a number"),
+        ("input_dim: 09", "f:1:12: input_dim: expected an integer, got 09"),
+        ("input_dim: 1.5", "f:1:12: input_dim: expected an integer, got 1.5"),
+        ("input_dim: [1 2]", "f:1:15: expected ',' or ']', got '2'"),
+        (r'name: "\q"', r"f:1:7: the escape '\\q' is not understood"),
+        (r'name: "\377"', "f:1:7: the text in quotes is not UTF-8"),
+        ("name: 'a' name: 'b'", "f:1:11: name: is given twice, first at line 1"),
+        ("}", "f:1:1: expected the name of a field, got '}'"),
+        ("[a.b]: 1", "f:1:1: expected the name of a field, got '['"),
+        ("layer: 3", "f:1:8: layer: expected { fields of LayerParameter }, got 3"),
+        ("name {}", "f:1:6: name: expected text in quotes, got a message in braces"),
+        ("force_backward: 2", "f:1:17: force_backward: expected true or false, got 2"),
+        (
+            "layer {\n name: 'c' pooling_param { pool: AV }}",
+            "f:2:34: layer 'c': pooling_param: pool: expected one of MAX, AVE, STOCHASTIC, got AV;"
+            " did you mean 'AVE'?",
+        ),
+        ("layer { pooling_param { pool: 'MAX' } }", "one of MAX, AVE, STOCHASTIC, got 'MAX'; without quotes"),
+        ("layer { pooling_param { pool: 7 } }", "expected one of MAX, AVE, STOCHASTIC, got 7"),
+        ("layer { convolution_param { num_output: -1 } }", "expected an integer from 0, got -1"),
+        ("layers { type: 'Convolution' }", "did you mean 'CONVOLUTION'?"),
+        (
+            "layer { name: 'c' convolution_param { num_outpt: 1 } }",
+            "f:1:39: layer 'c': convolution_param: unknown key 'num_outpt': neither BVLC Caffe's"
+            " ConvolutionParameter has it nor what is read of its forks; did you mean 'num_output'?",
+        ),
+        ("layer { annotated_data_param { } }", "unknown key 'annotated_data_param': neither BVLC"),
+        ("layer { num_output: 1 }", "it is a key of ConvolutionParameter"),
+        ("\x00", "f:1:1: '\\x00' is not understood"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_with_their_place(text, told):
+    with pytest.raises(SpecError) as caught:
+        read(text)
+    assert told in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_what_is_too_large_is_refused_soon():
+    start = time.perf_counter()
+    for text, told in [
+        ("layer {" * 3000, "nested too deeply"),
+        ("input_dim: 1 " * 200_000, "more than 100000 values"),
+        (f"input_dim: [{'1,' * 150_000} 1]", "more than 100000 values"),
+        ("#" * (5 << 20), "larger than 4 MiB"),
+    ]:
+        with pytest.raises(SpecError, match=told):
+            read(text)
+    with pytest.raises(SpecError, match="expected an integer"):
+        read("input_dim: " + "9" * 5000)
+    assert len(read("input_dim: 1 " * 90_000)["input_dim"]) == 90_000
+    assert time.perf_counter() - start < 30  # nothing takes its square
+
+
+def test_comments_know_where_they_stood():
+    _, comments = parse("# one\nname: 'x' # two\n  # three\n#\n")
+    assert [(c.line, c.column, c.text, c.alone) for c in comments] == [
+        (1, 1, "one", True),
+        (2, 11, "two", False),
+        (3, 3, "three", True),
+        (4, 1, "", True),
+    ]
+
+
+def google():
+    """caffe.proto as schema() has it, as classes of the package protobuf."""
+    pytest.importorskip("google.protobuf")
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = {"bool": 8, "float": 2, "double": 1, "string": 9, "int32": 5, "int64": 3, "uint32": 13}
+    file = descriptor_pb2.FileDescriptorProto(name="c.proto", package="c", syntax="proto2")
+    file.enum_type.add(name="Phase")
+    for word, number in (("TRAIN", 0), ("TEST", 1)):
+        file.enum_type[0].value.add(name=word, number=number)
+    for name, fields in SCHEMA.messages.items():
+        message, enums = file.message_type.add(name=name), {"Phase"}
+        for i, field in enumerate(fields.values()):
+            if field.type == "Any":
+                continue
+            one = message.field.add(name=field.name, number=field.number or 20_000_000 + i)
+            one.label = 3 if field.repeated else 1
+            if field.type in PARSERS:
+                one.type = kinds[field.type]
+            elif field.words is None:
+                one.type, one.type_name = 11, f".c.{field.type}"
+            else:
+                home = "" if field.type == "Phase" else f"{name}."
+                one.type, one.type_name = 14, f".c.{home}{field.type}"
+                if field.type not in enums:
+                    enums.add(field.type)
+                    enum = message.enum_type.add(name=field.type)
+                    for word, number in field.words.items():
+                        enum.value.add(name=word, number=number)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return lambda kind: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"c.{kind}"))
+
+
+LETTERS = "az09 \"'\\\n\t\x00\x7f#{}é日😀"
+SCALARS = {
+    "bool": lambda rng: rng.random() < 0.5,
+    "float": lambda rng: struct.unpack("f", rng.randbytes(4))[0],
+    "double": lambda rng: struct.unpack("d", rng.randbytes(8))[0],
+    "string": lambda rng: "".join(rng.choices(LETTERS, k=rng.randrange(6))),
+    "int32": lambda rng: rng.choice((0, 7, -1, 2**31 - 1, -(2**31))),
+    "int64": lambda rng: rng.choice((0, 8, -9, 2**63 - 1, -(2**63))),
+    "uint32": lambda rng: rng.choice((0, 10, 2**32 - 1)),
+}
+
+
+def drawn(rng, kind, depth=4):
+    """A message as nested mappings and lists."""
+    fields = [f for f in SCHEMA.messages[kind].values() if f.type != "Any"]
+    found = {}
+    for field in rng.sample(fields, min(len(fields), rng.randrange(6))):
+        count = rng.randrange(1, 4) if field.repeated else 1
+        if field.is_message and not depth:
+            continue
+        values = [
+            drawn(rng, field.type, depth - 1)
+            if field.is_message
+            else rng.choice(list(field.words))
+            if field.words
+            else SCALARS[field.type](rng)
+            for _ in range(count)
+        ]
+        found[field.name] = values if field.repeated else values[0]
+    return found
+
+
+def filled(message, values):
+    """A message of protobuf's with such values."""
+    for name, value in values.items():
+        field = message.DESCRIPTOR.fields_by_name[name]
+        for one in value if isinstance(value, list) else [value]:
+            if field.message_type is not None:
+                inside = getattr(message, name)
+                filled(inside.add() if isinstance(value, list) else inside, one)
+                if not isinstance(value, list):
+                    inside.SetInParent()
+                continue
+            one = field.enum_type.values_by_name[one].number if field.enum_type else one
+            if isinstance(value, list):
+                getattr(message, name).append(one)
+            else:
+                setattr(message, name, one)
+    return message
+
+
+def same(got, wanted):
+    if isinstance(wanted, dict):
+        return got.keys() == wanted.keys() and all(same(got[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        return len(got) == len(wanted) and all(map(same, got, wanted))
+    if isinstance(wanted, float):
+        near = math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-45)
+        return near or got == wanted or (math.isnan(got) and math.isnan(wanted))
+    return got == wanted
+
+
+@pytest.fixture(scope="module")
+def protobuf():
+    return google()
+
+
+def test_what_protobuf_writes_is_read(protobuf):
+    from google.protobuf import text_format
+
+    for i in range(400):
+        rng = random.Random(i)
+        kind = rng.choice(("NetParameter", "SolverParameter", "LayerParameter"))
+        values, short = drawn(rng, kind), rng.random() < 0.5
+        text = text_format.MessageToString(
+            filled(protobuf(kind)(), values),
+            as_one_line=short,
+            pointy_brackets=rng.random() < 0.5,
+            as_utf8=rng.random() < 0.5,
+            use_short_repeated_primitives=short,
+        )
+        assert same(read(text, kind), values), text

@@ -1,0 +1,66 @@
+"""Stock nets in Caffe's text, and when two models are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minicaffe.caffe.sparse import implied_bottoms, shuffled, states
+from minicaffe.layers import REGISTRY
+from minicaffe.spec.declare import LayerSpec, NetSpec
+from minicaffe.spec.solver import NOWHERE
+from minicaffe.spec.types import keys_of
+
+NETS = Path(__file__).parent / "caffe" / "nets"
+STOCK = sorted(path.name for path in NETS.glob("*.prototxt"))
+
+
+def stock(name: str) -> Path:
+    """The path of a stock net; the test is skipped while a layer or key of it is not there."""
+    path = NETS / name
+    text = path.read_text()
+    for net in re.findall(r'net: "(?:.*/)?(.*?)"', text):
+        text += stock(net).read_text()
+    missing = set(re.findall(r'\btype: "([A-Z]\w+)"', text)) - set(REGISTRY)
+    if missing - {"SGD"}:
+        pytest.skip(f"{name}: no {', '.join(sorted(missing))} yet")
+    if "backend" in text and "backend" not in keys_of(REGISTRY["Data"]):
+        pytest.skip(f"{name}: Data reads no LMDB yet")
+    return path
+
+
+def resolved(spec: NetSpec) -> Any:
+    """What a model is, however it was said: its layers in each state, with all their keys."""
+    implied = implied_bottoms(spec, REGISTRY)
+    nets = []
+    for state in states(spec):
+        layers = [
+            (layer.name, layer.type, said(layer, bottoms), layer.tops, own(layer), common(layer))
+            for layer, bottoms in zip(spec.layers, implied, strict=True)
+            if layer.included(state)
+        ]
+        nets.append((state, layers))
+    solver = spec.solver and dataclasses.replace(spec.solver, mark=NOWHERE)
+    whole = {key: getattr(spec, key) for key in keys_of(NetSpec)}
+    return whole, nets, solver, [resolved(net) for net in spec.test_nets]
+
+
+def said(layer: LayerSpec, implied: set) -> Any:
+    return {layer.bottom} if layer.bottom is not None else implied
+
+
+def own(layer: LayerSpec) -> dict[str, Any]:
+    declared = keys_of(REGISTRY[layer.type])
+    found = {key: layer.options.get(key, declared[key].default) for key in declared}
+    if layer.type == "Data" and found["shuffle"] is None:
+        found["shuffle"] = shuffled(layer)
+    return found
+
+
+def common(layer: LayerSpec) -> dict[str, Any]:
+    skipped = ("name", "type", "bottom", "top")
+    return {key: getattr(layer, key) for key in keys_of(LayerSpec) if key not in skipped}

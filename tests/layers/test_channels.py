@@ -1,0 +1,133 @@
+"""Scale, Bias, PReLU, Axpy, Embed and Parameter: what they refuse, and which gradients they leave alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minicaffe import DataError, Net, ShapeError, Solver, SpecError, gradcheck, parse
+from minicaffe.layers import REGISTRY
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "bottoms", "message"),
+    [
+        ("Scale", {"axis": 3, "num_axes": 2}, [(2, 3, 4, 5)], "axis 3 and num_axes 2 reach past"),
+        ("Scale", {"axis": 4}, [(2, 3, 4, 5)], "axis 4 is out of range for 4 axes"),
+        ("Scale", {}, [(2, 3, 4), (2, 3)], r"bottom 1 of shape \(2, 3\) does not fit \(2, 3, 4\) from axis 1"),
+        ("Bias", {"axis": -1}, [(2, 3, 4), (4, 1)], r"bottom 1 of shape \(4, 1\) does not fit"),
+        ("Scale", {}, [(2, 3), (3,), (3,)], r"takes 1 to 2 bottom\(s\), got 3"),
+        ("PReLU", {}, [(4,)], r"with channels, of at least 2 axes, got \(4,\)"),
+        ("Axpy", {}, [(2, 3), (2, 3, 4), (2, 3)], "bottoms 1 and 2 of one shape"),
+        ("Axpy", {}, [(2, 4), (2, 3, 4), (2, 3, 4)], r"bottom 0 of shape \(2, 3\), .* got \(2, 4\)"),
+        ("Axpy", {}, [(2, 3, 1), (2, 3, 4, 4), (2, 3, 4, 4)], r"bottom 0 of shape \(2, 3\)"),
+    ],
+)  # fmt: skip
+def test_shapes_that_do_not_fit(name, keys, bottoms, message):
+    with pytest.raises(ShapeError, match=message):
+        REGISTRY[name](**keys).top_shapes(*bottoms)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "message"),
+    [
+        ("Clip", {"min": 1.0, "max": 0.5}, "expected min <= max, got min 1.0 and max 0.5"),
+        ("Exp", {"base": -2.0}, "base: expected a number above 0, or -1 for e, got -2.0"),
+        ("Log", {"base": 0.0}, "base: expected a number above 0"),
+        ("Log", {"base": 1.0}, "there is no logarithm to base 1"),
+    ],
+)
+def test_numbers_of_which_there_is_no_function(name, keys, message):
+    with pytest.raises(SpecError, match=message):
+        REGISTRY[name](**keys).top_shapes((2, 3))
+
+
+def test_a_parameter_is_given_out_and_learns(device):
+    assert gradcheck(REGISTRY["Parameter"](shape=parse_shape([2, 3])), device=device) < 1e-6
+    text = """
+layers:
+  - {name: p, type: Parameter, shape: {dim: [2, 3]}}
+  - {name: loss, type: Power, power: 2, shift: -1, loss_weight: 0.5}
+solver: {base_lr: 0.5, max_iter: 40, snapshot_after_train: false}
+"""
+    solver = Solver(parse(text), device=device)
+    assert solver.net.loss == 0 or solver.net.params["p"][0].shape == (2, 3)
+    solver.step(40)  # down (p - 1)^2 / 2
+    np.testing.assert_allclose(device.to_host(solver.net.params["p"][0].data), 1, atol=1e-6)
+
+
+def parse_shape(dim):
+    return (
+        parse(f"layers: [{{name: p, type: Parameter, shape: {{dim: {dim}}}}}]")
+        .layers[0]
+        .options["shape"]
+    )
+
+
+FROZEN = """
+force_backward: FORCE
+layers:
+  - {name: x, type: Input, shape: {dim: [3, 2, 4]}}
+  - {name: it, type: TYPE, bottom: x, param: [{lr_mult: 0}, {lr_mult: LAST}]}
+  - {name: y, type: Power, scale: 2, loss_weight: 1}
+"""
+
+
+@pytest.mark.parametrize("kind", ["Scale, bias_term: true", "Bias", "PReLU"])
+def test_what_does_not_learn_gets_no_gradient(device, kind):
+    for force in ("true", "false"):
+        text = FROZEN.replace("FORCE", force).replace("TYPE", kind)
+        text = (
+            text.replace("LAST", "1") if "Scale" in kind else text.replace(", {lr_mult: LAST}", "")
+        )
+        net = Net(parse(text), device=device)
+        net.forward(x=np.linspace(-1, 1, 24).reshape(3, 2, 4))
+        net.clear_param_diffs()
+        net.backward()
+        first, *rest = (device.to_host(param.diff) for param in net.params["it"])
+        assert not first.any()
+        assert all(diff.all() for diff in rest)
+        if force == "true":
+            assert device.to_host(net.blobs["x"].diff).any()
+
+
+def test_in_place_over_what_a_gradient_needs(device):
+    """By name Scale and PReLU may be in place; they then get memory of their own."""
+    apart, over = (
+        Net(parse(f"""
+force_backward: true
+layers:
+  - {{name: x, type: Input, shape: {{dim: [3, 2, 4]}}}}
+  - {{name: ip, type: InnerProduct, num_output: 5}}
+  - {{name: scale, type: Scale, top: {a}, filler: {{type: constant, value: -2}}}}
+  - {{name: bias, type: Bias, top: {b}, filler: {{type: constant, value: 0.3}}}}
+  - {{name: prelu, type: PReLU, top: {c}}}
+"""), device=device, dtype="float64")
+        for a, b, c in ("abc", ("ip", "ip", "ip"))
+    )  # fmt: skip
+    x, dy = np.random.default_rng(1).normal(size=(2, 3, 2, 4))[:, :, :, :4], None
+    dy = np.random.default_rng(2).normal(size=(3, 5))
+    for net in (apart, over):
+        net.forward(x=x[0])
+        net.clear_param_diffs()
+        net.backward(**{net.steps[-1].tops[0].name: dy})
+    for mine, other in zip(apart.learnable, over.learnable, strict=True):
+        np.testing.assert_array_equal(device.to_host(mine.diff), device.to_host(other.diff))
+    np.testing.assert_array_equal(*(device.to_host(n.blobs["x"].diff) for n in (apart, over)))
+
+
+def test_an_index_that_is_no_row_is_named(device):
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 2]}}
+  - {name: words, type: Embed, input_dim: 3, num_output: 2}
+"""
+    net = Net(parse(text), device=device)
+    wanted = r"layer 'words' \(Embed\): index 3 is not one of the 3 rows 0\.\.2"
+    if not device.is_cuda:
+        with pytest.raises(DataError, match=wanted):
+            net.forward(x=[[0, 1], [3, 2]])
+        return
+    net.forward(x=[[0, 1], [3, 2]])
+    with net.steps[-1].named(), pytest.raises(DataError, match="index 3 is not one of the 3 rows"):
+        net.layers["words"].check()
