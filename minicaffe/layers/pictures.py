@@ -76,7 +76,7 @@ class Pictures(Layer):
 
     dataset = cast(Any, None)  # what the batches are from, once it is known
     float32_tops = (1,)
-    image = cast(Shape, ())  # (c, h, w) before the transform
+    image = cast("tuple[int, int, int]", ())  # (c, h, w) before the transform
 
     def shapes(self) -> list[Shape]:
         """The tops' shapes, of pictures of shape `image`."""
