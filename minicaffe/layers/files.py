@@ -38,7 +38,7 @@ def read_array(path: Path) -> np.ndarray:
 
 
 def _starts(path: Path, magic: bytes) -> bool:
-    if not path.is_file():
+    if not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
         return file.read(len(magic)) == magic
