@@ -12,7 +12,6 @@ from minicaffe.spec.declare import FILLER_KEYS, Filler, LayerSpec
 from minicaffe.spec.tree import Mark, Node, shown
 from minicaffe.spec.types import Key, keys_of
 
-RENAMED = {"concat_dim": "axis", "slice_dim": "axis"}  # Caffe's old names of a key
 DROPPED = (
     "engine",
     "stable_prod_grad",
@@ -113,8 +112,7 @@ def fitted(
     found: dict[str, tuple[Node, Mark]] = {}
     for name, node in message.value.items():
         field, mark = fields[name], message.keys[name]
-        own = name if name in declared else RENAMED.get(name, name)
-        key = declared.get(own)
+        own, key = name, declared.get(name)
         if name == "engine" or (name in DROPPED and key is None):
             continue
         at_default = not field.repeated and node.value == field.default
@@ -141,7 +139,13 @@ def assumed(kind: str, declared: Mapping[str, Key]) -> dict[str, Any]:
     """What Caffe takes for the keys of a type that are not given, where the type's own default differs."""
     found: dict[str, Any] = {}
     for name, (_, field) in schema().keys(kind).items():
-        if name not in declared or field.repeated or (kind, name) in IN_CODE or name == "engine":
+        if (
+            name not in declared
+            or declared[name].required
+            or field.repeated
+            or (kind, name) in IN_CODE
+            or name == "engine"
+        ):
             continue
         own, default = declared[name].default, field.default
         if name in ("weight_filler", "bias_filler") and own not in (ZERO, None):

@@ -26,9 +26,10 @@ def plain(value: Any, mark: Mark) -> Node:
     'msra'
     """
     if dataclasses.is_dataclass(value):
+        kind: Any = type(value)
         given = {
             name: plain(getattr(value, name), mark)
-            for name, key in keys_of(type(value)).items()
+            for name, key in keys_of(kind).items()
             if key.required or getattr(value, name) != key.default
         }
         word = getattr(value, "word", None)
@@ -90,9 +91,10 @@ def in_order(nodes: Mapping[str, Node], start: Mark | None = None) -> dict[str, 
 def given_nodes(spec: NetSpec | SolverSpec) -> dict[str, Node]:
     """A net's or a solver's own keys that are not the default."""
     start = spec.layers[0].mark if isinstance(spec, NetSpec) else spec.mark
+    kind: Any = type(spec)
     return {
         name: plain(getattr(spec, name), spec.nodes[name].mark if name in spec.nodes else start)
-        for name, key in keys_of(type(spec)).items()
+        for name, key in keys_of(kind).items()
         if key.required or getattr(spec, name) != key.default
     }
 

@@ -168,7 +168,7 @@ def _shown(value: Scalar | Message) -> str:
 
 def _expected(field: Field) -> str:
     if field.words:
-        words = list(field.words)
-        return f"one of {', '.join(words)}" if len(words) < 10 else f"a word such as {words[7]}"
+        some = list(field.words)
+        return f"one of {', '.join(some)}" if len(some) < 10 else f"a word such as {some[7]}"
     words = {"bool": "true or false", "string": "text in quotes", "uint32": "an integer from 0"}
     return words.get(field.type, "an integer" if field.type in RANGES else "a number")

@@ -89,7 +89,8 @@ def v1_of_v0(layer: Node) -> Node:
             raise SpecError(f"{layer.keys[key]}: {key}: beside `layer` stand only bottom and top")
     inner = layer.value["layer"]
     own: Node = inner.value.get("type", Node("", inner.mark))
-    types = dict((*pair.split(":"), pair.upper())[:2] for pair in V0_TYPES.split())
+    named_types = (pair.partition(":") for pair in V0_TYPES.split())
+    types = {old: new or old.upper() for old, _, new in named_types}
     if own.value not in types:
         hint = did_you_mean(own.value, types)
         raise SpecError(f"{own.mark}: {named(inner)}unknown type {shown(own.value)}{hint}")

@@ -4,16 +4,16 @@
 //                             winner 1 -1 2                    y 7 0 9
 
 template <typename T>
-__global__ void mask_places(int total, const T* mask, int size, int* place) {
+__global__ void mask_places(int total, const T* mask, int size, long long* place) {
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const T at = mask[i];
-    place[i] = at == T(-1) ? -1 : at > T(-1) && at < T(size) ? (int)at : -2;
+    place[i] = at == T(-1) ? -1 : at > T(-1) && at < T(size) ? (long long)(int)at : -2;
   }
 }
 
 // winner[place] = number of the last pixel that goes there: the largest, in whatever order they come.
 template <typename T>
-__global__ void claim(int total, const int* place, int pixels, int size, int* winner) {
+__global__ void claim(int total, const long long* place, int pixels, int size, int* winner) {
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     int* plane = winner + (size_t)(i / pixels) * size;
     if (place[i] >= 0) atomicMax(plane + place[i], i % pixels);
@@ -32,7 +32,7 @@ __global__ void unpool(int total, const T* x, int pixels, int size, const int* w
 }
 
 template <typename T>
-__global__ void unpool_gradient(int total, const T* dy, const int* place, int pixels, int size,
+__global__ void unpool_gradient(int total, const T* dy, const long long* place, int pixels, int size,
                                 T* dx) {
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     dx[i] = place[i] < 0 ? T(0.0f) : dy[(size_t)(i / pixels) * size + place[i]];

@@ -19,6 +19,8 @@ class Dropout(Layer):
 
     The mask is a function of (seed, layer, forward pass). Source: Caffe's Dropout; N. Srivastava et al.,
     Dropout, JMLR 2014.
+
+    Example: (2, 3) -> {type: Dropout, dropout_ratio: 0.4} -> (2, 3)
     """
 
     dropout_ratio: Annotated[float, "share of entries dropped", AtLeast(0), Below(1)] = 0.5

@@ -171,9 +171,8 @@ class PReLU(PerChannel):
         if self.slope.learns:
             self.add_gradient(dy, self.x, self.slope.diff, below=True)
         if self.needs_gradient[0]:
-            given = (part.reshape(self.nfp) for part in (dy, self.x))
-            out = self.grad[0].reshape(self.nfp)
-            ops.prelu_gradient(*given, self.slope.data.reshape(-1), out, self.context.workspace)
+            dy, x, dx = (part.reshape(self.nfp) for part in (dy, self.x, self.grad[0]))
+            ops.prelu_gradient(dy, x, self.slope.data.reshape(-1), dx, self.context.workspace)
         return self.grad[0]
 
 

@@ -21,8 +21,8 @@ LEAST = float(np.finfo(np.float32).min)
 class PriorBox(Layer):
     """Boxes of set sizes around each place of a map, and their variances. Bottoms: the map, the image.
 
-    (n, c, h, w), (n, c, H, W) -> (1, 2, 4 k h w) for k boxes a place, as shares of the image: x0, y0, x1, y1 of
-    each, row by row, column by column; below them their four variances. Of each min_size there is a square,
+    (n, c, h, w), (n, c, H, W) -> (1, 2, 4 k h w) for k boxes a place, as shares of the image: x0, y0, x1, y1
+    of each, row by row, column by column; below them their four variances. Of each min_size there is a square,
     one of side sqrt(min_size max_size) if that is given, and a box of each aspect ratio; sizes count by their
     whole part, as in SSD. No gradient. Source: PriorBox of SSD; W. Liu et al., SSD, 2016.
 
@@ -127,9 +127,9 @@ class DetectionOutput(Layer):
 
     Bottoms, for p prior boxes: predictions (n, 4 p), or (n, 4 p num_classes) without share_location;
     scores (n, p num_classes); priors (1, 2, 4 p) of PriorBox. Top: (1, 1, kept, 7), a row a box: image, class,
-    score, x0, y0, x1, y1; by image, by class, the best first. If nothing is found there is a row of -1 an image.
-    It is for use, not for training: it runs on the host, waits for the device, and has no gradient. Raises
-    DataError for a prior box without an area. Source: DetectionOutput of SSD; W. Liu et al., SSD, 2016.
+    score, x0, y0, x1, y1; by image, by class, the best first. If nothing is found there is a row of -1 an
+    image. It is for use, not for training: it runs on the host, waits for the device, and has no gradient.
+    Raises DataError for a prior box without an area. Source: DetectionOutput of SSD; W. Liu et al., SSD, 2016.
 
     Example: (1, 8), (1, 6), (1, 2, 8) -> {type: DetectionOutput, num_classes: 3} -> (1, 1, 4, 7)
     """

@@ -32,6 +32,7 @@ class Row:
     keys: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     call: Callable[[Any], Call] | None = None
     more: str = ""  # further documentation
+    place: str = ""  # whether it is in place, where that depends on its keys
     example: str = ""  # keys of the example
 
 
@@ -142,13 +143,14 @@ ROWS = (
         {"min": number("the lower bound"), "max": number("the upper bound")},
         clip,
         "The gradient is dy where min <= x <= max, else 0. Raises SpecError if min is above max.",
-        "min: 0, max: 1",
+        example="min: 0, max: 1",
     ),
     Row(
         "ELU",
         "y = x where x > 0, alpha (exp(x) - 1) elsewhere",
         "Caffe's ELU; D.-A. Clevert et al., Fast and Accurate Deep Network Learning by ELUs, 2016.",
         {"alpha": number("what -y tends to where x falls", 1.0)},
+        place="in place unless alpha is below 0",
     ),
     Row(
         "Exp",
@@ -165,7 +167,7 @@ ROWS = (
         {"approximate": (Annotated[Literal["none", "tanh"], "how erf is computed"], "none")},
         lambda keys: ("GELU" if keys.approximate == "none" else "GELUTanh", ()),
         "approximate: tanh is x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as GPT-2 has it.",
-        "approximate: tanh",
+        example="approximate: tanh",
     ),
     Row(
         "HardSwish",
@@ -187,7 +189,8 @@ ROWS = (
         {"power": number("the exponent", 1.0), "scale": SCALE, "shift": SHIFT},
         power,
         "Where power or scale is 0, y is a constant, even of an x that is no number.",
-        "power: 2, shift: 1",
+        "in place where power is 0 or 1",
+        example="power: 2, shift: 1",
     ),
     Row(
         "ReLU",
@@ -195,6 +198,7 @@ ROWS = (
         "Caffe's ReLU; V. Nair, G. Hinton, Rectified Linear Units Improve RBMs, 2010.",
         {"negative_slope": number("slope where x <= 0", 0.0)},
         lambda keys: ("LeakyReLU", (keys.negative_slope,)) if keys.negative_slope else ("ReLU", ()),
+        place="in place unless negative_slope is below 0",
     ),
     Row(
         "ReLU6",
@@ -219,22 +223,27 @@ ROWS = (
 )
 
 
-def layer_of(row: Row) -> type[Layer]:
+def layer_of(row: Row) -> type[Elementwise]:
     """The row as a class in the register."""
     body: dict[str, Any] = {"__module__": __name__, "row": row}
     body["__annotations__"] = {key: kind for key, (kind, *_) in row.keys.items()}
     body |= {key: default[0] for key, (_, *default) in row.keys.items() if default}
     if row.name in FORMULAS and FORMULAS[row.name].slope is None:
         body["label_bottoms"] = (0,)
-    return register(type(row.name, (Elementwise,), body))
+    layer: Any = type(row.name, (Elementwise,), body)
+    return register(layer)
 
 
 def document(row: Row, layer: type[Elementwise]) -> str:
     """The documentation of a row's layer."""
     given = {key: 0.0 for key, (_, *default) in row.keys.items() if not default}
-    place = "; in place" if layer(**given).in_place else ""
+    place = row.place or ("in place" if layer(**given).in_place else "")
     keys = ", ".join(filter(None, (f"type: {row.name}", row.example)))
-    parts = f"{row.formula}. Any shape{place}.", row.more, f"Source: {row.source}"
+    parts = (
+        f"{row.formula}. {'; '.join(filter(None, ('Any shape', place)))}.",
+        row.more,
+        f"Source: {row.source}",
+    )
     return "\n\n".join((*filter(None, parts), f"Example: (2, 3) -> {{{keys}}} -> (2, 3)"))
 
 

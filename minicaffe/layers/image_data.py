@@ -95,7 +95,7 @@ class WindowData(Pictures):
     first in the batch. A window is cut out with `context_pad` pixels about it (counted in the crop), scaled
     to crop_size x crop_size, or (square) its tightest square; what lies outside the picture is zero. The
     draws are a function of (seed, layer, pass). `transform` must have a crop_size; of a larger mean image
-    the centre is taken. Needs Pillow; raises DataError for a file that is missing or damaged. 
+    the centre is taken. Needs Pillow; raises DataError for a file that is missing or damaged.
     Source: Caffe's WindowData, after Girshick's R-CNN.
 
     Example: -> {type: WindowData, source: windows.txt, batch_size: 4, transform: {crop_size: 8}} ->

@@ -15,7 +15,10 @@ from minicaffe.spec.types import AtLeast
 
 @register
 class Softmax(Layer):
-    """y = exp(x) / sum of exp(x) along `axis`. Source: Caffe's Softmax."""
+    """y = exp(x) / sum of exp(x) along `axis`. Source: Caffe's Softmax.
+
+    Example: (2, 10) -> {type: Softmax} -> (2, 10)
+    """
 
     axis: Annotated[int, "the axis of the classes"] = 1
 
@@ -56,6 +59,8 @@ class Accuracy(Layer):
 
     A score that equals the label's counts against it. Tops: the accuracy, of shape (), and if asked
     for the accuracy of each class (c,). Source: Caffe's Accuracy.
+
+    Example: (4, 10), (4,) -> {type: Accuracy, top_k: 5} -> ()
     """
 
     top_k: Annotated[int, "how many classes may be guessed", AtLeast(1)] = 1

@@ -58,8 +58,9 @@ class ContrastiveLoss(Loss):
     """loss = sum of s d^2 + (1 - s) max(margin - d, 0)^2 / 2 n, d = |a - b| of a pair of rows.
 
     Bottoms: a, b (n, c), and s (n,), not 0 where a pair is similar. legacy_version: max(margin - d^2, 0) of
-    pairs that are not. The gradient divides by d + 1e-4, as Caffe's. Top: the loss, of shape (). Source:
-    Caffe's ContrastiveLoss; R. Hadsell, S. Chopra, Y. LeCun, Dimensionality Reduction by Learning an
+    pairs that are not. The gradient divides by d + 1e-4, as Caffe's. Top: the loss, of shape ().
+
+    Source: Caffe's ContrastiveLoss; R. Hadsell, S. Chopra, Y. LeCun, Dimensionality Reduction by Learning an
     Invariant Mapping, 2006.
 
     Example: (2, 3), (2, 3), (2,) -> {type: ContrastiveLoss, margin: 2} -> ()

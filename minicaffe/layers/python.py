@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable
@@ -41,10 +42,9 @@ def find(module: str, name: str) -> type:
             f"--import {module.replace('.', '/')}.py does, or `import {module}` before the net is built"
         )
     names: dict[str, Any] = {}
-    for place in reversed(
-        places
-    ):  # what is asked for in this way stays unloaded if it loads lazily
-        names |= object.__getattribute__(place, "__dict__")
+    for place in reversed(places):  # not by vars(), which would load a module that is lazy
+        with contextlib.suppress(AttributeError):  # None, where an import is barred
+            names |= object.__getattribute__(place, "__dict__")
     cls = names.get(name)
     if not isinstance(cls, type):
         classes = [key for key, value in names.items() if isinstance(value, type)]

@@ -131,7 +131,7 @@ class Upsample(Layer):
     def allocate(self) -> None:
         self.copy = None
         if self.masked:
-            self.place = self.empty(self.x_shape, np.int32)
+            self.place = self.empty(self.x_shape, np.int64)
             self.winner = self.empty(self.y_shape, np.int32)
             if self.dtype != self.sum_dtype:
                 self.copy = self.empty(self.x_shape, self.sum_dtype)

@@ -55,7 +55,7 @@ class Recurrent(Layer):
         for shape in more[self.static :]:
             if shape != state:
                 raise ShapeError(f"needs a first state of shape {state}, got {shape}")
-        self.label_bottoms = (1, *range(2 + self.static, 2 + len(more)))  # see the docstrings
+        self.label_bottoms = (1, *range(2 + self.static, 2 + len(more)))  # none flows into states
         self.weight = self.param((self.wide, self.k), self.weight_filler)
         self.bias = self.param((self.wide,), self.bias_filler)
         self.static_k = math.prod(more[0][1:]) if self.static else 0
@@ -69,9 +69,7 @@ class Recurrent(Layer):
 
     def allocate(self) -> None:
         t, n, d = self.t, self.n, self.num_output
-        self.z = self.empty(
-            (t, n, self.wide)
-        )  # what the units take, of an LSTM also what they give
+        self.z = self.empty((t, n, self.wide))  # what units take, of an LSTM then what they give
         self.r = self.empty((n, self.wide))  # what the step before gives through the weights
         self.dr = self.empty((n, d))
         self.of_static: Any = self.empty((n, self.wide)) if self.static else None

@@ -33,7 +33,7 @@ def sizes(least: Sequence[float], most: Sequence[float], ratios: Sequence[float]
            [6., 6.],
            [8., 2.]])
     """
-    made = []
+    made: list[tuple[float, float]] = []
     for i, size in enumerate(map(int, least)):
         made.append((size, size))
         if most:
@@ -46,7 +46,7 @@ def sizes(least: Sequence[float], most: Sequence[float], ratios: Sequence[float]
 def priors(
     area: tuple[int, int], image: tuple[int, int], step: tuple[float, float], offset: float, boxes: Any
 ) -> np.ndarray:  # fmt: skip
-    """The boxes (h w count, 4) of a map of `area` (h, w), as shares of the image: row by row, column by column.
+    """The boxes (h w count, 4) of a map of `area` (h, w), as shares of the image: row by row.
 
     Those at (y, x) have the middle ((x + offset) step, (y + offset) step) and the sizes `boxes` (count, 2).
 
@@ -101,7 +101,7 @@ def _areas(boxes: Any) -> Any:
 
 
 def suppress(boxes: Any, threshold: float, eta: float = 1.0) -> list[int]:
-    """Which of boxes (k, 4), best first, are kept: those that overlap none kept before by more than `threshold`.
+    """Which of boxes (k, 4), best first, are kept: those that overlap none kept before by over `threshold`.
 
     With eta below 1 a threshold above 0.5 is multiplied by it after each that is kept. Source: ApplyNMSFast
     of W. Liu's SSD.

@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.ops.activation import LONG, run_loop
-from minicaffe.ops.formulas import on_blocks
+from minicaffe.ops.formulas import on_blocks, vectorised
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices
 
@@ -28,9 +28,9 @@ def forward(name: str, x: Any, numbers: tuple[float, ...], out: Any) -> Any:
         launch("elementwise.cu", "forward", x.size, x, x, *_three(x, numbers), out, of=(name,))
         return out
     numbers = _typed(numbers, x.dtype)
-    fast = loops("elementwise", x.dtype)
-    if fast is not None:
-        run_loop(fast.formula(name, "y", x.dtype), out, x, numbers)
+    loop = _loop(name, "y", x.dtype)
+    if loop is not None:
+        run_loop(loop, out, x, numbers)
         return out
     y = on_blocks(name, "y", x.dtype)
     x, flat = x.reshape(-1), out.reshape(-1)
@@ -54,9 +54,9 @@ def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out
         launch("elementwise.cu", "gradient", x.size, x, *given, of=(name,))
         return out
     numbers = _typed(numbers, x.dtype)
-    fast = loops("elementwise", x.dtype)
-    if fast is not None:
-        run_loop(fast.formula(name, "slope", x.dtype), out, dy, x, y, numbers)
+    loop = _loop(name, "slope", x.dtype)
+    if loop is not None:
+        run_loop(loop, out, dy, x, y, numbers)
         return out
     slope = on_blocks(name, "slope", x.dtype)
     dy, x, y, flat = (array.reshape(-1) for array in (dy, x, y, out))
@@ -66,6 +66,12 @@ def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out
 
     _in_blocks(part, out.size)
     return out
+
+
+def _loop(name: str, part: str, dtype: np.dtype) -> Any:
+    """A formula's compiled loop; None without Numba, or where NumPy is faster."""
+    fast = None if vectorised(name, part) else loops("elementwise", dtype)
+    return fast and fast.formula(name, part, dtype)
 
 
 @functools.lru_cache(256)

@@ -46,13 +46,13 @@ def lrn(x: Any, response: Response, s: Any, out: Any, work: Any) -> Any:
         return out
     if on_cuda(x):
         kind = s.dtype.type
-        sizes, numbers = (*r.image[1:], r.up, r.side), map(kind, (r.base, r.alpha, r.beta))
+        sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.base), kind(r.alpha), kind(r.beta))
         launch("lrn.cu", "lrn", x.size, out, x, *sizes, *numbers, s, out)
         return out
     fast = _loops(x, r)
     if fast is not None:
-        numbers = r.up, x.dtype.type(r.base), x.dtype.type(r.alpha)
-        flat = x.reshape(-1), *r.image[1:], *numbers, s.reshape(-1), out.reshape(-1)
+        given = r.up, x.dtype.type(r.base), x.dtype.type(r.alpha)
+        flat = x.reshape(-1), *r.image[1:], *given, s.reshape(-1), out.reshape(-1)
         in_slices(lambda first, last, _: fast.lrn(*flat, first, last), r.image[0])
         return out
     squares, spare = work[: 2 * x.size].reshape(2, *r.image)
@@ -85,8 +85,8 @@ def lrn_gradient(x: Any, dy: Any, response: Response, s: Any, out: Any, work: An
         return out
     fast = _loops(x, r)
     if fast is not None:
-        numbers = r.up, x.dtype.type(2 * r.alpha * r.beta)
-        given = x.reshape(-1), dy.reshape(-1), *r.image[1:], *numbers, s.reshape(-1)
+        both = r.up, x.dtype.type(2 * r.alpha * r.beta)
+        given = x.reshape(-1), dy.reshape(-1), *r.image[1:], *both, s.reshape(-1)
         flat = *given, work[: x.size], work[x.size : 2 * x.size], out.reshape(-1)
         in_slices(lambda first, last, _: fast.lrn_gradient(*flat, first, last), r.image[0])
         return out

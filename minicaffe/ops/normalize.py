@@ -108,8 +108,8 @@ def normalise_gradient(
     of_ones = 0.0 if norm.kind == "length" else 1 / rows.length
     fast = rows.loops(x)
     if fast is not None:
-        flat = x.reshape(-1), g.reshape(-1), *rows.seen, of_ones, part
-        flat += found.mean, found.rate, out.reshape(-1)
+        read = x.reshape(-1), g.reshape(-1), *rows.seen, of_ones, part
+        flat = *read, found.mean, found.rate, out.reshape(-1)
         rows.in_slices(lambda first, last, _: fast.normalise_gradient(*flat, first, last))
         return out
     y, product = (rows.of(work[i * x.size : (i + 1) * x.size]) for i in (0, 1))

@@ -14,12 +14,12 @@ NOWHERE, OUTSIDE = -1, -2
 
 
 def places(mask: Any, image: tuple[int, int], out: Any) -> Any:
-    """A mask's numbers as int32 `out`: places y w + x of an image (h, w), -1 for none, -2 for others.
+    """A mask's numbers as int64 `out`: places y w + x of an image (h, w), -1 for none, -2 for others.
 
     Raises DataError for a place outside; not on CUDA, which is not waited for: see `check`.
 
-    >>> places(np.array([3.0, -1.0]), (2, 2), np.empty(2, np.int32))
-    array([ 3, -1], dtype=int32)
+    >>> places(np.array([3.0, -1.0]), (2, 2), np.empty(2, np.int64))
+    array([ 3, -1])
     """
     h, w = image
     if on_cuda(mask):
@@ -45,7 +45,7 @@ def unpool(x: Any, place: Any, out: Any, winner: Any) -> Any:
     x and place (n, c, h, w); out and winner, an int32 scratch, (n, c, oh, ow). A place outside makes its
     plane's first pixel NaN.
 
-    >>> x, place = np.array([5.0, 7.0]).reshape(1, 1, 1, 2), np.array([[[[2, 0]]]], np.int32)
+    >>> x, place = np.array([5.0, 7.0]).reshape(1, 1, 1, 2), np.array([[[[2, 0]]]])
     >>> unpool(x, place, np.empty((1, 1, 1, 3)), np.empty((1, 1, 1, 3), np.int32)).ravel()
     array([7., 0., 5.])
     """

@@ -44,6 +44,21 @@ ROWS = {
     "EMAX": ("type: Eltwise, operation: MAX", [X, X, X], 1),
     "Concat": ("type: Concat, axis: 2", [X, (3, 4, 1, 5)], 1),
     "Flatten": ("type: Flatten", [X], 1),
+    "Reshape": ("type: Reshape, shape: {dim: [0, -1]}", [X], 1),
+    "Permute": ("type: Permute, order: [0, 3, 1, 2]", [X], 1),
+    "Shuffle": ("type: ShuffleChannel, group: 2", [X], 1),
+    "Crop": ("type: Crop, offset: 1", [X, (3, 4, 2, 3)], 1),
+    "Tile": ("type: Tile, axis: 2, tiles: 3", [X], 1),
+    "Split": ("type: Split", [X], 1),
+    "SUM of rows": ("type: Reduction, axis: 2, coeff: 0.5", [X], 1),
+    "ASUM": ("type: Reduction, operation: ASUM, axis: 1", [X], 2),
+    "SUMSQ": ("type: Reduction, operation: SUMSQ, axis: 2", [X], 3),
+    "MEAN": ("type: Reduction, operation: MEAN", [X], 2),
+    "SPP": ("type: SPP, pyramid_height: 2", [X], 2),
+    "SPP of means": ("type: SPP, pyramid_height: 2, pool: AVE", [X], 3),
+    "Interp": ("type: Interp, zoom_factor: 3", [X], 1),
+    "Upsample": ("type: Upsample, scale_h: 2, scale_w: 3", [X], 2),
+    "drawn": ("type: Pooling, pool: STOCHASTIC, kernel_size: 3, stride: 2", [X], 1),
     "LSTM": ("type: LSTM, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 20),
     "RNN": ("type: RNN, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 40),
     "BatchNorm": ("type: BatchNorm", [X], 3),
@@ -193,3 +208,32 @@ layers:
     assert (got[0].dtype.name, got[1].dtype.name) == (dtype, "float32")
     wanted = rounded(x, dtype)
     near(cuda.to_host(got[0]).astype(np.float64), wanted, EPS[dtype])
+
+
+@TYPES
+def test_places_are_float32_and_read_as_such(cuda, dtype):
+    """A mask and an index reach past 2048, and bfloat16's 256."""
+    text = """
+force_backward: true
+layers:
+  - {name: data, type: Input, top: [x, index], shape: [{dim: [3, 1, 50, 52]}, {dim: [2]}]}
+  - {name: pool, type: Pooling, kernel_size: 2, stride: 2, top: [most, mask]}
+  - {name: up, type: Upsample, bottom: [most, mask]}
+  - {name: some, type: BatchReindex, bottom: [up, index]}
+  - {name: place, type: ArgMax, bottom: some}
+"""
+    rng = np.random.default_rng(4)
+    x, index = rounded(rng.normal(size=(3, 1, 50, 52)), dtype), np.array([2, 0])
+    x[..., -1] = np.array([7, 8, 9]).reshape(3, 1, 1)  # of equal ones the last is the largest
+    exact = Net(parse(text), device="cpu", dtype="float64")
+    half = Net(parse(text), device=cuda, dtype=dtype)
+    for net in (exact, half):
+        net.forward(x=x, index=index)
+    types = {name: blob.data.dtype.name for name, blob in half.blobs.items()}
+    assert types == {
+        **dict.fromkeys(types, dtype),
+        **dict.fromkeys(("index", "mask", "place"), "float32"),
+    }
+    for name, blob in exact.blobs.items():
+        np.testing.assert_array_equal(cuda.to_host(half.blobs[name].data).astype(float), blob.data)
+    assert exact.blobs["place"].data.max() > 2048

@@ -223,6 +223,10 @@ def test_a_model_never_imports_nor_runs(tmp_path, monkeypatch):
         Net(parse(text), device="cpu")
     assert "waiting" not in sys.modules
 
+    monkeypatch.setitem(sys.modules, "waiting", None)  # barred
+    with pytest.raises(SpecError, match="module 'waiting' has no class 'It'"):
+        Net(parse(text), device="cpu")
+
     class Loading(types.ModuleType):
         def __getattribute__(self, name):
             raise SystemExit("ran")

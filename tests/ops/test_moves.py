@@ -120,7 +120,7 @@ def test_unpooling_against_loops(device, sizes, planes, dtype, seed):
         if (at := mask[p, 0, i, j]) >= 0:
             y[p, 0, at // ow, at % ow] = x[p, 0, i, j]
             dx[p, 0, i, j] = dy[p, 0, at // ow, at % ow]
-    place = unpool.places(put(device, mask, dtype), (oh, ow), blank(device, x.shape, np.int32))
+    place = unpool.places(put(device, mask, dtype), (oh, ow), blank(device, x.shape, np.int64))
     same(device, place, mask)
     winner = blank(device, dy.shape, np.int32)
     same(device, unpool.unpool(put(device, x), place, blank(device, dy.shape, dtype), winner), y)
@@ -132,8 +132,8 @@ def test_a_place_outside_the_image(cuda, odd):
     """Caffe looks for those past the end only, and then ends."""
     mask, shape = np.array([1, odd, 0, 2], np.float32).reshape(1, 2, 1, 2), (1, 2, 2, 2)
     with pytest.raises(DataError, match=r"^place .* of the mask is not in the image of 2 x 2$"):
-        unpool.places(mask, (2, 2), np.empty(mask.shape, np.int32))
-    place = unpool.places(put(cuda, mask), (2, 2), blank(cuda, mask.shape, np.int32))
+        unpool.places(mask, (2, 2), np.empty(mask.shape, np.int64))
+    place = unpool.places(put(cuda, mask), (2, 2), blank(cuda, mask.shape, np.int64))
     x = put(cuda, np.arange(1.0, 5).reshape(mask.shape))
     y = unpool.unpool(x, place, blank(cuda, shape, float), blank(cuda, shape, np.int32))
     assert np.isnan(cuda.to_host(y)[0, 0, 0, 0])

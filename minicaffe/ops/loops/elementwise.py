@@ -11,15 +11,10 @@ import numpy as np
 from minicaffe.ops.formulas import FORMULAS, typed
 from minicaffe.ops.loops import at, compiled, compiled_sums, helper
 
-WORDS = {
-    "abs": abs,
+WORDS = {  # of the formulas that are compiled
     "erfc": math.erfc,
     "exp": math.exp,
-    "expm1": math.expm1,
-    "log": math.log,
-    "log1p": math.log1p,
     "sign": np.sign,
-    "tanh": math.tanh,
     "where": helper(lambda condition, a, b: a if condition else b),
     "maximum": helper(lambda a, bound: bound if a <= bound else a),  # a NaN stays one
     "minimum": helper(lambda a, bound: bound if a >= bound else a),

@@ -1,0 +1,64 @@
+"""Pooling of regions of an image: ROIPooling."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import numpy as np
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers.base import Layer, register
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.losses import same_type
+from minicaffe.ops import roi_pool as ops
+from minicaffe.spec.types import AtLeast
+
+
+@register
+class ROIPooling(Layer):
+    """The largest entry in each bin of a grid over each region. Bottoms: maps, regions.
+
+    (n, c, h, w), (r, 5) -> (r, c, pooled_h, pooled_w). A region is (image, x0, y0, x1, y1), in pixels of what
+    the maps are spatial_scale of; it is rounded to whole places and is one at least. Neighbouring bins may
+    share a row or a column; one outside the image gives 0. A gradient flows into the maps. Raises DataError
+    for an image that is not there. Source: the ROIPooling of Fast R-CNN; R. Girshick, Fast R-CNN, 2015.
+
+    Example: (2, 8, 6, 6), (3, 5) -> {type: ROIPooling, pooled_h: 2, pooled_w: 3} -> (3, 8, 2, 3)
+    """
+
+    pooled_h: Annotated[int, "rows of bins", AtLeast(1)]
+    pooled_w: Annotated[int, "columns of bins", AtLeast(1)]
+    spatial_scale: Annotated[float, "size of the maps over that of what regions are given in"] = 1.0
+
+    label_bottoms = float32_bottoms = (1,)
+
+    def setup(self, x: Shape, rois: Shape) -> Shape:
+        if len(x) != 4:
+            raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
+        if not rois or math.prod(rois[1:]) != 5:
+            raise ShapeError(f"needs regions (r, 5) as its second bottom, got {rois}")
+        self.images, self.count = x[0], rois[0]
+        self.y_shape = (rois[0], x[1], self.pooled_h, self.pooled_w)
+        return self.y_shape
+
+    def allocate(self) -> None:
+        kinds = np.int32, np.int64, np.bool_, self.dtype
+        self.which, *self.scratch = (self.empty(self.y_shape, kind) for kind in kinds)
+        self.which.fill(-1)  # no winner before the first forward pass
+        self.better = self.empty(self.y_shape[1:2], np.bool_)
+        self.copy = None  # of 16 bits: regions, should they be so too
+        if self.dtype != self.sum_dtype:
+            self.copy = self.empty((self.count, 5), self.sum_dtype)
+
+    def forward(self, x: Any, rois: Any) -> Any:
+        self.rois = same_type(self.xp, rois.reshape(-1, 5), self.copy)
+        given = x, self.rois, self.spatial_scale
+        return ops.roi_pool(*given, self.out[0], self.which, self.better)
+
+    def backward(self, dy: Any) -> Any:
+        given = dy, self.which, self.rois, self.spatial_scale
+        return ops.roi_pool_gradient(*given, self.grad[0], self.scratch), None
+
+    def check(self) -> None:
+        ops.check(self.context.device.to_host(self.rois), self.images)
