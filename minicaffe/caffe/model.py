@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import model
 from minicaffe.spec.settings import replaced
 from minicaffe.spec.tree import Mark, Node, load
+from minicaffe.spec.types import keys_of
 
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
 
@@ -70,7 +72,7 @@ def text_of(
         places = [Path(path)]
         if folder is not None:
             places += [folder / path, folder / Path(path).name]
-        there = next((place for place in places if place.is_file()), None)
+        there = next((place for place in places if os.path.isfile(place)), None)
         if there is None:
             tried = ", ".join(dict.fromkeys(str(place) for place in places))
             raise SpecError(f"{mark}: there is no file {path!r}; looked for {tried}")
@@ -100,6 +102,9 @@ def net_tree(net: Node, layer_types: Mapping[str, type]) -> Node:
     net = upgraded_net(net)
     fields, keys = dict(net.value), dict(net.keys)
     free = fields.pop(FREE, Node({}, net.mark))
+    for key in free.value:
+        if key not in keys_of(NetSpec) or key in fields:
+            raise SpecError(f"{free.keys[key]}: {FREE}: {key} does not belong here")
     layers = fields.pop("layer", None)
     if layers is None or not layers.value:
         raise SpecError(f"{net.mark}: the net has no layer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
@@ -60,9 +61,9 @@ class Data(Pictures):
         else:
             if given.force_color or given.force_gray or self.force_encoded_color:
                 raise ShapeError("transform: force_color and force_gray are for encoded images")
-            self.split: Any = "train" if self.phase == "TRAIN" else "test"
+            self.split = cast(Any, "train" if self.phase == "TRAIN" else "test")
             self.count, *image = datasets.shape(self.source, self.split, self.context.folder)
-            self.image = tuple(image)
+            self.image = (image[0], image[1], image[2])
         if not self.count:
             raise DataError(f"data set {self.source!r} holds no images")
         return self.shapes()
@@ -73,7 +74,7 @@ class Data(Pictures):
         for place in places:
             if lmdb_file.is_one(place) and self.backend != "LEVELDB":
                 return lmdb_file.Lmdb(place)
-            if self.backend == "LEVELDB" or (place / "CURRENT").is_file():
+            if self.backend == "LEVELDB" or os.path.isfile(place / "CURRENT"):
                 raise lmdb_file.needs_leveldb(place)
         if self.backend is not None:
             looked = ", ".join(map(str, places))

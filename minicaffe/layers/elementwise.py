@@ -233,12 +233,9 @@ def document(row: Row, layer: type[Elementwise]) -> str:
     given = {key: 0.0 for key, (_, *default) in row.keys.items() if not default}
     place = row.place or ("in place" if layer(**given).in_place else "")
     keys = ", ".join(filter(None, (f"type: {row.name}", row.example)))
-    parts = (
-        f"{row.formula}. {'; '.join(filter(None, ('Any shape', place)))}.",
-        row.more,
-        f"Source: {row.source}",
-    )
-    return "\n\n".join((*filter(None, parts), f"Example: (2, 3) -> {{{keys}}} -> (2, 3)"))
+    head = f"{row.formula}. {'; '.join(filter(None, ('Any shape', place)))}."
+    shown = f"Example: (2, 3) -> {{{keys}}} -> (2, 3)"
+    return "\n\n".join(filter(None, (head, row.more, f"Source: {row.source}", shown)))
 
 
 for _row in ROWS:

@@ -1,4 +1,9 @@
-"""Caffe's BlobProto: an array as .caffemodel, .solverstate and .binaryproto hold it."""
+"""Caffe's BlobProto: an array as .caffemodel, .solverstate and .binaryproto hold it.
+
+1 2 3 4   num, channels, height, width, of files from before 2014
+7         shape, a message whose field 1 is each axis's size
+5 8       the numbers, float or double: packed into one field, or a field each
+"""
 
 from __future__ import annotations
 
@@ -41,20 +46,31 @@ class BlobProto:
         return out
 
 
-def read(data: memoryview) -> BlobProto:
+def read(path: str | Path) -> np.ndarray:
+    """The array of a .binaryproto file. Raises DataError, in one line that names it, if it is not whole.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "mean").write_bytes(b"".join(map(bytes, parts([[3.5, 4.5]]))))
+    ...     read(Path(folder, "mean"))
+    array([[3.5, 4.5]])
+    """
+    with wire.opened(path, "BlobProto (.binaryproto)") as data:
+        return parse(data).array()
+
+
+def parse(data: memoryview) -> BlobProto:
     """The array of a message; its numbers stay where they are. Raises ValueError if they do not fit it."""
     dims: list[int] = []
     old: dict[int, int] = {}
     single: list[np.ndarray] = []
     double: list[np.ndarray] = []
-    shaped = False
     for number, kind, value in wire.fields(data):
         if number == _DATA:
             single.append(wire.floats(kind, value, "<f4"))
         elif number == _DOUBLES:
             double.append(wire.floats(kind, value, "<f8"))
         elif number == _SHAPE:
-            shaped = True
             for inner, inner_kind, dim in wire.fields(wire.message(kind, value)):
                 if inner == 1:
                     dims += wire.integers(inner_kind, dim, AXES)
@@ -70,19 +86,12 @@ def read(data: memoryview) -> BlobProto:
         raise ValueError(f"a blob has the shape {shape[:40]}")
     pieces = double or single
     found = sum(piece.size for piece in pieces)
-    if not legacy and not shaped and not pieces:
-        shape = (0,)  # a message of nothing
     if math.prod(shape) != found:
-        raise ValueError(f"a blob of shape {shape} holds {found} numbers")
+        by = " x ".join(map(str, shape)) or "one number"
+        raise ValueError(f"a blob promises {by}, holds {found} numbers")
     if len(pieces) > 1 and sum(piece.size == 0 for piece in pieces):
         pieces = [piece for piece in pieces if piece.size] or pieces[:1]
     return BlobProto(shape, legacy, pieces or [np.empty(0, np.float32)])
-
-
-def load(path: str | Path) -> np.ndarray:
-    """The array of a .binaryproto file. Raises DataError, in one line, for a file that is not whole."""
-    with wire.opened(path, ".binaryproto") as data:
-        return read(data).array()
 
 
 def parts(array: Any) -> list[wire.Part]:
