@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.checkpoint import read_npy
-from minicaffe.data import blob_file
+from minicaffe.data import blob_proto
 from minicaffe.errors import DataError, foreign
 
 NPY = b"\x93NUMPY"
@@ -34,11 +34,11 @@ def read_array(path: Path) -> np.ndarray:
         return read_npy(path)
     if path.suffix != ".binaryproto" and (told := foreign(path, "arrays in .npy and .binaryproto")):
         raise DataError(told)
-    return blob_file.read(path)
+    return blob_proto.load(path)
 
 
 def _starts(path: Path, magic: bytes) -> bool:
-    if not os.path.isfile(path):
+    if not path.is_file():
         return False
     with open(path, "rb") as file:
         return file.read(len(magic)) == magic
