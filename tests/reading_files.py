@@ -33,6 +33,7 @@ def write_lmdb(folder: Path, values: list[bytes]) -> None:
 
 def main() -> None:
     """Write the fixtures."""
+    import h5py
     from PIL import Image
 
     from minicaffe.data import datum
@@ -46,6 +47,10 @@ def main() -> None:
     (READING / "windows.txt").write_text("".join(blocks))
     raw = [datum.write(p[:, :, ::-1].transpose(2, 0, 1), i) for i, p in enumerate(pictures())]
     write_lmdb(READING / "lmdb", raw)
+    with h5py.File(READING / "rows.h5", "w") as file:
+        file["data"] = np.random.default_rng(1).normal(size=(COUNT, 3, 4)).astype(np.float32)
+        file["label"] = np.arange(COUNT, dtype=np.float32)
+    (READING / "rows.txt").write_text("rows.h5\n")
 
 
 if __name__ == "__main__":

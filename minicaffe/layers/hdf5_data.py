@@ -33,6 +33,8 @@ class HDF5Data(Layer):
     that is a function of (seed, epoch). Links out of a file and filters from plug-ins are not followed. Only
     the rows of a batch are read. Needs h5py; raises DataError for a file that is missing or damaged, and
     ShapeError where the files disagree. Source: Caffe's HDF5Data.
+
+    Example: -> {type: HDF5Data, source: rows.txt, batch_size: 2} -> (2, 3, 4), (2,)
     """
 
     source: Annotated[str, "a text file: the paths of HDF5 files"]
@@ -145,6 +147,8 @@ class HDF5Output(Layer):
     ends, or by `net.layers[NAME].finish()`; the pass after that begins a new one. It holds every batch since,
     where Caffe's holds the first and then stops. Needs h5py; raises DataError if it cannot be written, or if
     there is a file of that name that is no HDF5 file. No gradient. Source: Caffe's HDF5Output.
+
+    Example: (2, 3), (2,) -> {type: HDF5Output, file_name: seen.h5} -> nothing
     """
 
     file_name: Annotated[str, "the HDF5 file to write"]

@@ -29,6 +29,10 @@ class ImageData(Pictures):
     entries k batch_size, ... of the list repeated without end, each repetition shuffled by (seed, epoch) if
     asked for. Needs Pillow; raises DataError for a file that is missing, damaged or of another size.
     Source: Caffe's ImageData and DataTransformer.
+
+    Example: ->
+    {type: ImageData, source: images.txt, batch_size: 2, new_height: 8, new_width: 9}
+    -> (2, 3, 8, 9), (2,)
     """
 
     source: Annotated[str, "a text file: a path and a label in each line"]
@@ -92,8 +96,12 @@ class WindowData(Pictures):
     first in the batch. A window is cut out with `context_pad` pixels about it (counted in the crop), scaled
     to crop_size x crop_size, or (square) its tightest square; what lies outside the picture is zero. The
     draws are a function of (seed, layer, pass). `transform` must have a crop_size; of a larger mean image
-    the centre is taken. Needs Pillow; raises DataError for a file that is missing or damaged. Source:
-    Caffe's WindowData, after Girshick's R-CNN.
+    the centre is taken. Needs Pillow; raises DataError for a file that is missing or damaged.
+    Source: Caffe's WindowData, after Girshick's R-CNN.
+
+    Example: ->
+    {type: WindowData, source: windows.txt, batch_size: 4, transform: {crop_size: 5}}
+    -> (4, 3, 5, 5), (4,)
     """
 
     source: Annotated[str, "a window file: pictures, and windows in them with class and overlap"]
