@@ -1,6 +1,6 @@
-"""Small files for the layers that read: pictures, lists, windows, databases; those in fixtures/reading are made so.
+"""Small files for the layers that read, such as their documentation's examples name.
 
-python tests/reading_files.py      makes fixtures/reading anew
+python tests/reading_files.py      makes fixtures/examples anew
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-READING = Path(__file__).parent / "fixtures" / "reading"
+EXAMPLES = Path(__file__).parent / "fixtures" / "examples"
 COUNT, SIZE = 5, (6, 7)
 
 
@@ -38,19 +38,18 @@ def main() -> None:
 
     from minicaffe.data import datum
 
-    READING.mkdir(exist_ok=True)
+    EXAMPLES.mkdir(exist_ok=True)
     for i, pixels in enumerate(pictures()):
-        Image.fromarray(pixels).save(READING / f"{i}.png")
-    (READING / "images.txt").write_text("".join(f"{i}.png {i % 3}\n" for i in range(COUNT)))
+        Image.fromarray(pixels).save(EXAMPLES / f"{i}.png")
+    (EXAMPLES / "images.txt").write_text("".join(f"{i}.png {i % 3}\n" for i in range(COUNT)))
     rows = ["1 0.9 1 1 4 4", "2 0.6 0 0 3 5", "0 0.2 2 0 6 5", "0 0.0 3 3 5 5"]
     blocks = [f"# {i}\n{i}.png\n3\n6\n7\n4\n" + "\n".join(rows) + "\n" for i in range(COUNT)]
-    (READING / "windows.txt").write_text("".join(blocks))
+    (EXAMPLES / "windows.txt").write_text("".join(blocks))
     raw = [datum.write(p[:, :, ::-1].transpose(2, 0, 1), i) for i, p in enumerate(pictures())]
-    write_lmdb(READING / "lmdb", raw)
-    with h5py.File(READING / "rows.h5", "w") as file:
-        file["data"] = np.random.default_rng(1).normal(size=(COUNT, 3, 4)).astype(np.float32)
-        file["label"] = np.arange(COUNT, dtype=np.float32)
-    (READING / "rows.txt").write_text("rows.h5\n")
+    write_lmdb(EXAMPLES / "lmdb", raw)
+    with h5py.File(EXAMPLES / "rows.h5", "w") as file:
+        file["t0"] = np.arange(12, dtype=np.float32).reshape(3, 4)
+    (EXAMPLES / "rows.txt").write_text("rows.h5\n")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def test_an_example_is_true(name, tmp_path, monkeypatch):
 
     monkeypatch.setattr(datasets, "_DRAWING", "few-300")
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 300, "test": 100})
-    shutil.copytree(ROOT / "tests" / "fixtures" / "reading", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "tests" / "fixtures" / "examples", tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     one = catalogue.example(REGISTRY[name])
     bottoms = [f"b{i}" for i in range(len(one.bottoms))]
@@ -44,7 +44,7 @@ def test_an_example_is_true(name, tmp_path, monkeypatch):
         f"  - {{name: {blob}, type: Input, shape: {{dim: {list(shape)}}}}}"
         for blob, shape in zip(bottoms, one.bottoms, strict=True)
     ]
-    tops = ["data", "label", "third", "fourth"][: len(one.tops)]
+    tops = [f"t{i}" for i in range(len(one.tops))]
     layer = f"  - {{name: it, bottom: {bottoms}, top: {tops}, {one.layer[1:]}".replace("'", "")
     net = Net(parse("\n".join(["layers:", *inputs, layer])), device="cpu")
     for blob, shape in zip(bottoms, one.bottoms, strict=True):

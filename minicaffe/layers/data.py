@@ -60,9 +60,9 @@ class Data(Pictures):
         else:
             if given.force_color or given.force_gray or self.force_encoded_color:
                 raise ShapeError("transform: force_color and force_gray are for encoded images")
-            self.split: Any = "train" if self.phase == "TRAIN" else "test"
+            self.split = cast(Any, "train" if self.phase == "TRAIN" else "test")
             self.count, *image = datasets.shape(self.source, self.split, self.context.folder)
-            self.image = tuple(image)
+            self.image = (image[0], image[1], image[2])
         if not self.count:
             raise DataError(f"data set {self.source!r} holds no images")
         return self.shapes()

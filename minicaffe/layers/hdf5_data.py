@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 import weakref
@@ -34,7 +33,7 @@ class HDF5Data(Layer):
     the rows of a batch are read. Needs h5py; raises DataError for a file that is missing or damaged, and
     ShapeError where the files disagree. Source: Caffe's HDF5Data.
 
-    Example: -> {type: HDF5Data, source: rows.txt, batch_size: 2} -> (2, 3, 4), (2,)
+    Example: -> {type: HDF5Data, source: rows.txt, batch_size: 2} -> (2, 4)
     """
 
     source: Annotated[str, "a text file: the paths of HDF5 files"]
@@ -101,16 +100,16 @@ class HDF5Data(Layer):
 
     def forward(self) -> Any:
         self.order.take(self.context.seed, self.context.passes, self.index)
-        breaks = np.flatnonzero(np.diff(self.index) != 1) + 1
-        runs = [0, *breaks.tolist(), self.batch_size]
-        for start, end in itertools.pairwise(runs):
-            while start < end:  # a run of rows may go on in the next file
-                row = int(self.index[start])
-                number = int(np.searchsorted(self.ends, row, side="right"))
-                count = min(end - start, int(self.ends[number]) - row)
-                first = row - int(self.ends[number]) + self.rows[number]
-                self._read(number, first, start, count)
-                start += count
+        start, n = 0, self.batch_size
+        while start < n:  # rows that follow each other in a file are read at once
+            row = int(self.index[start])
+            number = int(np.searchsorted(self.ends, row, side="right"))
+            end = int(self.ends[number])
+            count = 1
+            while start + count < n and self.index[start + count] == row + count < end:
+                count += 1
+            self._read(number, row - end + self.rows[number], start, count)
+            start += count
         for top, staged in zip(self.out, self.staged, strict=True):
             if top is not staged:
                 self.context.device.copy_from_host(top, staged)
@@ -146,9 +145,10 @@ class HDF5Output(Layer):
     The file is written beside `file_name` and put in its place when the net is dropped, when the program
     ends, or by `net.layers[NAME].finish()`; the pass after that begins a new one. It holds every batch since,
     where Caffe's holds the first and then stops. Needs h5py; raises DataError if it cannot be written, or if
-    there is a file of that name that is no HDF5 file. No gradient. Source: Caffe's HDF5Output.
+    there is a file of that name that is no HDF5 file. Each pass waits for the device. No gradient.
+    Source: Caffe's HDF5Output.
 
-    Example: (2, 3), (2,) -> {type: HDF5Output, file_name: seen.h5} -> nothing
+    Example: (2, 3), (2,) -> {type: HDF5Output, file_name: features.h5} ->
     """
 
     file_name: Annotated[str, "the HDF5 file to write"]

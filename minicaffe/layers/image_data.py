@@ -30,9 +30,8 @@ class ImageData(Pictures):
     asked for. Needs Pillow; raises DataError for a file that is missing, damaged or of another size.
     Source: Caffe's ImageData and DataTransformer.
 
-    Example: ->
-    {type: ImageData, source: images.txt, batch_size: 2, new_height: 8, new_width: 9}
-    -> (2, 3, 8, 9), (2,)
+    Example: -> {type: ImageData, source: images.txt, batch_size: 2, new_height: 9, new_width: 8} ->
+    (2, 3, 9, 8), (2,)
     """
 
     source: Annotated[str, "a text file: a path and a label in each line"]
@@ -99,9 +98,8 @@ class WindowData(Pictures):
     the centre is taken. Needs Pillow; raises DataError for a file that is missing or damaged.
     Source: Caffe's WindowData, after Girshick's R-CNN.
 
-    Example: ->
-    {type: WindowData, source: windows.txt, batch_size: 4, transform: {crop_size: 5}}
-    -> (4, 3, 5, 5), (4,)
+    Example: -> {type: WindowData, source: windows.txt, batch_size: 4, transform: {crop_size: 8}} ->
+    (4, 3, 8, 8), (4,)
     """
 
     source: Annotated[str, "a window file: pictures, and windows in them with class and overlap"]

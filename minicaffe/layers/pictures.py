@@ -23,7 +23,7 @@ class Transform:
     scale: Annotated[float, "factor, after the mean is subtracted"] = 1.0
     mean_value: Annotated[tuple[float, ...], "mean to subtract: one number, or one a channel"] = ()
     mean_file: Annotated[
-        str | None, "mean image to subtract, of shape (c, h, w): a .npy or Caffe's .binaryproto"
+        str | None, "mean image (c, h, w) to subtract: an .npy or .binaryproto file"
     ] = None
     mirror: Annotated[bool, "flip left and right at random"] = False
     crop_size: Annotated[
@@ -76,7 +76,7 @@ class Pictures(Layer):
 
     dataset = cast(Any, None)  # what the batches are from, once it is known
     float32_tops = (1,)
-    image = cast(Shape, ())  # (c, h, w) before the transform
+    image = cast("tuple[int, int, int]", ())  # (c, h, w) before the transform
 
     def shapes(self) -> list[Shape]:
         """The tops' shapes, of pictures of shape `image`."""
@@ -111,10 +111,10 @@ class Pictures(Layer):
         mean = read_array(path)
         while mean.ndim > 3 and mean.shape[0] == 1:  # Caffe's have an axis for one sample
             mean = mean[0]
-        if not self.takes_mean(mean.shape) or mean.dtype.kind not in "fiu":
-            raise DataError(
-                f"mean_file {path}: expected numbers of shape {self.image}, got {mean.dtype} of {mean.shape}"
-            )
+        if not self.takes_mean(mean.shape):
+            raise DataError(f"mean_file {path}: expected the shape {self.image}, got {mean.shape}")
+        if mean.dtype.kind not in "fiu":
+            raise DataError(f"mean_file {path}: expected numbers, got {mean.dtype}")
         return mean
 
     def takes_mean(self, shape: Shape) -> bool:

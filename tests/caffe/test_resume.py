@@ -8,11 +8,9 @@ import json
 import caffe_cases as cases
 import numpy as np
 import pytest
-from caffe_layers import EXTRA
 
 from minicaffe import CheckpointError, Solver
 from minicaffe.caffe import state, weights
-from minicaffe.layers import REGISTRY
 
 NAMES = [
     name
@@ -25,9 +23,6 @@ NAMES = [
 def case_of(monkeypatch, tmp_path):
     """Of a solver's case by name: the solver, made as Caffe's was, and Caffe's files, in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-    for name, cls in EXTRA.items():
-        if name not in REGISTRY:
-            monkeypatch.setitem(REGISTRY, name, cls)
 
     def made(name):
         case = cases.load(name)

@@ -13,7 +13,10 @@ from test_step_memory import EVERY_LAYER, STEPS
 from minicaffe.ops.conv import STRATEGIES
 
 MODELS = Path(__file__).parent.parent.parent / "models"
-ON_THE_HOST = {"Python"}  # whose passes wait for the device, as their documentation says
+ON_THE_HOST = {
+    "Python",
+    "HDF5Output",
+}  # whose passes wait for the device, as their documentation says
 TYPES = ("float32", "float64", "float16", "bfloat16")
 FEW = EVERY_LAYER.replace("batch_size: 100", "batch_size: 6")
 WINDOWS = """
@@ -33,6 +36,18 @@ layers:
   - {name: ip, type: InnerProduct, bottom: x, num_output: 5}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 solver: {base_lr: 0.001, max_iter: 9}
+"""
+FILES = Path(__file__).parent.parent / "fixtures" / "examples"
+FROM_FILES = f"""
+layers:
+  - {{name: lmdb, type: Data, top: [a, al], source: {FILES}/lmdb, batch_size: 4}}
+  - {{name: images, type: ImageData, top: [b, bl], source: {FILES}/images.txt, batch_size: 4}}
+  - {{name: windows, type: WindowData, top: [c, cl], source: {FILES}/windows.txt, batch_size: 4,
+     transform: {{crop_size: 8}}}}
+  - {{name: rows, type: HDF5Data, top: t0, source: {FILES}/rows.txt, batch_size: 4}}
+  - {{name: ip, type: InnerProduct, bottom: a, num_output: 5}}
+  - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, al]}}
+solver: {{base_lr: 0.001, max_iter: 9}}
 """
 POINTS = """
 layers:
@@ -64,6 +79,7 @@ def _nets() -> Iterator[tuple[str, Case]]:
     for engine in ("auto", "implicit", "columns", "caffe"):
         yield f"net of every layer, {engine}", Case(FEW, engine)
     yield "net of given arrays", Case(GIVEN_ARRAYS)
+    yield "net of files", Case(FROM_FILES)
     for path in STEPS:
         yield (
             f"net {path.name}",

@@ -103,11 +103,16 @@ def repeated(step: Any) -> list[list[Operation]]:
     return taken[1:]
 
 
+def uploaded(layer: Any) -> int:
+    """How many arrays a layer moves to the device for a batch: which entries it takes, or its tops."""
+    return len(getattr(layer, "staged", ())) or isinstance(layer, (Data, MemoryData))
+
+
 def judged(
     net: Net, steps: list[list[Operation]], slots: tuple[int, int], batches: int
 ) -> list[str]:
     """The complaints of two steps, and how they differ."""
     seen.update(type(layer).__name__ for layer in net.layers.values())
-    uploads = batches * sum(isinstance(layer, (Data, MemoryData)) for layer in net.layers.values())
+    uploads = batches * sum(map(uploaded, net.layers.values()))
     found = [complaint for step in steps for complaint in complaints(step, uploads)]
     return [*dict.fromkeys(found), *differences(*steps, slots)]

@@ -9,10 +9,10 @@ from pathlib import Path
 import caffe_cases as cases
 import numpy as np
 import pytest
-from reading_files import COUNT, READING, pictures, write_lmdb
+from reading_files import COUNT, EXAMPLES, pictures, write_lmdb
 
 from minicaffe import DataError, MinicaffeError, Net, ShapeError, parse
-from minicaffe.data import blob_proto, datasets, datum, lmdb_file
+from minicaffe.data import blob_file, datasets, datum, lmdb_file
 from minicaffe.data.resize import bilinear
 
 RAW = pictures()[:, :, :, ::-1].transpose(0, 3, 1, 2)  # (n, c, h, w), blue before green before red
@@ -20,8 +20,8 @@ RAW = pictures()[:, :, :, ::-1].transpose(0, 3, 1, 2)  # (n, c, h, w), blue befo
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The files of fixtures/reading, in a folder of one's own."""
-    shutil.copytree(READING, tmp_path / "r")
+    """The files of fixtures/examples, in a folder of one's own."""
+    shutil.copytree(EXAMPLES, tmp_path / "r")
     monkeypatch.chdir(tmp_path / "r")
     return tmp_path / "r"
 
@@ -45,7 +45,7 @@ def test_caffes_batches_of_an_lmdb(tmp_path, mnist_folder, device):
     pairs = zip(found.images, found.labels, strict=True)
     write_lmdb(tmp_path / "db", [datum.write(image, int(label)) for image, label in pairs])
     mean = found.images.mean(axis=0, dtype=np.float64).astype(np.float32)[None]
-    (tmp_path / "mean.binaryproto").write_bytes(b"".join(map(bytes, blob_proto.parts(mean))))
+    (tmp_path / "mean.binaryproto").write_bytes(b"".join(map(bytes, blob_file.parts(mean))))
     for name in ("scale", "mean_value_scale", "crop20_test_center", "crop21_mean_file_test_center"):
         case = cases.load(f"Data_mnist_{name}")
         model = cases.as_model(cases.from_json(case["net_json"]))
@@ -169,7 +169,7 @@ def test_crops_and_mirrors_in_train_are_all_about(here, kind, device):
 def test_the_mean_is_subtracted_before_the_crop(here, device):
     mean = np.random.default_rng(5).random((3, 6, 7), np.float32) * 100
     np.save("mean.npy", mean)
-    Path("mean.binaryproto").write_bytes(b"".join(map(bytes, blob_proto.parts(mean[None]))))
+    Path("mean.binaryproto").write_bytes(b"".join(map(bytes, blob_file.parts(mean[None]))))
     for file in ("mean.npy", "mean.binaryproto"):
         keys = f"batch_size: 5, transform: {{crop_size: 4, mean_file: {file}, scale: 0.5}}"
         wanted = ((RAW - mean) * 0.5)[:, :, 1:5, 1:5]
@@ -566,3 +566,57 @@ layers:
     with pytest.raises(ShapeError, match="as many rows of data as of labels"):
         Net(parse(text.replace("FILE", "o.h5").replace("ROWS", "2")), device="cpu")
     assert Path("notes.txt").read_text() == "mine"
+
+
+# steps
+
+
+def reading(kind, keys, tops, batch):
+    files = {
+        "Data": f"source: {EXAMPLES}/lmdb",
+        "ImageData": f"source: {EXAMPLES}/images.txt",
+        "WindowData": f"source: {EXAMPLES}/windows.txt",
+        "HDF5Data": f"source: {EXAMPLES}/rows.txt",
+    }
+    return f"layers: [{{name: d, type: {kind}, top: {tops}, {files[kind]}, batch_size: {batch}{keys}}}]"
+
+
+CROP = ", transform: {crop_size: 6, mirror: true, scale: 0.1}"
+KINDS = [("Data", CROP, "[a, b]"), ("ImageData", CROP, "[a, b]"), ("WindowData", CROP, "[a, b]")]
+KINDS += [("HDF5Data", ", shuffle: true", "t0")]
+
+
+@pytest.mark.parametrize(("kind", "keys", "tops"), KINDS)
+def test_a_batch_takes_no_array_of_its_size(kind, keys, tops):
+    import tracemalloc
+
+    batch = 6000 if kind == "HDF5Data" else 1500
+    given = Net(parse(reading(kind, keys, tops, batch)), "TRAIN", device="cpu")
+    smallest = given.steps[0].tops[0].blob.data.nbytes
+    for _ in range(2):
+        given.forward()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        given.forward()
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    limit = smallest * 0.75 if kind == "HDF5Data" else smallest / 4  # its rows are small
+    assert peak - before < limit and after - before < 20_000
+
+
+@pytest.mark.parametrize(("kind", "keys", "tops"), KINDS)
+def test_a_batch_is_one_copy_a_top(cuda, kind, keys, tops):
+    if not getattr(cuda.xp, "is_stand_in", False):
+        pytest.skip("the counters are the stand-in's")
+    import cupy
+
+    given = Net(parse(reading(kind, keys, tops, 8)), "TRAIN", device=cuda)
+    for _ in range(2):
+        given.forward()
+    before = (cupy.allocations, cupy.synchronizations, cupy.uploads)
+    given.forward()
+    count = len(given.steps[0].tops)
+    assert (cupy.allocations, cupy.synchronizations, cupy.uploads - count) == before
