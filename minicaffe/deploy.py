@@ -57,7 +57,8 @@ class Classifier:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """(c, h, w) of a picture, as the data set has it."""
-        return self.data.image
+        c, h, w = self.data.image
+        return c, h, w
 
     def predict(self, images: Any) -> np.ndarray:
         """The probabilities (n, classes) of pictures (n, c, h, w), or (n, h, w) where c is 1.

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from minicaffe.caffe.sparse import implied_bottoms, shuffled, states
 from minicaffe.layers import REGISTRY
@@ -17,20 +14,6 @@ from minicaffe.spec.types import keys_of
 
 NETS = Path(__file__).parent / "caffe" / "nets"
 STOCK = sorted(path.name for path in NETS.glob("*.prototxt"))
-
-
-def stock(name: str) -> Path:
-    """The path of a stock net; the test is skipped while a layer or key of it is not there."""
-    path = NETS / name
-    text = path.read_text()
-    for net in re.findall(r'net: "(?:.*/)?(.*?)"', text):
-        text += stock(net).read_text()
-    missing = set(re.findall(r'\btype: "([A-Z]\w+)"', text)) - set(REGISTRY)
-    if missing - {"SGD"}:
-        pytest.skip(f"{name}: no {', '.join(sorted(missing))} yet")
-    if "backend" in text and "backend" not in keys_of(REGISTRY["Data"]):
-        pytest.skip(f"{name}: Data reads no LMDB yet")
-    return path
 
 
 def resolved(spec: NetSpec) -> Any:

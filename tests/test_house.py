@@ -153,6 +153,7 @@ def test_a_wheel_holds_the_kernels(tmp_path):
         names = set(wheel.namelist())
     for kernel in (PACKAGE / "kernels").glob("*.cu"):
         assert f"minicaffe/kernels/{kernel.name}" in names
+    assert "minicaffe/caffe/caffe.schema" in names
     for path in SOURCES:
         assert f"minicaffe/{path.relative_to(PACKAGE).as_posix()}" in names
     assert not any(name.startswith("tests") for name in names)

@@ -55,6 +55,8 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
         mark = layer.keys.get(key, node.mark)
         if key == FREE:
             for own, value in node.value.items():
+                if own in FIRST and (own, value.value) != ("top", []):
+                    raise SpecError(f"{node.keys[own]}: {what}: {own} stands in the layer itself")
                 put(own, value, node.keys[own])
         elif key in keys_of(LayerSpec):
             put(key, _params(node) if key == "param" else node, mark)

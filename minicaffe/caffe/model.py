@@ -18,6 +18,7 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import model
 from minicaffe.spec.settings import replaced
 from minicaffe.spec.tree import Mark, Node, load
+from minicaffe.spec.types import keys_of
 
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
 
@@ -100,6 +101,9 @@ def net_tree(net: Node, layer_types: Mapping[str, type]) -> Node:
     net = upgraded_net(net)
     fields, keys = dict(net.value), dict(net.keys)
     free = fields.pop(FREE, Node({}, net.mark))
+    for key in free.value:
+        if key not in keys_of(NetSpec) or key in fields:
+            raise SpecError(f"{free.keys[key]}: {FREE}: {key} does not belong here")
     layers = fields.pop("layer", None)
     if layers is None or not layers.value:
         raise SpecError(f"{net.mark}: the net has no layer")

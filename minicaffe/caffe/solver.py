@@ -98,6 +98,9 @@ def _solver(solver: Node) -> Node:
     if "snapshot_format" not in values:  # as in Caffe; ours is another
         values["snapshot_format"] = Node("BINARYPROTO", solver.mark)
         keys["snapshot_format"] = solver.mark
+    for key in free.value:
+        if key in solver.value:
+            raise SpecError(f"{free.keys[key]}: solver: {FREE}: {key} is given twice")
     values |= free.value
     keys |= free.keys
     return Node(values, solver.mark, {key: keys[key] for key in values})

@@ -18,7 +18,7 @@ RANGES = {
     "int64": (-(2**63), 2**63 - 1),
     "uint32": (0, 2**32 - 1),
 }
-ANY = "Any"  # a message whose fields are not declared
+ANY, UNDECLARED = "Any", ""  # a message whose fields are not declared, and the type of these
 
 
 def typed(message: Message, kind: str, what: str = "", mark: Mark | None = None) -> Node:
@@ -39,7 +39,7 @@ def typed(message: Message, kind: str, what: str = "", mark: Mark | None = None)
     groups: dict[str, list[Node]] = {name: [] for name in message.empty}
     keys = dict(reversed(names)) | message.empty
     for given in message.fields:
-        field = known.get(given.name, Field(given.name, 0, ANY))
+        field = known.get(given.name, Field(given.name, 0, UNDECLARED))
         inside = f"{what}: {given.name}" if what else given.name
         group = groups.setdefault(given.name, [])
         if group and kind != ANY and not field.repeated:
@@ -74,8 +74,8 @@ def _unknown(name: str, kind: str) -> str:
 
 def _value(given: Given, field: Field, what: str) -> Node:
     value = given.value
-    if field.type == ANY and isinstance(value, Scalar):
-        return _guessed(value)
+    if field.type == UNDECLARED:
+        return _guessed(value) if isinstance(value, Scalar) else typed(value, ANY, what, given.mark)
     if field.is_message:
         if isinstance(value, Message):
             return typed(value, field.type, what, given.mark)

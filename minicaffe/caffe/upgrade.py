@@ -89,9 +89,12 @@ def _batch_norm(layer: Node) -> Node:
     """The three statistics of a BatchNorm, once declared like weights, are not learnt."""
     params = layer.value.get("param")
     kind = layer.value.get("type")
-    if kind is None or kind.value != "BatchNorm" or params is None or len(params.value) != 3:
+    if kind is None or kind.value != "BatchNorm" or params is None or len(params.value) < 3:
         return layer
-    fixed = [_fixed(one) for one in params.value]
+    fixed = [
+        *map(_fixed, params.value[:3]),
+        *params.value[3:],
+    ]  # behind them NVCaffe's scale and bias
     return Node({**layer.value, "param": Node(fixed, params.mark)}, layer.mark, layer.keys)
 
 

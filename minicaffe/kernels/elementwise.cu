@@ -44,8 +44,8 @@ ROW(TanH, tanh(x), 1 - y * y)
 ROW(Threshold, x > a ? 1 : 0, 0)
 
 template <typename T, typename Row>
-__global__ void forward(int total, const T* x, typename Sum<T>::type a, typename Sum<T>::type b,
-                        typename Sum<T>::type c, T* y) {
+__global__ void elementwise(int total, const T* x, typename Sum<T>::type a,
+                            typename Sum<T>::type b, typename Sum<T>::type c, T* y) {
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     y[i] = T(Row::template y_of<S>(S(x[i]), a, b, c));
@@ -53,9 +53,9 @@ __global__ void forward(int total, const T* x, typename Sum<T>::type a, typename
 }
 
 template <typename T, typename Row>
-__global__ void gradient(int total, const T* dy, const T* x, const T* y,
-                         typename Sum<T>::type a, typename Sum<T>::type b,
-                         typename Sum<T>::type c, T* dx) {
+__global__ void elementwise_gradient(int total, const T* dy, const T* x, const T* y,
+                                     typename Sum<T>::type a, typename Sum<T>::type b,
+                                     typename Sum<T>::type c, T* dx) {
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     dx[i] = T(S(dy[i]) * Row::template slope<S>(S(x[i]), S(y[i]), a, b, c));

@@ -158,6 +158,7 @@ ROWS = (
         "Caffe's Exp.",
         {"base": BASE, "scale": SCALE, "shift": SHIFT},
         exponential,
+        "Raises SpecError for a base that is neither above 0 nor -1.",
         example="base: 2",
     ),
     Row(
@@ -169,17 +170,14 @@ ROWS = (
         "approximate: tanh is x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as GPT-2 has it.",
         example="approximate: tanh",
     ),
-    Row(
-        "HardSwish",
-        "y = x min(max(x + 3, 0), 6) / 6",
-        "A. Howard et al., Searching for MobileNetV3, 2019.",
-    ),
+    Row("HardSwish", "y = x min(max(x + 3, 0), 6) / 6", "A. Howard et al., MobileNetV3, 2019."),
     Row(
         "Log",
         "y = log(shift + scale x), to the base `base`",
         "Caffe's Log.",
         {"base": BASE, "scale": SCALE, "shift": SHIFT},
         logarithm,
+        "Raises SpecError for a base that is neither above 0 nor -1, and for 1.",
         example="base: 10, shift: 1",
     ),
     Row(
@@ -200,11 +198,7 @@ ROWS = (
         lambda keys: ("LeakyReLU", (keys.negative_slope,)) if keys.negative_slope else ("ReLU", ()),
         place="in place unless negative_slope is below 0",
     ),
-    Row(
-        "ReLU6",
-        "y = min(max(x, 0), 6)",
-        "forks of Caffe for MobileNet; A. Krizhevsky, Convolutional Deep Belief Networks, 2010.",
-    ),
+    Row("ReLU6", "y = min(max(x, 0), 6)", "forks of Caffe; A. Krizhevsky, CIFAR-10, 2010."),
     Row("Sigmoid", "y = 1 / (1 + exp(-x))", "Caffe's Sigmoid."),
     Row(
         "Swish",
@@ -239,12 +233,9 @@ def document(row: Row, layer: type[Elementwise]) -> str:
     given = {key: 0.0 for key, (_, *default) in row.keys.items() if not default}
     place = row.place or ("in place" if layer(**given).in_place else "")
     keys = ", ".join(filter(None, (f"type: {row.name}", row.example)))
-    parts = (
-        f"{row.formula}. {'; '.join(filter(None, ('Any shape', place)))}.",
-        row.more,
-        f"Source: {row.source}",
-    )
-    return "\n\n".join((*filter(None, parts), f"Example: (2, 3) -> {{{keys}}} -> (2, 3)"))
+    head = f"{row.formula}. {'; '.join(filter(None, ('Any shape', place)))}."
+    shown = f"Example: (2, 3) -> {{{keys}}} -> (2, 3)"
+    return "\n\n".join(filter(None, (head, row.more, f"Source: {row.source}", shown)))
 
 
 for _row in ROWS:

@@ -109,6 +109,11 @@ class Pooling(Windowed):
 
     float32_tops = (1,)
 
+    @property
+    def keeps_top(self) -> bool:  # type: ignore[override]
+        """The gradient of STOCHASTIC in TEST is computed from the top."""
+        return self.pool == "STOCHASTIC" and self.phase == "TEST"
+
     def setup(self, x: Shape) -> Shape | list[Shape]:
         if len(x) != 4:
             raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")

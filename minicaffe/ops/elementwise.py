@@ -25,7 +25,8 @@ def forward(name: str, x: Any, numbers: tuple[float, ...], out: Any) -> Any:
     array([0. , 0.5, 6. ])
     """
     if on_cuda(x):
-        launch("elementwise.cu", "forward", x.size, x, x, *_three(x, numbers), out, of=(name,))
+        given = x, *_three(x, numbers), out
+        launch("elementwise.cu", "elementwise", x.size, x, *given, of=(name,))
         return out
     numbers = _typed(numbers, x.dtype)
     loop = _loop(name, "y", x.dtype)
@@ -51,7 +52,7 @@ def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out
     """
     if on_cuda(x):
         given = dy, x, y, *_three(x, numbers), out
-        launch("elementwise.cu", "gradient", x.size, x, *given, of=(name,))
+        launch("elementwise.cu", "elementwise_gradient", x.size, x, *given, of=(name,))
         return out
     numbers = _typed(numbers, x.dtype)
     loop = _loop(name, "slope", x.dtype)

@@ -109,12 +109,15 @@ def _spans(
     spans = []
     for first, last, size, count in ((y0, y1, image[0], out[0]), (x0, x1, image[1], out[1])):
         length = scale.dtype.type(max(last - first + 1, 1)) / scale.dtype.type(count)
-        ends = [
-            (math.floor(p * length) + first, math.ceil((p + 1) * length) + first)
-            for p in map(scale.dtype.type, range(count))
-        ]
-        spans.append([range(min(max(a, 0), size), min(max(b, 0), size)) for a, b in ends])
+        spans.append([_span(p, length, first, size) for p in range(count)])
     return int(roi[0]), spans
+
+
+def _span(p: int, length: Any, first: int, size: int) -> range:
+    """The rows or columns of bin p of those of a length, from `first` on, that are in the image."""
+    start = math.floor(length.dtype.type(p) * length) + first
+    stop = math.ceil(length.dtype.type(p + 1) * length) + first
+    return range(min(max(start, 0), size), min(max(stop, 0), size))
 
 
 def _pixel(value: Any) -> int:

@@ -60,7 +60,7 @@ def test_our_models_there_and_back(name):
 def test_stock_nets_there_and_back(name):
     import minicaffe.caffe
 
-    check_there_and_back(minicaffe.caffe.read(caffe_nets.stock(name)))
+    check_there_and_back(minicaffe.caffe.read(caffe_nets.NETS / name))
 
 
 def value(rng, kind, checks=()):

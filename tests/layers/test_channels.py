@@ -131,3 +131,29 @@ layers:
     net.forward(x=[[0, 1], [3, 2]])
     with net.steps[-1].named(), pytest.raises(DataError, match="index 3 is not one of the 3 rows"):
         net.layers["words"].check()
+
+
+@pytest.mark.parametrize("scale_shape", [(2, 3), (2, 3, 1, 1)])
+def test_axpy_against_the_definition(device, scale_shape):
+    """Entry by entry, in float64."""
+    text = f"""
+force_backward: true
+layers:
+  - {{name: in, type: Input, top: [a, x, y], shape: [{{dim: {list(scale_shape)}}}, {{dim: [2, 3, 4, 5]}}, {{dim: [2, 3, 4, 5]}}]}}
+  - {{name: out, type: Axpy, bottom: [a, x, y]}}
+"""
+    net, random = Net(parse(text), device=device, dtype="float64"), np.random.default_rng(1)
+    a, x, y, dout = (random.normal(size=s) for s in (scale_shape, *[(2, 3, 4, 5)] * 3))
+    got = device.to_host(net.forward(a=a, x=x, y=y)["out"])
+    net.backward(out=dout)
+    da = np.zeros((2, 3))
+    dx = np.zeros(x.shape)
+    for n, c, h, w in np.ndindex(x.shape):
+        scale = a.reshape(2, 3)[n, c]
+        assert got[n, c, h, w] == pytest.approx(scale * x[n, c, h, w] + y[n, c, h, w], abs=1e-12)
+        da[n, c] += dout[n, c, h, w] * x[n, c, h, w]
+        dx[n, c, h, w] = scale * dout[n, c, h, w]
+    host = device.to_host
+    np.testing.assert_allclose(host(net.blobs["a"].diff).reshape(2, 3), da, atol=1e-12)
+    np.testing.assert_allclose(host(net.blobs["x"].diff), dx, atol=1e-12)
+    np.testing.assert_allclose(host(net.blobs["y"].diff), dout, atol=1e-12)

@@ -207,6 +207,23 @@ def test_stochastic_poolings_gradients(device):
     assert gradcheck(layer, x, device=device) < 1e-6
 
 
+def test_what_works_in_place_behind_stochastic_pooling_leaves_its_top(device):
+    text = """
+force_backward: true
+layers:
+  - {name: x, type: Input, shape: {dim: [1, 1, 4, 4]}}
+  - {name: pool, type: Pooling, pool: STOCHASTIC, kernel_size: 2, stride: 2}
+  - {name: act, type: Sigmoid, bottom: pool, top: TOP}
+"""
+    x, found = np.abs(random(1, 1, 4, 4)) + 0.1, []
+    for top in ("pool", "act"):
+        one = Net(parse(text.replace("TOP", top)), "TEST", device=device, dtype="float64")
+        one.forward(x=x)
+        one.backward(**{top: np.ones((1, 1, 2, 2))})
+        found.append(np.array(device.to_host(one.blobs["x"].diff)))
+    np.testing.assert_array_equal(*found)
+
+
 @pytest.mark.parametrize("pool", ["MAX", "AVE"])
 @pytest.mark.parametrize("size", [(8, 8), (9, 13), (5, 6)])
 def test_spp_is_a_pooling_a_level(device, pool, size):

@@ -144,9 +144,10 @@ def test_a_layer_that_cannot_work_in_place_gets_a_blob_of_its_own():
     assert got.blobs["ip"] is step(got, "soft").tops[0].blob
 
 
-def test_leaky_relu_needs_its_bottom():
-    text = IP + "name: relu, type: ReLU, bottom: ip, top: ip, negative_slope: 0.1"
-    assert not reuses(net(text), "relu")
+def test_a_relu_needs_its_bottom_if_what_is_below_0_comes_back_above():
+    text = IP + "name: relu, type: ReLU, bottom: ip, top: ip, negative_slope: "
+    assert reuses(net(text + "0.1"), "relu")
+    assert not reuses(net(text + "-0.1"), "relu")
 
 
 def test_a_bottom_that_another_layer_reads_is_kept():

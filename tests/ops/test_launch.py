@@ -11,7 +11,9 @@ from ops.cases import blank, close, numbers, put
 
 from minicaffe import backend
 from minicaffe.errors import ShapeError
-from minicaffe.ops import batch, pool, random, threads, update
+from minicaffe.ops import batch, channels, pool, random, threads, update
+from minicaffe.ops import elementwise as functions
+from minicaffe.ops import embed as tables
 from minicaffe.ops import lrn as response_norms
 from minicaffe.ops import normalize as norms
 from minicaffe.ops import softmax as ops
@@ -257,6 +259,56 @@ def unscale(device, dtype):
         update.unscale(diff, 1024.0, gradient, True, bad)
 
     return run, [gradient, diff, bad]
+
+
+@row
+def elementwise(device, dtype):
+    x = put(device, numbers(1, (40,), dtype=dtype)[0])
+    out = blank(device, 40, dtype)
+    return lambda: functions.forward("Swish", x, (0.5,), out), [out]
+
+
+@row
+def elementwise_gradient(device, dtype):
+    given = [put(device, array) for array in numbers(1, *[(40,)] * 3, dtype=dtype)]
+    out = blank(device, 40, dtype)
+    return lambda: functions.gradient("Swish", *given, (0.5,), out), [out]
+
+
+@row
+def scale(device, dtype):
+    x, a, b = (put(device, v) for v in numbers(1, (3, 4, 5), (4,), (4,), dtype=dtype))
+    out = blank(device, x.shape, dtype)
+    return lambda: channels.scale(x, a, b, out), [out]
+
+
+@row
+def prelu(device, dtype):
+    dy, x, a = (put(device, v) for v in numbers(1, (3, 4, 5), (3, 4, 5), (4,), dtype=dtype))
+    out, work = blank(device, x.shape, dtype), blank(device, channels.workspace(60, 4), dtype)
+    return lambda: channels.prelu_gradient(dy, x, a, out, work), [out]
+
+
+@row
+def products(device, dtype):
+    dy, x, sums = (put(device, v) for v in numbers(1, (3, 4, 5), (3, 4, 5), (4,), dtype=dtype))
+    work = blank(device, channels.workspace(60, 4), dtype)
+    return lambda: channels.add_products(dy, x, sums, work, below=True), [sums]
+
+
+@row
+def embed(device, dtype):
+    weight, out = put(device, numbers(1, (3, 5), dtype=dtype)[0]), blank(device, (4, 5), dtype)
+    indices = put(device, [2, 0, 2, 1], summed(dtype))
+    rows = blank(device, 4, np.int64)
+    return lambda: tables.embed(indices, weight, out, rows), [out]
+
+
+@row
+def embed_gradient(device, dtype):
+    dy, sums = (put(device, v) for v in numbers(1, (4, 5), (3, 5), dtype=dtype))
+    indices, rows = (put(device, [2, 0, 2, 1], kind) for kind in (summed(dtype), np.int64))
+    return lambda: tables.add_gradient(dy, indices, rows, sums), [sums]
 
 
 NORMS = (  # what is normalised and what is scaled, of (6, 9, 70)
@@ -505,7 +557,8 @@ BLOCKWISE = (
     "scale_gradient",
     "gradient_means",
     "gradient_sums",
-)  # whose threads share memory: a block is of 256, always
+    "products",
+)  # whose threads, or those of the sums behind them, share memory: a block is of 256, always
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in BLOCKWISE])

@@ -255,7 +255,8 @@ def test_loops_of_old_sources_are_removed(kept):
 
 
 def test_a_digest_of_all_sources_names_the_folder(kept):
-    sources = sorted((ROOT / "minicaffe" / "ops" / "loops").glob("*.py"))
+    ops = ROOT / "minicaffe" / "ops"
+    sources = sorted([*(ops / "loops").glob("*.py"), ops / "formulas.py"])
     content = b"".join(path.read_bytes() for path in sources)
     digest = hashlib.blake2b(content, digest_size=32).hexdigest()
     assert kept.folder().name == f"{__version__}-{digest[:16]}"

@@ -77,7 +77,9 @@ def test_a_state_of_another_type_or_without_weights_is_refused(tmp_path):
     sgd.step(1)
     path = sgd.snapshot()
     before = [param.data.copy() for param in adam.net.learnable]
-    with pytest.raises(CheckpointError, match="small_iter_1.solverstate: holds 2 arrays of history"):
+    with pytest.raises(
+        CheckpointError, match="small_iter_1.solverstate: holds 2 arrays of history"
+    ):
         adam.restore(path)
     (tmp_path / "small_iter_1.caffemodel").unlink()
     with pytest.raises(CheckpointError, match="its weights are not there; looked for"):

@@ -266,7 +266,7 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
         ("{type: xavier}", "bilinear\n    stride: [1, 1]\n    kernel_w: 3",
          f"7:5: {CONV}: give either kernel_size or kernel_h and kernel_w, not both"),
         ("pool: MAX", "pool: max",
-         f"15:11: {POOL}: pool: expected one of MAX, AVE, got 'max'; did you mean 'MAX'?"),
+         f"15:11: {POOL}: pool: expected one of MAX, AVE, STOCHASTIC, got 'max'; did you mean 'MAX'?"),
         ("{lr_mult: 1}, {lr_mult: 2}", "{lr_mult: 1}, {lr_mult: -2}",
          f"21:37: {IP}: param: lr_mult: expected at least 0, got -2.0"),
         ("{lr_mult: 1}, {lr_mult: 2}", "{lr_mult: 1}, {lrmult: 2}",
@@ -286,8 +286,9 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
          f"9:13: {CONV}: bottom 'ip1' is written below, by layer 'ip1' at line 18;"
          " a layer reads only what stands above it"),
         ("bottom: data", "bottom: ['']", f"9:14: {CONV}: bottom: expected printable text, got ''"),
-        ("bottom: data", "bottom: []", f"7:5: {CONV}: takes 1 bottom(s), got 0"),
-        ("bottom: data", "bottom: [data, label]", f"7:5: {CONV}: takes 1 bottom(s), got 2"),
+        ("bottom: data", "bottom: []", f"7:5: {CONV}: takes at least 1 bottom(s), got 0"),
+        ("bottom: data", "bottom: [data, label]",
+         f"7:5: {CONV}: needs bottoms of one shape, got (2, 1, 8, 8) and (2,)"),
         ("bottom: data", "bottom: label",
          f"7:5: {CONV}: needs a bottom with 1 to 3 axes after the channels' axis 1, got (2,)"),
         ("    pool: MAX", "    top: conv1\n    pool: MAX\n    bottom: data",
@@ -296,8 +297,8 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
         ("    pool: MAX", "    top: [a, a]\n    pool: MAX",
          f"15:14: {POOL}: top 'a' is already written by layer 'pool1' at line 13;"
          " to work in place, name it as a bottom too"),
-        ("    pool: MAX", "    top: [a, b]\n    pool: MAX",
-         f"15:11: {POOL}: top: expected 1 name(s), got 2"),
+        ("    pool: MAX", "    top: [a, b, c]\n    pool: MAX",
+         f"15:11: {POOL}: top: expected 2 name(s), got 3"),
         ("    pool: MAX", "    top: []\n    pool: MAX", f"15:10: {POOL}: top: expected 1 name(s), got 0"),
         ("name: pool1", "name: conv1",
          "13:11: layer 'conv1' (Pooling): the name is taken by the layer at line 7"),
@@ -429,7 +430,7 @@ CAFFE = {
         " msra, positive_unitball, bilinear, got 'xavior'; did you mean 'xavier'?"),
     "bad enum value": (
         "pool: MAX", "pool: MIN",
-        f"15:11: {POOL}: pool: expected one of MAX, AVE, got 'MIN'"),
+        f"15:11: {POOL}: pool: expected one of MAX, AVE, STOCHASTIC, got 'MIN'"),
     "unbalanced brace": (
         "{type: xavier}", "{type: xavier",
         "13:9: while parsing a flow mapping, expected ',' or '}', but got ':'"),

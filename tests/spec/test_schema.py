@@ -93,7 +93,10 @@ def test_the_net_of_these_tests_validates():
         ),
         (lambda net: net["layers"][1].update(param=[{"lr": 1}]), "[{'lr': 1}] is not valid"),
         (lambda net: net["layers"][1].update(bottom=[1]), "[1] is not valid"),
-        (lambda net: net["layers"][2].update(pool="max"), "'max' is not one of ['MAX', 'AVE']"),
+        (
+            lambda net: net["layers"][2].update(pool="max"),
+            "'max' is not one of ['MAX', 'AVE', 'STOCHASTIC']",
+        ),
         (lambda net: net["layers"][2].update(include="TRAINING"), "'TRAINING' is not valid"),
         (lambda net: net["layers"][3].update(dropout_ratio=1), "1 is greater than or equal to"),
         (lambda net: net["solver"].pop("max_iter"), "'max_iter' is a required property"),

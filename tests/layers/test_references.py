@@ -1,0 +1,49 @@
+"""Every layer type has numbers of the real Caffe, or a float64 reference of its own, or both."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import caffe_cases as cases
+
+from minicaffe.layers import REGISTRY
+
+TESTS = Path(__file__).parent.parent
+# Of the types that Caffe's cases do not hold: the test that compares it with a slow, independent reference.
+REFERENCES = {
+    "Axpy": "layers/test_channels.py::test_axpy_against_the_definition",
+    "DetectionOutput": "layers/test_detection.py::test_detections_against_loops",
+    "GELU": "ops/test_elementwise.py::test_a_row_against_the_definition",
+    "GroupNorm": "layers/test_normalization.py::test_group_norm",
+    "HDF5Output": "layers/test_reading.py::test_blobs_are_written_and_read_again",
+    "HardSwish": "ops/test_elementwise.py::test_a_row_against_the_definition",
+    "ImageData": "layers/test_reading.py::test_scaling_is_bilinear_and_opencvs_bit_for_bit",
+    "Input": "net/test_given.py::test_what_an_input_holds_may_be_given_to_any_pass",
+    "Interp": "ops/test_moves.py::test_interpolation_against_products",
+    "LayerNorm": "layers/test_normalization.py::test_layer_norm",
+    "Normalize": "layers/test_normalization.py::test_normalize",
+    "Permute": "layers/test_shape.py::test_a_layer_of_one_bottom_is_what_numpy_says",
+    "PriorBox": "layers/test_detection.py::test_prior_boxes_against_loops",
+    "Python": "layers/test_python.py::test_a_loss_as_in_caffes_examples",
+    "ROIPooling": "ops/test_roi_pool.py::test_against_loops",
+    "ReLU6": "ops/test_elementwise.py::test_a_row_against_the_definition",
+    "ShuffleChannel": "layers/test_shape.py::test_a_layer_of_one_bottom_is_what_numpy_says",
+    "Silence": "layers/test_shape.py::test_split_and_silence",
+    "SmoothL1Loss": "ops/test_losses.py::test_smooth_l1_against_loops",
+    "Upsample": "layers/test_shape.py::test_unpooling_undoes_max_pooling",
+    "WindowData": "layers/test_reading.py::test_windows_are_caffes",
+}
+
+
+def test_no_type_is_without_a_reference():
+    with_fixture = {name for name in REGISTRY if cases.names(name)}
+    assert not set(REGISTRY) - with_fixture - set(REFERENCES)
+
+
+def test_the_references_are_there():
+    for name, where in REFERENCES.items():
+        file, _, test = where.partition("::")
+        tree = ast.parse((TESTS / file).read_text())
+        found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert test in found, f"{name}: {where}"
