@@ -21,7 +21,7 @@ COMMANDS = {
     "time": "milliseconds of each layer, forward and backward",
     "explain": "how each convolution is computed, and what was measured",
     "summary": "layers, shapes, parameters, multiply-adds, memory",
-    "convert": "write a model file as YAML or as Caffe's prototxt",
+    "convert": "write a model or weights in another format, Caffe's or ours",
     "layers": "the catalogue of layers, or one layer's keys",
     "schema": "the JSON Schema of model files, for editors",
     "fetch": "download a data set",

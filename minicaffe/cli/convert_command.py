@@ -1,9 +1,9 @@
-"""Write a file in another format: a model as YAML or Caffe's .prototxt, arrays as Caffe's files or NumPy's.
+"""Write a file in another format: models as YAML or Caffe's .prototxt, weights as .npz or .caffemodel.
 
-The net and the solver are the same; what they need not say is left out, and comments are kept where they
+A model stays the same net and solver; what it need not say is left out, and comments are kept where they
 stood. A solver's nets are written into it. Of old nets, from prototxt to prototxt, it is the upgrade.
-Weights are .npz, .caffemodel, .caffemodel.h5; a solver's state .solverstate, .solverstate.h5; an array .npy,
-.binaryproto: their numbers stay the same to the bit.
+Weights (.npz, .caffemodel, .caffemodel.h5), a solver's state (.solverstate, .solverstate.h5) and arrays (.npy,
+.binaryproto) keep their numbers to the bit.
 
 example:
   minicaffe convert deploy.prototxt deploy.yaml
@@ -32,30 +32,26 @@ YAML = (".yaml", ".yml")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "source", metavar="SOURCE", help="the file to read: .prototxt, .yaml, or arrays"
-    )
-    parser.add_argument(
-        "target", metavar="TARGET", help="the file to write: .yaml, .prototxt, or arrays"
-    )
+    parser.add_argument("source", metavar="SOURCE", help="the file to read")
+    parser.add_argument("target", metavar="TARGET", help="the file to write, by its ending")
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     import_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Convert."""
-    if kind_of(args.source) or kind_of(args.target):
-        check_free(args)
+    import_files(args.imports)
+    if os.path.exists(args.target) and not args.force:
+        raise MinicaffeError(f"{args.target}: is there already; --force writes over it")
+    if kind_of(args.source) is not None:
         note(convert_weights(args.source, args.target))
         return 0
-    import_files(args.imports)
     if not prototxt.is_prototxt(args.target) and not args.target.lower().endswith(YAML):
         endings = (*YAML, *prototxt.SUFFIXES)
         hint = did_you_mean(os.path.splitext(args.target)[1] or args.target, endings)
         raise MinicaffeError(
             f"{args.target}: expected a name that ends in .yaml or .prototxt{hint}"
         )
-    check_free(args)
     if prototxt.is_prototxt(args.source):
         found = prototxt.read_text(args.source, REGISTRY)
     else:
@@ -70,9 +66,3 @@ def run(args: argparse.Namespace) -> int:
     checkpoint.replace(args.target, lambda stream: stream.write(text.encode("utf-8")))
     note(f"{args.target}: {len(spec.layers)} layers{' and a solver' if spec.solver else ''}")
     return 0
-
-
-def check_free(args: argparse.Namespace) -> None:
-    """Raise MinicaffeError for a file that is there, unless it may be written over."""
-    if os.path.exists(args.target) and not args.force:
-        raise MinicaffeError(f"{args.target}: is there already; --force writes over it")

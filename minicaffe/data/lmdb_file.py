@@ -12,6 +12,7 @@ before it follows it, and needs no package. A database is a B+ tree of pages (li
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ _NODE = struct.Struct("<4H")
 
 def is_one(folder: Path) -> bool:
     """Whether a folder holds an LMDB database."""
-    return (folder / FILE).is_file()
+    return os.path.isfile(folder / FILE)
 
 
 class Lmdb:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
@@ -73,7 +74,7 @@ class Data(Pictures):
         for place in places:
             if lmdb_file.is_one(place) and self.backend != "LEVELDB":
                 return lmdb_file.Lmdb(place)
-            if self.backend == "LEVELDB" or (place / "CURRENT").is_file():
+            if self.backend == "LEVELDB" or os.path.isfile(place / "CURRENT"):
                 raise lmdb_file.needs_leveldb(place)
         if self.backend is not None:
             looked = ", ".join(map(str, places))

@@ -275,6 +275,10 @@ def test_a_solver_names_its_nets(tmp_path, monkeypatch):
         "other",
     ]  # in Caffe's order; the third is the net
     assert spec.solver.test_iter == (1, 2, 3) and spec.solver.test_state[1].stage == ("s",)
+    spec = solver(
+        'train_net: "net.prototxt" test_net: "net.prototxt" test_iter: 3 test_interval: 1'
+    )
+    assert spec.name == "here" and not spec.test_nets  # one net with both phases
     for text, told in [
         ('net: "no.prototxt"', "there/solver.prototxt:1:6: there is no file 'no.prototxt'; looked for no.prototxt, there/no.prototxt"),
         ("", "there/solver.prototxt:1:1: solver: expected one of net, net_param, train_net, train_net_param, got none"),
