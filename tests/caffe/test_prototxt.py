@@ -122,7 +122,7 @@ def test_every_key_of_caffes_is_known_or_named(kind):
     """Keys of caffe.proto that a layer does not declare are refused, or change nothing."""
     declared = keys_of(REGISTRY[kind])
     for name, (home, field) in SCHEMA.keys(kind).items():
-        if name in declared or home == "transform_param":
+        if name in declared or home in ("transform_param", "loss_param"):
             continue
         if field.words and field.default is not None:
             text = next(word for word in field.words if word != field.default)
@@ -137,6 +137,25 @@ def test_every_key_of_caffes_is_known_or_named(kind):
             continue
         with pytest.raises(SpecError, match=name):
             layer(given)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in SCHEMA.layers if "loss_param" in SCHEMA.layers[kind]]
+)
+def test_keys_of_loss_param_are_obeyed_or_warned_of(kind, caplog):
+    """Caffe has them in every loss, and looks at them in few."""
+    given = {"ignore_label": "3", "normalization": "FULL", "normalize": "false"}
+    assert given.keys() == SCHEMA.messages["LossParameter"].keys()
+    for name, text in given.items():
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "minicaffe"):
+            more = 'python_param { module: "m" layer: "l" }' if kind == "Python" else ""
+            one = layer(
+                f'layer {{ name: "l" type: "{kind}" bottom: "x" {more} loss_param {{ {name}: {text} }} }}'
+            )
+        told = f"{name} has no effect: {kind} does not look at it"
+        assert (name in one.options) == (name in keys_of(REGISTRY[kind]))
+        assert (told in caplog.text) == (name not in one.options)
 
 
 def test_caffes_fillers_are_constant_unless_they_say_so(caplog):
