@@ -109,7 +109,7 @@ def use(kind: str, folder: Path, data: bytes) -> None:
     """Read a file of a kind, all of it."""
     from minicaffe import Net, parse
     from minicaffe.caffe import state, weights
-    from minicaffe.data import blob_proto
+    from minicaffe.data import blob_file
 
     if kind == "lmdb":
         (folder / "db").mkdir(exist_ok=True)
@@ -120,7 +120,7 @@ def use(kind: str, folder: Path, data: bytes) -> None:
     file = folder / f"x.{kind}"
     file.write_bytes(data)
     if kind == "binaryproto":
-        blob_proto.load(file)
+        blob_file.read(file)
     elif kind == "h5":
         (folder / "list.txt").write_text(str(file))
         keys = f"top: [data, label], source: {folder}/list.txt, batch_size: 9"

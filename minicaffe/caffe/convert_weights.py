@@ -11,7 +11,7 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.caffe import state, weights
-from minicaffe.data import blob_proto
+from minicaffe.data import blob_file
 from minicaffe.errors import CheckpointError
 
 Layers = dict[str, dict[int, Any]]
@@ -50,7 +50,7 @@ def read_blob(path: str | Path) -> np.ndarray:
     """The array of a .binaryproto or .npy file. Raises CheckpointError."""
     if str(path).lower().endswith(".npy"):
         return checkpoint.read_npy(path)
-    return blob_proto.load(path)
+    return blob_file.read(path)
 
 
 def write_blob(path: str | Path, array: np.ndarray) -> None:
@@ -60,7 +60,7 @@ def write_blob(path: str | Path, array: np.ndarray) -> None:
     if str(path).lower().endswith(".npy"):
         checkpoint.replace(path, lambda file: np.save(file, array))
     else:
-        weights.write_message(path, blob_proto.parts(array))
+        weights.write_message(path, blob_file.parts(array))
 
 
 def _convert_weights(source: str | Path, target: str | Path) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.caffe.weights import put_h5, same_shape, write_h5, write_message
-from minicaffe.data import blob_proto, hdf5, wire
+from minicaffe.data import blob_file, hdf5, wire
 from minicaffe.errors import CheckpointError
 
 ENDINGS = (".solverstate", ".solverstate.h5")
@@ -109,7 +109,7 @@ def write(path: str | Path, state: SolverState) -> None:
         return
     parts = [wire.put_integer(1, state.iteration), *wire.put(2, state.learned_net)]
     for array in state.history:
-        parts += wire.put(3, blob_proto.parts(array))
+        parts += wire.put(3, blob_file.parts(array))
     write_message(path, [*parts, wire.put_integer(4, state.current_step)])
 
 
@@ -121,7 +121,7 @@ def _from_message(data: memoryview) -> SolverState:
         elif number == 2:
             state.learned_net = wire.text(kind, value)
         elif number == 3:
-            state.history.append(blob_proto.read(wire.message(kind, value)).array())
+            state.history.append(blob_file.parse(wire.message(kind, value)).array())
         elif number == 4:
             state.current_step = wire.integer(kind, value)
     return state

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe import checkpoint
-from minicaffe.data import blob_proto, hdf5, wire
-from minicaffe.data.blob_proto import BlobProto
+from minicaffe.data import blob_file, hdf5, wire
+from minicaffe.data.blob_file import BlobProto
 from minicaffe.errors import CheckpointError
 
 ENDINGS = (".caffemodel", ".h5")
@@ -142,7 +142,7 @@ def write(path: str | Path, layers: Sequence[Layer], net: str = "") -> None:
         for number, blobs in ((3, layer.bottom), (4, layer.top)):
             one += [part for name in blobs for part in wire.put(number, name)]
         for blob in layer.blobs.values():
-            one += wire.put(7, blob_proto.parts(blob))
+            one += wire.put(7, blob_file.parts(blob))
         parts += wire.put(_V2, one)
     write_message(path, parts)
 
@@ -212,7 +212,7 @@ def _layer(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
         if number == fields[_NAME]:
             name = wire.text(kind, value)
         elif number == fields[_BLOBS]:
-            blobs.append(blob_proto.read(wire.message(kind, value)))
+            blobs.append(blob_file.parse(wire.message(kind, value)))
         elif number == 1 and generation == _V1:
             name, blobs = _layer(wire.message(kind, value), 1)
     return name, blobs

@@ -134,18 +134,13 @@ def weights_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", metavar="FILE", required=True, help=WEIGHTS)
 
 
-def weight_files(given: str) -> list[str]:
-    """The files that --weights names, with commas between."""
-    return [given] if os.path.exists(given) else [file for file in given.split(",") if file]
-
-
 def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:
     """Load what --weights names, and tell what became of each file.
 
     Files separated by commas are loaded one after another, each as far as names fit, as Caffe does. Raises
     CheckpointError if a shape does not; for a single file as Net.load.
     """
-    files = weight_files(given)
+    files = [given] if os.path.exists(given) else [file for file in given.split(",") if file]
     if len(files) <= 1:
         return [(given, net.load(given, strict=strict))]
     found = [(file, net.load(file, strict=False)) for file in files]

@@ -17,7 +17,6 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 
 from minicaffe.cli.options import (
     WEIGHTS,
@@ -25,11 +24,11 @@ from minicaffe.cli.options import (
     device_option,
     engine_options,
     engine_settings,
+    load_weights,
     model_options,
     number,
     pick_device,
     read_model,
-    weight_files,
 )
 from minicaffe.cli.progress import Bar, Lines, Progress, Quiet, score_table
 from minicaffe.errors import CheckpointError, MinicaffeError, note
@@ -57,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         nargs="?",
         const=NEWEST,
-        help="go on from a snapshot, or Caffe's .solverstate; without FILE the newest snapshot",
+        help="go on from a snapshot; without FILE the newest one",
     )
     parser.add_argument(
         "--max-iter", metavar="N", type=number(0), help="iterations in all, instead of the model's"
@@ -88,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
     )
     for line in data_lines([solver.net, *solver.test_nets]):
         report.line(line)
-    for file in () if args.resume else first_weights(args, solver):
-        found = solver.net.load(file, strict=False)
+    files = "" if args.resume else args.weights or ",".join(solver.spec.weights)
+    for file, found in load_weights(solver.net, files, strict=False) if files else ():
         if found.mismatched:
             told = ", ".join(found.mismatched)
             raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
@@ -120,11 +119,6 @@ def run(args: argparse.Namespace) -> int:
     for warning in solver.net.warnings:
         print(banner(warning))
     return 0
-
-
-def first_weights(args: argparse.Namespace, solver: Solver) -> Sequence[str]:
-    """The files that training begins with: the command's, else the solver's."""
-    return solver.spec.weights if args.weights is None else weight_files(args.weights)
 
 
 def renaming(net: Net, mismatched: str) -> str:

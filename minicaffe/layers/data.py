@@ -56,7 +56,7 @@ class Data(Pictures):
         if given.force_gray and (given.force_color or self.force_encoded_color):
             raise ShapeError("transform: give either force_color or force_gray, not both")
         if self.records is not None:
-            self.count = len(self.records)
+            self.count, self.blue_first = len(self.records), True
             self.image = self._read(0)[0].shape if self.count else ()
         else:
             if given.force_color or given.force_gray or self.force_encoded_color:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.checkpoint import read_npy
-from minicaffe.data import blob_proto
+from minicaffe.data import blob_file
 from minicaffe.errors import DataError, foreign
 
 NPY = b"\x93NUMPY"
@@ -34,7 +34,7 @@ def read_array(path: Path) -> np.ndarray:
         return read_npy(path)
     if path.suffix != ".binaryproto" and (told := foreign(path, "arrays in .npy and .binaryproto")):
         raise DataError(told)
-    return blob_proto.load(path)
+    return blob_file.read(path)
 
 
 def _starts(path: Path, magic: bytes) -> bool:

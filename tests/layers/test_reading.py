@@ -12,7 +12,7 @@ import pytest
 from reading_files import COUNT, EXAMPLES, pictures, write_lmdb
 
 from minicaffe import DataError, MinicaffeError, Net, ShapeError, parse
-from minicaffe.data import blob_proto, datasets, datum, lmdb_file
+from minicaffe.data import blob_file, datasets, datum, lmdb_file
 from minicaffe.data.resize import bilinear
 
 RAW = pictures()[:, :, :, ::-1].transpose(0, 3, 1, 2)  # (n, c, h, w), blue before green before red
@@ -45,7 +45,7 @@ def test_caffes_batches_of_an_lmdb(tmp_path, mnist_folder, device):
     pairs = zip(found.images, found.labels, strict=True)
     write_lmdb(tmp_path / "db", [datum.write(image, int(label)) for image, label in pairs])
     mean = found.images.mean(axis=0, dtype=np.float64).astype(np.float32)[None]
-    (tmp_path / "mean.binaryproto").write_bytes(b"".join(map(bytes, blob_proto.parts(mean))))
+    (tmp_path / "mean.binaryproto").write_bytes(b"".join(map(bytes, blob_file.parts(mean))))
     for name in ("scale", "mean_value_scale", "crop20_test_center", "crop21_mean_file_test_center"):
         case = cases.load(f"Data_mnist_{name}")
         model = cases.as_model(cases.from_json(case["net_json"]))
@@ -169,7 +169,7 @@ def test_crops_and_mirrors_in_train_are_all_about(here, kind, device):
 def test_the_mean_is_subtracted_before_the_crop(here, device):
     mean = np.random.default_rng(5).random((3, 6, 7), np.float32) * 100
     np.save("mean.npy", mean)
-    Path("mean.binaryproto").write_bytes(b"".join(map(bytes, blob_proto.parts(mean[None]))))
+    Path("mean.binaryproto").write_bytes(b"".join(map(bytes, blob_file.parts(mean[None]))))
     for file in ("mean.npy", "mean.binaryproto"):
         keys = f"batch_size: 5, transform: {{crop_size: 4, mean_file: {file}, scale: 0.5}}"
         wanted = ((RAW - mean) * 0.5)[:, :, 1:5, 1:5]
@@ -620,3 +620,27 @@ def test_a_batch_is_one_copy_a_top(cuda, kind, keys, tops):
     given.forward()
     count = len(given.steps[0].tops)
     assert (cupy.allocations, cupy.synchronizations, cupy.uploads - count) == before
+
+
+def test_a_picture_of_ones_own_is_read_as_the_net_read_its_own(here, capsys):
+    """`predict` gives a net of OpenCV's pictures blue before green before red."""
+    from minicaffe.cli import main
+
+    for kind, source in (("ImageData", "images.txt"), ("Data", "lmdb")):
+        text = f"""
+layers:
+  - {{name: d, type: {kind}, top: [data, label], source: {source}, batch_size: 1}}
+  - {{name: ip, type: InnerProduct, bottom: data, num_output: 3, axis: 2,
+     weight_filler: {{type: constant, value: 0.002}}}}
+  - {{name: red, type: Pooling, bottom: data, global_pooling: true, pool: AVE}}
+  - {{name: prob, type: Softmax, bottom: red}}
+"""
+        Path("m.yaml").write_text(text)
+        model = Net("m.yaml", "TEST", device="cpu")
+        model.save("w.npz")
+        model.forward()
+        wanted = model.blobs["prob"].data.ravel()
+        capsys.readouterr()
+        assert main(["predict", "m.yaml", "0.png", "--weights", "w.npz", "--device", "cpu"]) == 0
+        told = capsys.readouterr().out
+        assert told.startswith(f"0.png: {wanted.argmax()} ({100 * wanted.max():.2f} %)")

@@ -46,20 +46,20 @@ class BlobProto:
         return out
 
 
-def load(path: str | Path) -> np.ndarray:
+def read(path: str | Path) -> np.ndarray:
     """The array of a .binaryproto file. Raises DataError, in one line that names it, if it is not whole.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "mean").write_bytes(b"".join(map(bytes, parts([[3.5, 4.5]]))))
-    ...     load(Path(folder, "mean"))
+    ...     read(Path(folder, "mean"))
     array([[3.5, 4.5]])
     """
     with wire.opened(path, "BlobProto (.binaryproto)") as data:
-        return read(data).array()
+        return parse(data).array()
 
 
-def read(data: memoryview) -> BlobProto:
+def parse(data: memoryview) -> BlobProto:
     """The array of a message; its numbers stay where they are. Raises ValueError if they do not fit it."""
     dims: list[int] = []
     old: dict[int, int] = {}
