@@ -80,6 +80,7 @@ class Data(Pictures):
             looked = ", ".join(map(str, places))
             raise DataError(
                 f"backend {self.backend}: there is no LMDB database; looked in {looked}"
+                "; IDX files, and data sets by name, are found without the key backend"
             )
         return None
 
