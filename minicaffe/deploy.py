@@ -114,7 +114,8 @@ def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Pictures]:
     source = next((step for step in full.steps if isinstance(step.layer, Pictures)), None)
     if source is None:
         raise SpecError(
-            f"net {model.name!r} has no Data layer in the phase TEST to take pictures for"
+            f"net {model.name!r} has no Data layer in the phase TEST to take pictures for; "
+            "net.forward(data=...) gives an Input its numbers, from Python"
         )
     images = source.tops[0]
     kept = [

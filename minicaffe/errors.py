@@ -117,14 +117,14 @@ def _of_a_library(file: str) -> bool:
 def foreign(path: str | os.PathLike[str], wanted: str) -> str | None:
     """What a file of other software is, by its name, and that `wanted` was; None for any other file.
 
-    >>> foreign("net.onnx", "models in YAML")
-    'net.onnx: is a net in the ONNX format; minicaffe reads models in YAML (see docs/caffe.md)'
+    >>> foreign("net.onnx", "models in .yaml and .prototxt")
+    'net.onnx: is a net in the ONNX format; minicaffe reads models in .yaml and .prototxt'
     """
     suffix = os.path.splitext(path)[1].lower()
     what, readable = FOREIGN.get(suffix), f"minicaffe reads {wanted}"
     if suffix == ".prototxt" and "models" in wanted:
         readable = "minicaffe.caffe.read(path) gives a NetSpec, which Net and Solver take"
-    return what and f"{path}: is {what}; {readable} (see docs/caffe.md)"
+    return what and f"{path}: is {what}; {readable}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

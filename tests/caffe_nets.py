@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,8 @@ def own(layer: LayerSpec) -> dict[str, Any]:
 def common(layer: LayerSpec) -> dict[str, Any]:
     skipped = ("name", "type", "bottom", "top")
     return {key: getattr(layer, key) for key in keys_of(LayerSpec) if key not in skipped}
+
+
+def sources(net: Path) -> list[str]:
+    """The files and folders that the layers of a stock net read."""
+    return re.findall(r'source: "(.*?)"', net.read_text())

@@ -5,6 +5,7 @@ python tests/reading_files.py      makes fixtures/examples anew
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,8 @@ def main() -> None:
 
     from minicaffe.data import datum
 
-    EXAMPLES.mkdir(exist_ok=True)
+    shutil.rmtree(EXAMPLES, ignore_errors=True)
+    EXAMPLES.mkdir()
     for i, pixels in enumerate(pictures()):
         Image.fromarray(pixels).save(EXAMPLES / f"{i}.png")
     (EXAMPLES / "images.txt").write_text("".join(f"{i}.png {i % 3}\n" for i in range(COUNT)))

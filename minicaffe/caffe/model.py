@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +72,7 @@ def text_of(
         places = [Path(path)]
         if folder is not None:
             places += [folder / path, folder / Path(path).name]
-        there = next((place for place in places if place.is_file()), None)
+        there = next((place for place in places if os.path.isfile(place)), None)
         if there is None:
             tried = ", ".join(dict.fromkeys(str(place) for place in places))
             raise SpecError(f"{mark}: there is no file {path!r}; looked for {tried}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 
 from minicaffe.caffe.text import Comment
@@ -15,6 +16,9 @@ class Pen:
 
     def __init__(self, comments: Mapping[str, Sequence[Comment]]):
         self.lines: list[str] = []
+        self.places = {
+            file: [(one.line, one.column) for one in some] for file, some in comments.items()
+        }
         self.waiting = {file: list(reversed(some)) for file, some in comments.items()}
         self.fresh = False  # whether the last line may take a comment behind it
 
@@ -56,12 +60,10 @@ class Pen:
         return "\n".join([*self.lines, ""])
 
     def has_comments_in(self, node: Node) -> bool:
-        """Whether a comment that waits stands among the values of a node."""
-        first, last = node.mark, last_mark(node)
-        return any(
-            (first.line, first.column) <= (one.line, one.column) < (last.line, last.column)
-            for one in self.waiting.get(first.file, ())
-        )
+        """Whether a comment stands among the values of a node."""
+        places, first, last = self.places.get(node.mark.file, []), node.mark, last_mark(node)
+        at = bisect.bisect_left(places, (first.line, first.column))
+        return at < len(places) and places[at] < (last.line, last.column)
 
 
 def last_mark(node: Node) -> Mark:

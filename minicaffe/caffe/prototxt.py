@@ -64,7 +64,7 @@ def _solver(spec: NetSpec) -> dict[str, Node]:
     """The fields of a SolverParameter that are not its nets."""
     solver = spec.solver
     assert solver is not None
-    nodes = in_order(given_nodes(solver))
+    nodes = in_order(given_nodes(solver), solver.mark)
     nodes.setdefault("lr_policy", Node(solver.lr_policy, solver.mark))  # Caffe has no default
     nodes.setdefault("snapshot_format", Node(solver.snapshot_format, solver.mark))  # or another
     if solver.snapshot_format == "BINARYPROTO":

@@ -55,6 +55,11 @@ def root(solver: Node, net_in: Callable[[str, Mark], Node], net_of: Callable[[No
             f"{solver.keys[key]}: solver: expected a test_iter for each test net:"
             f" there are {len(tests)} nets and {count} test_iter"
         )
+    if given[0] == "train_net" and "test_net_param" not in solver.value:
+        train_file = solver.value["train_net"].value
+        others = solver.value.get("test_net", Node([], solver.mark)).value
+        if all(one.value == train_file for one in others):  # one net with the layers of both phases
+            tests = []
     values = {**train.value, "solver": _solver(solver)}
     keys = {**train.keys, "solver": solver.mark}
     if tests:

@@ -6,6 +6,7 @@ layers, then, for AdaDelta and Adam, its second memory of each in the same order
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,7 @@ def weights_file(path: str | Path, learned_net: str) -> Path:
     name = learned_net.replace("\\", "/").rpartition("/")[2]
     places = list(dict.fromkeys([Path(learned_net), Path(path).parent / name]))
     for place in places:
-        if place.is_file():
+        if os.path.isfile(place):
             return place
     looked = " and ".join(map(str, places))
     raise CheckpointError(f"{path}: its weights are not there; looked for {looked}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 
 from minicaffe.caffe.schema import Field, schema
@@ -58,10 +59,9 @@ def typed(message: Message, kind: str, what: str = "", mark: Mark | None = None)
 
 def _layer(message: Message) -> str:
     """A layer as errors call it, by the name it gives itself."""
-    names = [
-        f.value.text for f in message.fields if f.name == "name" and isinstance(f.value, Scalar)
-    ]
-    return f"layer {shown(names[0])}" if names else ""
+    given = {f.name: f.value.text for f in message.fields if isinstance(f.value, Scalar)}
+    kind = f" ({given['type']})" if given.get("type", "").isprintable() and "type" in given else ""
+    return f"layer {shown(given['name'])}{kind}" if "name" in given else ""
 
 
 def _unknown(name: str, kind: str) -> str:
@@ -69,7 +69,14 @@ def _unknown(name: str, kind: str) -> str:
     homes = [home for home, fields in messages.items() if name in fields]
     why = f"unknown key {name!r}: neither BVLC Caffe's {kind} has it nor what is read of its forks"
     elsewhere = f"; it is a key of {homes[0]}" if homes else ""
-    return why + (did_you_mean(name, messages[kind]) or elsewhere)
+    near = [known for known in messages[kind] if _near(name, known)]
+    return why + (did_you_mean(name, near) or elsewhere)
+
+
+def _near(name: str, known: str) -> bool:
+    """Whether a key may be another mistyped; `bn_param` is of another layer, not a slip of `mvn_param`."""
+    ratio = difflib.SequenceMatcher(None, name, known).ratio()
+    return not name.endswith("_param") or ratio > 0.85
 
 
 def _value(given: Given, field: Field, what: str) -> Node:

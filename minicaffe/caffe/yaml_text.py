@@ -51,7 +51,7 @@ def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type], indent: int) 
             pen.comments(Mark(mark.file, mark.line, 1), indent)
         pen.line(f"{part}:", Mark(""), indent)
         if part == "solver":
-            for key, node in in_order(solver).items():
+            for key, node in in_order(solver, getattr(spec.solver, "mark", None)).items():
                 _entry(pen, key, node, indent + 2)
         else:
             _layers(pen, spec, layer_types, indent + 2)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from minicaffe.cli import streams
+from minicaffe.cli import caffe_words, streams
 from minicaffe.errors import MinicaffeError, did_you_mean, note
 
 COMMANDS = {
@@ -21,7 +21,7 @@ COMMANDS = {
     "time": "milliseconds of each layer, forward and backward",
     "explain": "how each convolution is computed, and what was measured",
     "summary": "layers, shapes, parameters, multiply-adds, memory",
-    "convert": "write a model file as YAML or as Caffe's prototxt",
+    "convert": "write a model or weights in another format, Caffe's or ours",
     "layers": "the catalogue of layers, or one layer's keys",
     "schema": "the JSON Schema of model files, for editors",
     "fetch": "download a data set",
@@ -43,7 +43,9 @@ class Parser(argparse.ArgumentParser):
         options = [option for action in self._actions for option in action.option_strings]
         given = [word.partition("=")[0] for word in self.given if word.startswith("-")]
         unknown = [word for word in given if word not in options and not word[1:].isdigit()]
-        hint = did_you_mean(unknown[0], options) if unknown else ""
+        hint = ""
+        if unknown:
+            hint = "".join(map(caffe_words.hint, unknown)) or did_you_mean(unknown[0], options)
         if unknown and unknown[0] not in message.replace(",", " ").split():
             message = f"unrecognized arguments: {unknown[0]}"
         self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
@@ -111,7 +113,7 @@ def _run(argv: list[str]) -> int:
         return 0
     name, *rest = argv
     if name not in COMMANDS:
-        hint = did_you_mean(name, COMMANDS)
+        hint = caffe_words.hint(name) or did_you_mean(name, COMMANDS)
         raise MinicaffeError(f"unknown command {name!r}{hint} (see minicaffe --help)")
     command = importlib.import_module(f"minicaffe.cli.{name}_command")
     description, examples = help_of(command)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, get_args
 
 from minicaffe.spec.declare import Filler, LayerSpec
 from minicaffe.spec.types import Key, describe, keys_of
@@ -15,8 +16,10 @@ HEAD = """\
 
 Made by `minicaffe layers --markdown` from the declarations; `minicaffe layers NAME` shows one of them.
 Shapes are written `(n, c, h, w)`, those of several bottoms or tops with commas between them; an example is
-`bottoms -> layer -> tops`. Beside its own keys a layer has those that [every layer](#keys-of-every-layer) has.
+`bottoms -> layer -> tops`. Beside its own keys a layer has [those of every layer](#keys-of-every-layer).
+In a prototxt the keys stand where caffe.proto has them: [from Caffe](from-caffe.md).
 """
+MARKS = r"\*|(?<!\w)_|_(?!\w)|<(?=[A-Za-z/!?])"  # what Markdown may take for its own; not a_b, not a < b
 
 
 class Example(NamedTuple):
@@ -36,7 +39,7 @@ def documentation(cls: type) -> str:
 
 def example(cls: type) -> Example | None:
     """The example in a layer's docstring, `Example: (2, 3) -> {type: ReLU} -> (2, 3)`."""
-    found = re.search(r"Example: (.*?)-> *(\{.*\}) *->(.*)", cls.__doc__ or "", re.S)
+    found = re.search(r"Example: (.*?)->\s*(\{.*\})\s*->(.*)", cls.__doc__ or "", re.S)
     if found is None:
         return None
     bottoms, layer, tops = (" ".join(part.split()) for part in found.groups())
@@ -49,9 +52,11 @@ def text(name: str, cls: Any) -> str:
     parts = [name, documentation(cls)]
     if shown_example:
         parts.append(f"example:\n  {_arrows(shown_example)}")
-    own = "\n".join(map(key_line, keys_of(cls).values())) or "  none of its own"
-    parts += [f"keys:\n{own}"]
-    parts += ["keys of every layer:\n" + "\n".join(map(key_line, keys_of(LayerSpec).values()))]
+    own, common = keys_of(cls), keys_of(LayerSpec)
+    parts += ["keys:\n" + (_lines(own) or "  none of its own")]
+    parts += ["keys of every layer:\n" + _lines(common)]
+    for kind in mappings([*own.values(), *common.values()]):
+        parts.append(f"{_called(kind)}, a mapping:\n{_lines(keys_of(kind))}")
     return "\n\n".join(parts)
 
 
@@ -59,10 +64,10 @@ def page(layers: Mapping[str, Any]) -> str:
     """The page of all layers, in Markdown."""
     names = sorted(layers, key=str.lower)
     index = [
-        f"- [{name}](#{name.lower()}): {documentation(layers[name]).splitlines()[0]}"
+        f"- [{name}](#{name.lower()}): {_escaped(documentation(layers[name]).splitlines()[0])}"
         for name in names
     ]
-    sections = [HEAD, "\n".join(map(_escaped, index))]
+    sections = [HEAD, re.sub(" Source: .*", "", "\n".join(index))]
     for name in names:
         cls = layers[name]
         paragraphs = [_paragraph(part) for part in documentation(cls).split("\n\n")]
@@ -72,12 +77,36 @@ def page(layers: Mapping[str, Any]) -> str:
         if own := keys_of(cls):
             sections.append(_table(own))
     sections += ["## Keys of every layer", _table(keys_of(LayerSpec))]
+    every = [key for cls in (*map(layers.get, names), LayerSpec) for key in keys_of(cls).values()]
+    for kind in mappings(every):
+        sections += [f"## {_called(kind)}", _escaped(documentation(kind)), _table(keys_of(kind))]
     return "\n\n".join(section.strip("\n") for section in sections) + "\n"
+
+
+def mappings(keys: Iterable[Key]) -> list[type]:
+    """The mappings that keys take as values, those within them too, each once."""
+    found: dict[type, None] = {}
+    for key in keys:
+        if kind := mapping(key.type):
+            found |= dict.fromkeys([kind, *mappings(keys_of(kind).values())])
+    return list(found)
+
+
+def mapping(kind: Any) -> type | None:
+    """The mapping that a key of this type takes, or a list of; None if it takes something else.
+
+    >>> mapping(tuple[Filler, ...] | None).__name__, mapping(int)
+    ('Filler', None)
+    """
+    if dataclasses.is_dataclass(kind):
+        return kind if isinstance(kind, type) else None
+    return next((inner for arg in get_args(kind) if (inner := mapping(arg))), None)
 
 
 def key_line(key: Key) -> str:
     """A key in one line: name, type, default, documentation."""
-    return f"  {key.name}: {describe(key.type)} ({_default(key)}). {key.doc}"
+    default = f"default {shown(key.default)}" if key.default not in (None, ()) else "optional"
+    return f"  {key.name}: {_value(key)} ({'required' if key.required else default}). {key.doc}"
 
 
 def shown(value: Any) -> str:
@@ -91,18 +120,39 @@ def shown(value: Any) -> str:
         return f"{value.type} {value.value:g}" if constant else value.type
     if isinstance(value, tuple):
         return ", ".join(map(shown, value))
+    if value == "":
+        return "empty"
     return str(value) if isinstance(value, (int, float, str)) else "{}"
 
 
-def _default(key: Key) -> str:
-    return "required" if key.required else f"default {shown(key.default)}"
+def _lines(keys: Mapping[str, Key]) -> str:
+    return "\n".join(map(key_line, keys.values()))
+
+
+def _called(kind: type) -> str:
+    """A mapping's name in words: ParamSpec is Param.
+
+    >>> _called(LayerSpec)
+    'Layer'
+    """
+    return kind.__name__.removesuffix("Spec")
+
+
+def _value(key: Key) -> str:
+    """What a key takes, in words; a mapping by its name."""
+    kind = mapping(key.type)
+    return describe(key.type).replace("a mapping", f"a {_called(kind)}" if kind else "")
 
 
 def _table(keys: Mapping[str, Key]) -> str:
     rows = ["| key | value | default | |", "|---|---|---|---|"]
     for key in keys.values():
         default = "required" if key.required else shown(key.default)
-        rows.append(_escaped(f"| `{key.name}` | {describe(key.type)} | {default} | {key.doc} |"))
+        cells = [_escaped(cell).replace("|", "\\|") for cell in (_value(key), default, key.doc)]
+        if kind := mapping(key.type):
+            name = _called(kind)
+            cells[0] = cells[0].replace(f"a {name}", f"a [{name}](#{name.lower()})")
+        rows.append(f"| `{key.name}` | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -110,14 +160,14 @@ def _paragraph(part: str) -> str:
     """A paragraph of a docstring; what is drawn in columns, or indented, stays as it stands."""
     if any(line.startswith("  ") or re.search(r"\S {3,}\S", line) for line in part.splitlines()):
         return "\n".join(f"    {line}".rstrip() for line in part.splitlines())
-    return _escaped(part)
+    return re.sub(r"^([-+>#]) ", r"\\\1 ", _escaped(part), flags=re.M)
 
 
 def _escaped(line: str) -> str:
     """Letters that Markdown would take for its own, outside of `code`."""
     parts = re.split(r"(`[^`]*`)", line)
     return "".join(
-        part if part.startswith("`") else re.sub(r"([*_<>])", r"\\\1", part) for part in parts
+        part if part.startswith("`") else re.sub(MARKS, r"\\\g<0>", part) for part in parts
     )
 
 

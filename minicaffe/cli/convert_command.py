@@ -1,11 +1,14 @@
-"""Write a model file in another language: Caffe's .prototxt as YAML, or YAML as .prototxt.
+"""Write a file in another format: models as YAML or Caffe's .prototxt, weights as .npz or .caffemodel.
 
-The net and the solver are the same; what they need not say is left out, and comments are kept where they
+A model stays the same net and solver; what it need not say is left out, and comments are kept where they
 stood. A solver's nets are written into it. Of old nets, from prototxt to prototxt, it is the upgrade.
+Weights (.npz, .caffemodel, .caffemodel.h5), a solver's state (.solverstate, .solverstate.h5) and arrays (.npy,
+.binaryproto) keep their numbers to the bit.
 
 example:
   minicaffe convert deploy.prototxt deploy.yaml
   minicaffe convert models/lenet.yaml lenet.prototxt
+  minicaffe convert lenet_iter_10000.caffemodel lenet.npz
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import os
 
 from minicaffe import checkpoint
 from minicaffe.caffe import model as prototxt
+from minicaffe.caffe.convert_weights import convert_weights, kind_of
 from minicaffe.caffe.prototxt import prototxt as prototxt_of
 from minicaffe.caffe.yaml_text import comments_of, yaml_text
 from minicaffe.cli.options import import_files, import_option
@@ -28,8 +32,8 @@ YAML = (".yaml", ".yml")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("source", metavar="SOURCE", help="the model file: .prototxt or .yaml")
-    parser.add_argument("target", metavar="TARGET", help="the file to write: .yaml or .prototxt")
+    parser.add_argument("source", metavar="SOURCE", help="the file to read")
+    parser.add_argument("target", metavar="TARGET", help="the file to write, by its ending")
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     import_option(parser)
 
@@ -37,14 +41,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Convert."""
     import_files(args.imports)
+    if os.path.exists(args.target) and not args.force:
+        raise MinicaffeError(f"{args.target}: is there already; --force writes over it")
+    if kind_of(args.source) is not None:
+        note(convert_weights(args.source, args.target))
+        return 0
     if not prototxt.is_prototxt(args.target) and not args.target.lower().endswith(YAML):
         endings = (*YAML, *prototxt.SUFFIXES)
         hint = did_you_mean(os.path.splitext(args.target)[1] or args.target, endings)
         raise MinicaffeError(
             f"{args.target}: expected a name that ends in .yaml or .prototxt{hint}"
         )
-    if os.path.exists(args.target) and not args.force:
-        raise MinicaffeError(f"{args.target}: is there already; --force writes over it")
     if prototxt.is_prototxt(args.source):
         found = prototxt.read_text(args.source, REGISTRY)
     else:

@@ -52,9 +52,14 @@ def run(args: argparse.Namespace) -> int:
     device = pick_device(args, spec)
     classifier = Classifier(spec, device=device, dtype=args.dtype)
     load_weights(classifier.net, args.weights)
-    digit = Path(getattr(classifier.data, "source", "")).name in ("mnist", "digits")
+    name = Path(getattr(classifier.data, "source", "")).name
+    digit = name in ("mnist", "digits") or name.startswith(
+        "mnist_"
+    )  # such as Caffe's mnist_test_lmdb
     pictures = [read_picture(path, classifier.image_shape, digit) for path in args.images]
     for path, (pixels, notes) in zip(args.images, pictures, strict=True):
+        if classifier.data.blue_first:
+            pixels = pixels[::-1]
         prob = classifier.predict(pixels).ravel()
         best = np.argsort(-prob)[: args.top]
         guesses = ", ".join(f"{k} ({100 * prob[k]:.2f} %)" for k in best)

@@ -17,6 +17,7 @@ import numpy as np
 from minicaffe.data import wire
 
 AXES = 32  # Caffe's kMaxBlobAxes
+PIECES = 1 << 16  # that one array may be in; writers make one
 _LEGACY = (1, 2, 3, 4)  # num, channels, height, width
 _DATA, _SHAPE, _DOUBLES = 5, 7, 8
 _RAW = {10: "raw_data_type", 11: "raw_diff_type", 12: "raw_data"}  # NVCaffe's, for 16 bits
@@ -66,6 +67,8 @@ def parse(data: memoryview) -> BlobProto:
     single: list[np.ndarray] = []
     double: list[np.ndarray] = []
     for number, kind, value in wire.fields(data):
+        if len(dims) > AXES or len(single) + len(double) > PIECES:
+            raise ValueError("a blob is in too many pieces, or has too many axes")
         if number == _DATA:
             single.append(wire.floats(kind, value, "<f4"))
         elif number == _DOUBLES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ def find(path: str, folders: Sequence[Path | None], what: str) -> Path:
     places = [given, *(folder / given for folder in folders if folder is not None)]
     places = list(dict.fromkeys(places))
     for place in places:
-        if place.is_file():
+        if os.path.isfile(place):
             return place
     looked = " and ".join(repr(str(place)) for place in places)
     raise DataError(f"{what}: no such file; looked for {looked}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ _MODES = {"colour": "RGB", "grey": "L"}
 def read(path: str | Path, colour: Colour) -> np.ndarray:
     """The picture in a file. Raises DataError, in one line, for a file that is none."""
     name = str(path) if str(path).isprintable() else repr(str(path))
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise DataError(f"{name}: no such file")
     return _decoded(path, name, colour)
 

@@ -22,7 +22,7 @@
 #define GELU_DU(x) (S(1.5957691216057308) * (1 + S(0.134145) * x * x))
 
 ROW(AbsVal, x < 0 ? -x : x, x > 0 ? 1 : x < 0 ? -1 : 0)
-ROW(BNLL, (x > 0 ? x : x * 0) + log1p(exp(x > 0 ? -x : x)), LOGISTIC(x))
+ROW(BNLL, (x <= 0 ? 0 : x) + log1p(exp(x > 0 ? -x : x)), LOGISTIC(x))
 ROW(Clip, CLIPPED(x, a, b), x >= a && x <= b ? 1 : 0)
 ROW(Constant, a, 0)
 ROW(ELU, x > 0 ? x : a * expm1(x), x > 0 ? 1 : a + y)
@@ -30,7 +30,7 @@ ROW(Exp, b * exp(a * x), a * y)
 ROW(GELU, S(0.5) * x * erfc(S(-0.7071067811865476) * x),
     S(0.5) * erfc(S(-0.7071067811865476) * x) + S(0.3989422804014327) * x * exp(S(-0.5) * x * x))
 ROW(GELUTanh, x * LOGISTIC(GELU_U(x)), GATED_SLOPE(y, GELU_U(x), GELU_DU(x)))
-ROW(HardSwish, x * CLIPPED(x + 3, S(0), S(6)) / 6, x <= -3 ? 0 : x < 3 ? x / 3 + S(0.5) : 1)
+ROW(HardSwish, x * CLIPPED(x + 3, S(0), S(6)) / 6, x > -3 ? (x < 3 ? x / 3 + S(0.5) : 1) : 0)
 ROW(LeakyReLU, x > 0 ? x : a * x, x > 0 ? 1 : a)
 ROW(Linear, b + a * x, a)
 ROW(Log, c * log(b + a * x), c * a / (b + a * x))

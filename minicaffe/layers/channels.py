@@ -25,7 +25,8 @@ class PerChannel(Layer):
         f = math.prod(own)
         n = math.prod(x[:axis]) if own else 1
         self.nfp = n, f, math.prod(x) // max(1, n * f)
-        self.context.reserve(ops.workspace(math.prod(x), f))
+        wide = self.sum_dtype.itemsize // self.dtype.itemsize
+        self.context.reserve(wide * ops.workspace(math.prod(x), f))
 
     def add_gradient(self, dy: Any, x: Any | None, to: Any, below: bool = False) -> None:
         """Add the sums of dy x, or of dy, to a gradient."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
@@ -55,7 +56,7 @@ class Data(Pictures):
         if given.force_gray and (given.force_color or self.force_encoded_color):
             raise ShapeError("transform: give either force_color or force_gray, not both")
         if self.records is not None:
-            self.count = len(self.records)
+            self.count, self.blue_first = len(self.records), True
             self.image = self._read(0)[0].shape if self.count else ()
         else:
             if given.force_color or given.force_gray or self.force_encoded_color:
@@ -73,12 +74,13 @@ class Data(Pictures):
         for place in places:
             if lmdb_file.is_one(place) and self.backend != "LEVELDB":
                 return lmdb_file.Lmdb(place)
-            if self.backend == "LEVELDB" or (place / "CURRENT").is_file():
+            if self.backend == "LEVELDB" or os.path.isfile(place / "CURRENT"):
                 raise lmdb_file.needs_leveldb(place)
         if self.backend is not None:
             looked = ", ".join(map(str, places))
             raise DataError(
                 f"backend {self.backend}: there is no LMDB database; looked in {looked}"
+                "; IDX files, and data sets by name, are found without the key backend"
             )
         return None
 

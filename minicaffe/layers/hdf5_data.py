@@ -164,11 +164,11 @@ class HDF5Output(Layer):
     def allocate(self) -> None:
         hdf5.library()
         path = Path(self.file_name)
-        if path.exists() and not (
-            path.is_file() and (hdf5.is_one(path) or not path.stat().st_size)
+        if os.path.exists(path) and not (
+            os.path.isfile(path) and (hdf5.is_one(path) or not path.stat().st_size)
         ):
             raise DataError(f"file_name {path}: is there, and is no HDF5 file")
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise DataError(f"file_name {path}: there is no folder {str(path.parent)!r}")
 
     def forward(self, data: Any, label: Any) -> Any:

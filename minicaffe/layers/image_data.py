@@ -43,6 +43,7 @@ class ImageData(Pictures):
     is_color: Annotated[bool, "3 channels; without it 1, grey"] = True
     root_folder: Annotated[str, "what stands before each path"] = ""
 
+    blue_first = True
     names = cast("list[str] | None", None)
 
     def setup(self) -> list[Shape]:
@@ -113,6 +114,7 @@ class WindowData(Pictures):
     cache_images: Annotated[bool, "keep the files' bytes in memory"] = False
     root_folder: Annotated[str, "what stands before each path"] = ""
 
+    blue_first = True
     windows = cast("lists.Windows | None", None)
 
     def setup(self) -> list[Shape]:

@@ -20,7 +20,10 @@ class BlobShape:
 
 @register
 class Input(Layer):
-    """Blobs that the user fills: net.forward(data=x). Source: Caffe's Input."""
+    """Blobs that the user fills: net.forward(data=x). Source: Caffe's Input.
+
+    Example: -> {type: Input, shape: {dim: [2, 3]}} -> (2, 3)
+    """
 
     shape: Annotated[tuple[BlobShape, ...], "one {dim: [...]} a top, or one for all"]
 

@@ -76,6 +76,7 @@ class Pictures(Layer):
 
     dataset = cast(Any, None)  # what the batches are from, once it is known
     float32_tops = (1,)
+    blue_first = False  # three channels are blue, green, red, as OpenCV gives them to Caffe
     image = cast("tuple[int, int, int]", ())  # (c, h, w) before the transform
 
     def shapes(self) -> list[Shape]:

@@ -14,7 +14,7 @@ from minicaffe.ops.formulas import on_blocks, vectorised
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices
 
-BLOCK = 4096  # entries that NumPy evaluates a formula on at a time, so that they stay in the cache
+BLOCK = 2048  # entries that NumPy evaluates a formula on at a time, so that they stay in the cache
 NUMBERS = 3  # that a CUDA row takes
 
 

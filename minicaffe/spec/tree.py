@@ -97,7 +97,7 @@ def load(path: str | Path, kind: str = "model file", own: tuple[str, ...] = ()) 
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SpecError(f"{file}: cannot be read: {reason}") from None
-    if not file.lower().endswith(own) and (told := foreign(file, "models in YAML")):
+    if not file.lower().endswith(own) and (told := foreign(file, "models in .yaml and .prototxt")):
         raise SpecError(told)
     if len(data) > MAX_BYTES:
         raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no {kind} is")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 import caffe_nets
+import numpy as np
 import pytest
 from test_fuzz import texts
 
@@ -264,6 +265,15 @@ def test_what_the_command_does(tmp_path, capsys, monkeypatch):
         "a.yaml",
         "b.prototxt",
     ]
+    np.savez("w.npz", conv__0=np.ones((3, 1, 5, 5), np.float32))
+    assert (
+        main(["convert", "w.npz", "w.caffemodel"])
+        == main(["convert", "w.caffemodel", "v.npz"])
+        == 0
+    )
+    assert main(["convert", "w.npz", "w.caffemodel"]) == 2
+    assert "w.caffemodel: is there already" in capsys.readouterr().err
+    assert (np.load("v.npz")["conv__0"] == 1).all()
     Path("d.prototxt").write_text("layer { name: 'x' type: 'Nope' }")
     assert main(["convert", "d.prototxt", "d.yaml"]) == 2
     assert capsys.readouterr().err.startswith(

@@ -275,6 +275,10 @@ def test_a_solver_names_its_nets(tmp_path, monkeypatch):
         "other",
     ]  # in Caffe's order; the third is the net
     assert spec.solver.test_iter == (1, 2, 3) and spec.solver.test_state[1].stage == ("s",)
+    spec = solver(
+        'train_net: "net.prototxt" test_net: "net.prototxt" test_iter: 3 test_interval: 1'
+    )
+    assert spec.name == "here" and not spec.test_nets  # one net with both phases
     for text, told in [
         ('net: "no.prototxt"', "there/solver.prototxt:1:6: there is no file 'no.prototxt'; looked for no.prototxt, there/no.prototxt"),
         ("", "there/solver.prototxt:1:1: solver: expected one of net, net_param, train_net, train_net_param, got none"),
@@ -358,3 +362,46 @@ def test_commands_take_a_prototxt(tmp_path, monkeypatch, capsys):
         read_yaml("deploy.prototxt")
     assert minicaffe.caffe.read("deploy.prototxt").layers[1].name == "r"
     assert str(Net(read("deploy.prototxt"), device="cpu"))
+
+
+def test_a_detector_of_ssd_runs():
+    net = Net(read(caffe_nets.NETS / "ssd_deploy.prototxt"), "TEST", device="cpu")
+    assert net.forward()["out"].shape[1::2] == (1, 7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "param", "options"),
+    [
+        ("ROIPooling", "roi_pooling_param { pooled_w: 7 pooled_h: 6 spatial_scale: 0.5 }", {"pooled_h": 6, "spatial_scale": 0.5}),
+        ("SmoothL1Loss", "smooth_l1_loss_param { sigma: 3.0 }", {"sigma": 3.0}),
+        ("Python", "python_param { module: 'm' layer: 'L' param_str: \"'feat': 16\" }", {"param_str": "'feat': 16"}),
+        ("Pooling", "pooling_param { kernel_size: 3 ceil_mode: false }", {"round_mode": "FLOOR"}),
+        ("BatchNorm", "batch_norm_param { scale_bias: true scale_filler { value: 2 } engine: CUDNN }",
+         {"scale_bias": True, "scale_filler": Filler(type="constant", value=2.0)}),
+        ("Interp", "interp_param { zoom_factor: 8 }", {"zoom_factor": 8}),
+        ("Upsample", "upsample_param { scale: 2 }", {"scale": 2}),
+        ("ShuffleChannel", "shuffle_channel_param { group: 3 }", {"group": 3}),
+        ("ReLU6", "", {}),
+        ("Axpy", "", {}),
+        ("Dropout", "dropout_param { scale_train: true }", {}),
+    ],
+)  # fmt: skip
+def test_what_forks_add_is_read(kind, param, options):
+    found = layer(f'layer {{ name: "l" type: "{kind}" bottom: "x" top: "l" {param} }}')
+    assert options.items() <= dict(found.options).items()
+
+
+@pytest.mark.parametrize(
+    ("param", "told"),
+    [
+        ("transform_param { resize_param { } }", "unknown key 'resize_param'"),
+        (
+            "multibox_loss_param { }",
+            "unknown key 'multibox_loss_param': neither BVLC Caffe's LayerParameter",
+        ),
+        ("dropout_param { scale_train: false }", "unknown key 'scale_train'"),
+    ],
+)
+def test_what_no_layer_here_needs_is_refused(param, told):
+    with pytest.raises(SpecError, match=told):
+        layer(f'layer {{ name: "l" type: "Dropout" bottom: "x" top: "l" {param} }}')

@@ -252,3 +252,18 @@ def test_what_protobuf_writes_is_read(protobuf):
             use_short_repeated_primitives=short,
         )
         assert same(read(text, kind), values), text
+
+
+def test_the_schema_holds_together():
+    known = {*SCHEMA.messages, *PARSERS, "Any"}
+    for name, fields in SCHEMA.messages.items():
+        numbers = [field.number for field in fields.values() if field.number]
+        assert len(set(numbers)) == len(numbers), name
+        for field in fields.values():
+            assert field.words or field.type in known, field
+            assert field.default is None or field.words is None or field.default in field.words, (
+                field
+            )
+    homes = {home for homes in SCHEMA.layers.values() for home in homes}
+    params = {key for key in SCHEMA.messages["LayerParameter"] if key.endswith("_param")}
+    assert homes == params - {"minicaffe_param"}

@@ -319,3 +319,28 @@ def test_a_promise_takes_no_memory():
     dims = b"".join(map(wire.number_bytes, (2**20, 2**11)))
     with pytest.raises(ValueError, match="holds 0 numbers"):
         blob_file.parse(memoryview(field(7, field(1, dims))))
+
+
+def test_reading_takes_at_most_twice_the_file(tmp_path):
+    """Of a process of its own: the mapped file counts, and the arrays."""
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    if not Path("/proc/self/status").exists():
+        pytest.skip("peak memory is read from /proc")
+    arrays = [np.full((1000, 1000), i, np.float32) for i in range(10)]
+    weights.write(tmp_path / "w.caffemodel", [layer(f"l{i}", a) for i, a in enumerate(arrays)])
+    script = """
+import sys
+from minicaffe.caffe import weights
+def peak():
+    return int(next(x.split()[1] for x in open("/proc/self/status") if x.startswith("VmHWM")))
+before = peak()
+found = weights.read(sys.argv[1])
+print(peak() - before)
+"""
+    words = [sys.executable, "-c", script, str(tmp_path / "w.caffemodel")]
+    grown = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    size = (tmp_path / "w.caffemodel").stat().st_size / 1024
+    assert size < grown < 2 * size + 4096

@@ -431,7 +431,14 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
     "command, expected",
     [
         ("trian", "minicaffe: unknown command 'trian'; did you mean 'train'? (see minicaffe --help)"),
-        ("device_query", "minicaffe: unknown command 'device_query' (see minicaffe --help)"),
+        ("device_query",
+         "minicaffe: unknown command 'device_query'; Caffe's device_query is minicaffe doctor (see minicaffe --help)"),
+        ("train -solver solver.prototxt -gpu 0",
+         "minicaffe train: unrecognized arguments: -solver -gpu 0; Caffe's -solver is the first word, without a flag:"
+         " minicaffe train solver.prototxt; Caffe's -gpu is --device cuda:N (see minicaffe train --help)"),
+        ("test tiny.yaml --weights x --iterations=3",
+         "minicaffe test: unrecognized arguments: --iterations; Caffe's --iterations is --batches in test,"
+         " --iterations in time, --max-iter in train (see minicaffe test --help)"),
         ("train", "minicaffe train: the following arguments are required: MODEL (see minicaffe train --help)"),
         ("train tiny.yaml --max_iter 3",
          "minicaffe train: unrecognized arguments: --max_iter 3; did you mean '--max-iter'? (see minicaffe train --help)"),
@@ -443,7 +450,8 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
          "minicaffe train: argument --seed: expected an integer of at least 0, got 'x' (see minicaffe train --help)"),
         ("train tiny.yaml --device gpu", "minicaffe: unknown device 'gpu'; expected cpu, cuda or cuda:N"),
         ("train tiny.yaml --device cuda:x", "minicaffe: unknown device 'cuda:x'; expected cpu, cuda or cuda:N"),
-        ("train tiny.yaml --device cpu --snapshot-prefix no/x", "minicaffe: snapshot_prefix 'no/x': there is no folder 'no'"),
+        ("train tiny.yaml --device cpu --snapshot-prefix no/x", "minicaffe: snapshot_prefix 'no/x': there is no folder 'no';"
+         " make it, or choose another with snapshot_prefix (--snapshot-prefix)"),
         ("train no.yaml", "minicaffe: no.yaml: cannot be read: No such file or directory"),
         ("train models", "minicaffe: models: cannot be read: Is a directory"),
         ("train tiny.yaml --import no.py", "minicaffe: --import no.py: no such file"),

@@ -196,11 +196,11 @@ def test_files_of_other_software_are_told_what_they_are(mistake, folder, ending)
     file = f"net{ending.upper()}" if ending == ".pt" else f"net{ending}"
     (folder / file).write_bytes(b'name: "LeNet"\nlayer {\n')
     what = FOREIGN[ending]
-    line = f"minicaffe: {file}: is {what}; minicaffe reads models in YAML (see docs/caffe.md)"
+    line = f"minicaffe: {file}: is {what}; minicaffe reads models in .yaml and .prototxt"
     if ending == ".prototxt":  # that is read
         line = "minicaffe: net.prototxt:2:7: the '{' here has no '}'"
     assert mistake("summary", file) == line
-    line = f"{file}: is {what}; minicaffe reads weights in .npz and .caffemodel (see docs/caffe.md)"
+    line = f"{file}: is {what}; minicaffe reads weights in .npz and .caffemodel"
     told = mistake("train", "tiny.yaml", "--resume", file)
     if ending == ".solverstate":  # that is read
         assert told.startswith(f"minicaffe: {file}: is not a whole .solverstate: field 13")

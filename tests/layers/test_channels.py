@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ops.cases import cases, close
 
 from minicaffe import DataError, Net, ShapeError, Solver, SpecError, gradcheck, parse
 from minicaffe.layers import REGISTRY
@@ -26,6 +29,54 @@ from minicaffe.layers import REGISTRY
 def test_shapes_that_do_not_fit(name, keys, bottoms, message):
     with pytest.raises(ShapeError, match=message):
         REGISTRY[name](**keys).top_shapes(*bottoms)
+
+
+@st.composite
+def placed(draw):
+    """A shape, the axis at which a run of its axes begins, and their number."""
+    shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+    axis = draw(st.integers(0, len(shape) - 1))
+    return shape, axis, draw(st.integers(0, len(shape) - axis))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@cases(25)
+@given(placed(), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 99))
+def test_scale_and_bias_against_the_definition(device, dtype, where, back, learned, scaled, seed):
+    """Entry by entry, the scale and the bias being parameters or, without a bias of its own, a bottom."""
+    shape, axis, count = where
+    own, rng = shape[axis : axis + count], np.random.default_rng(seed)
+    x, dy, a, b = (rng.normal(size=size) for size in (shape, shape, own, own))
+    if not scaled:
+        a = np.ones(own)
+    elif not learned:
+        b = np.zeros(own)
+    y, dx, da, db = np.empty(shape), np.empty(shape), np.zeros(own), np.zeros(own)
+    for at in np.ndindex(shape):
+        k = at[axis : axis + count]
+        y[at], dx[at] = x[at] * a[k] + b[k], dy[at] * a[k]
+        da[k] += dy[at] * x[at]
+        db[k] += dy[at]
+    keys = f"axis: {axis - len(shape) if back else axis}, num_axes: {count}"
+    kind = "Scale" + (", bias_term: true" if learned else "") if scaled else "Bias"
+    text = f"""
+force_backward: true
+layers:
+  - {{name: d, type: Input, top: [x, given], shape: [{{dim: {list(shape)}}}, {{dim: {list(own)}}}]}}
+  - {{name: y, type: {kind}, bottom: {"x" if learned else "[x, given]"}, {keys}}}
+"""
+    net = Net(parse(text), device=device, dtype=dtype)
+    wanted = [da, db][not scaled :] if learned else [da if scaled else db]
+    if learned:
+        for param, value in zip(net.params["y"], [a, b][not scaled :], strict=True):
+            device.copy_from_host(param.data, value.astype(dtype))
+    net.forward(x=x, given=a if scaled else b)
+    net.clear_param_diffs()
+    net.backward(y=dy)
+    blobs = [net.blobs["y"].data, net.blobs["x"].diff]
+    sums = [p.diff for p in net.params["y"]] if learned else [net.blobs["given"].diff]
+    for got, expected in zip([*blobs, *sums], [y, dx, *wanted], strict=True):
+        close(device, got, expected)
 
 
 @pytest.mark.parametrize(

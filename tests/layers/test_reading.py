@@ -620,3 +620,27 @@ def test_a_batch_is_one_copy_a_top(cuda, kind, keys, tops):
     given.forward()
     count = len(given.steps[0].tops)
     assert (cupy.allocations, cupy.synchronizations, cupy.uploads - count) == before
+
+
+def test_a_picture_of_ones_own_is_read_as_the_net_read_its_own(here, capsys):
+    """`predict` gives a net of OpenCV's pictures blue before green before red."""
+    from minicaffe.cli import main
+
+    for kind, source in (("ImageData", "images.txt"), ("Data", "lmdb")):
+        text = f"""
+layers:
+  - {{name: d, type: {kind}, top: [data, label], source: {source}, batch_size: 1}}
+  - {{name: ip, type: InnerProduct, bottom: data, num_output: 3, axis: 2,
+     weight_filler: {{type: constant, value: 0.002}}}}
+  - {{name: red, type: Pooling, bottom: data, global_pooling: true, pool: AVE}}
+  - {{name: prob, type: Softmax, bottom: red}}
+"""
+        Path("m.yaml").write_text(text)
+        model = Net("m.yaml", "TEST", device="cpu")
+        model.save("w.npz")
+        model.forward()
+        wanted = model.blobs["prob"].data.ravel()
+        capsys.readouterr()
+        assert main(["predict", "m.yaml", "0.png", "--weights", "w.npz", "--device", "cpu"]) == 0
+        told = capsys.readouterr().out
+        assert told.startswith(f"0.png: {wanted.argmax()} ({100 * wanted.max():.2f} %)")

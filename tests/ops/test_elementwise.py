@@ -151,6 +151,7 @@ def test_what_is_no_number_stays_so(device, name, dtype):
     ("name", "x", "y", "slope"),
     [
         ("BNLL", [-1e4, 1e4], [0, 1e4], [0, 1]),
+        ("BNLL", [-np.inf, np.inf], [0, np.inf], [0, 1]),
         ("Sigmoid", [-1e4, 1e4], [0, 1], [0, 0]),
         ("TanH", [-1e4, 1e4], [-1, 1], [0, 0]),
         ("GELU", [-1e4, 1e4], [0, 1e4], [0, 1]),

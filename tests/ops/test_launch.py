@@ -285,14 +285,14 @@ def scale(device, dtype):
 @row
 def prelu(device, dtype):
     dy, x, a = (put(device, v) for v in numbers(1, (3, 4, 5), (3, 4, 5), (4,), dtype=dtype))
-    out, work = blank(device, x.shape, dtype), blank(device, channels.workspace(60, 4), dtype)
+    out, work = blank(device, x.shape, dtype), blank(device, 2 * channels.workspace(60, 4), dtype)
     return lambda: channels.prelu_gradient(dy, x, a, out, work), [out]
 
 
 @row
 def products(device, dtype):
     dy, x, sums = (put(device, v) for v in numbers(1, (3, 4, 5), (3, 4, 5), (4,), dtype=dtype))
-    work = blank(device, channels.workspace(60, 4), dtype)
+    work = blank(device, 2 * channels.workspace(60, 4), dtype)
     return lambda: channels.add_products(dy, x, sums, work, below=True), [sums]
 
 
