@@ -236,6 +236,17 @@ def test_conversion_there_and_back_is_the_identity(net, tmp_path, monkeypatch):
             convert_weights(source, target)
 
 
+def test_a_layers_name_may_hold_slashes(tmp_path):
+    given = {0: np.arange(6, dtype=np.float32).reshape(2, 3)}
+    first, arrays, again = (
+        str(tmp_path / f"{n}") for n in ("a.caffemodel", "a.npz", "b.caffemodel")
+    )
+    weights.write(first, [weights.Layer("inception_3a/1x1", "InnerProduct", given)])
+    convert_weights(first, arrays)
+    convert_weights(arrays, again)
+    equal(weights.read(again), {"inception_3a/1x1": [given[0]]})
+
+
 # what does not fit
 
 
