@@ -399,7 +399,11 @@ def test_what_forks_add_is_read(kind, param, options):
             "multibox_loss_param { }",
             "unknown key 'multibox_loss_param': neither BVLC Caffe's LayerParameter",
         ),
-        ("dropout_param { scale_train: false }", "unknown key 'scale_train'"),
+        ("dropout_param { scale_train: false }", "this type does not take 'scale_train'"),
+        (
+            "hdf5_data_param { source: 'f' batch_size: 1 } transform_param { scale: 2 }",
+            "hdf5_data_param is not of this type",
+        ),
     ],
 )
 def test_what_no_layer_here_needs_is_refused(param, told):
