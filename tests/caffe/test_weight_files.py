@@ -247,6 +247,25 @@ def test_a_layers_name_may_hold_slashes(tmp_path):
     equal(weights.read(again), {"inception_3a/1x1": [given[0]]})
 
 
+def test_hdf5_has_a_layer_with_a_slash_within_another(tmp_path):
+    """As Caffe writes it where the outer layer is there; where it is not, Caffe stops."""
+    h5py = pytest.importorskip("h5py")
+    path, given = tmp_path / "w.h5", np.arange(6, dtype=np.float32).reshape(2, 3)
+    with h5py.File(path, "w") as file:
+        for name in ("conv", "conv/bn", "conv/relu", "a/b/c"):
+            file.require_group(f"data/{name}")
+        for name in ("conv/0", "conv/bn/0", "conv/bn/1", "a/b/c/0"):
+            file[f"data/{name}"] = given
+    wanted = {"a/b/c": [given], "conv": [given], "conv/bn": [given, given]}
+    equal(dict(sorted(weights.read(path).items())), wanted)
+    with h5py.File(path, "a") as file:
+        file["data/conv/conv"] = file["data/conv"]  # a circle
+    with pytest.raises(CheckpointError, match="'/data/conv/conv' holds bn, conv, relu, expected"):
+        weights.read(path)
+    with pytest.raises(CheckpointError, match="no place for a layer named 'a/b'; a .caffemodel"):
+        weights.write(path, [weights.Layer("a/b", "Convolution", {0: given})])
+
+
 # what does not fit
 
 
