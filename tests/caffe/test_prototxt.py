@@ -409,3 +409,25 @@ def test_what_forks_add_is_read(kind, param, options):
 def test_what_no_layer_here_needs_is_refused(param, told):
     with pytest.raises(SpecError, match=told):
         layer(f'layer {{ name: "l" type: "Dropout" bottom: "x" top: "l" {param} }}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "param", "told"),
+    [
+        ("HDF5Data", "transform_param { scale: 2 }", "transform_param: rows are taken as they are"),
+        (
+            "Data",
+            "data_param { mirror: true }",
+            "not take 'mirror'; it belongs into transform_param",
+        ),
+        (
+            "AbsVal",
+            "pooling_param { pool: AVE }",
+            "pooling_param is not of this type; it has no such",
+        ),
+        ("EuclideanLoss", "loss_param { normalize: true }", "type does not take 'normalize'"),
+    ],
+)
+def test_what_a_layer_does_not_take_is_refused_with_the_reason(kind, param, told):
+    with pytest.raises(SpecError, match=told):
+        layer(f'layer {{ name: "l" type: "{kind}" bottom: "x" top: "l" {param} }}')
