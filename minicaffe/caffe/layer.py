@@ -69,6 +69,8 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
                 else "; it has no such keys"
             )
             raise SpecError(f"{mark}: {what}: {key} is not of this type{own}")
+        elif key == TRANSFORM and declared and "transform" not in declared:
+            raise SpecError(f"{mark}: {what}: {key}: rows are taken as they are, as in Caffe")
         elif key == TRANSFORM:
             put("transform", _transform(node, declared), mark)
         else:

@@ -99,6 +99,14 @@ def test_caffes_binaryproto_is_read(tmp_path):
     assert read_blob(tmp_path / "H.binaryproto").tobytes() == found.tobytes()
 
 
+def test_an_array_without_axes_is_written_without_a_shape():
+    """As Caffe's Blob::ToProto does; OpenCV 4 does not read an empty one (a PReLU's shared slope)."""
+    data = b"".join(map(bytes, blob_file.parts(np.array(0.25, np.float32))))
+    assert data == b"\x2a\x04" + np.float32(0.25).tobytes()
+    found = blob_file.parse(memoryview(data)).array()
+    assert found.shape == () and found == np.float32(0.25)
+
+
 # older generations, and other ways to write the same
 
 
