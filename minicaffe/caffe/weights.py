@@ -180,16 +180,20 @@ def put_h5(group: Any, name: str, array: Any) -> None:
 
 
 def _put_layers(file: Any, layers: Sequence[Layer]) -> None:
-    """The dataset data/LAYER/NUMBER for each blob."""
+    """The dataset data/LAYER/NUMBER for each blob; a layer named a/b is b within a, as in Caffe."""
     data = file.create_group("data", track_order=True)
     for layer in layers:
-        if "/" in layer.name or layer.name in ("", "."):
-            raise OSError(
-                f"HDF5 has no place for a layer named {layer.name!r}; a .caffemodel and an .npz have"
-            )
-        group = data.create_group(layer.name)
+        parts = layer.name.split("/")
+        if {"", "."} & set(parts) or any(map(_is_number, parts[1:])) or len(parts) > _DEPTH:
+            raise OSError(f"HDF5 has no place for a layer named {layer.name!r}")
+        group = data.require_group(layer.name)
         for i, blob in layer.blobs.items():
             put_h5(group, str(i), blob)
+
+
+def _is_number(name: str) -> bool:
+    """Whether a name in a layer's group is that of a blob."""
+    return name.isdecimal() and len(name) < 4
 
 
 def _layers(net: memoryview) -> Iterator[tuple[str, Mapping[int, BlobProto]]]:
@@ -229,8 +233,8 @@ def _groups(file: Any) -> Iterator[tuple[str, Mapping[int, Any]]]:
         layer, above, name = waiting.pop()
         group = hdf5.child(above, name)
         inside = hdf5.names(group)
-        deeper = [one for one in inside if not (one.isdecimal() and len(one) < 4)]
-        again = group in seen or layer.count("/") > _DEPTH
+        deeper = [one for one in inside if not _is_number(one)]
+        again = group in seen or layer.count("/") >= _DEPTH
         if deeper and (again or not all(hdf5.is_group(group, one) for one in deeper)):
             raise ValueError(f"{group.name!r} holds {', '.join(deeper)}, expected 0, 1, ...")
         seen.add(group)

@@ -364,6 +364,19 @@ def test_commands_take_a_prototxt(tmp_path, monkeypatch, capsys):
     assert str(Net(read("deploy.prototxt"), device="cpu"))
 
 
+@pytest.mark.parametrize("kind", ["ConvolutionDepthwise", "DepthwiseConvolution"])
+@pytest.mark.parametrize("group", ["", "group: 4"])
+def test_depthwise_convolutions_of_forks_are_convolutions_in_groups(kind, group):
+    text = 'input: "x" input_shape { dim: [2, 4, 6, 6] } layer { name: "dw" type: "%s" bottom: "x" top: "y" '
+    text += "convolution_param { num_output: 4 kernel_size: 3 bias_term: false engine: CAFFE %s } }"
+    net = Net(parse(text % (kind, group)), device="cpu")
+    x, weight = np.random.default_rng(1).random((2, 4, 6, 6)), net.weights()["dw__0"]
+    assert weight.shape == (4, 1, 3, 3)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
+    wanted = np.einsum("nchwij,cij->nchw", windows, weight[:, 0])
+    np.testing.assert_allclose(net.forward(x=x)["y"], wanted, rtol=1e-5)
+
+
 def test_a_detector_of_ssd_runs():
     net = Net(read(caffe_nets.NETS / "ssd_deploy.prototxt"), "TEST", device="cpu")
     assert net.forward()["out"].shape[1::2] == (1, 7)

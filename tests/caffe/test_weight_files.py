@@ -256,7 +256,7 @@ def test_a_layers_name_may_hold_slashes(tmp_path):
 
 
 def test_hdf5_has_a_layer_with_a_slash_within_another(tmp_path):
-    """As Caffe writes it where the outer layer is there; where it is not, Caffe stops."""
+    """As Caffe writes it where the outer layer is there already; where it is not, Caffe stops."""
     h5py = pytest.importorskip("h5py")
     path, given = tmp_path / "w.h5", np.arange(6, dtype=np.float32).reshape(2, 3)
     with h5py.File(path, "w") as file:
@@ -270,8 +270,14 @@ def test_hdf5_has_a_layer_with_a_slash_within_another(tmp_path):
         file["data/conv/conv"] = file["data/conv"]  # a circle
     with pytest.raises(CheckpointError, match="'/data/conv/conv' holds bn, conv, relu, expected"):
         weights.read(path)
-    with pytest.raises(CheckpointError, match="no place for a layer named 'a/b'; a .caffemodel"):
-        weights.write(path, [weights.Layer("a/b", "Convolution", {0: given})])
+    layers = {name: {0: given + i} for i, name in enumerate(("a/b", "a", "a/b/c", "0"))}
+    weights.write(path, [weights.Layer(name, "", blobs) for name, blobs in layers.items()])
+    read = weights.read(path)
+    assert set(read) == set(layers)
+    assert all(np.array_equal(read[name][0], blobs[0]) for name, blobs in layers.items())
+    for name in ("a/0", "a//b", "/a", "a/./b", ".", "a/" * 40 + "b"):
+        with pytest.raises(CheckpointError, match="no place for a layer named"):
+            weights.write(path, [weights.Layer(name, "", {0: given})])
 
 
 # what does not fit
