@@ -18,7 +18,7 @@ DROPPED = (
     "prefetch",
     "share_in_parallel",
 )  # how, not what, is computed
-TRANSFORM = "transform_param"
+TRANSFORM, LOSS = "transform_param", "loss_param"
 FREE = "minicaffe_param"  # what caffe.proto has no place for
 # Caffe's defaults that are in its code, not in caffe.proto, and so those of the layer here.
 IN_CODE = {("SigmoidCrossEntropyLoss", "normalization"), ("Data", "backend")}
@@ -75,6 +75,8 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
         elif key == TRANSFORM:
             put("transform", _transform(node, declared), mark)
         else:
+            if key == LOSS and kind in layer_types:
+                node = _loss(node, declared, kind)
             fields = schema().messages[schema().messages["LayerParameter"][key].type]
             for own, (value, where) in fitted(node, fields, declared).items():
                 if known and own not in declared:
@@ -190,6 +192,15 @@ def _transform(node: Node, declared: Mapping[str, Key]) -> Node:
     found = fitted(node, schema().messages["TransformationParameter"], keys)
     values = {key: value for key, (value, _) in found.items()}
     return Node(values, node.mark, {key: mark for key, (_, mark) in found.items()})
+
+
+def _loss(node: Node, declared: Mapping[str, Key], kind: str) -> Node:
+    """A LossParameter less the keys that a type of loss does not look at, in Caffe as here."""
+    fields = schema().messages["LossParameter"]
+    for key in node.value.keys() - declared.keys():
+        if node.value[key].value != fields[key].default:
+            warn(node.keys[key], f"{key} has no effect: {kind} does not look at it")
+    return Node({k: v for k, v in node.value.items() if k in declared}, node.mark, node.keys)
 
 
 def _params(node: Node) -> Node:

@@ -15,6 +15,8 @@ import minicaffe
 from minicaffe.caffe import parse, read
 from minicaffe.caffe.layer import DROPPED, IN_CODE, ZERO, assumed
 from minicaffe.caffe.schema import schema
+from minicaffe.caffe.solver import TESTS
+from minicaffe.caffe.solver import TRAIN as NET_KEYS
 from minicaffe.caffe.upgrade_v0 import V0_TYPES
 from minicaffe.cli import main
 from minicaffe.errors import ShapeError, SpecError
@@ -122,7 +124,7 @@ def test_every_key_of_caffes_is_known_or_named(kind):
     """Keys of caffe.proto that a layer does not declare are refused, or change nothing."""
     declared = keys_of(REGISTRY[kind])
     for name, (home, field) in SCHEMA.keys(kind).items():
-        if name in declared or home == "transform_param":
+        if name in declared or home in ("transform_param", "loss_param"):
             continue
         if field.words and field.default is not None:
             text = next(word for word in field.words if word != field.default)
@@ -137,6 +139,25 @@ def test_every_key_of_caffes_is_known_or_named(kind):
             continue
         with pytest.raises(SpecError, match=name):
             layer(given)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in SCHEMA.layers if "loss_param" in SCHEMA.layers[kind]]
+)
+def test_keys_of_loss_param_are_obeyed_or_warned_of(kind, caplog):
+    """Caffe has them in every loss, and looks at them in few."""
+    given = {"ignore_label": "3", "normalization": "FULL", "normalize": "false"}
+    assert given.keys() == SCHEMA.messages["LossParameter"].keys()
+    for name, text in given.items():
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "minicaffe"):
+            more = 'python_param { module: "m" layer: "l" }' if kind == "Python" else ""
+            one = layer(
+                f'layer {{ name: "l" type: "{kind}" bottom: "x" {more} loss_param {{ {name}: {text} }} }}'
+            )
+        told = f"{name} has no effect: {kind} does not look at it"
+        assert (name in one.options) == (name in keys_of(REGISTRY[kind]))
+        assert (told in caplog.text) == (name not in one.options)
 
 
 def test_caffes_fillers_are_constant_unless_they_say_so(caplog):
@@ -331,6 +352,45 @@ def test_a_solvers_keys(caplog):
     assert found.gamma is None and found.delta == 1e-8 and found.stepsize is None
     told = [record.getMessage().partition("solver: ")[2] for record in caplog.records]
     assert [text.partition(" has")[0] for text in told] == ["snapshot_diff", "delta", "gamma"]
+
+
+OF_NETS = {*NET_KEYS, *TESTS, "minicaffe_param"}  # see test_a_solver_names_its_nets
+AS_ANOTHER = {"solver_type": "type", "solver_mode": "device", "device_id": "device"}
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMA.messages["SolverParameter"].keys() - OF_NETS))
+def test_no_key_of_a_solver_is_ignored(name, caplog):
+    """Another value than Caffe's default is in the spec, or is warned of, or is an error that names it."""
+    field = SCHEMA.messages["SolverParameter"][name]
+    if field.words:
+        text = next(word for word in field.words if word != (field.default or "SGD"))
+    else:
+        numbers = {"float": "0.375", "int32": "3", "int64": "3", "string": '"x"'}
+        text = {**numbers, "bool": str(not field.default).lower()}.get(field.type, "{ level: 3 }")
+    given = {"base_lr": "1", "max_iter": "2", name: text}
+    if name in ("test_iter", "test_interval", "test_state"):
+        given |= {"test_iter": "3", "test_interval": "3"}
+
+    def solver(given):
+        words = " ".join(f"{key}: {value}" for key, value in given.items())
+        return parse(f"{words} net_param {{ {DATA} }}", "s").solver
+
+    plain = solver({"base_lr": "2", "max_iter": "4"})
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        try:
+            found = solver(given)
+        except SpecError as error:
+            assert name in str(error)
+            return
+    own = AS_ANOTHER.get(name, name)
+    if own in keys_of(type(found)) and getattr(found, own) != getattr(plain, own):
+        return
+    assert name in WITHOUT_REASON or f"{name} has no effect" in caplog.text
+
+
+WITHOUT_REASON = {  # what they choose makes no difference here
+    "layer_wise_reduce": "of several GPUs' gradients, when they are added up",
+}
 
 
 def test_the_fixtures_solvers_are_read():
