@@ -24,6 +24,7 @@ PAGES = [
     ROOT / "data" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
+FILE = re.compile(r"# file: (\S+)\n")
 TYPO = """\
 name: Typo
 layers:
@@ -36,6 +37,14 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.S | re.M)
 
 
+def exit_code(words: list[str]) -> int:
+    """The exit code of a command; a wrong option exits at once."""
+    try:
+        return main(words)
+    except SystemExit as stop:
+        return stop.code
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A copy of what a reader has before him, with few drawn digits for MNIST."""
@@ -43,6 +52,11 @@ def folder(tmp_path, monkeypatch):
 
     for name in ("models", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests" / "fixtures" / "examples", tmp_path / "pictures")
+    mnist = tmp_path / "examples" / "mnist"  # as in a clone of Caffe
+    mnist.mkdir()
+    for name in ("lenet_solver.prototxt", "lenet_train_test.prototxt"):
+        shutil.copy(ROOT / "tests" / "caffe" / "nets" / name, mnist)
     (tmp_path / "typo.yaml").write_text(TYPO)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MINICAFFE_DATA", raising=False)
@@ -59,13 +73,15 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
-    for text in blocks(page, "yaml"):
-        name = re.match(r"# file: (\S+)\n", text)
-        assert name, f"{page}: a YAML block must say which file it is"
+    programs = [text for text in blocks(page, "python") if not FILE.match(text)]
+    files = [text for text in blocks(page, "python") if FILE.match(text)]
+    for text in [*files, *blocks(page, "yaml"), *blocks(page, "prototxt")]:
+        name = FILE.match(text)
+        assert name, f"{page}: a model's block must say which file it is"
         (folder / name[1]).write_text(text)
     module = types.ModuleType("a_page")
     monkeypatch.setitem(sys.modules, "a_page", module)
-    for number, code in enumerate(blocks(page, "python")):
+    for number, code in enumerate(programs):
         exec(compile(code, f"{page.name}, block {number}", "exec"), module.__dict__)
     for name in [name for name, cls in REGISTRY.items() if cls.__module__ == "a_page"]:
         del REGISTRY[name]  # the commands run in processes of their own
@@ -76,17 +92,17 @@ def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
             assert words[0] == "minicaffe"
             words += ["--device", "cpu", "--max-iter", "3"] if words[1] == "train" else []
             capsys.readouterr()
-            assert main(words[1:]) == (2 if "# exit code 2" in command else 0), command
+            assert exit_code(words[1:]) == (2 if "# exit code 2" in command else 0), command
             printed = "".join(capsys.readouterr())
             for line in shown:
                 assert line in printed.split("\n"), f"{command}: {line!r} is not in\n{printed}"
 
 
 def test_other_blocks_are_shell_or_drawings():
-    """No block escapes: what is neither Python, YAML nor console is run by .ci/run or draws something."""
+    """No block escapes: what is neither Python, a model nor console is run by .ci/run or draws something."""
     for page in PAGES:
         kinds = set(re.findall(r"^```(\w+)\n", page.read_text(), re.M))
-        assert kinds <= {"python", "yaml", "console", "sh"}, page
+        assert kinds <= {"python", "yaml", "prototxt", "console", "sh"}, page
 
 
 def test_readmes_shell_commands_are_those_that_ci_runs():

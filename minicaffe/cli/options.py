@@ -204,7 +204,9 @@ def import_files(files: list[str]) -> None:
         except MinicaffeError:
             raise
         except (Exception, SystemExit) as error:
-            raise SpecError(raised_at(error)) from None
+            caffes = isinstance(error, ImportError) and (error.name or "").split(".")[0] == "caffe"
+            hint = "; leave caffe out: a Python layer needs no base (see docs/from-caffe.md)"
+            raise SpecError(raised_at(error) + hint * caffes) from None
 
 
 def pick_device(args: argparse.Namespace, spec: NetSpec) -> backend.Device:

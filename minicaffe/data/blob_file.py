@@ -17,6 +17,7 @@ import numpy as np
 from minicaffe.data import wire
 
 AXES = 32  # Caffe's kMaxBlobAxes
+PIECES = 1 << 16  # that one array may be in; writers make one
 _LEGACY = (1, 2, 3, 4)  # num, channels, height, width
 _DATA, _SHAPE, _DOUBLES = 5, 7, 8
 _RAW = {10: "raw_data_type", 11: "raw_diff_type", 12: "raw_data"}  # NVCaffe's, for 16 bits
@@ -66,6 +67,8 @@ def parse(data: memoryview) -> BlobProto:
     single: list[np.ndarray] = []
     double: list[np.ndarray] = []
     for number, kind, value in wire.fields(data):
+        if len(dims) > AXES or len(single) + len(double) > PIECES:
+            raise ValueError("a blob is in too many pieces, or has too many axes")
         if number == _DATA:
             single.append(wire.floats(kind, value, "<f4"))
         elif number == _DOUBLES:
@@ -97,9 +100,9 @@ def parse(data: memoryview) -> BlobProto:
 def parts(array: Any) -> list[wire.Part]:
     """The message of an array, float64 as doubles and all else as floats; in the order Caffe writes fields."""
     array = np.asarray(array)
-    shape = wire.put(
-        _SHAPE, wire.put(1, [b"".join(map(wire.number_bytes, array.shape))]) if array.ndim else []
-    )
+    shape: list[wire.Part] = []
+    if array.ndim:  # of one without axes Caffe writes none, and OpenCV 4 reads no empty one
+        shape = wire.put(_SHAPE, wire.put(1, [b"".join(map(wire.number_bytes, array.shape))]))
     doubles = array.dtype == np.float64
     flat = np.ascontiguousarray(array, "<f8" if doubles else "<f4").reshape(-1)
     numbers = wire.put(_DOUBLES if doubles else _DATA, [flat]) if flat.size else []

@@ -99,7 +99,7 @@ class Lmdb:
             page, level = waiting.pop()
             seen += 1
             if seen > pages or level > depth:
-                raise ValueError(f"its tree is larger than the {pages} pages it promises")
+                raise ValueError(f"its tree is deeper than the {depth} pages it promises")
             flags, count = self._page(page)
             if flags & _LEAF:
                 yield page, count
@@ -109,6 +109,8 @@ class Lmdb:
                 low, high, top, _ = self._node(page, i)[0]
                 below.append((low | high << 16 | top << 32, level + 1))
             waiting += reversed(below)
+            if len(waiting) + seen > pages:
+                raise ValueError(f"its tree is larger than the {pages} pages it promises")
 
     def _page(self, page: int) -> tuple[int, int]:
         """The kind of a page of the tree and how many nodes it holds."""

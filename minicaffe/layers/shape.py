@@ -44,19 +44,24 @@ class Reshape(Viewed):
         last = len(x) if self.num_axes == -1 else first + self.num_axes
         if last > len(x):
             raise ShapeError(f"num_axes {self.num_axes} from axis {first} on: {x} has {len(x)}")
-        sizes = list(self.shape.dim)
+        sizes, kept = list(self.shape.dim), [*range(first), *range(last, len(x))]
         for i, size in enumerate(sizes):
             if size == 0 and first + i >= len(x):
                 raise ShapeError(f"shape: dim {i} is 0, but the bottom {x} has no axis {first + i}")
-            sizes[i] = x[first + i] if size == 0 else size
+            if size == 0:
+                sizes[i] = x[first + i]
+                kept.append(first + i)
         y = [*x[:first], *sizes, *x[last:]]
         if sizes.count(-1) > 1:
             raise ShapeError(f"shape: only one dim can be -1, got {list(self.shape.dim)}")
         if -1 in sizes:
-            known = -math.prod(y)
-            if known == 0 or math.prod(x) % known:
-                raise ShapeError(f"{math.prod(x)} numbers {x} cannot be divided into {known}")
-            y[first + sizes.index(-1)] = math.prod(x) // known
+            left = math.prod(size for i, size in enumerate(x) if i not in kept)
+            known = -math.prod(size for size in self.shape.dim if size)
+            if known == 0 or left % known:
+                raise ShapeError(
+                    f"{math.prod(x)} numbers {x} cannot be divided into {-math.prod(y)}"
+                )
+            y[first + sizes.index(-1)] = left // known
         if math.prod(y) != math.prod(x):
             raise ShapeError(f"{x} has {math.prod(x)} numbers, {tuple(y)} {math.prod(y)}")
         self.x_shape, self.y_shape = x, tuple(y)

@@ -72,7 +72,10 @@ def check(prefix: str, form: str) -> None:
         hdf5.library(CheckpointError)
     folder = os.path.dirname(prefix) or "."
     if not os.path.isdir(folder):
-        raise CheckpointError(f"snapshot_prefix {prefix!r}: there is no folder {folder!r}; make it")
+        raise CheckpointError(
+            f"snapshot_prefix {prefix!r}: there is no folder {folder!r}; "
+            "make it, or choose another with snapshot_prefix (--snapshot-prefix)"
+        )
     try:
         tempfile.NamedTemporaryFile(dir=folder, prefix=".").close()
     except OSError as error:

@@ -424,6 +424,19 @@ def test_commands_take_a_prototxt(tmp_path, monkeypatch, capsys):
     assert str(Net(read("deploy.prototxt"), device="cpu"))
 
 
+@pytest.mark.parametrize("kind", ["ConvolutionDepthwise", "DepthwiseConvolution"])
+@pytest.mark.parametrize("group", ["", "group: 4"])
+def test_depthwise_convolutions_of_forks_are_convolutions_in_groups(kind, group):
+    text = 'input: "x" input_shape { dim: [2, 4, 6, 6] } layer { name: "dw" type: "%s" bottom: "x" top: "y" '
+    text += "convolution_param { num_output: 4 kernel_size: 3 bias_term: false engine: CAFFE %s } }"
+    net = Net(parse(text % (kind, group)), device="cpu")
+    x, weight = np.random.default_rng(1).random((2, 4, 6, 6)), net.weights()["dw__0"]
+    assert weight.shape == (4, 1, 3, 3)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
+    wanted = np.einsum("nchwij,cij->nchw", windows, weight[:, 0])
+    np.testing.assert_allclose(net.forward(x=x)["y"], wanted, rtol=1e-5)
+
+
 def test_a_detector_of_ssd_runs():
     net = Net(read(caffe_nets.NETS / "ssd_deploy.prototxt"), "TEST", device="cpu")
     assert net.forward()["out"].shape[1::2] == (1, 7)
@@ -459,9 +472,35 @@ def test_what_forks_add_is_read(kind, param, options):
             "multibox_loss_param { }",
             "unknown key 'multibox_loss_param': neither BVLC Caffe's LayerParameter",
         ),
-        ("dropout_param { scale_train: false }", "unknown key 'scale_train'"),
+        ("dropout_param { scale_train: false }", "this type does not take 'scale_train'"),
+        (
+            "hdf5_data_param { source: 'f' batch_size: 1 } transform_param { scale: 2 }",
+            "hdf5_data_param is not of this type",
+        ),
     ],
 )
 def test_what_no_layer_here_needs_is_refused(param, told):
     with pytest.raises(SpecError, match=told):
         layer(f'layer {{ name: "l" type: "Dropout" bottom: "x" top: "l" {param} }}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "param", "told"),
+    [
+        ("HDF5Data", "transform_param { scale: 2 }", "transform_param: rows are taken as they are"),
+        (
+            "Data",
+            "data_param { mirror: true }",
+            "not take 'mirror'; it belongs into transform_param",
+        ),
+        (
+            "AbsVal",
+            "pooling_param { pool: AVE }",
+            "pooling_param is not of this type; it has no such",
+        ),
+        ("EuclideanLoss", "loss_param { normalize: true }", "type does not take 'normalize'"),
+    ],
+)
+def test_what_a_layer_does_not_take_is_refused_with_the_reason(kind, param, told):
+    with pytest.raises(SpecError, match=told):
+        layer(f'layer {{ name: "l" type: "{kind}" bottom: "x" top: "l" {param} }}')

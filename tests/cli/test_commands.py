@@ -437,7 +437,7 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
          "minicaffe train: unrecognized arguments: -solver -gpu 0; Caffe's -solver is the first word, without a flag:"
          " minicaffe train solver.prototxt; Caffe's -gpu is --device cuda:N (see minicaffe train --help)"),
         ("test tiny.yaml --weights x --iterations=3",
-         "minicaffe test: unrecognized arguments: --iterations=3; Caffe's --iterations is --batches in test,"
+         "minicaffe test: unrecognized arguments: --iterations; Caffe's --iterations is --batches in test,"
          " --iterations in time, --max-iter in train (see minicaffe test --help)"),
         ("train", "minicaffe train: the following arguments are required: MODEL (see minicaffe train --help)"),
         ("train tiny.yaml --max_iter 3",
@@ -450,7 +450,8 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
          "minicaffe train: argument --seed: expected an integer of at least 0, got 'x' (see minicaffe train --help)"),
         ("train tiny.yaml --device gpu", "minicaffe: unknown device 'gpu'; expected cpu, cuda or cuda:N"),
         ("train tiny.yaml --device cuda:x", "minicaffe: unknown device 'cuda:x'; expected cpu, cuda or cuda:N"),
-        ("train tiny.yaml --device cpu --snapshot-prefix no/x", "minicaffe: snapshot_prefix 'no/x': there is no folder 'no'; make it"),
+        ("train tiny.yaml --device cpu --snapshot-prefix no/x", "minicaffe: snapshot_prefix 'no/x': there is no folder 'no';"
+         " make it, or choose another with snapshot_prefix (--snapshot-prefix)"),
         ("train no.yaml", "minicaffe: no.yaml: cannot be read: No such file or directory"),
         ("train models", "minicaffe: models: cannot be read: Is a directory"),
         ("train tiny.yaml --import no.py", "minicaffe: --import no.py: no such file"),
