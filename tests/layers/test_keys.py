@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from pathlib import Path
 from types import NoneType
 
 import numpy as np
@@ -14,7 +15,11 @@ from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import Key, keys_of
 
-WITHOUT_EFFECT = {  # they say how, not what, is computed
+WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, refused, would show
+    ("Data", "prefetch"),
+    ("DetectionOutput", "save_file"),
+    ("DetectionOutput", "visualize_threshold"),
+    ("WindowData", "cache_images"),
     ("Convolution", "engine"),
     ("Convolution", "force_nd_im2col"),
     ("Deconvolution", "engine"),
@@ -24,6 +29,15 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed
     ("Python", "share_in_parallel"),
 }
 REFUSED = {  # in the rows any other value is refused: it wants other keys, bottoms or files
+    ("Data", "backend"),
+    ("Data", "force_encoded_color"),
+    ("Data", "source"),
+    ("DetectionOutput", "num_classes"),
+    ("DetectionOutput", "save_output_param"),
+    ("DetectionOutput", "share_location"),
+    ("DetectionOutput", "visualize"),
+    ("ImageData", "root_folder"),
+    ("ImageData", "source"),
     ("InfogainLoss", "normalize"),
     ("InfogainLoss", "source"),
     ("LSTM", "debug_info"),
@@ -33,10 +47,23 @@ REFUSED = {  # in the rows any other value is refused: it wants other keys, bott
     ("Python", "module"),
     ("RNN", "debug_info"),
     ("RNN", "expose_hidden"),
+    ("WindowData", "root_folder"),
+    ("WindowData", "source"),
 }
 IMAGE, PLANE = (2, 3, 5, 5), [(2, 3, 4)]
 SIZE = {"upsample_h": 4, "upsample_w": 4}
 GAIN = np.arange(9.0).reshape(3, 3) + 1
+RANDOM = np.random.default_rng(2)
+PRIORS = np.array(
+    [[0.1, 0.1, 0.5, 0.5, 0.2, 0.1, 0.6, 0.5, 0.6, 0.6, 0.9, 0.8], [0.1, 0.2, 0.3, 0.4] * 3]
+)
+FOUND = [RANDOM.normal(size=(1, 12)), RANDOM.random((1, 9)), PRIORS.reshape(1, 2, 12)]
+BOX = {"min_size": [8], "max_size": [12], "aspect_ratio": [2]}
+FILES = Path(__file__).parent.parent / "fixtures" / "examples"
+PICTURES = {"source": str(FILES / "images.txt"), "batch_size": 2, "top": ["a", "b"]}
+WINDOWS = {"source": str(FILES / "windows.txt"), "batch_size": 4, "top": ["a", "b"]}
+WINDOWS |= {"transform": {"crop_size": 8}}
+DATABASE = {"source": str(FILES / "lmdb"), "batch_size": 2, "backend": "LMDB", "top": ["a", "b"]}
 MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("Concat", "axis"): ({"axis": 1}, 2, PLANE * 2),
     ("Eltwise", "coeff"): ({}, [2, 0.5], PLANE * 2),
@@ -51,7 +78,41 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("Upsample", "upsample_h"): (SIZE, 5, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
     ("Upsample", "upsample_w"): (SIZE, 5, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
     ("SoftmaxWithLoss", "axis"): ({"axis": 1}, 2, [(2, 3, 3), np.ones((2, 3))]),
+    ("Accuracy", "axis"): (
+        {},
+        2,
+        [RANDOM.normal(size=(2, 3, 3)), np.arange(6.0).reshape(2, 3) % 3],
+    ),
+    ("Data", "transform"): (DATABASE, {"scale": 0.5}, []),
+    ("DetectionOutput", "nms_param"): ({"num_classes": 3}, {"top_k": 1}, FOUND),
+    ("DummyData", "data_filler"): ({"shape": {"dim": [2]}}, {"type": "constant", "value": 2}, []),
+    ("DummyData", "shape"): ({"shape": {"dim": [2]}}, {"dim": [3]}, []),
+    ("ImageData", "new_height"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
+    ("ImageData", "new_width"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
+    ("ImageData", "transform"): (PICTURES, {"scale": 0.5}, []),
+    ("PriorBox", "max_size"): (BOX, [15], [(1, 2, 3, 3), (1, 3, 30, 40)]),
+    ("WindowData", "bg_threshold"): ({**WINDOWS, "bg_threshold": 0.5}, 0.05, []),
+    ("WindowData", "fg_fraction"): (WINDOWS, 0.75, []),
+    ("WindowData", "fg_threshold"): (WINDOWS, 0.7, []),
+    ("WindowData", "transform"): (WINDOWS, {"crop_size": 8, "scale": 0.5}, []),
 }
+FORWARD = {  # of types without a gradient
+    "Accuracy": [({}, [RANDOM.normal(size=(6, 3, 3)), np.arange(18.0).reshape(6, 3) % 3])],
+    "Data": [(DATABASE, [])],
+    "DetectionOutput": [({"num_classes": 3}, FOUND)],
+    "DummyData": [
+        ({"shape": [{"dim": [2, 3]}], "data_filler": ["gaussian"]}, []),
+        ({"num": 2, "channels": 2, "height": 2, "width": 2, "data_filler": ["gaussian"]}, []),
+    ],
+    "ImageData": [(PICTURES, [])],
+    "PriorBox": [
+        (BOX, [(1, 2, 3, 3), (1, 3, 30, 40)]),
+        ({**BOX, "img_h": 40, "img_w": 50}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
+        ({**BOX, "step_h": 4, "step_w": 5}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
+    ],
+    "WindowData": [(WINDOWS, [])],
+}
+ROWS = {**ROWS, **FORWARD}
 KEYS = [
     (name, key)
     for name in ROWS
@@ -93,7 +154,7 @@ def outcome(name, keys, bottoms, phase):
         for i, one in enumerate(bottoms)
     }
     try:
-        model = {"force_backward": True, "layers": [{**data, "shape": shapes}, it]}
+        model = {"force_backward": True, "layers": [{**data, "shape": shapes}, it][not bottoms :]}
         net = Net(parse(model), phase, device="cpu", dtype="float64")
         layer = net.layers["it"]
         for _ in range(2):  # the second from what the first left behind
@@ -111,6 +172,11 @@ def outcome(name, keys, bottoms, phase):
 
 @pytest.mark.parametrize("name, key", [pytest.param(n, k, id=f"{n}-{k.name}") for n, k in KEYS])
 def test_a_key_matters(name, key):
+    if name in ("Data", "ImageData", "WindowData"):
+        pytest.importorskip("PIL")  # the pictures are PNGs
+    for keys, bottoms in ROWS[name]:
+        usual = outcome(name, keys, bottoms, "TRAIN")
+        assert not isinstance(usual, str), usual
     if (name, key.name) in MORE:
         keys, value, bottoms = MORE[name, key.name]
         usual = outcome(name, keys, bottoms, "TRAIN")
