@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
+from minicaffe.layers.common import Viewed
 from minicaffe.ops.take import fold
 from minicaffe.spec.types import AtLeast
 
@@ -23,7 +24,7 @@ class NewShape:
 
 
 @register
-class Reshape(Layer):
+class Reshape(Viewed):
     """y holds the numbers of x, in their order, in a shape of `shape`'s sizes.
 
     The axes from `axis` on, `num_axes` of them, are replaced by shape's: a size as it stands, 0 for that of
@@ -35,8 +36,6 @@ class Reshape(Layer):
     shape: Annotated[NewShape, "{dim: [...]}: the sizes of the new axes"] = NewShape()
     axis: Annotated[int, "the first axis replaced; -1: behind the last"] = 0
     num_axes: Annotated[int, "how many axes are replaced; -1: all that follow", AtLeast(-1)] = -1
-
-    keeps_dtype = True
 
     def setup(self, x: Shape) -> Shape:
         first = self.axis + (len(x) + 1 if self.axis < 0 else 0)
@@ -67,12 +66,6 @@ class Reshape(Layer):
             raise ShapeError(f"{x} has {math.prod(x)} numbers, {tuple(y)} {math.prod(y)}")
         self.x_shape, self.y_shape = x, tuple(y)
         return self.y_shape
-
-    def forward(self, x: Any) -> Any:
-        return x.reshape(self.y_shape)
-
-    def backward(self, dy: Any) -> Any:
-        return dy.reshape(self.x_shape)
 
 
 @register
