@@ -53,7 +53,7 @@ class ImageData(Pictures):
             raise ShapeError("new_height and new_width are given together, or neither")
         if self.new_height * self.new_width > picture_files.LARGEST:
             raise ShapeError(
-                f"a picture of {self.new_height} x {self.new_width} pixels (new_height x new_width) is not made"
+                f"a picture of {self.new_height} x {self.new_width} pixels is not made: new_height, new_width"
             )
         if self.names is None:
             self.list = lists.find(self.source, [self.context.folder], "source")

@@ -340,7 +340,7 @@ def test_listed_pictures_are_scaled(here):
 @pytest.mark.parametrize("more", ["", ", transform: {crop_size: 3}"])
 def test_a_size_beyond_reason_is_refused_before_memory_is_taken(here, more):
     keys = f"source: images.txt, new_height: 400000, new_width: 500000{more}"
-    with pytest.raises(ShapeError, match=r"a picture of 400000 x 500000 pixels .* is not made"):
+    with pytest.raises(ShapeError, match=r"a picture of 400000 x 500000 pixels is not made"):
         net("ImageData", keys)
 
 
