@@ -9,6 +9,7 @@ import pytest
 from ops import (
     cases,
     launch_rows_moves,
+    launch_rows_pooling,
     launch_rows_recurrent,
 )
 from ops.cases import blank, close, numbers, put
@@ -452,6 +453,7 @@ def lrn_gradient(device, dtype):
 ROWS["lrn_ratio"] = lrn_gradient
 for family in (
     launch_rows_moves,
+    launch_rows_pooling,
     launch_rows_recurrent,
 ):
     ROWS.update(family.ROWS)
