@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from ops import (
     cases,
+    launch_rows_losses,
     launch_rows_moves,
     launch_rows_pooling,
     launch_rows_recurrent,
@@ -452,6 +453,7 @@ def lrn_gradient(device, dtype):
 
 ROWS["lrn_ratio"] = lrn_gradient
 for family in (
+    launch_rows_losses,
     launch_rows_moves,
     launch_rows_pooling,
     launch_rows_recurrent,
