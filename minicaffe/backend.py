@@ -151,8 +151,8 @@ def device(name: str | None = None) -> Device:
 def _cuda(number: int, reason: str) -> Device:
     try:
         import cupy
-    except ImportError as error:
-        if error.name != "cupy":
+    except Exception as error:  # without it, without its libraries, without a folder for its cache
+        if getattr(error, "name", "") != "cupy":
             raise DeviceError(f"CuPy cannot be imported: {_short(error)}") from None
         raise DeviceError("CuPy is not installed; the extra cuda12 or cuda13 brings it") from None
     try:

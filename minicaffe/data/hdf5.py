@@ -87,6 +87,11 @@ def child(group: Any, name: str) -> Any:
     return group[name]
 
 
+def is_group(group: Any, name: str) -> bool:
+    """Whether what lies under a name is a group. Raises ValueError as `child` does."""
+    return isinstance(child(group, name), library().Group)
+
+
 def names(group: Any) -> list[str]:
     """The names in a group, numbers in their order. Raises ValueError for one that is not printable."""
     found = list(group)

@@ -70,8 +70,22 @@ class InnerProduct(Layer):
         return weight.T if self.transpose else weight
 
 
+class Viewed(Layer):
+    """Layers whose top holds the bottom's numbers, in their order, in another shape."""
+
+    keeps_dtype = True
+    x_shape: Shape
+    y_shape: Shape
+
+    def forward(self, x: Any) -> Any:
+        return x.reshape(self.y_shape)
+
+    def backward(self, dy: Any) -> Any:
+        return dy.reshape(self.x_shape)
+
+
 @register
-class Flatten(Layer):
+class Flatten(Viewed):
     """The axes from `axis` to `end_axis` as one. Source: Caffe's Flatten.
 
     Example: (2, 3, 4, 5) -> {type: Flatten} -> (2, 60)
@@ -80,20 +94,12 @@ class Flatten(Layer):
     axis: Annotated[int, "the first axis to flatten"] = 1
     end_axis: Annotated[int, "the last axis to flatten"] = -1
 
-    keeps_dtype = True
-
     def setup(self, x: Shape) -> Shape:
         first, last = canonical_axis(self.axis, x), canonical_axis(self.end_axis, x)
         if last < first:
             raise ShapeError(f"end_axis {self.end_axis} comes before axis {self.axis}")
         self.x_shape, self.y_shape = x, (*x[:first], math.prod(x[first : last + 1]), *x[last + 1 :])
         return self.y_shape
-
-    def forward(self, x: Any) -> Any:
-        return x.reshape(self.y_shape)
-
-    def backward(self, dy: Any) -> Any:
-        return dy.reshape(self.x_shape)
 
 
 @register

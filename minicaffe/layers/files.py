@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,16 +11,6 @@ from minicaffe.data import blob_file
 from minicaffe.errors import DataError, foreign
 
 NPY = b"\x93NUMPY"
-
-
-def found(given: str, folder: Any, key: str) -> Path:
-    """A file by its path from here, or from the model's folder. Raises DataError if neither is there."""
-    places = list(dict.fromkeys([Path(given), Path(folder or "") / given]))
-    path = next((place for place in places if os.path.exists(place)), None)
-    if path is None:
-        looked = " and ".join(repr(str(place)) for place in places)
-        raise DataError(f"{key}: no such file; looked for {looked}")
-    return path
 
 
 def read_array(path: Path) -> np.ndarray:

@@ -50,7 +50,7 @@ class HingeLoss(SampleLoss):
         return self.mean(self.margins, self.ncs[0], squares=self.norm == "L2")
 
     def backward(self, dloss: Any) -> Any:
-        scale = self.scaled(dloss, 1 / self.ncs[0])
+        scale = self.scaled(dloss, self.ncs[0])
         dx, squared = self.grad[0].reshape(self.ncs[:2]), self.norm == "L2"
         ops.hinge_gradient(self.margins, self.labels, squared, scale, dx, self.read, self.own)
         return self.grad[0], None
@@ -76,6 +76,6 @@ class MultinomialLogisticLoss(SampleLoss):
         return self.mean(self.losses, self.ncs[0])
 
     def backward(self, dloss: Any) -> Any:
-        scale, dx = self.scaled(dloss, 1 / self.ncs[0]), self.grad[0].reshape(self.ncs[:2])
+        scale, dx = self.scaled(dloss, self.ncs[0]), self.grad[0].reshape(self.ncs[:2])
         ops.multinomial_gradient(self.prob, self.labels, scale, dx, self.read, self.own)
         return self.grad[0], None

@@ -55,13 +55,13 @@ class Loss(Layer):
         self.scale = self.empty((), self.sum_dtype)
 
     def mean(self, losses: Any, divisor: float, squares: bool = False) -> Any:
-        """The first top: the sum of losses, or of their squares, over a number."""
+        """The first top: the sum of losses, or of their squares, over a number; of no samples 0."""
         work = self.context.workspace
-        return total(losses, self.out[0], work, scale=1 / divisor, squares=squares)
+        return total(losses, self.out[0], work, scale=1 / max(divisor, 1), squares=squares)
 
-    def scaled(self, dloss: Any, factor: float) -> Any:
-        """`scale`: the gradient of the loss times a factor."""
-        return self.xp.multiply(dloss, factor, out=self.scale)
+    def scaled(self, dloss: Any, divisor: float, sign: int = 1) -> Any:
+        """`scale`: the gradient of the loss over a number, 1 for that of no samples."""
+        return self.xp.multiply(dloss, sign / max(divisor, 1), out=self.scale)
 
 
 class LabelLoss(Loss):

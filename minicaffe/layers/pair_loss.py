@@ -48,7 +48,7 @@ class EuclideanLoss(Loss):
     def backward(self, dloss: Any) -> Any:
         for dx, wanted, sign in zip(self.grad, self.needs_gradient, (1, -1), strict=True):
             if wanted:
-                scale = self.scaled(dloss, sign / self.n)
+                scale = self.scaled(dloss, self.n, sign)
                 self.xp.multiply(self.difference.reshape(dx.shape), scale, out=dx)
         return self.grad
 
@@ -99,7 +99,7 @@ class ContrastiveLoss(Loss):
         xp, pulls = self.xp, self.losses  # which are done with
         for dx, wanted, sign in zip(self.grad, self.needs_gradient, (1, -1, 0), strict=True):
             if wanted:
-                xp.multiply(self.pull, self.scaled(dloss, sign / self.pairs[0]), out=pulls)
+                xp.multiply(self.pull, self.scaled(dloss, self.pairs[0], sign), out=pulls)
                 out = dx.reshape(self.pairs)
                 xp.multiply(self.difference, pulls.reshape(-1, 1), out=out)
         return self.grad
@@ -152,7 +152,7 @@ class SmoothL1Loss(Loss):
         return self.mean(self.losses, self.n)
 
     def backward(self, dloss: Any) -> Any:
-        scale = self.scaled(dloss, 1 / self.n)
+        scale = self.scaled(dloss, self.n)
         for dx, wanted, sign in zip(self.grad, self.needs_gradient, (1, -1, 0, 0), strict=False):
             if wanted:
                 ops.smooth_l1_gradient(*self.given, scale, sign, dx.reshape(self.shape))
@@ -182,7 +182,7 @@ class SigmoidCrossEntropyLoss(Normalized):
     def allocate(self) -> None:
         super().allocate()
         n, dtype = samples(self.shape), self.sum_dtype
-        self.take_normalizer(n, math.prod(self.shape) // n)
+        self.take_normalizer(n, math.prod(self.shape[1:]))
         self.losses, self.valid, self.work = (self.empty(self.shape, dtype) for _ in range(3))
         self.flags = self.empty(self.shape, np.bool_)
 

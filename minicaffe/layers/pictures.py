@@ -9,10 +9,11 @@ from typing import Annotated, Any, cast
 import numpy as np
 
 from minicaffe.backend import random_stream
+from minicaffe.data.lists import find
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.layers.base import Layer
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.files import found, read_array
+from minicaffe.layers.files import read_array
 from minicaffe.spec.types import AtLeast
 
 
@@ -108,7 +109,7 @@ class Pictures(Layer):
         """The mean to subtract, of a shape that broadcasts to (c, h, w)."""
         if self.transform.mean_file is None:
             return np.reshape(self.transform.mean_value or (0.0,), (-1, 1, 1))
-        path = found(self.transform.mean_file, self.context.folder, "transform: mean_file")
+        path = find(self.transform.mean_file, [self.context.folder], "transform: mean_file")
         mean = read_array(path)
         while mean.ndim > 3 and mean.shape[0] == 1:  # Caffe's have an axis for one sample
             mean = mean[0]

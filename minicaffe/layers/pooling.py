@@ -204,19 +204,22 @@ class SPP(Layer):
     def part(self, array: Any, i: int) -> Any:
         """The part of the top that is level i, as a matrix."""
         start = self.ends[i - 1] if i else 0
-        return array.reshape(array.shape[0], -1)[:, start : self.ends[i]]
+        return array.reshape(array.shape[0], self.ends[-1])[:, start : self.ends[i]]
 
     def forward(self, x: Any) -> Any:
         for i, (level, y) in enumerate(zip(self.levels, self.ys, strict=True)):
             level.forward(x, y)
-            self.xp.copyto(self.part(self.out[0], i), y.reshape(len(y), -1))
+            part = self.part(self.out[0], i)
+            self.xp.copyto(part, y.reshape(part.shape))
         return self.out
 
     def backward(self, dy: Any) -> Any:
         dx = self.grad[0]
-        more = self.context.workspace[-dx.size :].reshape(dx.shape)
+        work = self.context.workspace
+        more = work[work.size - dx.size :].reshape(dx.shape)
         for i, (level, part) in enumerate(zip(self.levels, self.dy, strict=True)):
-            self.xp.copyto(part.reshape(len(part), -1), self.part(dy, i))
+            given = self.part(dy, i)
+            self.xp.copyto(part.reshape(given.shape), given)
             level.backward(part, more if i else dx)
             if i:
                 self.xp.add(dx, more, out=dx)

@@ -112,7 +112,7 @@ class ArgMax(Layer):
             found = self.number if self.out_max_val else self.place
             xp.copyto(self.out[0].reshape(n, k, s), found)
             return self.out
-        both = self.out[0].reshape(n, -1, k)
+        both = self.out[0].reshape(n, 2 if self.out_max_val else 1, k)
         for i, found in enumerate((self.place, self.number)[: both.shape[1]]):
             xp.copyto(both[:, i], found.reshape(n, k))
         return self.out

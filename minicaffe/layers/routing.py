@@ -139,11 +139,13 @@ class BatchReindex(Layer):
     def forward(self, x: Any, index: Any) -> Any:
         index = same_type(self.xp, index, self.copy)
         rows.places(index, self.n, self.place)
-        rows.take(x.reshape(self.n, -1), self.place, self.out[0].reshape(self.m, -1))
+        out = self.out[0].reshape(self.m, self.each)
+        rows.take(x.reshape(self.n, self.each), self.place, out)
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
-        rows.put_back(dy.reshape(self.m, -1), self.place, self.grad[0].reshape(self.n, -1))
+        dx = self.grad[0].reshape(self.n, self.each)
+        rows.put_back(dy.reshape(self.m, self.each), self.place, dx)
         return self.grad[0], None
 
     def check(self) -> None:

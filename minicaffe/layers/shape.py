@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
+from minicaffe.layers.common import Viewed
 from minicaffe.ops.take import fold
 from minicaffe.spec.types import AtLeast
 
@@ -23,7 +24,7 @@ class NewShape:
 
 
 @register
-class Reshape(Layer):
+class Reshape(Viewed):
     """y holds the numbers of x, in their order, in a shape of `shape`'s sizes.
 
     The axes from `axis` on, `num_axes` of them, are replaced by shape's: a size as it stands, 0 for that of
@@ -36,8 +37,6 @@ class Reshape(Layer):
     axis: Annotated[int, "the first axis replaced; -1: behind the last"] = 0
     num_axes: Annotated[int, "how many axes are replaced; -1: all that follow", AtLeast(-1)] = -1
 
-    keeps_dtype = True
-
     def setup(self, x: Shape) -> Shape:
         first = self.axis + (len(x) + 1 if self.axis < 0 else 0)
         if not 0 <= first <= len(x):
@@ -45,29 +44,28 @@ class Reshape(Layer):
         last = len(x) if self.num_axes == -1 else first + self.num_axes
         if last > len(x):
             raise ShapeError(f"num_axes {self.num_axes} from axis {first} on: {x} has {len(x)}")
-        sizes = list(self.shape.dim)
+        sizes, kept = list(self.shape.dim), [*range(first), *range(last, len(x))]
         for i, size in enumerate(sizes):
             if size == 0 and first + i >= len(x):
                 raise ShapeError(f"shape: dim {i} is 0, but the bottom {x} has no axis {first + i}")
-            sizes[i] = x[first + i] if size == 0 else size
+            if size == 0:
+                sizes[i] = x[first + i]
+                kept.append(first + i)
         y = [*x[:first], *sizes, *x[last:]]
         if sizes.count(-1) > 1:
             raise ShapeError(f"shape: only one dim can be -1, got {list(self.shape.dim)}")
         if -1 in sizes:
-            known = -math.prod(y)
-            if known == 0 or math.prod(x) % known:
-                raise ShapeError(f"{math.prod(x)} numbers {x} cannot be divided into {known}")
-            y[first + sizes.index(-1)] = math.prod(x) // known
+            left = math.prod(size for i, size in enumerate(x) if i not in kept)
+            known = -math.prod(size for size in self.shape.dim if size)
+            if known == 0 or left % known:
+                raise ShapeError(
+                    f"{math.prod(x)} numbers {x} cannot be divided into {-math.prod(y)}"
+                )
+            y[first + sizes.index(-1)] = left // known
         if math.prod(y) != math.prod(x):
             raise ShapeError(f"{x} has {math.prod(x)} numbers, {tuple(y)} {math.prod(y)}")
         self.x_shape, self.y_shape = x, tuple(y)
         return self.y_shape
-
-    def forward(self, x: Any) -> Any:
-        return x.reshape(self.y_shape)
-
-    def backward(self, dy: Any) -> Any:
-        return dy.reshape(self.x_shape)
 
 
 @register

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from minicaffe.data.lists import find
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.files import found, read_array
+from minicaffe.layers.files import read_array
 from minicaffe.layers.losses import Normalized, check_labels, folded, same_type
 from minicaffe.ops import infogain
 from minicaffe.ops import softmax as ops
@@ -150,7 +151,7 @@ class InfogainLoss(SoftmaxLoss):
 
     def load(self, source: str) -> np.ndarray:
         """The matrix in a file."""
-        table = read_array(found(source, self.context.folder, "source"))
+        table = read_array(find(source, [self.context.folder], "source"))
         if table.dtype.kind not in "fiu":
             raise DataError(f"source {source}: expected numbers, got {table.dtype}")
         return table

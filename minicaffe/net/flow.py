@@ -80,11 +80,23 @@ def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
             )
         reached = any(value.gets_gradient for value in step.tops)
         learns = any(param.learns for param in step.layer.params)
+        if reached:
+            _refuse_labels(step)
         step.runs_backward = reached and (learns or any(step.layer.needs_gradient))
         if not step.runs_backward:
             step.layer.needs_gradient = [False] * len(step.bottoms)
         for i, value in enumerate(step.bottoms):
             value.gets_gradient |= step.layer.needs_gradient[i]
+
+
+def _refuse_labels(step: Step) -> None:
+    """Raise SpecError if propagate_down asks for a gradient that there is not, as where Caffe aborts."""
+    for i, flag in enumerate(step.spec.propagate_down):
+        if flag and i in step.layer.label_bottoms:
+            where, name = step.spec.place("propagate_down", i), step.bottoms[i].name
+            raise SpecError(
+                f"{where}: propagate_down: no gradient can flow into bottom {name!r}; expected false"
+            )
 
 
 def _reuse(step: Step) -> None:

@@ -15,6 +15,8 @@ import minicaffe
 from minicaffe.caffe import parse, read
 from minicaffe.caffe.layer import DROPPED, IN_CODE, ZERO, assumed
 from minicaffe.caffe.schema import schema
+from minicaffe.caffe.solver import TESTS
+from minicaffe.caffe.solver import TRAIN as NET_KEYS
 from minicaffe.caffe.upgrade_v0 import V0_TYPES
 from minicaffe.cli import main
 from minicaffe.errors import ShapeError, SpecError
@@ -122,7 +124,7 @@ def test_every_key_of_caffes_is_known_or_named(kind):
     """Keys of caffe.proto that a layer does not declare are refused, or change nothing."""
     declared = keys_of(REGISTRY[kind])
     for name, (home, field) in SCHEMA.keys(kind).items():
-        if name in declared or home == "transform_param":
+        if name in declared or home in ("transform_param", "loss_param"):
             continue
         if field.words and field.default is not None:
             text = next(word for word in field.words if word != field.default)
@@ -137,6 +139,25 @@ def test_every_key_of_caffes_is_known_or_named(kind):
             continue
         with pytest.raises(SpecError, match=name):
             layer(given)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in SCHEMA.layers if "loss_param" in SCHEMA.layers[kind]]
+)
+def test_keys_of_loss_param_are_obeyed_or_warned_of(kind, caplog):
+    """Caffe has them in every loss, and looks at them in few."""
+    given = {"ignore_label": "3", "normalization": "FULL", "normalize": "false"}
+    assert given.keys() == SCHEMA.messages["LossParameter"].keys()
+    for name, text in given.items():
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "minicaffe"):
+            more = 'python_param { module: "m" layer: "l" }' if kind == "Python" else ""
+            one = layer(
+                f'layer {{ name: "l" type: "{kind}" bottom: "x" {more} loss_param {{ {name}: {text} }} }}'
+            )
+        told = f"{name} has no effect: {kind} does not look at it"
+        assert (name in one.options) == (name in keys_of(REGISTRY[kind]))
+        assert (told in caplog.text) == (name not in one.options)
 
 
 def test_caffes_fillers_are_constant_unless_they_say_so(caplog):
@@ -333,6 +354,45 @@ def test_a_solvers_keys(caplog):
     assert [text.partition(" has")[0] for text in told] == ["snapshot_diff", "delta", "gamma"]
 
 
+OF_NETS = {*NET_KEYS, *TESTS, "minicaffe_param"}  # see test_a_solver_names_its_nets
+AS_ANOTHER = {"solver_type": "type", "solver_mode": "device", "device_id": "device"}
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMA.messages["SolverParameter"].keys() - OF_NETS))
+def test_no_key_of_a_solver_is_ignored(name, caplog):
+    """Another value than Caffe's default is in the spec, or is warned of, or is an error that names it."""
+    field = SCHEMA.messages["SolverParameter"][name]
+    if field.words:
+        text = next(word for word in field.words if word != (field.default or "SGD"))
+    else:
+        numbers = {"float": "0.375", "int32": "3", "int64": "3", "string": '"x"'}
+        text = {**numbers, "bool": str(not field.default).lower()}.get(field.type, "{ level: 3 }")
+    given = {"base_lr": "1", "max_iter": "2", name: text}
+    if name in ("test_iter", "test_interval", "test_state"):
+        given |= {"test_iter": "3", "test_interval": "3"}
+
+    def solver(given):
+        words = " ".join(f"{key}: {value}" for key, value in given.items())
+        return parse(f"{words} net_param {{ {DATA} }}", "s").solver
+
+    plain = solver({"base_lr": "2", "max_iter": "4"})
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        try:
+            found = solver(given)
+        except SpecError as error:
+            assert name in str(error)
+            return
+    own = AS_ANOTHER.get(name, name)
+    if own in keys_of(type(found)) and getattr(found, own) != getattr(plain, own):
+        return
+    assert name in WITHOUT_REASON or f"{name} has no effect" in caplog.text
+
+
+WITHOUT_REASON = {  # what they choose makes no difference here
+    "layer_wise_reduce": "of several GPUs' gradients, when they are added up",
+}
+
+
 def test_the_fixtures_solvers_are_read():
     for name in cases.names("Solver"):
         case = cases.load(name)
@@ -362,6 +422,19 @@ def test_commands_take_a_prototxt(tmp_path, monkeypatch, capsys):
         read_yaml("deploy.prototxt")
     assert minicaffe.caffe.read("deploy.prototxt").layers[1].name == "r"
     assert str(Net(read("deploy.prototxt"), device="cpu"))
+
+
+@pytest.mark.parametrize("kind", ["ConvolutionDepthwise", "DepthwiseConvolution"])
+@pytest.mark.parametrize("group", ["", "group: 4"])
+def test_depthwise_convolutions_of_forks_are_convolutions_in_groups(kind, group):
+    text = 'input: "x" input_shape { dim: [2, 4, 6, 6] } layer { name: "dw" type: "%s" bottom: "x" top: "y" '
+    text += "convolution_param { num_output: 4 kernel_size: 3 bias_term: false engine: CAFFE %s } }"
+    net = Net(parse(text % (kind, group)), device="cpu")
+    x, weight = np.random.default_rng(1).random((2, 4, 6, 6)), net.weights()["dw__0"]
+    assert weight.shape == (4, 1, 3, 3)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
+    wanted = np.einsum("nchwij,cij->nchw", windows, weight[:, 0])
+    np.testing.assert_allclose(net.forward(x=x)["y"], wanted, rtol=1e-5)
 
 
 def test_a_detector_of_ssd_runs():
@@ -399,9 +472,35 @@ def test_what_forks_add_is_read(kind, param, options):
             "multibox_loss_param { }",
             "unknown key 'multibox_loss_param': neither BVLC Caffe's LayerParameter",
         ),
-        ("dropout_param { scale_train: false }", "unknown key 'scale_train'"),
+        ("dropout_param { scale_train: false }", "this type does not take 'scale_train'"),
+        (
+            "hdf5_data_param { source: 'f' batch_size: 1 } transform_param { scale: 2 }",
+            "hdf5_data_param is not of this type",
+        ),
     ],
 )
 def test_what_no_layer_here_needs_is_refused(param, told):
     with pytest.raises(SpecError, match=told):
         layer(f'layer {{ name: "l" type: "Dropout" bottom: "x" top: "l" {param} }}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "param", "told"),
+    [
+        ("HDF5Data", "transform_param { scale: 2 }", "transform_param: rows are taken as they are"),
+        (
+            "Data",
+            "data_param { mirror: true }",
+            "not take 'mirror'; it belongs into transform_param",
+        ),
+        (
+            "AbsVal",
+            "pooling_param { pool: AVE }",
+            "pooling_param is not of this type; it has no such",
+        ),
+        ("EuclideanLoss", "loss_param { normalize: true }", "type does not take 'normalize'"),
+    ],
+)
+def test_what_a_layer_does_not_take_is_refused_with_the_reason(kind, param, told):
+    with pytest.raises(SpecError, match=told):
+        layer(f'layer {{ name: "l" type: "{kind}" bottom: "x" top: "l" {param} }}')

@@ -99,6 +99,14 @@ def test_caffes_binaryproto_is_read(tmp_path):
     assert read_blob(tmp_path / "H.binaryproto").tobytes() == found.tobytes()
 
 
+def test_an_array_without_axes_is_written_without_a_shape():
+    """As Caffe's Blob::ToProto does; OpenCV 4 does not read an empty one (a PReLU's shared slope)."""
+    data = b"".join(map(bytes, blob_file.parts(np.array(0.25, np.float32))))
+    assert data == b"\x2a\x04" + np.float32(0.25).tobytes()
+    found = blob_file.parse(memoryview(data)).array()
+    assert found.shape == () and found == np.float32(0.25)
+
+
 # older generations, and other ways to write the same
 
 
@@ -245,6 +253,31 @@ def test_a_layers_name_may_hold_slashes(tmp_path):
     convert_weights(first, arrays)
     convert_weights(arrays, again)
     equal(weights.read(again), {"inception_3a/1x1": [given[0]]})
+
+
+def test_hdf5_has_a_layer_with_a_slash_within_another(tmp_path):
+    """As Caffe writes it where the outer layer is there already; where it is not, Caffe stops."""
+    h5py = pytest.importorskip("h5py")
+    path, given = tmp_path / "w.h5", np.arange(6, dtype=np.float32).reshape(2, 3)
+    with h5py.File(path, "w") as file:
+        for name in ("conv", "conv/bn", "conv/relu", "a/b/c"):
+            file.require_group(f"data/{name}")
+        for name in ("conv/0", "conv/bn/0", "conv/bn/1", "a/b/c/0"):
+            file[f"data/{name}"] = given
+    wanted = {"a/b/c": [given], "conv": [given], "conv/bn": [given, given]}
+    equal(dict(sorted(weights.read(path).items())), wanted)
+    with h5py.File(path, "a") as file:
+        file["data/conv/conv"] = file["data/conv"]  # a circle
+    with pytest.raises(CheckpointError, match="'/data/conv/conv' holds bn, conv, relu, expected"):
+        weights.read(path)
+    layers = {name: {0: given + i} for i, name in enumerate(("a/b", "a", "a/b/c", "0"))}
+    weights.write(path, [weights.Layer(name, "", blobs) for name, blobs in layers.items()])
+    read = weights.read(path)
+    assert set(read) == set(layers)
+    assert all(np.array_equal(read[name][0], blobs[0]) for name, blobs in layers.items())
+    for name in ("a/0", "a//b", "/a", "a/./b", ".", "a/" * 40 + "b"):
+        with pytest.raises(CheckpointError, match="no place for a layer named"):
+            weights.write(path, [weights.Layer(name, "", {0: given})])
 
 
 # what does not fit

@@ -204,12 +204,29 @@ def test_files_of_other_software_are_told_what_they_are(mistake, folder, ending)
     told = mistake("train", "tiny.yaml", "--resume", file)
     if ending == ".solverstate":  # that is read
         assert told.startswith(f"minicaffe: {file}: is not a whole .solverstate: field 13")
+    elif ending == ".caffemodel":
+        line = "minicaffe: net.caffemodel: holds weights and no solver's state; try --weights"
+        assert told == line
     else:
         assert told == f"minicaffe: {line}"
     if ending in (".caffemodel", ".h5"):  # those are read
         line = f"{file}: is not a whole .caffemodel: field 13 is of kind 6"
     assert mistake("test", "tiny.yaml", "--weights", file).startswith(f"minicaffe: {line}")
     assert mistake("train", "tiny.yaml", "--weights", file).startswith(f"minicaffe: {line}")
+
+
+def test_a_net_as_caffes_text_is_not_trained_without_its_solver(mistake, folder):
+    wanted = "minicaffe: net.prototxt: is a net; training needs the solver's prototxt that names it"
+    given = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 } } }'
+    (folder / "net.prototxt").write_text(given)
+    assert mistake("train", "net.prototxt") == wanted
+
+
+def test_a_python_layer_that_imports_caffe_is_told_what_to_do(mistake, folder):
+    (folder / "own.py").write_text("from caffe import Layer\n")
+    told = mistake("layers", "--import", "own.py")
+    assert told.startswith("minicaffe: own.py:1: ")
+    assert told.endswith("; leave caffe out: a Python layer needs no base (see docs/from-caffe.md)")
 
 
 def test_such_a_file_that_is_not_there(mistake):

@@ -87,6 +87,7 @@ def _nets() -> Iterator[tuple[str, Case]]:
                 path.read_text()
                 .replace("batch_size: 100", "batch_size: 6")
                 .replace("dim: [20", "dim: [2")
+                .replace("dim: [60", "dim: [2")
             ),
         )
     for model in sorted(MODELS.glob("*.yaml")):

@@ -8,8 +8,8 @@ import caffe_cases
 import numpy as np
 import pytest
 
-from minicaffe.errors import DataError, MinicaffeError
-from minicaffe.layers.files import found, read_array
+from minicaffe.errors import MinicaffeError
+from minicaffe.layers.files import read_array
 
 MATRIX = caffe_cases.FIXTURES / "infogain_H.binaryproto"
 
@@ -39,15 +39,3 @@ def test_what_is_none_is_refused_in_one_line(tmp_path, name, said):
     with pytest.raises(MinicaffeError, match=said) as caught:
         read_array(tmp_path / name)
     assert "\n" not in str(caught.value) and name in str(caught.value)
-
-
-def test_where_a_file_is_looked_for(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "nets").mkdir()
-    with pytest.raises(DataError, match=r"^source: no such file; looked for 'a' and 'nets/a'$"):
-        found("a", "nets", "source")
-    (tmp_path / "nets" / "a").touch()
-    assert str(found("a", "nets", "source")) == "nets/a"
-    (tmp_path / "a").touch()
-    assert str(found("a", "nets", "source")) == "a"
-    assert str(found("a", None, "source")) == "a"

