@@ -12,29 +12,39 @@ CONT = [1, 0, 1, 1]  # the second of four streams begins anew
 
 @row
 def lstm_unit(device, dtype):
-    """A step with what comes from the one before; and a first one, into the memory that it reads."""
+    """A step after another; and a lone one, into the memory that it reads, of cells of the same type."""
     x, r, alone = (put(device, a) for a in numbers(1, (4, 20), (4, 20), (4, 20), dtype=dtype))
-    c_prev = put(device, numbers(2, (4, 5), dtype=summed(dtype))[0])
+    types = summed(dtype), dtype
+    before = [put(device, numbers(2, (4, 5), dtype=kind)[0]) for kind in types]
     acts, cont = blank(device, (4, 20), dtype), put(device, CONT, dtype)
-    cs = [blank(device, (4, 5), summed(dtype)) for _ in range(2)]
+    cs = [blank(device, (4, 5), kind) for kind in types]
     hs = [blank(device, (4, 5), dtype) for _ in range(2)]
 
     def run():
-        recurrent.lstm_unit(x, r, cont, c_prev, acts, cs[0], hs[0])
-        recurrent.lstm_unit(alone, None, cont, c_prev, alone, cs[1], hs[1])
+        recurrent.lstm_unit(x, r, cont, before[0], acts, cs[0], hs[0])
+        recurrent.lstm_unit(alone, None, cont, before[1], alone, cs[1], hs[1])
 
     return run, [acts, alone, *cs, *hs]
 
 
 @row
 def lstm_unit_gradient(device, dtype):
-    acts, dh, r = numbers(1, (4, 20), (4, 5), (4, 5), dtype=dtype)
+    """Of cells of the type that sums are taken in, and of the same type."""
+    acts, dh, *rs = numbers(1, (4, 20), *[(4, 5)] * 3, dtype=dtype)
     acts[:, :15] = np.abs(acts[:, :15])  # i, f and o are between 0 and 1
-    c_prev, c, dc = (put(device, a) for a in numbers(2, *[(4, 5)] * 3, dtype=summed(dtype)))
+    acts, dh, *rs = (put(device, a) for a in (acts, dh, *rs))
+    cells = [
+        [put(device, a) for a in numbers(2, *[(4, 5)] * 3, dtype=kind)]
+        for kind in (summed(dtype), dtype)
+    ]
     cont, after = put(device, CONT, dtype), put(device, CONT[::-1], dtype)
-    given = put(device, acts), c_prev, c, cont, put(device, dh), put(device, r), after
-    dx = blank(device, (4, 20), dtype)
-    return lambda: recurrent.lstm_unit_gradient(*given, dc, dx), [dc, dx]
+    dxs = [blank(device, (4, 20), dtype) for _ in cells]
+
+    def run():
+        for (c_prev, c, dc), r, dx in zip(cells, rs, dxs, strict=True):
+            recurrent.lstm_unit_gradient(acts, c_prev, c, cont, dh, r, after, dc, dx)
+
+    return run, [*dxs, *(dc for _, _, dc in cells)]
 
 
 @row
