@@ -37,7 +37,7 @@ __global__ void draw_pool(int total, const T* image, const float* noise, int h, 
 
 template <typename T>
 __global__ void expected_pool(int total, const T* image, int h, int w, int kh, int kw, int sh, int sw,
-                              int oh, int ow, T* pooled, T* sums) {
+                              int oh, int ow, T* pooled, typename Sum<T>::type* sums) {
   typedef typename Sum<T>::type S;
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
@@ -52,15 +52,15 @@ __global__ void expected_pool(int total, const T* image, int h, int w, int kh, i
       }
     }
     pooled[index] = T(squares / sum);
-    sums[index] = T(sum);
+    sums[index] = sum;
   }
 }
 
 // dx = sum of dy (2 x - y) / sum over the windows that hold x and are not all 0.
 template <typename T>
 __global__ void expected_pool_gradient(int total, const T* dy, const T* image, const T* pooled,
-                                       const T* sums, int h, int w, int kh, int kw, int sh, int sw,
-                                       int oh, int ow, T* dx) {
+                                       const typename Sum<T>::type* sums, int h, int w, int kh,
+                                       int kw, int sh, int sw, int oh, int ow, T* dx) {
   typedef typename Sum<T>::type S;
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
@@ -75,7 +75,7 @@ __global__ void expected_pool_gradient(int total, const T* dy, const T* image, c
         const int ox = (x - j) / sw;
         if (ox >= ow) continue;
         const size_t at = plane + (size_t)oy * ow + ox;
-        if (S(sums[at]) > S(TINY)) sum += S(dy[at]) * (2 * value - S(pooled[at])) / S(sums[at]);
+        if (sums[at] > S(TINY)) sum += S(dy[at]) * (2 * value - S(pooled[at])) / sums[at];
       }
     }
     dx[index] = T(sum);

@@ -57,7 +57,7 @@ class Pool:
         if self.draws:
             self.noise, self.more_flags = empty(shape, np.float32), empty(shape, np.bool_)
         elif self.kind == "STOCHASTIC":
-            self.total = empty(shape, self.context.dtype)
+            self.total = empty(shape, self.context.sum_dtype)
 
     def work(self, i: int) -> Any:
         """The i-th array of the top's shape in the workspace."""

@@ -57,6 +57,8 @@ def draw_pool(x: Any, window: Window, noise: Any, out: Any, which: Any, work: An
 def expected_pool(x: Any, window: Window, out: Any, total: Any) -> Any:
     """y[o] = sum of x^2 / sum of x over window o: what drawing gives on average. `total` is left the sum.
 
+    Of x of 16 bits the sum, which may be more than those hold, is float32.
+
     >>> x, y = np.array([[1.0, 3.0]]).reshape(1, 1, 1, 2), np.empty((1, 1, 1, 1))
     >>> expected_pool(x, Window((1, 2)), y, y.copy()).item()
     2.5

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 LONG = False  # --long, by conftest.py
+GRAIN = 0.0  # what `numbers` are multiples of, but for 0: a test may ask for ones that 16 bits hold
 TOLERANCE = {"e": 2e-3, "f": 1e-5, "d": 1e-12}
 
 dtypes = st.sampled_from([np.float32, np.float64])
@@ -49,9 +50,10 @@ def close(device, got, expected, tolerances=TOLERANCE):
 
 
 def numbers(seed, *shapes, dtype):
-    """Arrays of numbers in [-1, 1)."""
+    """Arrays of numbers in [-1, 1), or of multiples of GRAIN in [-1, 1]."""
     rng = np.random.default_rng(seed)
-    return [rng.uniform(-1, 1, shape).astype(dtype) for shape in shapes]
+    drawn = (rng.uniform(-1, 1, shape) for shape in shapes)
+    return [(np.round(a / GRAIN) * GRAIN if GRAIN else a).astype(dtype) for a in drawn]
 
 
 @st.composite

@@ -6,8 +6,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from ops import cases
+from ops import (
+    cases,
+    launch_rows_losses,
+    launch_rows_moves,
+    launch_rows_pooling,
+    launch_rows_recurrent,
+)
 from ops.cases import blank, close, numbers, put
+from ops.launch_rows import summed, table
 
 from minicaffe import backend
 from minicaffe.errors import ShapeError
@@ -28,13 +35,7 @@ from minicaffe.ops.sums import add_places, add_rows, total
 
 CONV = Window((3, 2), (2, 1), (1, 2), (1, 2))  # image 7 x 6, columns 4 x 8
 POOL = Window((3, 2), (2, 3), (1, 1))  # image 7 x 6, pooled 4 x 3
-ROWS = {}
-
-
-def row(function):
-    """A kernel's row of the table: on a device and for a type, how to run it and what it writes."""
-    ROWS[function.__name__] = function
-    return function
+ROWS, row = table()
 
 
 def windowed(op, inputs, window, out, **options):
@@ -158,11 +159,6 @@ def softmax_gradient(device, dtype):
     dxs = [blank(device, shape, summed(dtype)) for shape in shapes]
     ends = [blank(device, (n, 1, s), summed(dtype)) for n, _, s in shapes]
     return lambda: list(map(ops.softmax_gradient, dys, ys, dxs, ends)), dxs
-
-
-def summed(dtype):
-    """The type that sums are taken in."""
-    return dtype if dtype == np.float64 else np.float32
 
 
 @row
@@ -456,6 +452,13 @@ def lrn_gradient(device, dtype):
 
 
 ROWS["lrn_ratio"] = lrn_gradient
+for family in (
+    launch_rows_losses,
+    launch_rows_moves,
+    launch_rows_pooling,
+    launch_rows_recurrent,
+):
+    ROWS.update(family.ROWS)
 
 
 every = [
@@ -521,12 +524,6 @@ def test_the_order_of_the_threads_does_not_matter(cuda, monkeypatch, name, dtype
     assert bits(ROWS[name], cuda, dtype) == first
 
 
-def coarse(*args, dtype):
-    return [
-        (np.round(array * 64) / 64).astype(dtype) for array in cases.numbers(*args, dtype=float)
-    ]
-
-
 def near(got, expected, tolerance):
     got, expected = (array.astype(np.float64) for array in (got, expected))
     np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
@@ -535,16 +532,17 @@ def near(got, expected, tolerance):
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_16_bits_are_summed_in_32(cuda, monkeypatch, name, kind):
-    """From numbers that 16 bits can hold, the result is that of float32, rounded once."""
+    """From numbers that 16 bits can hold, the result is that of float32, rounded once if at all."""
     dtype = np.float16 if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16
-    monkeypatch.setitem(globals(), "numbers", coarse)
+    monkeypatch.setattr(cases, "GRAIN", 1 / 64)
     results = []
     for kind in (dtype, np.float32):
         run, written = ROWS[name](cuda, kind)
         run()
         results.append([cuda.to_host(array) for array in written])
+    rounding = 2**-8 if dtype is not np.float16 else 2**-10
     for half, full in zip(*results, strict=True):
-        near(half, full, 2**-8 if dtype is not np.float16 else 2**-10)
+        near(half, full, rounding if half.dtype == dtype else 1e-6)
 
 
 BLOCKWISE = (
