@@ -93,7 +93,7 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("PriorBox", "max_size"): (BOX, [15], [(1, 2, 3, 3), (1, 3, 30, 40)]),
     ("WindowData", "bg_threshold"): ({**WINDOWS, "bg_threshold": 0.5}, 0.05, []),
     ("WindowData", "fg_fraction"): (WINDOWS, 0.75, []),
-    ("WindowData", "fg_threshold"): (WINDOWS, 0.7, []),
+    ("WindowData", "fg_threshold"): ({**WINDOWS, "fg_fraction": 1.0}, 0.7, []),
     ("WindowData", "transform"): (WINDOWS, {"crop_size": 8, "scale": 0.5}, []),
 }
 FORWARD = {  # of types without a gradient
