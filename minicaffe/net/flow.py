@@ -81,7 +81,7 @@ def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
         reached = any(value.gets_gradient for value in step.tops)
         learns = any(param.learns for param in step.layer.params)
         if reached:
-            _refuse_labels(step)
+            _refuse_labels(step, force)
         step.runs_backward = reached and (learns or any(step.layer.needs_gradient))
         if not step.runs_backward:
             step.layer.needs_gradient = [False] * len(step.bottoms)
@@ -89,8 +89,19 @@ def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
             value.gets_gradient |= step.layer.needs_gradient[i]
 
 
-def _refuse_labels(step: Step) -> None:
-    """Raise SpecError if propagate_down asks for a gradient that there is not, as where Caffe aborts."""
+def _refuse_labels(step: Step, force: bool) -> None:
+    """Raise SpecError where a gradient is wanted that there is not: there Caffe aborts.
+
+    propagate_down asks for it, or, of a loss, labels that depend on parameters that learn.
+    """
+    labels = step.layer.label_bottoms if step.layer.is_loss and not force else ()
+    for i in labels:
+        value = step.bottoms[i] if i < len(step.bottoms) else None
+        if value is not None and value.wants_gradient and not step.spec.propagate_down:
+            raise SpecError(
+                f"{step.spec.place('bottom', i)}: no gradient flows into bottom {value.name!r}, which depends "
+                "on parameters that learn; propagate_down, false for it, says that it may end there"
+            )
     for i, flag in enumerate(step.spec.propagate_down):
         if flag and i in step.layer.label_bottoms:
             where, name = step.spec.place("propagate_down", i), step.bottoms[i].name

@@ -288,6 +288,21 @@ def test_propagate_down_into_labels_is_refused(kind, flags):
     Net(parse(text.replace("true]", "false]")))
 
 
+def test_labels_that_learn_are_refused_unless_propagate_down_says_so():
+    text = """layers:
+  - {name: d, type: Input, top: [x, y], shape: [{dim: [4, 3]}, {dim: [4, 3]}]}
+  - {name: a, type: InnerProduct, bottom: x, num_output: 3}
+  - {name: b, type: InnerProduct, bottom: y, num_output: 3}
+  - {name: loss, type: SigmoidCrossEntropyLoss, bottom: [a, b]}
+"""
+    told = r"5:\d+: layer 'loss' .*: no gradient flows into bottom 'b', which depends on parameters that learn"
+    with pytest.raises(SpecError, match=told):
+        Net(parse(text))
+    net = Net(parse(text.replace("[a, b]}", "[a, b], propagate_down: [true, false]}")))
+    assert net.layers["loss"].needs_gradient == [True, False]
+    Net(parse("force_backward: true\n" + text))
+
+
 def test_propagate_down_stops_the_gradient():
     got = backwards(net(TWO.format("", ", propagate_down: false", "")))
     assert got == {"ip2": [False], "loss": [True, False]}
