@@ -65,7 +65,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", metavar="N", type=number(0), help="random seed, instead of the model's"
     )
-    parser.add_argument("--snapshot-prefix", metavar="PATH", help="snapshots are PATH_iter_N.npz")
+    parser.add_argument(
+        "--snapshot-prefix",
+        metavar="PATH",
+        help="snapshots are PATH_iter_N.npz or, of a prototxt, .solverstate",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
