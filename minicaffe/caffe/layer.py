@@ -75,7 +75,7 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
         elif key == TRANSFORM:
             put("transform", _transform(node, declared), mark)
         else:
-            if key == LOSS and kind in layer_types:
+            if key == LOSS and known:
                 node = _loss(node, declared, kind)
             fields = schema().messages[schema().messages["LayerParameter"][key].type]
             for own, (value, where) in fitted(node, fields, declared).items():

@@ -63,7 +63,7 @@ def _input_layer(fields: Fields, keys: dict[str, Mark]) -> list[Node]:
     else:
         wanted, got, key = 4 * count, len(dims.value), "input_dim"  # type: ignore[union-attr]
     if got < wanted:
-        what = "shapes" if shapes is not None else "numbers, four for each"
+        what = "shapes" if shapes is not None else "numbers"
         raise SpecError(
             f"{keys[key]}: {key}: expected {wanted} {what} for {count} inputs, got {got}"
         )

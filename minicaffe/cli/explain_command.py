@@ -26,6 +26,7 @@ from minicaffe.cli.options import (
     engine_settings,
     model_options,
     number,
+    phase_option,
     pick_device,
     read_model,
 )
@@ -45,9 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     model_options(parser)
     device_option(parser)
     engine_options(parser)
-    parser.add_argument(
-        "--phase", choices=("TRAIN", "TEST"), help="default: the model's state, else TRAIN"
-    )
+    phase_option(parser)
     parser.add_argument(
         "--batch", metavar="N", type=number(1), help="samples, instead of the model's"
     )

@@ -75,6 +75,13 @@ def import_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def phase_option(parser: argparse.ArgumentParser) -> None:
+    """--phase."""
+    parser.add_argument(
+        "--phase", choices=("TRAIN", "TEST"), help="default: the model's state, else TRAIN"
+    )
+
+
 def device_option(parser: argparse.ArgumentParser) -> None:
     """--device and --quiet."""
     parser.add_argument(

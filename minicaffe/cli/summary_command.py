@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from minicaffe.cli.options import model_options, read_model
+from minicaffe.cli.options import model_options, phase_option, read_model
 from minicaffe.net import Net
 from minicaffe.net.summary import summary
 
@@ -16,9 +16,7 @@ from minicaffe.net.summary import summary
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser)
-    parser.add_argument(
-        "--phase", choices=("TRAIN", "TEST"), help="default: the model's state, else TRAIN"
-    )
+    phase_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from minicaffe.cli.options import (
     engine_settings,
     model_options,
     number,
+    phase_option,
     pick_device,
     read_model,
 )
@@ -28,9 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     model_options(parser)
     device_option(parser)
     engine_options(parser)
-    parser.add_argument(
-        "--phase", choices=("TRAIN", "TEST"), help="default: the model's state, else TRAIN"
-    )
+    phase_option(parser)
     parser.add_argument(
         "--iterations", metavar="N", type=number(1), default=20, help="passes timed; default: 20"
     )

@@ -51,6 +51,10 @@ class ImageData(Pictures):
             raise ShapeError("transform: force_color and force_gray: here is_color decides")
         if bool(self.new_height) != bool(self.new_width):
             raise ShapeError("new_height and new_width are given together, or neither")
+        if self.new_height * self.new_width > picture_files.LARGEST:
+            raise ShapeError(
+                f"a picture of {self.new_height} x {self.new_width} pixels is not made: new_height, new_width"
+            )
         if self.names is None:
             self.list = lists.find(self.source, [self.context.folder], "source")
             self.names, self.labels = lists.labelled(self.list)
@@ -58,7 +62,8 @@ class ImageData(Pictures):
                 raise ShapeError(
                     f"rand_skip {self.rand_skip} is more than {len(self.names)} images"
                 )
-            self.image = self._read(0)[0].shape
+            h, w, c = self._picture(0)[0].shape
+            self.image = c, self.new_height or h, self.new_width or w
         return self.shapes()
 
     def allocate(self) -> None:
@@ -75,14 +80,18 @@ class ImageData(Pictures):
             self.put(b, picture, self.labels[entry], draws[b], where)
         return self.send()
 
-    def _read(self, entry: int) -> tuple[np.ndarray, str]:
-        """A picture (c, h, w) of the list, and where it is."""
+    def _picture(self, entry: int) -> tuple[np.ndarray, str]:
+        """A picture (h, w, c) of the list, of its own size, and where it is."""
         assert self.names is not None
         path = lists.find(self.root_folder + self.names[entry], [self.list.parent], f"{self.list}")
-        picture = picture_files.read(path, "colour" if self.is_color else "grey")
+        return picture_files.read(path, "colour" if self.is_color else "grey"), str(path)
+
+    def _read(self, entry: int) -> tuple[np.ndarray, str]:
+        """A picture (c, h, w) of the list, scaled, and where it is."""
+        picture, where = self._picture(entry)
         if self.new_height:
             picture = bilinear(picture, self.new_height, self.new_width)
-        return picture.transpose(2, 0, 1), str(path)
+        return picture.transpose(2, 0, 1), where
 
 
 @register

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def write(file: Path, net: Net, found: State, spec: SolverSpec) -> None:
     if not caffes.is_caffes(file):
         checkpoint.write(file, {**net.weights(), **found.arrays()})
         return
-    weights = Path(str(file).replace(".solverstate", ".caffemodel"))
+    weights = file.with_name(".caffemodel".join(file.name.rsplit(".solverstate", 1)))
     net.save(weights)
     history = list(found.history.values())
     step = falls(spec, found.iteration)
@@ -61,15 +61,23 @@ def restore(file: str | Path, net: Net, remembered: Mapping[str, Any]) -> State:
     slots = len(remembered) // max(len(shapes), 1)
     named = caffes.by_name(theirs, shapes, slots, str(file))
     history = dict(zip(remembered, caffes.in_order(named), strict=True))
+    for name, like in remembered.items():
+        checkpoint.check_finite(history[name], like.dtype, f"{file}: {name}")
     net.load(weights)
     nothing = np.empty(0, np.float64)
     return State(theirs.iteration, net.context.seed, 0, nothing, history)
 
 
-def check(prefix: str, form: str) -> None:
+def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
     """Raise CheckpointError unless snapshots of this prefix can be written: tried before training."""
     if form == "HDF5":
         hdf5.library(CheckpointError)
+        for name in layers:
+            if "/" in name:
+                raise CheckpointError(
+                    f"snapshot_format HDF5 has no place for a layer named {name!r}; "
+                    "take BINARYPROTO or NPZ"
+                )
     folder = os.path.dirname(prefix) or "."
     if not os.path.isdir(folder):
         raise CheckpointError(

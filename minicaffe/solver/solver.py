@@ -112,7 +112,7 @@ class Solver:
                 f"nothing to train: the snapshot is at iteration {self.iteration}, "
                 f"max_iter is {self.spec.max_iter}"
             )
-        snapshots.check(self.prefix, self.spec.snapshot_format)
+        snapshots.check(self.prefix, self.spec.snapshot_format, self.net.layers)
         self.report.started(self.net.warnings)
         with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
             self.step(self.spec.max_iter - self.iteration, stop)

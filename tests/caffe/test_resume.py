@@ -96,3 +96,47 @@ def test_what_is_saved_goes_on_the_same(case_of):
         solver.step(3)
     for name, array in one.net.weights().items():
         assert other.net.weights()[name].tobytes() == array.tobytes()
+
+
+SMALL = {
+    "layers": [
+        {"name": "x", "type": "DummyData", "shape": {"dim": [2, 3]}, "data_filler": "uniform"},
+        {"name": "a/ip", "type": "InnerProduct", "bottom": "x", "top": "y", "num_output": 2},
+        {"name": "loss", "type": "EuclideanLoss", "bottom": ["y", "y"]},
+    ],
+    "solver": {"type": "SGD", "base_lr": 0.1, "max_iter": 2, "snapshot_prefix": "s"},
+}
+
+
+def test_a_history_beyond_the_nets_type_is_refused_before_any_change(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    settings = {"snapshot_format": "BINARYPROTO"}
+    solver = Solver(SMALL, device="cpu", **settings)
+    file = solver.snapshot()
+    found = state.read(file)
+    found.history[0] = np.full(found.history[0].shape, 1e300)
+    state.write(file, found)
+    weight = solver.net.params["a/ip"][0].data
+    weight += 1
+    before = weight.copy()
+    with pytest.raises(CheckpointError, match=r"s_iter_0\.solverstate: .* too large for float32"):
+        solver.restore(file)
+    np.testing.assert_array_equal(weight, before)
+
+
+def test_the_weights_lie_beside_a_state_in_a_folder_of_any_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.solverstates").mkdir()
+    settings = {"snapshot_format": "BINARYPROTO", "snapshot_prefix": "my.solverstates/s"}
+    solver = Solver(SMALL, device="cpu", **settings)
+    file = solver.snapshot()
+    assert file.with_name("s_iter_0.caffemodel").is_file()
+    solver.restore(file)
+
+
+def test_layers_that_hdf5_has_no_place_for_are_told_before_training(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    solver = Solver(SMALL, device="cpu", snapshot_format="HDF5")
+    with pytest.raises(CheckpointError, match="HDF5 has no place for a layer named 'a/ip'"):
+        solver.solve()
+    assert solver.iteration == 0

@@ -337,6 +337,13 @@ def test_listed_pictures_are_scaled(here):
     assert found.shape == (1, 3, 9, 4) and np.abs(found[0] - wanted).max() <= 1.01
 
 
+@pytest.mark.parametrize("more", ["", ", transform: {crop_size: 3}"])
+def test_a_size_beyond_reason_is_refused_before_memory_is_taken(here, more):
+    keys = f"source: images.txt, new_height: 400000, new_width: 500000{more}"
+    with pytest.raises(ShapeError, match=r"a picture of 400000 x 500000 pixels is not made"):
+        net("ImageData", keys)
+
+
 def nearest(x):
     """As C's round."""
     return math.floor(x + 0.5) if x >= 0 else math.ceil(x - 0.5)
