@@ -237,3 +237,22 @@ layers:
     for name, blob in exact.blobs.items():
         np.testing.assert_array_equal(cuda.to_host(half.blobs[name].data).astype(float), blob.data)
     assert exact.blobs["place"].data.max() > 2048
+
+
+@TYPES
+def test_what_drawing_gives_on_average(cuda, dtype):
+    """In TEST; windows hold more than float16 does."""
+    text = build("type: Pooling, pool: STOCHASTIC, kernel_size: 3, stride: 2", [X])
+    x = rounded(np.random.default_rng(1).uniform(10_000, 30_000, X), dtype)
+    nets = [
+        Net(text, device="cpu", dtype="float64", phase="TEST"),
+        Net(text, device=cuda, dtype=dtype, phase="TEST"),
+    ]
+    for net in nets:
+        net.forward(x0=x)
+        net.backward(y=np.ones(net.blobs["y"].shape))
+    exact, half = nets
+    for key, blob in exact.blobs.items():
+        for part in ("data", "diff"):
+            got = cuda.to_host(getattr(half.blobs[key], part)).astype(np.float64)
+            near(got, getattr(blob, part), 4 * EPS[dtype])
