@@ -92,10 +92,10 @@ class Pool:
 class Pooling(Windowed):
     """The largest (MAX), the mean (AVE) or a random one (STOCHASTIC) of each window.
 
-    (n, c, h, w) -> (n, c, oh, ow), oh = ceil((h + 2 pad - kernel) / stride) + 1; with a pad, a last
-    window that starts beyond the image is dropped, without one it gives 0. Padding never wins a maximum; in a mean its zeros count. A second top
-    of MAX is the mask, float32 even of 16 bits: the place y w + x in its image of each window's largest
-    pixel, -1 if the window holds none; no gradient flows out of it.
+    (n, c, h, w) -> (n, c, oh, ow), oh = ceil((h + 2 pad - kernel) / stride) + 1; with a pad, a last window
+    that starts beyond the image is dropped, without one it gives 0. Padding never wins a maximum; in a mean
+    its zeros count. A second top of MAX is the mask, float32 even of 16 bits: the place y w + x in its image
+    of each window's largest pixel, -1 if the window holds none; no gradient flows out of it.
     STOCHASTIC draws, in TRAIN, each pixel with a probability that is its share of the window's sum, a
     function of (seed, layer, forward pass); in TEST it gives sum of x^2 / sum of x. It takes no pad, and
     pixels that are not negative. Source: Caffe's Pooling; M. Zeiler, R. Fergus, Stochastic Pooling, 2013.
