@@ -52,10 +52,11 @@ class Checkout:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """One in which `import minicaffe` takes a checkout's, with plans of its own."""
-    own = {"PYTHONPATH": str(root), "OPENBLAS_NUM_THREADS": "1"}
-    plans = os.environ["MINICAFFE_CACHE"] + ("this" if root == ROOT else "other")
-    return free_environment() | own | {"MINICAFFE_CACHE": plans}
+    """One in which `import minicaffe` takes a checkout's, with plans and bytecode of its own."""
+    home = os.environ["MINICAFFE_CACHE"] + ("this" if root == ROOT else "other")
+    own = {"PYTHONPATH": str(root), "OPENBLAS_NUM_THREADS": "1", "MINICAFFE_CACHE": home}
+    own |= {"PYTHONPYCACHEPREFIX": f"{home}-bytecode", "PYTHONDONTWRITEBYTECODE": ""}
+    return free_environment() | own
 
 
 def serve(settings: dict) -> None:

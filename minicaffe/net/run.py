@@ -23,12 +23,10 @@ def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None
     layer, device = step.layer, graph.context.device
     with step.named():
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
-    if layer.sizes_vary:
-        parts = list(tops) if isinstance(tops, (tuple, list)) else [tops]
-        fit(graph, memory, step, parts)
-    else:
-        with step.named():
+        if not layer.sizes_vary:
             _store(device, step, tops, layer.out, step.tops)
+    if layer.sizes_vary:
+        fit(graph, memory, step, list(tops) if isinstance(tops, (tuple, list)) else [tops])
     if debug is not None:
         for line in debug_info.forward_lines(step, device):
             debug(line)

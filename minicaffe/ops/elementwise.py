@@ -10,11 +10,12 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.ops.activation import LONG, run_loop
-from minicaffe.ops.formulas import on_blocks, vectorised
+from minicaffe.ops.formulas import FORMULAS, on_blocks, vectorised
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices
 
 BLOCK = 2048  # entries that NumPy evaluates a formula on at a time, so that they stay in the cache
+LIGHT = 8 * BLOCK  # where all that is in between is whether an entry passes, a byte
 NUMBERS = 3  # that a CUDA row takes
 
 
@@ -33,13 +34,16 @@ def forward(name: str, x: Any, numbers: tuple[float, ...], out: Any) -> Any:
     if loop is not None:
         run_loop(loop, out, x, numbers)
         return out
-    y = on_blocks(name, "y", x.dtype)
+    y, whole = on_blocks(name, "y", x.dtype), FORMULAS[name].whole
     x, flat = x.reshape(-1), out.reshape(-1)
 
     def part(block: slice) -> None:
-        flat[block] = y(x[block], *numbers)
+        if whole is None:
+            flat[block] = y(x[block], *numbers)
+        else:
+            whole(x[block], *numbers, out=flat[block])
 
-    _in_blocks(part, out.size)
+    _in_blocks(part, out.size, BLOCK if whole is None else max(out.size, 1))
     return out
 
 
@@ -65,7 +69,7 @@ def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out
     def part(block: slice) -> None:
         np.multiply(dy[block], slope(x[block], y[block], *numbers), out=flat[block])
 
-    _in_blocks(part, out.size)
+    _in_blocks(part, out.size, BLOCK if FORMULAS[name].whole is None else LIGHT)
     return out
 
 
@@ -86,13 +90,13 @@ def _three(x: Any, numbers: tuple[float, ...]) -> list[Any]:
     return [kind(number) for number in (*numbers, *[0] * (NUMBERS - len(numbers)))]
 
 
-def _in_blocks(part: Callable[[slice], None], size: int) -> None:
+def _in_blocks(part: Callable[[slice], None], size: int, block: int) -> None:
     """Run a function over blocks of 0..size. Entries without a finite value are none's fault."""
 
     def slices(first: int, last: int, _: Any) -> None:
         with np.errstate(all="ignore"):
-            for start in range(first, last, BLOCK):
-                part(slice(start, min(start + BLOCK, last)))
+            for start in range(first, last, block):
+                part(slice(start, min(start + block, last)))
 
     if size < LONG:
         slices(0, size, None)

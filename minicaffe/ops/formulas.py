@@ -35,6 +35,9 @@ class Formula:
     slope: Function | None
     reads: str
     in_place: Callable[..., bool] = lambda *numbers: False
+    whole: Function | None = (
+        None  # y in one call of NumPy's, into `out`; the slope is then true or false
+    )
 
 
 def always(*numbers: float) -> bool:
@@ -119,7 +122,13 @@ FORMULAS = {
         lambda x, y, scale, shift, p: p * scale * power(shift + scale * x, p - 1.0),
         "x",
     ),
-    "ReLU": Formula(lambda x: maximum(x, 0.0), lambda x, y: x > 0.0, "x", always),
+    "ReLU": Formula(
+        lambda x: maximum(x, 0.0),
+        lambda x, y: x > 0.0,
+        "x",
+        always,
+        lambda x, out: maximum(x, 0, out=out),
+    ),
     "ReLU6": Formula(
         lambda x: minimum(maximum(x, 0.0), 6.0),
         lambda x, y: (x > 0.0) & (x < 6.0),

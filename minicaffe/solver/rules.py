@@ -81,6 +81,7 @@ class Update:
             for _ in range(self.kind.memory)
             for param in self.params
         ]
+        self.remembered = [self.history[i :: len(self.params)] for i in range(len(self.params))]
         largest = max((param.size for param in self.params), default=0)
         dtype = self.params[0].dtype if self.params else None
         self.scratch = xp.empty(largest, dtype)
@@ -107,7 +108,7 @@ class Update:
 
     def state(self, i: int) -> tuple[Any, ...]:
         """What parameter i's step changes for good: its values, and what is remembered of it."""
-        return self.params[i].data, *self.history[i :: len(self.params)]
+        return self.params[i].data, *self.remembered[i]
 
     def clip(self) -> None:
         """Shorten the whole gradient to clip_gradients; all on the device."""

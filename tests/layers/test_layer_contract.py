@@ -9,7 +9,7 @@ import pytest
 
 from minicaffe import Layer, Net, ShapeError, SpecError, parse, register
 from minicaffe.layers import REGISTRY
-from minicaffe.layers.base import bottom_counts
+from minicaffe.layers.base import bottom_counts, check_keys
 
 
 @pytest.fixture
@@ -204,6 +204,11 @@ def test_global_pooling_takes_no_stride_and_no_pad():
     for key in ("stride", "pad"):
         with pytest.raises(ShapeError, match="with global_pooling there is no stride and no pad"):
             REGISTRY["Pooling"](global_pooling=True, **{key: (2,)}).setup((1, 1, 5, 5))
+
+
+def test_the_keys_of_built_in_layers_are_such_as_users_may_have():
+    for cls in REGISTRY.values():
+        check_keys(cls)
 
 
 def test_what_setup_returns_is_checked(clean_register):
