@@ -5,8 +5,6 @@ References go one way, from a step to its values: a net that is dropped is freed
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,14 +45,18 @@ class Step:
         """Where and what, for error messages."""
         return self.spec.place()
 
-    @contextlib.contextmanager
-    def named(self) -> Iterator[None]:
-        """Put the layer's place before the message of an error raised inside, own layers' included."""
-        try:
-            yield
-        except MinicaffeError as error:
+    def named(self) -> Step:
+        """Within it, an error has the layer's place before its message; own layers' errors included."""
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            return
+        if isinstance(error, MinicaffeError):
             raise error.at(self.place) from None
-        except Exception as error:
-            if type(self.layer).__module__.startswith("minicaffe."):
-                raise
+        own = not type(self.layer).__module__.startswith("minicaffe.")
+        if isinstance(error, Exception) and own:
             raise LayerError(f"{self.place}: {raised_at(error)}") from error

@@ -35,6 +35,8 @@ def forward(name: str, x: Any, numbers: tuple[float, ...], out: Any) -> Any:
         run_loop(loop, out, x, numbers)
         return out
     y, whole = on_blocks(name, "y", x.dtype), FORMULAS[name].whole
+    if whole is not None and out.size < LONG:
+        return whole(x, *numbers, out=out)
     x, flat = x.reshape(-1), out.reshape(-1)
 
     def part(block: slice) -> None:
@@ -43,7 +45,7 @@ def forward(name: str, x: Any, numbers: tuple[float, ...], out: Any) -> Any:
         else:
             whole(x[block], *numbers, out=flat[block])
 
-    _in_blocks(part, out.size, BLOCK if whole is None else max(out.size, 1))
+    _in_blocks(part, out.size, BLOCK if whole is None else out.size)
     return out
 
 
@@ -63,13 +65,15 @@ def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out
     if loop is not None:
         run_loop(loop, out, dy, x, y, numbers)
         return out
-    slope = on_blocks(name, "slope", x.dtype)
+    slope, light = on_blocks(name, "slope", x.dtype), FORMULAS[name].whole is not None
+    if light and out.size < LIGHT:
+        return np.multiply(dy, slope(x, y, *numbers), out=out)
     dy, x, y, flat = (array.reshape(-1) for array in (dy, x, y, out))
 
     def part(block: slice) -> None:
         np.multiply(dy[block], slope(x[block], y[block], *numbers), out=flat[block])
 
-    _in_blocks(part, out.size, BLOCK if FORMULAS[name].whole is None else LIGHT)
+    _in_blocks(part, out.size, LIGHT if light else BLOCK)
     return out
 
 

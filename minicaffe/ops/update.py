@@ -131,9 +131,7 @@ def update(
         return
     form = FORMS[rule]
 
-    def part(first: int, last: int, _: Any) -> None:
-        flat = (array.reshape(-1)[first:last] for array in (weight, diff, scratch, *history))
-        w, d, s, *h = flat
+    def step(w: Any, d: Any, s: Any, *h: Any) -> None:
         if scale != 1:
             np.multiply(d, scale, out=d)
         if decay:
@@ -142,10 +140,12 @@ def update(
         form(w, d, s, *h, *numbers)
         np.subtract(w, d, out=w)
 
-    if weight.size >= LONG:
-        in_slices(part, weight.size)
-    else:
-        part(0, weight.size, None)
+    arrays = weight, diff, scratch, *history
+    if weight.size < LONG:
+        step(*arrays)
+        return
+    flat = [array.reshape(-1) for array in arrays]
+    in_slices(lambda first, last, _: step(*(one[first:last] for one in flat)), weight.size)
 
 
 def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None:
