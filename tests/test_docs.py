@@ -13,8 +13,10 @@ import types
 from pathlib import Path
 
 import pytest
+from gpu import HAS_GPU
 
 from minicaffe.cli import main
+from minicaffe.errors import DeviceError
 from minicaffe.layers import REGISTRY
 
 ROOT = Path(__file__).parent.parent
@@ -45,6 +47,10 @@ def exit_code(words: list[str]) -> int:
         return stop.code
 
 
+def no_gpu(number, reason):
+    raise DeviceError("the pages are for a machine without a GPU")
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A copy of what a reader has before him, with few drawn digits for MNIST."""
@@ -65,6 +71,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(
         datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
     )
+    if not HAS_GPU:  # the stand-in is slow
+        monkeypatch.setattr("minicaffe.backend._cuda", no_gpu)
     before = dict(REGISTRY)
     yield tmp_path
     REGISTRY.clear()
