@@ -68,7 +68,7 @@ def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
     finally:
         tracemalloc.stop()
     assert peak - before < CAST_BUFFERS, f"a step takes {peak - before} bytes at its peak"
-    assert after - before < 16_000  # what Python keeps of its own
+    assert after - before < 8_000
 
 
 def test_the_count_sees_an_allocation(few_digits):

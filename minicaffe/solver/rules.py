@@ -13,35 +13,49 @@ from minicaffe.spec.solver import SolverSpec
 
 class Kind(NamedTuple):
     """A type of solver: the rule it goes by (see ops.update), how many arrays of the parameter's shape it
-    remembers, and the rule's numbers for a learning rate and an iteration counted from 0.
+    remembers, and the rule's numbers for a learning rate, an iteration counted from 0 and a weight decay.
     """
 
     rule: str
     memory: int
-    numbers: Callable[[SolverSpec, float, int], Sequence[float]]
+    numbers: Callable[[SolverSpec, float, int, float], Sequence[float]]
     decoupled: bool = False  # weight decay shrinks the weights, and is no part of the gradient
 
 
-def _adam(spec: SolverSpec, rate: float, iteration: int) -> Sequence[float]:
+def _momentum(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
+    return rate, spec.momentum
+
+
+def _adagrad(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
+    return rate, 1.0, 1.0, spec.delta
+
+
+def _rmsprop(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
+    return rate, spec.rms_decay, 1 - spec.rms_decay, spec.delta
+
+
+def _adadelta(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
+    return rate, spec.momentum, spec.delta
+
+
+def _adam(spec: SolverSpec, rate: float, iteration: int, _: float) -> Sequence[float]:
     """Caffe's: the corrections for the running means' beginning go into the rate."""
     first, second = 1 - spec.momentum ** (iteration + 1), 1 - spec.momentum2 ** (iteration + 1)
-    return rate * math.sqrt(second) / first, spec.momentum, spec.momentum2, spec.delta
+    return rate * math.sqrt(second) / first, spec.momentum, spec.momentum2, spec.delta, 0.0
 
 
-def _adamw(spec: SolverSpec, rate: float, iteration: int) -> Sequence[float]:
+def _adamw(spec: SolverSpec, rate: float, iteration: int, decay: float) -> Sequence[float]:
     """The paper's: delta is added to the root of the corrected mean."""
-    *numbers, delta = _adam(spec, rate, iteration)
-    return *numbers, delta * math.sqrt(1 - spec.momentum2 ** (iteration + 1))
+    *numbers, delta, _ = _adam(spec, rate, iteration, decay)
+    return *numbers, delta * math.sqrt(1 - spec.momentum2 ** (iteration + 1)), rate * decay
 
 
 KINDS = {
-    "SGD": Kind("sgd", 1, lambda spec, rate, _: (rate, spec.momentum)),
-    "Nesterov": Kind("nesterov", 1, lambda spec, rate, _: (rate, spec.momentum)),
-    "AdaGrad": Kind("scaled", 1, lambda spec, rate, _: (rate, 1.0, 1.0, spec.delta)),
-    "RMSProp": Kind(
-        "scaled", 1, lambda spec, rate, _: (rate, spec.rms_decay, 1 - spec.rms_decay, spec.delta)
-    ),
-    "AdaDelta": Kind("adadelta", 2, lambda spec, rate, _: (rate, spec.momentum, spec.delta)),
+    "SGD": Kind("sgd", 1, _momentum),
+    "Nesterov": Kind("nesterov", 1, _momentum),
+    "AdaGrad": Kind("scaled", 1, _adagrad),
+    "RMSProp": Kind("scaled", 1, _rmsprop),
+    "AdaDelta": Kind("adadelta", 2, _adadelta),
     "Adam": Kind("adam", 2, _adam),
     "AdamW": Kind("adam", 2, _adamw, decoupled=True),
 }
@@ -99,9 +113,7 @@ class Update:
         param, spec, kind = self.params[i], self.spec, self.kind
         weight, *history = self.state(i)
         rate, decay = rate * param.lr_mult, spec.weight_decay * param.decay_mult
-        numbers = list(kind.numbers(spec, rate, iteration))
-        if kind.rule == "adam":
-            numbers.append(rate * decay if kind.decoupled else 0.0)
+        numbers = kind.numbers(spec, rate, iteration, decay)
         decay = 0.0 if kind.decoupled else decay
         scale, penalty, scratch = 1 / spec.iter_size, spec.regularization_type, self._scratch(param)
         update(kind.rule, weight, param.diff, history, numbers, decay, penalty, scale, scratch)
