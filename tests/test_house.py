@@ -24,7 +24,8 @@ FLOORS = [
     {"ops"},
     {"layers"},
     {"net", "gradient_check", "caffe"},
-    {"solver", "deploy"},
+    {"solver", "deploy", "export"},
+    {"pycaffe"},
     {"cli"},
     {"__init__", "__main__"},
 ]
