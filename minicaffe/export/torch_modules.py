@@ -7,13 +7,14 @@ the key that the module's state_dict has, an array with the numbers of the param
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 Arrays = Sequence[np.ndarray]
+Named = Mapping[str, tuple[np.ndarray, tuple[int, ...]]]
 Shapes = Sequence[tuple[int, ...]]
 
 
@@ -22,7 +23,7 @@ class Part:
     """A module, `made_by` as Python writes it; its arrays by key; what is added to the layer's name."""
 
     made_by: str | None
-    arrays: dict[str, tuple[np.ndarray, tuple[int, ...]]]
+    arrays: Named
     remark: str = ""
     suffix: str = ""
 
@@ -106,7 +107,7 @@ def _batch_norm(layer: Any, bottoms: Shapes, arrays: Arrays) -> list[Part]:
     mean, variance, count, *learnt = arrays
     share = 1 / count[0] if count[0] else 0
     axes, channels, shape = max(len(bottoms[0]) - 2, 1), len(mean), mean.shape
-    found = {}
+    found: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {}
     if learnt:
         bias = learnt[1] if len(learnt) > 1 else np.zeros(shape, mean.dtype)
         used = (4,) if len(learnt) > 1 else ()
