@@ -1,0 +1,1 @@
+"""Nets for other runtimes: ONNX, and PyTorch's state_dict."""
