@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from minicaffe import __version__
@@ -39,9 +39,12 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
 
 def name_blobs(graph: Graph, net: Net) -> None:
     """Give what holds a blob the blob's name; to what it held before work in place, the layer's name too."""
-    for value in net.graph.outputs.values():
-        graph.tensors[value] = graph.identity(graph.tensors[value])
     given = set(graph.arrays) | {graph.tensors[value] for value in inputs(net)}
+    outputs: set[str] = set()
+    for value in net.graph.outputs.values():
+        if graph.tensors[value] in given | outputs:
+            graph.tensors[value] = graph.identity(graph.tensors[value])
+        outputs.add(graph.tensors[value])
     new: dict[str, str] = {}
     for step in reversed(net.steps):
         for value in step.tops:
@@ -79,8 +82,8 @@ def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
     body = helper.make_graph(
         nodes,
         net.name or "net",
-        [info(*described(graph, value, axes.get(value, {}))) for value in inputs(net)],
-        [info(*described(graph, value, {})) for value in outputs.values()],
+        [info(*described(graph, value, axes)) for value in inputs(net)],
+        [info(*described(graph, value, axes)) for value in outputs.values()],
         arrays,
     )
     return helper.make_model(
@@ -92,11 +95,18 @@ def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
     )
 
 
-def described(graph: Graph, value: Value, words: Mapping[int, str]) -> tuple[str, int, list[Any]]:
+def described(graph: Graph, value: Value, axes: Axes) -> tuple[str, int, list[Any]]:
     """A value's name, type (1: float32) and shape, with words for the axes that vary."""
-    name = graph.tensors[value]
+    name, shapes = graph.tensors[value], graph.shapes(value)
+    words = {
+        tuple(shape[axis] for shape in graph.shapes(one)): word
+        for one, those in axes.items()
+        for axis, word in those.items()
+    }
     sizes = [
-        words.get(axis, f"{name}_{axis}") if graph.varies(value, axis) else size
+        words.get(tuple(shape[axis] for shape in shapes), f"{name}_{axis}")
+        if graph.varies(value, axis)
+        else size
         for axis, size in enumerate(value.shape)
     ]
     return name, 1, sizes
