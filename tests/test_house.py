@@ -115,6 +115,7 @@ def test_core_packages_are_the_three():
     third = {name.split(".")[0] for path in SOURCES for name in imports(path)}
     third -= set(sys.stdlib_module_names) | {"minicaffe"}
     extras = {"cupy", "numba", "threadpoolctl", "PIL", "h5py", "google"}
+    extras |= {"onnx", "onnxruntime", "safetensors"}
     assert third == {"numpy", "yaml", "tqdm"} | extras
 
 
