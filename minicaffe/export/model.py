@@ -1,0 +1,102 @@
+"""A net as a model of ONNX: its layers written one after another, its blobs' names kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minicaffe import __version__
+from minicaffe.errors import CheckpointError
+from minicaffe.export.dynamic import Axes, inputs
+from minicaffe.export.graph import Graph, Trial
+from minicaffe.export.library import packages
+from minicaffe.export.writers import writer_of
+from minicaffe.net import Net
+from minicaffe.net.step import Value
+
+OPSET = 17  # of 2022: read by onnxruntime from 1.12 on
+IR_VERSION = 8
+MOST = 2**31 - 2**20  # bytes of a file: protobuf's limit, with room for what is no array
+
+
+def write(net: Net, trials: Sequence[Trial]) -> Graph:
+    """A net's layers as ONNX's nodes. Raises SpecError for a layer, or keys of one, that it cannot say."""
+    graph = Graph(trials)
+    for value in inputs(net):
+        graph.tensors[value] = graph.unique(value.name)
+    for step in net.steps:
+        if step.spec.type == "Input":
+            continue
+        graph.begin(step)
+        with step.named():
+            writer = writer_of(step.spec.type)
+            tops = writer(graph, step, *[graph.tensors[value] for value in step.bottoms])
+        tops = [tops] if isinstance(tops, str) else tops
+        graph.tensors.update(zip(step.tops, tops, strict=True))
+    name_blobs(graph, net)
+    return graph
+
+
+def name_blobs(graph: Graph, net: Net) -> None:
+    """Give what holds a blob the blob's name; to what it held before work in place, the layer's name too."""
+    for value in net.graph.outputs.values():
+        graph.tensors[value] = graph.identity(graph.tensors[value])
+    given = set(graph.arrays) | {graph.tensors[value] for value in inputs(net)}
+    new: dict[str, str] = {}
+    for step in reversed(net.steps):
+        for value in step.tops:
+            tensor = graph.tensors[value]
+            if tensor in given or tensor in new:
+                continue
+            taken = value.name in given or value.name in new.values()
+            name = f"{value.name}/{step.spec.name}" if taken else value.name
+            new[tensor] = name
+    graph.rename(new)
+
+
+def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
+    """The model, an onnx.ModelProto; with `every`, all that nodes write as blobs is given out.
+
+    Raises CheckpointError for a net too large for a file.
+    """
+    size = sum(array.nbytes for array in graph.arrays.values())
+    if size > MOST:
+        raise CheckpointError(
+            f"net {net.name!r} has {size >> 20} MiB of parameters; an .onnx file holds less than 2048 MiB"
+        )
+    onnx, _ = packages()
+    helper = onnx.helper
+    nodes = [
+        helper.make_node(node.kind, node.inputs, node.outputs, node.name, **node.attributes)
+        for node in graph.nodes
+    ]
+    arrays = [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()]
+    info = helper.make_tensor_value_info
+    outputs = {graph.tensors[value]: value for value in net.graph.outputs.values()}
+    if every:
+        made = {name for node in graph.nodes for name in node.outputs}
+        outputs |= {name: value for value, name in graph.tensors.items() if name in made}
+    body = helper.make_graph(
+        nodes,
+        net.name or "net",
+        [info(*described(graph, value, axes.get(value, {}))) for value in inputs(net)],
+        [info(*described(graph, value, {})) for value in outputs.values()],
+        arrays,
+    )
+    return helper.make_model(
+        body,
+        producer_name="minicaffe",
+        producer_version=__version__,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+
+
+def described(graph: Graph, value: Value, words: Mapping[int, str]) -> tuple[str, int, list[Any]]:
+    """A value's name, type (1: float32) and shape, with words for the axes that vary."""
+    name = graph.tensors[value]
+    sizes = [
+        words.get(axis, f"{name}_{axis}") if graph.varies(value, axis) else size
+        for axis, size in enumerate(value.shape)
+    ]
+    return name, 1, sizes
