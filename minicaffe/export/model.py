@@ -7,8 +7,9 @@ from typing import Any
 
 from minicaffe import __version__
 from minicaffe.errors import CheckpointError
+from minicaffe.export.body import Body
 from minicaffe.export.dynamic import Axes, inputs
-from minicaffe.export.graph import Graph, Trial
+from minicaffe.export.graph import Graph, Node, Trial
 from minicaffe.export.library import packages
 from minicaffe.export.writers import writer_of
 from minicaffe.net import Net
@@ -66,10 +67,7 @@ def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
         )
     onnx, _ = packages()
     helper = onnx.helper
-    nodes = [
-        helper.make_node(node.kind, node.inputs, node.outputs, node.name, **node.attributes)
-        for node in graph.nodes
-    ]
+    nodes = [operation(helper, node) for node in graph.nodes]
     arrays = [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()]
     info = helper.make_tensor_value_info
     outputs = {graph.tensors[value]: value for value in net.graph.outputs.values()}
@@ -90,6 +88,20 @@ def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
+
+
+def operation(helper: Any, node: Node) -> Any:
+    """A node as an onnx.NodeProto; a body among its attributes as a graph of matrices."""
+    attributes = dict(node.attributes)
+    for key, within in node.attributes.items():
+        if isinstance(within, Body):
+            nodes = [operation(helper, one) for one in within.nodes]
+            ends = [
+                [helper.make_tensor_value_info(name, 1, [None, None]) for name in names]
+                for names in (within.inputs, within.outputs)
+            ]
+            attributes[key] = helper.make_graph(nodes, f"{node.name}/{key}", *ends)
+    return helper.make_node(node.kind, node.inputs, node.outputs, node.name, **attributes)
 
 
 def described(graph: Graph, value: Value, words: Mapping[int, str]) -> tuple[str, int, list[Any]]:

@@ -22,7 +22,9 @@ def dummy_data(graph: Graph, step: Step) -> list[str]:
     found = []
     for i, (filler, value) in enumerate(zip(layer.fillers, step.tops, strict=True)):
         if filler.type not in FIXED:
-            raise SpecError(f"data_filler {filler.type}: draws anew for each pass; expected constant")
+            raise SpecError(
+                f"data_filler {filler.type}: draws anew for each pass; expected constant"
+            )
         stream = random_stream(layer.context.seed, layer.name, i)
         values = fill(filler, value.shape, stream).astype(np.float32)
         found.append(graph.const(values, f"{step.spec.name}/{value.name}"))
