@@ -29,6 +29,8 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
         if step.spec.type == "Input":
             continue
         graph.begin(step)
+        if any(value in graph.open for value in step.bottoms):
+            graph.open |= {value: range(len(value.shape)) for value in step.tops}
         with step.named():
             writer = writer_of(step.spec.type)
             tops = writer(graph, step, *[graph.tensors[value] for value in step.bottoms])
@@ -105,10 +107,11 @@ def operation(helper: Any, node: Node) -> Any:
 
 
 def described(graph: Graph, value: Value, words: Mapping[int, str]) -> tuple[str, int, list[Any]]:
-    """A value's name, type (1: float32) and shape, with words for the axes that vary."""
+    """A value's name, type (1: float32) and shape, with words for the axes that vary or are open."""
     name = graph.tensors[value]
+    open_ = graph.open.get(value, ())
     sizes = [
-        words.get(axis, f"{name}_{axis}") if graph.varies(value, axis) else size
+        words.get(axis, f"{name}_{axis}") if axis in open_ or graph.varies(value, axis) else size
         for axis, size in enumerate(value.shape)
     ]
     return name, 1, sizes

@@ -1,9 +1,9 @@
 """SSD's layers: PriorBox, and DetectionOutput around NonMaxSuppression.
 
-NonMaxSuppression says which boxes are kept and in no order that the standard would promise. So the candidates
-are put in order first, the best of each class before the others, of equal scores that of the lower number; what
-is kept of them is marked in a tensor of that order, and read from it row by row. A mark is the score itself,
-LEAST where there is none.
+NonMaxSuppression says which boxes are kept, in no order that the standard would promise. So the candidates are
+put in order first, the best of each class before the others, of equal scores that of the lower number; what is
+kept of them is marked in a tensor of that order, and read from it row by row. A mark is the score itself, LEAST
+where there is none.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str
     nms, classes = layer.nms_param, len(layer.classes)
     if nms.eta < 1 and nms.nms_threshold > 0.5:
         raise SpecError(f"nms_param: eta {nms.eta}: ONNX's threshold stays as it is; expected 1")
+    graph.open[step.tops[0]] = [2]
     images = graph.size(loc, 0)
     nothing = _nothing(graph, images)
     if not classes or nms.top_k == 0 or layer.keep_top_k == 0:

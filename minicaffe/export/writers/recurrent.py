@@ -1,8 +1,8 @@
 """LSTM and RNN as a Scan over their steps, and LSTMUnit, one step.
 
 ONNX's own LSTM knows no stream that begins anew in the middle, so `cont` would be lost; a Scan says what our
-layer does, and takes any number of steps. Without expose_hidden the states are zeros when a run begins: of what
-the layer carries from one forward pass to the next an exported net knows nothing.
+layer does, and takes any number of steps. Without expose_hidden the states are zeros when a run begins: what
+the layer carries from one forward pass to the next is not carried on.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ def drawn_index(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
 def filter_(graph: Graph, step: Step, *bottoms: str) -> list[str]:
     """Compress of each bottom but the last."""
     *xs, selector = bottoms
+    graph.open |= {value: [0] for value in step.tops}
     flat = [(shape[0],) for shape in graph.shapes(step.bottoms[-1])]
     selector = graph.reshape(selector, graph.shapes(step.bottoms[-1]), flat)
     chosen = graph.op("Cast", selector, to=BOOL)
