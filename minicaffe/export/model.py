@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from minicaffe import __version__
@@ -42,9 +42,12 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
 
 def name_blobs(graph: Graph, net: Net) -> None:
     """Give what holds a blob the blob's name; to what it held before work in place, the layer's name too."""
-    for value in net.graph.outputs.values():
-        graph.tensors[value] = graph.identity(graph.tensors[value])
     given = set(graph.arrays) | {graph.tensors[value] for value in inputs(net)}
+    outputs: set[str] = set()
+    for value in net.graph.outputs.values():
+        if graph.tensors[value] in given | outputs:
+            graph.tensors[value] = graph.identity(graph.tensors[value])
+        outputs.add(graph.tensors[value])
     new: dict[str, str] = {}
     for step in reversed(net.steps):
         for value in step.tops:
@@ -79,8 +82,8 @@ def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
     body = helper.make_graph(
         nodes,
         net.name or "net",
-        [info(*described(graph, value, axes.get(value, {}))) for value in inputs(net)],
-        [info(*described(graph, value, {})) for value in outputs.values()],
+        [info(*described(graph, value, axes)) for value in inputs(net)],
+        [info(*described(graph, value, axes)) for value in outputs.values()],
         arrays,
     )
     return helper.make_model(
@@ -106,12 +109,18 @@ def operation(helper: Any, node: Node) -> Any:
     return helper.make_node(node.kind, node.inputs, node.outputs, node.name, **attributes)
 
 
-def described(graph: Graph, value: Value, words: Mapping[int, str]) -> tuple[str, int, list[Any]]:
+def described(graph: Graph, value: Value, axes: Axes) -> tuple[str, int, list[Any]]:
     """A value's name, type (1: float32) and shape, with words for the axes that vary or are open."""
-    name = graph.tensors[value]
-    open_ = graph.open.get(value, ())
+    name, shapes = graph.tensors[value], graph.shapes(value)
+    words = {
+        tuple(shape[axis] for shape in graph.shapes(one)): word
+        for one, those in axes.items()
+        for axis, word in those.items()
+    }
     sizes = [
-        words.get(axis, f"{name}_{axis}") if axis in open_ or graph.varies(value, axis) else size
+        words.get(tuple(shape[axis] for shape in shapes), f"{name}_{axis}")
+        if axis in graph.open.get(value, ()) or graph.varies(value, axis)
+        else size
         for axis, size in enumerate(value.shape)
     ]
     return name, 1, sizes

@@ -31,7 +31,7 @@ def write(
     `model` is a Net, whose parameters and sizes are taken, or what Net takes, with `weights` as `Net.load`
     takes them. `dynamic` are the axes that may be of any size: batch, height, width. The file is of opset
     17 and float32, its inputs, outputs and blobs bear the net's names. Before it is written onnx checks it,
-    and onnxruntime computes from random numbers what the net does, at another size too if there are dynamic axes.
+    and onnxruntime computes from random numbers what the net does, at another size too if axes are dynamic.
     Raises SpecError for a layer that ONNX cannot say, CheckpointError for weights that do not fit, without
     the packages onnx and onnxruntime, if the two differ by more than 1e-4 of an output's largest number, and
     if the file cannot be written.
