@@ -1,9 +1,9 @@
 """SSD's layers: PriorBox, and DetectionOutput around NonMaxSuppression.
 
-NonMaxSuppression says which boxes are kept, in no order that the standard would promise. So the candidates are
-put in order first, the best of each class before the others, of equal scores that of the lower number; what is
-kept of them is marked in a tensor of that order, and read from it row by row. A mark is the score itself, LEAST
-where there is none.
+NonMaxSuppression says which boxes are kept, in no order that the standard would promise. So the candidates
+are put in order first, the best of each class before the others, of equal scores that of the lower number;
+what is kept of them is marked in a tensor of that order, and read from it row by row. A mark is the score
+itself, LEAST where there is none.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _suppressed(graph: Graph, layer: Any, boxes: str, scores: str) -> str:
     each = graph.op("Reshape", boxes, graph.op("Concat", [-1], ranks, [4], axis=0))
     own = graph.op("Reshape", scores, graph.op("Concat", [-1, 1], ranks, axis=0))
     limits = [min(nms.nms_threshold, 1.0)], [max(least, LEAST)]
-    kept = graph.op("NonMaxSuppression", each, own, ranks, *map(np.float32, limits))
+    kept = graph.op("NonMaxSuppression", each, own, ranks, *limits)
     marks = graph.op("Expand", LEAST, graph.op("Shape", own))
     marks = graph.op("ScatterND", marks, kept, graph.op("GatherND", own, kept))
     return str(graph.op("Reshape", marks, graph.op("Shape", scores)))
@@ -152,8 +152,8 @@ def prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
     of_image = layer.pair("img", "img_size") is None and graph.varies(step.bottoms[1], 2, 3)
     variance = np.array(layer.variance or (0.1,), np.float32)
     if not of_image and not graph.varies(step.bottoms[0], 2, 3):
-        both = np.stack([layer.corners().ravel(), np.resize(variance, step.tops[0].shape[2])])
-        return graph.const(both[None].astype(np.float32), f"{step.spec.name}/priors")
+        numbers = layer.corners().ravel(), np.resize(variance, step.tops[0].shape[2])
+        return graph.const(np.stack(numbers)[None].astype(np.float32), f"{step.spec.name}/priors")
     sizes = [_floats(graph, graph.size(x, axis)) for axis in (2, 3)]
     if of_image:
         whole = [_floats(graph, graph.size(image, axis)) for axis in (2, 3)]

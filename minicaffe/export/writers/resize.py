@@ -21,7 +21,7 @@ def interp(graph: Graph, step: Step, x: str, like: str | None = None) -> str:
     layer: Any = step.layer
     if layer.pad_beg or layer.pad_end:
         x = graph.op("Slice", x, [-layer.pad_beg] * 2, [layer.pad_end or END] * 2, [2, 3])
-    how = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    how: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     return str(graph.op("Resize", x, None, None, _size(graph, step, x, like), **how))
 
 
@@ -51,7 +51,7 @@ def upsample(graph: Graph, step: Step, x: str, mask: str | None = None) -> str:
     """
     layer: Any = step.layer
     if mask is None:
-        how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+        how: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
         scales = np.array((1, 1, *layer.scales), np.float32)
         return str(graph.op("Resize", x, None, scales, nearest_mode="floor", **how))
     shapes, lead = graph.shapes(step.bottoms[0]), graph.op("Shape", x, end=2)
