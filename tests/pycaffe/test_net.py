@@ -131,7 +131,9 @@ def test_inputs_by_keyword(net):
     first = {k: v.copy() for k, v in net.forward(data=data, label=label).items()}
     net.blobs["data"].data[...] = data
     same(net.forward()["loss"], first["loss"])
-    with pytest.raises(Exception, match="the net's inputs are data, label; arrays were given for x"):
+    with pytest.raises(
+        Exception, match="the net's inputs are data, label; arrays were given for x"
+    ):
         net.forward(x=data)
     with pytest.raises(Exception, match="the net's inputs are data, label"):
         net.forward(data=data)
