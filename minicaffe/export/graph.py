@@ -41,6 +41,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.arrays: dict[str, np.ndarray] = {}
         self.tensors: dict[Value, str] = {}  # what holds each value of the net
+        self.open: dict[Value, Sequence[int]] = {}  # axes whose sizes only the numbers tell
         self._taken: set[str] = set()
         self._constants: dict[Any, str] = {}
         self._layer = ""

@@ -7,8 +7,9 @@ from typing import Any
 
 from minicaffe import __version__
 from minicaffe.errors import CheckpointError
+from minicaffe.export.body import Body
 from minicaffe.export.dynamic import Axes, inputs
-from minicaffe.export.graph import Graph, Trial
+from minicaffe.export.graph import Graph, Node, Trial
 from minicaffe.export.library import packages
 from minicaffe.export.writers import writer_of
 from minicaffe.net import Net
@@ -28,6 +29,8 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
         if step.spec.type == "Input":
             continue
         graph.begin(step)
+        if any(value in graph.open for value in step.bottoms):
+            graph.open |= {value: range(len(value.shape)) for value in step.tops}
         with step.named():
             writer = writer_of(step.spec.type)
             tops = writer(graph, step, *[graph.tensors[value] for value in step.bottoms])
@@ -69,10 +72,7 @@ def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
         )
     onnx, _ = packages()
     helper = onnx.helper
-    nodes = [
-        helper.make_node(node.kind, node.inputs, node.outputs, node.name, **node.attributes)
-        for node in graph.nodes
-    ]
+    nodes = [operation(helper, node) for node in graph.nodes]
     arrays = [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()]
     info = helper.make_tensor_value_info
     outputs = {graph.tensors[value]: value for value in net.graph.outputs.values()}
@@ -95,8 +95,22 @@ def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
     )
 
 
+def operation(helper: Any, node: Node) -> Any:
+    """A node as an onnx.NodeProto; a body among its attributes as a graph of matrices."""
+    attributes = dict(node.attributes)
+    for key, within in node.attributes.items():
+        if isinstance(within, Body):
+            nodes = [operation(helper, one) for one in within.nodes]
+            ends = [
+                [helper.make_tensor_value_info(name, 1, [None, None]) for name in names]
+                for names in (within.inputs, within.outputs)
+            ]
+            attributes[key] = helper.make_graph(nodes, f"{node.name}/{key}", *ends)
+    return helper.make_node(node.kind, node.inputs, node.outputs, node.name, **attributes)
+
+
 def described(graph: Graph, value: Value, axes: Axes) -> tuple[str, int, list[Any]]:
-    """A value's name, type (1: float32) and shape, with words for the axes that vary."""
+    """A value's name, type (1: float32) and shape, with words for the axes that vary or are open."""
     name, shapes = graph.tensors[value], graph.shapes(value)
     words = {
         tuple(shape[axis] for shape in graph.shapes(one)): word
@@ -105,7 +119,7 @@ def described(graph: Graph, value: Value, axes: Axes) -> tuple[str, int, list[An
     }
     sizes = [
         words.get(tuple(shape[axis] for shape in shapes), f"{name}_{axis}")
-        if graph.varies(value, axis)
+        if axis in graph.open.get(value, ()) or graph.varies(value, axis)
         else size
         for axis, size in enumerate(value.shape)
     ]
