@@ -25,10 +25,11 @@ def drawn(net: Net, seed: int = 0) -> dict[str, np.ndarray]:
     found = {}
     for value in inputs(net):
         wanted = [
-            (DRAWN[step.spec.type, i], step)
+            (DRAWN[step.spec.type, at], step)
             for step in net.steps
             for i, bottom in enumerate(step.bottoms)
-            if bottom is value and (step.spec.type, i) in DRAWN
+            for at in (i, i - len(step.bottoms))
+            if bottom is value and (step.spec.type, at) in DRAWN
         ]
         if wanted:
             draw, step = wanted[0]
