@@ -19,12 +19,14 @@ import numpy as np
 
 from minicaffe.errors import SpecError
 from minicaffe.export.graph import Graph
-from minicaffe.export.table import writes
+from minicaffe.export.table import draws, writes
+from minicaffe.layers.blob import Shape
 from minicaffe.layers.pooling import Pool
 from minicaffe.net.step import Step
 from minicaffe.ops.geometry import Sizes, pool_output_size, window_sizes
 from minicaffe.ops.stochastic import TINY
 
+LOWEST = float(np.finfo(np.float32).min)
 NOT_DYNAMIC = "cannot be exported with a dynamic height or width: "
 
 
@@ -38,6 +40,14 @@ def pooling(graph: Graph, step: Step, x: str) -> Any:
     if layer.global_pooling and not fixed:
         raise SpecError(f"{NOT_DYNAMIC}its window is the image")
     return pooled(graph, Room.of(layer.it, layer.round_mode == "CEIL", fixed), x, masked)
+
+
+@draws("Pooling", 0)
+def pixels(random: Any, step: Step, shape: Shape) -> Any:
+    """None below 0 where STOCHASTIC divides by their sum."""
+    normal = random.standard_normal(shape)
+    layer: Any = step.layer
+    return abs(normal) if layer.pool == "STOCHASTIC" else normal
 
 
 def pooled(graph: Graph, room: Room, x: str, masked: bool = False) -> Any:
@@ -109,8 +119,8 @@ def largest(graph: Graph, room: Room, x: str, masked: bool) -> Any:
     if room.past and not room.fixed:
         if masked:
             raise SpecError(f"{NOT_DYNAMIC}its stride is more than its kernel, and it has a mask")
-        y = graph.op("MaxPool", room.pad(graph, x, room.end, -math.inf), **sizes)
-        return graph.op("Where", graph.op("Equal", y, -math.inf), 0.0, y)
+        y = graph.op("MaxPool", room.pad(graph, x, room.end, LOWEST), **sizes)
+        return graph.op("Where", graph.op("Equal", y, LOWEST), 0.0, y)
     end = tuple(min(e, k - 1) for e, k in zip(room.end, window.kernel, strict=True))
     found = graph.op("MaxPool", x, outputs=1 + masked, pads=window.pad + end, **sizes)
     y, *places = found if masked else [found]
