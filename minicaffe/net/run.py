@@ -40,7 +40,8 @@ def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> Non
         if name not in blobs:
             raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
         blob = blobs[name]
-        if (shape := np.shape(array)) != blob.shape:
+        shape = array.shape if on_cuda(array) else np.shape(array)
+        if shape != blob.shape:
             may_be = which == "data" and len(shape) == len(blob.shape)
             hint = f"; net.reshape({name}={shape}) would change it" if may_be else ""
             raise ShapeError(f"blob {name!r} has shape {blob.shape}, got {shape}{hint}")
