@@ -42,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Test."""
     spec = read_model(args)
-    net = Net(spec, "TEST", device=pick_device(args, spec), **engine_settings(args))
+    net = Net(spec, "TEST", device=pick_device(args, spec), keep=(), **engine_settings(args))
     for line in data_lines([net]):
         tell(args, line)
     for file, loaded in load_weights(net, args.weights):
