@@ -49,7 +49,8 @@ class Solver:
     kind: str | None = None
 
     def __init__(self, solver_file: str | Path | NetSpec):
-        spec, settings = model(solver_file), dict[str, Any]()
+        spec = model(solver_file)
+        settings: dict[str, Any] = {"device": mode.device_name()}
         if spec.solver is not None:
             if self.kind is not None:
                 settings["type"] = self.kind
@@ -58,8 +59,7 @@ class Solver:
             if "random_seed" not in spec.solver.nodes:
                 settings["random_seed"] = mode.random_seed(spec.solver.random_seed)
         with own_errors():
-            given = {"device": mode.device_name(), "report": Glog(), "keep": None}
-            self.solver = _Told(spec, **given, **settings)
+            self.solver = _Told(spec, keep=None, report=Glog(), **settings)
         self.net = Net.of(self.solver.net)
         self.test_nets = [Net.of(net) for net in self.solver.test_nets]
 
