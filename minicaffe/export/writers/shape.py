@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.export.graph import Graph
-from minicaffe.export.table import draws, writes
+from minicaffe.export.table import writes
 from minicaffe.layers.base import canonical_axis
 from minicaffe.net.step import Step
 
@@ -91,15 +91,3 @@ def split(graph: Graph, step: Step, x: str) -> list[str]:
 def silence(graph: Graph, step: Step, *xs: str) -> list[str]:
     """Nothing."""
     return []
-
-
-@writes("BatchReindex")
-def batch_reindex(graph: Graph, step: Step, x: str, index: str) -> str:
-    """Gather of samples."""
-    return str(graph.op("Gather", x, graph.op("Cast", index, to=7), axis=0))
-
-
-@draws("BatchReindex", 1)
-def samples(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
-    """Samples that there are."""
-    return random.integers(step.bottoms[0].shape[0], size=shape)
