@@ -93,15 +93,17 @@ class Solver:
 
     def _run(self, train: Callable[[], Any]) -> None:
         """Train, with all nets as scripts see them before and after."""
-        nets = [self.net, *self.test_nets]
+        nets = {net: net.net.context.passes for net in (self.net, *self.test_nets)}
         for net in nets:
             net.reshape()
             passes.ready(net.blobs, "data", net.net.steps)
         with own_errors():
             train()
-        for net in nets:
-            passes.passed(net.blobs, "data", net.net.steps)
-        passes.passed(self.net.blobs, "diff", self.net.net.steps[::-1])
+        for net, count in nets.items():
+            if net.net.context.passes != count:  # else it has not run
+                passes.passed(net.blobs, "data", net.net.steps)
+        if self.net.net.context.passes != nets[self.net]:
+            passes.passed(self.net.blobs, "diff", self.net.net.steps[::-1])
 
     def apply_update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate `lr`; `iter` stays."""
