@@ -126,7 +126,8 @@ class Net:
     def warnings(self) -> list[str]:
         """What the user must know of the data, such as that it is a stand-in."""
         sets = [getattr(layer, "dataset", None) for layer in self.layers.values()]
-        return [data.warning for data in sets if data is not None and data.warning]
+        told = [data.warning for data in sets if data is not None and data.warning]
+        return list(dict.fromkeys(told))
 
     @on_its_device
     def forward(

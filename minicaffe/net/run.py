@@ -21,6 +21,7 @@ Say = Callable[[str], None] | None
 def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None:
     """Run one layer forward; `debug` is told what came out."""
     layer, device = step.layer, graph.context.device
+    step.tell("before_forward")
     with step.named():
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
         if not layer.sizes_vary:
@@ -30,6 +31,7 @@ def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None
     if debug is not None:
         for line in debug_info.forward_lines(step, device):
             debug(line)
+    step.tell("after_forward")
 
 
 def among(blobs: Mapping[str, Blob], names: Collection[str]) -> list[Blob]:
@@ -43,7 +45,8 @@ def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> Non
         if name not in blobs:
             raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
         blob = blobs[name]
-        if (shape := np.shape(array)) != blob.shape:
+        shape = array.shape if on_cuda(array) else np.shape(array)
+        if shape != blob.shape:
             may_be = which == "data" and len(shape) == len(blob.shape)
             hint = f"; net.reshape({name}={shape}) would change it" if may_be else ""
             raise ShapeError(f"blob {name!r} has shape {blob.shape}, got {shape}{hint}")
@@ -106,12 +109,14 @@ def backward(
     A gradient that is added to another is computed in `scratch` first. The losses' gradients are of
     `loss_scale` times the loss.
     """
+    step.tell("before_backward")
     for value in step.tops:
         if value.loss_weight and id(value) not in written:
             value.blob.diff.fill(value.loss_weight * loss_scale)
         elif step.layer.runs_backward and id(value) not in written:
             value.blob.diff.fill(0)
     if not step.layer.runs_backward:
+        step.tell("after_backward")
         return
     layer, added, offset = step.layer, [], 0
     for i, value in enumerate(step.bottoms):
@@ -136,6 +141,7 @@ def backward(
     if debug is not None:
         for line in debug_info.backward_lines(step, device):
             debug(line)
+    step.tell("after_backward")
 
 
 def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dict[str, Blob]:

@@ -5,6 +5,7 @@ References go one way, from a step to its values: a net that is dropped is freed
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +44,12 @@ class Step:
     layer: Layer
     bottoms: list[Value]
     tops: list[Value] = field(default_factory=list)
+    watchers: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
+
+    def tell(self, when: str) -> None:
+        """Call who wants to know that the step is now before or after its pass: "before_forward", ..."""
+        for watcher in self.watchers.get(when, ()):
+            watcher()
 
     @property
     def place(self) -> str:

@@ -144,10 +144,10 @@ class Solver:
             due = spec.test_interval and self.iteration % spec.test_interval == 0
             if due and (self.iteration or spec.test_initialization):
                 self.test()
-            self._gradient()
+            self.gradient()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
-            self.rule.update(self.rate, self.iteration)
+            self.update()
             self.iteration += 1
             self.report.iterated(self)
             if spec.snapshot and self.iteration % spec.snapshot == 0:
@@ -184,8 +184,11 @@ class Solver:
     def snapshot(self) -> Path:
         """Write parameters and the solver's state as `snapshot_format` says, atomically; gives the file."""
         self.loss()
-        path = self.snapshot_path()
-        snapshots.write(path, self.net, self._state(), self.spec)
+        path, host = self.snapshot_path(), self.device.to_host
+        named = state.named(self.net.named_params, self.rule.history)
+        history = {name: host(array) for name, array in named.items()}
+        counts = self.iteration, self.net.context.seed, self.recorded
+        snapshots.write(path, self.net, state.State(*counts, host(self.losses), history), self.spec)
         self.saved, self.unsaved = self.iteration, None
         self.report.saved(str(path))
         return path
@@ -224,13 +227,11 @@ class Solver:
         """The newest snapshot of this solver. Raises CheckpointError without one."""
         return snapshots.latest(self.prefix)
 
-    def _state(self) -> state.State:
-        host, named = self.device.to_host, state.named(self.net.named_params, self.rule.history)
-        history = {name: host(array) for name, array in named.items()}
-        seed, losses = self.net.context.seed, host(self.losses)
-        return state.State(self.iteration, seed, self.recorded, losses, history)
+    def update(self) -> None:
+        """Change the parameters by the gradients that are there, at the rate of this iteration."""
+        self.rule.update(self.rate, self.iteration)
 
-    def _gradient(self) -> None:
+    def gradient(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
         xp, slot = self.device.xp, self.recorded % len(self.losses)
         loss = self.losses[slot : slot + 1]
