@@ -97,14 +97,15 @@ def save(net: Net, path: str | Path, dynamic: Sequence[str] = ()) -> list[str]:
 def compared(graph: Graph, net: Net, axes: Axes, data: bytes) -> list[str]:
     """A line for each output, at each size. Raises CheckpointError, of the first layer that differs."""
     words = list(dict.fromkeys(word for those in axes.values() for word in those.values()))
-    lines = []
+    lines, names = [], graph.tensors
+    if before := check.before_jumps(net.steps):
+        data = proto(graph, net, axes, before).SerializeToString()
     for some in [[], words] if words else [[]]:
         net.reshape(**sizes(net, axes, some))
-        found = check.outputs(data, net, graph.tensors)
-        for value, apart in found.items():
-            told = f"largest difference {apart:.1e} of its largest number"
-            lines.append(f"{graph.tensors[value]} {value.shape}: {told}")
+        found = check.outputs(data, net, names)
+        for value in net.graph.outputs.values():
+            told = f"largest difference {found[value]:.1e} of its largest number"
+            lines.append(f"{names[value]} {value.shape}: {told}")
         if max(found.values()) > check.MOST:
-            every = proto(graph, net, axes, every=True).SerializeToString()
-            check.culprit(every, net, graph.tensors)
+            check.culprit(proto(graph, net, axes, names).SerializeToString(), net, names)
     return lines

@@ -55,7 +55,7 @@ def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1)
             im = im.take(np.floor(at + 0.5).astype(int), axis)
             continue
         low = np.floor(at).astype(int)
-        share = (at - low)[(slice(None), *(None,) * (2 - axis))]
+        share = (at - low).reshape(-1, *(1,) * (2 - axis))
         im = (1 - share) * im.take(low, axis) + share * im.take(np.minimum(low + 1, had - 1), axis)
     return im.astype(np.float32)
 
@@ -63,18 +63,26 @@ def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1)
 def oversample(images: Sequence[np.ndarray], crop_dims: Sequence[int]) -> np.ndarray:
     """Ten pieces of each picture, (10 n, h, w, c): the corners and the middle, then the same mirrored.
 
-    The corners come in the order top left, top right, bottom left, bottom right. Pictures are of one size.
+    The corners come in the order top left, top right, bottom left, bottom right. Raises ArrayError where
+    pictures are smaller than a piece.
     """
-    height, width = (int(size) for size in crop_dims)
-    rows, columns = images[0].shape[:2]
+    pieces = []
+    for image in images:
+        five = [*_corners(image, *crop_dims), middle(image, crop_dims)]
+        pieces += [*five, *(piece[:, ::-1] for piece in five)]
+    return np.array(pieces, np.float32)
+
+
+def middle(image: np.ndarray, crop_dims: Sequence[int]) -> np.ndarray:
+    """The piece of (height, width) in the middle of a picture. Raises ArrayError where it is smaller."""
+    height, width = crop_dims
+    rows, columns = image.shape[:2]
     if not (0 < height <= rows and 0 < width <= columns):
         raise ArrayError(f"no piece of {height} x {width} lies in a picture of {rows} x {columns}")
-    places = [(y, x) for y in (0, rows - height) for x in (0, columns - width)]
-    places.append(((rows - height) // 2, (columns - width) // 2))
-    pieces = [
-        image[y : y + height, x : x + width, :][:, ::step]
-        for image in images
-        for step in (1, -1)
-        for y, x in places
-    ]
-    return np.array(pieces, np.float32)
+    y, x = (rows - height) // 2, (columns - width) // 2
+    return image[y : y + height, x : x + width]
+
+
+def _corners(image: np.ndarray, height: int, width: int) -> list[np.ndarray]:
+    ends = (slice(height), slice(-height, None)), (slice(width), slice(-width, None))
+    return [image[rows, columns] for rows in ends[0] for columns in ends[1]]

@@ -30,7 +30,7 @@ def backward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
 
     It begins with what the outputs' diffs hold.
     """
-    steps = [step for step in net.steps[last : first + 1][::-1] if step.runs_backward]
+    steps = [step for step in net.steps[last : first + 1][::-1] if step.layer.runs_backward]
     ready(blobs, "diff", steps)
     outputs = [value for step in steps for value in step.tops if not value.readers]
     given = {value.name: value.blob.diff for value in outputs}

@@ -58,7 +58,8 @@ class Solver:
             if "random_seed" not in spec.solver.nodes:
                 settings["random_seed"] = mode.random_seed(spec.solver.random_seed)
         with own_errors():
-            self.solver = _Told(spec, device=mode.device_name(), report=Glog(), **settings)
+            given = {"device": mode.device_name(), "report": Glog(), "keep": None}
+            self.solver = _Told(spec, **given, **settings)
         self.net = Net.of(self.solver.net)
         self.test_nets = [Net.of(net) for net in self.solver.test_nets]
 

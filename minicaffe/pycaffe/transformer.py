@@ -121,3 +121,29 @@ class Transformer:
         if sorted(order) != list(range(count)):
             raise ArrayError(f"{in_}: expected an order of {count} {what}, got {tuple(order)}")
         return order
+
+
+def for_pictures(
+    name: str,
+    shape: Sequence[int],
+    mean: np.ndarray | None,
+    input_scale: float | None,
+    raw_scale: float | None,
+    channel_swap: Sequence[int] | None,
+) -> Transformer:
+    """The Transformer of pictures (h, w, c) for the input `name` of a net, (n, c, h, w)."""
+    if len(shape) != 4:
+        raise ArrayError(
+            f"{name}: expected an input for pictures, (n, c, h, w), got {tuple(shape)}"
+        )
+    found = Transformer({name: shape})
+    found.set_transpose(name, (2, 0, 1))
+    if mean is not None:
+        found.set_mean(name, mean)
+    if input_scale is not None:
+        found.set_input_scale(name, input_scale)
+    if raw_scale is not None:
+        found.set_raw_scale(name, raw_scale)
+    if channel_swap is not None:
+        found.set_channel_swap(name, channel_swap)
+    return found

@@ -2,8 +2,10 @@
 
 NonMaxSuppression says which boxes are kept, in no order that the standard would promise. So the candidates
 are put in order first, the best of each class before the others, of equal scores that of the lower number;
-what is kept of them is marked in a tensor of that order, and read from it row by row. A mark is the score
-itself, LEAST where there is none.
+what is kept of them is marked in a tensor of that order, by its score, what is not by LEAST.
+
+No tensor is ever empty, for OpenCV 5 does not bear that: NonMaxSuppression is given one more box, without an
+area and better than all, and behind the candidates' rows stand those that say that nothing was found.
 """
 
 from __future__ import annotations
@@ -42,21 +44,27 @@ def detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str
     batch_axes = 1 if layer.share_location else 2
     which = graph.op("Unsqueeze", which, [3])
     boxes = graph.op("GatherND", boxes, which, batch_dims=batch_axes)  # (n, classes, ranks, 4)
-    scores = _suppressed(graph, layer, boxes, scores)
+    marks = _suppressed(graph, layer, boxes, scores)
     if layer.keep_top_k > 0:
-        scores = _best(graph, scores, layer.keep_top_k)
-    places = graph.op("NonZero", graph.op("Greater", scores, LEAST))
-    places = graph.op("Transpose", places, perm=(1, 0))  # by image, by class, by rank
-    image, kind, _ = graph.op("Split", places, outputs=3, axis=1)
-    label = graph.op("Gather", np.array(layer.classes, np.float32), kind)
-    score = graph.op("Unsqueeze", graph.op("GatherND", scores, places), [1])
-    corners = graph.op("GatherND", boxes, places)
-    image = graph.op("Cast", image, to=FLOAT)
-    rows = graph.op("Concat", image, label, score, corners, axis=1)
-    count = graph.size(rows, 0)
-    count = graph.op("Where", graph.op("Equal", count, [0]), images, count)
-    either = graph.op("Concat", rows, nothing, axis=0)
-    return _top(graph, graph.op("Slice", either, [0], count, [0]))
+        marks = _best(graph, marks, layer.keep_top_k)
+    candidates = _rows(graph, layer, images, scores, boxes)
+    found = graph.op("Reshape", graph.op("Greater", marks, LEAST), [-1])
+    none = graph.op("LessOrEqual", graph.op("ReduceMax", marks, keepdims=0), LEAST)
+    either = graph.op("Concat", found, graph.op("Expand", none, images), axis=0)
+    rows = graph.op("Squeeze", graph.op("NonZero", either), [0])
+    table = graph.op("Concat", candidates, nothing, axis=0)
+    return _top(graph, graph.op("Gather", table, rows, axis=0))
+
+
+def _rows(graph: Graph, layer: Any, images: str, scores: str, boxes: str) -> str:
+    """The rows of all candidates, by image, by class, the best first."""
+    number = graph.op("Range", 0, graph.op("Squeeze", images, [0]), 1)
+    number = graph.op("Unsqueeze", graph.op("Cast", number, to=FLOAT), [1, 2])
+    labels = np.array(layer.classes, np.float32)[:, None]
+    shape = graph.op("Shape", scores)
+    columns = [graph.op("Expand", number, shape), graph.op("Expand", labels, shape), scores]
+    columns = [graph.op("Unsqueeze", column, [3]) for column in columns]
+    return str(graph.op("Reshape", graph.op("Concat", *columns, boxes, axis=3), [-1, 7]))
 
 
 def _top(graph: Graph, rows: str) -> str:
@@ -119,11 +127,14 @@ def _suppressed(graph: Graph, layer: Any, boxes: str, scores: str) -> str:
         boxes = graph.op("Where", graph.op("Less", smaller, 0.0), 0.0, boxes)
     ranks = graph.size(scores, 2)
     each = graph.op("Reshape", boxes, graph.op("Concat", [-1], ranks, [4], axis=0))
+    each = graph.op("Pad", each, [0, 0, 0, 0, 1, 0])
     own = graph.op("Reshape", scores, graph.op("Concat", [-1, 1], ranks, axis=0))
+    own = graph.op("Pad", own, [0, 0, 0, 0, 0, 1], -LEAST)
     limits = [min(nms.nms_threshold, 1.0)], [max(least, LEAST)]
-    kept = graph.op("NonMaxSuppression", each, own, ranks, *limits)
+    kept = graph.op("NonMaxSuppression", each, own, graph.size(own, 2), *limits)
     marks = graph.op("Expand", LEAST, graph.op("Shape", own))
     marks = graph.op("ScatterND", marks, kept, graph.op("GatherND", own, kept))
+    marks = graph.op("Slice", marks, [0], [-1], [2])
     return str(graph.op("Reshape", marks, graph.op("Shape", scores)))
 
 
