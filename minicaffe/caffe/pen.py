@@ -30,6 +30,7 @@ class Pen:
 
     def blank(self, mark: Mark) -> None:
         """Write an empty line, if none is there, before what says what stood at a mark."""
+        mark = mark.outermost
         waiting = self.waiting.get(mark.file, [])
         if self.fresh and waiting and not waiting[-1].alone and waiting[-1].line < mark.line:
             self.comment(waiting.pop(), 0)
@@ -39,6 +40,7 @@ class Pen:
 
     def comments(self, mark: Mark, indent: int) -> None:
         """Write the comments that stood before a mark."""
+        mark = mark.outermost
         waiting = self.waiting.get(mark.file, [])
         while waiting and (waiting[-1].line, waiting[-1].column) < (mark.line, mark.column):
             self.comment(waiting.pop(), indent)
@@ -61,7 +63,8 @@ class Pen:
 
     def has_comments_in(self, node: Node) -> bool:
         """Whether a comment stands among the values of a node."""
-        places, first, last = self.places.get(node.mark.file, []), node.mark, last_mark(node)
+        first, last = node.mark.outermost, last_mark(node)
+        places = self.places.get(first.file, [])
         at = bisect.bisect_left(places, (first.line, first.column))
         return at < len(places) and places[at] < (last.line, last.column)
 
@@ -69,7 +72,7 @@ class Pen:
 def last_mark(node: Node) -> Mark:
     """The mark of the value that stands last."""
     inside = node.value.values() if isinstance(node.value, dict) else node.value
-    marks = [node.mark]
+    marks = [node.mark.outermost]
     if isinstance(node.value, (dict, list)):
         marks += [last_mark(one) for one in inside]
     return max(marks, key=lambda mark: (mark.line, mark.column))

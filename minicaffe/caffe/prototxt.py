@@ -54,7 +54,7 @@ def prototxt(
         nets = {"train_net_param": nets["net_param"]}
     if tests:
         nets["test_net_param"] = Node(tests, tests[0].mark)
-    start, net = first_mark(own, spec.solver.mark), spec.layers[0].mark
+    start, net = first_mark(own, spec.solver.mark), spec.layers[0].mark.outermost
     parts = [own, nets] if start.file != net.file or start.line <= net.line else [nets, own]
     write(pen, Node({**parts[0], **parts[1]}, start), 0)
     return pen.text()

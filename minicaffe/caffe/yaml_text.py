@@ -36,7 +36,7 @@ def yaml_text(
 
 
 def _net(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type], indent: int) -> None:
-    own, start = given_nodes(spec), spec.layers[0].mark
+    own, start = given_nodes(spec), spec.layers[0].mark.outermost
     for key, node in own.items():
         pen.line(f"{key}: {flow(node)}", node.mark, indent)
     parts = [("layers", start)]

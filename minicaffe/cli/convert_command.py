@@ -25,6 +25,7 @@ from minicaffe.cli.options import import_files, import_option
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
 from minicaffe.spec import tree
+from minicaffe.spec.blocks import expanded
 from minicaffe.spec.model import model
 
 YAML = (".yaml", ".yml")
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         found = prototxt.read_text(args.source, REGISTRY)
     else:
         file, text = tree.load(args.source)
-        root = tree.parse(text, file)
+        root = expanded(tree.parse(text, file))
         found = prototxt.Text(root, {file: comments_of(text)})
     spec = model(found.root, REGISTRY)
     write = prototxt_of if prototxt.is_prototxt(args.target) else yaml_text

@@ -24,6 +24,7 @@ def writes(*types: str, jumps: bool = False) -> Callable[[Writer], Writer]:
     """
 
     def register(writer: Writer) -> Writer:
+        assert not WRITERS.keys() & set(types), "a type has one writer"
         WRITERS.update(dict.fromkeys(types, writer))
         JUMPS.update(types if jumps else ())
         return writer

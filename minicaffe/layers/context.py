@@ -20,7 +20,7 @@ class Context:
 
     `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
     `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
-    workspace; `deterministic`, without asking a clock.
+    workspace; `deterministic`, without asking a clock. With `forward_only` no layer runs backward.
     """
 
     device: Device
@@ -32,6 +32,7 @@ class Context:
     engine: str = "auto"
     workspace_cap: int = CAP
     deterministic: bool = False
+    forward_only: bool = False
     workspace_size: int = 0
     _workspace: Any = field(default=None, repr=False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from minicaffe import __version__
+from minicaffe import __version__ as __version__
 
 TRAIN, TEST = 0, 1
 
@@ -28,10 +28,10 @@ _HOMES = {
     "get_solver": "solver",
     "get_solver_from_string": "solver",
     "has_nccl": "mode",
-    "init_log": "log",
+    "init_log": "report",
     "layer_type_list": "layer",
     "layers": "net_spec",
-    "log": "log",
+    "log": "report",
     "params": "net_spec",
     "set_device": "mode",
     "set_mode_cpu": "mode",

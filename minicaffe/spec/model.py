@@ -9,6 +9,7 @@ from typing import Any
 
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.spec import mapping, tree
+from minicaffe.spec.blocks import expanded
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.settings import replaced
 from minicaffe.spec.solver import solver_of
@@ -29,6 +30,7 @@ def read_model(
         root, path = mapping.tree(source), None
     else:
         root, path = tree.read(source), Path(source)
+    root = expanded(root)
     for setting in settings:
         root = replaced(root, setting, layer_types)
     return model(root, layer_types, path)
@@ -42,18 +44,22 @@ def parse_model(
         root = mapping.tree(text, file or "<mapping>")
     else:
         root = tree.parse(text, file or "<text>")
-    return model(root, layer_types)
+    return model(expanded(root), layer_types)
 
 
 def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None) -> NetSpec:
-    """The model that a YAML tree declares."""
+    """The model that a YAML tree declares, its blocks written out (`blocks.expanded`)."""
     if root.value is None:
         raise SpecError(f"{root.mark}: is empty; expected a mapping with 'name' and 'layers'")
     layers = Key("layers", tuple[Node, ...], dataclasses.MISSING, "the list of layers")
     solver = Key("solver", Node, None, "how the net is trained")
     tests = Key("test_nets", tuple[Node, ...], (), "nets of their own to test with")
-    more = {key.name: key for key in (layers, solver, tests)}
+    blocks = Key("blocks", Node, None, "layers that `layers` uses by name")
+    more = {key.name: key for key in (layers, solver, tests, blocks)}
     given = values(root, {**keys_of(NetSpec), **more}, "")
+    if "blocks" in given:  # of a net to test with, or from --set
+        where = root.keys["blocks"]
+        raise SpecError(f"{where}: blocks: stand beside the layers at the top of a model file")
     if not given["layers"]:
         raise SpecError(f"{root.value['layers'].mark}: layers: expected at least one layer")
     given["layers"] = tuple(

@@ -4,49 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from minicaffe.errors import SpecError, foreign
+from minicaffe.spec.mark import Mark, Node
 
 MAX_NODES = 100_000
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 100
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place in a file, by line and column from 1; in what has no lines, by the path of keys to it.
-
-    >>> str(Mark("net.yaml", 7, 5)), str(Mark("<mapping>", path="layers[2].name"))
-    ('net.yaml:7:5', '<mapping>:layers[2].name')
-    """
-
-    file: str
-    line: int = 0
-    column: int = 0
-    path: str = ""
-
-    @property
-    def within(self) -> str:
-        """The place as a message says it that has named the file before."""
-        return f"line {self.line}" if self.line else self.path or self.file
-
-    def __str__(self) -> str:
-        place = f"{self.line}:{self.column}" if self.line else self.path
-        return f"{self.file}:{place}" if place else self.file
-
-
-@dataclass(frozen=True)
-class Node:
-    """A YAML value and its place: a scalar, a list of nodes, or a mapping of names to nodes."""
-
-    value: Any
-    mark: Mark
-    keys: dict[str, Mark] = field(default_factory=dict)
 
 
 # YAML 1.2's plain words: `1e-4` is a number, `010` is ten, `no` and `on` are text. The second of

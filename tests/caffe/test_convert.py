@@ -233,6 +233,44 @@ def test_comments_stay_where_they_stood():
     assert written(from_yaml(AS_YAML), prototxt) == AS_PROTOTXT
 
 
+OF_BLOCKS = """\
+# head
+blocks:
+  # a pair
+  pair:
+    layers:
+      - {name: conv<n>, type: Convolution, num_output: 4, kernel_size: <k>}
+      # in place
+      - {name: relu<n>, type: ReLU, top: conv<n>}
+layers:
+  - {name: data, type: Input, shape: {dim: [1, 3, 9, 9]}}
+  # small, then large
+  - {block: pair, n: 1, k: 3}
+  - {block: pair, n: 2, k: 5}  # last
+"""
+WITHOUT_BLOCKS = """\
+# head
+# a pair
+# in place
+layers:
+  - {name: data, type: Input, shape: {dim: [1, 3, 9, 9]}}
+  # small, then large
+  - {name: conv1, type: Convolution, num_output: 4, kernel_size: 3}
+  - {name: relu1, type: ReLU, top: conv1}
+  - {name: conv2, type: Convolution, num_output: 4, kernel_size: 5}
+  - {name: relu2, type: ReLU, top: conv2}  # last
+"""
+
+
+def test_blocks_are_written_out_and_comments_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(OF_BLOCKS)
+    assert main(["convert", "a.yaml", "b.yaml"]) == main(["convert", "a.yaml", "b.prototxt"]) == 0
+    assert Path("b.yaml").read_text() == WITHOUT_BLOCKS
+    assert '# small, then large\nlayer {\n  name: "conv1"' in Path("b.prototxt").read_text()
+    check_there_and_back(parse_model(OF_BLOCKS, REGISTRY))
+
+
 @pytest.mark.parametrize("write", [yaml_text, prototxt])
 def test_every_comment_is_kept_in_its_order(write):
     head = (caffe_nets.NETS / "lenet_solver.prototxt").read_text().replace("net:", "# net:")

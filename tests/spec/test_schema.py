@@ -63,6 +63,46 @@ def test_an_editor_sees_merged_keys_where_they_are_merged():
     assert "<<" not in SCHEMA["properties"]
 
 
+BLOCKS = """\
+blocks:
+  one:
+    layers:
+      - {name: conv<n>, type: Convolution, num_output: <width>, kernel_size: [<k>, 3], param: [{lr_mult: <m>}]}
+      - {name: r<n>, type: <kind>, bottom: <from>}
+      - {block: two, n: <n>}
+    defaults: {k: 3, m: 1, from: null, kind: ReLU}
+  two: {layers: [{name: e<n>, type: Exp, include: {phase: <phase>}}], defaults: {phase: TRAIN}}
+layers:
+  - {name: data, type: Input, shape: {dim: [2, 1, 8, 8]}}
+  - {block: one, n: 1, width: 4}
+"""
+
+
+def test_a_model_with_blocks_validates():
+    CHECK.validate(yaml.safe_load(BLOCKS))
+    assert len(parse(BLOCKS).layers) == 4
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("num_output: <", "num_ouput: <", "'num_ouput' was unexpected"),
+        ("num_output: <width>", "num_output: width", "'width' is not valid under any"),
+        ("type: Exp", "type: Exq", "'Exq' is not valid under any"),
+        ("name: e<n>, ", "", "'name' is a required property"),
+        ("defaults: {k", "default: {k", "'default' was unexpected"),
+        ("defaults: {phase: TRAIN}", "defaults: 3", "3 is not of type 'object'"),
+        ("block: one", "block: 1", "1 is not of type 'string'"),
+        ("{block: one", "{blok: one", "'type' is a required property"),
+        ("blocks:", "block:", "'block' was unexpected"),
+    ],
+)
+def test_mistakes_in_blocks_do_not_validate(old, new, expected):
+    assert old in BLOCKS
+    messages = [one.message for one in CHECK.iter_errors(yaml.safe_load(BLOCKS.replace(old, new)))]
+    assert any(expected in message for message in messages), messages
+
+
 def test_the_net_of_these_tests_validates():
     CHECK.validate(yaml.safe_load(NET))
     assert len(parse(NET).layers) == 4

@@ -93,19 +93,21 @@ class Room:
         """Whether a window may lie wholly behind the image; it gives 0."""
         return any(end >= k for end, k in zip(self.end, self.pool.window.kernel, strict=True))
 
-    def pad(self, graph: Graph, x: str, end: Sizes, value: float = 0.0) -> str:
-        """The image with its pad before it and `end` behind."""
-        begin = self.pool.window.pad
-        return around(graph, x, begin, end, value)
+    def pad(self, graph: Graph, x: str, end: Sizes, value: float = -0.0) -> str:
+        """The image with its pad before it and `end` behind.
 
-    def average(self, graph: Graph, x: str, **more: Any) -> str:
+        Of -0, not 0: that onnxruntime moves into the pooling behind, which takes no pad as large as a window.
+        """
+        return around(graph, x, self.pool.window.pad, end, value)
+
+    def average(self, graph: Graph, x: str, pads: Sizes = (0, 0, 0, 0)) -> str:
         """The mean of each whole window."""
         window = self.pool.window
-        sizes: Any = {"kernel_shape": window.kernel, "strides": window.stride}
-        return str(graph.op("AveragePool", x, **sizes, **more))
+        sizes: Any = {"kernel_shape": window.kernel, "strides": window.stride, "pads": pads}
+        return str(graph.op("AveragePool", x, count_include_pad=1, **sizes))
 
 
-def around(graph: Graph, x: str, begin: Sizes, end: Sizes, value: float = 0.0) -> str:
+def around(graph: Graph, x: str, begin: Sizes, end: Sizes, value: float) -> str:
     """A tensor with so much of a value before and behind its last two axes."""
     if not any((*begin, *end)):
         return x
@@ -126,9 +128,11 @@ def largest(graph: Graph, room: Room, x: str, masked: bool) -> Any:
     y, *places = found if masked else [found]
     lacks: Sizes = (0, 0)
     if room.past:
-        counts = zip(pool.x_shape[2:], pool.y_shape[2:], window.stride, strict=True)
-        lacks = tuple(count - -(-size // stride) for size, count, stride in counts)
-    y = around(graph, y, (0, 0), lacks)
+        axes = zip(
+            pool.x_shape[2:], end, pool.y_shape[2:], window.kernel, window.stride, strict=True
+        )
+        lacks = tuple(count - (size + more - k) // s - 1 for size, more, count, k, s in axes)
+    y = around(graph, y, (0, 0), lacks, 0.0)
     if not masked:
         return y
     h, w = pool.x_shape[2:]
@@ -143,7 +147,7 @@ def mean(graph: Graph, room: Room, x: str) -> str:
     """Pads count, and what lies behind them does not."""
     window, shape = room.pool.window, room.pool.x_shape
     if room.end == window.pad:
-        return room.average(graph, x, pads=window.pad * 2, count_include_pad=1)
+        return room.average(graph, x, window.pad * 2)
     y = room.average(graph, room.pad(graph, x, room.end))
     if room.fixed:
         rows, columns = (
@@ -154,5 +158,5 @@ def mean(graph: Graph, room: Room, x: str) -> str:
     image = graph.op("Concat", [1, 1], graph.size(x, 2), graph.size(x, 3), axis=0)
     ones = room.pad(graph, graph.op("Expand", 1.0, image), window.pad, 1.0)
     behind = tuple(end - p for end, p in zip(room.end, window.pad, strict=True))
-    counted = room.average(graph, around(graph, ones, (0, 0), behind))
+    counted = room.average(graph, around(graph, ones, (0, 0), behind, -0.0))
     return str(graph.op("Div", y, graph.op("Max", counted, 1 / room.count)))

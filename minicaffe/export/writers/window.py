@@ -1,4 +1,4 @@
-"""Layers of windows: Convolution, Deconvolution and Im2col, of 1 to 3 axes, whatever stands before the channels."""
+"""Layers of windows: Convolution, Deconvolution and Im2col, of 1 to 3 axes, behind any batch axes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.errors import SpecError
 from minicaffe.export.graph import Graph
 from minicaffe.export.table import writes
 from minicaffe.layers.blob import Shape
@@ -48,6 +49,8 @@ def im2col(graph: Graph, step: Step, x: str) -> str:
     """Conv with a filter for each element of a channel's window, which is 1 there and 0 elsewhere."""
     layer: Any = step.layer
     lead, c, image, window = layer.split(step.bottoms[0].shape)
+    if graph.varies(step.bottoms[0], len(lead)):
+        raise SpecError("cannot be exported with channels of a dynamic number")
     before, after = graph.shapes(step.bottoms[0]), graph.shapes(step.tops[0])
     each = math.prod(window.kernel)
     pick = np.tile(np.eye(each, dtype=np.float32), (c, 1)).reshape(c * each, 1, *window.kernel)

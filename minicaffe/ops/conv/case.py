@@ -118,6 +118,12 @@ class Case:
         return f"sums the weight's gradient in {self.dtype.name}: only when asked for by name"
 
     @property
+    def enough(self) -> int:
+        """Bytes of workspace with which one thread can run each of `RULE` that takes the shape."""
+        able = [name for name in RULE if STRATEGIES[name].refuses(self.g) is None]
+        return max(self._bytes(name, 1) for name in able)
+
+    @property
     def by_rule(self) -> str | None:
         """What is taken where nothing is measured: the first of `RULE` that can be."""
         return next((name for name in RULE if self._suits(name)), None)

@@ -26,7 +26,7 @@ from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.threads import in_slices
 
 AUTO = "auto"
-CAP = 256 * 2**20  # bytes of workspace
+CAP = 256 * 2**20  # bytes of workspace; more where one thread of the usual strategies needs it
 SMALL = 200_000  # multiply-adds of a batch below which measuring is noise
 
 
@@ -131,6 +131,8 @@ def plan(
     'batched'
     """
     case = Case(g, np.dtype(dtype), device, cap)
+    if cap == CAP and case.by_rule is None:  # nobody asked for this cap: it refuses nothing
+        case = dataclasses.replace(case, cap=case.enough)
     if engine != AUTO:
         check(g, engine)
         if why := case.refuses(engine):

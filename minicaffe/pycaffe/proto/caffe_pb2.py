@@ -21,7 +21,7 @@ from minicaffe.caffe.schema import PARSERS, Field, schema
 from minicaffe.errors import MinicaffeError, did_you_mean
 
 
-class NoProtobuf(MinicaffeError, ImportError):
+class NoProtobufError(MinicaffeError, ImportError):
     """The package protobuf is missing; also an ImportError, for it is raised by an import."""
 
 
@@ -29,7 +29,7 @@ try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 except ImportError:
-    raise NoProtobuf(
+    raise NoProtobufError(
         "caffe.proto as messages needs the package protobuf: pip install 'minicaffe[pycaffe]'"
     ) from None
 
