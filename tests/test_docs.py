@@ -24,7 +24,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "data" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 FILE = re.compile(r"# file: (\S+)\n")
 TYPO = """\
@@ -79,7 +79,7 @@ def folder(tmp_path, monkeypatch):
     REGISTRY.update(before)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
     programs = [text for text in blocks(page, "python") if not FILE.match(text)]
     files = [text for text in blocks(page, "python") if FILE.match(text)]

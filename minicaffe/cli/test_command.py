@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Test."""
     spec = read_model(args)
     check_filled(spec, "TEST", ANY)
-    net = Net(spec, "TEST", device=pick_device(args, spec), **engine_settings(args))
+    net = Net(spec, "TEST", device=pick_device(args, spec), keep=(), **engine_settings(args))
     for line in data_lines([net]):
         tell(args, line)
     for file, loaded in load_weights(net, args.weights):

@@ -1,0 +1,84 @@
+"""The teaching examples: each runs small and does what its page says; each page shows what its run printed."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from minicaffe.layers import REGISTRY
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES, PAGES = ROOT / "examples", ROOT / "docs" / "examples"
+NAMES = sorted(path.stem for path in PAGES.glob("*.txt"))
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run an example small, on few drawn digits; gives what its `main` gives."""
+    from minicaffe.data import datasets
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MINICAFFE_DATA", raising=False)
+    monkeypatch.setattr(datasets, "_DRAWING", "few-1000")  # kept apart from the whole set
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 1000, "test": 500})
+    monkeypatch.setattr(
+        datasets, "shape", lambda source, split, beside: (datasets._COUNTS[split], 1, 28, 28)
+    )
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    before = dict(REGISTRY)
+
+    def run(name: str, *options: str):
+        monkeypatch.setattr(sys, "argv", [name, "--small", *options])
+        found = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="example")["main"]()
+        printed = capsys.readouterr().out
+        assert re.search(r"^\d+ s of processor time; .* cores, NumPy ", printed.splitlines()[-1])
+        for picture in re.findall(r"^drew (.*)$", printed, re.M):
+            assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+        return found, printed
+
+    yield run
+    REGISTRY.clear()
+    REGISTRY.update(before)
+    sys.modules.pop("teaching", None)
+
+
+def test_fine_tuning_beats_training_from_scratch(run):
+    found, printed = run("finetuning")
+    scores = {how: accuracies[2] for how, accuracies in found.items()}
+    assert scores["fine-tuned, all layers alike"] > scores["from scratch"] > 0.3  # a guess: 0.25
+    assert min(scores.values()) > 0.3
+    assert "loading: 6 loaded; missing: ip2_new__0, ip2_new__1; unused: ip2__0, ip2__1" in printed
+
+
+def test_surgery_gives_at_each_place_what_the_fully_connected_net_gives(run):
+    found, printed = run("net_surgery")
+    assert found["apart"] < 1e-5
+    assert found["right"] > 0.4
+    assert "BUILT-IN DRAWN DIGITS" in printed
+
+
+def test_features_are_nearer_than_pixels(run):
+    found, _ = run("nearest_neighbours")
+    assert found["ip1"] > found["pixels"] > 0.2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_shows_what_its_example_printed(name):
+    """What a run wrote into NAME.txt stands on the page, and so do the pictures it drew."""
+    page, printed = (PAGES / f"{name}.md").read_text(), (PAGES / f"{name}.txt").read_text()
+    assert f"```\n{printed}```\n" in page
+    assert f"python examples/{name}.py" in page
+    assert f"({name}.md)" in (PAGES / "README.md").read_text()
+    for picture in re.findall(r"^drew (.*)$", printed, re.M):
+        assert f"]({picture})" in page
+        assert (PAGES / picture).stat().st_size < 60_000
+
+
+def test_every_page_has_its_example_and_its_run():
+    pages = sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "README")
+    assert pages == NAMES
+    assert all((EXAMPLES / f"{name}.py").is_file() for name in pages)
