@@ -356,7 +356,9 @@ def test_databases_take_the_place_of_the_inputs(name):
 @pytest.mark.parametrize("name", ["googlenet", "resnet50", "fcn8s", "lstm"])
 def test_models_go_to_prototxt_and_back(name):
     spec = read(MODELS[name])
-    back = minicaffe.caffe.parse(prototxt(spec, REGISTRY))
+    text = prototxt(spec, REGISTRY)
+    assert text.count("minicaffe_param") == 1  # of the snapshots, which are .npz files
+    back = minicaffe.caffe.parse(text)
     assert caffe_nets.resolved(back) == caffe_nets.resolved(spec)
 
 
