@@ -30,7 +30,7 @@ _HOMES = {
     "register": "layers",
 }
 
-_MODULES = ("caffe", "deploy")
+_MODULES = ("caffe", "deploy", "export")
 
 __all__ = sorted([*_HOMES, *_MODULES, "__version__"])
 

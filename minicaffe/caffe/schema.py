@@ -12,6 +12,7 @@ PARSERS: dict[str, Any] = {
     "float": float,
     "double": float,
     "string": str,
+    "bytes": str,
     **dict.fromkeys(("int32", "int64", "uint32"), int),
 }
 
@@ -26,6 +27,7 @@ class Field:
     repeated: bool = False
     default: Any = None
     words: dict[str, int] | None = None
+    packed: bool = False  # in binary files, one field for all of its values
 
     @property
     def is_message(self) -> bool:
@@ -35,10 +37,12 @@ class Field:
 
 @dataclass(frozen=True)
 class Schema:
-    """The fields of each message by name, and where the keys of each type of layer stand."""
+    """The fields of each message by name, where the keys of each type of layer stand, and each
+    message's enumerations, those above all messages under the name ""."""
 
     messages: dict[str, dict[str, Field]]
     layers: dict[str, tuple[str, ...]]
+    enums: dict[str, dict[str, dict[str, int]]]
 
     def keys(self, layer_type: str) -> dict[str, tuple[str, Field]]:
         """The keys of a type of layer: the field of LayerParameter each is in, and its own.
@@ -84,11 +88,11 @@ def schema() -> Schema:
         name: {row[0]: _field(row, {**words[""], **words[name]}) for row in rows}
         for name, rows in raw.items()
     }
-    return Schema(messages, layers)
+    return Schema(messages, layers, words)
 
 
 def _field(row: list[str], words: dict[str, dict[str, int]]) -> Field:
     name, number, kind = row[:3]
-    repeated, kind = kind.endswith("*"), kind.rstrip("*")
+    stars, kind = kind.count("*"), kind.rstrip("*")
     default = PARSERS.get(kind, str)(row[3]) if len(row) > 3 else None
-    return Field(name, int(number), kind, repeated, default, words.get(kind))
+    return Field(name, int(number), kind, stars > 0, default, words.get(kind), stars > 1)

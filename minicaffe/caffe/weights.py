@@ -129,12 +129,12 @@ def same_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return wanted[: len(given)] == given and all(size == 1 for size in behind)
 
 
-def write(path: str | Path, layers: Sequence[Layer], net: str = "") -> None:
-    """Write layers as Caffe does, atomically: as HDF5 if the name ends in .h5, else as Protocol Buffers.
+def write(path: str | Path, layers: Sequence[Layer], net: str = "", h5: bool | None = None) -> None:
+    """Write layers as Caffe does, atomically: as HDF5 (`h5`, or a name in .h5), else as Protocol Buffers.
 
     float64 is kept, all else becomes float32. Raises CheckpointError if that cannot be.
     """
-    if str(path).lower().endswith(".h5"):
+    if h5 or (h5 is None and str(path).lower().endswith(".h5")):
         write_h5(path, lambda file: _put_layers(file, layers))
         return
     parts = wire.put(1, net) if net else []

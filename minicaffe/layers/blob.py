@@ -106,9 +106,9 @@ class Blob:
     def _zeros(self) -> Any:
         return self.device.xp.zeros(self.shape, self.dtype)
 
-    def share_data(self, array: Any) -> None:
-        """Have an array of its shape be the values."""
-        self._data = array
+    def lie_in(self, array: Any, which: str = "data") -> None:
+        """Have an array of its shape be the `data`, or the `diff`."""
+        setattr(self, f"_{which}", array)
 
     def share(self, other: Blob) -> None:
         """Be the same memory as another blob of the same size."""

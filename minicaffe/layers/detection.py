@@ -81,12 +81,15 @@ class PriorBox(Layer):
             raise ShapeError(f"give either {whole} or both {key}_h and {key}_w")
         return h, w
 
-    def allocate(self) -> None:
+    def corners(self) -> np.ndarray:
+        """The boxes (h w k, 4), in float64."""
         given = self.pair("step", "step")
         step = given or tuple(i / a for i, a in zip(self.image, self.area, strict=True))
         made = ops.priors(self.area, self.image, (step[0], step[1]), self.offset, self.boxes)
-        if self.clip:
-            np.clip(made, 0, 1, out=made)
+        return np.clip(made, 0, 1, out=made) if self.clip else made
+
+    def allocate(self) -> None:
+        made = self.corners()
         both = np.empty((1, 2, made.size), self.sum_dtype)
         both[0, 0] = made.ravel()
         both[0, 1].reshape(-1, 4)[:] = self.variance or 0.1

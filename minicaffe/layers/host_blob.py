@@ -86,10 +86,12 @@ class PythonLayer:
     """A base for such layers, with what they find: `param_str`, `phase` (0 TRAIN, 1 TEST) and `blobs`.
 
     A subclass has setup(bottom, top), reshape(bottom, top), forward(bottom, top) and
-    backward(top, propagate_down, bottom), in which bottom and top are lists of `HostBlob`.
+    backward(top, propagate_down, bottom), in which bottom and top are lists of `HostBlob`. `param_str_` is
+    what Caffe called `param_str` in 2014.
     """
 
-    param_str = ""
+    type = "Python"
+    param_str = param_str_ = ""
     phase = 0
     blobs: Sequence[HostBlob] = ()
 

@@ -112,7 +112,8 @@ class Python(Layer):
         self.added: list[tuple[Param, HostBlob]] = []
         cls = find(self.module, self.layer)
         user = self.guarded(cls)
-        user.param_str, user.phase = self.param_str, int(self.phase == "TEST")
+        user.param_str = user.param_str_ = self.param_str
+        user.phase = int(self.phase == "TEST")
         user.blobs = HostBlobs(self.add_blob)
         self.open = True
         self.guarded(user.setup, self.bottoms, self.tops)
@@ -133,6 +134,7 @@ class Python(Layer):
             values = blob.given("data")
             if self.fresh and values is not None and param.owner is param:
                 param.load(values)
+            blob.bind(data=self.host(param.data))
         self.fresh = False
         self.given = list(
             self.out

@@ -21,6 +21,7 @@ Say = Callable[[str], None] | None
 def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None:
     """Run one layer forward; `debug` is told what came out."""
     layer, device = step.layer, graph.context.device
+    step.tell("before_forward")
     with step.named():
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
         if not layer.sizes_vary:
@@ -30,6 +31,12 @@ def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None
     if debug is not None:
         for line in debug_info.forward_lines(step, device):
             debug(line)
+    step.tell("after_forward")
+
+
+def among(blobs: Mapping[str, Blob], names: Collection[str]) -> list[Blob]:
+    """The blobs of these names, as far as they are there."""
+    return [blob for name, blob in blobs.items() if name in names]
 
 
 def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> None:
@@ -38,7 +45,8 @@ def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> Non
         if name not in blobs:
             raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
         blob = blobs[name]
-        if (shape := np.shape(array)) != blob.shape:
+        shape = array.shape if on_cuda(array) else np.shape(array)
+        if shape != blob.shape:
             may_be = which == "data" and len(shape) == len(blob.shape)
             hint = f"; net.reshape({name}={shape}) would change it" if may_be else ""
             raise ShapeError(f"blob {name!r} has shape {blob.shape}, got {shape}{hint}")
@@ -101,12 +109,14 @@ def backward(
     A gradient that is added to another is computed in `scratch` first. The losses' gradients are of
     `loss_scale` times the loss.
     """
+    step.tell("before_backward")
     for value in step.tops:
         if value.loss_weight and id(value) not in written:
             value.blob.diff.fill(value.loss_weight * loss_scale)
-        elif step.runs_backward and id(value) not in written:
+        elif step.layer.runs_backward and id(value) not in written:
             value.blob.diff.fill(0)
-    if not step.runs_backward:
+    if not step.layer.runs_backward:
+        step.tell("after_backward")
         return
     layer, added, offset = step.layer, [], 0
     for i, value in enumerate(step.bottoms):
@@ -131,6 +141,7 @@ def backward(
     if debug is not None:
         for line in debug_info.backward_lines(step, device):
             debug(line)
+    step.tell("after_backward")
 
 
 def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dict[str, Blob]:
@@ -141,7 +152,7 @@ def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dic
     values = dict(graph.outputs)
     if start is not None:
         values |= {value.name: value for value in graph.steps[start].tops}
-    read = {id(value) for step in graph.steps if step.runs_backward for value in step.tops}
+    read = {id(value) for step in graph.steps if step.layer.runs_backward for value in step.tops}
     known = {value.name for step in graph.steps for value in step.tops}
     for name in names:
         if name in known and name not in values:

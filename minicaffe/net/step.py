@@ -5,6 +5,7 @@ References go one way, from a step to its values: a net that is dropped is freed
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,11 @@ class Value:
     reuses: Value | None = None  # the value whose memory it takes over
     blob: Blob = None  # type: ignore[assignment]
 
+    @property
+    def root(self) -> Value:
+        """The value whose memory it is: itself, or the first of those that were worked on in place."""
+        return self if self.reuses is None else self.reuses.root
+
 
 @dataclass(eq=False)
 class Step:
@@ -38,7 +44,12 @@ class Step:
     layer: Layer
     bottoms: list[Value]
     tops: list[Value] = field(default_factory=list)
-    runs_backward: bool = False
+    watchers: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
+
+    def tell(self, when: str) -> None:
+        """Call who wants to know that the step is now before or after its pass: "before_forward", ..."""
+        for watcher in self.watchers.get(when, ()):
+            watcher()
 
     @property
     def place(self) -> str:

@@ -84,17 +84,21 @@ def share(mine: Graph, theirs: Graph) -> None:
 
 def load(
     graph: Graph,
-    source: str | Path | Mapping[str, Any],
+    source: str | Path | caffes.Reader | Mapping[str, Any],
     strict: bool | None = None,
     origin: str | None = None,
 ) -> LoadReport:
-    """Load what fits of `source`, a file or arrays by name; see Net.load."""
+    """Load what fits of `source`, a file, one of Caffe's that is open, or arrays by name; see Net.load."""
+    if isinstance(source, caffes.Reader):
+        return _load(
+            graph, source, source.shapes, strict, origin or str(source.path), source.layers
+        )
     if isinstance(source, Mapping):
         shapes = {name: np.shape(array) for name, array in source.items()}
         return _load(graph, source, shapes, strict is not False, origin or "weights")
     if caffes.is_caffes(source):
         with caffes.Reader(source) as found:
-            return _load(graph, found, found.shapes, strict, origin or str(source), found.layers)
+            return load(graph, found, strict, origin)
     with Reader(source) as reader:
         return _load(graph, reader, reader.shapes, strict is not False, origin or str(source))
 
@@ -146,13 +150,14 @@ def _load(
     return report
 
 
-def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a net's arrays by name, in the format that the file's name asks for."""
-    if not caffes.is_caffes(path):
+def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray], form: str = "") -> None:
+    """Write a net's arrays by name, in the `form` .npz, .caffemodel or .h5; else as the file's name says."""
+    form = form or str(path).lower()
+    if not caffes.is_caffes(form):
         checkpoint.write(path, arrays)
         return
     names = {id(param): name for name, param in named(graph).items()}
-    h5 = str(path).lower().endswith(".h5")  # there Caffe writes a shared parameter once
+    h5 = form.endswith(".h5")  # there Caffe writes a shared parameter once
     layers = []
     for step in graph.steps:
         given = {
@@ -163,4 +168,4 @@ def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray]) -> No
         spec = step.spec
         bottoms = [value.name for value in step.bottoms]
         layers.append(caffes.Layer(spec.name, spec.type, given, bottoms, spec.tops))
-    caffes.write(path, layers, graph.name)
+    caffes.write(path, layers, graph.name, h5)

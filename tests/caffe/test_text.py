@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-import struct
 import time
 
 import pytest
+from caffe_messages import drawn, filled, same
 
 from minicaffe.caffe.schema import PARSERS, schema
 from minicaffe.caffe.text import parse
@@ -136,116 +136,18 @@ def test_comments_know_where_they_stood():
     ]
 
 
-def google():
-    """caffe.proto as schema() has it, as classes of the package protobuf."""
+def test_what_protobuf_writes_is_read():
     pytest.importorskip("google.protobuf")
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    kinds = {"bool": 8, "float": 2, "double": 1, "string": 9, "int32": 5, "int64": 3, "uint32": 13}
-    file = descriptor_pb2.FileDescriptorProto(name="c.proto", package="c", syntax="proto2")
-    file.enum_type.add(name="Phase")
-    for word, number in (("TRAIN", 0), ("TEST", 1)):
-        file.enum_type[0].value.add(name=word, number=number)
-    for name, fields in SCHEMA.messages.items():
-        message, enums = file.message_type.add(name=name), {"Phase"}
-        for i, field in enumerate(fields.values()):
-            if field.type == "Any":
-                continue
-            one = message.field.add(name=field.name, number=field.number or 20_000_000 + i)
-            one.label = 3 if field.repeated else 1
-            if field.type in PARSERS:
-                one.type = kinds[field.type]
-            elif field.words is None:
-                one.type, one.type_name = 11, f".c.{field.type}"
-            else:
-                home = "" if field.type == "Phase" else f"{name}."
-                one.type, one.type_name = 14, f".c.{home}{field.type}"
-                if field.type not in enums:
-                    enums.add(field.type)
-                    enum = message.enum_type.add(name=field.type)
-                    for word, number in field.words.items():
-                        enum.value.add(name=word, number=number)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return lambda kind: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"c.{kind}"))
-
-
-LETTERS = "az09 \"'\\\n\t\x00\x7f#{}é日😀"
-SCALARS = {
-    "bool": lambda rng: rng.random() < 0.5,
-    "float": lambda rng: struct.unpack("f", rng.randbytes(4))[0],
-    "double": lambda rng: struct.unpack("d", rng.randbytes(8))[0],
-    "string": lambda rng: "".join(rng.choices(LETTERS, k=rng.randrange(6))),
-    "int32": lambda rng: rng.choice((0, 7, -1, 2**31 - 1, -(2**31))),
-    "int64": lambda rng: rng.choice((0, 8, -9, 2**63 - 1, -(2**63))),
-    "uint32": lambda rng: rng.choice((0, 10, 2**32 - 1)),
-}
-
-
-def drawn(rng, kind, depth=4):
-    """A message as nested mappings and lists."""
-    fields = [f for f in SCHEMA.messages[kind].values() if f.type != "Any"]
-    found = {}
-    for field in rng.sample(fields, min(len(fields), rng.randrange(6))):
-        count = rng.randrange(1, 4) if field.repeated else 1
-        if field.is_message and not depth:
-            continue
-        values = [
-            drawn(rng, field.type, depth - 1)
-            if field.is_message
-            else rng.choice(list(field.words))
-            if field.words
-            else SCALARS[field.type](rng)
-            for _ in range(count)
-        ]
-        found[field.name] = values if field.repeated else values[0]
-    return found
-
-
-def filled(message, values):
-    """A message of protobuf's with such values."""
-    for name, value in values.items():
-        field = message.DESCRIPTOR.fields_by_name[name]
-        for one in value if isinstance(value, list) else [value]:
-            if field.message_type is not None:
-                inside = getattr(message, name)
-                filled(inside.add() if isinstance(value, list) else inside, one)
-                if not isinstance(value, list):
-                    inside.SetInParent()
-                continue
-            one = field.enum_type.values_by_name[one].number if field.enum_type else one
-            if isinstance(value, list):
-                getattr(message, name).append(one)
-            else:
-                setattr(message, name, one)
-    return message
-
-
-def same(got, wanted):
-    if isinstance(wanted, dict):
-        return got.keys() == wanted.keys() and all(same(got[key], wanted[key]) for key in wanted)
-    if isinstance(wanted, list):
-        return len(got) == len(wanted) and all(map(same, got, wanted))
-    if isinstance(wanted, float):
-        near = math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-45)
-        return near or got == wanted or (math.isnan(got) and math.isnan(wanted))
-    return got == wanted
-
-
-@pytest.fixture(scope="module")
-def protobuf():
-    return google()
-
-
-def test_what_protobuf_writes_is_read(protobuf):
     from google.protobuf import text_format
+
+    from minicaffe.pycaffe.proto import caffe_pb2
 
     for i in range(400):
         rng = random.Random(i)
         kind = rng.choice(("NetParameter", "SolverParameter", "LayerParameter"))
         values, short = drawn(rng, kind), rng.random() < 0.5
         text = text_format.MessageToString(
-            filled(protobuf(kind)(), values),
+            filled(getattr(caffe_pb2, kind)(), values),
             as_one_line=short,
             pointy_brackets=rng.random() < 0.5,
             as_utf8=rng.random() < 0.5,

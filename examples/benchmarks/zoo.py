@@ -1,0 +1,129 @@
+"""The nets of models/ beside PyTorch, OpenCV 4 and onnxruntime: inference of one, a training step of eight.
+
+    python examples/benchmarks/zoo.py                       some 20 minutes on 2 CPU cores
+    python examples/benchmarks/zoo.py --only lenet vgg16    these nets anew, the others as they were measured
+    python examples/benchmarks/zoo.py --quick --into /tmp --only lenet
+
+Needs PyTorch, `opencv-python-headless<5`, onnx and onnxruntime in the same environment. PyTorch computes the
+same net with the same weights (zoo_torch.py) in three ways: eager, channels_last, torch.compile; what a table
+shows is the fastest. OpenCV reads the net as prototxt and .caffemodel, onnxruntime as ONNX. Outputs, losses
+and gradients are compared before anything is timed; contenders run in one process, interleaved, with as many
+threads each; memory is of a process for each. Results go to results/zoo_cpu.json after every net;
+zoo_tables.py makes the Markdown. `torch.compile` keeps what it compiled: the first run takes longer.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from machine import describe, free_environment, free_process, new_plans, version, warn_if_busy
+from measure import write
+from zoo_names import NETS
+from zoo_runtimes import RUNTIMES
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = {"torch": "torch", "opencv": "cv2", "onnxruntime": "onnxruntime"}
+BUDGET = {
+    "infer": 15.0,
+    "train": 40.0,
+}  # seconds of timing a net, which may take longer for its 3 rounds
+
+
+def main() -> None:
+    args = arguments()
+    free_process()
+    for package in PACKAGES.values():
+        if version(package) is None:
+            sys.exit(f"{package} is not installed here: there is a peer missing to measure against")
+    warn_if_busy()
+    path = args.into / "zoo_cpu.json"
+    found = json.loads(path.read_text()) if path.exists() else {"nets": {}}
+    head = report(args)
+    with new_plans():
+        for name in args.only:
+            start = time.perf_counter()
+            found["nets"][name] = head | measure(name, args)
+            found["nets"] = {one: found["nets"][one] for one in NETS if one in found["nets"]}
+            found |= {"device": "cpu"} | head
+            write(path, found)
+            print(f"{name}: {told(found['nets'][name])}; {time.perf_counter() - start:.0f} s")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", nargs="+", choices=NETS, default=list(NETS), metavar="NET")
+    parser.add_argument("--form", choices=("numba", "numpy"), default="numba")
+    parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
+    parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
+    args = parser.parse_args()
+    if args.quick and args.into is None:
+        parser.error("--quick makes no result to keep: say with --into where it goes")
+    args.into = args.into or HERE / "results"
+    return args
+
+
+def report(args: argparse.Namespace) -> dict[str, object]:
+    """What a measurement was made on."""
+    machine = describe() | {name: version(package) for name, package in PACKAGES.items()}
+    machine |= {name: version(name) for name in ("numba", "threadpoolctl")}
+    machine["blas_threads"] = "1 a thread"  # in every child
+    return {"threads": args.threads, "form": args.form, "quick": args.quick, "machine": machine}
+
+
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """All that is measured of a net."""
+    told = {"form": args.form, "threads": args.threads, "name": name}
+    budget = {way: 0.0 if args.quick else seconds for way, seconds in BUDGET.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {"folder": folder}
+        found = child("zoo_step.py", told | files | {"what": "export"})
+        infer = child("zoo_step.py", told | files | {"what": "infer", "budget": budget["infer"]})
+        train = child("zoo_step.py", told | {"what": "train", "budget": budget["train"]})
+        found |= {"infer": infer, "train": train}
+        for way in ("infer", "train"):
+            found[way]["memory"] = {
+                who: child("zoo_step.py", told | {"what": "memory", "way": way, "who": who})
+                for who in ("minicaffe", fastest(found[way]["ms"]))
+            }
+        for who in [who for who in RUNTIMES if who in infer["ms"]]:
+            given = {"who": who, "threads": args.threads, **files}
+            infer["memory"][who] = child("zoo_runtimes.py", given)
+    return found
+
+
+def fastest(ms: dict[str, dict[str, float]]) -> str:
+    """The way in which PyTorch takes the least time."""
+    return min((who for who in ms if who.startswith("torch ")), key=lambda who: ms[who]["median"])
+
+
+def told(net: dict[str, Any]) -> str:
+    """A net in a line."""
+    parts = []
+    for way in ("infer", "train"):
+        ms = net[way]["ms"]
+        parts += [f"{way} " + ", ".join(f"{who} {one['median']:.3g} ms" for who, one in ms.items())]
+    return "; ".join(parts)
+
+
+def child(script: str, settings: dict[str, object]) -> Any:
+    """The answer of a process of its own."""
+    command = [sys.executable, str(HERE / script), json.dumps(settings)]
+    # One BLAS thread, as the command line says it: read when NumPy is loaded, before any setting.
+    environment = free_environment() | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{script} failed with {settings}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    main()

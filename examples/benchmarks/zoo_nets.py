@@ -1,0 +1,133 @@
+"""The nets of models/ as they are measured: fed with arrays, and for inference without labels and losses."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from measure import ROOT
+from zoo_names import STREAMS, batch_of
+
+from minicaffe import Net, read
+from minicaffe.layers.inputs import BlobShape
+from minicaffe.spec.declare import LayerSpec, NetSpec
+
+NEVER = ("Accuracy", "Silence")  # they tell, and compute nothing that is wanted
+
+
+def spec_of(name: str, way: str, batch: int | None = None) -> NetSpec:
+    """A net of models/, to `infer` or to `train`."""
+    given = read(ROOT / "models" / f"{name}.yaml")
+    batch = batch_of(name, way) if batch is None else batch
+    return prepared(given, way, batch, axis=1 if name in STREAMS else 0)
+
+
+def prepared(model: NetSpec, way: str, batch: int, axis: int = 0) -> NetSpec:
+    """The net of a phase with an Input for all that reads data, and so many samples along an axis.
+
+    To infer, what depends on labels is left out, and so are losses; a SoftmaxWithLoss that is the only one
+    of its scores becomes a Softmax, as a Classifier has it.
+    """
+    phase = "TRAIN" if way == "train" else "TEST"
+    net = Net(model, phase, device="cpu", shapes_only=True)
+    layers, left_out = [], set()
+    labels = set() if phase == "TRAIN" else {v.name for v in labels_of(net)}
+    for step in net.steps:
+        bottoms = tuple(value.name for value in step.bottoms)
+        given = dataclasses.replace(
+            step.spec, bottom=bottoms, include=(), exclude=(), top=step.layer.top
+        )
+        if not step.bottoms:
+            kept = [v for v in step.tops if v.name not in labels]
+            shapes = tuple(BlobShape(dim=resized(v.shape, batch, axis)) for v in kept)
+            if kept:
+                given = LayerSpec(
+                    name=given.name,
+                    type="Input",
+                    top=tuple(v.name for v in kept),
+                    options={"shape": shapes},
+                    mark=given.mark,
+                )
+                layers.append(given)
+            left_out |= labels
+        elif (
+            step.spec.type in NEVER
+            or left_out & set(bottoms)
+            or (phase == "TEST" and is_loss(step))
+        ):
+            if step.spec.type == "SoftmaxWithLoss" and phase == "TEST":
+                layers.append(
+                    LayerSpec(
+                        name=f"{given.name}/prob",
+                        type="Softmax",
+                        bottom=bottoms[:1],
+                        options={"axis": step.layer.axis},
+                        mark=given.mark,
+                    )
+                )
+            left_out |= {v.name for v in step.tops if v.name not in bottoms}
+        else:
+            layers.append(given)
+    return dataclasses.replace(model, layers=tuple(layers), test_nets=())
+
+
+def is_loss(step) -> bool:
+    """Whether a layer is there for its loss."""
+    return step.layer.is_loss or bool(step.spec.loss_weight)
+
+
+def resized(shape: tuple[int, ...], batch: int, axis: int) -> tuple[int, ...]:
+    """A shape with so many samples."""
+    axis = min(axis, len(shape) - 1)
+    return (*shape[:axis], batch, *shape[axis + 1 :])
+
+
+def labels_of(net: Net) -> list:
+    """What is read from data and has one number a sample, or is only ever read by losses and the like."""
+    found = []
+    for source in net.steps:
+        for value in source.tops if not source.bottoms else ():
+            readers = [step for step in net.steps if value in step.bottoms]
+            never = readers and all(is_loss(r) or r.spec.type in NEVER for r in readers)
+            if never or len(value.shape) == 1:
+                found.append(value)
+    return found
+
+
+def inputs_of(net: Net, seed: int = 0) -> Mapping[str, np.ndarray]:
+    """Random numbers for the blobs that the user fills, labels that are labels."""
+    rng, found = np.random.default_rng(seed), {}
+    between = any(step.spec.type == "SigmoidCrossEntropyLoss" for step in net.steps)
+    for source in net.steps:
+        for value in source.tops if not source.bottoms else ():
+            kind, reader = next(
+                ((s.spec.type, s) for s in net.steps if value in s.bottoms[1:]), ("", None)
+            )
+            embeds = [s for s in net.steps if s.spec.type == "Embed" and value in s.bottoms]
+            if embeds:
+                array = rng.integers(0, embeds[0].layer.input_dim, value.shape)
+            elif kind == "SoftmaxWithLoss":
+                array = rng.integers(0, reader.layer.ncs[1], value.shape)
+            elif kind == "ContrastiveLoss" and value is reader.bottoms[2]:
+                array = rng.integers(0, 2, value.shape)
+            elif kind in ("LSTM", "RNN"):
+                array = np.ones(value.shape)
+                array[0] = 0
+            elif len(value.shape) == 1:
+                array = rng.integers(0, 10, value.shape)
+            elif between:
+                array = rng.random(value.shape)
+            else:
+                array = rng.standard_normal(value.shape)
+            found[value.name] = array.astype(np.float32)
+    return found
+
+
+def start_batch_norms(net: Net) -> None:
+    """Let a BatchNorm begin with the mean 0 and the variance 1 where it has seen nothing."""
+    for step in net.steps:
+        if step.spec.type == "BatchNorm":
+            mean, variance, count = step.layer.past
+            if not count.data.any():
+                mean.load(np.zeros(mean.shape))
+                variance.load(np.ones(variance.shape))
+                count.load(np.ones(1))

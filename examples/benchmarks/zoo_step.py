@@ -1,0 +1,312 @@
+"""One net of the zoo in every contender: zoo.py starts this, a process for each measurement.
+
+The answer is the last line printed, JSON: `infer` and `train` compare numbers first, then time the contenders
+in turn; `memory` is of minicaffe or PyTorch alone; `export` writes the files that the other runtimes read.
+"""
+
+import dataclasses
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import forms
+import numpy as np
+from machine import peak_memory
+from measure import clock, digits, interleaved, ratios, spread
+from zoo_names import batch_of
+from zoo_nets import inputs_of, spec_of, start_batch_norms
+from zoo_runtimes import RUNTIMES, RefusedError
+
+MODES = ("eager", "channels_last", "compile")
+TOLERANCE = 1e-4  # of outputs, and of the losses of the first steps
+GRADIENTS = 1e-3  # of the gradients of float32, as one vector, through all of a net's layers
+RATE = 1e-6  # small: what is timed shall not diverge on noise
+STEPS = 3  # whose losses are compared
+
+
+def infer(name: str, folder: str, threads: int, budget: float, others: bool = True) -> dict:
+    """The ms of a forward pass of one sample, after all outputs have been compared with ours."""
+    net = ours(name, "infer", Path(folder) / "net.npz")
+    given = inputs_of(net)
+    wanted = [array.copy() for array in net.forward(**given).values()]
+    calls = {"minicaffe": lambda: list(net.forward(**given).values())}
+    calls |= torch_inference(net, given)
+    refused = {}
+    if others:
+        for who, load in RUNTIMES.items():
+            try:
+                calls[who] = load(Path(folder), threads)
+                calls[who]()
+            except RefusedError as error:
+                refused[who] = str(error)
+                calls.pop(who, None)
+    apart = {}
+    for who, call in calls.items():
+        apart[who] = max(distance(a, b) for a, b in zip(call(), wanted, strict=True))
+        if apart[who] > TOLERANCE:
+            raise SystemExit(f"{name}: {who} is {apart[who]:.1e} away from minicaffe")
+    return {"apart": apart, "refused": refused} | timed(calls, budget)
+
+
+def train(name: str, budget: float, batch: int | None = None) -> dict:
+    """The ms of a training step, after loss, gradients and the losses of first steps were compared."""
+    from zoo_torch import Module
+
+    net, solver = trained(name, batch, dropout=False)
+    given = inputs_of(net)
+    start, module = net.weights(), Module(net)
+    net.forward(**given)
+    net.clear_param_diffs()
+    net.backward()
+    loss = module(*in_mode(module, given, "eager")[1])
+    loss.backward()
+    one, other = (np.concatenate(arrays) for arrays in zip(*both(module), strict=True))
+    apart = {"loss": relative(loss.item(), net.loss)}
+    apart["gradients"] = digits(float(np.linalg.norm(one - other) / np.linalg.norm(one)))
+    del one, other
+    net.load(start)
+    found = {}
+    steps = torch_steps(net, given, modes=MODES[:2]) | {"minicaffe": ours_step(solver)}
+    for who, step in steps.items():
+        found[who] = [step() for _ in range(STEPS)]
+    del steps
+    pairs = [
+        pair for losses in found.values() for pair in zip(losses, found["minicaffe"], strict=True)
+    ]
+    apart["losses"] = max(relative(a, b) for a, b in pairs)
+    if max(apart["loss"], apart["losses"]) > TOLERANCE or apart["gradients"] > GRADIENTS:
+        raise SystemExit(f"{name}: PyTorch trains another net than minicaffe: {apart}, {found}")
+    del module, solver, net
+    net, solver = trained(name, batch)
+    net.forward(**given)
+    calls = {"minicaffe": ours_step(solver, tell=False)}
+    calls |= torch_steps(net, given, tell=False)
+    batch = next(iter(given.values())).shape
+    return {"apart": apart, "shape": batch} | timed(calls, budget)
+
+
+def memory(name: str, way: str, who: str, batch: int | None = None) -> dict:
+    """Peak memory of this process in MiB, with minicaffe or PyTorch alone: of its imports, and of all."""
+    importlib.import_module("minicaffe.solver" if who == "minicaffe" else "zoo_torch")
+    imports, mode = peak_memory(), who.removeprefix("torch ")
+    if who == "minicaffe" and way == "infer":
+        net = ours(name, way)
+        call = net.forward
+        net.forward(**inputs_of(net))
+    elif who == "minicaffe":
+        net, solver = trained(name, batch)
+        net.forward(**inputs_of(net))
+        call = ours_step(solver, tell=False)
+    else:
+        net = shapes_of(name, way, batch)
+        make = torch_inference if way == "infer" else torch_steps
+        call = make(net, inputs_of(net), modes=[mode])[who]
+    for _ in range(3):
+        call()
+    return {"imports": imports, "peak": peak_memory()}
+
+
+def export(name: str, folder: str) -> dict:
+    """Files of a net to infer with: prototxt and .caffemodel, ONNX if it can be said, weights, inputs."""
+    from minicaffe.caffe.prototxt import prototxt
+    from minicaffe.cli import main
+    from minicaffe.layers import REGISTRY
+
+    folder = Path(folder)
+    net = ours(name, "infer")
+    warm_batch_norms(name, net)
+    text = str(folder / "net.prototxt")
+    Path(text).write_text(prototxt(dataclasses.replace(net.spec, solver=None), REGISTRY))
+    for ending in (".npz", ".caffemodel"):
+        net.save(str(folder / "net") + ending)
+    np.savez(folder / "inputs.npz", **inputs_of(net))
+    (folder / "outputs.json").write_text(json.dumps(producers(net)))
+    learnt = net.learnable
+    found = {
+        "parameters": sum(param.size for param in learnt),
+        "multiply_adds": sum(step.layer.multiply_adds for step in net.steps),
+        "batch": {way: batch_of(name, way) for way in ("infer", "train")},
+    }
+    command = [
+        "export",
+        text,
+        "--weights",
+        str(folder / "net.npz"),
+        "--onnx",
+        str(folder / "net.onnx"),
+    ]
+    main(command)  # which tells why, where a net cannot be said in ONNX
+    return found
+
+
+def producers(net) -> list[str]:
+    """The layers that give a net's outputs."""
+    return [value.producer.name for value in net.graph.outputs.values()]
+
+
+def shapes_of(name: str, way: str, batch: int | None = None):
+    """A net that holds nothing."""
+    from minicaffe import Net
+
+    phase = "TRAIN" if way == "train" else "TEST"
+    return Net(spec_of(name, way, batch), phase, device="cpu", shapes_only=True)
+
+
+def ours(name: str, way: str, weights: Path | None = None):
+    """A net of ours to infer with."""
+    from minicaffe import Net
+
+    net = Net(spec_of(name, way), "TEST", device="cpu")
+    if weights is None:
+        start_batch_norms(net)
+    else:
+        net.load(weights)
+    return net
+
+
+def warm_batch_norms(name: str, net) -> None:
+    """Let a net's BatchNorms know what a batch has: numbers that a net could have learnt."""
+    if not any(step.spec.type == "BatchNorm" for step in net.steps):
+        return
+    from minicaffe import Net
+
+    seen = Net(spec_of(name, "train"), "TRAIN", device="cpu")
+    seen.forward(**inputs_of(seen))
+    net.load(
+        {key: value for key, value in seen.weights().items() if key in net.named_params},
+        strict=False,
+    )
+
+
+def trained(name: str, batch: int | None = None, dropout: bool = True):
+    """A net of ours to train, and its solver; all learn by SGD with momentum and decay."""
+    from minicaffe import Solver
+    from minicaffe.spec.solver import SolverSpec
+
+    spec = spec_of(name, "train", batch)
+    if not dropout:
+        layers = [
+            dataclasses.replace(layer, options={**layer.options, "dropout_ratio": 0.0})
+            if layer.type == "Dropout"
+            else layer
+            for layer in spec.layers
+        ]
+        spec = dataclasses.replace(spec, layers=tuple(layers))
+    rule = SolverSpec(base_lr=RATE, momentum=0.9, weight_decay=0.0005, max_iter=10**9)
+    solver = Solver(dataclasses.replace(spec, solver=rule), device="cpu")
+    return solver.net, solver
+
+
+def ours_step(solver, tell: bool = True) -> Callable[[], object]:
+    """A training step of ours; it gives its loss, where that is wanted."""
+
+    def step():
+        solver.step(1)
+        return solver.loss() if tell else None
+
+    return step
+
+
+def torch_inference(net, given: Mapping[str, np.ndarray], modes=MODES) -> dict[str, Callable]:
+    """A forward pass in PyTorch, in each mode."""
+    import torch
+    from zoo_torch import Module
+
+    def call_of(module, inputs):
+        def call():
+            with torch.inference_mode():
+                return [array.numpy() for array in module(*inputs)]
+
+        return call
+
+    return {f"torch {mode}": call_of(*in_mode(Module(net), given, mode)) for mode in modes}
+
+
+def torch_steps(net, given: Mapping[str, np.ndarray], tell: bool = True, modes=MODES) -> dict:
+    """A training step in PyTorch, in each mode, with its fused SGD."""
+    import torch
+    from zoo_torch import Module
+
+    def step_of(module, inputs, groups):
+        sgd = torch.optim.SGD(groups, lr=RATE, momentum=0.9, fused=True)
+
+        def step():
+            sgd.zero_grad()
+            loss = module(*inputs)
+            loss.backward()
+            sgd.step()
+            return loss.item() if tell else None
+
+        return step
+
+    calls = {}
+    for mode in modes:
+        plain = Module(net)
+        module, inputs = in_mode(plain, given, mode)
+        calls[f"torch {mode}"] = step_of(module, inputs, plain.groups(RATE, 0.0005))
+    return calls
+
+
+def in_mode(module, given: Mapping[str, np.ndarray], mode: str):
+    """A module and what it takes in a mode of PyTorch."""
+    import torch
+
+    inputs = [torch.from_numpy(given[name]) for name in module.inputs]
+    if mode == "channels_last":
+        last = torch.channels_last
+        inputs = [x.to(memory_format=last) if x.ndim == 4 else x for x in inputs]
+        return module.to(memory_format=last), inputs
+    return (torch.compile(module) if mode == "compile" else module), inputs
+
+
+def timed(calls: Mapping[str, Callable], budget: float) -> dict:
+    """The ms of each contender, in turn, and by how much ours is faster; in about `budget` seconds."""
+    block, whole = 200.0, 0.0
+    for call in calls.values():
+        call()  # what is compiled is compiled now
+        start = time.perf_counter()
+        call()
+        whole += 2 * max(time.perf_counter() - start, block / 1e3)
+    rounds = int(min(9, max(3, budget / whole)))
+    times = interleaved(calls, clock, rounds, block, warm_up=0)
+    return {
+        "ms": {who: spread(values) for who, values in times.items()},
+        "ratios": {
+            who: ratios(values, times["minicaffe"])
+            for who, values in times.items()
+            if who != "minicaffe"
+        },
+    }
+
+
+def both(module):
+    """(ours, theirs) of every gradient, flat."""
+    for owner, theirs in module.gradients():
+        yield owner.diff.ravel(), theirs.ravel()
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest difference, over the largest number where that is above 1."""
+    most = max(1.0, float(np.abs(b).max(initial=0)))
+    return digits(float(np.abs(np.asarray(a) - b).max(initial=0)) / most)
+
+
+def relative(a: float, b: float) -> float:
+    return digits(abs(a - b) / max(abs(b), 1e-6))
+
+
+def main(settings: dict) -> None:
+    alone = {"contender": settings.get("who", "").partition(" ")[0]}
+    forms.prepare(settings | alone)
+    what, keys = settings["what"], {**settings}
+    for key in ("what", "form", *(() if what == "infer" else ("threads",))):
+        keys.pop(key)
+    found = {"infer": infer, "train": train, "memory": memory, "export": export}[what](**keys)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

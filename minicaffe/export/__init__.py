@@ -1,0 +1,10 @@
+"""Nets for other runtimes: ONNX, and PyTorch's state_dict.
+
+`to_onnx(net, file)` writes a net, `to_onnx(model, file, weights)` a model and its weights; `to_torch(net,
+file)` writes the parameters alone.
+"""
+
+from minicaffe.export.onnx import write as to_onnx
+from minicaffe.export.torch import write as to_torch
+
+__all__ = ["to_onnx", "to_torch"]

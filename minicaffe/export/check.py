@@ -1,0 +1,139 @@
+"""What onnxruntime makes of a model, beside what the net makes of the same numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from minicaffe.errors import CheckpointError
+from minicaffe.export.dynamic import inputs
+from minicaffe.export.library import packages
+from minicaffe.export.table import DRAWN, JUMPS
+from minicaffe.layers.sequence import Recurrent
+from minicaffe.net import Net
+from minicaffe.net.step import Step, Value
+
+MOST = 1e-4  # of a blob's largest number: the largest difference
+
+
+def drawn(net: Net, seed: int = 0) -> dict[str, np.ndarray]:
+    """Numbers for the inputs of a net: normal, but where a layer asks for others."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for value in inputs(net):
+        wanted = [
+            (DRAWN[step.spec.type, at], step)
+            for step in net.steps
+            for i, bottom in enumerate(step.bottoms)
+            for at in (i, i - len(step.bottoms))
+            if bottom is value and (step.spec.type, at) in DRAWN
+        ]
+        if wanted:
+            draw, step = wanted[0]
+            array = draw(random, step, value.shape)
+        else:
+            array = random.standard_normal(value.shape)
+        found[value.name] = np.asarray(array, np.float32)
+    return found
+
+
+def difference(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest difference of two arrays, as a part of the largest number wanted; inf for other shapes.
+
+    What is not finite must be so in both.
+
+    >>> difference(np.array([1.0, 2.5]), np.array([1.0, 2.0]))
+    0.25
+    """
+    if found.shape != wanted.shape:
+        return math.inf
+    if not wanted.size:
+        return 0.0
+    finite = np.isfinite(wanted)
+    if not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):
+        return math.inf
+    apart = np.abs(found[finite].astype(np.float64) - wanted[finite])
+    scale = np.abs(wanted[finite]).max(initial=0.0) or 1.0
+    largest = float(apart.max(initial=0.0) / scale)
+    return math.inf if math.isnan(largest) else largest
+
+
+def run(data: bytes, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The outputs of a model in onnxruntime, on the CPU. Raises CheckpointError if it cannot run it."""
+    _, runtime = packages()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # what it would say is raised as well
+    try:
+        session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        names = [output.name for output in session.get_outputs()]
+        return dict(zip(names, session.run(names, dict(arrays)), strict=True))
+    except Exception as error:  # of its own classes, which have no base of theirs
+        raise CheckpointError(
+            f"onnxruntime cannot run it: {' '.join(str(error).split())}"
+        ) from None
+
+
+def before_jumps(steps: Sequence[Step]) -> list[Value]:
+    """What is read by layers whose tops leap where a bottom changes by a rounding error."""
+    return [value for step in steps if step.spec.type in JUMPS for value in step.bottoms]
+
+
+def outputs(data: bytes, net: Net, names: Mapping[Value, str]) -> dict[Value, float]:
+    """The difference of each of a model's outputs from the net's, of the same random numbers.
+
+    A layer that jumps is compared given onnxruntime's bottoms, which the model is to give out and which are
+    compared as well: a box that is the better one by a rounding error is no difference.
+    """
+    arrays: Any = drawn(net)
+    found, before = run(data, arrays), before_jumps(net.steps)
+    begin_anew(net)
+    with np.errstate(all="ignore"):
+        net.forward(**arrays)
+    apart = {v: difference(found[names[v]], v.blob.data) for v in before if names[v] in found}
+    for step in net.steps:
+        given: Any = {v.name: found[names[v]] for v in step.bottoms if names[v] in found}
+        if step.spec.type in JUMPS and given:
+            begin_anew(net)
+            net.forward(start=step.spec.name, **given)
+    values = net.graph.outputs.values()
+    for value in values:
+        if value.blob.size and not np.isfinite(value.blob.data).any():
+            raise CheckpointError(
+                f"output {value.name!r} holds no finite number, of random input, so that there is nothing "
+                "to compare: are these the weights of a trained net? Nothing was written"
+            )
+    return apart | {value: difference(found[names[value]], value.blob.data) for value in values}
+
+
+def begin_anew(net: Net) -> None:
+    """Have layers that carry states on from pass to pass begin with zeros."""
+    for layer in net.layers.values():
+        if isinstance(layer, Recurrent):
+            layer.reset()
+
+
+def culprit(data: bytes, net: Net, names: Mapping[Value, str]) -> NoReturn:
+    """Raise CheckpointError for the first layer that differs, of a model that gives each layer's tops out.
+
+    Each is given what onnxruntime makes of the layers before it.
+    """
+    arrays: Any = drawn(net)
+    found = run(data, arrays)
+    net.forward(**arrays)
+    for step in net.steps:
+        begin_anew(net)
+        given: Any = {v.name: found[names[v]] for v in step.bottoms if names[v] in found}
+        net.forward(start=step.spec.name, end=step.spec.name, **given)
+        for value in step.tops:
+            if names[value] not in found:
+                continue
+            apart = difference(found[names[value]], value.blob.data)
+            if apart > MOST:
+                raise CheckpointError(
+                    f"{step.place}: top {value.name!r} differs in onnxruntime, by {apart:.1e} of its "
+                    f"largest number; nothing was written"
+                )
+    raise CheckpointError(f"net {net.name!r} differs in onnxruntime; nothing was written")

@@ -1,0 +1,70 @@
+"""Which axes of a net's inputs may be of any size, and what that makes of every other shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from minicaffe.errors import MinicaffeError, SpecError, did_you_mean
+from minicaffe.export.graph import Trial
+from minicaffe.layers.blob import Shape
+from minicaffe.net import Net
+from minicaffe.net.step import Value
+
+WORDS = {"batch": 0, "height": 2, "width": 3}
+Axes = Mapping[
+    Value, Mapping[int, str]
+]  # of inputs, the axes that are dynamic, and a word for each
+
+
+def inputs(net: Net) -> Iterator[Value]:
+    """What the user gives."""
+    return (value for step in net.steps if step.spec.type == "Input" for value in step.tops)
+
+
+def dynamic_axes(net: Net, words: Sequence[str]) -> Axes:
+    """The axes that words mean: `batch` is the first of every input that has as many samples as the first
+    input, `height` and `width` are the last two of images (n, c, h, w). Raises SpecError.
+    """
+    found: dict[Value, dict[int, str]] = {}
+    for word in words:
+        if word not in WORDS:
+            hint = did_you_mean(word, WORDS) or f"; expected {', '.join(WORDS)}"
+            raise SpecError(f"dynamic: there is no axis {word!r}{hint}")
+        axis = WORDS[word]
+        fits = [v for v in inputs(net) if len(v.shape) == 4 or (not axis and v.shape)]
+        if not fits:
+            raise SpecError(f"dynamic: no input of net {net.name!r} has a {word}")
+        for value in fits:
+            if axis or value.shape[0] == fits[0].shape[0]:
+                found.setdefault(value, {})[axis] = word
+    return found
+
+
+def trials(net: Net, axes: Axes) -> list[Trial]:
+    """The shapes of all values at the net's own size, at others of one word each, and at others of all.
+
+    Raises the error of the layer that cannot take another size.
+    """
+    words = list(dict.fromkeys(word for those in axes.values() for word in those.values()))
+    found: list[Trial] = []
+    shapes = Net(net.spec, "TEST", device="cpu", shapes_only=True)
+    there = [value for step in shapes.steps for value in step.tops]
+    mine = [value for step in net.steps for value in step.tops]
+    for some in [[], *([word] for word in words), words][: 1 + len(words) + (len(words) > 1)]:
+        try:
+            shapes.reshape(**sizes(net, axes, some))
+        except MinicaffeError as error:
+            raise error.at(f"dynamic {', '.join(some)}: another size will not do") from None
+        found.append({mine[i]: value.shape for i, value in enumerate(there)})
+    return found
+
+
+def sizes(net: Net, axes: Axes, words: Sequence[str]) -> dict[str, Shape]:
+    """Shapes of a net's inputs, larger along axes of these words."""
+    return {
+        value.name: tuple(
+            size + (2 if axis == 0 else 32) * (axes.get(value, {}).get(axis) in words)
+            for axis, size in enumerate(value.shape)
+        )
+        for value in inputs(net)
+    }

@@ -1,0 +1,114 @@
+"""The net that infers: a model in the phase TEST without labels and losses, its data Inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from minicaffe.errors import SpecError
+from minicaffe.export.table import LEFT_OUT
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.inputs import BlobShape
+from minicaffe.net import Net
+from minicaffe.net.step import Step, Value
+from minicaffe.spec.declare import LayerSpec, NetSpec
+
+DATA = ("Data", "HDF5Data", "ImageData", "MemoryData", "WindowData")
+
+
+def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
+    """A model as it infers, and a line for each layer that is not as it was.
+
+    Layers that read data become Inputs of `batch` samples. A SoftmaxWithLoss becomes a Softmax, `prob` if it
+    is the only one; other losses, Accuracy and what reads their tops are left out, then what nothing else
+    reads: labels, what is computed from them. A blob that parameters had a part in, and that only a loss
+    read, becomes an output. Raises SpecError if nothing is left.
+
+    >>> from minicaffe.net import parse
+    >>> spec, notes = inference(parse('''
+    ... layers:
+    ...   - {name: mnist, type: Data, top: [data, label], source: digits, batch_size: 64}
+    ...   - {name: ip, type: InnerProduct, num_output: 10}
+    ...   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+    ... '''))
+    >>> [(layer.type, layer.tops) for layer in spec.layers]
+    [('Input', ('data',)), ('InnerProduct', ('ip',)), ('Softmax', ('prob',))]
+    """
+    full = Net(model, "TEST", device="cpu", shapes_only=True)
+    kept, notes = _without_losses(full.steps)
+    read = _read(kept)
+    specs = []
+    for step, layer in kept.items():
+        tops = [value for value in step.tops if value in read]
+        if not step.bottoms and not tops:
+            continue  # data that only a loss reads
+        if step.spec.type == "Input":
+            layer = _input(layer, {value.name: value.shape for value in tops})
+        elif step.spec.type in DATA:
+            layer = _input(layer, {value.name: (batch, *value.shape[1:]) for value in tops})
+            notes[step] = f"{step.spec}: an input, {', '.join(layer.tops)}"
+        if step in read or not step.bottoms:
+            specs.append(layer)
+    if all(layer.type == "Input" for layer in specs):
+        raise SpecError(f"net {model.name!r}: nothing is left of it without labels and losses")
+    spec = dataclasses.replace(model, layers=tuple(specs), solver=None, test_nets=())
+    return spec, [notes[step] for step in full.steps if step in notes]
+
+
+def _input(layer: LayerSpec, shapes: Mapping[str, Shape]) -> LayerSpec:
+    """An Input in the place of a layer, of blobs of these shapes."""
+    options = {"shape": tuple(BlobShape(dim=shape) for shape in shapes.values())}
+    return dataclasses.replace(layer, type="Input", top=tuple(shapes), options=options)
+
+
+def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[Step, str]]:
+    """The steps that are kept, each with its layer as it is to be, and notes of those that are not."""
+    kept: dict[Step, LayerSpec] = {}
+    lost: set[Value] = set()
+    notes: dict[Step, str] = {}
+    scored = [step for step in steps if step.spec.type == "SoftmaxWithLoss"]
+    done = {step.bottoms[0] for step in steps if step.spec.type == "Softmax"}
+    for step in steps:
+        gone = any(value in lost for value in step.bottoms)
+        bottoms = tuple(value.name for value in step.bottoms)
+        if step in scored and not gone and step.bottoms[0] not in done:
+            name = "prob" if len(scored) == 1 and len(step.tops) == 1 else step.spec.name
+            top = step.tops[-1].name if len(step.tops) > 1 else name
+            kept[step] = LayerSpec(
+                name=name,
+                type="Softmax",
+                bottom=bottoms[:1],
+                top=(top,),
+                options={"axis": step.layer.axis},  # type: ignore[attr-defined]
+                mark=step.spec.mark,
+            )
+            notes[step] = f"{step.spec}: a Softmax, {top}"
+            lost.add(step.tops[0])
+        elif gone or step.layer.is_loss or step.spec.type in LEFT_OUT:
+            notes[step] = f"{step.spec}: left out"
+            lost |= set(step.tops)
+        else:
+            given = {"bottom": bottoms, "include": (), "exclude": ()}
+            kept[step] = dataclasses.replace(step.spec, **given)  # type: ignore[arg-type]
+    return kept, notes
+
+
+def _read(kept: dict[Step, LayerSpec]) -> set[Step | Value]:
+    """The steps that an output is computed from, and the values they read."""
+    learnt: set[Value] = set()
+    readers: dict[Value, int] = {}
+    for step in kept:
+        bottoms = step.bottoms[: len(kept[step].bottom or ())]
+        for value in bottoms:
+            readers[value] = readers.get(value, 0) + 1
+        if step.layer.params or any(value in learnt for value in bottoms):
+            learnt |= set(step.tops)
+    live: set[Step | Value] = set()
+    for step in reversed(kept):
+        unread = [value for value in step.tops if value not in readers]
+        wanted = step.spec.type == "SoftmaxWithLoss" or any(
+            value.readers == 0 or value in learnt for value in unread
+        )
+        if (step.bottoms and wanted) or any(value in live for value in step.tops):
+            live |= {step, *step.bottoms[: len(kept[step].bottom or ())]}
+    return live

@@ -1,0 +1,33 @@
+"""ROIPooling, which MaxRoiPool is to the letter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.export.graph import Graph
+from minicaffe.export.table import draws, writes
+from minicaffe.net.step import Step
+
+
+@writes("ROIPooling", jumps=True)
+def roi_pooling(graph: Graph, step: Step, x: str, rois: str) -> str:
+    """MaxRoiPool: the standard leaves open how it rounds; onnxruntime does as Fast R-CNN did."""
+    layer: Any = step.layer
+    shapes = graph.shapes(step.bottoms[1])
+    rois = graph.reshape(rois, shapes, [(shape[0], 5) for shape in shapes])
+    pooled = layer.pooled_h, layer.pooled_w
+    scale = float(layer.spatial_scale)
+    return str(graph.op("MaxRoiPool", x, rois, pooled_shape=pooled, spatial_scale=scale))
+
+
+@draws("ROIPooling", 1)
+def drawn_regions(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
+    """Regions of images that there are, some of them partly outside."""
+    layer: Any = step.layer
+    count, (h, w) = shape[0], step.bottoms[0].shape[2:]
+    side = np.array([w, h, w, h]) / layer.spatial_scale
+    corners = random.uniform(-0.2, 1.2, (count, 4)) * side
+    images = random.integers(layer.images, size=(count, 1))
+    return np.concatenate([images, corners], axis=1).reshape(shape)

@@ -1,0 +1,150 @@
+"""Blobs as scripts see them: NumPy arrays to read and write, and shapes to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers import Blob as Held
+from minicaffe.layers import Param
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.host_blob import HostBlob
+from minicaffe.net.step import Value
+from minicaffe.pycaffe.mirror import Mirror, mirror
+
+
+class Blob:
+    """An array `data` and its gradient `diff`, as NumPy arrays: what is written into them is the net's.
+
+    On CUDA they are copies on the host: asking for one waits for the device, and whatever was asked for since
+    the last pass is copied back before the next. `num`, `channels`, `height` and `width` are the first four
+    sizes, 1 where there are fewer.
+    """
+
+    def __init__(self) -> None:
+        self._mirrors: dict[str, Mirror] = {}
+
+    def __repr__(self) -> str:
+        return f"<Blob {self.shape}>"
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of its axes."""
+        return self._held("data").shape
+
+    @property
+    def count(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+    data = property(lambda self: self._array("data"), doc="The values.")
+    diff = property(lambda self: self._array("diff"), doc="The gradient.")
+    num = property(lambda self: self._size(0), doc="The size of the first axis.")
+    channels = property(lambda self: self._size(1), doc="The size of the second axis.")
+    height = property(lambda self: self._size(2), doc="The size of the third axis.")
+    width = property(lambda self: self._size(3), doc="The size of the fourth axis.")
+
+    def _held(self, which: str) -> Held:
+        """The blob of the net whose `data` or `diff` it shows."""
+        raise NotImplementedError
+
+    def _array(self, which: str) -> Any:
+        held = self._held(which)
+        array = getattr(held, which)
+        if not held.device.is_cuda:
+            return array
+        if not array.size:
+            return np.empty(held.shape, held.dtype)
+        self._mirrors[which] = found = mirror(array, held.device)  # kept as long as the blob
+        return found.pulled().reshape(held.shape)
+
+    def _size(self, axis: int) -> int:
+        return self.shape[axis] if axis < len(self.shape) else 1
+
+
+class ParamBlob(Blob):
+    """A parameter of a layer."""
+
+    def __init__(self, param: Param):
+        super().__init__()
+        self._param = param
+
+    def _held(self, which: str) -> Held:
+        return self._param
+
+    def reshape(self, *sizes: int) -> None:
+        """Nothing, for its own shape. Raises ShapeError for another: the layer decides."""
+        if sizes != self.shape:
+            raise ShapeError(f"reshape: a parameter of {self.shape} cannot be of {sizes}")
+
+
+class FlowBlob(Blob):
+    """A blob that flows between layers: every value of its name in turn, as work in place makes them.
+
+    To Caffe those are one array; here some have memory of their own. `seen` is, for data and diff, the value
+    that was written last, which is what is shown.
+    """
+
+    def __init__(self, values: Sequence[Value]):
+        super().__init__()
+        self.values = values
+        self.seen = {"data": values[0], "diff": values[-1]}
+        self._seeded: Held | None = None
+        self.waiting: HostBlob | None = None  # what it is until the net takes its new shape
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of its axes; those that `reshape` gave, at once."""
+        return super().shape if self.waiting is None else self.waiting.shape
+
+    def reshape(self, *sizes: int) -> None:
+        """Give it a shape, which the layers above take with the next pass or `net.reshape()`.
+
+        That of a blob that a layer computes is the layer's again then. Raises ShapeError for what are no
+        sizes.
+        """
+        before = self.data
+        blob = HostBlob(self.shape, before.dtype)
+        blob.reshape(*sizes)
+        if blob.shape != before.shape:
+            kept = min(before.size, blob.count)
+            blob.data.reshape(-1)[:kept] = before.reshape(-1)[:kept]
+            self.waiting = blob
+
+    def settle(self) -> None:
+        """Have the net, which has new memory, hold what was written since `reshape` if it took that shape."""
+        self._mirrors.clear()
+        waiting, self.waiting = self.waiting, None
+        for which in ("data", "diff"):
+            written = waiting.given(which) if waiting is not None else None
+            if written is not None and written.shape == self.shape:
+                self._array(which)[...] = written
+
+    def show(self, which: str, value: Value) -> None:
+        """Show a value, which a pass has just written."""
+        self.seen[which] = value
+
+    def bring(self, which: str, value: Value) -> None:
+        """Have a value that a pass is about to read be what is shown, which a script may have written."""
+        held = self._held(which)
+        self.seen[which] = value
+        if held is not value.blob and held.shape == value.shape:
+            xp = held.device.xp
+            with held.device.current():
+                xp.copyto(getattr(value.blob, which), getattr(held, which))
+
+    def _held(self, which: str) -> Held:
+        value = self.seen[which]
+        if which == "diff" and value.loss_weight and not value.readers:
+            if self._seeded is not value.blob:
+                with value.blob.device.current():
+                    value.blob.diff.fill(value.loss_weight)
+            self._seeded = value.blob
+        return value.blob
+
+    def _array(self, which: str) -> Any:
+        return super()._array(which) if self.waiting is None else getattr(self.waiting, which)

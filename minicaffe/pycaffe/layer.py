@@ -1,0 +1,30 @@
+"""Layers as scripts see them: those of a net, the base of those in Python, and the list of all types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minicaffe.layers import REGISTRY
+from minicaffe.layers.host_blob import PythonLayer
+from minicaffe.pycaffe.blob import Blob
+
+Layer = PythonLayer  # for `class MyLayer(caffe.Layer)`
+
+
+class BuiltIn:
+    """A layer of a net: its `type` and its parameters, `blobs`. One in Python is shown as its own object."""
+
+    def __init__(self, kind: str, blobs: Sequence[Blob]):
+        self.type, self.blobs = kind, list(blobs)
+
+    def __repr__(self) -> str:
+        return f"<{self.type} with {len(self.blobs)} blobs>"
+
+
+def layer_type_list() -> list[str]:
+    """The types of layers that there are, those that the script has registered included.
+
+    >>> "Convolution" in layer_type_list()
+    True
+    """
+    return sorted(REGISTRY)

@@ -1,0 +1,32 @@
+"""What scripts name a file for, and what comes out of layers in Python."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from minicaffe import caffe, net
+from minicaffe.errors import LayerError
+from minicaffe.spec.declare import NetSpec
+
+YAML = (".yaml", ".yml", ".json")
+
+
+def model(source: str | Path | NetSpec) -> NetSpec:
+    """The model in a file: ours by the endings of YAML, else Caffe's text. Raises SpecError."""
+    if isinstance(source, NetSpec):
+        return source
+    return net.read(source) if str(source).lower().endswith(YAML) else caffe.read(source)
+
+
+@contextlib.contextmanager
+def own_errors() -> Iterator[None]:
+    """Within it, what the user's own layers raise comes out as it was raised, as from pycaffe."""
+    try:
+        yield
+    except LayerError as error:
+        found: BaseException | None = error
+        while isinstance(found, LayerError):  # it has been given its place
+            found = found.__cause__ or found.__context__
+        raise found or error from None

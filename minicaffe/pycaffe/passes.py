@@ -1,0 +1,112 @@
+"""Passes as Caffe runs them: a name is one blob, shapes may have changed, scripts may have written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import minicaffe
+from minicaffe.net.step import Step, Value
+from minicaffe.pycaffe.blob import FlowBlob
+from minicaffe.pycaffe.mirror import push
+from minicaffe.pycaffe.model import own_errors
+
+FREE = ("Input", "DummyData")  # whose tops stay as a script has reshaped them
+Blobs = Mapping[str, FlowBlob]
+
+
+def forward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
+    """Run the layers of these numbers, after `reshape`."""
+    reshape(net, blobs)
+    steps = net.steps[first : last + 1]
+    ready(blobs, "data", steps)
+    with own_errors():
+        net.forward(steps[0].spec.name, steps[-1].spec.name)
+    passed(blobs, "data", steps)
+
+
+def backward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
+    """Run the gradient from the layer `first` down through `last`, both numbers.
+
+    It begins with what the outputs' diffs hold.
+    """
+    steps = [step for step in net.steps[last : first + 1][::-1] if step.layer.runs_backward]
+    ready(blobs, "diff", steps)
+    outputs = [value for step in steps for value in step.tops if not value.readers]
+    given = {value.name: value.blob.diff for value in outputs}
+    names = net.steps[first].spec.name, net.steps[last].spec.name
+    with own_errors():
+        net.backward(*names, **given)
+    passed(blobs, "diff", steps)
+
+
+def loss(net: minicaffe.Net, first: int, last: int) -> float:
+    """What the layers of these numbers have added to the loss; waits for the device."""
+    values = [value for step in net.steps[first : last + 1] for value in step.tops]
+    host = net.device.to_host
+    return sum(v.loss_weight * float(host(v.blob.data).sum()) for v in values if v.loss_weight)
+
+
+def reshape(net: minicaffe.Net, blobs: Blobs) -> None:
+    """Have the net take the shapes that its blobs were given. What was written into its inputs stays there.
+
+    Raises ShapeError, and leaves the net as it was, if they do not fit.
+    """
+    waiting = [name for name, blob in blobs.items() if blob.waiting is not None]
+    if not waiting:
+        return
+    push()
+    free = [value for step in net.steps if step.spec.type in FREE for value in step.tops]
+    before = [(value, value.blob) for value in free if value.name not in waiting]
+    shapes = {v.name: blobs[v.name].shape for v in free if v.name in waiting}
+    with own_errors():
+        net.reshape(**shapes)
+    for value, blob in before:
+        value.blob.data = blob.data
+    for flowing in blobs.values():
+        flowing.settle()
+
+
+def watch(net: minicaffe.Net, blobs: Blobs, when: str, function: Callable[[int], Any]) -> None:
+    """Have a function be called `when`, as "before_forward", with the number of each layer that runs."""
+
+    def tell(number: int, step: Step) -> None:
+        way, _, which = when.partition("_")
+        if way == "after":
+            passed(blobs, "data" if which == "forward" else "diff", [step])
+        function(number)
+        push()
+
+    for number, step in enumerate(net.steps):
+        watchers = step.watchers.setdefault(when, [])
+        watchers.append(lambda number=number, step=step: tell(number, step))
+
+
+def ready(blobs: Blobs, which: str, steps: Iterable[Step]) -> None:
+    """Before these steps run: have the net hold what scripts see, and have written."""
+    push()
+    done: set[Value] = set()
+    for step in steps:
+        for value in _read(which, step):
+            if value not in done:
+                blobs[value.name].bring(which, value)
+        done.update(_written(which, step))
+
+
+def passed(blobs: Blobs, which: str, steps: Iterable[Step]) -> None:
+    """After these steps have run: show what they have written."""
+    for step in steps:
+        for value in _written(which, step):
+            blobs[value.name].show(which, value)
+
+
+def _read(which: str, step: Step) -> Sequence[Value]:
+    """What a step reads; one without bottoms may leave its tops as they are."""
+    return step.tops if which == "diff" else step.bottoms or step.tops
+
+
+def _written(which: str, step: Step) -> Sequence[Value]:
+    if which == "data":
+        return step.tops
+    wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
+    return [value for value, needs in wanted if needs]
