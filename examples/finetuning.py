@@ -75,7 +75,7 @@ def main() -> dict[str, dict[int, float]]:
         args.samples, args.repeats = "2", 1
     sizes = [int(size) for size in args.samples.split(",")]
 
-    old = net_for(len(OLD), "ip2", 64)
+    old = net_for(len(OLD), "ip2", 32 if args.small else 64)
     train(old, *digits("train", 20_000, OLD), args.iterations)
     test = digits("test", 2000, OLD)
     print(f"digits 0 to 5, {args.iterations} iterations: accuracy {accuracy(old, *test):.3f}")

@@ -72,7 +72,7 @@ def test_features_are_nearer_than_pixels(run):
 def test_the_pixels_labels_are_learnt(run):
     found, _ = run("segmentation")
     ((loss, _),) = found.values()
-    assert loss < 0.8  # of a guess among four: 1.39
+    assert loss < 0.65  # to know how frequent each class is gives 0.7, a guess 1.39
 
 
 def test_pairs_put_the_classes_apart(run):
