@@ -65,6 +65,9 @@ class Weighted(caffe.Layer):
 
 
 class Phase(caffe.Layer):
+    def __init__(self, p_object, *args, **kwargs):  # as editors write it
+        super().__init__(p_object, *args, **kwargs)
+
     def setup(self, bottom, top):
         pass
 
