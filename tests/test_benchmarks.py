@@ -24,6 +24,7 @@ SCRIPTS = (
     "lenet_step",
     "machine",
     "measure",
+    "opencv_tables",
     "peer_tables",
     "peers",
     "photographs",
