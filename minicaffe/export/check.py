@@ -90,7 +90,8 @@ def outputs(data: bytes, net: Net, names: Mapping[Value, str]) -> dict[Value, fl
     arrays: Any = drawn(net)
     found, before = run(data, arrays), before_jumps(net.steps)
     begin_anew(net)
-    net.forward(**arrays)
+    with np.errstate(all="ignore"):
+        net.forward(**arrays)
     apart = {v: difference(found[names[v]], v.blob.data) for v in before if names[v] in found}
     for step in net.steps:
         given: Any = {v.name: found[names[v]] for v in step.bottoms if names[v] in found}
@@ -98,6 +99,12 @@ def outputs(data: bytes, net: Net, names: Mapping[Value, str]) -> dict[Value, fl
             begin_anew(net)
             net.forward(start=step.spec.name, **given)
     values = net.graph.outputs.values()
+    for value in values:
+        if value.blob.size and not np.isfinite(value.blob.data).any():
+            raise CheckpointError(
+                f"output {value.name!r} holds no finite number, of random input, so that there is nothing "
+                "to compare: are these the weights of a trained net? Nothing was written"
+            )
     return apart | {value: difference(found[names[value]], value.blob.data) for value in values}
 
 

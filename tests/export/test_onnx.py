@@ -181,6 +181,14 @@ def test_what_differs_is_named_and_not_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_net_that_overflows_is_not_called_right(tmp_path):
+    net = net_with(CHAIN)
+    net.params["conv"][1].load(np.full(4, 3e38))
+    with pytest.raises(CheckpointError, match="'pool' holds no finite number.* a trained net"):
+        to_onnx(net, tmp_path / "net.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_a_package_that_is_missing_is_named(package, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
