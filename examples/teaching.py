@@ -17,7 +17,6 @@ CPU = {
     "device": "cpu",
     "deterministic": True,
 }  # blobs are NumPy arrays; a run gives what the last gave
-START = time.perf_counter()
 
 
 def options(doc: str, iterations: int, small: int, **more: object) -> argparse.Namespace:
@@ -112,11 +111,13 @@ def table(head: list[str], rows: list[list[object]]) -> None:
 
 
 def end() -> None:
-    """The last line: how long it took, and on what."""
+    """The last line: what it took, the same beside other work as alone, and on what."""
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
         models = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         name = models[0].partition(":")[2].strip() if models else name
-    seconds = time.perf_counter() - START
-    print(f"{seconds:.0f} s; {name}, {os.cpu_count()} cores, NumPy {np.__version__}")
+    seconds = time.process_time()
+    print(
+        f"{seconds:.0f} s of processor time; {name}, {os.cpu_count()} cores, NumPy {np.__version__}"
+    )

@@ -23,7 +23,8 @@ class Classifier:
     `model` is a YAML file, a mapping or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss;
     `weights` a file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as
     `deploy` makes it, with `keep` as there; unless `deterministic` is false no convolution is measured first,
-    so that any number of pictures is answered at once. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
+    so that any number of pictures is answered at once. Raises the MinicaffeErrors of `deploy`, Net and
+    `Net.load`.
 
     >>> from minicaffe.net import parse
     >>> classifier = Classifier(parse('''

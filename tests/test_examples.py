@@ -35,7 +35,7 @@ def run(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", [name, "--small", *options])
         found = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="example")["main"]()
         printed = capsys.readouterr().out
-        assert re.search(r"^\d+ s; .* cores, NumPy ", printed.splitlines()[-1])
+        assert re.search(r"^\d+ s of processor time; .* cores, NumPy ", printed.splitlines()[-1])
         for picture in re.findall(r"^drew (.*)$", printed, re.M):
             assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
         return found, printed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,12 @@ class Context:
     def sum_dtype(self) -> Any:
         """The type of what 16 bits would round too far, labels, sums and losses: float32, or the net's."""
         return FLOAT32 if self.dtype.itemsize == 2 else self.dtype
+
+    def scratch(self, shape: tuple[int, ...], dtype: Any = None, start: int = 0) -> Any:
+        """An array in the workspace, from byte `start` on; of the net's type unless told otherwise."""
+        kind = np.dtype(self.dtype if dtype is None else dtype)
+        part = self.workspace.view(np.uint8)[start : start + math.prod(shape) * kind.itemsize]
+        return part.view(kind).reshape(shape)
 
     @property
     def workspace(self) -> Any:

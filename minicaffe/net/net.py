@@ -11,7 +11,7 @@ import numpy as np
 from minicaffe import backend
 from minicaffe.backend import on_its_device
 from minicaffe.errors import SpecError, note
-from minicaffe.layers import Context, Param
+from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
 from minicaffe.net import copies, graph, memory, run, weights
 from minicaffe.net.debug import params_line
@@ -143,7 +143,7 @@ class Net:
         """
         self.memory.check_taken()
         first, last = self.graph.range(start, end)
-        steps, blobs = self.steps[first : last + 1], {}
+        steps, blobs = self.steps[first : last + 1], dict[str, Blob]()
         if inputs or self._left_out:
             blobs, left_out = run.given_to(self.graph, first, last, inputs)
             self._left_out = (self._left_out - set(steps)) | left_out

@@ -45,7 +45,8 @@ def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     >>> place([Life(640, 0, 1), Life(320, 1, 2), Life(256, 2, 3), Life(64, 3, 4)])
     ([0, 640, 0, 256], 960)
     """
-    offsets, placed, whole = [0] * len(lives), [], 0
+    offsets, whole = [0] * len(lives), 0
+    placed: list[tuple[int, int, int]] = []
     order = sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first, i))
     for i in order:
         size = -(-lives[i].size // ALIGNED) * ALIGNED

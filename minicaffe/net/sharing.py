@@ -93,8 +93,9 @@ class Sharing:
             for value in step.bottoms if forward else _with_diffs([step]):
                 if value.root in lives and value.root not in begun | there:
                     raise ShapeError(self.gone(value))
-        there = {v for v in there if lives[v].covers(first) and lives[v].covers(last)}
-        return there | {v for v in begun if lives[v].covers(last if forward else first)}
+        end = last if forward else first
+        stays = {v for v in there if lives[v].covers(first) and lives[v].covers(last)}
+        return frozenset(stays | {v for v in begun if lives[v].covers(end)})
 
     def gone(self, value: Value) -> str:
         """Says that the memory of a value holds another."""

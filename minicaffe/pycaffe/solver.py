@@ -49,7 +49,8 @@ class Solver:
     kind: str | None = None
 
     def __init__(self, solver_file: str | Path | NetSpec):
-        spec, settings = model(solver_file), dict[str, Any]()
+        spec = model(solver_file)
+        settings: dict[str, Any] = {"device": mode.device_name()}
         if spec.solver is not None:
             if self.kind is not None:
                 settings["type"] = self.kind
@@ -58,8 +59,7 @@ class Solver:
             if "random_seed" not in spec.solver.nodes:
                 settings["random_seed"] = mode.random_seed(spec.solver.random_seed)
         with own_errors():
-            given = {"device": mode.device_name(), "report": Glog(), "keep": None}
-            self.solver = _Told(spec, **given, **settings)
+            self.solver = _Told(spec, keep=None, report=Glog(), **settings)
         self.net = Net.of(self.solver.net)
         self.test_nets = [Net.of(net) for net in self.solver.test_nets]
 
@@ -93,15 +93,17 @@ class Solver:
 
     def _run(self, train: Callable[[], Any]) -> None:
         """Train, with all nets as scripts see them before and after."""
-        nets = [self.net, *self.test_nets]
+        nets = {net: net.net.context.passes for net in (self.net, *self.test_nets)}
         for net in nets:
             net.reshape()
             passes.ready(net.blobs, "data", net.net.steps)
         with own_errors():
             train()
-        for net in nets:
-            passes.passed(net.blobs, "data", net.net.steps)
-        passes.passed(self.net.blobs, "diff", self.net.net.steps[::-1])
+        for net, count in nets.items():
+            if net.net.context.passes != count:  # else it has not run
+                passes.passed(net.blobs, "data", net.net.steps)
+        if self.net.net.context.passes != nets[self.net]:
+            passes.passed(self.net.blobs, "diff", self.net.net.steps[::-1])
 
     def apply_update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate `lr`; `iter` stays."""

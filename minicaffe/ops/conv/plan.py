@@ -44,6 +44,11 @@ class Plan:
         """Elements of work that any direction takes, all threads together."""
         return max(map(self.case.workspace, self.names.values()))
 
+    @property
+    def forward_workspace(self) -> int:
+        """Elements of work that `forward` takes, all threads together."""
+        return self.case.shares * self.case.elements(self.names["forward"], self.case.g)
+
     def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         """y = weight * x + bias, into `out`."""
         g, ways = self._of(self.case.g.n)
