@@ -50,7 +50,7 @@ def agree(path, net, **arrays):
 
 def net_with(text, seed=3, **more):
     """A net whose parameters are random, and above 0 where it matters, since a variance is."""
-    net = Net(parse(text), "TEST", device="cpu", **more)
+    net = Net(parse(text), "TEST", device="cpu", deterministic=True, **more)
     random = np.random.default_rng(seed)
     for step in net.steps:
         for param in step.layer.params:
@@ -187,6 +187,12 @@ def test_a_net_that_overflows_is_not_called_right(tmp_path):
     with pytest.raises(CheckpointError, match="'pool' holds no finite number.* a trained net"):
         to_onnx(net, tmp_path / "net.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_net_too_large_for_a_file_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("minicaffe.export.model.MOST", 400)
+    with pytest.raises(CheckpointError, match="parameters; an .onnx file holds less than 2048 MiB"):
+        to_onnx(net_with(CHAIN), tmp_path / "net.onnx")
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
