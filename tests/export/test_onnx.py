@@ -95,6 +95,27 @@ def test_onnxruntime_computes_each_layer(name, keys, bottoms, tmp_path):
     agree(path, net, **arrays)
 
 
+ANY_IMAGE = """
+ArgMax BatchNorm Bias Concat Convolution Crop Deconvolution Dropout Eltwise Flatten GroupNorm Im2col Interp LRN
+MVN Normalize PReLU Permute Pooling Reduction Scale ShuffleChannel Slice Softmax Split Tile Upsample
+""".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("name", ANY_IMAGE)
+def test_layers_take_images_of_any_size(name, tmp_path):
+    """Written at one size, run at another one."""
+    keys, bottoms = next(
+        row for row in ROWS[name] if all(isinstance(b, tuple) and len(b) == 4 for b in row[1])
+    )
+    lines = net_of(name, keys, bottoms).splitlines()
+    net = net_with("\n".join(line for line in lines if "twice" not in line))
+    to_onnx(net, tmp_path / "it.onnx", dynamic=["batch", "height", "width"])
+    random = np.random.default_rng(1)
+    larger = [(n + 1, c, h + 5, w + 3) for n, c, h, w in bottoms]
+    arrays = {f"b{i}": random.normal(size=shape) for i, shape in enumerate(larger)}
+    agree(tmp_path / "it.onnx", net, **arrays)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_random_nets(seed, tmp_path):
     """Whatever the wiring: in place, fan-out, repeated bottoms, shared parameters, losses left out."""

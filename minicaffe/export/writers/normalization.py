@@ -34,7 +34,7 @@ def batch_norm(graph: Graph, step: Step, x: str) -> str:
         learnt = [graph.const(np.ones(len(mean))), graph.const(np.zeros(len(mean)))]
     x = x if len(shape) > 1 else graph.op("Unsqueeze", x, [1])
     y = graph.op("BatchNormalization", x, *learnt, *averages, epsilon=layer.eps)
-    return y if len(shape) > 1 else str(graph.op("Squeeze", y, [1]))
+    return y if len(shape) > 1 else graph.op("Squeeze", y, [1])
 
 
 def scaled(graph: Graph, step: Step, x: str, first: int) -> str:
@@ -42,19 +42,19 @@ def scaled(graph: Graph, step: Step, x: str, first: int) -> str:
     shape = step.bottoms[0].shape
     own = (*(shape[1:2] or (1,)), *(1,) * (len(shape) - 2))
     y = graph.op("Mul", x, graph.param(step, first, own))
-    return str(graph.op("Add", y, graph.param(step, first + 1, own)))
+    return graph.op("Add", y, graph.param(step, first + 1, own))
 
 
 def standardised(graph: Graph, x: str, axes: list[int], eps: float) -> str:
     """(x - mean) / sqrt(variance + eps) over axes."""
     apart = centred(graph, x, axes)
     variance = graph.op("ReduceMean", graph.op("Mul", apart, apart), axes=axes)
-    return str(graph.op("Div", apart, graph.op("Sqrt", graph.op("Add", variance, eps))))
+    return graph.op("Div", apart, graph.op("Sqrt", graph.op("Add", variance, eps)))
 
 
 def centred(graph: Graph, x: str, axes: list[int]) -> str:
     """x - mean over axes."""
-    return str(graph.op("Sub", x, graph.op("ReduceMean", x, axes=axes)))
+    return graph.op("Sub", x, graph.op("ReduceMean", x, axes=axes))
 
 
 @writes("MVN")
@@ -80,7 +80,7 @@ def layer_norm(graph: Graph, step: Step, x: str) -> str:
     if not layer.affine:
         return standardised(graph, x, list(range(axis, len(shape))), layer.eps)
     learnt = [graph.param(step, i) for i in range(len(layer.params))]
-    return str(graph.op("LayerNormalization", x, *learnt, axis=axis, epsilon=layer.eps))
+    return graph.op("LayerNormalization", x, *learnt, axis=axis, epsilon=layer.eps)
 
 
 @writes("GroupNorm")
@@ -103,7 +103,7 @@ def normalize(graph: Graph, step: Step, x: str) -> str:
     total = graph.op("ReduceSum", graph.op("Mul", x, x), axes)
     y = graph.op("Div", x, graph.op("Sqrt", graph.op("Add", total, layer.eps)))
     own = () if layer.channel_shared else (shape[1], *(1,) * (len(shape) - 2))
-    return str(graph.op("Mul", y, graph.param(step, 0, own)))
+    return graph.op("Mul", y, graph.param(step, 0, own))
 
 
 @writes("LRN")
@@ -113,8 +113,8 @@ def lrn(graph: Graph, step: Step, x: str) -> str:
     size = layer.local_size
     if layer.norm_region == "ACROSS_CHANNELS":
         numbers = {"alpha": layer.alpha, "beta": layer.beta, "bias": layer.k}
-        return str(graph.op("LRN", x, size=size, **numbers))
+        return graph.op("LRN", x, size=size, **numbers)
     window: Any = {"kernel_shape": [size] * 2, "pads": [size // 2] * 4, "count_include_pad": 1}
     squares = graph.op("AveragePool", graph.op("Mul", x, x), **window)
     response = graph.op("Add", graph.op("Mul", squares, layer.alpha), 1.0)
-    return str(graph.op("Mul", x, graph.op("Pow", response, -layer.beta)))
+    return graph.op("Mul", x, graph.op("Pow", response, -layer.beta))
