@@ -371,7 +371,7 @@ def few_digits(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "layers", "settings", "steps"),
     [
-        ("mnist_siamese", ("mnist", "mnist_p"), {}, 24),
+        ("mnist_siamese", ("mnist", "mnist_p"), {}, 18),
         ("mnist_autoencoder", ("data",), {}, 6),
         ("logistic_regression", ("data",), {}, 60),
     ],
