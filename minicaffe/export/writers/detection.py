@@ -36,6 +36,8 @@ def detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str
     if not classes or nms.top_k == 0 or layer.keep_top_k == 0:
         return _top(graph, nothing)
     boxes = _decoded(graph, layer, loc, prior)
+    if layer.clip:
+        boxes = graph.op("Clip", boxes, 0.0, 1.0)
     scores = graph.op("Reshape", scores, [0, -1, layer.num_classes])
     scores = graph.op("Transpose", scores, perm=(0, 2, 1))
     if classes < layer.num_classes:
