@@ -31,7 +31,7 @@ SCRIPTS = (
     "photos",
     "readme",
 )
-SCRIPTS += ("chart", "run", "tables")
+SCRIPTS += ("zoo_onnx", "chart", "run", "tables")
 
 
 @pytest.fixture
@@ -295,3 +295,11 @@ def test_without_pytorch_there_is_no_peer(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == "PyTorch is not installed here: there is no peer to measure against\n"
+
+
+def test_the_zoo_is_compared_with_onnxruntime_blob_by_blob(scripts):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    found = scripts("zoo_onnx").measured("lstm")
+    assert found["input"] == {"data": [1, 1], "cont": [1, 1]}
+    assert found["blobs"] == 5 and found["outputs"] <= found["worst"] < 1e-5
