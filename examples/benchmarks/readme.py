@@ -6,7 +6,6 @@
 A mark is `<!-- NAME -->`, up to the next `<!-- end -->`.
 """
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -14,13 +13,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+import onnx_tables
 import opencv_tables
 import peer_tables
 import tables
 import zoo_sizes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ZOO_ONNX = Path(__file__).resolve().parent / "results" / "zoo_onnx.json"
 PAGES = (
     "README.md",
     "docs/convolution.md",
@@ -74,26 +73,6 @@ def photos(found: dict) -> str:
     return tables.lay_out(head, rows) + f"\n\nCommits: {revisions}."
 
 
-def zoo_onnx(found: dict) -> str:
-    """How far each net of models/ is from minicaffe in onnxruntime, a row a net."""
-    rows = [
-        [
-            f"`{name}`",
-            f"{told['parameters']:,}",
-            str(told["nodes"]),
-            f"{told['mib']:.1f} MiB",
-            f"{told['outputs']:.1e}",
-            f"{told['worst']:.1e} in `{told['blob']}`",
-            ", ".join(f"{apart:.1e}" for apart in told.get("from_float64", {}).values()),
-        ]
-        for name, told in found["nets"].items()
-    ]
-    machine = found["machine"]
-    head = ["net", "parameters", "nodes", "file", "outputs", "of all blobs the farthest"]
-    head.append("there from float64: minicaffe, onnxruntime")
-    return tables.lay_out(head, rows) + f"\n\nonnxruntime {machine['onnxruntime']}."
-
-
 SECTIONS = {
     "lenet_mnist_cpu": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
     "paper_tables_cpu": lambda: paper_tables("cpu"),
@@ -104,7 +83,7 @@ SECTIONS = {
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
     "zoo_nets": zoo_sizes.sizes,
-    "zoo_onnx": lambda: zoo_onnx(json.loads(ZOO_ONNX.read_text())),
+    "zoo_onnx": onnx_tables.differences,
     "after_opencv_5": opencv_tables.differences,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
 }
