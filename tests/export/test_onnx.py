@@ -188,6 +188,22 @@ def test_blobs_and_parameters_keep_their_names(tmp_path):
     assert lines[1].startswith("pool (4, 4, 35, 3): largest difference")
 
 
+def test_names_that_would_meet_are_kept_apart(tmp_path):
+    text = """
+layers:
+  - {name: x__0, type: Input, shape: {dim: [2, 3]}}
+  - {name: ip, type: InnerProduct, num_output: 3, top: ip/Mul}
+  - {name: x, type: Scale, bottom: ip/Mul, top: ip/Mul}
+  - {name: more, type: Power, scale: 2, shift: 1, bottom: ip/Mul, top: more/Mul}
+  - {name: ip/Mul, type: Power, scale: 3, shift: 1, bottom: more/Mul, top: ip/Mul/ip}
+  - {name: last, type: ReLU, bottom: x__0, top: x__0}
+"""
+    net = net_with(text)
+    to_onnx(net, tmp_path / "net.onnx")
+    names = [output.name for output in onnx.load(tmp_path / "net.onnx").graph.output]
+    assert names == ["ip/Mul/ip", "x__0/last"]  # an input keeps its name
+
+
 def test_what_differs_is_named_and_not_written(tmp_path, monkeypatch):
     def slip(graph, step, x):
         return graph.op("LeakyRelu", x, alpha=0.01)
