@@ -83,6 +83,16 @@ def test_silence_keeps_a_blob_from_being_an_output():
     assert [tops for _, _, tops in layers] == [("data",), ("ip",)]
 
 
+def test_where_all_is_silenced_that_is_what_is_wanted():
+    layers, notes = inferred(
+        "  - {name: data, type: Input, shape: {dim: [2, 3]}}",
+        IP,
+        "  - {name: hush, type: Silence, top: []}",
+    )
+    assert [tops for _, _, tops in layers] == [("data",), ("ip",)]
+    assert notes == ["layer 'hush' (Silence): left out; what it reads is an output"]
+
+
 def test_a_net_of_losses_alone_is_refused():
     with pytest.raises(SpecError, match="nothing is left of it without labels and losses"):
         inferred(
