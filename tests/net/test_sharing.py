@@ -48,7 +48,8 @@ def pair(model, phase, keep=(), **settings) -> tuple[Net, Net]:
         Net(model, phase, device="cpu", keep=kept, **settings) for kept in (None, keep)
     )
     for one, other in zip(apart.learnable, sharing.learnable, strict=True):
-        one.data += RNG.normal(size=one.shape).astype(one.dtype) / 4
+        if one.learns:  # not the statistics of a BatchNorm
+            one.data += RNG.normal(size=one.shape).astype(one.dtype) / 4
         other.data[...] = one.data
     return apart, sharing
 
@@ -222,6 +223,50 @@ def test_training_takes_the_same_way(path, few_digits):
     assert np.array_equal(a.losses, b.losses)
     for one, other in zip(a.net.learnable, b.net.learnable, strict=True):
         assert one.data.tobytes() == other.data.tobytes()
+
+
+@pytest.mark.parametrize("path", sorted(STEPS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_inference_of_every_layer_gives_the_same_bits(path, few_digits):
+    """Also where the work holds nothing of the layer before, and backward's buffers are not taken."""
+    a, b = pair(parse(path.read_text()), "TEST", deterministic=True)
+    for net in (a, b):
+        rng = np.random.default_rng(0)
+        given = [value for step in net.steps if not step.bottoms for value in step.tops]
+        for value in given:
+            value.blob.data[...] = rng.integers(0, 3, value.shape)
+        poison(b)
+        net.context.workspace.view("u1").fill(255)
+        net.forward()
+    assert b.context.workspace_size <= a.context.workspace_size
+    assert assert_same(a, b)
+
+
+def test_what_only_backward_needs_is_not_taken():
+    text = """
+    layers:
+      - {name: x, type: Input, top: [x, rois], shape: [{dim: [2, 4, 9, 9]}, {dim: [3, 5]}]}
+      - {name: first, type: Convolution, bottom: x, num_output: 4, kernel_size: 1}
+      - {name: lrn, type: LRN}
+      - {name: within, type: LRN, norm_region: WITHIN_CHANNEL}
+      - {name: most, type: Eltwise, operation: MAX, bottom: [lrn, within]}
+      - {name: pool, type: Pooling, kernel_size: 2, stride: 2}
+      - {name: roi, type: ROIPooling, bottom: [most, rois], pooled_h: 2, pooled_w: 2}
+      - {name: spp, type: SPP, bottom: pool, pyramid_height: 2}
+      - {name: conv, type: Convolution, bottom: most, num_output: 8, kernel_size: 3}
+      - {name: ip, type: InnerProduct, num_output: 50}
+    """
+    rois = [[0, 0, 0, 4, 4], [1, 2, 2, 8, 8], [1, 0, 3, 5, 8]]
+    a, b = pair(parse(text), "TEST", deterministic=True)
+    for net in (a, b):
+        net.context.workspace.view("u1").fill(255)
+        net.forward(x=np.random.default_rng(1).normal(size=(2, 4, 9, 9)), rois=rois)
+    assert assert_same(a, b)
+    names = {"lrn": "s", "within": "s", "most": "which"}
+    assert all(getattr(a.layers[name], kept) is not None for name, kept in names.items())
+    assert all(getattr(b.layers[name], kept) is None for name, kept in names.items())
+    assert b.layers["pool"].it.which is None and not b.layers["roi"].scratch
+    assert not b.layers["spp"].dy and a.layers["spp"].dy
+    assert b.context.workspace_size < a.context.workspace_size / 2
 
 
 @pytest.mark.parametrize("name", DEPLOYED[1:])

@@ -47,7 +47,7 @@ class Plan:
     @property
     def forward_workspace(self) -> int:
         """Elements of work that `forward` takes, all threads together."""
-        return self.case.shares * self.case.elements(self.names["forward"], self.case.g)
+        return self.case.shares * self.case.elements(self.names["forward"], self.case.g, "forward")
 
     def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         """y = weight * x + bias, into `out`."""
@@ -113,7 +113,7 @@ class Plan:
             self._parts[n] = (
                 g,
                 {
-                    way: (STRATEGIES[name], self.case.elements(name, g))
+                    way: (STRATEGIES[name], self.case.elements(name, g, way))
                     for way, name in self.names.items()
                 },
             )
