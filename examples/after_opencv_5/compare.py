@@ -41,7 +41,7 @@ NETS = {  # name: the axes that are dynamic, and another size than the net's own
 
 def made(name: str) -> Net:
     """The net with weights by chance; a BatchNorm has seen a mean of 1, a variance of 5000."""
-    net = Net(read(HERE / f"{name}.prototxt"), "TEST", device="cpu")
+    net = Net(read(HERE / f"{name}.prototxt"), "TEST", device="cpu", deterministic=True)
     for step in net.steps:
         if step.spec.type == "BatchNorm":
             for param, value in zip(step.layer.params, (1, 5000, 1), strict=True):

@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     for line in notes:
         note(line)
     if args.weights is not None:
-        load_weights(net, args.weights)
+        for file, loaded in load_weights(net, args.weights):
+            note(f"weights: {file}: {loaded}")
     elif net.learnable:
         raise SpecError(f"net {net.name!r} has parameters: --weights is needed")
     if args.onnx:

@@ -89,6 +89,7 @@ def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any
         body,
         producer_name="minicaffe",
         producer_version=__version__,
+        doc_string=f"net {net.name!r} of Caffe's kind, as it infers",
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )

@@ -42,7 +42,7 @@ def write(
     packages()
     net, lines = inferring(model)
     if weights is not None:
-        net.load(weights)
+        lines.append(f"weights: {net.load(weights)}")
     elif net.learnable and not isinstance(model, Net):
         raise SpecError(f"net {net.name!r} has parameters: weights are needed")
     return lines + save(net, path, dynamic)

@@ -35,10 +35,10 @@ def test_labels_and_what_is_computed_from_them_go():
         ("Softmax", ("ip",), ("prob",)),
     ]
     assert notes == [
+        "layer 'digits' (Data): an input, data",
         "layer 'accuracy' (Accuracy): left out",
         "layer 'loss' (SoftmaxWithLoss): a Softmax, prob",
         "layer 'more' (Power): left out",
-        "layer 'digits' (Data): an input, data",
     ]
 
 

@@ -145,6 +145,25 @@ def test_entries_are_chosen(tmp_path):
     agree(tmp_path / "net.onnx", net, index=[4, 0, 4, 1])
 
 
+CHAIN = """
+layers:
+  - {name: x, type: Input, shape: {dim: [6, 3]}}
+  - {name: selector, type: Input, shape: {dim: [6]}}
+  - {name: some, type: Filter, bottom: [x, selector]}
+  - {name: twice, type: Power, bottom: some, scale: 2}
+  - {name: best, type: ArgMax, bottom: twice, axis: 1}
+"""
+
+
+def test_what_follows_a_choice_has_its_size(tmp_path):
+    net = Net(parse(CHAIN), "TEST", device="cpu")
+    to_onnx(net, tmp_path / "net.onnx")
+    x, selector = RNG.normal(size=(6, 3)).astype("f"), np.array([1, 0, 0, 1, 1, 0], "f")
+    session = runtime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    (best,) = session.run(["best"], {"x": x, "selector": selector})
+    assert best.ravel().tolist() == x[selector > 0].argmax(axis=1).tolist()
+
+
 def test_a_pyramid_takes_images_of_one_size_alone(tmp_path):
     net = net_of({"x": (2, 3, 9, 7)}, "type: SPP, pyramid_height: 3")
     to_onnx(net, tmp_path / "net.onnx", dynamic=["batch"])

@@ -50,7 +50,7 @@ def agree(path, net, **arrays):
 
 def net_with(text, seed=3, **more):
     """A net whose parameters are random, and above 0 where it matters, since a variance is."""
-    net = Net(parse(text), "TEST", device="cpu", **more)
+    net = Net(parse(text), "TEST", device="cpu", deterministic=True, **more)
     random = np.random.default_rng(seed)
     for step in net.steps:
         for param in step.layer.params:
@@ -93,6 +93,27 @@ def test_onnxruntime_computes_each_layer(name, keys, bottoms, tmp_path):
         assert name in ONE_BATCH or keys.get("axis") == 0, error  # the batch axis is none
         to_onnx(net, path)
     agree(path, net, **arrays)
+
+
+ANY_IMAGE = """
+ArgMax BatchNorm Bias Concat Convolution Crop Deconvolution Dropout Eltwise Flatten GroupNorm Im2col Interp LRN
+MVN Normalize PReLU Permute Pooling Reduction Scale ShuffleChannel Slice Softmax Split Tile Upsample
+""".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("name", ANY_IMAGE)
+def test_layers_take_images_of_any_size(name, tmp_path):
+    """Written at one size, run at another one."""
+    keys, bottoms = next(
+        row for row in ROWS[name] if all(isinstance(b, tuple) and len(b) == 4 for b in row[1])
+    )
+    lines = net_of(name, keys, bottoms).splitlines()
+    net = net_with("\n".join(line for line in lines if "twice" not in line))
+    to_onnx(net, tmp_path / "it.onnx", dynamic=["batch", "height", "width"])
+    random = np.random.default_rng(1)
+    larger = [(n + 1, c, h + 5, w + 3) for n, c, h, w in bottoms]
+    arrays = {f"b{i}": random.normal(size=shape) for i, shape in enumerate(larger)}
+    agree(tmp_path / "it.onnx", net, **arrays)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -179,6 +200,20 @@ def test_what_differs_is_named_and_not_written(tmp_path, monkeypatch):
         to_onnx(net_with(CHAIN), path)
     assert path.read_bytes() == b"as it was"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_net_that_overflows_is_not_called_right(tmp_path):
+    net = net_with(CHAIN)
+    net.params["conv"][1].load(np.full(4, 3e38))
+    with pytest.raises(CheckpointError, match="'pool' holds no finite number.* a trained net"):
+        to_onnx(net, tmp_path / "net.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_net_too_large_for_a_file_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("minicaffe.export.model.MOST", 400)
+    with pytest.raises(CheckpointError, match="parameters; an .onnx file holds less than 2048 MiB"):
+        to_onnx(net_with(CHAIN), tmp_path / "net.onnx")
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])

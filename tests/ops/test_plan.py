@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import math
 import multiprocessing
 import os
 import stat
@@ -318,6 +319,16 @@ def test_a_cap_below_everything(cpu):
         ShapeError, match=r"no engine gets by with 0.0 MiB of workspace: direct needs"
     ):
         conv.plan(LARGE, "f4", cpu, cap=10)
+
+
+def test_the_cap_that_nobody_asked_for_refuses_nothing(cpu):
+    """fc6 of FCN-8s, whose weights alone are larger: one thread's need is granted, unless a cap is given."""
+    g = ConvGeometry(2, 512, (22, 22), 4096, Window((7, 7)))
+    assert 4 * math.prod(g.weight_shape) > conv.CAP
+    plan = conv.plan(g, "f4", cpu, deterministic=True)
+    assert conv.CAP < 4 * plan.workspace <= plan.case.cap and plan.case.shares == 1
+    with pytest.raises(ShapeError, match=r"no engine gets by with 255.0 MiB of workspace"):
+        conv.plan(g, "f4", cpu, cap=255 * 2**20, deterministic=True)
 
 
 # the memory

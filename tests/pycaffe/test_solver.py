@@ -208,3 +208,30 @@ def test_a_loss_that_diverges_is_told(solver_file):
     solver.net.params["ip"][0].data[...] = np.nan
     with pytest.raises(TrainingError, match="diverged"):
         solver.step(1)
+
+
+def test_a_net_that_has_not_run_shows_what_was_written(text_file, placed):
+    """An input that is worked on in place, which here takes an array of its own."""
+    text = """
+    input: "x" input_shape { dim: 2 dim: 3 }
+    layer { name: "add" type: "Power" bottom: "x" top: "x" power_param { shift: 1 } }
+    layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 1 } }
+    layer { name: "loss" type: "Reduction" bottom: "ip" top: "loss" loss_weight: 1 }
+    """
+    solver = caffe.get_solver(
+        text_file(f'net: "{text_file(text)}" base_lr: 0.1 max_iter: 9 test_iter: 1 test_interval: 5\n'
+                  'test_initialization: false snapshot_after_train: false', "solver")
+    )  # fmt: skip
+    tested = solver.test_nets[0]
+    solver.net.blobs["x"].data[...] = 1
+    tested.blobs["x"].data[...] = 7
+    solver.step(0)
+    assert solver.net.blobs["x"].data.tolist() == [[1, 1, 1]] * 2
+    solver.net.forward()  # a pass, as many as a step is
+    solver.net.blobs["x"].data[...] = 1
+    solver.step(1)
+    assert solver.net.blobs["x"].data.tolist() == [[2, 2, 2]] * 2
+    assert solver.net.blobs["x"].diff.tolist() == [[0, 0, 0]] * 2  # nothing below learns
+    assert tested.blobs["x"].data.tolist() == [[7, 7, 7]] * 2
+    tested.forward()
+    assert tested.blobs["x"].data.tolist() == [[8, 8, 8]] * 2
