@@ -32,7 +32,7 @@ SCRIPTS = (
     "photos",
     "readme",
 )
-SCRIPTS += ("chart", "run", "tables")
+SCRIPTS += ("onnx_tables", "zoo_onnx", "chart", "run", "tables")
 
 
 @pytest.fixture
@@ -68,8 +68,10 @@ def test_pages_show_what_the_result_files_say(scripts):
         "photos": "benchmarks/results/photos_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
+        "zoo": "benchmarks/results/zoo_{}.json",
         "after_opencv": "after_opencv_5/results/opencv_{}.json",
     }
+    shown.pop("zoo_nets")  # counted from the models, not measured
     for name, text in shown.items():
         what, device = name.rsplit("_", 1)
         measured = (EXAMPLES / files[what].format(device)).exists()
@@ -297,3 +299,11 @@ def test_without_pytorch_there_is_no_peer(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == "PyTorch is not installed here: there is no peer to measure against\n"
+
+
+def test_the_zoo_is_compared_with_onnxruntime_blob_by_blob(scripts):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    found = scripts("zoo_onnx").measured("lstm")
+    assert found["input"] == {"data": [1, 1], "cont": [1, 1]}
+    assert found["blobs"] == 5 and found["outputs"] <= found["worst"] < 1e-5

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
 import inference_memory
+import onnx_tables
 import opencv_tables
 import peer_tables
 import tables
@@ -26,6 +27,7 @@ PAGES = (
     "docs/memory.md",
     "docs/pictures.md",
     "docs/after-opencv-5.md",
+    "docs/export.md",
     "docs/zoo.md",
 )
 
@@ -86,6 +88,7 @@ SECTIONS = {
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
     "zoo_nets": zoo_sizes.sizes,
+    "zoo_onnx": onnx_tables.differences,
     "after_opencv_5": opencv_tables.differences,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
 }
