@@ -20,6 +20,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = (
     "breakdown",
     "forms",
+    "inference_memory",
     "ladder",
     "lenet_step",
     "machine",
@@ -61,6 +62,7 @@ def test_pages_show_what_the_result_files_say(scripts):
     assert set(shown) == set(readme.SECTIONS)
     files = {
         "paper_tables": "paper_tables/results/{}.json",
+        "inference_memory": "benchmarks/results/inference_memory_{}.json",
         "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
         "peers": "benchmarks/results/peers_{}.json",
         "photos": "benchmarks/results/photos_{}.json",

@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+import inference_memory
 import onnx_tables
 import opencv_tables
 import peer_tables
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = (
     "README.md",
     "docs/convolution.md",
+    "docs/memory.md",
     "docs/pictures.md",
     "docs/after-opencv-5.md",
     "docs/export.md",
@@ -74,6 +76,9 @@ def photos(found: dict) -> str:
 
 
 SECTIONS = {
+    "inference_memory_cpu": lambda: inference_memory.table(
+        peer_tables.read("inference_memory", "cpu")
+    ),
     "lenet_mnist_cpu": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
     "paper_tables_cpu": lambda: paper_tables("cpu"),
     "paper_tables_cuda": lambda: paper_tables("cuda"),

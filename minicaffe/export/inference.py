@@ -73,12 +73,14 @@ def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[
     lost: set[Value] = set()
     notes: dict[Step, str] = {}
     scored = [step for step in steps if step.spec.type == "SoftmaxWithLoss"]
+    there = {name for step in steps for name in (step.spec.name, *step.spec.tops)}
     done = {step.bottoms[0] for step in steps if step.spec.type == "Softmax"}
     for step in steps:
         gone = any(value in lost for value in step.bottoms)
         bottoms = tuple(value.name for value in step.bottoms)
         if step in scored and not gone and step.bottoms[0] not in done:
-            name = "prob" if len(scored) == 1 and len(step.tops) == 1 else step.spec.name
+            alone = len(scored) == 1 and len(step.tops) == 1 and "prob" not in there
+            name = "prob" if alone else step.spec.name
             top = step.tops[-1].name if len(step.tops) > 1 else name
             kept[step] = LayerSpec(
                 name=name,

@@ -53,6 +53,16 @@ def test_several_softmaxes_keep_their_layers_names():
     assert [tops for kind, _, tops in layers if kind == "Softmax"] == [("loss1",), ("answer",)]
 
 
+def test_prob_is_not_taken_twice():
+    layers, _ = inferred(
+        DATA,
+        IP,
+        "  - {name: prob, type: InnerProduct, num_output: 10, bottom: ip}",
+        "  - {name: loss, type: SoftmaxWithLoss, bottom: [prob, label]}",
+    )
+    assert [tops for _, _, tops in layers[1:]] == [("ip",), ("prob",), ("loss",)]
+
+
 def test_a_softmax_that_is_there_is_not_doubled():
     layers, _ = inferred(
         DATA,
