@@ -80,7 +80,10 @@ def reshape(net: minicaffe.Net, blobs: Blobs, last: int | None = None) -> None:
                 raise
             take(above)
     fresh = [value for step in net.steps[: held.fits] for value in step.tops] if waiting else []
-    for which, values in ("data", fresh[::-1]), ("diff", fresh):  # as in a net that has just been built
+    for which, values in (
+        ("data", fresh[::-1]),
+        ("diff", fresh),
+    ):  # as in a net that has just been built
         for value in values:
             blobs[value.name].show(which, value)
     for value, blob in before:

@@ -288,7 +288,9 @@ def test_a_shape_that_only_fits_the_layers_that_run(text_file, placed):
     same(net.blobs["data"].diff, alone.blobs["data"].diff)
     assert net.forward(end="pool")["pool"].shape == (1, 3, 4, 3)
     for run in (net.forward, net.backward, net.reshape, lambda: net.forward(start="ip")):
-        with pytest.raises(ShapeError, match=r"'ip' \(InnerProduct\): parameter 0 has shape \(2, 3\)"):
+        with pytest.raises(
+            ShapeError, match=r"'ip' \(InnerProduct\): parameter 0 has shape \(2, 3\)"
+        ):
             run()
     assert net.forward(end="pool")["pool"].shape == (1, 3, 4, 3)  # still
     net.blobs["data"].reshape(1, 2, 2, 9)
