@@ -71,6 +71,9 @@ def test_every_way_to_build_one(text_file, tmp_path):
         assert (other.params["ip"][0].data == 7).all() and list(other.blobs) == ["x", "ip"]
     assert "b" in caffe.Net(path, caffe.TEST, stages=["deploy"]).blobs
     assert "c" in caffe.Net(path, caffe.TEST, level=2).blobs
+    assert caffe.Net(text_file(STAGED, "test.pt"), caffe.TEST).inputs == [
+        "x"
+    ]  # as in py-faster-rcnn
     (tmp_path / "net.yaml").write_text("layers: [{name: x, type: Input, shape: {dim: [1]}}]")
     assert caffe.Net(str(tmp_path / "net.yaml"), caffe.TEST).inputs == ["x"]
 
@@ -84,6 +87,9 @@ def test_what_cannot_be_built(text_file, tmp_path):
         caffe.Net(str(tmp_path / "not there.prototxt"), caffe.TEST)
     with pytest.raises(CheckpointError, match="none.caffemodel"):
         caffe.Net(path, str(tmp_path / "none.caffemodel"), caffe.TEST)
+    (tmp_path / "net.pt").write_bytes(b"PK\x03\x04\xff")
+    with pytest.raises(SpecError, match="is PyTorch's pickle"):
+        caffe.Net(str(tmp_path / "net.pt"), caffe.TEST)
 
 
 def test_names_in_caffes_order(net):
