@@ -371,6 +371,11 @@ def test_nets_that_share_write_into_the_same(net, text_file):
     net.params["ip"][1].data[...] = [3, 4]
     other.forward()
     assert other.blobs["ip"].data.tolist() == [[3, 4]] * 4
+    net.params["ip"][1].diff[...] = 7  # gradients are each net's own, as in Caffe
+    other.backward()
+    assert (net.params["ip"][1].diff == 7).all() and other.params["ip"][1].diff.any()
+    other.clear_param_diffs()
+    assert (net.params["ip"][1].diff == 7).all()
 
 
 def test_watching_the_passes(net):
