@@ -1,5 +1,6 @@
 """The nets of models/ beside PyTorch, OpenCV 4 and onnxruntime: inference of one, a training step of eight.
 
+    python examples/benchmarks/zoo.py --warm                once: torch.compile keeps what it compiled
     python examples/benchmarks/zoo.py                       some 20 minutes on 2 CPU cores
     python examples/benchmarks/zoo.py --only lenet vgg16    these nets anew, the others as they were measured
     python examples/benchmarks/zoo.py --quick --into /tmp --only lenet
@@ -9,7 +10,7 @@ same net with the same weights (zoo_torch.py) in three ways: eager, channels_las
 shows is the fastest. OpenCV reads the net as prototxt and .caffemodel, onnxruntime as ONNX. Outputs, losses
 and gradients are compared before anything is timed; contenders run in one process, interleaved, with as many
 threads each; memory is of a process for each. Results go to results/zoo_cpu.json after every net;
-zoo_tables.py makes the Markdown. `torch.compile` keeps what it compiled: the first run takes longer.
+zoo_tables.py makes the Markdown.
 """
 
 import argparse
@@ -41,6 +42,11 @@ def main() -> None:
     for package in PACKAGES.values():
         if version(package) is None:
             sys.exit(f"{package} is not installed here: there is a peer missing to measure against")
+    if args.warm:
+        for name in args.only:
+            child("zoo_step.py", common(name, args) | {"what": "warm"})
+            print(f"{name}: compiled")
+        return
     warn_if_busy()
     path = args.into / "zoo_cpu.json"
     found = json.loads(path.read_text()) if path.exists() else {"nets": {}}
@@ -62,6 +68,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", nargs="+", choices=NETS, default=list(NETS), metavar="NET")
     parser.add_argument("--form", choices=("numba", "numpy"), default="numba")
+    parser.add_argument(
+        "--warm", action="store_true", help="have torch.compile compile, measure nothing"
+    )
     parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
     parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
     args = parser.parse_args()
@@ -79,9 +88,14 @@ def report(args: argparse.Namespace) -> dict[str, object]:
     return {"threads": args.threads, "form": args.form, "quick": args.quick, "machine": machine}
 
 
+def common(name: str, args: argparse.Namespace) -> dict[str, object]:
+    """What every process is told."""
+    return {"form": args.form, "threads": args.threads, "name": name}
+
+
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """All that is measured of a net."""
-    told = {"form": args.form, "threads": args.threads, "name": name}
+    told = common(name, args)
     budget = {way: 0.0 if args.quick else seconds for way, seconds in BUDGET.items()}
     with tempfile.TemporaryDirectory() as folder:
         files = {"folder": folder}

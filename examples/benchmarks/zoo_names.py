@@ -5,7 +5,7 @@ NETS = (
     "lenet",
     "cifar10_quick",
     "cifar10_full",
-    "autoencoder",
+    "mnist_autoencoder",
     "mnist_siamese",
     "lstm",
     "squeezenet",

@@ -364,7 +364,10 @@ def embed(step: Step, use: Use) -> Call:
 
 @recipe("LSTM")
 def lstm(step: Step, use: Use) -> Call:
-    """All of it in one call, for streams that begin with the pass and do not begin anew in it."""
+    """All of it in one call, for streams that begin with the pass and do not begin anew in it.
+
+    torch.compile leaves it as it is, as it does nn.LSTM: it would else unroll every step.
+    """
     layer, d = step.layer, step.layer.num_output
     if layer.static or layer.expose_hidden:
         raise NotImplementedError("such an LSTM has no recipe in PyTorch")
@@ -373,6 +376,7 @@ def lstm(step: Step, use: Use) -> Call:
     zeros, nothing = torch.zeros(1, layer.n, d), torch.zeros(4 * d)
     keys = True, 1, 0.0, False, False, False
 
+    @torch.compiler.disable
     def call(p, x, cont):
         given = [p[w], p[h], p[b], nothing]
         return torch.lstm(x.flatten(2), [zeros, zeros], given, *keys)[0]
