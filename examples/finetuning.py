@@ -70,12 +70,12 @@ def accuracy(solver: minicaffe.Solver, images, labels) -> float:
 
 
 def main() -> dict[str, dict[int, float]]:
-    args = options(__doc__, 1000, 100, samples="2,5,20,100", draws=3)
+    args = options(__doc__, 1000, 100, samples="2,5,20,100", repeats=3)
     if args.small:
-        args.samples, args.draws = "2", 1
+        args.samples, args.repeats = "2", 1
     sizes = [int(size) for size in args.samples.split(",")]
 
-    old = net_for(len(OLD), "ip2", 64)
+    old = net_for(len(OLD), "ip2", 32 if args.small else 64)
     train(old, *digits("train", 20_000, OLD), args.iterations)
     test = digits("test", 2000, OLD)
     print(f"digits 0 to 5, {args.iterations} iterations: accuracy {accuracy(old, *test):.3f}")
@@ -87,18 +87,18 @@ def main() -> dict[str, dict[int, float]]:
     for size in sizes:
         for how, (pretrained, lower) in WAYS.items():
             scores = []
-            for draw in range(args.draws):
+            for repeat in range(args.repeats):
                 few = np.concatenate(
-                    [np.flatnonzero(labels == c)[draw * size :][:size] for c in NEW]
+                    [np.flatnonzero(labels == c)[repeat * size :][:size] for c in NEW]
                 )
                 new = net_for(len(NEW), "ip2_new", min(4 * size, 40), lower)
                 if pretrained:
                     report = new.net.load(weights, strict=False)
-                train(new, images[few], labels[few] - NEW[0], args.iterations // 5, seed=draw)
+                train(new, images[few], labels[few] - NEW[0], args.iterations // 5, seed=repeat)
                 scores.append(accuracy(new, tested[0], tested[1] - NEW[0]))
             found[how][size] = float(np.mean(scores))
     print(f"loading: {report}")
-    print(f"digits 6 to 9, accuracy on {len(tested[1])} test digits, mean of {args.draws} draw(s):")
+    print(f"digits 6 to 9, accuracy on {len(tested[1])} test digits, mean of {args.repeats}:")
     table(["samples a class", *map(str, sizes)], [[how, *found[how].values()] for how in found])
     if plt := pyplot():
         figure, axes = plt.subplots(figsize=(5, 3.2))

@@ -17,19 +17,22 @@ CPU = {
     "device": "cpu",
     "deterministic": True,
 }  # blobs are NumPy arrays; a run gives what the last gave
-START = time.perf_counter()
 
 
-def options(doc: str, iterations: int, small: int, **more: object) -> argparse.Namespace:
+def options(
+    doc: str, iterations: int, small: int, draws: bool = True, **more: object
+) -> argparse.Namespace:
     """The options of an example: `doc` begins with what it does, `small` is its --iterations with --small.
 
-    `more` are further numbers or texts, by name, with their defaults. `share` is what part of the usual
-    size is asked for, 1 without --small.
+    `more` are further numbers or texts, by name, with their defaults; --out is for those that draw.
     """
     parser = argparse.ArgumentParser(description=doc.split("\n\n")[0])
     parser.add_argument("--iterations", type=int, help=f"of training (default {iterations})")
     parser.add_argument("--small", action="store_true", help="few iterations, few digits: a glance")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder for pictures (default .)")
+    if draws:
+        parser.add_argument(
+            "--out", type=Path, default=Path(), help="its picture's folder (default .)"
+        )
     for name, value in more.items():
         parser.add_argument(f"--{name}", type=type(value), default=value, help=f"default {value}")
     given = parser.parse_args()
@@ -83,12 +86,15 @@ def pyplot():
 
 
 def save(figure, folder: Path, name: str) -> None:
-    """Write a figure as a PNG and say so."""
+    """Write a figure as a PNG of 128 colours, which is small, and say so."""
     from matplotlib import pyplot
+    from PIL import Image  # comes with matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / name, bbox_inches="tight", pad_inches=0.05)
     pyplot.close(figure)
+    with Image.open(folder / name) as picture:
+        picture.convert("RGB").quantize(128).save(folder / name, optimize=True)
     print(f"drew {name}")
 
 
@@ -112,11 +118,13 @@ def table(head: list[str], rows: list[list[object]]) -> None:
 
 
 def end() -> None:
-    """The last line: how long it took, and on what."""
+    """The last line: what it took, the same beside other work as alone, and on what."""
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
         models = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         name = models[0].partition(":")[2].strip() if models else name
-    seconds = time.perf_counter() - START
-    print(f"{seconds:.0f} s; {name}, {os.cpu_count()} cores, NumPy {np.__version__}")
+    seconds = time.process_time()
+    print(
+        f"{seconds:.0f} s of processor time; {name}, {os.cpu_count()} cores, NumPy {np.__version__}"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ class Classifier:
 
     `model` is a YAML file, a mapping or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss;
     `weights` a file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as
-    `deploy` makes it; unless `deterministic` is false no convolution is measured first, so that any number
-    of pictures is answered at once. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
+    `deploy` makes it, with `keep` as there; unless `deterministic` is false no convolution is measured first,
+    so that any number of pictures is answered at once. Raises the MinicaffeErrors of `deploy`, Net and
+    `Net.load`.
 
     >>> from minicaffe.net import parse
     >>> classifier = Classifier(parse('''
@@ -45,14 +46,16 @@ class Classifier:
         dtype: Any = None,
         engine: str = "auto",
         deterministic: bool = True,
+        keep: Sequence[str] | None = (),
     ):
         spec, self.data = deploy(model if isinstance(model, NetSpec) else read(model))
+        self._input = spec.layers[0].tops[0]
+        self._output = [layer.tops[0] for layer in spec.layers if layer.type == "Softmax"][-1]
         given: Any = {"engine": engine, "deterministic": deterministic}
+        given["keep"] = None if keep is None else [*keep, self._output]
         self.net = Net(spec, "TEST", device=device, dtype=dtype, **given)
         if weights is not None:
             self.net.load(weights)
-        self._input = self.net.steps[0].tops[0].name
-        self._output = [s.tops[0].name for s in self.net.steps if s.spec.type == "Softmax"][-1]
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

@@ -106,3 +106,12 @@ def mnist_folder() -> Path:
         if folder and list((Path(folder) / "mnist").glob("t10k-images*")):
             return Path(folder)
     pytest.skip("MNIST is not here (set MINICAFFE_DATA)")
+
+
+@pytest.fixture
+def few_digits(monkeypatch):
+    """A few of the drawn digits in place of the whole set."""
+    from minicaffe.data import datasets
+
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 3000, "test": 20})
+    monkeypatch.setattr(datasets, "_DRAWING", "few-3000")  # kept apart from the whole set

@@ -24,6 +24,7 @@ SCRIPTS = (
     "lenet_step",
     "machine",
     "measure",
+    "opencv_tables",
     "peer_tables",
     "peers",
     "photographs",
@@ -65,6 +66,7 @@ def test_pages_show_what_the_result_files_say(scripts):
         "photos": "benchmarks/results/photos_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
+        "after_opencv": "after_opencv_5/results/opencv_{}.json",
     }
     for name, text in shown.items():
         what, device = name.rsplit("_", 1)

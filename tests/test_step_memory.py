@@ -42,14 +42,6 @@ def test_the_nets_hold_every_type_of_layer():
     assert held | set(ELSEWHERE) == set(REGISTRY)
 
 
-@pytest.fixture
-def few_digits(monkeypatch, tmp_path):
-    from minicaffe.data import datasets
-
-    monkeypatch.setattr(datasets, "_COUNTS", {"train": 3000, "test": 20})
-    monkeypatch.setattr(datasets, "_DRAWING", "few-3000")  # kept apart from the whole set
-
-
 @NETS
 def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
     solver = Solver(parse(text), device="cpu")

@@ -13,11 +13,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+import opencv_tables
 import peer_tables
 import tables
+import zoo_sizes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = ("README.md", "docs/convolution.md", "docs/pictures.md")
+PAGES = ("README.md", "docs/convolution.md", "docs/pictures.md", "docs/after-opencv-5.md", "docs/zoo.md")
 
 
 def paper_tables(device: str) -> str:
@@ -72,6 +74,8 @@ SECTIONS = {
     "ladder_means_cpu": lambda: peer_tables.means(peer_tables.read("ladder", "cpu")),
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
+    "zoo_nets": zoo_sizes.sizes,
+    "after_opencv_5": opencv_tables.differences,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
 }
 

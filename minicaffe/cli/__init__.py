@@ -22,6 +22,7 @@ COMMANDS = {
     "explain": "how each convolution is computed, and what was measured",
     "summary": "layers, shapes, parameters, multiply-adds, memory",
     "convert": "write a model or weights in another format, Caffe's or ours",
+    "export": "write a net for other runtimes: ONNX, PyTorch's state_dict",
     "layers": "the catalogue of layers, or one layer's keys",
     "schema": "the JSON Schema of model files, for editors",
     "fetch": "download a data set",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 
+from minicaffe.cli.filled import check_filled
 from minicaffe.cli.options import (
     data_lines,
     device_option,
@@ -26,6 +27,7 @@ from minicaffe.cli.progress import score_table
 from minicaffe.net import Net
 from minicaffe.solver import mean_outputs
 from minicaffe.solver.report import banner
+from minicaffe.spec.state import ANY
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +44,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Test."""
     spec = read_model(args)
-    net = Net(spec, "TEST", device=pick_device(args, spec), **engine_settings(args))
+    check_filled(spec, "TEST", ANY)
+    net = Net(spec, "TEST", device=pick_device(args, spec), keep=(), **engine_settings(args))
     for line in data_lines([net]):
         tell(args, line)
     for file, loaded in load_weights(net, args.weights):

@@ -19,6 +19,7 @@ import sys
 import time
 
 from minicaffe.caffe.model import is_prototxt
+from minicaffe.cli.filled import check_filled
 from minicaffe.cli.options import (
     WEIGHTS,
     data_lines,
@@ -83,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
         raise SpecError(
             f"{args.model}: is a net; training needs the solver's prototxt that names it"
         )
+    if spec.solver is not None:
+        check_filled(spec, "TRAIN", spec.solver.train_state)
     if args.resume is not None and args.resume.lower().endswith((".caffemodel", ".caffemodel.h5")):
         raise CheckpointError(f"{args.resume}: holds weights and no solver's state; try --weights")
     device = pick_device(args, spec)

@@ -7,11 +7,12 @@ import numpy as np
 _ONE = 1 << 11  # OpenCV's weights are of 11 bits
 
 
-def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+def bilinear(picture: np.ndarray, height: int, width: int, step: float | None = None) -> np.ndarray:
     """A picture (h, w, channels), uint8, of another size.
 
-    Output y reads the rows about (y + 1/2) h / height - 1/2, weighted by how near they are, the edge's at the
-    edge; columns likewise. Halved, a pixel is the mean of four. Source: OpenCV's INTER_LINEAR, bit for bit.
+    Output y reads the rows about (y + 1/2) step - 1/2, weighted by how near they are, the edge's at the edge;
+    columns likewise. The step is h / height for rows and w / width for columns unless one is given for both.
+    Halved, a pixel is the mean of four. Source: OpenCV's INTER_LINEAR, bit for bit.
 
     >>> bilinear(np.array([[[0], [100]]], np.uint8), 1, 4).ravel()
     array([  0,  25,  75, 100], dtype=uint8)
@@ -22,8 +23,8 @@ def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     if (h, w) == (2 * height, 2 * width):
         four = picture.reshape(height, 2, width, 2, -1).sum(axis=(1, 3), dtype=np.int32)
         return ((four + 2) >> 2).astype(np.uint8)
-    top, below, rows = _taps(h, height, True)
-    left, right, columns = _taps(w, width, False)
+    top, below, rows = _taps(h, height, step or h / height, True)
+    left, right, columns = _taps(w, width, step or w / width, False)
     first, second = columns[:, :, None]
     pixels = picture.astype(np.int32)
     across = pixels[:, left] * first + pixels[:, right] * second
@@ -32,12 +33,14 @@ def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     return ((summed + 2) >> 2).clip(0, 255).astype(np.uint8)
 
 
-def _taps(size: int, wanted: int, rows: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _taps(
+    size: int, wanted: int, step: float, rows: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each output the two inputs that it reads, and their weights (2, wanted).
 
     Past the edge the two are one: of columns it has all the weight then, of rows both parts, rounded each.
     """
-    at = ((np.arange(wanted) + 0.5) * (size / wanted) - 0.5).astype(np.float32)
+    at = ((np.arange(wanted) + 0.5) * step - 0.5).astype(np.float32)
     first = np.floor(at).astype(np.int64)
     share = at - first
     if not rows:

@@ -46,12 +46,13 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
             layer = _input(layer, {value.name: value.shape for value in tops})
         elif step.spec.type in DATA:
             layer = _input(layer, {value.name: (batch, *value.shape[1:]) for value in tops})
-            notes.append(f"{step.spec}: an input, {', '.join(layer.tops)}")
+            notes[step] = f"{step.spec}: an input, {', '.join(layer.tops)}"
         if step in read or not step.bottoms:
             specs.append(layer)
     if all(layer.type == "Input" for layer in specs):
         raise SpecError(f"net {model.name!r}: nothing is left of it without labels and losses")
-    return dataclasses.replace(model, layers=tuple(specs), solver=None, test_nets=()), notes
+    spec = dataclasses.replace(model, layers=tuple(specs), solver=None, test_nets=())
+    return spec, [notes[step] for step in full.steps if step in notes]
 
 
 def _input(layer: LayerSpec, shapes: Mapping[str, Shape]) -> LayerSpec:
@@ -60,11 +61,11 @@ def _input(layer: LayerSpec, shapes: Mapping[str, Shape]) -> LayerSpec:
     return dataclasses.replace(layer, type="Input", top=tuple(shapes), options=options)
 
 
-def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], list[str]]:
+def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[Step, str]]:
     """The steps that are kept, each with its layer as it is to be, and notes of those that are not."""
     kept: dict[Step, LayerSpec] = {}
     lost: set[Value] = set()
-    notes = []
+    notes: dict[Step, str] = {}
     scored = [step for step in steps if step.spec.type == "SoftmaxWithLoss"]
     done = {step.bottoms[0] for step in steps if step.spec.type == "Softmax"}
     for step in steps:
@@ -81,10 +82,10 @@ def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], list[
                 options={"axis": step.layer.axis},  # type: ignore[attr-defined]
                 mark=step.spec.mark,
             )
-            notes.append(f"{step.spec}: a Softmax, {top}")
+            notes[step] = f"{step.spec}: a Softmax, {top}"
             lost.add(step.tops[0])
         elif gone or step.layer.is_loss or step.spec.type in LEFT_OUT:
-            notes.append(f"{step.spec}: left out")
+            notes[step] = f"{step.spec}: left out"
             lost |= set(step.tops)
         else:
             given = {"bottom": bottoms, "include": (), "exclude": ()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from minicaffe import __version__
@@ -60,8 +60,8 @@ def name_blobs(graph: Graph, net: Net) -> None:
     graph.rename(new)
 
 
-def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
-    """The model, an onnx.ModelProto; with `every`, all that nodes write as blobs is given out.
+def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any:
+    """The model, an onnx.ModelProto; of `more` values, those that nodes compute are given out as well.
 
     Raises CheckpointError for a net too large for a file.
     """
@@ -76,9 +76,8 @@ def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
     arrays = [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()]
     info = helper.make_tensor_value_info
     outputs = {graph.tensors[value]: value for value in net.graph.outputs.values()}
-    if every:
-        made = {name for node in graph.nodes for name in node.outputs}
-        outputs |= {name: value for value, name in graph.tensors.items() if name in made}
+    made = {name for node in graph.nodes for name in node.outputs}
+    outputs |= {graph.tensors[value]: value for value in more if graph.tensors[value] in made}
     body = helper.make_graph(
         nodes,
         net.name or "net",
@@ -90,6 +89,7 @@ def proto(graph: Graph, net: Net, axes: Axes, every: bool = False) -> Any:
         body,
         producer_name="minicaffe",
         producer_version=__version__,
+        doc_string=f"net {net.name!r} of Caffe's kind, as it infers",
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
@@ -117,10 +117,13 @@ def described(graph: Graph, value: Value, axes: Axes) -> tuple[str, int, list[An
         for one, those in axes.items()
         for axis, word in those.items()
     }
-    sizes = [
-        words.get(tuple(shape[axis] for shape in shapes), f"{name}_{axis}")
-        if axis in graph.open.get(value, ()) or graph.varies(value, axis)
-        else size
-        for axis, size in enumerate(value.shape)
-    ]
+    sizes: list[Any] = []
+    for axis, size in enumerate(value.shape):
+        own = f"{name}_{axis}"
+        if axis in graph.open.get(value, ()):
+            sizes.append(own)
+        elif graph.varies(value, axis):
+            sizes.append(words.get(tuple(shape[axis] for shape in shapes), own))
+        else:
+            sizes.append(size)
     return name, 1, sizes

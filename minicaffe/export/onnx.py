@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from minicaffe import checkpoint
+from minicaffe.caffe.model import is_prototxt, read_prototxt
 from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.export import check
 from minicaffe.export.dynamic import Axes, dynamic_axes, inputs, sizes, trials
@@ -15,6 +17,7 @@ from minicaffe.export.inference import inference
 from minicaffe.export.library import packages
 from minicaffe.export.model import OPSET, proto
 from minicaffe.export.model import write as written
+from minicaffe.layers import REGISTRY
 from minicaffe.net import Net, read
 from minicaffe.spec.declare import NetSpec
 
@@ -36,53 +39,73 @@ def write(
     the packages onnx and onnxruntime, if the two differ by more than 1e-4 of an output's largest number, and
     if the file cannot be written.
     """
+    packages()
+    net, lines = inferring(model)
+    if weights is not None:
+        lines.append(f"weights: {net.load(weights)}")
+    elif net.learnable and not isinstance(model, Net):
+        raise SpecError(f"net {net.name!r} has parameters: weights are needed")
+    return lines + save(net, path, dynamic)
+
+
+def inferring(
+    model: Net | str | Path | Mapping[str, Any] | NetSpec,
+) -> tuple[Net, list[str]]:
+    """The net that is written, on the CPU in float32, and notes of what became of layers; see `inference`.
+
+    It has the parameters, and its inputs the sizes, of a Net.
+    """
+    source = model if isinstance(model, Net) else None
+    spec, notes = inference(_spec(model))
+    net = Net(spec, "TEST", device="cpu", dtype="float32", deterministic=True)
+    if source is not None:
+        there = {value.name for step in source.steps for value in step.tops}
+        sizes = {v.name: v.shape for v in inputs(net) if v.name in there}
+        net.reshape(**{name: source.first_blobs[name].shape for name in sizes})
+        given = source.weights()
+        net.load({name: array for name, array in given.items() if name in net.named_params})
+    return net, notes
+
+
+def _spec(model: Net | str | Path | Mapping[str, Any] | NetSpec) -> NetSpec:
+    if isinstance(model, Net):
+        return dataclasses.replace(model.spec, state=model.context.state)
+    if isinstance(model, NetSpec):
+        return model
+    if isinstance(model, (str, Path)) and is_prototxt(model):
+        return read_prototxt(model, REGISTRY)
+    return read(model)
+
+
+def save(net: Net, path: str | Path, dynamic: Sequence[str] = ()) -> list[str]:
+    """Write a net that infers, checked and compared; the rest of `write`."""
     onnx, _ = packages()
-    net, lines = inferring(model, weights)
     axes = dynamic_axes(net, dynamic)
-    tried = trials(net, axes)
-    graph = written(net, tried)
+    graph = written(net, trials(net, axes))
     made = proto(graph, net, axes)
     data: bytes = made.SerializeToString()
     try:
         onnx.checker.check_model(made, full_check=True)
     except Exception as error:  # of several classes of its own
         raise CheckpointError(f"onnx refuses it: {' '.join(str(error).split())}") from None
-    lines.append(f"opset {OPSET}, {len(graph.nodes)} nodes, {len(data) / 2**20:.1f} MiB")
-    lines += compared(graph, net, axes, data)
+    lines = compared(graph, net, axes, data)
     checkpoint.replace(path, lambda file: file.write(data))
-    return lines
-
-
-def inferring(model: Any, weights: Any = None) -> tuple[Net, list[str]]:
-    """The net that is written, on the CPU in float32, with its parameters; and notes of what became of it."""
-    source = model if isinstance(model, Net) else None
-    spec = source.spec if source else model if isinstance(model, NetSpec) else read(model)
-    spec, lines = inference(spec)
-    net = Net(spec, "TEST", device="cpu", dtype="float32", deterministic=True)
-    if source is not None:
-        mine = {value.name: value.shape for value in inputs(net)}
-        net.reshape(**{name: source.first_blobs[name].shape for name in mine})
-        net.load(
-            {name: array for name, array in source.weights().items() if name in net.named_params}
-        )
-    elif weights is not None:
-        net.load(weights)
-    elif net.learnable:
-        raise SpecError(f"net {net.name!r} has parameters: weights are needed")
-    return net, lines
+    size = f"{len(graph.nodes)} nodes, opset {OPSET}, {len(data) / 2**20:.1f} MiB"
+    return [*lines, f"{path}: {size}"]
 
 
 def compared(graph: Graph, net: Net, axes: Axes, data: bytes) -> list[str]:
     """A line for each output, at each size. Raises CheckpointError, of the first layer that differs."""
     words = list(dict.fromkeys(word for those in axes.values() for word in those.values()))
-    lines = []
+    lines, names = [], graph.tensors
+    if before := check.before_jumps(net.steps):
+        data = proto(graph, net, axes, before).SerializeToString()
     for some in [[], words] if words else [[]]:
         net.reshape(**sizes(net, axes, some))
-        found = check.outputs(data, net, graph.tensors)
-        for value, apart in found.items():
-            told = f"largest difference {apart:.1e} of its largest number"
-            lines.append(f"{graph.tensors[value]} {value.shape}: {told}")
+        found = check.outputs(data, net, names)
+        for value in net.graph.outputs.values():
+            told = f"largest difference {found[value]:.1e} of its largest number"
+            lines.append(f"{names[value]} {value.shape}: {told}")
         if max(found.values()) > check.MOST:
-            every = proto(graph, net, axes, every=True).SerializeToString()
-            check.culprit(every, net, graph.tensors)
+            check.culprit(proto(graph, net, axes, names).SerializeToString(), net, names)
     return lines

@@ -24,6 +24,7 @@ def writes(*types: str, jumps: bool = False) -> Callable[[Writer], Writer]:
     """
 
     def register(writer: Writer) -> Writer:
+        assert not WRITERS.keys() & set(types), "a type has one writer"
         WRITERS.update(dict.fromkeys(types, writer))
         JUMPS.update(types if jumps else ())
         return writer
@@ -32,7 +33,10 @@ def writes(*types: str, jumps: bool = False) -> Callable[[Writer], Writer]:
 
 
 def draws(kind: str, bottom: int) -> Callable[[Writer], Writer]:
-    """Make a function that of a random generator and a step gives an array fit for a bottom of such layers."""
+    """Make a function that of a random generator, a step and a shape gives numbers fit for such a bottom.
+
+    A bottom below 0 is counted from the last.
+    """
 
     def register(draw: Writer) -> Writer:
         DRAWN[kind, bottom] = draw

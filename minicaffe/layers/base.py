@@ -79,9 +79,10 @@ class Layer:
     """The base of every layer. A subclass writes setup, forward and backward, and no more.
 
     Within them: `xp` (numpy or cupy), `dtype`, `phase`, `name`, `bottom` and `top` (blob names),
-    `context`; `needs_gradient[i]` tells whether bottom i's gradient is wanted. A layer that wants to
-    allocate nothing in a step writes its tops into `out` and its bottom gradients into `grad` (lists
-    of buffers, where the net has them) and returns those.
+    `context`; `needs_gradient[i]` tells whether bottom i's gradient is wanted, and `runs_backward` whether
+    backward runs at all: buffers for it alone are taken only then. A layer that wants to allocate nothing
+    in a step writes its tops into `out` and its bottom gradients into `grad` (lists of buffers, where the
+    net has them) and returns those.
     """
 
     in_place = False  # may write its top over its bottom, when both bear one name
@@ -95,6 +96,7 @@ class Layer:
     float32_bottoms: tuple[int, ...] = ()  # in a net of 16 bits too, where it is given so: labels
     float32_tops: tuple[int, ...] = ()  # in a net of 16 bits too; the first of a loss is anyway
     keeps_dtype = False  # its tops are of its bottoms' type, whatever that is
+    runs_backward = True  # the net runs its backward: known when buffers are taken
     multiply_adds = 0  # of a forward pass, for the summary
     column_elements = 0  # of the column matrix it unrolls an image into, for the summary
 

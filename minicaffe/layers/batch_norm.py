@@ -43,7 +43,7 @@ class BatchNorm(Normalization):
     bias_filler: Annotated[Filler | None, "how the bias starts; default 0"] = None
 
     @property
-    def by_past(self) -> bool:
+    def by_past(self) -> bool:  # type: ignore[override]
         """Whether it normalises by what was seen so far."""
         return self.phase == "TEST" if self.use_global_stats is None else self.use_global_stats
 

@@ -26,7 +26,8 @@ class PerChannel(Layer):
         n = math.prod(x[:axis]) if own else 1
         self.nfp = n, f, math.prod(x) // max(1, n * f)
         wide = self.sum_dtype.itemsize // self.dtype.itemsize
-        self.context.reserve(wide * ops.workspace(math.prod(x), f))
+        if self.runs_backward:
+            self.context.reserve(wide * ops.workspace(math.prod(x), f))
 
     def add_gradient(self, dy: Any, x: Any | None, to: Any, below: bool = False) -> None:
         """Add the sums of dy x, or of dy, to a gradient."""
@@ -160,6 +161,7 @@ class PReLU(PerChannel):
             raise ShapeError(f"needs a bottom with channels, of at least 2 axes, got {x}")
         own = () if self.channel_shared else (x[1],)
         self.see(x, 1, own)
+        self.context.reserve(math.prod(x))
         self.slope = self.param(own, self.filler)
         return x
 

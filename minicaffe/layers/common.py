@@ -40,7 +40,8 @@ class InnerProduct(Layer):
         shape = (self.k, self.num_output) if self.transpose else (self.num_output, self.k)
         self.weight = self.param(shape, self.weight_filler)
         self.bias = self.param((self.num_output,), self.bias_filler) if self.bias_term else None
-        self.context.reserve(linear.workspace(self.m, self.k, self.num_output))
+        size = linear.workspace(self.m, self.k, self.num_output, self.runs_backward)
+        self.context.reserve(size)
         return (*x[:axis], self.num_output)
 
     def forward(self, x: Any) -> Any:
@@ -130,30 +131,30 @@ class Eltwise(Layer):
         return x
 
     def allocate(self) -> None:
-        if self.operation == "MAX":
-            self.which, self.won = (
-                self.empty(self.shape, np.int32),
-                self.empty(self.shape, np.bool_),
-            )
+        self.which: Any = None  # for each number of the top, the bottom that it is of
+        if self.operation == "MAX" and self.runs_backward:
+            self.which = self.empty(self.shape, np.int32)
 
     def forward(self, *xs: Any) -> Any:
         xp, y = self.xp, self.out[0]
-        self.xs, scratch = xs, self.context.workspace[: y.size].reshape(y.shape)
+        self.xs, scratch = xs, self.context.scratch(self.shape)
         if self.operation == "SUM":
             xp.multiply(xs[0], self.factors[0], out=y)
             for x, factor in zip(xs[1:], self.factors[1:], strict=True):
                 xp.add(y, xp.multiply(x, factor, out=scratch), out=y)
             return y
         xp.copyto(y, xs[0])
-        if self.operation == "MAX":
+        won = self.context.scratch(self.shape, np.bool_)
+        if self.which is not None:
             self.which.fill(0)
         for i, x in enumerate(xs[1:], 1):
             if self.operation == "PROD":
                 xp.multiply(y, x, out=y)
             else:
-                xp.greater_equal(x, y, out=self.won)
-                xp.copyto(y, x, where=self.won)
-                xp.copyto(self.which, self.which.dtype.type(i), where=self.won)
+                xp.greater_equal(x, y, out=won)
+                xp.copyto(y, x, where=won)
+                if self.which is not None:
+                    xp.copyto(self.which, np.int32(i), where=won)
         return y
 
     def backward(self, dy: Any) -> Any:
@@ -163,8 +164,8 @@ class Eltwise(Layer):
             if self.operation == "SUM":
                 self.xp.multiply(dy, self.factors[i], out=dx)
             elif self.operation == "MAX":
-                self.xp.equal(self.which, i, out=self.won)
-                self.xp.multiply(dy, self.won, out=dx)
+                won = self.context.scratch(self.shape, np.bool_)
+                self.xp.multiply(dy, self.xp.equal(self.which, i, out=won), out=dx)
             else:
                 self.xp.copyto(dx, dy)
                 for j, x in enumerate(self.xs):

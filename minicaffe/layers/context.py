@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ class Context:
 
     `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
     `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
-    workspace; `deterministic`, without asking a clock.
+    workspace; `deterministic`, without asking a clock. With `forward_only` no layer runs backward.
     """
 
     device: Device
@@ -32,6 +33,7 @@ class Context:
     engine: str = "auto"
     workspace_cap: int = CAP
     deterministic: bool = False
+    forward_only: bool = False
     workspace_size: int = 0
     _workspace: Any = field(default=None, repr=False)
 
@@ -48,6 +50,12 @@ class Context:
     def sum_dtype(self) -> Any:
         """The type of what 16 bits would round too far, labels, sums and losses: float32, or the net's."""
         return FLOAT32 if self.dtype.itemsize == 2 else self.dtype
+
+    def scratch(self, shape: tuple[int, ...], dtype: Any = None, start: int = 0) -> Any:
+        """An array in the workspace, from byte `start` on; of the net's type unless told otherwise."""
+        kind = np.dtype(self.dtype if dtype is None else dtype)
+        part = self.workspace.view(np.uint8)[start : start + math.prod(shape) * kind.itemsize]
+        return part.view(kind).reshape(shape)
 
     @property
     def workspace(self) -> Any:

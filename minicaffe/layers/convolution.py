@@ -65,7 +65,12 @@ class Filtered(Unrolled):
         net = self.context
         given = self.geometry, net.dtype, net.device, self.lowering, net.workspace_cap
         self.plan = conv.plan(*given, deterministic)
-        net.reserve(self.plan.workspace)
+        net.reserve(self.work)
+
+    @property
+    def work(self) -> int:
+        """Elements of work that it takes."""
+        return self.plan.workspace
 
     @property
     def lowering(self) -> str:
@@ -100,6 +105,11 @@ class Convolution(Filtered):
         g = ConvGeometry(math.prod(lead), c, image, self.num_output, window, self.group)
         self.declare(g, c)
         return self.tops_of((*lead, self.num_output, *g.out), (x, *more))
+
+    @property
+    def work(self) -> int:
+        """Elements of work that it takes."""
+        return self.plan.workspace if self.runs_backward else self.plan.forward_workspace
 
     def forward(self, *xs: Any) -> Any:
         g, work = self.geometry, self.context.workspace

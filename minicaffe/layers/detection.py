@@ -148,6 +148,7 @@ class DetectionOutput(Layer):
     variance_encoded_in_target: Annotated[bool, "predictions are not to be scaled by variances"] = (
         False
     )
+    clip: Annotated[bool, "cut the boxes to the image, as OpenCV's SSD does where asked"] = False
     keep_top_k: Annotated[int, "boxes of an image that are kept, the best; -1 for all"] = -1
     confidence_threshold: Annotated[float | None, "a score must be above it; default: any is"] = (
         None
@@ -205,6 +206,7 @@ class DetectionOutput(Layer):
         given = loc.reshape(n, p, self.kinds, 4).transpose(0, 2, 1, 3)
         scale = None if self.variance_encoded_in_target else variance
         boxes = ops.decode(self.code_type, given, corners, scale)
+        boxes = np.clip(boxes, 0, 1, out=boxes) if self.clip else boxes
         scores = scores.reshape(n, p, self.num_classes).transpose(0, 2, 1)
         images = [self.of_image(i, boxes[i], scores[i]) for i in range(n)]
         rows = np.concatenate(images)

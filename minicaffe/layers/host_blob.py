@@ -95,5 +95,8 @@ class PythonLayer:
     phase = 0
     blobs: Sequence[HostBlob] = ()
 
+    def __init__(self, parameter: Any = None, *_: Any, **__: Any):
+        """Caffe gives its LayerParameter, of which Python sees nothing, to those that ask for it."""
+
     def setup(self, bottom: list[HostBlob], top: list[HostBlob]) -> None:
         """Read `param_str`, check the bottoms, add parameters. Nothing, unless a subclass does."""

@@ -46,14 +46,19 @@ class LRN(Layer):
             self.response = lrn.Response(image, reach, reach, 1.0, alpha, self.beta)
         self.shape = x
         self.context.reserve(2 * math.prod(x))
+        if not self.runs_backward:
+            wide = self.sum_dtype.itemsize // self.dtype.itemsize
+            self.context.reserve((2 + wide) * math.prod(x))
         return x
 
     def allocate(self) -> None:
-        self.s = self.empty(self.shape, self.sum_dtype)
+        self.s = self.empty(self.shape, self.sum_dtype) if self.runs_backward else None
 
     def forward(self, x: Any) -> Any:
-        self.x = x
-        return lrn.lrn(x, self.response, self.s, self.out[0], self.context.workspace)
+        self.x, s = x, self.s
+        if s is None:
+            s = self.context.scratch(self.shape, self.sum_dtype, 2 * x.nbytes)
+        return lrn.lrn(x, self.response, s, self.out[0], self.context.workspace)
 
     def backward(self, dy: Any) -> Any:
         work = self.context.workspace

@@ -23,6 +23,7 @@ class Normalization(Layer):
     way back, so that a layer behind may work in place on the top.
     """
 
+    by_past = False  # whether forward takes the rows' statistics from elsewhere
     scale: Param | None
     bias: Param | None
 
@@ -31,7 +32,8 @@ class Normalization(Layer):
         self.rows, self.norm, self.features = rows, norm, features
         self.scale = self.bias = None
         count = 0 if features is None else features.count
-        self.context.reserve(workspace(self.xp, math.prod(x), rows, count))
+        if self.runs_backward or not self.by_past:
+            self.context.reserve(workspace(self.xp, math.prod(x), rows, count))
         return x
 
     def allocate(self) -> None:

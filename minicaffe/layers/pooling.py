@@ -46,12 +46,14 @@ class Pool:
         self.context, self.kind, self.window, self.names = context, kind, window, names
         self.draws = kind == "STOCHASTIC" and context.phase == "TRAIN"
         self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
-        context.reserve(2 * math.prod(self.y_shape))
+        wide = max(1, 4 // context.dtype.itemsize)  # of 16 bits, room for `which` and `flags` too
+        context.reserve(2 * wide * math.prod(self.y_shape))
 
-    def allocate(self) -> None:
-        """Take what forward leaves for backward."""
+    def allocate(self, backward: bool) -> None:
+        """Take what forward leaves for backward, or for a mask."""
         empty, shape = self.context.device.xp.empty, self.y_shape
-        if self.kind == "MAX" or self.draws:
+        self.which = None
+        if (self.kind == "MAX" and backward) or self.draws:
             self.which, self.flags = empty(shape, np.int32), empty(shape, np.bool_)
             self.which.fill(-1)  # no winner before the first forward pass
         if self.draws:
@@ -75,7 +77,11 @@ class Pool:
             return stochastic.expected_pool(x, self.window, y, self.total)
         if self.kind == "AVE":
             return pool.ave_pool(x, self.window, y)
-        return pool.max_pool(x, self.window, y, self.which, self.flags)
+        if self.which is not None:
+            return pool.max_pool(x, self.window, y, self.which, self.flags)
+        which = self.context.scratch(self.y_shape, np.int32)
+        flags = self.context.scratch(self.y_shape, np.bool_, which.nbytes)
+        return pool.max_pool(x, self.window, y, which, flags)
 
     def backward(self, dy: Any, dx: Any) -> Any:
         """The bottom's gradient into `dx`."""
@@ -134,7 +140,7 @@ class Pooling(Windowed):
         return [self.it.y_shape] * 2 if len(self.top) > 1 else self.it.y_shape
 
     def allocate(self) -> None:
-        self.it.allocate()
+        self.it.allocate(self.runs_backward or len(self.out) > 1)
         if len(self.out) > 1:
             w, (sh, sw), (ph, pw) = self.it.x_shape[3], self.window.stride, self.window.pad
             oh, ow = np.indices(self.it.y_shape[2:], np.int32)
@@ -197,9 +203,10 @@ class SPP(Layer):
 
     def allocate(self) -> None:
         self.ys = [self.empty(level.y_shape) for level in self.levels]
-        self.dy = [self.empty(level.y_shape) for level in self.levels]
+        shapes = [level.y_shape for level in self.levels if self.runs_backward]
+        self.dy = [self.empty(shape) for shape in shapes]
         for level in self.levels:
-            level.allocate()
+            level.allocate(self.runs_backward)
 
     def part(self, array: Any, i: int) -> Any:
         """The part of the top that is level i, as a matrix."""

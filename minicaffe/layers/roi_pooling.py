@@ -43,8 +43,9 @@ class ROIPooling(Layer):
         return self.y_shape
 
     def allocate(self) -> None:
-        kinds = np.int32, np.int64, np.bool_, self.dtype
-        self.which, *self.scratch = (self.empty(self.y_shape, kind) for kind in kinds)
+        kinds = (np.int64, np.bool_, self.dtype) if self.runs_backward else ()
+        self.scratch = [self.empty(self.y_shape, kind) for kind in kinds]
+        self.which = self.empty(self.y_shape, np.int32)
         self.which.fill(-1)  # no winner before the first forward pass
         self.better = self.empty(self.y_shape[1:2], np.bool_)
         self.copy = None  # of 16 bits: regions, should they be so too

@@ -44,6 +44,7 @@ class SoftmaxLoss(Normalized):
             self.wide, self.label_copy = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
         kept = more and self.out[1].dtype == dtype
         self.prob = self.out[1].reshape(self.ncs) if kept else self.empty(self.ncs, dtype)
+        more &= self.runs_backward
         self.through = self.empty(self.ncs, dtype) if more else None  # the gradient by way of prob
 
     def lose(self, *more: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from minicaffe.net import memory
 from minicaffe.net.graph import Graph
+from minicaffe.spec.declare import NetSpec
 
 
 def kept(graph: Graph, held: memory.Memory) -> tuple[dict[str, Any], Mapping[str, Any]]:
@@ -17,7 +18,7 @@ def kept(graph: Graph, held: memory.Memory) -> tuple[dict[str, Any], Mapping[str
         for name in ("phase", "seed", "engine", "workspace_cap", "deterministic")
     }
     settings |= {"level": context.state.level, "stages": context.state.stage}
-    settings |= {"dtype": str(context.dtype), "shapes_only": not taken}
+    settings |= {"dtype": str(context.dtype), "shapes_only": not taken, "keep": held.keep}
     settings["device"] = context.device.name
     return settings, {
         "shapes": {name: value.shape for name, value in memory.resizable(graph).items()},
@@ -26,10 +27,12 @@ def kept(graph: Graph, held: memory.Memory) -> tuple[dict[str, Any], Mapping[str
     }
 
 
-def put_back(graph: Graph, held: memory.Memory, since: Mapping[str, Any]) -> None:
-    """Make a net that was built anew what the other had become."""
-    memory.reshape(graph, held, since["shapes"])
-    graph.context.passes = since["passes"]
-    for param, (values, *multipliers) in zip(graph.learnable, since["params"], strict=False):
+def again(kind: Any, spec: NetSpec, settings: dict[str, Any], since: Mapping[str, Any]) -> Any:
+    """A net of a kind built anew, and made what the other had become."""
+    net = kind(spec, **settings)
+    memory.reshape(net.graph, net.memory, since["shapes"])
+    net.context.passes = since["passes"]
+    for param, (values, *multipliers) in zip(net.learnable, since["params"], strict=False):
         param.load(values)
         param.lr_mult, param.decay_mult = multipliers
+    return net

@@ -9,10 +9,12 @@ from minicaffe.layers import Context
 from minicaffe.net.step import Step
 
 
-def mark(steps: Sequence[Step], force: bool) -> None:
+def mark(steps: Sequence[Step], force: bool, forward_only: bool) -> None:
     """Mark losses, gradients and reused memory in steps whose shapes are known. Raises SpecError."""
     _mark_losses(steps)
     _mark_gradients(steps, force)
+    if forward_only:
+        _unmark_gradients(steps)
     for step in steps:
         _reuse(step)
 
@@ -82,11 +84,18 @@ def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
         learns = any(param.learns for param in step.layer.params)
         if reached:
             _refuse_labels(step, force)
-        step.runs_backward = reached and (learns or any(step.layer.needs_gradient))
-        if not step.runs_backward:
+        step.layer.runs_backward = reached and (learns or any(step.layer.needs_gradient))
+        if not step.layer.runs_backward:
             step.layer.needs_gradient = [False] * len(step.bottoms)
         for i, value in enumerate(step.bottoms):
             value.gets_gradient |= step.layer.needs_gradient[i]
+
+
+def _unmark_gradients(steps: Sequence[Step]) -> None:
+    for step in steps:
+        step.layer.runs_backward, step.layer.needs_gradient = False, [False] * len(step.bottoms)
+        for value in step.tops:
+            value.gets_gradient = False
 
 
 def _refuse_labels(step: Step, force: bool) -> None:

@@ -105,7 +105,7 @@ def build(spec: NetSpec, context: Context) -> Graph:
             step.tops.append(blobs[name])
     infer_shapes(steps)
     _bind_params(steps)
-    flow.mark(steps, spec.force_backward)
+    flow.mark(steps, spec.force_backward, context.forward_only)
     flow.mark_types(steps, context)
     return Graph(spec.name, spec.layers[0].mark.file, steps, context, spec.force_backward)
 
@@ -130,6 +130,7 @@ def infer_shapes(steps: Sequence[Step]) -> None:
 def _layer(spec: LayerSpec, context: Context) -> Layer:
     layer: Layer = REGISTRY[spec.type](**spec.options)
     layer.name, layer.context = spec.name, context
+    layer.runs_backward = not context.forward_only  # what is known before the shapes are
     return layer
 
 

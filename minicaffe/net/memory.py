@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import ByName, MinicaffeError, ShapeError, did_you_mean
+from minicaffe.errors import ByName, MinicaffeError, ShapeError, SpecError, did_you_mean
 from minicaffe.layers import Blob, Context
 from minicaffe.layers.blob import Shape
 from minicaffe.net.graph import Graph, infer_shapes
+from minicaffe.net.sharing import Sharing
 from minicaffe.net.step import Step, Value
+from minicaffe.spec.declare import NetSpec
 
 
 class Memory:
-    """The blobs of a net by name, and what its passes compute in."""
+    """The blobs of a net by name, and what its passes compute in. `keep` is as in Net."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph, keep: tuple[str, ...] | None):
+        self.keep, self.sharing = keep, Sharing(graph, keep)
         self.blobs: dict[str, Blob] = ByName("blob")
         self.first_blobs: dict[str, Blob] = ByName("blob")  # as they are before work in place
         self.scratch: Any = None  # where a gradient is computed that is added to another
@@ -34,12 +36,14 @@ class Memory:
         Raises ShapeError if the work does not fit.
         """
         xp, context, scratch = graph.context.device.xp, graph.context, 0
+        if not first:
+            self.sharing.take()
         for i, step in enumerate(graph.steps):
             if i >= first:
                 self._take(step, context)
             needed = zip(step.bottoms, step.layer.needs_gradient, strict=True)
             scratch = max(scratch, sum(v.blob.size for v, needs in needed if needs and _may_add(v)))
-        check(graph)
+        check(graph, self.sharing)
         if self.scratch is None or self.scratch.size < scratch or not first:
             self.scratch = xp.empty(scratch, context.dtype)
         self.name_blobs(graph)
@@ -50,17 +54,30 @@ class Memory:
         self.first_blobs.clear()
         for step in graph.steps:
             for value in step.tops:
-                self.blobs[value.name] = value.blob
-                self.first_blobs.setdefault(value.name, value.blob)
+                self.blobs[value.name] = shown = self.sharing.shown(value)
+                self.first_blobs.setdefault(value.name, shown)
 
     def _take(self, step: Step, context: Context) -> None:
         for value in step.tops:
             fresh = Blob(value.shape, context.device, value.dtype)
             value.blob = fresh if value.reuses is None else value.reuses.blob
+            self.sharing.lend(value)
         step.layer.out = [value.blob.data for value in step.tops]
         step.layer.grad = [None] * len(step.bottoms)
         with step.named():
             step.layer.allocate()
+
+
+def names(spec: NetSpec, keep: Any) -> tuple[str, ...] | None:
+    """Blobs to keep, each of which some layer writes, if not in this phase. Raises SpecError."""
+    if keep is None:
+        return None
+    known = {name: None for layer in spec.layers for name in layer.tops}
+    for name in [keep] if isinstance(keep, str) else keep:
+        if isinstance(keep, str) or name not in known:
+            hint = did_you_mean(str(name), known)
+            raise SpecError(f"keep: expected names of blobs in a list, got {keep!r}{hint}")
+    return tuple(keep)
 
 
 def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None:
@@ -82,22 +99,19 @@ def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None
         raise
     for value, array in zip(step.tops, arrays, strict=True):
         value.blob = Blob(value.shape, graph.context.device, value.dtype)
-        value.blob.share_data(array)
+        value.blob.lie_in(array)
     memory.take(graph, behind)
 
 
-def check(graph: Graph) -> None:
+def check(graph: Graph, sharing: Sharing) -> None:
     """Raise ShapeError if the device cannot hold a net's blobs, parameters and workspace.
 
     A convolution's work is known when its layer has been allocated.
     """
     context = graph.context
-    values = [v for step in graph.steps for v in step.tops if v.reuses is None]
-    size = sum(
-        math.prod(v.shape) * (2 if v.gets_gradient else 1) * v.dtype.itemsize for v in values
-    )
-    count = sum(2 * param.size for param in graph.learnable) + context.workspace_size
-    size += count * context.dtype.itemsize
+    copies = 1 if context.forward_only else 2
+    count = sum(copies * param.size for param in graph.learnable) + context.workspace_size
+    size = sharing.after + count * context.dtype.itemsize
     context.device.check_fits(size, f"{graph.file}: the net")
 
 
@@ -114,18 +128,22 @@ def reshape(graph: Graph, memory: Memory, shapes: Mapping[str, Shape]) -> None:
         ):
             raise ShapeError(f"{name}: expected a shape of integers of at least 1, got {shape}")
     before = {name: values[name].shape for name in shapes}
-    work, taken = graph.context.workspace_size, False
+    work, sharing, taken = graph.context.workspace_size, memory.sharing, False
     try:
-        _infer(graph, values, shapes)
-        check(graph)
+        _infer(graph, memory, values, shapes)
+        check(graph, memory.sharing)
         taken = bool(memory.blobs)  # not where only shapes were asked for
         if taken:
             memory.take(graph)
     except MinicaffeError:
-        _infer(graph, values, before)
+        _infer(graph, memory, values, before)
         graph.context.workspace_size = work
         if taken:
             memory.take(graph)
+        elif memory.blobs:
+            memory.sharing = sharing
+            for step in graph.steps:
+                step.layer.allocate()
         raise
 
 
@@ -134,12 +152,15 @@ def resizable(graph: Graph) -> dict[str, Value]:
     return {v.name: v for s in graph.steps for v in s.tops if hasattr(s.layer, "resize")}
 
 
-def _infer(graph: Graph, values: Mapping[str, Value], shapes: Mapping[str, Shape]) -> None:
+def _infer(
+    graph: Graph, memory: Memory, values: Mapping[str, Value], shapes: Mapping[str, Shape]
+) -> None:
     for name, shape in shapes.items():
         inputs: Any = values[name].producer
         inputs.resize(name, tuple(int(size) for size in shape))
     graph.context.workspace_size = 0
     infer_shapes(graph.steps)
+    memory.sharing = Sharing(graph, memory.keep)
     for name, shape in shapes.items():
         if values[name].shape != tuple(shape):
             raise ShapeError(

@@ -11,7 +11,7 @@ import numpy as np
 from minicaffe import backend
 from minicaffe.backend import on_its_device
 from minicaffe.errors import SpecError, note
-from minicaffe.layers import Context, Param
+from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
 from minicaffe.net import copies, graph, memory, run, weights
 from minicaffe.net.debug import params_line
@@ -33,7 +33,9 @@ class Net:
     `dtype` stands in for the model's: float32, float64, on CUDA float16 and bfloat16. `engine` is how
     convolutions are computed whose own `engine` is auto, with at most `workspace_cap` bytes of workspace;
     `deterministic` makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is
-    allocated and nothing can be computed. Raises SpecError, ShapeError, DataError, DeviceError.
+    allocated and nothing can be computed. With `keep`, names of blobs or (), all others share memory where
+    they can: in TEST their data, and there is no backward pass; in TRAIN, or with force_backward, their
+    diffs. Raises SpecError, ShapeError, DataError, DeviceError.
 
     >>> from minicaffe.net import parse
     >>> net = Net(parse('''
@@ -59,6 +61,7 @@ class Net:
         engine: str = "auto",
         workspace_cap: int = conv.CAP,
         deterministic: bool = False,
+        keep: Sequence[str] | None = None,
     ):
         if phase not in ("TRAIN", "TEST", None):
             raise SpecError(f"phase: expected TRAIN or TEST, got {phase!r}")
@@ -69,31 +72,35 @@ class Net:
         if not shapes_only:
             check_type(dtype, self.device)
         folder = self.spec.path.parent if self.spec.path else None
-        asked = State(phase=phase, level=level, stage=tuple(stages))
-        state = asked.over(self.spec.state).over(TRAIN)
+        state = State(phase=phase, level=level, stage=tuple(stages))
+        state = state.over(self.spec.state).over(TRAIN)
         given = folder, engine, workspace_cap, deterministic
-        context = Context(self.device, dtype, state, seed, 0, *given)
-        self.graph, self.context = graph.build(self.spec, context), context
-        self.steps, self.layers = self.graph.steps, self.graph.layers
+        forward_only = keep is not None and state.phase == "TEST" and not self.spec.force_backward
+        self.context = Context(self.device, dtype, state, seed, 0, *given, forward_only)
+        self.graph = graph.build(self.spec, self.context)
+        self.steps, self.layers, self.losses = (
+            self.graph.steps,
+            self.graph.layers,
+            self.graph.losses,
+        )
         self.params, self.learnable = self.graph.params, self.graph.learnable
-        self.losses = self.graph.losses
-        self.memory = memory.Memory()
+        self.memory = memory.Memory(self.graph, memory.names(self.spec, keep))
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
         self._left_out: set[Step] = set()  # whose tops were given to the last forward pass
         self.debug = note if self.spec.debug_info else None  # told what passes give; waits for it
         self.loss_scale = 1.0  # a backward pass gives the gradients of so many times the loss
         if not shapes_only:
             with self.device.current():
-                memory.check(self.graph)
+                memory.check(self.graph, self.memory.sharing)
                 weights.fill_params(self.graph)
                 self.memory.take(self.graph)
 
     def __repr__(self) -> str:
-        return summary(self.graph)
+        return summary(self.graph, self.memory.keep)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied and pickled by spec, inputs' shapes, passes and parameters, not by what blobs hold."""
-        return _again, (self.spec, *copies.kept(self.graph, self.memory))
+        return copies.again, (type(self), self.spec, *copies.kept(self.graph, self.memory))
 
     @property
     def name(self) -> str:
@@ -136,14 +143,15 @@ class Net:
         """
         self.memory.check_taken()
         first, last = self.graph.range(start, end)
-        steps = self.steps[first : last + 1]
+        steps, blobs = self.steps[first : last + 1], dict[str, Blob]()
         if inputs or self._left_out:
             blobs, left_out = run.given_to(self.graph, first, last, inputs)
-            run.put(inputs, blobs, "data")
             self._left_out = (self._left_out - set(steps)) | left_out
-        for step in steps:
-            if step not in self._left_out:
-                run.forward(step, self.graph, self.memory, self.debug)
+        with self.memory.sharing.over("data", first, last, run.among(blobs, inputs)):
+            run.put(inputs, blobs, "data")
+            for step in steps:
+                if step not in self._left_out:
+                    run.forward(step, self.graph, self.memory, self.debug)
         if last == len(self.steps) - 1:
             self.context.passes += 1  # a pass is over when its last layer has run
         if end is not None:
@@ -160,14 +168,15 @@ class Net:
         """
         self.memory.check_taken()
         last, first = self.graph.range(end, start)
-        if diffs:
-            targets = run.diff_targets(self.graph, None if start is None else first, diffs)
-            run.put(diffs, targets, "diff")
-        written = run.written_before(self.steps, None if start is None else first, diffs)
+        begin = None if start is None else first
+        targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}
+        written = run.written_before(self.steps, begin, diffs)
         given = written, self.memory.scratch, self.loss_scale, self.debug
-        for step in reversed(self.steps[last : first + 1]):
-            if step not in self._left_out:
-                run.backward(step, self.device, *given)
+        with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):
+            run.put(diffs, targets, "diff")
+            for step in reversed(self.steps[last : first + 1]):
+                if step not in self._left_out:
+                    run.backward(step, self.device, *given)
         if self.debug:
             self.debug(params_line(self.learnable, self.device))
 
@@ -239,10 +248,3 @@ class Net:
         for step in self.steps:
             with step.named():
                 step.layer.check()
-
-
-def _again(spec: NetSpec, settings: Any, since: Any) -> Net:
-    """The net that was copied or pickled."""
-    net = Net(spec, **settings)
-    copies.put_back(net.graph, net.memory, since)
-    return net

@@ -34,6 +34,11 @@ def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None
     step.tell("after_forward")
 
 
+def among(blobs: Mapping[str, Blob], names: Collection[str]) -> list[Blob]:
+    """The blobs of these names, as far as they are there."""
+    return [blob for name, blob in blobs.items() if name in names]
+
+
 def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> None:
     """Copy arrays, of the host or the device, into the data or diffs of blobs. Raises ShapeError."""
     for name, array in arrays.items():
@@ -108,9 +113,9 @@ def backward(
     for value in step.tops:
         if value.loss_weight and id(value) not in written:
             value.blob.diff.fill(value.loss_weight * loss_scale)
-        elif step.runs_backward and id(value) not in written:
+        elif step.layer.runs_backward and id(value) not in written:
             value.blob.diff.fill(0)
-    if not step.runs_backward:
+    if not step.layer.runs_backward:
         step.tell("after_backward")
         return
     layer, added, offset = step.layer, [], 0
@@ -147,7 +152,7 @@ def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dic
     values = dict(graph.outputs)
     if start is not None:
         values |= {value.name: value for value in graph.steps[start].tops}
-    read = {id(value) for step in graph.steps if step.runs_backward for value in step.tops}
+    read = {id(value) for step in graph.steps if step.layer.runs_backward for value in step.tops}
     known = {value.name for step in graph.steps for value in step.tops}
     for name in names:
         if name in known and name not in values:

@@ -30,6 +30,11 @@ class Value:
     reuses: Value | None = None  # the value whose memory it takes over
     blob: Blob = None  # type: ignore[assignment]
 
+    @property
+    def root(self) -> Value:
+        """The value whose memory it is: itself, or the first of those that were worked on in place."""
+        return self if self.reuses is None else self.reuses.root
+
 
 @dataclass(eq=False)
 class Step:
@@ -39,7 +44,6 @@ class Step:
     layer: Layer
     bottoms: list[Value]
     tops: list[Value] = field(default_factory=list)
-    runs_backward: bool = False
     watchers: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
 
     def tell(self, when: str) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from minicaffe.backend import mib
 from minicaffe.net.graph import Graph
+from minicaffe.net.sharing import Sharing
 
 HEAD = ("layer", "type", "tops", "parameters", "multiply-adds", "column bytes")
 
 
-def summary(graph: Graph) -> str:
-    """The table and the sums below it; nothing is computed."""
+def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
+    """The table and the sums below it; nothing is computed.
+
+    Memory is told of a net whose blobs have each their own, and of one in which they share it, all but
+    those of `keep`: their data, where there is no way back, or their diffs.
+    """
     context, rows = graph.context, []
     itemsize = context.dtype.itemsize
     for step in graph.steps:
@@ -25,7 +29,7 @@ def summary(graph: Graph) -> str:
         counts = f"{params:,}", f"{layer.multiply_adds:,}", columns
         rows.append((step.spec.name, step.spec.type, tops, *counts))
     params = sum(param.size for param in graph.learnable)
-    blobs = sum(math.prod(v.shape) for step in graph.steps for v in step.tops if v.reuses is None)
+    data, both = (Sharing(graph, keep or (), which) for which in ("data", "diff"))
     work = context.workspace_size * itemsize
     return "\n".join(
         [
@@ -34,7 +38,9 @@ def summary(graph: Graph) -> str:
             f"parameters: {params:,} ({mib(params * itemsize)})",
             "multiply-adds of a forward pass: "
             f"{sum(step.layer.multiply_adds for step in graph.steps):,}",
-            f"blobs: {mib(blobs * itemsize)}; shared work buffer: {work:,} bytes",
+            f"blobs: {mib(data.before)}; forward only, sharing memory: {mib(data.after)}",
+            f"blobs and diffs: {mib(both.before)}; diffs sharing memory: {mib(both.after)}",
+            f"shared work buffer: {work:,} bytes",
         ]
     )
 

@@ -11,9 +11,9 @@ from minicaffe.ops.gemm import gemm
 from minicaffe.ops.sums import add_places
 
 
-def workspace(m: int, k: int, f: int) -> int:
-    """Elements of work for `linear` and its gradients, of m vectors of k numbers to f numbers."""
-    return m + f * max(m, k)
+def workspace(m: int, k: int, f: int, gradients: bool = True) -> int:
+    """Elements of work for `linear`, and its gradients, of m vectors of k numbers to f numbers."""
+    return m + f * max(m, k) if gradients else m * f
 
 
 def linear(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:

@@ -93,6 +93,7 @@ class FlowBlob(Blob):
         super().__init__()
         self.values = values
         self.seen = {"data": values[0], "diff": values[-1]}
+        self.computed: dict[Value, Held] = {}  # what each was when it was written
         self._seeded: Held | None = None
         self.waiting: HostBlob | None = None  # what it is until the net takes its new shape
 
@@ -127,6 +128,8 @@ class FlowBlob(Blob):
     def show(self, which: str, value: Value) -> None:
         """Show a value, which a pass has just written."""
         self.seen[which] = value
+        if which == "data":
+            self.computed[value] = value.blob
 
     def bring(self, which: str, value: Value) -> None:
         """Have a value that a pass is about to read be what is shown, which a script may have written."""

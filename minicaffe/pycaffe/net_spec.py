@@ -17,61 +17,20 @@ that its top is assigned to, or, without one, by its type and a number: Convolut
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from minicaffe.caffe.schema import schema
-from minicaffe.errors import SpecError, UnknownNameError, did_you_mean
+from minicaffe.errors import UnknownNameError, did_you_mean
 from minicaffe.layers import REGISTRY
 from minicaffe.pycaffe.assign import assign_proto
+from minicaffe.pycaffe.top import Function, Named, NotATopError, Top, net_of, to_proto
 
 __all__ = ["Function", "NetSpec", "Top", "assign_proto", "layers", "params", "to_proto"]
 
 
 class NoSuchNameError(UnknownNameError, AttributeError):
     """An attribute or entry that is not there; both, for it is asked for as either."""
-
-
-class NotATopError(SpecError, TypeError):
-    """A layer reads, or a NetSpec is given, what is no Top; also a TypeError, as in Caffe."""
-
-
-class Top:
-    """One blob that a layer writes: the `n`-th of the layer `fn`."""
-
-    def __init__(self, fn: Function, n: int):
-        self.fn, self.n = fn, n
-
-    def to_proto(self) -> Any:
-        """The NetParameter of all layers that this blob needs."""
-        return to_proto(self)
-
-
-class Function:
-    """A layer: its type, the Tops that it reads (`inputs`), its keys (`params`) and its own `tops`."""
-
-    def __init__(self, type_name: str, inputs: tuple[Top, ...], params: dict[str, Any]):
-        for i, one in enumerate(inputs):
-            if not isinstance(one, Top):
-                raise NotATopError(f"{type_name} input {i} is not a Top (type is {type(one)})")
-        self.type_name, self.inputs, self.params = type_name, inputs, params
-        self.ntop = params.pop("ntop", 1)
-        self.in_place = params.pop("in_place", False)
-        if not isinstance(self.ntop, int) or self.ntop < 0:
-            raise SpecError(f"{type_name}: ntop: expected a number of tops, got {self.ntop!r}")
-        if self.in_place and self.ntop > len(inputs):
-            n, m = self.ntop, len(inputs)
-            raise SpecError(f"{type_name}: in_place: {n} tops cannot lie in {m} bottoms")
-        self.tops = tuple(Top(self, n) for n in range(self.ntop))
-
-
-Named = Top | Function  # a layer without tops stands for itself
-
-
-def to_proto(*tops: Named) -> Any:
-    """The NetParameter of all layers that these blobs need, with names made of types and numbers."""
-    return _net(tops, {})
 
 
 class NetSpec:
@@ -103,7 +62,7 @@ class NetSpec:
 
     def to_proto(self) -> Any:
         """The NetParameter of all layers that the assigned tops need, in the order of assignment."""
-        return _net(self.tops.values(), {top: name for name, top in self.tops.items()})
+        return net_of(self.tops.values(), {top: name for name, top in self.tops.items()})
 
 
 class Layers:
@@ -156,54 +115,3 @@ class Parameters:
 
 
 layers, params = Layers(), Parameters()
-
-
-def _net(tops: Iterable[Named], given: Mapping[Named, str]) -> Any:
-    """A layer stands behind those that it reads, the first bottom's before the second's."""
-    from minicaffe.pycaffe.proto import caffe_pb2
-
-    names, numbers, done = dict(given), Counter[str](), dict[Function, Any]()
-    for top in tops:
-        waiting = [top.fn if isinstance(top, Top) else top]
-        while waiting:
-            fn = waiting[-1]
-            missing = [one.fn for one in fn.inputs if one.fn not in done]
-            waiting += reversed(missing)
-            if not missing:
-                waiting.pop()
-                if fn not in done:
-                    bottoms = [done[one.fn].top[one.n] for one in fn.inputs]
-                    layer = caffe_pb2.LayerParameter(type=fn.type_name, bottom=bottoms)
-                    done[fn] = _filled(layer, fn, names, numbers)
-    return caffe_pb2.NetParameter(layer=done.values())
-
-
-def _filled(layer: Any, fn: Function, names: dict[Named, str], numbers: Counter[str]) -> Any:
-    def name_of(one: Named) -> str:
-        if one not in names:
-            numbers[fn.type_name] += 1
-            names[one] = f"{fn.type_name}{numbers[fn.type_name]}"
-        return names[one]
-
-    layer.top.extend(layer.bottom if fn.in_place else [name_of(top) for top in fn.tops])
-    layer.name = names[fn] if fn in names else name_of(fn.tops[0] if fn.tops else fn)
-    what = f"layer {layer.name!r} ({fn.type_name})"
-    for key, value in fn.params.items():
-        home = _home(fn.type_name, key, what)
-        assign_proto(getattr(layer, home) if home else layer, key, value, what)
-    return layer
-
-
-def _home(layer_type: str, key: str, what: str) -> str:
-    """The field of LayerParameter whose message has a key of a type of layer; "" for LayerParameter."""
-    messages, homes = schema().messages, schema().layers.get(layer_type, ())
-    own = messages["LayerParameter"]
-    fields = {home: messages[own[home].type] for home in homes}
-    first = {} if key.endswith("param") or not homes else fields[homes[0]]
-    if key in own and key not in first:
-        return ""
-    for home in homes:
-        if key in fields[home]:
-            return home
-    known = [*own, *(one for home in homes for one in fields[home])]
-    raise SpecError(f"{what}: caffe.proto has no key {key!r} for it{did_you_mean(key, known)}")

@@ -23,11 +23,17 @@ class _Told(minicaffe.Solver):
     """A solver that calls functions before an iteration's gradient, and when that is there."""
 
     callbacks: tuple[tuple[Callback, Callback], ...] = ()
+    ran = frozenset[str]()  # the phases of the nets that have run
+
+    def test(self) -> dict[str, Any]:
+        self.ran |= {"TEST"}
+        return super().test()
 
     def gradient(self) -> None:
         for on_start, _ in self.callbacks:
             on_start()
         push()
+        self.ran |= {"TRAIN"}
         super().gradient()
 
     def update(self) -> None:
@@ -49,7 +55,8 @@ class Solver:
     kind: str | None = None
 
     def __init__(self, solver_file: str | Path | NetSpec):
-        spec, settings = model(solver_file), dict[str, Any]()
+        spec = model(solver_file)
+        settings: dict[str, Any] = {"device": mode.device_name()}
         if spec.solver is not None:
             if self.kind is not None:
                 settings["type"] = self.kind
@@ -58,7 +65,7 @@ class Solver:
             if "random_seed" not in spec.solver.nodes:
                 settings["random_seed"] = mode.random_seed(spec.solver.random_seed)
         with own_errors():
-            self.solver = _Told(spec, device=mode.device_name(), report=Glog(), **settings)
+            self.solver = _Told(spec, keep=None, report=Glog(), **settings)
         self.net = Net.of(self.solver.net)
         self.test_nets = [Net.of(net) for net in self.solver.test_nets]
 
@@ -96,11 +103,15 @@ class Solver:
         for net in nets:
             net.reshape()
             passes.ready(net.blobs, "data", net.net.steps)
-        with own_errors():
-            train()
-        for net in nets:
-            passes.passed(net.blobs, "data", net.net.steps)
-        passes.passed(self.net.blobs, "diff", self.net.net.steps[::-1])
+        self.solver.ran = frozenset()
+        try:
+            with own_errors():
+                train()
+        finally:
+            for net in [net for net in nets if net.net.phase in self.solver.ran]:
+                passes.passed(net.blobs, "data", net.net.steps)
+            if "TRAIN" in self.solver.ran:
+                passes.passed(self.net.blobs, "diff", self.net.net.steps[::-1])
 
     def apply_update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate `lr`; `iter` stays."""
@@ -177,7 +188,17 @@ def get_solver(solver_file: str | Path) -> Solver:
 
 
 def get_solver_from_string(text: str) -> Solver:
-    """The solver in a prototxt's text, as `get_solver` does."""
+    """The solver in a prototxt's text, as `get_solver` does.
+
+    >>> solver = get_solver_from_string('''
+    ... base_lr: 0.1 max_iter: 5 net_param {
+    ...   layer { type: "DummyData" name: "x" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } } }
+    ...   layer { type: "InnerProduct" name: "ip" bottom: "x" top: "ip" inner_product_param { num_output: 1 } }
+    ...   layer { type: "Reduction" name: "sum" bottom: "ip" top: "sum" loss_weight: 1 } }''')
+    >>> solver.step(3)
+    >>> round(float(solver.net.params["ip"][1].data[0]), 6)
+    -0.6
+    """
     return _solver(caffe.parse(text))
 
 

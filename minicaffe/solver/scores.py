@@ -13,17 +13,23 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
 
 
-def test_nets(model: NetSpec, solver: SolverSpec, **settings: Any) -> list[Net]:
+def test_nets(
+    model: NetSpec, solver: SolverSpec, keep: Sequence[str] | None, **settings: Any
+) -> list[Net]:
     """The nets that a solver tests with: the model's `test_nets`, then the model itself in the phase TEST.
 
-    There are as many as test_iter has numbers; test_state says what each is built for.
+    There are as many as test_iter has numbers; test_state says what each is built for. Each keeps those
+    of the blobs `keep` that its model has.
     """
     nets = []
     for i in range(len(solver.test_iter)):
         own = i < len(model.test_nets)
         state = solver.test_state[i] if solver.test_state else None
         more: dict[str, Any] = {"level": state.level, "stages": state.stage} if state else {}
-        nets.append(Net(model.test_nets[i] if own else model, "TEST", **settings, **more))
+        spec = model.test_nets[i] if own else model
+        names = {name for layer in spec.layers for name in layer.tops}
+        settings["keep"] = None if keep is None else [name for name in keep if name in names]
+        nets.append(Net(spec, "TEST", **settings, **more))
     return nets
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ class Solver:
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net
-    shares the parameters; `dtype`, `engine`, `workspace_cap` and `deterministic` are those of Net. A net
-    of 16 bits is learnt in float32 (see `mixed`), and its snapshots hold float32. On the CPU training is
+    shares the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net. A
+    net of 16 bits is learnt in float32 (see `mixed`), and its snapshots hold float32. On the CPU training is
     a function of the model, the seed, the data, the plan of each convolution (with `deterministic` of the
     fixed rule), the number of threads, among which sums over a batch are divided, the form of the loops
     (NumPy's or Numba's) and BLAS: where those are the same, resuming or repeating it gives the same bits.
@@ -47,6 +47,7 @@ class Solver:
         engine: str = "auto",
         workspace_cap: int = conv.CAP,
         deterministic: bool = False,
+        keep: Sequence[str] | None = (),
         **settings: Any,
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
@@ -57,7 +58,7 @@ class Solver:
         self.report = report or Report()
         built, given = self.spec.train_state, {"dtype": dtype, "seed": self.spec.random_seed}
         given |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
-        given["device"] = device or self.spec.device
+        given |= {"device": device or self.spec.device, "keep": keep}
         self.net = Net(spec, "TRAIN", **given, level=built.level, stages=built.stage)
         self.device = given["device"] = self.net.device
         if not self.net.graph.losses:
@@ -174,8 +175,8 @@ class Solver:
         if not self.test_nets:
             raise SpecError("the solver has no 'test_iter': nothing to test")
         self.report.testing(self.iteration)
-        spec = self.spec
-        self.scores = test_scores(self.test_nets, spec.test_iter, spec.test_compute_loss)
+        given = self.spec.test_iter, self.spec.test_compute_loss
+        self.scores = test_scores(self.test_nets, *given)
         self.report.tested(self.iteration, self.scores)
         return self.scores
 

@@ -102,6 +102,7 @@ EVERY = {
     "explain": "noisy.yaml --device cpu",
     "summary": "noisy.yaml",
     "convert": "noisy.yaml noisy.prototxt --force",
+    "export": "noisy.yaml --weights noisy_iter_2.npz --onnx noisy.onnx --force",
     "layers": "Convolution",
     "schema": "",
     "fetch": "minst",

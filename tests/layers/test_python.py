@@ -38,7 +38,7 @@ def values(net, seed=0):
 
 def test_a_loss_as_in_caffes_examples(device):
     """Half the mean squared distance, its gradient, and a step of learning by it."""
-    solver = Solver(parse(LOSS.replace("LOSS", PYTHON)), device=device)
+    solver = Solver(parse(LOSS.replace("LOSS", PYTHON)), device=device, keep=["ip"])
     net, host = solver.net, device.to_host
     given = values(net)
     net.forward(**given)

@@ -29,7 +29,7 @@ def wiring(net: Net) -> dict[str, tuple]:
 
 def backwards(net: Net) -> dict[str, list[bool]]:
     """For each layer that runs backward: which bottoms get a gradient."""
-    return {s.spec.name: s.layer.needs_gradient for s in net.steps if s.runs_backward}
+    return {s.spec.name: s.layer.needs_gradient for s in net.steps if s.layer.runs_backward}
 
 
 # Names

@@ -140,6 +140,14 @@ def test_tops_of_another_net_may_be_read():
     assert [one.name for one in second.to_proto().layer] == ["Input1", "ReLU1", "b"]
 
 
+def test_no_name_is_made_that_was_given():
+    n = caffe.NetSpec()
+    n.x = L.Input(shape=dict(dim=[1, 2]))
+    n.y = L.ReLU(L.ReLU(n.x))
+    n.ReLU1 = L.TanH(n.y)
+    assert [one.name for one in n.to_proto().layer] == ["x", "ReLU2", "y", "ReLU1"]
+
+
 def test_a_name_given_is_the_layers_alone():
     n = caffe.NetSpec()
     n.x = L.Input(shape=dict(dim=[1, 2]), name="entrance")

@@ -22,6 +22,7 @@ from minicaffe.caffe.schema import schema
 from minicaffe.caffe.text import parse
 from minicaffe.caffe.typed import typed
 from minicaffe.data import blob_file, datum
+from minicaffe.pycaffe.net_spec import layers, params, to_proto
 from minicaffe.pycaffe.proto import caffe_pb2
 
 NETS = Path(__file__).parent.parent / "caffe" / "nets"
@@ -197,6 +198,11 @@ def test_keys_of_forks_without_a_number_are_carried():
 def test_without_protobuf_one_line_tells_what_to_install(monkeypatch):
     name = "minicaffe.pycaffe.proto.caffe_pb2"
     monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("minicaffe.pycaffe.proto.caffe_pb2")
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
     with pytest.raises(MinicaffeError, match=r"protobuf: pip install 'minicaffe\[pycaffe\]'$"):
         importlib.import_module(name)
+    net = layers.ReLU(layers.Input())  # all but the messages works
+    assert params.Pooling.AVE == 1
+    with pytest.raises(ImportError, match="protobuf: pip install"):
+        to_proto(net)

@@ -2,8 +2,10 @@
 
 NonMaxSuppression says which boxes are kept, in no order that the standard would promise. So the candidates
 are put in order first, the best of each class before the others, of equal scores that of the lower number;
-what is kept of them is marked in a tensor of that order, and read from it row by row. A mark is the score
-itself, LEAST where there is none.
+what is kept of them is marked in a tensor of that order, by its score, what is not by LEAST.
+
+No tensor is ever empty, for OpenCV 5 does not bear that: NonMaxSuppression is given one more box, without an
+area and better than all, and behind the candidates' rows stand those that say that nothing was found.
 """
 
 from __future__ import annotations
@@ -34,33 +36,41 @@ def detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str
     if not classes or nms.top_k == 0 or layer.keep_top_k == 0:
         return _top(graph, nothing)
     boxes = _decoded(graph, layer, loc, prior)
+    if layer.clip:
+        boxes = graph.op("Clip", boxes, 0.0, 1.0)
     scores = graph.op("Reshape", scores, [0, -1, layer.num_classes])
     scores = graph.op("Transpose", scores, perm=(0, 2, 1))
     if classes < layer.num_classes:
         scores = graph.op("Gather", scores, list(layer.classes), axis=1)
-    scores, which = graph.op("TopK", scores, _at_most(graph, nms.top_k, scores, 2), outputs=2)
+    scores, which = graph.ops("TopK", 2, scores, _at_most(graph, nms.top_k, scores, 2))
     batch_axes = 1 if layer.share_location else 2
     which = graph.op("Unsqueeze", which, [3])
     boxes = graph.op("GatherND", boxes, which, batch_dims=batch_axes)  # (n, classes, ranks, 4)
-    scores = _suppressed(graph, layer, boxes, scores)
+    marks = _suppressed(graph, layer, boxes, scores)
     if layer.keep_top_k > 0:
-        scores = _best(graph, scores, layer.keep_top_k)
-    places = graph.op("NonZero", graph.op("Greater", scores, LEAST))
-    places = graph.op("Transpose", places, perm=(1, 0))  # by image, by class, by rank
-    image, kind, _ = graph.op("Split", places, outputs=3, axis=1)
-    label = graph.op("Gather", np.array(layer.classes, np.float32), kind)
-    score = graph.op("Unsqueeze", graph.op("GatherND", scores, places), [1])
-    corners = graph.op("GatherND", boxes, places)
-    image = graph.op("Cast", image, to=FLOAT)
-    rows = graph.op("Concat", image, label, score, corners, axis=1)
-    count = graph.size(rows, 0)
-    count = graph.op("Where", graph.op("Equal", count, [0]), images, count)
-    either = graph.op("Concat", rows, nothing, axis=0)
-    return _top(graph, graph.op("Slice", either, [0], count, [0]))
+        marks = _best(graph, marks, layer.keep_top_k)
+    candidates = _rows(graph, layer, images, scores, boxes)
+    found = graph.op("Reshape", graph.op("Greater", marks, LEAST), [-1])
+    none = graph.op("LessOrEqual", graph.op("ReduceMax", marks, keepdims=0), LEAST)
+    either = graph.op("Concat", found, graph.op("Expand", none, images), axis=0)
+    rows = graph.op("Squeeze", graph.op("NonZero", either), [0])
+    table = graph.op("Concat", candidates, nothing, axis=0)
+    return _top(graph, graph.op("Gather", table, rows, axis=0))
+
+
+def _rows(graph: Graph, layer: Any, images: str, scores: str, boxes: str) -> str:
+    """The rows of all candidates, by image, by class, the best first."""
+    number = graph.op("Range", 0, graph.op("Squeeze", images, [0]), 1)
+    number = graph.op("Unsqueeze", graph.op("Cast", number, to=FLOAT), [1, 2])
+    labels = np.array(layer.classes, np.float32)[:, None]
+    shape = graph.op("Shape", scores)
+    columns = [graph.op("Expand", number, shape), graph.op("Expand", labels, shape), scores]
+    columns = [graph.op("Unsqueeze", column, [3]) for column in columns]
+    return graph.op("Reshape", graph.op("Concat", *columns, boxes, axis=3), [-1, 7])
 
 
 def _top(graph: Graph, rows: str) -> str:
-    return str(graph.op("Unsqueeze", rows, [0, 1]))
+    return graph.op("Unsqueeze", rows, [0, 1])
 
 
 def _nothing(graph: Graph, images: str) -> str:
@@ -68,13 +78,13 @@ def _nothing(graph: Graph, images: str) -> str:
     number = graph.op("Range", 0, graph.op("Squeeze", images, [0]), 1)
     number = graph.op("Unsqueeze", graph.op("Cast", number, to=FLOAT), [1])
     rest = graph.op("Expand", -1.0, graph.op("Concat", images, [6], axis=0))
-    return str(graph.op("Concat", number, rest, axis=1))
+    return graph.op("Concat", number, rest, axis=1)
 
 
 def _at_most(graph: Graph, count: int, x: str, axis: int) -> str:
     """The size of an axis, or `count` where that is less; below 0 it is no limit."""
     size = graph.size(x, axis)
-    return size if count < 0 else str(graph.op("Min", size, [count]))
+    return size if count < 0 else graph.op("Min", size, [count])
 
 
 def _decoded(graph: Graph, layer: Any, loc: str, prior: str) -> str:
@@ -89,23 +99,23 @@ def _decoded(graph: Graph, layer: Any, loc: str, prior: str) -> str:
         given = graph.op("Gather", given, list(layer.classes), axis=1)
     moved = given if layer.variance_encoded_in_target else graph.op("Mul", given, variance)
     if layer.code_type == "CORNER":
-        return str(graph.op("Add", corners, moved))
+        return graph.op("Add", corners, moved)
     low, high = _halves(graph, corners)
     size = graph.op("Sub", high, low)
     if layer.code_type == "CORNER_SIZE":
         sizes = graph.op("Concat", size, size, axis=-1)
-        return str(graph.op("Add", corners, graph.op("Mul", moved, sizes)))
+        return graph.op("Add", corners, graph.op("Mul", moved, sizes))
     shift, grow = _halves(graph, moved)
     half = graph.op("Mul", graph.op("Mul", graph.op("Exp", grow), size), 0.5)
     middle = graph.op("Mul", graph.op("Add", low, high), 0.5)
     middle = graph.op("Add", graph.op("Mul", shift, size), middle)
     ends = graph.op("Sub", middle, half), graph.op("Add", middle, half)
-    return str(graph.op("Concat", *ends, axis=-1))
+    return graph.op("Concat", *ends, axis=-1)
 
 
 def _halves(graph: Graph, x: str) -> list[str]:
     """The first and the last two of each four numbers."""
-    found: list[str] = graph.op("Split", x, outputs=2, axis=-1)
+    found = graph.ops("Split", 2, x, axis=-1)
     return found
 
 
@@ -119,21 +129,24 @@ def _suppressed(graph: Graph, layer: Any, boxes: str, scores: str) -> str:
         boxes = graph.op("Where", graph.op("Less", smaller, 0.0), 0.0, boxes)
     ranks = graph.size(scores, 2)
     each = graph.op("Reshape", boxes, graph.op("Concat", [-1], ranks, [4], axis=0))
+    each = graph.op("Pad", each, [0, 0, 0, 0, 1, 0])
     own = graph.op("Reshape", scores, graph.op("Concat", [-1, 1], ranks, axis=0))
+    own = graph.op("Pad", own, [0, 0, 0, 0, 0, 1], -LEAST)
     limits = [min(nms.nms_threshold, 1.0)], [max(least, LEAST)]
-    kept = graph.op("NonMaxSuppression", each, own, ranks, *limits)
+    kept = graph.op("NonMaxSuppression", each, own, graph.size(own, 2), *limits)
     marks = graph.op("Expand", LEAST, graph.op("Shape", own))
     marks = graph.op("ScatterND", marks, kept, graph.op("GatherND", own, kept))
-    return str(graph.op("Reshape", marks, graph.op("Shape", scores)))
+    marks = graph.op("Slice", marks, [0], [-1], [2])
+    return graph.op("Reshape", marks, graph.op("Shape", scores))
 
 
 def _best(graph: Graph, scores: str, count: int) -> str:
     """Scores (n, classes, ranks), LEAST where an image has `count` better ones."""
     flat = graph.op("Flatten", scores, axis=1)
-    best, which = graph.op("TopK", flat, _at_most(graph, count, flat, 1), outputs=2)
+    best, which = graph.ops("TopK", 2, flat, _at_most(graph, count, flat, 1))
     marks = graph.op("Expand", LEAST, graph.op("Shape", flat))
     marks = graph.op("ScatterElements", marks, which, best, axis=1)
-    return str(graph.op("Reshape", marks, graph.op("Shape", scores)))
+    return graph.op("Reshape", marks, graph.op("Shape", scores))
 
 
 @draws("DetectionOutput", 2)
@@ -175,14 +188,14 @@ def prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
         corners = graph.op("Clip", corners, 0.0, 1.0)
     spread = graph.op("Expand", variance, graph.op("Shape", corners))
     both = [graph.op("Reshape", part, [1, 1, -1]) for part in (corners, spread)]
-    return str(graph.op("Concat", *both, axis=1))
+    return graph.op("Concat", *both, axis=1)
 
 
 def _floats(graph: Graph, size: str) -> str:
-    return str(graph.op("Cast", size, to=FLOAT))
+    return graph.op("Cast", size, to=FLOAT)
 
 
 def _middles(graph: Graph, size: str, step: Any, offset: float) -> str:
     """The middles, in pixels, of the places along an axis."""
     places = graph.op("Range", 0.0, graph.op("Squeeze", size, [0]), 1.0)
-    return str(graph.op("Mul", graph.op("Add", places, float(offset)), step))
+    return graph.op("Mul", graph.op("Add", places, float(offset)), step)

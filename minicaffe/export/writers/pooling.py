@@ -19,12 +19,14 @@ import numpy as np
 
 from minicaffe.errors import SpecError
 from minicaffe.export.graph import Graph
-from minicaffe.export.table import writes
+from minicaffe.export.table import draws, writes
+from minicaffe.layers.blob import Shape
 from minicaffe.layers.pooling import Pool
 from minicaffe.net.step import Step
 from minicaffe.ops.geometry import Sizes, pool_output_size, window_sizes
 from minicaffe.ops.stochastic import TINY
 
+LOWEST = float(np.finfo(np.float32).min)
 NOT_DYNAMIC = "cannot be exported with a dynamic height or width: "
 
 
@@ -38,6 +40,14 @@ def pooling(graph: Graph, step: Step, x: str) -> Any:
     if layer.global_pooling and not fixed:
         raise SpecError(f"{NOT_DYNAMIC}its window is the image")
     return pooled(graph, Room.of(layer.it, layer.round_mode == "CEIL", fixed), x, masked)
+
+
+@draws("Pooling", 0)
+def pixels(random: Any, step: Step, shape: Shape) -> Any:
+    """None below 0 where STOCHASTIC divides by their sum."""
+    normal = random.standard_normal(shape)
+    layer: Any = step.layer
+    return abs(normal) if layer.pool == "STOCHASTIC" else normal
 
 
 def pooled(graph: Graph, room: Room, x: str, masked: bool = False) -> Any:
@@ -83,23 +93,25 @@ class Room:
         """Whether a window may lie wholly behind the image; it gives 0."""
         return any(end >= k for end, k in zip(self.end, self.pool.window.kernel, strict=True))
 
-    def pad(self, graph: Graph, x: str, end: Sizes, value: float = 0.0) -> str:
-        """The image with its pad before it and `end` behind."""
-        begin = self.pool.window.pad
-        return around(graph, x, begin, end, value)
+    def pad(self, graph: Graph, x: str, end: Sizes, value: float = -0.0) -> str:
+        """The image with its pad before it and `end` behind.
 
-    def average(self, graph: Graph, x: str, **more: Any) -> str:
+        Of -0, not 0: that onnxruntime moves into the pooling behind, which takes no pad as large as a window.
+        """
+        return around(graph, x, self.pool.window.pad, end, value)
+
+    def average(self, graph: Graph, x: str, pads: Sizes = (0, 0, 0, 0)) -> str:
         """The mean of each whole window."""
         window = self.pool.window
-        sizes: Any = {"kernel_shape": window.kernel, "strides": window.stride}
-        return str(graph.op("AveragePool", x, **sizes, **more))
+        sizes: Any = {"kernel_shape": window.kernel, "strides": window.stride, "pads": pads}
+        return graph.op("AveragePool", x, count_include_pad=1, **sizes)
 
 
-def around(graph: Graph, x: str, begin: Sizes, end: Sizes, value: float = 0.0) -> str:
+def around(graph: Graph, x: str, begin: Sizes, end: Sizes, value: float) -> str:
     """A tensor with so much of a value before and behind its last two axes."""
     if not any((*begin, *end)):
         return x
-    return str(graph.op("Pad", x, [0, 0, *begin, 0, 0, *end], value))
+    return graph.op("Pad", x, [0, 0, *begin, 0, 0, *end], value)
 
 
 def largest(graph: Graph, room: Room, x: str, masked: bool) -> Any:
@@ -109,16 +121,17 @@ def largest(graph: Graph, room: Room, x: str, masked: bool) -> Any:
     if room.past and not room.fixed:
         if masked:
             raise SpecError(f"{NOT_DYNAMIC}its stride is more than its kernel, and it has a mask")
-        y = graph.op("MaxPool", room.pad(graph, x, room.end, -math.inf), **sizes)
-        return graph.op("Where", graph.op("Equal", y, -math.inf), 0.0, y)
+        y = graph.op("MaxPool", room.pad(graph, x, room.end, LOWEST), **sizes)
+        return graph.op("Where", graph.op("Equal", y, LOWEST), 0.0, y)
     end = tuple(min(e, k - 1) for e, k in zip(room.end, window.kernel, strict=True))
-    found = graph.op("MaxPool", x, outputs=1 + masked, pads=window.pad + end, **sizes)
-    y, *places = found if masked else [found]
+    y, *places = graph.ops("MaxPool", 1 + masked, x, pads=window.pad + end, **sizes)
     lacks: Sizes = (0, 0)
     if room.past:
-        counts = zip(pool.x_shape[2:], pool.y_shape[2:], window.stride, strict=True)
-        lacks = tuple(count - -(-size // stride) for size, count, stride in counts)
-    y = around(graph, y, (0, 0), lacks)
+        axes = zip(
+            pool.x_shape[2:], end, pool.y_shape[2:], window.kernel, window.stride, strict=True
+        )
+        lacks = tuple(count - (size + more - k) // s - 1 for size, more, count, k, s in axes)
+    y = around(graph, y, (0, 0), lacks, 0.0)
     if not masked:
         return y
     h, w = pool.x_shape[2:]
@@ -133,16 +146,16 @@ def mean(graph: Graph, room: Room, x: str) -> str:
     """Pads count, and what lies behind them does not."""
     window, shape = room.pool.window, room.pool.x_shape
     if room.end == window.pad:
-        return room.average(graph, x, pads=window.pad * 2, count_include_pad=1)
+        return room.average(graph, x, window.pad * 2)
     y = room.average(graph, room.pad(graph, x, room.end))
     if room.fixed:
         rows, columns = (
             np.maximum(window_sizes(shape[2 + i], room.pool.y_shape[2 + i], *of), 1)
             for i, of in enumerate(zip(window.kernel, window.stride, window.pad, strict=True))
         )
-        return str(graph.op("Mul", y, room.count / (rows[:, None] * columns)))
+        return graph.op("Mul", y, room.count / (rows[:, None] * columns))
     image = graph.op("Concat", [1, 1], graph.size(x, 2), graph.size(x, 3), axis=0)
     ones = room.pad(graph, graph.op("Expand", 1.0, image), window.pad, 1.0)
     behind = tuple(end - p for end, p in zip(room.end, window.pad, strict=True))
-    counted = room.average(graph, around(graph, ones, (0, 0), behind))
-    return str(graph.op("Div", y, graph.op("Max", counted, 1 / room.count)))
+    counted = room.average(graph, around(graph, ones, (0, 0), behind, -0.0))
+    return graph.op("Div", y, graph.op("Max", counted, 1 / room.count))

@@ -1,14 +1,18 @@
-"""Layers of filters: Convolution and Deconvolution, of 1 to 3 axes, whatever stands before the channels."""
+"""Layers of windows: Convolution, Deconvolution and Im2col, of 1 to 3 axes, behind any batch axes."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
+
+from minicaffe.errors import SpecError
 from minicaffe.export.graph import Graph
 from minicaffe.export.table import writes
 from minicaffe.layers.blob import Shape
 from minicaffe.net.step import Step
+from minicaffe.ops.geometry import Window
 
 
 @writes("Convolution")
@@ -34,13 +38,35 @@ def filtered(graph: Graph, step: Step, kind: str, i: int, x: str) -> str:
         kind,
         x,
         *(graph.param(step, index) for index in range(len(layer.params))),
-        kernel_shape=window.kernel,
-        strides=window.stride,
-        pads=window.pad * 2,
-        dilations=window.dilation,
         group=layer.group,
+        **attributes(window),
     )
     return graph.reshape(y, [one_batch(shape, image) for shape in after], after)
+
+
+@writes("Im2col")
+def im2col(graph: Graph, step: Step, x: str) -> str:
+    """Conv with a filter for each element of a channel's window, which is 1 there and 0 elsewhere."""
+    layer: Any = step.layer
+    lead, c, image, window = layer.split(step.bottoms[0].shape)
+    if graph.varies(step.bottoms[0], len(lead)):
+        raise SpecError("cannot be exported with channels of a dynamic number")
+    before, after = graph.shapes(step.bottoms[0]), graph.shapes(step.tops[0])
+    each = math.prod(window.kernel)
+    pick = np.tile(np.eye(each, dtype=np.float32), (c, 1)).reshape(c * each, 1, *window.kernel)
+    x = graph.reshape(x, before, [one_batch(shape, len(image)) for shape in before])
+    y = graph.op("Conv", x, pick, group=c, **attributes(window))
+    return graph.reshape(y, [one_batch(shape, len(image)) for shape in after], after)
+
+
+def attributes(window: Window) -> dict[str, Any]:
+    """A window as ONNX's convolutions have it, with as much pad behind the image as before it."""
+    return {
+        "kernel_shape": window.kernel,
+        "strides": window.stride,
+        "pads": window.pad * 2,
+        "dilations": window.dilation,
+    }
 
 
 def one_batch(shape: Shape, image: int) -> Shape:

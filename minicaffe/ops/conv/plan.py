@@ -26,7 +26,7 @@ from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.threads import in_slices
 
 AUTO = "auto"
-CAP = 256 * 2**20  # bytes of workspace
+CAP = 256 * 2**20  # bytes of workspace; more where one thread of the usual strategies needs it
 SMALL = 200_000  # multiply-adds of a batch below which measuring is noise
 
 
@@ -43,6 +43,11 @@ class Plan:
     def workspace(self) -> int:
         """Elements of work that any direction takes, all threads together."""
         return max(map(self.case.workspace, self.names.values()))
+
+    @property
+    def forward_workspace(self) -> int:
+        """Elements of work that `forward` takes, all threads together."""
+        return self.case.shares * self.case.elements(self.names["forward"], self.case.g, "forward")
 
     def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         """y = weight * x + bias, into `out`."""
@@ -108,7 +113,7 @@ class Plan:
             self._parts[n] = (
                 g,
                 {
-                    way: (STRATEGIES[name], self.case.elements(name, g))
+                    way: (STRATEGIES[name], self.case.elements(name, g, way))
                     for way, name in self.names.items()
                 },
             )
@@ -131,6 +136,8 @@ def plan(
     'batched'
     """
     case = Case(g, np.dtype(dtype), device, cap)
+    if cap == CAP and case.by_rule is None:  # nobody asked for this cap: it refuses nothing
+        case = dataclasses.replace(case, cap=case.enough)
     if engine != AUTO:
         check(g, engine)
         if why := case.refuses(engine):

@@ -1,0 +1,63 @@
+"""Write a net for other runtimes: as ONNX, or its parameters as PyTorch's state_dict.
+
+The net is written as it infers: in the phase TEST, without losses and what asks for labels; a layer that reads
+data becomes an input, a SoftmaxWithLoss a Softmax. Before an .onnx file is written, onnx checks it, and what
+onnxruntime makes of random numbers is compared with what minicaffe does: where they differ by more than 1e-4
+of an output's largest number the layer is named, and nothing is written. It needs the extra `onnx`. With
+--torch a .safetensors file is written, which needs the extra `safetensors`, and it is told what became of
+each parameter.
+
+example:
+  minicaffe export deploy.prototxt --weights net.caffemodel --onnx net.onnx --dynamic batch
+  minicaffe export models/lenet.yaml --weights lenet_iter_10000.npz --torch lenet.safetensors
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from minicaffe.cli.options import WEIGHTS, load_weights, model_options, read_model
+from minicaffe.errors import MinicaffeError, SpecError, note
+from minicaffe.export import onnx, torch
+from minicaffe.export.library import packages
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    model_options(parser)
+    parser.add_argument("--weights", metavar="FILE", help=f"{WEIGHTS}; needed if it has parameters")
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--onnx", metavar="FILE", help="the .onnx file to write")
+    target.add_argument("--torch", metavar="FILE", help="the .safetensors file to write")
+    parser.add_argument(
+        "--dynamic",
+        metavar="AXES",
+        default="",
+        help="ONNX: axes of inputs that may be of any size: batch, height, width, by commas",
+    )
+    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export."""
+    target = args.onnx or args.torch
+    if os.path.exists(target) and not args.force:
+        raise MinicaffeError(f"{target}: is there already; --force writes over it")
+    if args.dynamic and not args.onnx:
+        raise MinicaffeError("--dynamic goes with --onnx: a state_dict holds no inputs")
+    _ = packages() if args.onnx else torch.library()
+    net, notes = onnx.inferring(read_model(args))
+    for line in notes:
+        note(line)
+    if args.weights is not None:
+        for file, loaded in load_weights(net, args.weights):
+            note(f"weights: {file}: {loaded}")
+    elif net.learnable:
+        raise SpecError(f"net {net.name!r} has parameters: --weights is needed")
+    if args.onnx:
+        words = [word for word in args.dynamic.split(",") if word]
+        print("\n".join(onnx.save(net, args.onnx, words)))
+    else:
+        print("\n".join(map(str, torch.write(net, args.torch))))
+    return 0

@@ -1,0 +1,201 @@
+"""Which arrays of a net share memory since they are not in use at a time, and which of them hold now.
+
+A net that only runs forward shares its data: a value is in use from the layer that writes it to the last
+that reads it. Another net shares its diffs: one is in use from the highest layer that writes it, a reader of
+the value, down to the layer that wrote the value. Integers until memory is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from minicaffe.errors import ShapeError
+from minicaffe.layers import Blob, Layer
+from minicaffe.net.graph import Graph
+from minicaffe.net.plan import Life, place
+from minicaffe.net.step import Step, Value
+
+
+class Sharing:
+    """What a net shares, its data or its diffs (`which`): by value its life, and its offset in one block.
+
+    `keep` names blobs that have memory of their own; so have what users fill or read, inputs, outputs and
+    losses, and what a layer whose sizes vary writes, with all behind it. Without `keep`, all have.
+    `before` and `after` are the bytes of all data, and of all diffs unless it is data that is shared:
+    of a net that shares nothing, and of this one.
+    """
+
+    def __init__(self, graph: Graph, keep: Collection[str] | None = None, which: str | None = None):
+        self.graph, self.which = graph, which or shared_by(graph)
+        lives = _data_lives(graph.steps)
+        self.before = sum(life.size for life in lives.values())
+        if self.which == "diff":
+            self.before += sum(map(_size, {value.root for value in _with_diffs(graph.steps)}))
+            lives = _diff_lives(graph.steps)
+        own = _kept(graph, keep or (), self.which)
+        self.lives = {v: life for v, life in lives.items() if keep is not None and v not in own}
+        offsets, self.size = place(list(self.lives.values()))
+        self.offsets = dict(zip(self.lives, offsets, strict=True))
+        self.after = self.before - sum(life.size for life in self.lives.values()) + self.size
+        end = len(graph.steps) - 1 if self.which == "data" else 0
+        self.whole = frozenset(v for v, life in self.lives.items() if life.covers(end))
+        self.held: frozenset[Value] = frozenset()  # the values that the block holds now
+        self.block: Any = None
+
+    def take(self) -> None:
+        """Take the block; it holds nothing yet."""
+        self.block = self.graph.context.device.xp.zeros(self.size, "uint8")
+        self.held = frozenset()
+
+    def lend(self, value: Value) -> None:
+        """Let the blob of a value that shares memory lie in the block."""
+        if value in self.lives:
+            start = self.offsets[value]
+            part = self.block[start : start + _size(value)].view(value.dtype)
+            value.blob.lie_in(part.reshape(value.shape), self.which)
+
+    def shown(self, value: Value) -> Blob:
+        """The blob of a value as users see it."""
+        return SharedBlob(value, self) if value.root in self.lives else value.blob
+
+    @contextmanager
+    def over(self, which: str, first: int, last: int, given: Collection[Blob]) -> Iterator[None]:
+        """Around a pass through steps `first` to `last`, of data or diffs; then `held` is what still holds.
+
+        Raises ShapeError if the pass begins with what was overwritten, and is of none of the blobs `given`;
+        and for the way back in a net that shares its data.
+        """
+        if which == "diff" and self.graph.context.forward_only:
+            raise ShapeError(
+                "a net of the phase TEST whose blobs share memory has no backward pass: build it with "
+                "keep=None, or with force_backward: true in the model"
+            )
+        if which != self.which or not self.lives:
+            yield
+            return
+        whole = last - first + 1 == len(self.graph.steps)
+        held = self.whole if whole else self._held(first, last, given)
+        self.held = frozenset()  # should the pass fail
+        yield
+        self.held = held
+
+    def _held(self, first: int, last: int, given: Collection[Blob]) -> frozenset[Value]:
+        """What is held after a pass that is not of all steps. Raises ShapeError as `over` does."""
+        forward, lives = self.which == "data", self.lives
+        begun = {
+            v for v, of in lives.items() if first <= (of.first if forward else of.last) <= last
+        }
+        there = self.held | {v for v in lives if v.blob in given}
+        for step in self.graph.steps[first : last + 1]:
+            for value in step.bottoms if forward else _with_diffs([step]):
+                if value.root in lives and value.root not in begun | there:
+                    raise ShapeError(self.gone(value))
+        end = last if forward else first
+        stays = {v for v in there if lives[v].covers(first) and lives[v].covers(last)}
+        return frozenset(stays | {v for v in begun if lives[v].covers(end)})
+
+    def gone(self, value: Value) -> str:
+        """Says that the memory of a value holds another."""
+        way = "forward" if self.which == "data" else "backward"
+        return (
+            f"the {self.which} of blob {value.name!r} is not there: it shares memory with others; build the "
+            f"net with keep=[{value.name!r}], or, to begin behind it, give it to {way}(start=...)"
+        )
+
+
+class SharedBlob(Blob):
+    """A blob whose data or diff shares memory: to be had only while it is there, else ShapeError is raised."""
+
+    def __init__(self, value: Value, sharing: Sharing):
+        super().__init__(value.shape, value.blob.device, value.dtype)
+        self.value, self.sharing = value, sharing
+
+    def __repr__(self) -> str:
+        shared = f"its {self.sharing.which} in shared memory"
+        return f"Blob{self.shape} {self.dtype} on {self.device.name}, {shared}"
+
+    @property
+    def data(self) -> Any:
+        """The values, an array of the net's device."""
+        return self._there("data").data
+
+    @data.setter
+    def data(self, values: Any) -> None:
+        self._there("data").data = values
+
+    @property
+    def diff(self) -> Any:
+        """The gradient, an array of the net's device."""
+        return self._there("diff").diff
+
+    @diff.setter
+    def diff(self, values: Any) -> None:
+        self._there("diff").diff = values
+
+    def _there(self, which: str) -> Blob:
+        if which == self.sharing.which and self.value.root not in self.sharing.held:
+            raise ShapeError(self.sharing.gone(self.value))
+        return self.value.blob
+
+
+def shared_by(graph: Graph) -> str:
+    """Which arrays a net shares: "data" if it only runs forward, in TEST unless forced, else "diff"."""
+    return "data" if graph.context.phase == "TEST" and not graph.forced else "diff"
+
+
+def _size(value: Value) -> int:
+    """Bytes of its data, or of its diff."""
+    return int(math.prod(value.shape) * value.dtype.itemsize)
+
+
+def _with_diffs(steps: Sequence[Step]) -> Iterator[Value]:
+    """The values whose diffs these steps read or write on the way back."""
+    for step in steps:
+        yield from (v for v in step.tops if v.loss_weight or step.layer.runs_backward)
+        yield from _fed([step])
+
+
+def _fed(steps: Sequence[Step]) -> Iterator[Value]:
+    """The values into whose diffs these steps put a gradient."""
+    for step in steps:
+        wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
+        yield from (value for value, needs in wanted if needs)
+
+
+def _data_lives(steps: Sequence[Step]) -> dict[Value, Life]:
+    """From the layer that writes a value to the last that reads it, or what becomes of it in place."""
+    spans: dict[Value, tuple[int, int]] = {}
+    for i, step in enumerate(steps):
+        for value in (*step.tops, *step.bottoms):
+            spans[value.root] = spans.get(value.root, (i, i))[0], i
+    return {value: Life(_size(value), *span) for value, span in spans.items()}
+
+
+def _diff_lives(steps: Sequence[Step]) -> dict[Value, Life]:
+    """From the highest reader that puts a gradient into a value down to the layer that writes the value."""
+    written = {value: i for i, step in enumerate(steps) for value in step.tops}
+    last = {value.root: i for i, step in enumerate(steps) for value in _fed([step])}
+    return {value: Life(_size(value), written[value], i) for value, i in last.items()}
+
+
+def _kept(graph: Graph, keep: Collection[str], which: str) -> set[Value]:
+    """The values whose data, or diffs, share no memory.
+
+    Besides what is asked for: of data what users fill or read, and what a layer's `check` looks at; of
+    diffs what no layer puts a gradient into, so that users may.
+    """
+    own: set[Value] = set()
+    fed, varies = set(_fed(graph.steps)), False
+    for step in graph.steps:
+        varies = varies or step.layer.sizes_vary
+        for value in step.tops:
+            apart = not (value.readers and step.bottoms) or bool(value.loss_weight)
+            if varies or value.name in keep or (apart if which == "data" else value not in fed):
+                own.add(value.root)
+        if type(step.layer).check is not Layer.check:
+            looked_at = step.layer.label_bottoms
+            own |= {value.root for i, value in enumerate(step.bottoms) if i in looked_at}
+    return own

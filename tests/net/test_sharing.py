@@ -1,0 +1,431 @@
+"""Blobs that share memory: nothing in use is overwritten, and every number is as without sharing."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import random
+from pathlib import Path
+
+import caffe_nets
+import numpy as np
+import pytest
+import yaml
+from half_nets import BATCH, LENET
+from test_random_nets import SHAPE, random_model
+
+from minicaffe import Layer, Net, Solver, parse, register
+from minicaffe.caffe import read
+from minicaffe.errors import ShapeError, SpecError
+from minicaffe.layers import REGISTRY
+
+STEPS = Path(__file__).parent.parent / "nets" / "steps"
+DEPLOYED = ("bvlc_alexnet_deploy", "cifar10_quick", "lenet", "ssd_deploy")
+SMALL = """
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [2, 3, 6, 6]}, {dim: [2]}]}
+  - {name: conv1, type: Convolution, bottom: x, num_output: 4, kernel_size: 3, pad: 1}
+  - {name: relu1, type: ReLU, top: conv1}
+  - {name: conv2, type: Convolution, num_output: 4, kernel_size: 3, pad: 1}
+  - {name: sum, type: Eltwise, bottom: [conv2, conv1]}
+  - {name: pool, type: Pooling, kernel_size: 2, stride: 2}
+  - {name: ip, type: InnerProduct, num_output: 5}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+"""
+RNG = np.random.default_rng(0)
+GIVEN = {"x": RNG.normal(size=(2, 3, 6, 6)), "label": [1, 4]}
+
+
+def poison(net: Net) -> None:
+    """NaN wherever values may lie."""
+    net.memory.sharing.block.view("u1").fill(255)
+
+
+def pair(model, phase, keep=(), **settings) -> tuple[Net, Net]:
+    """A net that shares nothing and one that shares, of the same parameters."""
+    apart, sharing = (
+        Net(model, phase, device="cpu", keep=kept, **settings) for kept in (None, keep)
+    )
+    for one, other in zip(apart.learnable, sharing.learnable, strict=True):
+        if one.learns:  # not the statistics of a BatchNorm
+            one.data += RNG.normal(size=one.shape).astype(one.dtype) / 4
+        other.data[...] = one.data
+    return apart, sharing
+
+
+def assert_same(a: Net, b: Net) -> int:
+    """What both show is the same, bit for bit; how many arrays `b` shows."""
+    shown = 0
+    for blobs, others in ((a.blobs, b.blobs), (a.first_blobs, b.first_blobs)):
+        for name, blob in others.items():
+            for which in ("data", "diff"):
+                try:
+                    array = getattr(blob, which)
+                except ShapeError:
+                    continue
+                assert array.tobytes() == getattr(blobs[name], which).tobytes(), (name, which)
+                shown += 1
+    for one, other in zip(a.learnable, b.learnable, strict=True):
+        assert one.diff.tobytes() == other.diff.tobytes()
+    return shown
+
+
+def wired(seed: int, force: bool):
+    """A random net, few of whose blobs are outputs."""
+    model = random_model(seed) | {"force_backward": force}
+    net = Net(parse(yaml.safe_dump(model)), device="cpu", shapes_only=True)
+    if len(net.outputs) > 2:
+        quiet = {"name": "quiet", "type": "Silence", "bottom": net.outputs[:-1], "top": []}
+        model["layers"].append(quiet)
+    return parse(yaml.safe_dump(model))
+
+
+def shapes_only(phase: str):
+    models = [wired(seed, False) for seed in range(25)]
+    models += [parse(path.read_text()) for path in sorted(STEPS.glob("*.yaml"))]
+    models += [read(caffe_nets.NETS / f"{name}.prototxt") for name in DEPLOYED]
+    return [Net(model, phase, device="cpu", keep=(), shapes_only=True) for model in models]
+
+
+class Block:
+    """Whose each byte of the block is, as the steps write it."""
+
+    def __init__(self, net: Net):
+        self.offsets = net.memory.sharing.offsets
+        self.owner = np.zeros(net.memory.sharing.size, np.int16)
+        self.number = {value: i for i, value in enumerate(self.offsets, 1)}
+
+    def bytes(self, value):
+        start, size = self.offsets[value.root], math.prod(value.shape) * value.dtype.itemsize
+        assert start + size <= self.owner.size
+        return slice(start, start + size)
+
+    def write(self, value) -> None:
+        if value.root in self.offsets:
+            self.owner[self.bytes(value)] = self.number[value.root]
+
+    def read(self, value) -> None:
+        if value.root in self.offsets:
+            there = self.owner[self.bytes(value)] == self.number[value.root]
+            assert np.all(there), value.name
+
+
+def test_what_a_step_reads_is_still_there():
+    saved = 0
+    for net in shapes_only("TEST"):
+        block = Block(net)
+        for step in net.steps:
+            for value in step.tops:
+                block.write(value)
+            for value in (*step.bottoms, *step.tops):  # nor did a top go over a bottom
+                block.read(value)
+        assert not set(block.offsets) & {value.root for value in net.graph.outputs.values()}
+        assert net.memory.sharing.after <= net.memory.sharing.before + 64 * len(block.offsets)
+        saved += net.memory.sharing.after < 0.6 * net.memory.sharing.before
+    assert saved >= 5
+
+
+def test_what_a_step_reads_on_the_way_back_is_still_there():
+    saved = 0
+    for net in shapes_only("TRAIN"):
+        block, written = Block(net), set()
+        for step in reversed(net.steps):
+            wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
+            below = [value for value, needs in wanted if needs]
+            if not step.layer.runs_backward:
+                assert not below
+                continue
+            for value in (*step.tops, *below):
+                if value.root in written:
+                    block.read(value)  # to be added to, or handed on
+                block.write(value)
+                written.add(value.root)
+            for value in (*step.tops, *below):
+                block.read(value)
+        saved += net.memory.sharing.after < 0.8 * net.memory.sharing.before
+    assert saved >= 5
+
+
+def kept(net_spec, chance: random.Random) -> list[str]:
+    names = sorted({name for layer in net_spec.layers for name in layer.tops})
+    return chance.sample(names, chance.randint(0, min(2, len(names))))
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_random_nets_give_the_same_bits(phase, request):
+    shown = 0
+    for seed in range(300 if request.config.getoption("--long") else 25):
+        spec = wired(seed, phase == "TRAIN")
+        a, b = pair(spec, phase, kept(spec, random.Random(seed)), dtype="float64")
+        for _ in range(2):
+            x = RNG.normal(size=SHAPE)
+            poison(b)
+            for net in (a, b):
+                net.clear_param_diffs()
+                net.forward(x=x, label=[0, 1])
+            assert a.loss == b.loss
+            if phase == "TRAIN":
+                poison(b)
+                a.backward()
+                b.backward()
+            shown += assert_same(a, b)
+    assert shown > 300
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_a_pass_of_some_layers_gives_the_same_bits_or_is_refused(phase):
+    ran = refused = 0
+    for seed in range(20):
+        chance = random.Random(seed)
+        spec = wired(seed, phase == "TRAIN")
+        a, b = pair(spec, phase, kept(spec, chance), dtype="float64")
+        poison(b)
+        for net in (a, b):
+            net.forward(x=np.full(SHAPE, 0.5), label=[0, 1])
+            if phase == "TRAIN":
+                net.backward()
+        for _ in range(6):
+            first, last = sorted(chance.choices([step.spec.name for step in a.steps], k=2))
+            first, last = sorted((first, last), key=list(a.layers).index)
+            back = phase == "TRAIN" and chance.random() < 0.7
+            start, end = (last, first) if back else (first, last)
+            given = {}
+            if not back and chance.random() < 0.5:
+                step = a.steps[a.graph.range(first, first)[0]]
+                given = {
+                    v.name: RNG.normal(size=v.shape) for v in step.bottoms if v.name != "label"
+                }
+            try:
+                (b.backward if back else b.forward)(start, end, **given)
+            except ShapeError as error:
+                assert "is not there" in str(error)
+                refused += 1
+                continue
+            (a.backward if back else a.forward)(start, end, **given)
+            assert_same(a, b)
+            ran += 1
+    assert ran > 30 and refused > 5
+
+
+@pytest.mark.parametrize("path", sorted(STEPS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_training_takes_the_same_way(path, few_digits):
+    solvers = []
+    for keep in (None, ()):
+        solver = Solver(parse(path.read_text()), device="cpu", keep=keep, deterministic=True)
+        solver.step(1)
+        if keep is not None:
+            poison(solver.net)
+        solver.step(1)
+        solvers.append(solver)
+    a, b = solvers
+    assert b.net.memory.sharing.lives
+    assert np.array_equal(a.losses, b.losses)
+    for one, other in zip(a.net.learnable, b.net.learnable, strict=True):
+        assert one.data.tobytes() == other.data.tobytes()
+
+
+@pytest.mark.parametrize("path", sorted(STEPS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_inference_of_every_layer_gives_the_same_bits(path, few_digits):
+    """Also where the work holds nothing of the layer before, and backward's buffers are not taken."""
+    a, b = pair(parse(path.read_text()), "TEST", deterministic=True)
+    for net in (a, b):
+        rng = np.random.default_rng(0)
+        given = [value for step in net.steps if not step.bottoms for value in step.tops]
+        for value in given:
+            value.blob.data[...] = rng.integers(0, 3, value.shape)
+        poison(b)
+        net.context.workspace.view("u1").fill(255)
+        net.forward()
+    assert b.context.workspace_size <= a.context.workspace_size
+    assert assert_same(a, b)
+
+
+def test_what_only_backward_needs_is_not_taken():
+    text = """
+    layers:
+      - {name: x, type: Input, top: [x, rois], shape: [{dim: [2, 4, 9, 9]}, {dim: [3, 5]}]}
+      - {name: first, type: Convolution, bottom: x, num_output: 4, kernel_size: 1}
+      - {name: lrn, type: LRN}
+      - {name: within, type: LRN, norm_region: WITHIN_CHANNEL}
+      - {name: most, type: Eltwise, operation: MAX, bottom: [lrn, within]}
+      - {name: pool, type: Pooling, kernel_size: 2, stride: 2}
+      - {name: roi, type: ROIPooling, bottom: [most, rois], pooled_h: 2, pooled_w: 2}
+      - {name: spp, type: SPP, bottom: pool, pyramid_height: 2}
+      - {name: conv, type: Convolution, bottom: most, num_output: 8, kernel_size: 3}
+      - {name: ip, type: InnerProduct, num_output: 50}
+    """
+    rois = [[0, 0, 0, 4, 4], [1, 2, 2, 8, 8], [1, 0, 3, 5, 8]]
+    a, b = pair(parse(text), "TEST", deterministic=True)
+    for net in (a, b):
+        net.context.workspace.view("u1").fill(255)
+        net.forward(x=np.random.default_rng(1).normal(size=(2, 4, 9, 9)), rois=rois)
+    assert assert_same(a, b)
+    names = {"lrn": "s", "within": "s", "most": "which"}
+    assert all(getattr(a.layers[name], kept) is not None for name, kept in names.items())
+    assert all(getattr(b.layers[name], kept) is None for name, kept in names.items())
+    assert b.layers["pool"].it.which is None and not b.layers["roi"].scratch
+    assert not b.layers["spp"].dy and a.layers["spp"].dy
+    assert b.context.workspace_size < a.context.workspace_size / 2
+
+
+@pytest.mark.parametrize("name", DEPLOYED[1:])
+def test_stock_nets_infer_the_same(name):
+    spec = read(caffe_nets.NETS / f"{name}.prototxt")
+    a, b = pair(spec, "TEST", deterministic=True)
+    image = a.steps[0].tops[0]
+    for net in (a, b):
+        net.reshape(**{image.name: (1, *image.shape[1:])})
+        poison(b)
+        for seed in range(2):
+            data = np.random.default_rng(seed).normal(size=(1, *image.shape[1:]))
+            net.forward(**{image.name: data})
+    assert b.memory.sharing.lives
+    assert assert_same(a, b)
+
+
+def test_sixteen_bits_share_with_thirty_two(device):
+    spec = parse(LENET) if device.is_cuda else parse(LENET.replace("float16", "float32"))
+    losses = []
+    for keep in (None, ()):
+        solver = Solver(spec, device=device, keep=keep, deterministic=True)
+        for name, values in BATCH.items():
+            blob = solver.net.blobs[name]
+            device.copy_from_host(blob.data, np.asarray(values))
+        for _ in range(2):
+            poison(solver.net)
+            solver.step(1)
+        test = Net(spec, "TEST", device=device, keep=keep, deterministic=True)
+        test.share_with(solver.net)
+        poison(test)
+        loss = test.forward(**BATCH)["loss"]
+        losses.append((float(solver.loss()), float(loss)))
+    assert losses[0] == losses[1]
+
+
+def test_what_is_kept_shown_and_not():
+    net = Net(parse(SMALL), "TEST", device="cpu", keep=["conv2"])
+    assert set(net.forward(**GIVEN)) == {"loss"}
+    assert all(np.all(np.isfinite(net.blobs[name].data)) for name in ("x", "conv2", "loss", "ip"))
+    assert net.blobs["conv1"].shape == (2, 4, 6, 6)
+    with pytest.raises(ShapeError, match=r"the data of blob 'sum' is not there.*keep=\['sum'\]"):
+        net.blobs["sum"].data  # noqa: B018
+    with pytest.raises(ShapeError, match="the data of blob 'conv1' is not there"):
+        net.blobs["conv1"].data = 0
+    assert net.forward(end="sum", **GIVEN)["sum"] is net.blobs["sum"].data
+    assert "shared memory" in repr(net.blobs["sum"])
+    net.blobs["sum"].data = 1  # as long as it is there
+    net.forward(start="pool")
+    with pytest.raises(ShapeError, match="no backward pass.*keep=None"):
+        net.backward()
+
+
+def test_diffs_that_are_kept_shown_and_not():
+    net = Net(parse(SMALL), device="cpu", keep=["conv2"])
+    net.forward(**GIVEN)
+    net.backward()
+    assert net.blobs["conv2"].diff.any() and net.blobs["sum"].data.any()
+    with pytest.raises(ShapeError, match="the diff of blob 'ip' is not there"):
+        net.blobs["ip"].diff  # noqa: B018
+    with pytest.raises(ShapeError, match=r"blob 'sum' is not there.*backward\(start=...\)"):
+        net.backward(start="sum")
+    net.backward(start="sum", sum=np.ones((2, 4, 6, 6)))
+    net.backward(end="pool")
+    assert net.blobs["sum"].diff.any()
+    net.blobs["sum"].diff = 2
+    net.backward(start="sum")
+
+
+def test_names_to_keep_are_of_blobs():
+    with pytest.raises(SpecError, match="keep: expected names of blobs.*did you mean 'conv1'"):
+        Net(parse(SMALL), device="cpu", keep=["conv11"])
+    with pytest.raises(SpecError, match=r"in a list, got 'conv1'"):
+        Net(parse(SMALL), device="cpu", keep="conv1")
+
+
+def test_reshaped_and_copied_nets_share():
+    net = Net(parse(SMALL), "TEST", device="cpu", keep=["pool"])
+    before = net.memory.sharing.size
+    net.reshape(x=(4, 3, 6, 6), label=(4,))
+    assert net.memory.sharing.size == 2 * before
+    with pytest.raises(ShapeError):
+        net.reshape(x=(4, 3, 6))
+    assert net.memory.sharing.size == 2 * before
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert other.memory.keep == ("pool",) and other.memory.sharing.size == 2 * before
+        x = RNG.normal(size=(4, 3, 6, 6))
+        results = [one.forward(x=x, label=[0, 1, 2, 3])["loss"] for one in (net, other)]
+        assert results[0] == results[1]
+
+
+def test_a_failed_pass_leaves_nothing_to_go_on_from():
+    net = Net(parse(SMALL), "TEST", device="cpu", keep=())
+    net.forward(end="sum", **GIVEN)
+    with pytest.raises(ShapeError, match="shape"):
+        net.forward(start="pool", sum=np.ones(3))
+    with pytest.raises(ShapeError, match="is not there"):
+        net.forward(start="pool")
+
+
+def test_debug_info_says_the_same():
+    said = []
+    for keep in (None, ()):
+        net, lines = Net(parse(SMALL), device="cpu", keep=keep), []
+        net.debug = lines.append
+        net.forward(**GIVEN)
+        net.backward()
+        said.append(lines)
+    assert said[0] == said[1] and len(said[0]) > 20
+
+
+def test_behind_a_layer_whose_sizes_vary_nothing_is_shared(monkeypatch):
+    monkeypatch.setattr("minicaffe.layers.base.REGISTRY", REGISTRY)
+
+    @register
+    class Half(Layer):
+        """The first half of the samples at the second pass."""
+
+        sizes_vary, passes = True, 0
+
+        def setup(self, x):
+            return x
+
+        def forward(self, x):
+            self.passes += 1
+            y = self.out[0][: len(x) // self.passes]
+            y[...] = x[: len(y)]
+            return y
+
+    text = """
+    layers:
+      - {name: x, type: Input, shape: {dim: [4, 3]}}
+      - {name: a, type: ReLU}
+      - {name: b, type: TanH}
+      - {name: half, type: Half}
+      - {name: c, type: ReLU}
+      - {name: ip, type: InnerProduct, num_output: 2}
+    """
+    try:
+        a, b = pair(parse(text), "TEST")
+        assert {value.name for value in b.memory.sharing.lives} == {"a", "b"}
+        for _ in range(2):
+            poison(b)
+            for net in (a, b):
+                net.forward(x=np.ones((4, 3)))
+            assert_same(a, b)
+        assert b.blobs["ip"].shape == (2, 2)
+    finally:
+        del REGISTRY["Half"]
+
+
+def test_the_summary_tells_of_memory_before_and_after():
+    net = Net(parse(SMALL), "TEST", device="cpu", keep=(), shapes_only=True)
+    sizes = {"x": 216, "label": 2, "conv1": 288, "conv2": 288, "sum": 288, "pool": 72, "ip": 10}
+    whole = 4 * (sum(sizes.values()) + 1)
+    assert net.memory.sharing.before == whole
+    # together at most conv1, conv2 and sum; x, label and the loss have memory of their own
+    assert net.memory.sharing.size == 3 * 4 * 288
+    assert "blobs: 0.0 MiB; forward only, sharing memory: 0.0 MiB" in repr(net)
+    net = Net(parse(SMALL), device="cpu", keep=(), shapes_only=True)
+    diffs = {name: size for name, size in sizes.items() if name not in ("x", "label")}
+    assert net.memory.sharing.before == whole + 4 * (sum(diffs.values()) + 1)
