@@ -17,9 +17,16 @@ import opencv_tables
 import peer_tables
 import tables
 import zoo_sizes
+import zoo_tables
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = ("README.md", "docs/convolution.md", "docs/pictures.md", "docs/after-opencv-5.md", "docs/zoo.md")
+PAGES = (
+    "README.md",
+    "docs/convolution.md",
+    "docs/pictures.md",
+    "docs/after-opencv-5.md",
+    "docs/zoo.md",
+)
 
 
 def paper_tables(device: str) -> str:
@@ -75,6 +82,8 @@ SECTIONS = {
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
     "zoo_nets": zoo_sizes.sizes,
+    "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),
+    "zoo_means_cpu": lambda: zoo_tables.means(peer_tables.read("zoo", "cpu")),
     "after_opencv_5": opencv_tables.differences,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
 }

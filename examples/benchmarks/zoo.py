@@ -25,7 +25,7 @@ from typing import Any
 
 from machine import describe, free_environment, free_process, new_plans, version, warn_if_busy
 from measure import write
-from zoo_names import NETS
+from zoo_names import NETS, fastest
 from zoo_runtimes import RUNTIMES
 
 HERE = Path(__file__).resolve().parent
@@ -66,7 +66,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--only", nargs="+", choices=NETS, default=list(NETS), metavar="NET")
+    parser.add_argument("--only", nargs="+", choices=list(NETS), default=list(NETS), metavar="NET")
     parser.add_argument("--form", choices=("numba", "numpy"), default="numba")
     parser.add_argument(
         "--warm", action="store_true", help="have torch.compile compile, measure nothing"
@@ -102,6 +102,8 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         found = child("zoo_step.py", told | files | {"what": "export"})
         infer = child("zoo_step.py", told | files | {"what": "infer", "budget": budget["infer"]})
         train = child("zoo_step.py", told | {"what": "train", "budget": budget["train"]})
+        passes = 3 if args.quick or train["ms"]["minicaffe"]["median"] > 2000 else 9
+        found["layers"] = child("zoo_step.py", told | files | {"what": "layers", "passes": passes})
         found |= {"infer": infer, "train": train}
         for way in ("infer", "train"):
             found[way]["memory"] = {
@@ -112,11 +114,6 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
             given = {"who": who, "threads": args.threads, **files}
             infer["memory"][who] = child("zoo_runtimes.py", given)
     return found
-
-
-def fastest(ms: dict[str, dict[str, float]]) -> str:
-    """The way in which PyTorch takes the least time."""
-    return min((who for who in ms if who.startswith("torch ")), key=lambda who: ms[who]["median"])
 
 
 def told(net: dict[str, Any]) -> str:

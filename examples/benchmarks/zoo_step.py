@@ -96,6 +96,34 @@ def warm(name: str) -> dict:
     return {}
 
 
+def layers(name: str, folder: str, passes: int) -> dict:
+    """Where the time goes, by kinds of layers: inference here and in PyTorch, a training step here."""
+    import torch
+    import zoo_layers
+    from zoo_torch import Module
+
+    found = {}
+    net = ours(name, "infer", Path(folder) / "net.npz")
+    net.forward(**inputs_of(net))
+    found["infer"] = zoo_layers.ours(net, passes)
+    each = {}
+    for mode in MODES[:2]:
+        module, inputs = in_mode(Module(net), inputs_of(net), mode)
+        with torch.inference_mode():
+            module(*inputs)
+        each[mode] = zoo_layers.theirs(module, net, inputs, passes)
+    mode = min(each, key=lambda mode: sum(each[mode].values()))
+    for kind, row in found["infer"].items():
+        row["torch"] = each[mode].get(kind, 0.0)
+    del net, module
+    net, _ = trained(name)
+    net.forward(**inputs_of(net))
+    net.backward()
+    found["train"] = zoo_layers.ours(net, passes)
+    rounded = {way: zoo_layers.rounded(rows, digits) for way, rows in found.items()}
+    return {"passes": passes, "torch": mode} | rounded
+
+
 def memory(name: str, way: str, who: str, batch: int | None = None) -> dict:
     """Peak memory of this process in MiB, with minicaffe or PyTorch alone: of its imports, and of all."""
     importlib.import_module("minicaffe.solver" if who == "minicaffe" else "zoo_torch")
@@ -132,9 +160,9 @@ def export(name: str, folder: str) -> dict:
         net.save(str(folder / "net") + ending)
     np.savez(folder / "inputs.npz", **inputs_of(net))
     (folder / "outputs.json").write_text(json.dumps(producers(net)))
-    learnt = net.learnable
+    past = [p for step in net.steps if step.spec.type == "BatchNorm" for p in step.layer.past]
     found = {
-        "parameters": sum(param.size for param in learnt),
+        "parameters": sum(param.size for param in net.learnable if param not in past),
         "multiply_adds": sum(step.layer.multiply_adds for step in net.steps),
         "batch": {way: batch_of(name, way) for way in ("infer", "train")},
     }
@@ -313,9 +341,8 @@ def main(settings: dict) -> None:
     what, keys = settings["what"], {**settings}
     for key in ("what", "form", *(() if what == "infer" else ("threads",))):
         keys.pop(key)
-    found = {"infer": infer, "train": train, "memory": memory, "warm": warm, "export": export}[
-        what
-    ](**keys)
+    calls = {one.__name__: one for one in (export, infer, train, layers, memory, warm)}
+    found = calls[what](**keys)
     print(json.dumps(found))
 
 
