@@ -26,6 +26,7 @@ PAGES = (
     "docs/pictures.md",
     "docs/after-opencv-5.md",
     "docs/zoo.md",
+    "docs/performance.md",
 )
 
 
@@ -84,6 +85,8 @@ SECTIONS = {
     "zoo_nets": zoo_sizes.sizes,
     "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),
     "zoo_means_cpu": lambda: zoo_tables.means(peer_tables.read("zoo", "cpu")),
+    "zoo_slower_cpu": lambda: zoo_tables.slower(peer_tables.read("zoo", "cpu")),
+    "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
     "after_opencv_5": opencv_tables.differences,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
 }

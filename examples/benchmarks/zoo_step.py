@@ -34,6 +34,7 @@ def infer(name: str, folder: str, threads: int, budget: float, others: bool = Tr
     given = inputs_of(net)
     wanted = [array.copy() for array in net.forward(**given).values()]
     calls = {"minicaffe": lambda: list(net.forward(**given).values())}
+    calls["minicaffe, one thread"] = on_one_thread(calls["minicaffe"])
     calls |= torch_inference(net, given)
     refused = {}
     if others:
@@ -50,6 +51,17 @@ def infer(name: str, folder: str, threads: int, budget: float, others: bool = Tr
         if apart[who] > TOLERANCE:
             raise SystemExit(f"{name}: {who} is {apart[who]:.1e} away from minicaffe")
     return {"apart": apart, "refused": refused} | timed(calls, budget)
+
+
+def on_one_thread(call: Callable) -> Callable:
+    """A call of ours that uses one core."""
+    from minicaffe.ops.threads import at_most
+
+    def alone():
+        with at_most(1):
+            return call()
+
+    return alone
 
 
 def train(name: str, budget: float, batch: int | None = None) -> dict:

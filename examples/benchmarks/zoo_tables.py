@@ -8,10 +8,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+from measure import geometric_mean
 from peer_tables import NOT_YET, read
 from tables import lay_out
 from zoo_names import NETS, PEERS, fastest
 
+SHOWN = 4  # kinds of layers
 LIMITED, LIMIT = ("alexnet", "googlenet", "resnet50"), 6 * 1024  # whose step takes under 6 GiB
 
 
@@ -29,7 +31,7 @@ def zoo(found: dict | None) -> str:
         memory(nets),
         *refusals(nets),
         reading(nets),
-        where(found, nets),
+        where(found),
     ]
     return "\n\n".join(parts)
 
@@ -39,6 +41,60 @@ def means(found: dict | None) -> str:
     if found is None:
         return NOT_YET
     return reading(found["nets"])
+
+
+def layers(found: dict | None) -> str:
+    """Where our own time goes, a row a net: the kinds of layers that take most of it."""
+    if found is None:
+        return NOT_YET
+    rows = []
+    for name, net in found["nets"].items():
+        row = [NETS[name]]
+        for way in ("infer", "train"):
+            ms = {
+                kind: one["forward"] + one["backward"] for kind, one in net["layers"][way].items()
+            }
+            whole = sum(ms.values())
+            most = sorted(ms, key=lambda kind: -ms[kind])[:SHOWN]
+            row.append(", ".join(f"{kind} {100 * ms[kind] / whole:.0f}%" for kind in most))
+        rows.append(row)
+    return lay_out(["net", "inference of one", "a training step"], rows)
+
+
+def slower(found: dict | None) -> str:
+    """The nets in whose inference another is faster, and the kinds of layers that lose most to PyTorch."""
+    if found is None:
+        return NOT_YET
+    rows = []
+    for name, net in found["nets"].items():
+        one, kinds = net["infer"], net["layers"]["infer"]
+        keys = {who: fastest(one["ms"]) if who == "torch" else who for who in PEERS}
+        ratios = {
+            who: one["ratios"][key]["median"] for who, key in keys.items() if key in one["ratios"]
+        }
+        faster = [f"{PEERS[who]} {ratio:.2f}x" for who, ratio in ratios.items() if ratio < 1]
+        if not faster:
+            continue
+        lost = {kind: row["forward"] - row["torch"] for kind, row in kinds.items()}
+        most = [kind for kind in sorted(lost, key=lambda kind: -lost[kind]) if lost[kind] > 0][
+            :SHOWN
+        ]
+        told = (
+            f"{kind} {three(kinds[kind]['forward'])} ({three(kinds[kind]['torch'])})"
+            for kind in most
+        )
+        rows.append(
+            [NETS[name], ", ".join(faster), ", ".join(told) or "no kind of layer by itself"]
+        )
+    head = [
+        "inference of one",
+        "minicaffe's speed beside",
+        "kinds of layers that take longer, ms (PyTorch's)",
+    ]
+    alone = [net["infer"]["ratios"].get("minicaffe, one thread") for net in found["nets"].values()]
+    mean = geometric_mean([ratio["median"] for ratio in alone if ratio])
+    told = f"On one thread instead of {found['threads']} minicaffe's inference of one sample takes"
+    return lay_out(head, rows) + f"\n\n{told} {mean:.2f}x the time (geometric mean)."
 
 
 def table(nets: dict, way: str, peers: tuple[str, ...]) -> str:
@@ -92,8 +148,6 @@ def refusals(nets: dict) -> list[str]:
 
 def reading(nets: dict) -> str:
     """Geometric means; how far the outputs are apart; the nets whose memory is promised."""
-    from measure import geometric_mean
-
     told = []
     for way, title in (("infer", "inference"), ("train", "training")):
         for who in ("torch", "opencv", "onnxruntime") if way == "infer" else ("torch",):
@@ -129,15 +183,16 @@ def peak(net: dict) -> float:
 
 def milliseconds(value: dict, spread: bool = False) -> str:
     """A median in three digits, with half the interquartile range if asked for."""
-
-    def shown(ms: float) -> str:
-        return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
-
-    half = f" ± {shown((value['high'] - value['low']) / 2)}" if spread else ""
-    return shown(value["median"]) + half
+    half = f" ± {three((value['high'] - value['low']) / 2)}" if spread else ""
+    return three(value["median"]) + half
 
 
-def where(found: dict, nets: dict) -> str:
+def three(ms: float) -> str:
+    """Three digits."""
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def where(found: dict) -> str:
     """What it was measured on."""
     machine = found["machine"]
     names = {"torch": "PyTorch", "opencv": "OpenCV", "onnxruntime": "onnxruntime", "numpy": "NumPy"}
