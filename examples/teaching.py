@@ -24,20 +24,32 @@ def options(
 ) -> argparse.Namespace:
     """The options of an example: `doc` begins with what it does, `small` is its --iterations with --small.
 
-    `more` are further numbers or texts, by name, with their defaults; --out is for those that draw.
+    `more` are further counts, numbers or texts, by name, with their defaults; --out is for those that draw.
     """
     parser = argparse.ArgumentParser(description=doc.split("\n\n")[0])
-    parser.add_argument("--iterations", type=int, help=f"of training (default {iterations})")
+    parser.add_argument("--iterations", type=count, help=f"of training (default {iterations})")
     parser.add_argument("--small", action="store_true", help="few iterations, few digits: a glance")
     if draws:
         parser.add_argument(
             "--out", type=Path, default=Path(), help="its picture's folder (default .)"
         )
     for name, value in more.items():
-        parser.add_argument(f"--{name}", type=type(value), default=value, help=f"default {value}")
+        several = isinstance(value, tuple)
+        kind = type(value[0] if several else value)
+        kind, nargs = count if kind is int else kind, "+" if several else None
+        parser.add_argument(
+            f"--{name}", type=kind, nargs=nargs, default=value, help=f"default {value}"
+        )
     given = parser.parse_args()
     given.iterations = given.iterations or (small if given.small else iterations)
     return given
+
+
+def count(text: str) -> int:
+    """A number of at least 1, for an option."""
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
 
 
 def digits(split: str, count: int, classes: range = range(10)) -> tuple[np.ndarray, np.ndarray]:

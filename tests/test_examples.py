@@ -107,6 +107,21 @@ def test_a_dream_climbs(run):
     assert all(seen[-1] > seen[0] + 0.1 for seen in classes)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["finetuning", "--iterations", "0"], "invalid count value: '0'"),
+        (["finetuning", "--samples", "many"], "invalid count value: 'many'"),
+        (["char_lstm", "--text", "no such file"], "no such file: No such file or directory"),
+        (["char_lstm", "--out", "pictures"], "unrecognized arguments: --out pictures"),
+    ],
+)
+def test_a_wrong_option_is_one_line(run, capsys, options, told):
+    with pytest.raises(SystemExit) as stop:
+        run(*options)
+    assert told in f"{stop.value}{capsys.readouterr().err}"
+
+
 def test_an_example_without_matplotlib_says_so_and_goes_on(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     found, printed = run("net_surgery", "--iterations", "1")

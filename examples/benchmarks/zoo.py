@@ -42,23 +42,37 @@ def main() -> None:
     for package in PACKAGES.values():
         if version(package) is None:
             sys.exit(f"{package} is not installed here: there is a peer missing to measure against")
-    if args.warm:
-        for name in args.only:
-            child("zoo_step.py", common(name, args) | {"what": "warm"})
-            print(f"{name}: compiled")
-        return
-    warn_if_busy()
-    path = args.into / "zoo_cpu.json"
-    found = json.loads(path.read_text()) if path.exists() else {"nets": {}}
-    head = report(args)
+    if not args.warm:
+        warn_if_busy()
+    failed = []
     with new_plans():
         for name in args.only:
             start = time.perf_counter()
-            found["nets"][name] = head | measure(name, args)
-            found["nets"] = {one: found["nets"][one] for one in NETS if one in found["nets"]}
-            found |= {"device": "cpu"} | head
-            write(path, found)
-            print(f"{name}: {told(found['nets'][name])}; {time.perf_counter() - start:.0f} s")
+            try:
+                text = compiled(name, args) if args.warm else kept(name, args)
+            except subprocess.CalledProcessError as error:
+                failed.append(name)
+                text = f"FAILED: {' '.join(error.cmd)}"
+            print(f"{name}: {text}; {time.perf_counter() - start:.0f} s", flush=True)
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
+
+
+def kept(name: str, args: argparse.Namespace) -> str:
+    """Measure a net and put it into the result file, which holds what it held of others."""
+    path = args.into / "zoo_cpu.json"
+    found = json.loads(path.read_text()) if path.exists() else {"nets": {}}
+    head = report(args)  # before the machine is busy with us
+    nets = found["nets"] | {name: head | measure(name, args)}
+    found |= {"device": "cpu"} | head | {"nets": {one: nets[one] for one in NETS if one in nets}}
+    write(path, found)
+    return told(found["nets"][name])
+
+
+def compiled(name: str, args: argparse.Namespace) -> str:
+    """Have torch.compile compile a net."""
+    child("zoo_step.py", common(name, args) | {"what": "warm"})
+    return "compiled"
 
 
 def arguments() -> argparse.Namespace:
@@ -130,9 +144,7 @@ def child(script: str, settings: dict[str, object]) -> Any:
     command = [sys.executable, str(HERE / script), json.dumps(settings)]
     # One BLAS thread, as the command line says it: read when NumPy is loaded, before any setting.
     environment = free_environment() | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{script} failed with {settings}")
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -42,7 +42,7 @@ class Graph:
         self.arrays: dict[str, np.ndarray] = {}
         self.tensors: dict[Value, str] = {}  # what holds each value of the net
         self.open: dict[Value, Sequence[int]] = {}  # axes whose sizes only the numbers tell
-        self._taken: set[str] = set()
+        self._taken = {value.name for trial in trials for value in trial}  # for what holds blobs
         self._constants: dict[Any, str] = {}
         self._layer = ""
 

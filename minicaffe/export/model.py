@@ -24,7 +24,7 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
     """A net's layers as ONNX's nodes. Raises SpecError for a layer, or keys of one, that it cannot say."""
     graph = Graph(trials)
     for value in inputs(net):
-        graph.tensors[value] = graph.unique(value.name)
+        graph.tensors[value] = value.name
     for step in net.steps:
         if step.spec.type == "Input":
             continue
@@ -55,8 +55,8 @@ def name_blobs(graph: Graph, net: Net) -> None:
             if tensor in given or tensor in new:
                 continue
             taken = value.name in given or value.name in new.values()
-            name = f"{value.name}/{step.spec.name}" if taken else value.name
-            new[tensor] = name
+            before = f"{value.name}/{step.spec.name}"
+            new[tensor] = graph.unique(before) if taken else value.name
     graph.rename(new)
 
 

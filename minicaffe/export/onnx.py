@@ -60,10 +60,10 @@ def inferring(
     net = Net(spec, "TEST", device="cpu", dtype="float32", deterministic=True)
     if source is not None:
         there = {value.name for step in source.steps for value in step.tops}
-        sizes = {v.name: v.shape for v in inputs(net) if v.name in there}
-        net.reshape(**{name: source.first_blobs[name].shape for name in sizes})
-        given = source.weights()
-        net.load({name: array for name, array in given.items() if name in net.named_params})
+        given = [value.name for value in inputs(net) if value.name in there]
+        net.reshape(**{name: source.first_blobs[name].shape for name in given})
+        arrays = source.weights()
+        net.load({name: array for name, array in arrays.items() if name in net.named_params})
     return net, notes
 
 

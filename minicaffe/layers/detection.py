@@ -132,7 +132,8 @@ class DetectionOutput(Layer):
     scores (n, p num_classes); priors (1, 2, 4 p) of PriorBox. Top: (1, 1, kept, 7), a row a box: image, class,
     score, x0, y0, x1, y1; by image, by class, the best first. If nothing is found there is a row of -1 an
     image. It is for use, not for training: it runs on the host, waits for the device, and has no gradient.
-    Raises DataError for a prior box without an area. Source: DetectionOutput of SSD; W. Liu et al., SSD, 2016.
+    Raises DataError for a prior box without an area. Source: DetectionOutput of SSD; W. Liu et al., SSD, 2016;
+    `clip` is OpenCV's.
 
     Example: (1, 8), (1, 6), (1, 2, 8) -> {type: DetectionOutput, num_classes: 3} -> (1, 1, 4, 7)
     """

@@ -17,11 +17,17 @@ from minicaffe.export import to_onnx
 from minicaffe.export.inference import DATA
 from minicaffe.export.table import LEFT_OUT, REFUSED, WRITERS
 from minicaffe.layers import REGISTRY
+from minicaffe.layers.sequence import Recurrent
 
 onnx = pytest.importorskip("onnx")
+ReferenceEvaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
 runtime = pytest.importorskip("onnxruntime")
 
 UNSAYABLE = {"Silence"} | {name for name, layer in REGISTRY.items() if layer.is_loss}
+NOT_REFERRED = {
+    "LRN",
+    "ROIPooling",
+}  # the reference has the one for two channels, the other not at all
 ONE_BATCH = {
     "BatchReindex",
     "LSTMUnit",
@@ -36,7 +42,7 @@ def runs(path, **arrays):
     return dict(zip(names, session.run(names, given), strict=True))
 
 
-def agree(path, net, **arrays):
+def agree(path, net, runs=runs, **arrays):
     """onnxruntime gives what the net does, all of the net's outputs and no others."""
     found = runs(path, **arrays)
     net.reshape(**{name: np.shape(array) for name, array in arrays.items()})
@@ -46,6 +52,13 @@ def agree(path, net, **arrays):
         assert found[name].shape == array.shape
         scale = np.abs(array).max(initial=0) or 1
         np.testing.assert_allclose(found[name] / scale, array / scale, atol=1e-5, err_msg=name)
+
+
+def refers(path, **arrays):
+    """The same by onnx's own slow reference."""
+    reference = ReferenceEvaluator(str(path))
+    given = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
+    return dict(zip(reference.output_names, reference.run(None, given), strict=True))
 
 
 def net_with(text, seed=3, **more):
@@ -93,6 +106,11 @@ def test_onnxruntime_computes_each_layer(name, keys, bottoms, tmp_path):
         assert name in ONE_BATCH or keys.get("axis") == 0, error  # the batch axis is none
         to_onnx(net, path)
     agree(path, net, **arrays)
+    if name not in NOT_REFERRED and keys.get("group", 1) == 1:
+        for layer in net.layers.values():
+            if isinstance(layer, Recurrent):
+                layer.reset()
+        agree(path, net, runs=refers, **arrays)
 
 
 ANY_IMAGE = """
@@ -186,6 +204,22 @@ def test_blobs_and_parameters_keep_their_names(tmp_path):
     assert graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     assert lines[0].startswith("pool (2, 4, 3, 3): largest difference")
     assert lines[1].startswith("pool (4, 4, 35, 3): largest difference")
+
+
+def test_names_that_would_meet_are_kept_apart(tmp_path):
+    text = """
+layers:
+  - {name: x__0, type: Input, shape: {dim: [2, 3]}}
+  - {name: ip, type: InnerProduct, num_output: 3, top: ip/Mul}
+  - {name: x, type: Scale, bottom: ip/Mul, top: ip/Mul}
+  - {name: more, type: Power, scale: 2, shift: 1, bottom: ip/Mul, top: more/Mul}
+  - {name: ip/Mul, type: Power, scale: 3, shift: 1, bottom: more/Mul, top: ip/Mul/ip}
+  - {name: last, type: ReLU, bottom: x__0, top: x__0}
+"""
+    net = net_with(text)
+    to_onnx(net, tmp_path / "net.onnx")
+    names = [output.name for output in onnx.load(tmp_path / "net.onnx").graph.output]
+    assert names == ["ip/Mul/ip", "x__0/last"]  # an input keeps its name
 
 
 def test_what_differs_is_named_and_not_written(tmp_path, monkeypatch):

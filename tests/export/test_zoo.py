@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import caffe_nets
 import numpy as np
 import pytest
 
-from minicaffe import Net
+from minicaffe import Net, caffe
 from minicaffe.export import to_onnx
 from minicaffe.export.inference import inference
 from minicaffe.export.table import WRITERS
@@ -47,3 +48,20 @@ def test_onnxruntime_computes_a_net_of_the_zoo(name, tmp_path):
     )
     (found,) = session.run(list(wanted), arrays)
     np.testing.assert_allclose(found, wanted["prob"], atol=1e-5 * wanted["prob"].max())
+
+
+@pytest.mark.parametrize("name", ["lenet", "cifar10_quick"])
+def test_caffes_own_files_go_straight_to_onnx(name, tmp_path):
+    """A deploy net and its weights, both by their paths."""
+    deploy, random = caffe_nets.NETS / f"{name}.prototxt", np.random.default_rng(0)
+    net = Net(caffe.read(deploy), "TEST", device="cpu", deterministic=True)
+    for param in net.learnable:
+        param.load(0.1 * random.normal(size=param.shape))
+    net.save(tmp_path / "net.caffemodel")
+    to_onnx(deploy, tmp_path / "net.onnx", tmp_path / "net.caffemodel")
+    x = random.random(net.blobs["data"].shape, np.float32)
+    session = runtime.InferenceSession(
+        str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"]
+    )
+    (found,) = session.run(["prob"], {"data": x})
+    np.testing.assert_allclose(found, net.forward(data=x)["prob"], atol=1e-5)

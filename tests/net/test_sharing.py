@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import pickle
 import random
@@ -71,6 +72,7 @@ def assert_same(a: Net, b: Net) -> int:
     return shown
 
 
+@functools.cache
 def wired(seed: int, force: bool):
     """A random net, few of whose blobs are outputs."""
     model = random_model(seed) | {"force_backward": force}
@@ -82,7 +84,7 @@ def wired(seed: int, force: bool):
 
 
 def shapes_only(phase: str):
-    models = [wired(seed, False) for seed in range(25)]
+    models = [wired(seed, False) for seed in range(12)]
     models += [parse(path.read_text()) for path in sorted(STEPS.glob("*.yaml"))]
     models += [read(caffe_nets.NETS / f"{name}.prototxt") for name in DEPLOYED]
     return [Net(model, phase, device="cpu", keep=(), shapes_only=True) for model in models]
@@ -155,7 +157,7 @@ def kept(net_spec, chance: random.Random) -> list[str]:
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 def test_random_nets_give_the_same_bits(phase, request):
     shown = 0
-    for seed in range(300 if request.config.getoption("--long") else 25):
+    for seed in range(300 if request.config.getoption("--long") else 12):
         spec = wired(seed, phase == "TRAIN")
         a, b = pair(spec, phase, kept(spec, random.Random(seed)), dtype="float64")
         for _ in range(2):
@@ -170,13 +172,13 @@ def test_random_nets_give_the_same_bits(phase, request):
                 a.backward()
                 b.backward()
             shown += assert_same(a, b)
-    assert shown > 300
+    assert shown > 150
 
 
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 def test_a_pass_of_some_layers_gives_the_same_bits_or_is_refused(phase):
     ran = refused = 0
-    for seed in range(20):
+    for seed in range(12):
         chance = random.Random(seed)
         spec = wired(seed, phase == "TRAIN")
         a, b = pair(spec, phase, kept(spec, chance), dtype="float64")
@@ -205,7 +207,7 @@ def test_a_pass_of_some_layers_gives_the_same_bits_or_is_refused(phase):
             (a.backward if back else a.forward)(start, end, **given)
             assert_same(a, b)
             ran += 1
-    assert ran > 30 and refused > 5
+    assert ran > 15 and refused > 3
 
 
 @pytest.mark.parametrize("path", sorted(STEPS.glob("*.yaml")), ids=lambda path: path.stem)

@@ -12,6 +12,7 @@ from caffe_nets import resolved
 from minicaffe.errors import MinicaffeError, SpecError
 from minicaffe.layers import REGISTRY
 from minicaffe.net import Net, parse, read
+from minicaffe.spec import blocks as blocks_module
 from minicaffe.spec import mapping, tree
 from minicaffe.spec.blocks import expanded
 from minicaffe.spec.model import read_model
@@ -190,14 +191,15 @@ def test_a_mapping_names_its_keys_in_both_places():
     )
 
 
-def test_blocks_in_blocks_do_not_grow_without_end():
+def test_blocks_in_blocks_do_not_grow_without_end(monkeypatch):
     """Each of 20 blocks uses the next ten times; or doubles a text, or wraps a list around a list."""
+    monkeypatch.setattr(blocks_module, "MAX_NODES", 10_000)
     laughs = {f"b{i}": {"layers": [{"block": f"b{i + 1}"}] * 10} for i in range(20)}
     doubled = {f"b{i}": {"layers": [{"block": f"b{i + 1}", "x": "<x><x>"}]} for i in range(60)}
     wrapped = {f"b{i}": {"layers": [{"block": f"b{i + 1}", "x": [[["<x>"]]]}]} for i in range(60)}
     chain = {f"b{i}": {"layers": [{"block": f"b{i + 1}"}]} for i in range(500)}
     for blocks, x, said in (
-        (laughs, None, "more than 100000 values when blocks are written out"),
+        (laughs, None, "more than 10000 values when blocks are written out"),
         (doubled, "ab", "more than 4 MiB of text in written out blocks"),
         (wrapped, "ab", "nested too deeply when blocks are written out"),
         (chain, None, "blocks are nested too deeply"),
