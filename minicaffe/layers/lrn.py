@@ -45,14 +45,16 @@ class LRN(Layer):
             alpha, image = self.alpha / self.local_size**2, (n * c, h, w)
             self.response = lrn.Response(image, reach, reach, 1.0, alpha, self.beta)
         self.shape = x
-        self.context.reserve(2 * math.prod(x))
-        if not self.runs_backward:
-            wide = self.sum_dtype.itemsize // self.dtype.itemsize
-            self.context.reserve((2 + wide) * math.prod(x))
+        self._reserve()
         return x
 
     def allocate(self) -> None:
         self.s = self.empty(self.shape, self.sum_dtype) if self.runs_backward else None
+        self._reserve()  # now that it is known whether backward runs
+
+    def _reserve(self) -> None:
+        wide = 0 if self.runs_backward else self.sum_dtype.itemsize // self.dtype.itemsize
+        self.context.reserve((2 + wide) * math.prod(self.shape))
 
     def forward(self, x: Any) -> Any:
         self.x, s = x, self.s
