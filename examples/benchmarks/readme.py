@@ -19,6 +19,7 @@ import opencv_tables
 import peer_tables
 import tables
 import zoo_sizes
+import zoo_tables
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = (
@@ -29,6 +30,7 @@ PAGES = (
     "docs/after-opencv-5.md",
     "docs/export.md",
     "docs/zoo.md",
+    "docs/performance.md",
 )
 
 
@@ -88,6 +90,10 @@ SECTIONS = {
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
     "zoo_nets": zoo_sizes.sizes,
+    "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),
+    "zoo_means_cpu": lambda: zoo_tables.means(peer_tables.read("zoo", "cpu")),
+    "zoo_slower_cpu": lambda: zoo_tables.slower(peer_tables.read("zoo", "cpu")),
+    "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
     "zoo_onnx": onnx_tables.differences,
     "after_opencv_5": opencv_tables.differences,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),

@@ -17,12 +17,14 @@ import numpy as np
 from machine import peak_memory
 from measure import clock, digits, interleaved, ratios, spread
 from zoo_names import batch_of
-from zoo_nets import inputs_of, spec_of, start_batch_norms
+from zoo_nets import begin, inputs_of, spec_of
 from zoo_runtimes import RUNTIMES, RefusedError
 
 MODES = ("eager", "channels_last", "compile")
-TOLERANCE = 1e-4  # of outputs, and of the losses of the first steps
-GRADIENTS = 1e-3  # of the gradients of float32, as one vector, through all of a net's layers
+TOLERANCE = 1e-4  # of outputs
+LOSSES = 1e-3  # of the losses of the first steps, through fifty BatchNorms
+EXACT = 1e-6  # of loss and gradients in float64
+ROUNDED = {"mnist_siamese": 1e-3}  # ContrastiveLoss divides by a distance + 1e-4, as Caffe's does
 RATE = 1e-6  # small: what is timed shall not diverge on noise
 STEPS = 3  # whose losses are compared
 
@@ -33,6 +35,7 @@ def infer(name: str, folder: str, threads: int, budget: float, others: bool = Tr
     given = inputs_of(net)
     wanted = [array.copy() for array in net.forward(**given).values()]
     calls = {"minicaffe": lambda: list(net.forward(**given).values())}
+    calls["minicaffe, one thread"] = on_one_thread(calls["minicaffe"])
     calls |= torch_inference(net, given)
     refused = {}
     if others:
@@ -51,41 +54,105 @@ def infer(name: str, folder: str, threads: int, budget: float, others: bool = Tr
     return {"apart": apart, "refused": refused} | timed(calls, budget)
 
 
-def train(name: str, budget: float, batch: int | None = None) -> dict:
-    """The ms of a training step, after loss, gradients and the losses of first steps were compared."""
-    from zoo_torch import Module
+def on_one_thread(call: Callable) -> Callable:
+    """A call of ours that uses one core."""
+    from minicaffe.ops.threads import at_most
 
-    net, solver = trained(name, batch, dropout=False)
+    def alone():
+        with at_most(1):
+            return call()
+
+    return alone
+
+
+def train(name: str, budget: float, batch: int | None = None) -> dict:
+    """The ms of a training step, after what `compared` compares."""
+    apart = compared(name, batch)
+    net, solver = trained(name, batch)
     given = inputs_of(net)
-    start, module = net.weights(), Module(net)
     net.forward(**given)
-    net.clear_param_diffs()
-    net.backward()
-    loss = module(*in_mode(module, given, "eager")[1])
-    loss.backward()
-    one, other = (np.concatenate(arrays) for arrays in zip(*both(module), strict=True))
-    apart = {"loss": relative(loss.item(), net.loss)}
-    apart["gradients"] = digits(float(np.linalg.norm(one - other) / np.linalg.norm(one)))
-    del one, other
-    net.load(start)
-    found = {}
+    calls = {"minicaffe": ours_step(solver, tell=False)}
+    calls |= torch_steps(net, given, tell=False)
+    return {"apart": apart} | timed(calls, budget)
+
+
+def compared(name: str, batch: int | None = None) -> dict[str, float]:
+    """How far PyTorch is from minicaffe: in the gradients of float64, and in the losses of the first steps.
+
+    In float32 gradients that went through fifty BatchNorms show their rounding, and nothing else. Nothing is
+    dropped meanwhile, as each would drop other numbers. Ends the process beyond the tolerances.
+    """
+    apart = gradients(name, min(batch or batch_of(name, "train"), 2))
+    net, solver = trained(name, batch, dropout=False)
+    given, found = inputs_of(net), {}
+    net.forward(**given)
     steps = torch_steps(net, given, modes=MODES[:2]) | {"minicaffe": ours_step(solver)}
     for who, step in steps.items():
         found[who] = [step() for _ in range(STEPS)]
-    del steps
     pairs = [
         pair for losses in found.values() for pair in zip(losses, found["minicaffe"], strict=True)
     ]
     apart["losses"] = max(relative(a, b) for a, b in pairs)
-    if max(apart["loss"], apart["losses"]) > TOLERANCE or apart["gradients"] > GRADIENTS:
+    exact = max(apart["loss"], apart["gradients"]) <= ROUNDED.get(name, EXACT)
+    if apart["losses"] > LOSSES or not exact:
         raise SystemExit(f"{name}: PyTorch trains another net than minicaffe: {apart}, {found}")
-    del module, solver, net
-    net, solver = trained(name, batch)
+    return apart
+
+
+def gradients(name: str, batch: int) -> dict[str, float]:
+    """How far loss and gradients, those of all parameters as one vector, are apart in float64."""
+    from zoo_torch import Module
+
+    from minicaffe import Net
+
+    spec = without_dropout(spec_of(name, "train", batch))
+    net = Net(spec, "TRAIN", device="cpu", dtype="float64", deterministic=True)
+    begin(net)
+    given = {key: array.astype(np.float64) for key, array in inputs_of(net).items()}
+    module = Module(net)
     net.forward(**given)
-    calls = {"minicaffe": ours_step(solver, tell=False)}
-    calls |= torch_steps(net, given, tell=False)
-    batch = next(iter(given.values())).shape
-    return {"apart": apart, "shape": batch} | timed(calls, budget)
+    net.backward()
+    loss = module(*in_mode(module, given, "eager")[1])
+    loss.backward()
+    one, other = (np.concatenate(arrays) for arrays in zip(*both(module), strict=True))
+    far = float(np.linalg.norm(one - other) / np.linalg.norm(one))
+    return {"loss": relative(loss.item(), net.loss), "gradients": digits(far)}
+
+
+def warm(name: str) -> dict:
+    """Have torch.compile compile what the others measure: it keeps that on disk."""
+    for way, make in (("infer", torch_inference), ("train", torch_steps)):
+        net = shapes_of(name, way)
+        make(net, inputs_of(net), modes=["compile"])["torch compile"]()
+    return {}
+
+
+def layers(name: str, folder: str, passes: int) -> dict:
+    """Where the time goes, by kinds of layers: inference here and in PyTorch, a training step here."""
+    import torch
+    import zoo_layers
+    from zoo_torch import Module
+
+    found = {}
+    net = ours(name, "infer", Path(folder) / "net.npz")
+    net.forward(**inputs_of(net))
+    found["infer"] = zoo_layers.ours(net, passes)
+    each = {}
+    for mode in MODES[:2]:
+        module, inputs = in_mode(Module(net), inputs_of(net), mode)
+        with torch.inference_mode():
+            module(*inputs)
+        each[mode] = zoo_layers.theirs(module, net, inputs, passes)
+    mode = min(each, key=lambda mode: sum(each[mode].values()))
+    for kind, row in found["infer"].items():
+        row["torch"] = each[mode].get(kind, 0.0)
+    del net, module
+    net, _ = trained(name)
+    net.forward(**inputs_of(net))
+    net.backward()
+    found["train"] = zoo_layers.ours(net, passes)
+    rounded = {way: zoo_layers.rounded(rows, digits) for way, rows in found.items()}
+    return {"passes": passes, "torch": mode} | rounded
 
 
 def memory(name: str, way: str, who: str, batch: int | None = None) -> dict:
@@ -124,9 +191,9 @@ def export(name: str, folder: str) -> dict:
         net.save(str(folder / "net") + ending)
     np.savez(folder / "inputs.npz", **inputs_of(net))
     (folder / "outputs.json").write_text(json.dumps(producers(net)))
-    learnt = net.learnable
+    past = [p for step in net.steps if step.spec.type == "BatchNorm" for p in step.layer.past]
     found = {
-        "parameters": sum(param.size for param in learnt),
+        "parameters": sum(param.size for param in net.learnable if param not in past),
         "multiply_adds": sum(step.layer.multiply_adds for step in net.steps),
         "batch": {way: batch_of(name, way) for way in ("infer", "train")},
     }
@@ -161,7 +228,7 @@ def ours(name: str, way: str, weights: Path | None = None):
 
     net = Net(spec_of(name, way), "TEST", device="cpu")
     if weights is None:
-        start_batch_norms(net)
+        begin(net)
     else:
         net.load(weights)
     return net
@@ -187,17 +254,22 @@ def trained(name: str, batch: int | None = None, dropout: bool = True):
     from minicaffe.spec.solver import SolverSpec
 
     spec = spec_of(name, "train", batch)
-    if not dropout:
-        layers = [
-            dataclasses.replace(layer, options={**layer.options, "dropout_ratio": 0.0})
-            if layer.type == "Dropout"
-            else layer
-            for layer in spec.layers
-        ]
-        spec = dataclasses.replace(spec, layers=tuple(layers))
+    spec = spec if dropout else without_dropout(spec)
     rule = SolverSpec(base_lr=RATE, momentum=0.9, weight_decay=0.0005, max_iter=10**9)
     solver = Solver(dataclasses.replace(spec, solver=rule), device="cpu")
+    begin(solver.net)
     return solver.net, solver
+
+
+def without_dropout(spec):
+    """A net whose Dropouts drop nothing."""
+    layers = [
+        dataclasses.replace(layer, options={**layer.options, "dropout_ratio": 0.0})
+        if layer.type == "Dropout"
+        else layer
+        for layer in spec.layers
+    ]
+    return dataclasses.replace(spec, layers=tuple(layers))
 
 
 def ours_step(solver, tell: bool = True) -> Callable[[], object]:
@@ -304,7 +376,8 @@ def main(settings: dict) -> None:
     what, keys = settings["what"], {**settings}
     for key in ("what", "form", *(() if what == "infer" else ("threads",))):
         keys.pop(key)
-    found = {"infer": infer, "train": train, "memory": memory, "export": export}[what](**keys)
+    calls = {one.__name__: one for one in (export, infer, train, layers, memory, warm)}
+    found = calls[what](**keys)
     print(json.dumps(found))
 
 

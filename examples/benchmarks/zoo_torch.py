@@ -5,6 +5,7 @@ place here does so there, where autograd lets it, and a value is dropped behind 
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -46,6 +47,7 @@ class Module(nn.Module):
         use, numbers = Use(), {}
         self.inputs: list[str] = []
         self.plan: list[tuple[Call, list[int], list[int], list[int]]] = []
+        self.names: list[str] = []  # of the layers that they are
         last, steps = {}, fused(net)
         for i, (step, _) in enumerate(steps):
             last |= dict.fromkeys(step.bottoms, i)
@@ -64,6 +66,7 @@ class Module(nn.Module):
             done |= {v for v in tops if v not in last and v not in kept}
             places = [[numbers[v] for v in group] for group in (step.bottoms, tops, done)]
             self.plan.append((call, *places))
+            self.names.append(step.spec.name)
         self.kept = [
             numbers[v] for v in (net.graph.losses if self.training else net.graph.outputs.values())
         ]
@@ -76,9 +79,16 @@ class Module(nn.Module):
         )
 
     def forward(self, *inputs):
+        return self.run(inputs, None)
+
+    def run(self, inputs, times: dict[str, list[float]] | None):
+        """The passes; the seconds of each step go to `times`, by its layer's name."""
         values = [*inputs, *[None] * (self.count - len(inputs))]
-        for call, bottoms, tops, done in self.plan:
+        for n, (call, bottoms, tops, done) in enumerate(self.plan):
+            start = 0.0 if times is None else time.perf_counter()
             given = call(self.weights, *[values[i] for i in bottoms])
+            if times is not None:
+                times[self.names[n]].append(time.perf_counter() - start)
             for i, one in zip(
                 tops, given if isinstance(given, (tuple, list)) else (given,), strict=True
             ):
@@ -364,15 +374,20 @@ def embed(step: Step, use: Use) -> Call:
 
 @recipe("LSTM")
 def lstm(step: Step, use: Use) -> Call:
-    """All of it in one call, for streams that begin with the pass and do not begin anew in it."""
+    """All of it in one call, for streams that begin with the pass and do not begin anew in it.
+
+    torch.compile leaves it as it is, as it does nn.LSTM: it would else unroll every step.
+    """
     layer, d = step.layer, step.layer.num_output
     if layer.static or layer.expose_hidden:
         raise NotImplementedError("such an LSTM has no recipe in PyTorch")
     order = np.concatenate([np.arange(d) + d * gate for gate in (0, 1, 3, 2)])  # i f o g -> i f g o
     w, b, h = (use(p, order) for p in (layer.weight, layer.bias, layer.state_weight))
-    zeros, nothing = torch.zeros(1, layer.n, d), torch.zeros(4 * d)
+    kind = torch.float64 if layer.dtype == np.float64 else torch.float32
+    zeros, nothing = torch.zeros(1, layer.n, d, dtype=kind), torch.zeros(4 * d, dtype=kind)
     keys = True, 1, 0.0, False, False, False
 
+    @torch.compiler.disable
     def call(p, x, cont):
         given = [p[w], p[h], p[b], nothing]
         return torch.lstm(x.flatten(2), [zeros, zeros], given, *keys)[0]

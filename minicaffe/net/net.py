@@ -212,7 +212,7 @@ class Net:
         memory.reshape(self.graph, self.memory, shapes)
 
     def share_with(self, other: Net) -> None:
-        """Use the parameters of another net, layer by layer of one name. Raises ShapeError."""
+        """Use the values of another net's parameters, layer by layer of one name. Raises ShapeError."""
         weights.share(self.graph, other.graph)
 
     @on_its_device
