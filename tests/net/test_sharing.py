@@ -151,6 +151,23 @@ def test_what_a_step_reads_on_the_way_back_is_still_there():
     assert saved >= 5
 
 
+@pytest.mark.parametrize("name", ["vgg16", "resnet50", "googlenet"])
+def test_inference_of_the_zoo_takes_half_at_most_and_no_byte_too_much(name):
+    path = Path(__file__).parent.parent.parent / "models" / f"{name}.yaml"
+    sharing = Net(path, "TEST", device="cpu", keep=(), shapes_only=True).memory.sharing
+    assert 2 * sharing.after < sharing.before
+    written, read = {}, {}  # the steps, found anew
+    for i, step in enumerate(sharing.graph.steps):
+        for value in (*step.tops, *step.bottoms):
+            written.setdefault(value.root, i)
+            read[value.root] = i
+    busiest = 0
+    for i in range(len(sharing.graph.steps)):
+        there = [v for v in sharing.offsets if written[v] <= i <= read[v]]
+        busiest = max(busiest, sum(4 * math.prod(value.shape) for value in there))
+    assert busiest <= sharing.size <= busiest + 64 * 10
+
+
 def kept(net_spec, chance: random.Random) -> list[str]:
     names = sorted({name for layer in net_spec.layers for name in layer.tops})
     return chance.sample(names, chance.randint(0, min(2, len(names))))
