@@ -45,16 +45,15 @@ class LRN(Layer):
             alpha, image = self.alpha / self.local_size**2, (n * c, h, w)
             self.response = lrn.Response(image, reach, reach, 1.0, alpha, self.beta)
         self.shape = x
-        self._reserve()
+        self.context.reserve(2 * math.prod(x))
+        if self.context.forward_only:
+            wide = self.sum_dtype.itemsize // self.dtype.itemsize
+            self.context.reserve((2 + wide) * math.prod(x))
         return x
 
     def allocate(self) -> None:
-        self.s = self.empty(self.shape, self.sum_dtype) if self.runs_backward else None
-        self._reserve()  # now that it is known whether backward runs
-
-    def _reserve(self) -> None:
-        wide = 0 if self.runs_backward else self.sum_dtype.itemsize // self.dtype.itemsize
-        self.context.reserve((2 + wide) * math.prod(self.shape))
+        kept = not self.context.forward_only  # what `setup` went by
+        self.s = self.empty(self.shape, self.sum_dtype) if kept else None
 
     def forward(self, x: Any) -> Any:
         self.x, s = x, self.s
