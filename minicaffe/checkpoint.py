@@ -114,11 +114,14 @@ def check_finite(array: np.ndarray, dtype: Any, what: str) -> None:
 
 
 class Reader:
-    """The arrays of an .npz file, whose shapes can be known before any of them is read."""
+    """The arrays of an .npz file, whose shapes can be known before any of them is read.
 
-    def __init__(self, path: str | Path):
+    `wanted` is what is read here, for whoever gives another file.
+    """
+
+    def __init__(self, path: str | Path, wanted: str = "weights in .npz and .caffemodel"):
         self.path = Path(path)
-        if self.path.exists() and (told := foreign(path, "weights in .npz and .caffemodel")):
+        if self.path.exists() and (told := foreign(path, wanted)):
             raise CheckpointError(told)
         try:
             check_regular(path)

@@ -15,7 +15,7 @@ from minicaffe.data import blob_file
 from minicaffe.errors import CheckpointError
 
 Layers = dict[str, dict[int, Any]]
-WEIGHTS, STATES, BLOBS = (".npz", ".caffemodel", ".h5"), state.ENDINGS, (".npy", ".binaryproto")
+WEIGHTS, STATES, BLOBS = (".npz", ".caffemodel", ".h5"), weights.STATES, (".npy", ".binaryproto")
 
 
 def convert_weights(source: str | Path, target: str | Path) -> str:

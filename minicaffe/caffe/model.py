@@ -22,6 +22,7 @@ from minicaffe.spec.tree import Mark, Node, load
 from minicaffe.spec.types import keys_of
 
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
+READ = (*SUFFIXES, ".pt")  # as the nets of Faster R-CNN are called
 
 
 def is_prototxt(path: str | Path) -> bool:
@@ -38,10 +39,16 @@ class Text:
 
 
 def read_prototxt(
-    path: str | Path, layer_types: Mapping[str, type], settings: Sequence[str] = ()
+    path: str | Path,
+    layer_types: Mapping[str, type],
+    settings: Sequence[str] = (),
+    solver_type: str | None = None,
 ) -> NetSpec:
-    """The model in a net's or a solver's prototxt, its keys replaced by `settings`. Raises SpecError."""
-    root = read_text(path, layer_types).root
+    """The model in a net's or a solver's prototxt, its keys replaced by `settings`. Raises SpecError.
+
+    `solver_type` is the solver's, whatever the text says.
+    """
+    root = read_text(path, layer_types, solver_type).root
     for setting in settings:
         root = replaced(root, setting, layer_types)
     return model(root, layer_types, Path(path))
@@ -52,14 +59,20 @@ def parse_prototxt(text: str, layer_types: Mapping[str, type], file: str | None 
     return model(text_of(text, file or "<text>", layer_types).root, layer_types)
 
 
-def read_text(path: str | Path, layer_types: Mapping[str, type]) -> Text:
+def read_text(
+    path: str | Path, layer_types: Mapping[str, type], solver_type: str | None = None
+) -> Text:
     """What a prototxt and the nets that it names say. Raises SpecError."""
-    file, text = load(path, "prototxt", SUFFIXES)
-    return text_of(text, file, layer_types, Path(path).parent)
+    file, text = load(path, "prototxt", READ)
+    return text_of(text, file, layer_types, Path(path).parent, solver_type)
 
 
 def text_of(
-    text: str, file: str, layer_types: Mapping[str, type], folder: Path | None = None
+    text: str,
+    file: str,
+    layer_types: Mapping[str, type],
+    folder: Path | None = None,
+    solver_type: str | None = None,
 ) -> Text:
     """What a text and the nets that it names, looked for from `folder` too, say. Raises SpecError."""
     message, comments = parse_text(text, file)
@@ -76,7 +89,7 @@ def text_of(
         if there is None:
             tried = ", ".join(dict.fromkeys(str(place) for place in places))
             raise SpecError(f"{mark}: there is no file {path!r}; looked for {tried}")
-        own, inside = load(there, "prototxt", SUFFIXES)
+        own, inside = load(there, "prototxt", READ)
         net, found.comments[own] = parse_text(inside, own)
         return net_tree(typed(net, "NetParameter"), layer_types)
 
@@ -84,7 +97,9 @@ def text_of(
         found.root = net_tree(typed(message, "NetParameter"), layer_types)
         return found
     solver = typed(message, "SolverParameter")
-    found.root = solver_text.root(solver, net_in, lambda net: net_tree(net, layer_types))
+    found.root = solver_text.root(
+        solver, net_in, lambda net: net_tree(net, layer_types), solver_type
+    )
     return found
 
 

@@ -26,8 +26,13 @@ NO_EFFECT = {
 }
 
 
-def root(solver: Node, net_in: Callable[[str, Mark], Node], net_of: Callable[[Node], Node]) -> Node:
-    """The tree: the net to train, `test_nets`, and `solver`.
+def root(
+    solver: Node,
+    net_in: Callable[[str, Mark], Node],
+    net_of: Callable[[Node], Node],
+    kind: str | None = None,
+) -> Node:
+    """The tree: the net to train, `test_nets`, and `solver`, of the type `kind` if it is given.
 
     `net_in` gives the tree of the net in a file, `net_of` that of a NetParameter. Raises SpecError.
     """
@@ -60,7 +65,7 @@ def root(solver: Node, net_in: Callable[[str, Mark], Node], net_of: Callable[[No
         others = solver.value.get("test_net", Node([], solver.mark)).value
         if all(one.value == train_file for one in others):  # one net with the layers of both phases
             tests = []
-    values = {**train.value, "solver": _solver(solver)}
+    values = {**train.value, "solver": _solver(solver, kind)}
     keys = {**train.keys, "solver": solver.mark}
     if tests:
         values["test_nets"] = Node(tests, tests[0].mark)
@@ -68,7 +73,7 @@ def root(solver: Node, net_in: Callable[[str, Mark], Node], net_of: Callable[[No
     return Node(values, train.mark, keys)
 
 
-def _solver(solver: Node) -> Node:
+def _solver(solver: Node, kind: str | None) -> Node:
     """The solver's own keys, less those that have no effect here."""
     fields = schema().messages["SolverParameter"]
     values, keys, known = dict(solver.value), dict(solver.keys), keys_of(SolverSpec)
@@ -76,11 +81,11 @@ def _solver(solver: Node) -> Node:
         values.pop(key, None)
     free = values.pop(FREE, Node({}, solver.mark))
     old = values.pop("solver_type", None)
-    if old is not None:
-        if "type" in values:
-            raise SpecError(
-                f"{keys['solver_type']}: solver: give either type or solver_type, not both"
-            )
+    if old is not None and "type" in values:
+        raise SpecError(f"{keys['solver_type']}: solver: give either type or solver_type, not both")
+    if kind is not None:
+        values["type"], keys["type"] = Node(kind, solver.mark), solver.mark
+    elif old is not None:
         values["type"], keys["type"] = (
             Node(TYPES.get(old.value, old.value), old.mark),
             keys["solver_type"],

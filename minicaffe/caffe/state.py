@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.caffe.weights import put_h5, same_shape, write_h5, write_message
+from minicaffe.caffe.weights import STATES, put_h5, same_shape, write_h5, write_message
 from minicaffe.data import blob_file, hdf5, wire
 from minicaffe.errors import CheckpointError
-
-ENDINGS = (".solverstate", ".solverstate.h5")
 
 
 @dataclass
@@ -33,7 +31,7 @@ class SolverState:
 
 def is_caffes(path: str | Path) -> bool:
     """Whether a name is that of a solver's state in Caffe's format."""
-    return str(path).lower().endswith(ENDINGS)
+    return str(path).lower().endswith(STATES)
 
 
 def read(path: str | Path) -> SolverState:

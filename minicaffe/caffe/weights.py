@@ -20,6 +20,7 @@ from minicaffe.data.blob_file import BlobProto
 from minicaffe.errors import CheckpointError
 
 ENDINGS = (".caffemodel", ".h5")
+STATES = (".solverstate", ".solverstate.h5")
 _V1, _V2 = 2, 100  # fields of NetParameter
 _DEPTH = 16  # of names with slashes, in HDF5
 _NAME, _TYPE, _BLOBS = 0, 1, 2
@@ -61,6 +62,10 @@ class Reader:
         self.path, self._open = Path(path), ExitStack()
         self._found: dict[str, Any] = {}
         self.layers: dict[str, list[int]] = {}  # the numbers of each one's blobs
+        if str(path).lower().endswith(STATES):
+            raise CheckpointError(
+                f"{path}: is a solver's state; weights are the .caffemodel beside it"
+            )
         with self._open:
             if hdf5.is_one(path):  # as Caffe, which does not look at the name
                 self._take(_groups(self._open.enter_context(hdf5.opened(path, CheckpointError))))

@@ -110,9 +110,11 @@ class Blob:
         """Have an array of its shape be the `data`, or the `diff`."""
         setattr(self, f"_{which}", array)
 
-    def share(self, other: Blob) -> None:
-        """Be the same memory as another blob of the same size."""
-        self._data, self._diff = other.data.reshape(self.shape), other.diff.reshape(self.shape)
+    def share(self, other: Blob, diff: bool = True) -> None:
+        """Be the same memory as another blob of the same size; without `diff`, of its own gradient."""
+        self._data = other.data.reshape(self.shape)
+        if diff:
+            self._diff = other.diff.reshape(self.shape)
 
 
 def _range(array: Any) -> str:
@@ -169,9 +171,9 @@ class Param(Blob):
         """Whether its gradient is wanted."""
         return self.lr_mult != 0
 
-    def share(self, other: Blob) -> None:
-        """Be the same memory as another blob of the same size."""
-        super().share(other)
+    def share(self, other: Blob, diff: bool = True) -> None:
+        """Be the same memory as another blob of the same size; without `diff`, of its own gradient."""
+        super().share(other, diff)
         self.master = getattr(other, "master", None)
 
     def load(self, values: np.ndarray, rows: Any = ...) -> None:

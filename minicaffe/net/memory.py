@@ -24,6 +24,7 @@ class Memory:
         self.blobs: dict[str, Blob] = ByName("blob")
         self.first_blobs: dict[str, Blob] = ByName("blob")  # as they are before work in place
         self.scratch: Any = None  # where a gradient is computed that is added to another
+        self.fits: int | None = None  # how many layers have the shapes of those before; None: all
 
     def check_taken(self) -> None:
         """Raise ShapeError where there is none: of a net with `shapes_only`."""
@@ -31,14 +32,14 @@ class Memory:
             raise ShapeError("the net has shapes only: it holds no numbers and computes nothing")
 
     def take(self, graph: Graph, first: int = 0) -> None:
-        """Take every blob and every layer's own buffers, from step `first` on.
+        """Take every blob and every layer's own buffers, from step `first` on, of the layers that fit.
 
         Raises ShapeError if the work does not fit.
         """
         xp, context, scratch = graph.context.device.xp, graph.context, 0
         if not first:
             self.sharing.take()
-        for i, step in enumerate(graph.steps):
+        for i, step in enumerate(graph.steps[: self.fits]):
             if i >= first:
                 self._take(step, context)
             needed = zip(step.bottoms, step.layer.needs_gradient, strict=True)
@@ -115,8 +116,13 @@ def check(graph: Graph, sharing: Sharing) -> None:
     context.device.check_fits(size, f"{graph.file}: the net")
 
 
-def reshape(graph: Graph, memory: Memory, shapes: Mapping[str, Shape]) -> None:
-    """Give blobs new shapes. Raises ShapeError, and leaves the net as it was, if they do not fit."""
+def reshape(
+    graph: Graph, memory: Memory, shapes: Mapping[str, Shape], fits: int | None = None
+) -> None:
+    """Give blobs new shapes. Raises ShapeError, and leaves the net as it was, if they do not fit.
+
+    With `fits` only so many layers take them; those above are as they were, and cannot run before `extend`.
+    """
     values = resizable(graph)
     for name, shape in shapes.items():
         if name not in values:
@@ -129,6 +135,7 @@ def reshape(graph: Graph, memory: Memory, shapes: Mapping[str, Shape]) -> None:
             raise ShapeError(f"{name}: expected a shape of integers of at least 1, got {shape}")
     before = {name: values[name].shape for name in shapes}
     work, sharing, taken = graph.context.workspace_size, memory.sharing, False
+    had, memory.fits = memory.fits, fits
     try:
         _infer(graph, memory, values, shapes)
         check(graph, memory.sharing)
@@ -136,15 +143,23 @@ def reshape(graph: Graph, memory: Memory, shapes: Mapping[str, Shape]) -> None:
         if taken:
             memory.take(graph)
     except MinicaffeError:
+        memory.fits = had
         _infer(graph, memory, values, before)
         graph.context.workspace_size = work
         if taken:
             memory.take(graph)
         elif memory.blobs:
             memory.sharing = sharing
-            for step in graph.steps:
+            for step in graph.steps[:had]:
                 step.layer.allocate()
         raise
+
+
+def extend(graph: Graph, memory: Memory, fits: int | None) -> None:
+    """Have more layers take the shapes that some have taken. Raises ShapeError if they do not fit."""
+    infer_shapes(graph.steps[memory.fits : fits])
+    had, memory.fits = memory.fits or 0, fits
+    memory.take(graph, had)
 
 
 def resizable(graph: Graph) -> dict[str, Value]:
@@ -159,7 +174,7 @@ def _infer(
         inputs: Any = values[name].producer
         inputs.resize(name, tuple(int(size) for size in shape))
     graph.context.workspace_size = 0
-    infer_shapes(graph.steps)
+    infer_shapes(graph.steps[: memory.fits])
     memory.sharing = Sharing(graph, memory.keep)
     for name, shape in shapes.items():
         if values[name].shape != tuple(shape):

@@ -137,9 +137,9 @@ class Net:
 
         `inputs` are host arrays for blobs, by name: those that layers without bottoms write, and what
         the layers read that none of them computes. A layer all of whose tops are given does not run.
-        Gives the arrays of the blobs that nothing further reads (of `end`'s tops, if given). Raises
-        ShapeError for other blobs, shapes that are not the blobs' (see `reshape`), and some but not all
-        tops of a layer that reads data; SpecError for layers that are not there or in the wrong order.
+        Gives the arrays of what nothing further reads (of `end`'s tops, if given). Raises ShapeError for
+        other blobs, shapes that are not theirs (see `reshape`), some but not all tops of a layer that reads
+        data, and a `start` that reads what was overwritten; SpecError for layers not there or out of order.
         """
         self.memory.check_taken()
         first, last = self.graph.range(start, end)
@@ -212,7 +212,7 @@ class Net:
         memory.reshape(self.graph, self.memory, shapes)
 
     def share_with(self, other: Net) -> None:
-        """Use the parameters of another net, layer by layer of one name. Raises ShapeError."""
+        """Use the values of another net's parameters, layer by layer of one name. Raises ShapeError."""
         weights.share(self.graph, other.graph)
 
     @on_its_device

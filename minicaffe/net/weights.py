@@ -67,7 +67,10 @@ def fill_params(graph: Graph) -> None:
 
 
 def share(mine: Graph, theirs: Graph) -> None:
-    """Let a net use the parameters of another, layer by layer of one name. Raises ShapeError."""
+    """Let a net use the parameters of another, layer by layer of one name. Raises ShapeError.
+
+    Their gradients stay each net's own.
+    """
     for name, params in mine.params.items():
         for one, other in zip(params, theirs.params.get(name, []), strict=False):
             if one.shape != other.shape:
@@ -75,7 +78,7 @@ def share(mine: Graph, theirs: Graph) -> None:
                     f"layer {name!r}: a parameter has shape {one.shape} in the phase {mine.context.phase}, "
                     f"{other.shape} in {theirs.context.phase}"
                 )
-            one.share(other)
+            one.share(other, diff=False)
     for params in mine.params.values():
         for param in params:
             if param.owner is not param:

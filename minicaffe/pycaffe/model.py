@@ -6,18 +6,25 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from minicaffe import caffe, net
+from minicaffe import net
+from minicaffe.caffe.model import read_prototxt
 from minicaffe.errors import LayerError
+from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import NetSpec
 
 YAML = (".yaml", ".yml", ".json")
 
 
-def model(source: str | Path | NetSpec) -> NetSpec:
-    """The model in a file: ours by the endings of YAML, else Caffe's text. Raises SpecError."""
+def model(source: str | Path | NetSpec, solver_type: str | None = None) -> NetSpec:
+    """The model in a file: ours by the endings of YAML, else Caffe's text. Raises SpecError.
+
+    Of a solver in Caffe's text the keys are read that one of `solver_type` takes, if that is given.
+    """
     if isinstance(source, NetSpec):
         return source
-    return net.read(source) if str(source).lower().endswith(YAML) else caffe.read(source)
+    if str(source).lower().endswith(YAML):
+        return net.read(source)
+    return read_prototxt(source, REGISTRY, solver_type=solver_type)
 
 
 @contextlib.contextmanager

@@ -212,7 +212,7 @@ class Net:
         files.save(self.net.graph, file, self.net.weights(), form)
 
     def share_with(self, other: Net) -> None:
-        """Use the parameters of another net, layer by layer of one name. Raises ShapeError."""
+        """Use the values of another net's parameters, layer by layer of one name. Raises ShapeError."""
         push()
         self.net.share_with(other.net)
 

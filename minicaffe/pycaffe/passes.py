@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import minicaffe
-from minicaffe.errors import ShapeError
+from minicaffe.errors import MinicaffeError, ShapeError
+from minicaffe.net import memory
 from minicaffe.net.step import Step, Value
 from minicaffe.pycaffe.blob import FlowBlob
 from minicaffe.pycaffe.mirror import push
@@ -18,7 +19,7 @@ Blobs = Mapping[str, FlowBlob]
 
 def forward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
     """Run the layers of these numbers, after `reshape`."""
-    reshape(net, blobs)
+    reshape(net, blobs, last)
     steps = net.steps[first : last + 1]
     ready(blobs, "data", steps)
     with own_errors():
@@ -31,6 +32,8 @@ def backward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
 
     It begins with what the outputs' diffs hold. Raises ShapeError where there was no forward pass.
     """
+    if net.memory.fits is not None:
+        reshape(net, blobs, first)
     steps = [step for step in net.steps[last : first + 1][::-1] if step.layer.runs_backward]
     for step in steps:
         for value in step.tops:
@@ -55,20 +58,41 @@ def loss(net: minicaffe.Net, first: int, last: int) -> float:
     return sum(v.loss_weight * float(host(v.blob.data).sum()) for v in values if v.loss_weight)
 
 
-def reshape(net: minicaffe.Net, blobs: Blobs) -> None:
+def reshape(net: minicaffe.Net, blobs: Blobs, last: int | None = None) -> None:
     """Have the net take the shapes that its blobs were given. What was written into its inputs stays there.
 
-    Raises ShapeError, and leaves the net as it was, if they do not fit.
+    Raises ShapeError, and leaves the net as it was, if they do not fit. Layers above the number `last` need
+    not fit: they take them when they run.
     """
+    held, above = net.memory, None if last in (None, len(net.steps) - 1) else last + 1
     waiting = [name for name, blob in blobs.items() if blob.waiting is not None]
-    if not waiting:
+    if not waiting and (held.fits is None or (above or len(net.steps)) <= held.fits):
         return
     push()
     free = [value for step in net.steps if step.spec.type in FREE for value in step.tops]
     before = [(value, value.blob) for value in free if value.name not in waiting]
     shapes = {v.name: blobs[v.name].shape for v in free if v.name in waiting}
-    with own_errors():
-        net.reshape(**shapes)
+
+    def take(fits: int | None) -> None:
+        if waiting:
+            memory.reshape(net.graph, held, shapes, fits)
+        else:
+            memory.extend(net.graph, held, fits)
+
+    with own_errors(), net.device.current():
+        try:
+            take(None)
+        except MinicaffeError:
+            if above is None:
+                raise
+            take(above)
+    fresh = [value for step in net.steps[: held.fits] for value in step.tops] if waiting else []
+    for which, values in (
+        ("data", fresh[::-1]),
+        ("diff", fresh),
+    ):  # as in a net that has just been built
+        for value in values:
+            blobs[value.name].seen[which] = value
     for value, blob in before:
         value.blob.data = blob.data
     for flowing in blobs.values():

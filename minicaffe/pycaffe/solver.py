@@ -55,7 +55,7 @@ class Solver:
     kind: str | None = None
 
     def __init__(self, solver_file: str | Path | NetSpec):
-        spec = model(solver_file)
+        spec = model(solver_file, self.kind)
         settings: dict[str, Any] = {"device": mode.device_name()}
         if spec.solver is not None:
             if self.kind is not None:

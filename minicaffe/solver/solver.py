@@ -28,12 +28,12 @@ from minicaffe.spec.solver import with_settings
 class Solver:
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
-    `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net
-    shares the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net. A
-    net of 16 bits is learnt in float32 (see `mixed`), and its snapshots hold float32. On the CPU training is
-    a function of the model, the seed, the data, the plan of each convolution (with `deterministic` of the
-    fixed rule), the number of threads, among which sums over a batch are divided, the form of the loops
-    (NumPy's or Numba's) and BLAS: where those are the same, resuming or repeating it gives the same bits.
+    `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
+    the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but blobs
+    share memory unless `keep` is None. A net of 16 bits is learnt in float32 (see `mixed`), as its snapshots
+    are. On the CPU training is a function of the model, the seed, the data, each convolution's plan (with
+    `deterministic` the fixed rule's), the number of threads, among which sums over a batch are divided, the
+    loops' form (NumPy's or Numba's) and BLAS: where those are the same, repeating it gives the same bits.
     Raises the MinicaffeErrors of Net, and SpecError if the model has no solver or no loss.
     """
 

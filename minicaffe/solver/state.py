@@ -52,7 +52,7 @@ def read(file: str | Path, remembered: Mapping[str, Any]) -> tuple[dict[str, np.
 
     `remembered` are arrays of the shapes that its history must have, by name. Raises CheckpointError.
     """
-    with Reader(file) as reader:
+    with Reader(file, "a solver's state in .npz and .solverstate") as reader:
         for name, like in remembered.items():
             if reader.shapes.get(f"@{name}") != like.shape:
                 what, _, param = name.partition("/")

@@ -52,7 +52,7 @@ def read(path: str | Path) -> Node:
 
 
 def load(path: str | Path, kind: str = "model file", own: tuple[str, ...] = ()) -> tuple[str, str]:
-    """A file's name as errors show it, and its text; `own` are endings that are not foreign.
+    """A file's name as errors show it, and its text; `own` are endings that texts of the kind may have.
 
     Raises SpecError for what cannot be read, is of other software, too large, or not UTF-8.
     """
@@ -65,13 +65,16 @@ def load(path: str | Path, kind: str = "model file", own: tuple[str, ...] = ()) 
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SpecError(f"{file}: cannot be read: {reason}") from None
-    if not file.lower().endswith(own) and (told := foreign(file, "models in .yaml and .prototxt")):
+    told = foreign(file, "models in .yaml and .prototxt")
+    if told and not file.lower().endswith(own):
         raise SpecError(told)
     if len(data) > MAX_BYTES:
         raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no {kind} is")
     try:
         return file, data.decode("utf-8")
     except UnicodeDecodeError as error:
+        if told and not file.lower().endswith(".prototxt"):
+            raise SpecError(told) from None
         before = data[: error.start].decode("utf-8-sig")
         where = _at_index(file, before, len(before))
         raise SpecError(f"{where}: is not UTF-8 text (byte {error.start})") from None

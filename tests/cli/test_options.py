@@ -200,7 +200,7 @@ def test_files_of_other_software_are_told_what_they_are(mistake, folder, ending)
     if ending == ".prototxt":  # that is read
         line = "minicaffe: net.prototxt:2:7: the '{' here has no '}'"
     assert mistake("summary", file) == line
-    line = f"{file}: is {what}; minicaffe reads weights in .npz and .caffemodel"
+    line = f"{file}: is {what}; minicaffe reads a solver's state in .npz and .solverstate"
     told = mistake("train", "tiny.yaml", "--resume", file)
     if ending == ".solverstate":  # that is read
         assert told.startswith(f"minicaffe: {file}: is not a whole .solverstate: field 13")
@@ -209,6 +209,7 @@ def test_files_of_other_software_are_told_what_they_are(mistake, folder, ending)
         assert told == line
     else:
         assert told == f"minicaffe: {line}"
+    line = f"{file}: is {what}; minicaffe reads weights in .npz and .caffemodel"
     if ending in (".caffemodel", ".h5"):  # those are read
         line = f"{file}: is not a whole .caffemodel: field 13 is of kind 6"
     assert mistake("test", "tiny.yaml", "--weights", file).startswith(f"minicaffe: {line}")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from layers.rows import ROWS, net_of
 from test_random_nets import random_model
 
-from minicaffe import CheckpointError, MinicaffeError, Net, SpecError, parse
+from minicaffe import CheckpointError, Layer, MinicaffeError, Net, SpecError, parse, register
 from minicaffe.export import to_onnx
 from minicaffe.export.inference import DATA
 from minicaffe.export.table import LEFT_OUT, REFUSED, WRITERS
@@ -234,6 +234,27 @@ def test_what_differs_is_named_and_not_written(tmp_path, monkeypatch):
         to_onnx(net_with(CHAIN), path)
     assert path.read_bytes() == b"as it was"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_layer_of_ones_own_needs_a_writer(tmp_path, monkeypatch):
+    class Softsign(Layer):
+        """x / (1 + |x|)."""
+
+        def setup(self, x):
+            return x
+
+        def forward(self, x):
+            return x / (1 + abs(x))
+
+    monkeypatch.setitem(REGISTRY, "Softsign", None)  # so that it is forgotten afterwards
+    register(Softsign)
+    text = "layers: [{name: x, type: Input, shape: {dim: [2, 3]}}, {name: it, type: Softsign}]"
+    net = net_with(text)
+    with pytest.raises(SpecError, match=r"layer 'it' \(Softsign\): .* needs a writer"):
+        to_onnx(net, tmp_path / "net.onnx")
+    monkeypatch.setitem(WRITERS, "Softsign", lambda graph, step, x: graph.op("Softsign", x))
+    to_onnx(net, tmp_path / "net.onnx")
+    agree(tmp_path / "net.onnx", net, x=[[-1.0, 0.0, 2.0], [5.0, -3.0, 1.0]])
 
 
 def test_a_net_that_overflows_is_not_called_right(tmp_path):

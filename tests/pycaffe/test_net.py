@@ -71,6 +71,9 @@ def test_every_way_to_build_one(text_file, tmp_path):
         assert (other.params["ip"][0].data == 7).all() and list(other.blobs) == ["x", "ip"]
     assert "b" in caffe.Net(path, caffe.TEST, stages=["deploy"]).blobs
     assert "c" in caffe.Net(path, caffe.TEST, level=2).blobs
+    assert caffe.Net(text_file(STAGED, "test.pt"), caffe.TEST).inputs == [
+        "x"
+    ]  # as in py-faster-rcnn
     (tmp_path / "net.yaml").write_text("layers: [{name: x, type: Input, shape: {dim: [1]}}]")
     assert caffe.Net(str(tmp_path / "net.yaml"), caffe.TEST).inputs == ["x"]
 
@@ -84,6 +87,9 @@ def test_what_cannot_be_built(text_file, tmp_path):
         caffe.Net(str(tmp_path / "not there.prototxt"), caffe.TEST)
     with pytest.raises(CheckpointError, match="none.caffemodel"):
         caffe.Net(path, str(tmp_path / "none.caffemodel"), caffe.TEST)
+    (tmp_path / "net.pt").write_bytes(b"PK\x03\x04\xff")
+    with pytest.raises(SpecError, match="is PyTorch's pickle"):
+        caffe.Net(str(tmp_path / "net.pt"), caffe.TEST)
 
 
 def test_names_in_caffes_order(net):
@@ -256,6 +262,52 @@ def test_a_shape_changes_at_once_and_the_net_with_the_next_pass(text_file, place
     assert net.forward()["conv"].shape == (1, 3, 5, 4)
 
 
+TWO_ENDS = """
+force_backward: true
+input: "data" input_shape { dim: 1 dim: 2 dim: 6 dim: 6 }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 3
+  kernel_size: 3 weight_filler { type: "gaussian" std: 1 } } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
+layer { name: "pool" type: "Pooling" bottom: "conv" top: "pool" pooling_param { pool: AVE kernel_size: 4 } }
+layer { name: "ip" type: "InnerProduct" bottom: "pool" top: "ip" inner_product_param { num_output: 2
+  weight_filler { type: "gaussian" std: 1 } } }
+"""
+
+
+def test_a_shape_that_only_fits_the_layers_that_run(text_file, placed):
+    """Deep dream: pictures of all sizes go through the convolutions of a net that ends in a classifier."""
+    net = caffe.Net(text_file(TWO_ENDS), caffe.TEST)
+    alone = caffe.Net(text_file(TWO_ENDS[: TWO_ENDS.index('layer { name: "pool"')]), caffe.TEST)
+    alone.share_with(net)
+    image = np.random.default_rng(1).normal(size=(1, 2, 9, 8))
+    net.forward(data=image[..., :6, :6])
+    for each in (net, alone):
+        each.blobs["data"].reshape(*image.shape)
+        each.blobs["data"].data[...] = image
+    out = net.forward(end="conv")["conv"]
+    assert out.shape == net.blobs["conv"].diff.shape == (1, 3, 7, 6) and out.min() < 0
+    same(net.forward(start="relu", end="relu")["conv"], alone.forward()["conv"])
+    assert (net.blobs["data"].data == np.float32(image)).all()
+    for each in (net, alone):
+        each.blobs["conv"].diff[...] = 1
+        each.backward(start="relu")
+    same(net.blobs["data"].diff, alone.blobs["data"].diff)
+    assert net.forward(end="pool")["pool"].shape == (1, 3, 4, 3)
+    for run in (net.forward, net.backward, net.reshape, lambda: net.forward(start="ip")):
+        with pytest.raises(
+            ShapeError, match=r"'ip' \(InnerProduct\): parameter 0 has shape \(2, 3\)"
+        ):
+            run()
+    assert net.forward(end="pool")["pool"].shape == (1, 3, 4, 3)  # still
+    net.blobs["data"].reshape(1, 2, 2, 9)
+    with pytest.raises(ShapeError, match="'conv'"):
+        net.forward(end="conv")
+    net.blobs["data"].reshape(2, 2, 6, 6)
+    assert net.forward(end="relu")["conv"].shape == (2, 3, 4, 4)
+    assert net.blobs["ip"].shape == (2, 2)  # all fit again
+    net.forward(), net.backward()
+
+
 def test_two_inputs_change_together(net):
     for name, shape in (("data", (6, 3)), ("label", (6,))):
         net.blobs[name].reshape(*shape)
@@ -319,6 +371,11 @@ def test_nets_that_share_write_into_the_same(net, text_file):
     net.params["ip"][1].data[...] = [3, 4]
     other.forward()
     assert other.blobs["ip"].data.tolist() == [[3, 4]] * 4
+    net.params["ip"][1].diff[...] = 7  # gradients are each net's own, as in Caffe
+    other.backward()
+    assert (net.params["ip"][1].diff == 7).all() and other.params["ip"][1].diff.any()
+    other.clear_param_diffs()
+    assert (net.params["ip"][1].diff == 7).all()
 
 
 def test_watching_the_passes(net):

@@ -72,6 +72,19 @@ def test_the_class_is_the_type_and_get_solver_asks_the_file(solver_file):
         assert isinstance(caffe.get_solver_from_string(file.read()), caffe.SGDSolver)
 
 
+def test_a_class_reads_the_keys_of_its_type_whatever_the_file_says(solver_file, caplog):
+    keys = {"momentum": None, "delta": 0.01, "rms_decay": 0.5, "momentum2": 0.6}
+    for kind, more in (("RMSProp", "rms_decay"), ("AdaGrad", None), ("Adam", "momentum2")):
+        own = {key: value for key, value in keys.items() if key in (more, "momentum", "delta")}
+        for said in ({}, {"type": '"Adam"'}, {"solver_type": "ADADELTA"}):
+            param = getattr(caffe, f"{kind}Solver")(solver_file(**own, **said)).param
+            assert param.type == kind and param.delta == 0.01
+            assert more is None or getattr(param, more) == keys[more]
+    assert not caplog.messages
+    assert caffe.SGDSolver(solver_file(type='"Adam"', delta=0.01)).param.type == "SGD"
+    assert "delta has no effect" in caplog.text
+
+
 def test_adam_needs_no_momentum_as_in_caffe(solver_file):
     assert caffe.AdamSolver(solver_file(momentum=None)).param.momentum == 0
 
@@ -150,6 +163,22 @@ def test_snapshots_are_caffes_and_training_goes_on_from_them(solver_file, tmp_pa
     solver.snapshot()
     with pytest.raises(CheckpointError, match="model_iter_5"):
         solver.restore(str(tmp_path / "model_iter_5.solverstate"))
+
+
+def test_a_state_is_no_weights_and_weights_are_no_state(solver_file, tmp_path):
+    solver = caffe.SGDSolver(solver_file())
+    solver.snapshot()
+    for form in ("", ".h5"):
+        state = str(tmp_path / f"model_iter_0.solverstate{form}")
+        (tmp_path / f"model_iter_0.solverstate{form}").touch()
+        with pytest.raises(
+            CheckpointError, match="is a solver's state; weights are the .caffemodel"
+        ):
+            solver.net.copy_from(state)
+    with pytest.raises(
+        CheckpointError, match="is weights .*reads a solver's state in .npz and .solv"
+    ):
+        solver.restore(str(tmp_path / "model_iter_0.caffemodel"))
 
 
 def test_weights_shared_with_a_net(solver_file, text_file, placed):
