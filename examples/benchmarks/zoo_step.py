@@ -348,10 +348,8 @@ def timed(calls: Mapping[str, Callable], budget: float) -> dict:
         taken = seconds(call)
         whole, most = whole + 2 * max(taken, block / 1e3), max(most, taken)
     rounds = int(min(9, max(3, budget / whole)))
-    if most > SLOW:
-        times = one_by_one(calls, rounds)
-    else:
-        times = interleaved(calls, clock, rounds, block, warm_up=0)
+    settled = most <= SLOW
+    times = interleaved(calls, clock, rounds, block, 0) if settled else one_by_one(calls, rounds)
     return {
         "ms": {who: spread(values) for who, values in times.items()},
         "ratios": {

@@ -77,9 +77,8 @@ def slower(found: dict | None) -> str:
             continue
         whole = sum(row["forward"] for row in kinds.values())
         lost = {kind: row["forward"] - row["torch"] for kind, row in kinds.items()}
-        most = [
-            kind for kind in sorted(lost, key=lambda kind: -lost[kind]) if lost[kind] > 0.02 * whole
-        ][:SHOWN]
+        lost = {kind: ms for kind, ms in lost.items() if ms > 0.02 * whole}
+        most = sorted(lost, key=lambda kind: -lost[kind])[:SHOWN]
         told = (
             f"{kind} {three(kinds[kind]['forward'])} ({three(kinds[kind]['torch'])})"
             for kind in most
