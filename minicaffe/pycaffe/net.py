@@ -61,7 +61,7 @@ class Net:
         if phase not in (0, 1):
             raise SpecError(f"phase: expected caffe.TRAIN or caffe.TEST, got {phase!r}")
         given = {"device": mode.device_name(), "seed": mode.random_seed(1)}
-        given |= {"level": level or 0, "stages": tuple(stages or ())}
+        given |= {"level": level or 0, "stages": stages or ()}
         with own_errors():
             name = "TEST" if phase else "TRAIN"
             self._show(minicaffe.Net(model(network_file), name, **given))

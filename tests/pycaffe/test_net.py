@@ -83,6 +83,13 @@ def test_what_cannot_be_built(text_file, tmp_path):
     for phase in (None, 2, "TEST"):
         with pytest.raises(MinicaffeError):
             caffe.Net(path, phase)
+    for wrong, told in (
+        ({"stages": "deploy"}, "stages: expected a list of names, got 'deploy'"),
+        ({"stages": [1]}, r"stages: expected a list of names, got \[1\]"),
+        ({"level": "2"}, "level: expected an integer, got '2'"),
+    ):
+        with pytest.raises(SpecError, match=told):
+            caffe.Net(path, caffe.TEST, **wrong)
     with pytest.raises(SpecError, match="there.prototxt: cannot be read: No such file"):
         caffe.Net(str(tmp_path / "not there.prototxt"), caffe.TEST)
     with pytest.raises(CheckpointError, match="none.caffemodel"):
