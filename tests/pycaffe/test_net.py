@@ -109,6 +109,9 @@ def test_names_in_caffes_order(net):
     assert net.inputs == ["data", "label"]
     assert net.outputs == ["accuracy", "loss"]  # by name, as Caffe's set gives them
     assert net.top_names["data"] == ["data", "label"] and net.top_names["relu"] == ["ip"]
+    assert net._blob_names == list(net.blobs) and net._blobs[2] is net.blobs["ip"]
+    assert [net._top_ids(i) for i in range(5)] == [[0, 1], [2], [2], [3], [4]]
+    assert [net._bottom_ids(i) for i in (0, 2, 3)] == [[], [2], [2, 1]]
     assert net.bottom_names["loss"] == ["ip", "label"] and net.bottom_names["data"] == []
     assert net.blob_loss_weights == {"data": 0, "label": 0, "ip": 0, "loss": 0.5, "accuracy": 0}
     assert list(net.params) == ["ip"]
