@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ class FlowBlob(Blob):
     def __init__(self, values: Sequence[Value]):
         super().__init__()
         self.values = values
-        self.seen = {"data": values[0], "diff": values[-1]}
+        self.begin(values)
         self.computed: dict[Value, Held] = {}  # what each was when it was written
         self._seeded: Held | None = None
         self.waiting: HostBlob | None = None  # what it is until the net takes its new shape
@@ -116,14 +116,29 @@ class FlowBlob(Blob):
             blob.data.reshape(-1)[:kept] = before.reshape(-1)[:kept]
             self.waiting = blob
 
-    def settle(self) -> None:
-        """Have the net, which has new memory, hold what was written since `reshape` if it took that shape."""
-        self._mirrors.clear()
+    def begin(self, values: Sequence[Value]) -> None:
+        """Show what a whole pass leaves, so that an array that is held from now on is that then too.
+
+        But for the data that no layer computes, and the gradient that a loss begins with.
+        """
+        first, last = values[0], values[-1]
+        self.seen = {"data": last if first.producer.bottom else first}
+        self.seen["diff"] = last if last.loss_weight else first
+
+    def settle(self, fresh: Collection[Value]) -> None:
+        """Have the net hold what was written since `reshape` if it took that shape; `fresh` has new memory."""
+        if values := [value for value in self.values if value in fresh]:
+            self.begin(values)
+        mirrors, self._mirrors = self._mirrors, {}
+        if (old := mirrors.get("data")) is not None and old.array is self._held("data").data:
+            self._mirrors["data"] = old
         waiting, self.waiting = self.waiting, None
         for which in ("data", "diff"):
             written = waiting.given(which) if waiting is not None else None
             if written is not None and written.shape == self.shape:
                 self._array(which)[...] = written
+                if which in self._mirrors:
+                    self._mirrors[which].host = written
 
     def show(self, which: str, value: Value) -> None:
         """Show a value, which a pass has just written."""
