@@ -92,7 +92,7 @@ def reshape(net: minicaffe.Net, blobs: Blobs, last: int | None = None) -> None:
         ("diff", fresh),
     ):  # as in a net that has just been built
         for value in values:
-            blobs[value.name].show(which, value)
+            blobs[value.name].seen[which] = value
     for value, blob in before:
         value.blob.data = blob.data
     for flowing in blobs.values():

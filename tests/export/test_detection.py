@@ -156,3 +156,5 @@ layers:
             arrays = {"image": np.zeros(net.blobs["image"].shape, np.float32)}
             (theirs,) = session(path).run(["prior"], arrays)
             assert np.allclose(net.forward(**arrays)["prior"], theirs, rtol=0, atol=1e-6)
+    for one in ("height", "width"):
+        assert len(to_onnx(small, path, dynamic=[one])) == 3  # compared at two sizes, and written

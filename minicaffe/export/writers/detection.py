@@ -167,13 +167,13 @@ def prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
     if not of_image and not graph.varies(step.bottoms[0], 2, 3):
         numbers = layer.corners().ravel(), np.resize(variance, step.tops[0].shape[2])
         return graph.const(np.stack(numbers)[None].astype(np.float32), f"{step.spec.name}/priors")
-    sizes = [_floats(graph, graph.size(x, axis)) for axis in (2, 3)]
+    sizes = [graph.size(x, axis) for axis in (2, 3)]
     if of_image:
         whole = [_floats(graph, graph.size(image, axis)) for axis in (2, 3)]
     else:
         whole = [graph.const([float(size)]) for size in layer.image]
     steps = layer.pair("step", "step") or [
-        graph.op("Div", *pair) for pair in zip(whole, sizes, strict=True)
+        graph.op("Div", side, _floats(graph, size)) for side, size in zip(whole, sizes, strict=True)
     ]
     rows, columns = (
         _middles(graph, size, step_, layer.offset) for size, step_ in zip(sizes, steps, strict=True)
@@ -197,5 +197,5 @@ def _floats(graph: Graph, size: str) -> str:
 
 def _middles(graph: Graph, size: str, step: Any, offset: float) -> str:
     """The middles, in pixels, of the places along an axis."""
-    places = graph.op("Range", 0.0, graph.op("Squeeze", size, [0]), 1.0)
+    places = _floats(graph, graph.op("Range", 0, graph.op("Squeeze", size, [0]), 1))
     return graph.op("Mul", graph.op("Add", places, float(offset)), step)
