@@ -1,7 +1,7 @@
 """The nets of models/ beside PyTorch, OpenCV 4 and onnxruntime: inference of one, a training step of eight.
 
     python examples/benchmarks/zoo.py --warm                once: torch.compile keeps what it compiled
-    python examples/benchmarks/zoo.py                       some 20 minutes on 2 CPU cores
+    python examples/benchmarks/zoo.py                       some 25 minutes on 2 CPU cores
     python examples/benchmarks/zoo.py --only lenet vgg16    these nets anew, the others as they were measured
     python examples/benchmarks/zoo.py --quick --into /tmp --only lenet
 
@@ -116,7 +116,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         found = child("zoo_step.py", told | files | {"what": "export"})
         infer = child("zoo_step.py", told | files | {"what": "infer", "budget": budget["infer"]})
         train = child("zoo_step.py", told | {"what": "train", "budget": budget["train"]})
-        passes = 3 if args.quick or train["ms"]["minicaffe"]["median"] > 2000 else 9
+        passes = 2 if args.quick or train["ms"]["minicaffe"]["median"] > 2000 else 9
         found["layers"] = child("zoo_step.py", told | files | {"what": "layers", "passes": passes})
         found |= {"infer": infer, "train": train}
         for way in ("infer", "train"):

@@ -75,10 +75,10 @@ def slower(found: dict | None) -> str:
         faster = [f"{PEERS[who]} {ratio:.2f}x" for who, ratio in ratios.items() if ratio < 1]
         if not faster:
             continue
+        whole = sum(row["forward"] for row in kinds.values())
         lost = {kind: row["forward"] - row["torch"] for kind, row in kinds.items()}
-        most = [kind for kind in sorted(lost, key=lambda kind: -lost[kind]) if lost[kind] > 0][
-            :SHOWN
-        ]
+        lost = {kind: ms for kind, ms in lost.items() if ms > 0.02 * whole}
+        most = sorted(lost, key=lambda kind: -lost[kind])[:SHOWN]
         told = (
             f"{kind} {three(kinds[kind]['forward'])} ({three(kinds[kind]['torch'])})"
             for kind in most
@@ -156,11 +156,11 @@ def reading(nets: dict) -> str:
             values = [one["ratios"][key]["median"] for one, key in keys if key in one["ratios"]]
             if values:
                 mean = geometric_mean(values)
-                told.append(f"{title} **{mean:.2f}x** {PEERS[who]}'s speed ({len(values)} nets)")
+                told.append(f"{title} **{mean:.2f}x** {PEERS[who]}'s speed ({len(values)})")
     apart = [net["infer"]["apart"].get("onnxruntime", 0.0) for net in nets.values()]
     gradients = {name: net["train"]["apart"]["gradients"] for name, net in nets.items()}
     rounded = gradients.pop("mnist_siamese", None)
-    text = f"Geometric means: {', '.join(told)}. "
+    text = f"Geometric means, of so many nets: {', '.join(told)}. "
     text += f"onnxruntime's outputs are within {max(apart):.0e} of minicaffe's, "
     text += f"PyTorch's gradients, in float64, within {max(gradients.values(), default=0):.0e}"
     if rounded is not None:

@@ -16,7 +16,7 @@ import yaml
 from half_nets import BATCH, LENET
 from test_random_nets import SHAPE, random_model
 
-from minicaffe import Layer, Net, Solver, parse, register
+from minicaffe import Classifier, Layer, Net, Solver, parse, register
 from minicaffe.caffe import read
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers import REGISTRY
@@ -149,6 +149,23 @@ def test_what_a_step_reads_on_the_way_back_is_still_there():
                 block.read(value)
         saved += net.memory.sharing.after < 0.8 * net.memory.sharing.before
     assert saved >= 5
+
+
+@pytest.mark.parametrize("name", ["vgg16", "resnet50", "googlenet"])
+def test_inference_of_the_zoo_takes_half_at_most_and_no_byte_too_much(name):
+    path = Path(__file__).parent.parent.parent / "models" / f"{name}.yaml"
+    sharing = Net(path, "TEST", device="cpu", keep=(), shapes_only=True).memory.sharing
+    assert 2 * sharing.after < sharing.before
+    written, read = {}, {}  # the steps, found anew
+    for i, step in enumerate(sharing.graph.steps):
+        for value in (*step.tops, *step.bottoms):
+            written.setdefault(value.root, i)
+            read[value.root] = i
+    busiest = 0
+    for i in range(len(sharing.graph.steps)):
+        there = [v for v in sharing.offsets if written[v] <= i <= read[v]]
+        busiest = max(busiest, sum(4 * math.prod(value.shape) for value in there))
+    assert busiest <= sharing.size <= busiest + 64 * 10
 
 
 def kept(net_spec, chance: random.Random) -> list[str]:
@@ -433,3 +450,46 @@ def test_the_summary_tells_of_memory_before_and_after():
     net = Net(parse(SMALL), device="cpu", keep=(), shapes_only=True)
     diffs = {name: size for name, size in sizes.items() if name not in ("x", "label")}
     assert net.memory.sharing.before == whole + 4 * (sum(diffs.values()) + 1)
+
+
+def test_solvers_and_classifiers_share_all_but_what_is_kept(few_digits):
+    text = """
+layers:
+  - {name: digits, type: Data, top: [data, label], source: digits, batch_size: 4}
+  - {name: conv, type: Convolution, bottom: data, num_output: 3, kernel_size: 5}
+  - {name: tanh, type: TanH}
+  - {name: pool, type: Pooling, kernel_size: 2, stride: 2}
+  - {name: ip, type: InnerProduct, num_output: 10}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+  - {name: accuracy, type: Accuracy, bottom: [ip, label], include: {phase: TEST}}
+solver: {base_lr: 0.01, max_iter: 2, test_iter: 1, test_interval: 9, snapshot_after_train: false}
+"""
+    for keep, kept in (
+        (("pool", "accuracy"), {"pool"}),
+        ((), set()),
+        (None, {"conv", "tanh", "pool"}),
+    ):
+        solver = Solver(parse(text), device="cpu", keep=keep)
+        solver.solve()
+        assert shows(solver.net.blobs, "diff") == kept
+        assert shows(solver.test_net.blobs, "data") == kept
+    with pytest.raises(SpecError, match="did you mean 'pool'"):
+        Solver(parse(text), device="cpu", keep=["pol"])
+    scores = []
+    for keep, kept in ((("pool",), {"pool"}), ((), set()), (None, {"conv", "tanh", "pool"})):
+        classifier = Classifier(parse(text), device="cpu", keep=keep)
+        assert shows(classifier.net.blobs, "data") == kept
+        scores.append(classifier.predict(np.full((3, 28, 28), 9, np.uint8)).tobytes())
+    assert len(set(scores)) == 1
+
+
+def shows(blobs, which: str) -> set[str]:
+    """Of three blobs those whose data, or diffs, are there."""
+    return {name for name in ("conv", "tanh", "pool") if there(blobs[name], which)}
+
+
+def there(blob, which: str) -> bool:
+    try:
+        return getattr(blob, which) is not None
+    except ShapeError:
+        return False

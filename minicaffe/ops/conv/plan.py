@@ -3,7 +3,8 @@
 A strategy asked for by name is taken. Else (`auto`) the candidates are measured once, and the fastest
 that is exact enough is taken (see `case`, `trial` and `memory` for where that is remembered). A convolution
 too small to measure, or one that must not depend on a stopwatch (`deterministic`), goes by a fixed
-rule: the first of `case.RULE` that takes the shape within the cap.
+rule: the first of `case.RULE` that takes the shape within the cap and, on the CPU, unrolls no sample whose
+columns leave its cache.
 """
 
 from __future__ import annotations
