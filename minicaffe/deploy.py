@@ -20,10 +20,10 @@ class Classifier:
     """A trained model for pictures of one's own: pixels in, probabilities of the classes out.
 
     `model` is a YAML file, a mapping or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss;
-    `weights` a file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as
-    `deploy` makes it, with `keep` as there; unless `deterministic` is false no convolution is measured first,
-    so that any number of pictures is answered at once. Raises the MinicaffeErrors of `deploy`, Net and
-    `Net.load`.
+    `weights` a file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as `deploy`
+    makes it; its blobs share memory, but for those of `keep`, unless that is None. Unless `deterministic` is
+    false no convolution is measured first, so that any number of pictures is answered at once. Raises the
+    MinicaffeErrors of `deploy`, Net and `Net.load`.
 
     >>> from minicaffe.net import parse
     >>> classifier = Classifier(parse('''

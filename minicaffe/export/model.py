@@ -41,7 +41,10 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
 
 
 def name_blobs(graph: Graph, net: Net) -> None:
-    """Give what holds a blob the blob's name; to what it held before work in place, the layer's name too."""
+    """Give what holds a blob the blob's name; to what it held before work in place, the layer's name too.
+
+    Where several blobs are one tensor it has the name of an output, if there is one among them.
+    """
     given = set(graph.arrays) | {graph.tensors[value] for value in inputs(net)}
     outputs: set[str] = set()
     for value in net.graph.outputs.values():
@@ -49,14 +52,15 @@ def name_blobs(graph: Graph, net: Net) -> None:
             graph.tensors[value] = graph.identity(graph.tensors[value])
         outputs.add(graph.tensors[value])
     new: dict[str, str] = {}
-    for step in reversed(net.steps):
-        for value in step.tops:
-            tensor = graph.tensors[value]
-            if tensor in given or tensor in new:
-                continue
-            taken = value.name in given or value.name in new.values()
-            before = f"{value.name}/{step.spec.name}"
-            new[tensor] = graph.unique(before) if taken else value.name
+    tops = [(step, value) for step in reversed(net.steps) for value in step.tops]
+    last = set(net.graph.outputs.values())
+    for step, value in sorted(tops, key=lambda top: top[1] not in last):
+        tensor = graph.tensors[value]
+        if tensor in given or tensor in new:
+            continue
+        taken = value.name in given or value.name in new.values()
+        before = f"{value.name}/{step.spec.name}"
+        new[tensor] = graph.unique(before) if taken else value.name
     graph.rename(new)
 
 

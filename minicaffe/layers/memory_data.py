@@ -76,7 +76,8 @@ class MemoryData(Layer):
     def forward(self) -> Any:
         if self.arrays is None:
             raise DataError(
-                f"no arrays were given: net.layers[{self.name!r}].reset(images, labels) gives them"
+                f"no arrays were given: net.layers[{self.name!r}].reset(images, labels) gives them, "
+                "in pycaffe net.set_input_arrays(images, labels)"
             )
         passes, n = self.context.passes, len(self.arrays[0])
         passes -= self.start if passes >= self.start else 0  # else they are counted anew

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from minicaffe.net.graph import Graph, infer_shapes
 from minicaffe.net.sharing import Sharing
 from minicaffe.net.step import Step, Value
 from minicaffe.spec.declare import NetSpec
+
+NONE: Mapping[Value, Any] = MappingProxyType({})
 
 
 class Memory:
@@ -31,17 +34,17 @@ class Memory:
         if not self.blobs:
             raise ShapeError("the net has shapes only: it holds no numbers and computes nothing")
 
-    def take(self, graph: Graph, first: int = 0) -> None:
+    def take(self, graph: Graph, first: int = 0, given: Mapping[Value, Any] = NONE) -> None:
         """Take every blob and every layer's own buffers, from step `first` on, of the layers that fit.
 
-        Raises ShapeError if the work does not fit.
+        The data of values that are `given` is these arrays. Raises ShapeError if the work does not fit.
         """
         xp, context, scratch = graph.context.device.xp, graph.context, 0
         if not first:
             self.sharing.take()
         for i, step in enumerate(graph.steps[: self.fits]):
             if i >= first:
-                self._take(step, context)
+                self._take(step, context, given)
             needed = zip(step.bottoms, step.layer.needs_gradient, strict=True)
             scratch = max(scratch, sum(v.blob.size for v, needs in needed if needs and _may_add(v)))
         check(graph, self.sharing)
@@ -58,9 +61,11 @@ class Memory:
                 self.blobs[value.name] = shown = self.sharing.shown(value)
                 self.first_blobs.setdefault(value.name, shown)
 
-    def _take(self, step: Step, context: Context) -> None:
+    def _take(self, step: Step, context: Context, given: Mapping[Value, Any]) -> None:
         for value in step.tops:
             fresh = Blob(value.shape, context.device, value.dtype)
+            if value in given:
+                fresh.lie_in(given[value])
             value.blob = fresh if value.reuses is None else value.reuses.blob
             self.sharing.lend(value)
         step.layer.out = [value.blob.data for value in step.tops]
@@ -117,11 +122,16 @@ def check(graph: Graph, sharing: Sharing) -> None:
 
 
 def reshape(
-    graph: Graph, memory: Memory, shapes: Mapping[str, Shape], fits: int | None = None
+    graph: Graph,
+    memory: Memory,
+    shapes: Mapping[str, Shape],
+    fits: int | None = None,
+    given: Mapping[Value, Any] = NONE,
 ) -> None:
     """Give blobs new shapes. Raises ShapeError, and leaves the net as it was, if they do not fit.
 
     With `fits` only so many layers take them; those above are as they were, and cannot run before `extend`.
+    `given` are arrays for the data of values.
     """
     values = resizable(graph)
     for name, shape in shapes.items():
@@ -141,7 +151,7 @@ def reshape(
         check(graph, memory.sharing)
         taken = bool(memory.blobs)  # not where only shapes were asked for
         if taken:
-            memory.take(graph)
+            memory.take(graph, given=given)
     except MinicaffeError:
         memory.fits = had
         _infer(graph, memory, values, before)
@@ -155,11 +165,13 @@ def reshape(
         raise
 
 
-def extend(graph: Graph, memory: Memory, fits: int | None) -> None:
+def extend(
+    graph: Graph, memory: Memory, fits: int | None, given: Mapping[Value, Any] = NONE
+) -> None:
     """Have more layers take the shapes that some have taken. Raises ShapeError if they do not fit."""
     infer_shapes(graph.steps[memory.fits : fits])
     had, memory.fits = memory.fits or 0, fits
-    memory.take(graph, had)
+    memory.take(graph, had, given)
 
 
 def resizable(graph: Graph) -> dict[str, Value]:

@@ -72,8 +72,7 @@ class Net:
         if not shapes_only:
             check_type(dtype, self.device)
         folder = self.spec.path.parent if self.spec.path else None
-        state = State(phase=phase, level=level, stage=tuple(stages))
-        state = state.over(self.spec.state).over(TRAIN)
+        state = State.given(phase, level, stages).over(self.spec.state).over(TRAIN)
         given = folder, engine, workspace_cap, deterministic
         forward_only = keep is not None and state.phase == "TEST" and not self.spec.force_backward
         self.context = Context(self.device, dtype, state, seed, 0, *given, forward_only)

@@ -45,6 +45,8 @@ def get_dot(
     """
     if rankdir not in DIRECTIONS:
         raise SpecError(f"rankdir: expected one of {', '.join(DIRECTIONS)}, got {rankdir!r}")
+    if not hasattr(caffe_net, "layer"):
+        raise SpecError(f"expected a NetParameter, got {type(caffe_net).__name__}")
     if caffe_net.layers:
         raise SpecError("a net of before 2015, of `layers`: `minicaffe convert` makes it new")
     layers = [layer for layer in caffe_net.layer if phase is None or _included(layer, phase)]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.host_blob import PythonLayer
+from minicaffe.layers.python import Python
+from minicaffe.net.step import Step
 from minicaffe.pycaffe.blob import Blob
 
 Layer = PythonLayer  # for `class MyLayer(caffe.Layer)`
@@ -19,6 +22,13 @@ class BuiltIn:
 
     def __repr__(self) -> str:
         return f"<{self.type} with {len(self.blobs)} blobs>"
+
+
+def shown(step: Step, params: Mapping[str, Sequence[Blob]]) -> Any:
+    """A layer of a net as scripts see it; one in Python as its own object."""
+    if isinstance(step.layer, Python):
+        return step.layer.user
+    return BuiltIn(step.spec.type, params.get(step.spec.name, []))
 
 
 def layer_type_list() -> list[str]:

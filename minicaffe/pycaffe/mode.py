@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from minicaffe import backend
 from minicaffe.errors import SpecError
 
@@ -28,9 +30,7 @@ def set_mode_gpu() -> None:
 
 def set_device(device_id: int) -> None:
     """The number of the CUDA device that `set_mode_gpu` means."""
-    if isinstance(device_id, bool) or not isinstance(device_id, int) or device_id < 0:
-        raise SpecError(f"set_device: expected a number of at least 0, got {device_id!r}")
-    _Mode.number = device_id
+    _Mode.number = _number("set_device", device_id)
 
 
 def set_random_seed(seed: int) -> None:
@@ -39,9 +39,13 @@ def set_random_seed(seed: int) -> None:
     Without it the seed is 1. Each net's numbers are a function of it, of the layer and of the pass, so that
     two nets of one text begin alike; in Caffe the second goes on in the stream of the first.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise SpecError(f"set_random_seed: expected a number of at least 0, got {seed!r}")
-    _Mode.seed = seed
+    _Mode.seed = _number("set_random_seed", seed)
+
+
+def _number(name: str, given: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 0:
+        raise SpecError(f"{name}: expected a number of at least 0, got {given!r}")
+    return int(given)
 
 
 def device_name() -> str:

@@ -13,12 +13,10 @@ import minicaffe
 from minicaffe.caffe.weights import Reader
 from minicaffe.errors import ByName, DataError, ShapeError, SpecError
 from minicaffe.layers.memory_data import MemoryData
-from minicaffe.layers.python import Python
 from minicaffe.net import weights as files
-from minicaffe.net.step import Step
 from minicaffe.pycaffe import batches, mode, passes
 from minicaffe.pycaffe.blob import FlowBlob, ParamBlob
-from minicaffe.pycaffe.layer import BuiltIn
+from minicaffe.pycaffe.layer import shown
 from minicaffe.pycaffe.mirror import push
 from minicaffe.pycaffe.model import model, own_errors
 from minicaffe.spec.declare import NetSpec
@@ -61,7 +59,7 @@ class Net:
         if phase not in (0, 1):
             raise SpecError(f"phase: expected caffe.TRAIN or caffe.TEST, got {phase!r}")
         given = {"device": mode.device_name(), "seed": mode.random_seed(1)}
-        given |= {"level": level or 0, "stages": tuple(stages or ())}
+        given |= {"level": level or 0, "stages": stages or ()}
         with own_errors():
             name = "TEST" if phase else "TRAIN"
             self._show(minicaffe.Net(model(network_file), name, **given))
@@ -90,10 +88,11 @@ class Net:
         self.blob_loss_weights = {name: some[-1].loss_weight for name, some in values.items()}
         params = {name: [ParamBlob(p) for p in some] for name, some in net.params.items()}
         self.params = ByName("layer with parameters", params)
-        self.layer_dict = ByName("layer", {s.spec.name: _layer(s, params) for s in steps})
+        self.layer_dict = ByName("layer", {s.spec.name: shown(s, params) for s in steps})
         self.layers, self._layer_names = list(self.layer_dict.values()), list(self.layer_dict)
         self.top_names = {s.spec.name: [v.name for v in s.tops] for s in steps}
         self.bottom_names = {s.spec.name: [v.name for v in s.bottoms] for s in steps}
+        self._blob_names, self._blobs = list(self.blobs), list(self.blobs.values())
         self.inputs = [v.name for s in steps if s.spec.type == "Input" for v in s.tops]
         self.outputs = sorted(net.outputs)
 
@@ -159,6 +158,16 @@ class Net:
     def _backward(self, first: int, last: int) -> None:
         """Run the gradient from the layer `first` down through `last`, both numbers."""
         passes.backward(self.net, self.blobs, first, last)
+
+    def _top_ids(self, layer: int) -> list[int]:
+        """The numbers, in `_blobs`, of the tops of a layer of this number."""
+        return [self._blob_names.index(name) for name in self.top_names[self._layer_names[layer]]]
+
+    def _bottom_ids(self, layer: int) -> list[int]:
+        """The numbers, in `_blobs`, of the bottoms of a layer of this number."""
+        return [
+            self._blob_names.index(name) for name in self.bottom_names[self._layer_names[layer]]
+        ]
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> Arrays:
         """`forward` for any number of samples, in batches of the net's; gives arrays of its own."""
@@ -239,10 +248,3 @@ class Net:
     def after_backward(self, function: Watcher) -> None:
         """Call a function with the number of each layer after the gradient has run through it."""
         passes.watch(self.net, self.blobs, "after_backward", function)
-
-
-def _layer(step: Step, params: Mapping[str, list[ParamBlob]]) -> Any:
-    """A layer as scripts see it; one in Python as its own object."""
-    if isinstance(step.layer, Python):
-        return step.layer.user
-    return BuiltIn(step.spec.type, params.get(step.spec.name, []))

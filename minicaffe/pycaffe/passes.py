@@ -7,6 +7,7 @@ from typing import Any
 
 import minicaffe
 from minicaffe.errors import MinicaffeError, ShapeError
+from minicaffe.layers.host_blob import HostBlob
 from minicaffe.net import memory
 from minicaffe.net.step import Step, Value
 from minicaffe.pycaffe.blob import FlowBlob
@@ -23,7 +24,7 @@ def forward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
     steps = net.steps[first : last + 1]
     ready(blobs, "data", steps)
     with own_errors():
-        net.forward(steps[0].spec.name, steps[-1].spec.name)
+        net.forward(net.steps[first].spec.name, net.steps[last].spec.name)
     passed(blobs, "data", steps)
 
 
@@ -65,19 +66,17 @@ def reshape(net: minicaffe.Net, blobs: Blobs, last: int | None = None) -> None:
     not fit: they take them when they run.
     """
     held, above = net.memory, None if last in (None, len(net.steps) - 1) else last + 1
-    waiting = [name for name, blob in blobs.items() if blob.waiting is not None]
+    waiting = {name: blob.waiting for name, blob in blobs.items() if blob.waiting is not None}
     if not waiting and (held.fits is None or (above or len(net.steps)) <= held.fits):
         return
     push()
-    free = [value for step in net.steps if step.spec.type in FREE for value in step.tops]
-    before = [(value, value.blob) for value in free if value.name not in waiting]
-    shapes = {v.name: blobs[v.name].shape for v in free if v.name in waiting}
+    shapes, given, before = _free(net, waiting)
 
     def take(fits: int | None) -> None:
         if waiting:
-            memory.reshape(net.graph, held, shapes, fits)
+            memory.reshape(net.graph, held, shapes, fits, given)
         else:
-            memory.extend(net.graph, held, fits)
+            memory.extend(net.graph, held, fits, given)
 
     with own_errors(), net.device.current():
         try:
@@ -86,17 +85,31 @@ def reshape(net: minicaffe.Net, blobs: Blobs, last: int | None = None) -> None:
             if above is None:
                 raise
             take(above)
-    fresh = [value for step in net.steps[: held.fits] for value in step.tops] if waiting else []
-    for which, values in (
-        ("data", fresh[::-1]),
-        ("diff", fresh),
-    ):  # as in a net that has just been built
-        for value in values:
-            blobs[value.name].seen[which] = value
-    for value, blob in before:
+    fresh = {value for step in net.steps[: held.fits] for value in step.tops} if waiting else set()
+    for value, blob in before.items():
         value.blob.data = blob.data
     for flowing in blobs.values():
-        flowing.settle()
+        flowing.settle(fresh)
+
+
+def _free(net: minicaffe.Net, waiting: Mapping[str, HostBlob]) -> Any:
+    """Of blobs that keep what scripts wrote: new shapes, arrays that go on as their data, and others' blobs.
+
+    On the CPU a view of a blob that is `waiting` stays one; DummyData fills its memory when that is taken.
+    """
+    shapes: dict[str, Any] = {}
+    given: dict[Value, Any] = {}
+    before: dict[Value, Any] = {}
+    for step in net.steps:
+        for value in step.tops if step.spec.type in FREE else ():
+            new = waiting.get(value.name)
+            if new is not None:
+                shapes[value.name] = new.shape
+            if step.spec.type == "Input" and not (new is not None and net.device.is_cuda):
+                given[value] = value.blob.data if new is None else new.data
+            elif new is None:
+                before[value] = value.blob
+    return shapes, given, before
 
 
 def watch(net: minicaffe.Net, blobs: Blobs, when: str, function: Callable[[int], Any]) -> None:

@@ -82,6 +82,10 @@ def net_of(tops: Iterable[Named], given: Mapping[Named, str]) -> Any:
             assign_proto(getattr(layer, home) if home else layer, key, value, what)
 
     for top in tops:
+        if not isinstance(top, (Top, Function)):
+            raise NotATopError(
+                f"to_proto: expected Tops, got {type(top).__name__}; n.to_proto() for all"
+            )
         waiting = [top.fn if isinstance(top, Top) else top]
         while waiting:
             fn = waiting[-1]

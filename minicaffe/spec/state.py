@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Annotated, ClassVar, Literal
+
+from minicaffe.errors import SpecError
 
 Phase = Literal["TRAIN", "TEST"]
 
@@ -20,6 +24,16 @@ class State:
     phase: Annotated[Phase | None, "TRAIN or TEST; whoever builds the net decides otherwise"] = None
     level: Annotated[int | None, "what min_level and max_level are compared with; 0"] = None
     stage: Annotated[tuple[str, ...], "the stages it is for"] = ()
+
+    @classmethod
+    def given(cls, phase: Phase | None, level: int | None, stages: Sequence[str]) -> State:
+        """A state as a program gives it. Raises SpecError for a level or stages that are none."""
+        if isinstance(stages, str) or not all(isinstance(stage, str) for stage in stages):
+            raise SpecError(f"stages: expected a list of names, got {stages!r}")
+        try:
+            return cls(phase=phase, level=level and index(level), stage=tuple(stages))
+        except TypeError:
+            raise SpecError(f"level: expected an integer, got {level!r}") from None
 
     def __str__(self) -> str:
         level = f", level {self.level}" if self.level else ""

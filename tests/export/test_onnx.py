@@ -222,6 +222,19 @@ layers:
     assert names == ["ip/Mul/ip", "x__0/last"]  # an input keeps its name
 
 
+def test_of_blobs_that_are_one_tensor_the_output_gives_the_name(tmp_path):
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3]}}
+  - {name: more, type: Power, scale: 2}
+  - {name: split, type: Split, top: [a, b]}
+  - {name: y, type: Power, scale: 3, bottom: a}
+"""
+    to_onnx(net_with(text), tmp_path / "net.onnx")
+    graph = onnx.load(tmp_path / "net.onnx").graph
+    assert [output.name for output in graph.output] == ["b", "y"]
+
+
 def test_what_differs_is_named_and_not_written(tmp_path, monkeypatch):
     def slip(graph, step, x):
         return graph.op("LeakyRelu", x, alpha=0.01)

@@ -16,7 +16,7 @@ import yaml
 from half_nets import BATCH, LENET
 from test_random_nets import SHAPE, random_model
 
-from minicaffe import Layer, Net, Solver, parse, register
+from minicaffe import Classifier, Layer, Net, Solver, parse, register
 from minicaffe.caffe import read
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers import REGISTRY
@@ -450,3 +450,46 @@ def test_the_summary_tells_of_memory_before_and_after():
     net = Net(parse(SMALL), device="cpu", keep=(), shapes_only=True)
     diffs = {name: size for name, size in sizes.items() if name not in ("x", "label")}
     assert net.memory.sharing.before == whole + 4 * (sum(diffs.values()) + 1)
+
+
+def test_solvers_and_classifiers_share_all_but_what_is_kept(few_digits):
+    text = """
+layers:
+  - {name: digits, type: Data, top: [data, label], source: digits, batch_size: 4}
+  - {name: conv, type: Convolution, bottom: data, num_output: 3, kernel_size: 5}
+  - {name: tanh, type: TanH}
+  - {name: pool, type: Pooling, kernel_size: 2, stride: 2}
+  - {name: ip, type: InnerProduct, num_output: 10}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+  - {name: accuracy, type: Accuracy, bottom: [ip, label], include: {phase: TEST}}
+solver: {base_lr: 0.01, max_iter: 2, test_iter: 1, test_interval: 9, snapshot_after_train: false}
+"""
+    for keep, kept in (
+        (("pool", "accuracy"), {"pool"}),
+        ((), set()),
+        (None, {"conv", "tanh", "pool"}),
+    ):
+        solver = Solver(parse(text), device="cpu", keep=keep)
+        solver.solve()
+        assert shows(solver.net.blobs, "diff") == kept
+        assert shows(solver.test_net.blobs, "data") == kept
+    with pytest.raises(SpecError, match="did you mean 'pool'"):
+        Solver(parse(text), device="cpu", keep=["pol"])
+    scores = []
+    for keep, kept in ((("pool",), {"pool"}), ((), set()), (None, {"conv", "tanh", "pool"})):
+        classifier = Classifier(parse(text), device="cpu", keep=keep)
+        assert shows(classifier.net.blobs, "data") == kept
+        scores.append(classifier.predict(np.full((3, 28, 28), 9, np.uint8)).tobytes())
+    assert len(set(scores)) == 1
+
+
+def shows(blobs, which: str) -> set[str]:
+    """Of three blobs those whose data, or diffs, are there."""
+    return {name for name in ("conv", "tanh", "pool") if there(blobs[name], which)}
+
+
+def there(blob, which: str) -> bool:
+    try:
+        return getattr(blob, which) is not None
+    except ShapeError:
+        return False

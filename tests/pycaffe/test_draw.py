@@ -151,6 +151,7 @@ def test_pictures_are_drawn_by_the_program(tmp_path, monkeypatch):
             "expected the format",
         ),
         (lambda f: draw.get_dot(stock("lenet.prototxt"), "UP"), "rankdir: expected one of LR, RL"),
+        (lambda f: draw.get_dot("lenet.prototxt"), "expected a NetParameter, got str"),
         (lambda f: draw.get_dot(stock("lenet_v1.prototxt")), "`minicaffe convert` makes it new"),
         (
             lambda f: draw.get_dot(net("layer { name: 'a' include {} exclude {} }"), phase=0),

@@ -83,6 +83,13 @@ def test_what_cannot_be_built(text_file, tmp_path):
     for phase in (None, 2, "TEST"):
         with pytest.raises(MinicaffeError):
             caffe.Net(path, phase)
+    for wrong, told in (
+        ({"stages": "deploy"}, "stages: expected a list of names, got 'deploy'"),
+        ({"stages": [1]}, r"stages: expected a list of names, got \[1\]"),
+        ({"level": "2"}, "level: expected an integer, got '2'"),
+    ):
+        with pytest.raises(SpecError, match=told):
+            caffe.Net(path, caffe.TEST, **wrong)
     with pytest.raises(SpecError, match="there.prototxt: cannot be read: No such file"):
         caffe.Net(str(tmp_path / "not there.prototxt"), caffe.TEST)
     with pytest.raises(CheckpointError, match="none.caffemodel"):
@@ -102,6 +109,9 @@ def test_names_in_caffes_order(net):
     assert net.inputs == ["data", "label"]
     assert net.outputs == ["accuracy", "loss"]  # by name, as Caffe's set gives them
     assert net.top_names["data"] == ["data", "label"] and net.top_names["relu"] == ["ip"]
+    assert net._blob_names == list(net.blobs) and net._blobs[2] is net.blobs["ip"]
+    assert [net._top_ids(i) for i in range(5)] == [[0, 1], [2], [2], [3], [4]]
+    assert [net._bottom_ids(i) for i in (0, 2, 3)] == [[], [2], [2, 1]]
     assert net.bottom_names["loss"] == ["ip", "label"] and net.bottom_names["data"] == []
     assert net.blob_loss_weights == {"data": 0, "label": 0, "ip": 0, "loss": 0.5, "accuracy": 0}
     assert list(net.params) == ["ip"]
@@ -156,6 +166,8 @@ def test_names_that_are_not_there(net):
         net.backward(end="conv1")
     with pytest.raises(KeyError, match="conv1"):
         net.forward(blobs=["conv1"])
+    with pytest.raises(SpecError, match="layer 'loss' stands after layer 'ip'"):
+        net.forward(start="loss", end="ip")
     with pytest.raises(KeyError, match="there is no blob 'dato'; did you mean 'data'"):
         net.blobs["dato"]
     with pytest.raises(ValueError, match="broadcast"):
@@ -262,6 +274,17 @@ def test_a_shape_changes_at_once_and_the_net_with_the_next_pass(text_file, place
     assert net.forward()["conv"].shape == (1, 3, 5, 4)
 
 
+HELD = """
+force_backward: true
+input: "data" input_shape { dim: 2 dim: 3 }
+input: "other" input_shape { dim: 2 dim: 2 }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 4
+  weight_filler { type: "constant" value: 1 } } }
+layer { name: "scale" type: "Scale" bottom: "ip" top: "ip" scale_param { filler { value: 2 } } }
+layer { name: "prelu" type: "PReLU" bottom: "ip" top: "ip" }
+layer { name: "sum" type: "Reduction" bottom: "ip" top: "sum" loss_weight: 1 }
+layer { name: "twice" type: "Power" bottom: "other" top: "twice" power_param { scale: 2 } }
+"""
 TWO_ENDS = """
 force_backward: true
 input: "data" input_shape { dim: 1 dim: 2 dim: 6 dim: 6 }
@@ -306,6 +329,26 @@ def test_a_shape_that_only_fits_the_layers_that_run(text_file, placed):
     assert net.forward(end="relu")["conv"].shape == (2, 3, 4, 4)
     assert net.blobs["ip"].shape == (2, 2)  # all fit again
     net.forward(), net.backward()
+
+
+def test_arrays_that_are_held_stay_the_blobs(text_file, placed):
+    """As long as Caffe's would: a blob that was reshaped, another input, one that is worked on in place."""
+    net = caffe.Net(text_file(HELD), caffe.TRAIN)
+    other, inside, gradient = net.blobs["other"].data, net.blobs["ip"].data, net.blobs["ip"].diff
+    for value in (3, 4):
+        net.forward(data=np.full((2, 3), value), other=np.ones((2, 2)))
+        net.backward()
+        now = net.blobs["ip"]
+        assert now.data[0, 0] == inside[0, 0] == 6 * value
+        assert now.diff[0, 0] == gradient[0, 0] == 2
+    data = net.blobs["data"]
+    data.reshape(4, 3)
+    held = data.data
+    for value in (1, 2):
+        data.data[...], net.blobs["other"].data[...] = value, value + 4  # asked for anew, for CUDA
+        assert held[0, 0] == value and other[0, 0] == value + 4
+        assert net.forward(blobs=["ip"])["ip"].tolist() == [[6 * value] * 4] * 4
+        assert net.blobs["twice"].data.tolist() == [[2 * value + 8] * 2] * 2
 
 
 def test_two_inputs_change_together(net):

@@ -228,6 +228,10 @@ def test_any_graph_comes_out_in_an_order_that_runs(data):
         (lambda: P.Poolin, "caffe.proto has no message PoolinParameter; did you mean 'Pooling'?"),
         (lambda: P.Pooling.MEX, "PoolingParameter has no word 'MEX'; did you mean 'MAX'?"),
         (lambda: L.ReLU(3), "ReLU input 0 is not a Top (type is <class 'int'>)"),
+        (
+            lambda: to_proto(caffe.NetSpec()),
+            "to_proto: expected Tops, got NetSpec; n.to_proto() for all",
+        ),
         (lambda: L.Input(ntop=-1), "Input: ntop: expected a number of tops, got -1"),
         (lambda: L.Input(in_place=True), "Input: in_place: 1 tops cannot lie in 0 bottoms"),
         (
