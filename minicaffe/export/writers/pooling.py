@@ -77,7 +77,8 @@ class Room:
         for axis in (0, 1):
             k, s, p = window.kernel[axis], window.stride[axis], window.pad[axis]
             size, count = pool.x_shape[2 + axis], pool.y_shape[2 + axis]
-            if not ceil or (fixed and count == pool_output_size(size, k, s, p, False)):
+            inside = fixed and size + 2 * p >= k
+            if not ceil or (inside and count == pool_output_size(size, k, s, p, False)):
                 end.append(p)
             else:
                 end.append(min(p + s, k) - 1 if any(window.pad) else s - 1)
