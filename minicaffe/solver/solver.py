@@ -37,6 +37,8 @@ class Solver:
     Raises the MinicaffeErrors of Net, and SpecError if the model has no solver or no loss.
     """
 
+    needs_loss = True  # else gradients may come from elsewhere
+
     def __init__(
         self,
         model: str | Path | Mapping[str, Any] | NetSpec,
@@ -61,7 +63,7 @@ class Solver:
         given |= {"device": device or self.spec.device, "keep": keep}
         self.net = Net(spec, "TRAIN", **given, level=built.level, stages=built.stage)
         self.device = given["device"] = self.net.device
-        if not self.net.graph.losses:
+        if self.needs_loss and not self.net.graph.losses:
             raise SpecError(
                 f"{file}: nothing to learn from: no layer of the phase TRAIN is a loss of a weight "
                 "above 0; add one, such as SoftmaxWithLoss, or give a top a loss_weight"
