@@ -77,7 +77,6 @@ def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any
     onnx, _ = packages()
     helper = onnx.helper
     nodes = [operation(helper, node) for node in graph.nodes]
-    arrays = [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()]
     info = helper.make_tensor_value_info
     outputs = {graph.tensors[value]: value for value in net.graph.outputs.values()}
     made = {name for node in graph.nodes for name in node.outputs}
@@ -87,9 +86,8 @@ def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any
         net.name or "net",
         [info(*described(graph, value, axes)) for value in inputs(net)],
         [info(*described(graph, value, axes)) for value in outputs.values()],
-        arrays,
     )
-    return helper.make_model(
+    model = helper.make_model(
         body,
         producer_name="minicaffe",
         producer_version=__version__,
@@ -97,6 +95,12 @@ def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
+    for (
+        name,
+        array,
+    ) in graph.arrays.items():  # one by one: given together they would be held three times
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return model
 
 
 def operation(helper: Any, node: Node) -> Any:

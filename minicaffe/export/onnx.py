@@ -82,10 +82,9 @@ def save(net: Net, path: str | Path, dynamic: Sequence[str] = ()) -> list[str]:
     onnx, _ = packages()
     axes = dynamic_axes(net, dynamic)
     graph = written(net, trials(net, axes))
-    made = proto(graph, net, axes)
-    data: bytes = made.SerializeToString()
+    data: bytes = proto(graph, net, axes).SerializeToString()
     try:
-        onnx.checker.check_model(made, full_check=True)
+        onnx.checker.check_model(data, full_check=True)
     except Exception as error:  # of several classes of its own
         raise CheckpointError(f"onnx refuses it: {' '.join(str(error).split())}") from None
     lines = compared(graph, net, axes, data)

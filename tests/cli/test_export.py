@@ -56,6 +56,7 @@ MISTAKES = [
     (["--weights", "w.npz", "--torch", "x", "--dynamic", "batch"], "--dynamic goes with --onnx"),
     (["--weights", "w.npz", "--onnx", "x.onnx", "--dynamic", "bach"], "did you mean 'batch'?"),
     (["--weights", "w.npz", "--onnx", "no/x.onnx"], "no/x.onnx: cannot be written: No such file"),
+    (["--weights", "w.npz", "--torch", ""], "--torch: expected a file, got ''"),
 ]
 
 
