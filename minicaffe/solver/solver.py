@@ -28,13 +28,12 @@ from minicaffe.spec.solver import with_settings
 class Solver:
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
-    `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
-    the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but blobs
-    share memory unless `keep` is None. A net of 16 bits is learnt in float32 (see `mixed`), as its snapshots
-    are. On the CPU training is a function of the model, the seed, the data, each convolution's plan (with
-    `deterministic` the fixed rule's), the number of threads, among which sums over a batch are divided, the
-    loops' form (NumPy's or Numba's) and BLAS: where those are the same, repeating it gives the same bits.
-    Raises the MinicaffeErrors of Net, and SpecError if the model has no solver or no loss.
+    `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net
+    shares the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net. A
+    net of 16 bits is learnt in float32 (see `mixed`), as its snapshots are. On the CPU the same model, seed,
+    data, plan of each convolution (`deterministic`: the fixed rule), number of threads, form of the loops and
+    BLAS give the same bits, whether training is resumed or repeated. Raises the MinicaffeErrors of Net, and
+    SpecError if the model has no solver or no loss.
     """
 
     needs_loss = True  # else gradients may come from elsewhere
