@@ -28,12 +28,11 @@ from minicaffe.spec.solver import with_settings
 class Solver:
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
-    `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net
-    shares the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net. A
-    net of 16 bits is learnt in float32 (see `mixed`), as its snapshots are. On the CPU the same model, seed,
-    data, plan of each convolution (`deterministic`: the fixed rule), number of threads, form of the loops and
-    BLAS give the same bits, whether training is resumed or repeated. Raises the MinicaffeErrors of Net, and
-    SpecError if the model has no solver or no loss.
+    `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
+    the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but blobs
+    share memory unless `keep` is None. Of 16 bits a net is learnt and saved in float32 (see `mixed`). On the CPU
+    the same model, seed, data, plan of each convolution (`deterministic`: the fixed rule), threads, form of the
+    loops and BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or a loss.
     """
 
     needs_loss = True  # else gradients may come from elsewhere
