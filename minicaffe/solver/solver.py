@@ -30,8 +30,8 @@ class Solver:
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
     the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but blobs
-    share memory unless `keep` is None. Of 16 bits a net is learnt and saved in float32 (see `mixed`). On the CPU
-    the same model, seed, data, plan of each convolution (`deterministic`: the fixed rule), threads, form of the
+    share memory unless `keep` is None. Nets of 16 bits are learnt and saved in float32 (see `mixed`). On a CPU
+    the same model, seed, data, plan of convolutions (`deterministic`: the fixed rule), threads, form of the
     loops and BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or a loss.
     """
 
