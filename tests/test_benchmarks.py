@@ -35,6 +35,9 @@ SCRIPTS = (
     "zoo_layers",
     "zoo_names",
     "zoo_nets",
+    "zoo_ours",
+    "zoo_peers",
+    "zoo_recipes",
     "zoo_runtimes",
     "zoo_sizes",
     "zoo_step",
@@ -342,6 +345,12 @@ def test_the_zoo_is_measured_as_it_is(scripts):
         }
     assert not given["cont"][0].any() and given["cont"][1:].all()
     assert given["data"].max() > 1 and (given["data"] % 1 == 0).all()  # codes of characters
+
+
+def test_the_memory_of_inference_is_measured(scripts):
+    found = [scripts("inference_memory").measure("cifar10_full", 4, way) for way in (False, True)]
+    assert found[1]["blobs_mib"] < 0.8 * found[0]["blobs_mib"]
+    assert all(one["loaded_mib"] <= one["peak_mib"] for one in found)
 
 
 SMALL = """

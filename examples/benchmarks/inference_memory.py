@@ -47,7 +47,7 @@ def measure(name: str, batch: int, sharing: bool) -> dict[str, float]:
     Net(parse(EVERY_LOOP), "TEST", **given).forward()
     loaded = machine.resident_memory()
     net = Net(zoo_nets.spec_of(name, "infer", batch), "TEST", **given)
-    zoo_nets.start_batch_norms(net)
+    zoo_nets.begin(net)
     picture, random = net.steps[0].tops[0], np.random.default_rng(0)
     net.forward(**{picture.name: random.random(picture.shape, np.float32)})
     peak = machine.peak_memory()

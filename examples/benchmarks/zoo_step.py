@@ -18,14 +18,22 @@ from machine import peak_memory
 from measure import clock, digits, interleaved, ratios, spread
 from zoo_names import batch_of
 from zoo_nets import begin, inputs_of, spec_of
+from zoo_ours import (
+    on_one_thread,
+    ours,
+    ours_step,
+    shapes_of,
+    trained,
+    warm_batch_norms,
+    without_dropout,
+)
+from zoo_peers import MODES, in_mode, torch_inference, torch_steps
 from zoo_runtimes import RUNTIMES, RefusedError
 
-MODES = ("eager", "channels_last", "compile")
 TOLERANCE = 1e-4  # of outputs
 LOSSES = 1e-3  # of the losses of the first steps, through fifty BatchNorms
 EXACT = 1e-6  # of loss and gradients in float64
 ROUNDED = {"mnist_siamese": 1e-3}  # ContrastiveLoss divides by a distance + 1e-4, as Caffe's does
-RATE = 1e-6  # small: what is timed shall not diverge on noise
 STEPS = 3  # whose losses are compared
 SLOW = (
     1.0  # seconds of a call; the losses of fewer steps are compared then, and no call goes untimed
@@ -55,17 +63,6 @@ def infer(name: str, folder: str, threads: int, budget: float, others: bool = Tr
         if apart[who] > TOLERANCE:
             raise SystemExit(f"{name}: {who} is {apart[who]:.1e} away from minicaffe")
     return {"apart": apart, "refused": refused} | timed(calls, budget)
-
-
-def on_one_thread(call: Callable) -> Callable:
-    """A call of ours that uses one core."""
-    from minicaffe.ops.threads import at_most
-
-    def alone():
-        with at_most(1):
-            return call()
-
-    return alone
 
 
 def train(name: str, budget: float, batch: int | None = None) -> dict:
@@ -220,126 +217,6 @@ def producers(net) -> list[str]:
     return [value.producer.name for value in net.graph.outputs.values()]
 
 
-def shapes_of(name: str, way: str, batch: int | None = None):
-    """A net that holds nothing."""
-    from minicaffe import Net
-
-    phase = "TRAIN" if way == "train" else "TEST"
-    return Net(spec_of(name, way, batch), phase, device="cpu", shapes_only=True)
-
-
-def ours(name: str, way: str, weights: Path | None = None):
-    """A net of ours to infer with."""
-    from minicaffe import Net
-
-    net = Net(spec_of(name, way), "TEST", device="cpu")
-    if weights is None:
-        begin(net)
-    else:
-        net.load(weights)
-    return net
-
-
-def warm_batch_norms(name: str, net) -> None:
-    """Let a net's BatchNorms know what a batch has: numbers that a net could have learnt."""
-    if not any(step.spec.type == "BatchNorm" for step in net.steps):
-        return
-    from minicaffe import Net
-
-    seen = Net(spec_of(name, "train"), "TRAIN", device="cpu")
-    seen.forward(**inputs_of(seen))
-    net.load(
-        {key: value for key, value in seen.weights().items() if key in net.named_params},
-        strict=False,
-    )
-
-
-def trained(name: str, batch: int | None = None, dropout: bool = True):
-    """A net of ours to train, and its solver; all learn by SGD with momentum and decay."""
-    from minicaffe import Solver
-    from minicaffe.spec.solver import SolverSpec
-
-    spec = spec_of(name, "train", batch)
-    spec = spec if dropout else without_dropout(spec)
-    rule = SolverSpec(base_lr=RATE, momentum=0.9, weight_decay=0.0005, max_iter=10**9)
-    solver = Solver(dataclasses.replace(spec, solver=rule), device="cpu")
-    begin(solver.net)
-    return solver.net, solver
-
-
-def without_dropout(spec):
-    """A net whose Dropouts drop nothing."""
-    layers = [
-        dataclasses.replace(layer, options={**layer.options, "dropout_ratio": 0.0})
-        if layer.type == "Dropout"
-        else layer
-        for layer in spec.layers
-    ]
-    return dataclasses.replace(spec, layers=tuple(layers))
-
-
-def ours_step(solver, tell: bool = True) -> Callable[[], object]:
-    """A training step of ours; it gives its loss, where that is wanted."""
-
-    def step():
-        solver.step(1)
-        return solver.loss() if tell else None
-
-    return step
-
-
-def torch_inference(net, given: Mapping[str, np.ndarray], modes=MODES) -> dict[str, Callable]:
-    """A forward pass in PyTorch, in each mode."""
-    import torch
-    from zoo_torch import Module
-
-    def call_of(module, inputs):
-        def call():
-            with torch.inference_mode():
-                return [array.numpy() for array in module(*inputs)]
-
-        return call
-
-    return {f"torch {mode}": call_of(*in_mode(Module(net), given, mode)) for mode in modes}
-
-
-def torch_steps(net, given: Mapping[str, np.ndarray], tell: bool = True, modes=MODES) -> dict:
-    """A training step in PyTorch, in each mode, with its fused SGD."""
-    import torch
-    from zoo_torch import Module
-
-    def step_of(module, inputs, groups):
-        sgd = torch.optim.SGD(groups, lr=RATE, momentum=0.9, fused=True)
-
-        def step():
-            sgd.zero_grad()
-            loss = module(*inputs)
-            loss.backward()
-            sgd.step()
-            return loss.item() if tell else None
-
-        return step
-
-    calls = {}
-    for mode in modes:
-        plain = Module(net)
-        module, inputs = in_mode(plain, given, mode)
-        calls[f"torch {mode}"] = step_of(module, inputs, plain.groups(RATE, 0.0005))
-    return calls
-
-
-def in_mode(module, given: Mapping[str, np.ndarray], mode: str):
-    """A module and what it takes in a mode of PyTorch."""
-    import torch
-
-    inputs = [torch.from_numpy(given[name]) for name in module.inputs]
-    if mode == "channels_last":
-        last = torch.channels_last
-        inputs = [x.to(memory_format=last) if x.ndim == 4 else x for x in inputs]
-        return module.to(memory_format=last), inputs
-    return (torch.compile(module) if mode == "compile" else module), inputs
-
-
 def timed(calls: Mapping[str, Callable], budget: float) -> dict:
     """The ms of each contender, in turn, and by how much ours is faster; in about `budget` seconds."""
     block, whole, most = 200.0, 0.0, 0.0
@@ -384,9 +261,9 @@ def both(module):
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """The largest difference, over the largest number where that is above 1."""
-    most = max(1.0, float(np.abs(b).max(initial=0)))
-    return digits(float(np.abs(np.asarray(a) - b).max(initial=0)) / most)
+    """The largest difference, over the largest number."""
+    most = float(np.abs(b).max(initial=0)) or 1.0
+    return digits(float(np.abs(np.asarray(a).reshape(b.shape) - b).max(initial=0)) / most)
 
 
 def relative(a: float, b: float) -> float:

@@ -22,6 +22,7 @@ Callback = Callable[[], Any]
 class _Told(minicaffe.Solver):
     """A solver that calls functions before an iteration's gradient, and when that is there."""
 
+    needs_loss = False  # scripts train a net by what another one gives it: GANs
     callbacks: tuple[tuple[Callback, Callback], ...] = ()
     ran = frozenset[str]()  # the phases of the nets that have run
 

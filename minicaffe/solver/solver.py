@@ -30,12 +30,12 @@ class Solver:
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
     the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but blobs
-    share memory unless `keep` is None. A net of 16 bits is learnt in float32 (see `mixed`), as its snapshots
-    are. On the CPU training is a function of the model, the seed, the data, each convolution's plan (with
-    `deterministic` the fixed rule's), the number of threads, among which sums over a batch are divided, the
-    loops' form (NumPy's or Numba's) and BLAS: where those are the same, repeating it gives the same bits.
-    Raises the MinicaffeErrors of Net, and SpecError if the model has no solver or no loss.
+    share memory unless `keep` is None. Nets of 16 bits are learnt and saved in float32 (see `mixed`). On a CPU
+    the same model, seed, data, plan of convolutions (`deterministic`: the fixed rule), threads, form of the
+    loops and BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or a loss.
     """
+
+    needs_loss = True  # else gradients may come from elsewhere
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Solver:
         given |= {"device": device or self.spec.device, "keep": keep}
         self.net = Net(spec, "TRAIN", **given, level=built.level, stages=built.stage)
         self.device = given["device"] = self.net.device
-        if not self.net.graph.losses:
+        if self.needs_loss and not self.net.graph.losses:
             raise SpecError(
                 f"{file}: nothing to learn from: no layer of the phase TRAIN is a loss of a weight "
                 "above 0; add one, such as SoftmaxWithLoss, or give a top a loss_weight"

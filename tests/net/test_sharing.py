@@ -358,10 +358,16 @@ def test_diffs_that_are_kept_shown_and_not():
 
 
 def test_names_to_keep_are_of_blobs():
-    with pytest.raises(SpecError, match="keep: expected names of blobs.*did you mean 'conv1'"):
-        Net(parse(SMALL), device="cpu", keep=["conv11"])
-    with pytest.raises(SpecError, match=r"in a list, got 'conv1'"):
-        Net(parse(SMALL), device="cpu", keep="conv1")
+    mistakes = (
+        (["conv2", "conv11"], "keep: there is no blob 'conv11'; did you mean 'conv1'"),
+        ([["conv1"]], r"keep: there is no blob \['conv1'\]"),
+        ("conv1", "keep: expected a list of names of blobs, got 'conv1'$"),
+        (5, "keep: expected a list of names of blobs, got 5"),
+    )
+    for keep, said in mistakes:
+        with pytest.raises(SpecError, match=said):
+            Net(parse(SMALL), device="cpu", keep=keep)
+    assert Net(parse(SMALL), device="cpu", keep=(n for n in ["ip"])).memory.keep == ("ip",)
 
 
 def test_reshaped_and_copied_nets_share():

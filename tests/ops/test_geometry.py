@@ -78,6 +78,7 @@ def test_pool_output_size_counts_the_windows(size, kernel, stride, pad, ceil):
         (5, 1, 3, 0, 3),  # without padding Caffe keeps it, though it sees nothing
         (1, 1, 1, 0, 1),
         (1, 2, 2, 0, 1),  # OpenPose's nets, whose text says 1 x 1
+        (2, 3, 2, 0, 1),
     ],
 )
 def test_pool_output_sizes_of_caffe(size, kernel, stride, pad, expected):

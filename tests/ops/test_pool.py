@@ -26,6 +26,7 @@ samples, channels = st.integers(0, 4), st.integers(1, 2)
 EDGES = [
     ((1, 1), Window((1, 1))),
     ((1, 1), Window((3, 2), (1, 1), (2, 1))),
+    ((1, 2), Window((2, 3), (2, 2))),  # a window larger than the image
     ((4, 5), Window((4, 5))),  # global
     ((5, 7), Window((2, 3), (2, 2))),  # the last window of each row is cut
     ((5, 6), Window((1, 2), (3, 5))),  # windows past the image, pixels in no window

@@ -17,6 +17,18 @@ layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_p
   weight_filler { type: "gaussian" std: 0.5 } } param { lr_mult: 1 } param { lr_mult: 2 } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 """
+MAKER = """
+input: "z" input_shape { dim: 5 dim: 2 }
+layer { name: "made" type: "InnerProduct" bottom: "z" top: "made" inner_product_param { num_output: 3
+  weight_filler { type: "xavier" } } }
+"""
+JUDGE = """
+force_backward: true
+input: "data" input_shape { dim: 5 dim: 3 } input: "label" input_shape { dim: 5 }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 4
+  weight_filler { type: "gaussian" std: 0.5 } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
 SOLVER = {
     "test_iter": 2, "test_interval": 5, "base_lr": 0.1, "momentum": 0.9, "lr_policy": '"step"',
     "gamma": 0.5, "stepsize": 10, "weight_decay": 0.01, "display": 10, "max_iter": 20,
@@ -118,6 +130,24 @@ def test_the_gradient_of_a_loop_of_ones_own(solver_file, placed):
     theirs.step(1)
     for one, two in zip(own.net.params["ip"], theirs.net.params["ip"], strict=True):
         np.testing.assert_allclose(one.data, two.data, rtol=1e-6)
+
+
+def test_a_net_without_a_loss_learns_from_another(solver_file, text_file, placed):
+    """As the generator of a GAN: what it is told is the gradient of another net's input."""
+    judge = caffe.Net(text_file(JUDGE, "judge"), caffe.TRAIN)
+    keys = {"net": f'"{text_file(MAKER, "maker")}"', "momentum": None, "weight_decay": None}
+    solver = caffe.SGDSolver(solver_file(test_iter=None, test_interval=None, **keys))
+    net, losses = solver.net, []
+    for _ in range(9):
+        net.blobs["z"].data[...] = np.arange(10).reshape(5, 2) / 10
+        losses.append(
+            float(judge.forward(data=net.forward()["made"], label=np.arange(5) % 4)["loss"])
+        )
+        judge.backward()
+        net.clear_param_diffs()
+        net.backward(made=judge.blobs["data"].diff)
+        solver.apply_update()
+    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0]
 
 
 def test_callbacks_come_in_caffes_order(solver_file, placed):
