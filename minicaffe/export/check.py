@@ -122,7 +122,10 @@ def culprit(data: bytes, net: Net, names: Mapping[Value, str]) -> NoReturn:
                     f"{step.place}: top {value.name!r} differs in onnxruntime, by {apart:.1e} of its "
                     f"largest number; nothing was written"
                 )
-    raise CheckpointError(f"net {net.name!r} differs in onnxruntime; nothing was written")
+    raise CheckpointError(
+        f"net {net.name!r} differs in onnxruntime, though none of its layers does alone: rounding grows "
+        "from layer to layer; nothing was written"
+    )
 
 
 def by_step(

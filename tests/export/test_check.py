@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from minicaffe import Net, parse
+from minicaffe import CheckpointError, Net, parse
 from minicaffe.export import check
 
 NET = """
@@ -47,3 +47,9 @@ def test_another_winner_of_the_same_numbers_is_one(net, monkeypatch):
 def test_the_numbers_before_are_compared_as_well(net, monkeypatch):
     told = outputs(net, monkeypatch, [2, 3, 2, 0], 1)
     assert told["twice"] == 0 and told["scores"] > check.MOST
+
+
+def test_a_difference_that_is_no_single_layers_is_told_as_that(net, monkeypatch):
+    monkeypatch.setattr(check, "run", lambda data, arrays: {})
+    with pytest.raises(CheckpointError, match="though none of its layers does alone"):
+        check.culprit(b"", net, {value: value.name for step in net.steps for value in step.tops})
