@@ -30,14 +30,12 @@ class Solver:
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net
     shares the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net. A
-    net of 16 bits is learnt in float32 (see `mixed`), and its snapshots hold float32. On the CPU training is
-    a function of the model, the seed, the data, the plan of each convolution (with `deterministic` of the
-    fixed rule), the number of threads, among which sums over a batch are divided, the form of the loops
-    (NumPy's or Numba's) and BLAS: where those are the same, resuming or repeating it gives the same bits.
-    Raises the MinicaffeErrors of Net, and SpecError if the model has no solver or no loss.
+    net of 16 bits is learnt in float32 (see `mixed`), and its snapshots hold it. On the CPU training is a
+    function of the model, the seed, the data, the plan of each convolution (with `deterministic` of the fixed
+    rule), the number of threads, the form of the loops (NumPy's or Numba's) and BLAS: where those are the
+    same, resuming or repeating it gives the same bits. Raises the MinicaffeErrors of Net, and SpecError if
+    the model has no solver or, with `needs_loss`, no loss.
     """
-
-    needs_loss = True  # else gradients may come from elsewhere
 
     def __init__(
         self,
@@ -50,6 +48,7 @@ class Solver:
         workspace_cap: int = conv.CAP,
         deterministic: bool = False,
         keep: Sequence[str] | None = (),
+        needs_loss: bool = True,
         **settings: Any,
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
@@ -63,11 +62,10 @@ class Solver:
         given |= {"device": device or self.spec.device, "keep": keep}
         self.net = Net(spec, "TRAIN", **given, level=built.level, stages=built.stage)
         self.device = given["device"] = self.net.device
-        if self.needs_loss and not self.net.graph.losses:
-            raise SpecError(
-                f"{file}: nothing to learn from: no layer of the phase TRAIN is a loss of a weight "
-                "above 0; add one, such as SoftmaxWithLoss, or give a top a loss_weight"
-            )
+        if needs_loss and not self.net.graph.losses:
+            told = "add one, such as SoftmaxWithLoss, or give a top a loss_weight"
+            phase = "no layer of the phase TRAIN is a loss of a weight above 0"
+            raise SpecError(f"{file}: nothing to learn from: {phase}; {told}")
         xp = self.device.xp
         self.mixed: Mixed | None = None
         with self.device.current():
