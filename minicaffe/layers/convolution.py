@@ -38,6 +38,8 @@ class Filtered(Unrolled):
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
     engine: Annotated[Engine, "how it is lowered to products; auto: the fastest measured"] = "auto"
 
+    before = None  # the plan of its last size
+
     def tops_of(self, y: Shape, bottoms: tuple[Shape, ...]) -> Shape | list[Shape]:
         """A top shape for each bottom. Raises ShapeError unless these are of one shape."""
         for shape in bottoms:
@@ -59,12 +61,13 @@ class Filtered(Unrolled):
 
     def allocate(self) -> None:
         self.choose(self.context.deterministic)
+        self.before = self.plan
 
     def choose(self, deterministic: bool) -> None:
         """Plan how to compute, and reserve the work. Raises ShapeError if no way fits the cap."""
         net = self.context
         given = self.geometry, net.dtype, net.device, self.lowering, net.workspace_cap
-        self.plan = conv.plan(*given, deterministic)
+        self.plan = conv.plan(*given, deterministic, self.before)
         net.reserve(self.work)
 
     @property

@@ -22,7 +22,6 @@ Callback = Callable[[], Any]
 class _Told(minicaffe.Solver):
     """A solver that calls functions before an iteration's gradient, and when that is there."""
 
-    needs_loss = False  # scripts train a net by what another one gives it: GANs
     callbacks: tuple[tuple[Callback, Callback], ...] = ()
     ran = frozenset[str]()  # the phases of the nets that have run
 
@@ -66,7 +65,7 @@ class Solver:
             if "random_seed" not in spec.solver.nodes:
                 settings["random_seed"] = mode.random_seed(spec.solver.random_seed)
         with own_errors():
-            self.solver = _Told(spec, keep=None, report=Glog(), **settings)
+            self.solver = _Told(spec, keep=None, needs_loss=False, report=Glog(), **settings)
         self.net = Net.of(self.solver.net)
         self.test_nets = [Net.of(net) for net in self.solver.test_nets]
 

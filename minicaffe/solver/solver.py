@@ -32,10 +32,9 @@ class Solver:
     the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but blobs
     share memory unless `keep` is None. Nets of 16 bits are learnt and saved in float32 (see `mixed`). On a CPU
     the same model, seed, data, plan of convolutions (`deterministic`: the fixed rule), threads, form of the
-    loops and BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or a loss.
+    loops and BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or,
+    with `needs_loss`, a loss.
     """
-
-    needs_loss = True  # else gradients may come from elsewhere
 
     def __init__(
         self,
@@ -48,6 +47,7 @@ class Solver:
         workspace_cap: int = conv.CAP,
         deterministic: bool = False,
         keep: Sequence[str] | None = (),
+        needs_loss: bool = True,
         **settings: Any,
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
@@ -61,11 +61,10 @@ class Solver:
         given |= {"device": device or self.spec.device, "keep": keep}
         self.net = Net(spec, "TRAIN", **given, level=built.level, stages=built.stage)
         self.device = given["device"] = self.net.device
-        if self.needs_loss and not self.net.graph.losses:
-            raise SpecError(
-                f"{file}: nothing to learn from: no layer of the phase TRAIN is a loss of a weight "
-                "above 0; add one, such as SoftmaxWithLoss, or give a top a loss_weight"
-            )
+        if needs_loss and not self.net.graph.losses:
+            told = "add one, such as SoftmaxWithLoss, or give a top a loss_weight"
+            phase = "no layer of the phase TRAIN is a loss of a weight above 0"
+            raise SpecError(f"{file}: nothing to learn from: {phase}; {told}")
         xp = self.device.xp
         self.mixed: Mixed | None = None
         with self.device.current():

@@ -8,6 +8,7 @@ from caffe_cases import FIXTURES
 
 from minicaffe import CheckpointError, DataError, Net, ShapeError, SpecError, parse
 from minicaffe.backend import device as find_device
+from minicaffe.ops.conv import memory as conv_memory
 
 MLP = """
 name: mlp
@@ -471,3 +472,22 @@ layers:
     net.blobs["label"].data.fill(1e6)
     net.backward()
     assert np.isfinite(net.blobs["ip"].diff).all()
+
+
+def test_images_of_another_size_are_not_measured_anew(monkeypatch):
+    """A script may give pictures of any size, one after the other."""
+    asked, known = [], conv_memory.findings
+    monkeypatch.setattr(conv_memory, "findings", lambda case: asked.append(case.g) or known(case))
+    text = """
+    layers:
+    - {name: x, type: Input, shape: {dim: [1, 8, 24, 24]}}
+    - {name: conv, type: Convolution, num_output: 8, kernel_size: 3, weight_filler: {type: xavier}}
+    """
+    net, fixed = (Net(parse(text), device="cpu", deterministic=same) for same in (False, True))
+    for shape, measured in (((1, 8, 24, 24), 1), ((1, 8, 20, 33), 1), ((2, 8, 24, 24), 1),
+                            ((18, 8, 24, 24), 2), ((2, 8, 25, 24), 2)):  # fmt: skip
+        x = np.random.default_rng(1).normal(size=shape)
+        for one in (net, fixed):
+            one.reshape(x=shape)
+        np.testing.assert_allclose(net.forward(x=x)["conv"], fixed.forward(x=x)["conv"], atol=1e-5)
+        assert len(asked) == measured

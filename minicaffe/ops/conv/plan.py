@@ -4,7 +4,8 @@ A strategy asked for by name is taken. Else (`auto`) the candidates are measured
 that is exact enough is taken (see `case`, `trial` and `memory` for where that is remembered). A convolution
 too small to measure, or one that must not depend on a stopwatch (`deterministic`), goes by a fixed
 rule: the first of `case.RULE` that takes the shape within the cap and, on the CPU, unrolls no sample whose
-columns leave its cache.
+columns leave its cache. A layer whose images are given another size, of nearly as much work, is computed
+as it was before, so that pictures of any size need no measurement.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from minicaffe.ops.threads import in_slices
 AUTO = "auto"
 CAP = 256 * 2**20  # bytes of workspace; more where one thread of the usual strategies needs it
 SMALL = 200_000  # multiply-adds of a batch below which measuring is noise
+NEAR = 16  # times as much work, or as little, is nearly as much
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,15 @@ class Plan:
     case: Case
     names: Mapping[str, str]
     reasons: Mapping[str, str]
+    measured: ConvGeometry | None = None  # what its strategies were the fastest for
     _parts: dict[int, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def suits(self, case: Case) -> bool:
+        """Whether its strategies, measured for another size of the same layer, will do."""
+        if self.measured is None or any(map(case.refuses, self.names.values())):
+            return False
+        less, more = sorted((self.measured.multiply_adds, case.g.multiply_adds))
+        return more <= NEAR * less
 
     @functools.cached_property
     def workspace(self) -> int:
@@ -128,15 +138,18 @@ def plan(
     engine: str = AUTO,
     cap: int = CAP,
     deterministic: bool = False,
+    before: Plan | None = None,
 ) -> Plan:
-    """How to compute a convolution. Raises SpecError, ShapeError as `check` does.
+    """How to compute a convolution; `before` is the plan of the layer's last size.
+
+    Raises SpecError, ShapeError as `check` does.
 
     >>> from minicaffe.backend import device
     >>> from minicaffe.ops.geometry import Window
     >>> plan(ConvGeometry(1, 2, (4, 4), 3, Window((3, 3))), "f4", device("cpu")).names["forward"]
     'batched'
     """
-    case = Case(g, np.dtype(dtype), device, cap)
+    case, measured = Case(g, np.dtype(dtype), device, cap), None
     if cap == CAP and case.by_rule is None:  # nobody asked for this cap: it refuses nothing
         case = dataclasses.replace(case, cap=case.enough)
     if engine != AUTO:
@@ -154,11 +167,15 @@ def plan(
         names = dict.fromkeys(DIRECTIONS, case.by_rule)
         why = "deterministic" if deterministic else "too small to measure"
         reasons = dict.fromkeys(DIRECTIONS, f"fixed rule: {why}")
+    elif before is not None and before.suits(case):
+        names, reasons = dict(before.names), dict(before.reasons)
+        measured = before.measured
     else:
         found, origin = memory.findings(case)
+        measured = g
         names = {direction: case.fastest(one.ms) for direction, one in found.items()}
         reasons = {way: f"fastest of {len(one.ms)}, {origin}" for way, one in found.items()}
-    return Plan(case, names, reasons)
+    return Plan(case, names, reasons, measured)
 
 
 def check(g: ConvGeometry, engine: str) -> None:
