@@ -53,8 +53,14 @@ def write(net: minicaffe.Net, length: int, heat: float, first: str = "\n") -> st
 
 
 def main() -> dict[str, list[float] | str]:
-    args = options(__doc__, 2400, 40, text=str(SONNETS), heat=0.7)
-    codes = np.frombuffer(Path(args.text).read_text().encode("ascii", "replace"), np.uint8)
+    args = options(__doc__, 2400, 40, draws=False, text=str(SONNETS), heat=0.7)
+    try:
+        read_text = Path(args.text).read_text("utf-8", "replace")
+    except OSError as error:
+        raise SystemExit(f"{args.text}: {error.strerror}") from None
+    codes = np.frombuffer(read_text.encode("ascii", "replace"), np.uint8)
+    if len(codes) < 2000:
+        raise SystemExit(f"{args.text}: expected at least 2000 characters, got {len(codes)}")
     apart, codes = codes[-600:], codes[:-600]
     solver = minicaffe.Solver(MODEL, display=0, **CPU)
     shape = (20, 10) if args.small else (32, 16)  # steps, streams; the model's is (50, 50)

@@ -5,6 +5,7 @@ python examples/finetuning.py [--small] [--iterations N] [--out FOLDER]
 Explained in docs/examples/finetuning.md.
 """
 
+import itertools
 from string import Template
 
 import numpy as np
@@ -69,43 +70,51 @@ def accuracy(solver: minicaffe.Solver, images, labels) -> float:
     return float(net.forward(data=images, label=labels.reshape(-1, 1, 1, 1))["accuracy"])
 
 
+def tune(weights, lower: float, images, labels, iterations: int, seed: int) -> minicaffe.Solver:
+    """The net for 6 to 9 after training with few samples; it begins with `weights`, if there are any."""
+    solver = net_for(len(NEW), "ip2_new", min(len(images), 40), lower)
+    if weights:
+        solver.net.load(weights, strict=False)
+    train(solver, images, labels - NEW[0], iterations, seed)
+    return solver
+
+
 def main() -> dict[str, dict[int, float]]:
-    args = options(__doc__, 1000, 100, samples="2,5,20,100", draws=3)
+    args = options(__doc__, 1000, 100, samples=(2, 5, 20, 100), repeats=3)
     if args.small:
-        args.samples, args.draws = "2", 1
-    sizes = [int(size) for size in args.samples.split(",")]
-
-    old = net_for(len(OLD), "ip2", 64)
-    train(old, *digits("train", 20_000, OLD), args.iterations)
-    test = digits("test", 2000, OLD)
-    print(f"digits 0 to 5, {args.iterations} iterations: accuracy {accuracy(old, *test):.3f}")
-    weights = old.net.weights()
-
+        args.samples, args.repeats = [2], 1
     images, labels = digits("train", 10_000, NEW)
-    tested = digits("test", 2000, NEW)
-    found: dict[str, dict[int, float]] = {how: {} for how in WAYS}
-    for size in sizes:
-        for how, (pretrained, lower) in WAYS.items():
-            scores = []
-            for draw in range(args.draws):
-                few = np.concatenate(
-                    [np.flatnonzero(labels == c)[draw * size :][:size] for c in NEW]
-                )
-                new = net_for(len(NEW), "ip2_new", min(4 * size, 40), lower)
-                if pretrained:
-                    report = new.net.load(weights, strict=False)
-                train(new, images[few], labels[few] - NEW[0], args.iterations // 5, seed=draw)
-                scores.append(accuracy(new, tested[0], tested[1] - NEW[0]))
-            found[how][size] = float(np.mean(scores))
+    if (most := min(np.bincount(labels)[NEW]) // args.repeats) < max(args.samples):
+        raise SystemExit(f"--samples: at most {most} a class with --repeats {args.repeats}")
+
+    old = net_for(len(OLD), "ip2", 32 if args.small else 64)
+    train(old, *digits("train", 20_000, OLD), args.iterations)
+    right = accuracy(old, *digits("test", 2000, OLD))
+    print(f"digits 0 to 5, {args.iterations} iterations: accuracy {right:.3f}")
+    weights = old.net.weights()
+    report = net_for(len(NEW), "ip2_new", 40).net.load(weights, strict=False)
     print(f"loading: {report}")
-    print(f"digits 6 to 9, accuracy on {len(tested[1])} test digits, mean of {args.draws} draw(s):")
-    table(["samples a class", *map(str, sizes)], [[how, *found[how].values()] for how in found])
+
+    tested, truth = digits("test", 2000, NEW)
+    found: dict[str, dict[int, float]] = {how: {} for how in WAYS}
+    for size, (how, (pretrained, lower)) in itertools.product(args.samples, WAYS.items()):
+        scores = []
+        for seed in range(args.repeats):  # each with other samples
+            few = [np.flatnonzero(labels == c)[seed * size : (seed + 1) * size] for c in NEW]
+            few = np.concatenate(few)
+            given = lower, images[few], labels[few], args.iterations // 5, seed
+            new = tune(weights if pretrained else None, *given)
+            scores.append(accuracy(new, tested, truth - NEW[0]))
+        found[how][size] = float(np.mean(scores))
+    print(f"digits 6 to 9, accuracy on {len(tested)} test digits, mean of {args.repeats}:")
+    head = ["samples a class", *map(str, args.samples)]
+    table(head, [[how, *found[how].values()] for how in found])
     if plt := pyplot():
         figure, axes = plt.subplots(figsize=(5, 3.2))
         for how, scores in found.items():
             axes.plot(list(scores), list(scores.values()), "o-", label=how)
         axes.set(xscale="log", xlabel="samples a class", ylabel="accuracy, digits 6 to 9")
-        axes.set_xticks(sizes, sizes)
+        axes.set_xticks(args.samples, args.samples)
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)

@@ -57,7 +57,9 @@ def main() -> dict[str, float]:
     table(["space", "numbers", "k = 1", "k = 5"], rows)
     if plt := pyplot():
         differ = labels[found["pixels"][:, 0]] != truth
-        asked = np.flatnonzero(differ & (labels[found["ip1"][:, 0]] == truth))[:6]
+        asked = np.flatnonzero(differ & (labels[found["ip1"][:, 0]] == truth))[
+            : 2 if args.small else 6
+        ]
         figure, axes = plt.subplots(max(len(asked), 1), 11, figsize=(8, 4.4), squeeze=False)
         for row, query in zip(axes, asked, strict=False):
             show(row[0], queries[query, 0])

@@ -19,21 +19,37 @@ CPU = {
 }  # blobs are NumPy arrays; a run gives what the last gave
 
 
-def options(doc: str, iterations: int, small: int, **more: object) -> argparse.Namespace:
+def options(
+    doc: str, iterations: int, small: int, draws: bool = True, **more: object
+) -> argparse.Namespace:
     """The options of an example: `doc` begins with what it does, `small` is its --iterations with --small.
 
-    `more` are further numbers or texts, by name, with their defaults. `share` is what part of the usual
-    size is asked for, 1 without --small.
+    `more` are further counts, numbers or texts, by name, with their defaults; --out is for those that draw.
     """
     parser = argparse.ArgumentParser(description=doc.split("\n\n")[0])
-    parser.add_argument("--iterations", type=int, help=f"of training (default {iterations})")
+    parser.add_argument("--iterations", type=count, help=f"of training (default {iterations})")
     parser.add_argument("--small", action="store_true", help="few iterations, few digits: a glance")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder for pictures (default .)")
+    if draws:
+        parser.add_argument(
+            "--out", type=Path, default=Path(), help="its picture's folder (default .)"
+        )
     for name, value in more.items():
-        parser.add_argument(f"--{name}", type=type(value), default=value, help=f"default {value}")
+        several = isinstance(value, tuple)
+        kind = type(value[0] if several else value)
+        kind, nargs = count if kind is int else kind, "+" if several else None
+        parser.add_argument(
+            f"--{name}", type=kind, nargs=nargs, default=value, help=f"default {value}"
+        )
     given = parser.parse_args()
     given.iterations = given.iterations or (small if given.small else iterations)
     return given
+
+
+def count(text: str) -> int:
+    """A number of at least 1, for an option."""
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
 
 
 def digits(split: str, count: int, classes: range = range(10)) -> tuple[np.ndarray, np.ndarray]:
@@ -82,12 +98,15 @@ def pyplot():
 
 
 def save(figure, folder: Path, name: str) -> None:
-    """Write a figure as a PNG and say so."""
+    """Write a figure as a PNG of 128 colours, which is small, and say so."""
     from matplotlib import pyplot
+    from PIL import Image  # comes with matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / name, bbox_inches="tight", pad_inches=0.05)
     pyplot.close(figure)
+    with Image.open(folder / name) as picture:
+        picture.convert("RGB").quantize(128).save(folder / name, optimize=True)
     print(f"drew {name}")
 
 

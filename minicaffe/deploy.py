@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,20 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.errors import ShapeError, SpecError
-from minicaffe.layers.inputs import BlobShape
+from minicaffe.export.inference import inference
 from minicaffe.layers.pictures import Pictures
 from minicaffe.net import Net, read
-from minicaffe.spec.declare import LayerSpec, NetSpec
+from minicaffe.spec.declare import NetSpec
 
 
 class Classifier:
     """A trained model for pictures of one's own: pixels in, probabilities of the classes out.
 
     `model` is a YAML file, a mapping or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss;
-    `weights` a file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as
-    `deploy` makes it, with `keep` as there; unless `deterministic` is false no convolution is measured first,
-    so that any number of pictures is answered at once. Raises the MinicaffeErrors of `deploy`, Net and
-    `Net.load`.
+    `weights` a file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as `deploy`
+    makes it; its blobs share memory, but for those of `keep`, unless that is None. Unless `deterministic` is
+    false no convolution is measured first, so that any number of pictures is answered at once. Raises the
+    MinicaffeErrors of `deploy`, Net and `Net.load`.
 
     >>> from minicaffe.net import parse
     >>> classifier = Classifier(parse('''
@@ -49,7 +48,7 @@ class Classifier:
         keep: Sequence[str] | None = (),
     ):
         spec, self.data = deploy(model if isinstance(model, NetSpec) else read(model))
-        self._input = spec.layers[0].tops[0]
+        self._input = self.data.top[0]
         self._output = [layer.tops[0] for layer in spec.layers if layer.type == "Softmax"][-1]
         given: Any = {"engine": engine, "deterministic": deterministic}
         given["keep"] = None if keep is None else [*keep, self._output]
@@ -100,8 +99,8 @@ class Classifier:
 def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Pictures]:
     """The TEST net of a model with an Input for its Data layer, and that layer, which knows the transform.
 
-    What depends on the labels is left out; a SoftmaxWithLoss becomes a Softmax named `prob`. Raises
-    SpecError for a model without a Data layer or without a softmax.
+    What else becomes of it `minicaffe.export.inference` says. Raises SpecError for a model without a Data
+    layer or without a softmax.
 
     >>> from minicaffe.net import parse
     >>> spec, data = deploy(parse('''
@@ -120,42 +119,8 @@ def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Pictures]:
             f"net {model.name!r} has no Data layer in the phase TEST to take pictures for; "
             "net.forward(data=...) gives an Input its numbers, from Python"
         )
-    images = source.tops[0]
-    kept = [
-        LayerSpec(
-            name=source.spec.name,
-            type="Input",
-            top=(images.name,),
-            options={"shape": (BlobShape(dim=(batch, *images.shape[1:])),)},
-            mark=source.spec.mark,
-        )
-    ]
-    labels = {value.name for value in source.tops[1:]}
-    softmax = False
-    for step in full.steps:
-        if step is source:
-            continue
-        bottoms = [value.name for value in step.bottoms]
-        if step.spec.type == "SoftmaxWithLoss" and bottoms[0] not in labels and not softmax:
-            axis = {"axis": step.layer.axis}  # type: ignore[attr-defined]
-            kept.append(
-                LayerSpec(
-                    name="prob",
-                    type="Softmax",
-                    bottom=(bottoms[0],),
-                    options=axis,
-                    mark=step.spec.mark,
-                )
-            )
-            softmax = True
-        elif any(name in labels for name in bottoms):
-            labels |= {value.name for value in step.tops}
-        else:
-            kept.append(
-                dataclasses.replace(step.spec, bottom=tuple(bottoms), include=(), exclude=())
-            )
-            softmax = softmax or step.spec.type == "Softmax"
-    if not softmax:
+    spec, _ = inference(model, batch)
+    if not any(layer.type == "Softmax" for layer in spec.layers):
         raise SpecError(f"net {model.name!r} has no softmax, so it gives no probabilities")
     assert isinstance(source.layer, Pictures)
-    return dataclasses.replace(model, layers=tuple(kept), solver=None), source.layer
+    return spec, source.layer

@@ -20,6 +20,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = (
     "breakdown",
     "forms",
+    "inference_memory",
     "ladder",
     "lenet_step",
     "machine",
@@ -30,8 +31,20 @@ SCRIPTS = (
     "photographs",
     "photos",
     "readme",
+    "zoo",
+    "zoo_layers",
+    "zoo_names",
+    "zoo_nets",
+    "zoo_ours",
+    "zoo_peers",
+    "zoo_recipes",
+    "zoo_runtimes",
+    "zoo_sizes",
+    "zoo_step",
+    "zoo_tables",
+    "zoo_torch",
 )
-SCRIPTS += ("chart", "run", "tables")
+SCRIPTS += ("onnx_tables", "zoo_onnx", "chart", "run", "tables")
 
 
 @pytest.fixture
@@ -61,12 +74,19 @@ def test_pages_show_what_the_result_files_say(scripts):
     assert set(shown) == set(readme.SECTIONS)
     files = {
         "paper_tables": "paper_tables/results/{}.json",
+        "inference_memory": "benchmarks/results/inference_memory_{}.json",
         "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
         "peers": "benchmarks/results/peers_{}.json",
         "photos": "benchmarks/results/photos_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
+        "zoo": "benchmarks/results/zoo_{}.json",
+        "after_opencv": "after_opencv_5/results/opencv_{}.json",
+        "zoo_means": "benchmarks/results/zoo_{}.json",
+        "zoo_layers": "benchmarks/results/zoo_{}.json",
+        "zoo_slower": "benchmarks/results/zoo_{}.json",
     }
+    shown.pop("zoo_nets")  # counted from the models, not measured
     for name, text in shown.items():
         what, device = name.rsplit("_", 1)
         measured = (EXAMPLES / files[what].format(device)).exists()
@@ -294,3 +314,132 @@ def test_without_pytorch_there_is_no_peer(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == "PyTorch is not installed here: there is no peer to measure against\n"
+
+
+def test_the_zoo_is_compared_with_onnxruntime_blob_by_blob(scripts):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    found = scripts("zoo_onnx").measured("lstm")
+    assert found["input"] == {"data": [1, 1], "cont": [1, 1]}
+    assert found["blobs"] == 5 and found["outputs"] <= found["worst"] < 1e-5
+
+
+def test_the_zoo_is_measured_as_it_is(scripts):
+    """Every net of models/ but the paper's variant; to infer, without labels and losses."""
+    names, nets = scripts("zoo_names"), scripts("zoo_nets")
+    assert {path.stem for path in (ROOT / "models").glob("*.yaml")} == {*names.NETS, "lenet_paper"}
+    from minicaffe import Net
+
+    shapes = {"lenet": (1, 10), "mnist_autoencoder": (1, 784), "lstm": (1, 1, 128)}
+    for name, shape in shapes.items():
+        net = Net(nets.spec_of(name, "infer"), "TEST", device="cpu", shapes_only=True)
+        assert [value.shape for value in net.graph.outputs.values()] == [shape]
+        assert not net.graph.losses and "label" not in net.steps[0].layer.top
+        net = Net(nets.spec_of(name, "train"), "TRAIN", device="cpu", shapes_only=True)
+        assert net.graph.losses
+        axis = name in names.STREAMS
+        assert {value.shape[axis] for value in net.steps[0].tops} == {8}
+        given = nets.inputs_of(net)
+        assert {key: array.shape for key, array in given.items()} == {
+            value.name: value.shape for step in net.steps if not step.bottoms for value in step.tops
+        }
+    assert not given["cont"][0].any() and given["cont"][1:].all()
+    assert given["data"].max() > 1 and (given["data"] % 1 == 0).all()  # codes of characters
+
+
+def test_the_memory_of_inference_is_measured(scripts):
+    found = [scripts("inference_memory").measure("cifar10_full", 4, way) for way in (False, True)]
+    assert found[1]["blobs_mib"] < 0.8 * found[0]["blobs_mib"]
+    assert all(one["loaded_mib"] <= one["peak_mib"] for one in found)
+
+
+SMALL = """
+name: many layers
+layers:
+  - {name: d, type: Input, top: [data, label], shape: [{dim: [4, 6, 17, 17]}, {dim: [4]}]}
+  - {name: c1, type: Convolution, bottom: data, num_output: 8, kernel_size: 3, group: 2, pad: 1, param: [{}, {lr_mult: 2}]}
+  - {name: b1, type: BatchNorm, top: c1}
+  - {name: s1, type: Scale, bottom: c1, top: c1, bias_term: true}
+  - {name: r1, type: ReLU, bottom: c1, top: c1}
+  - {name: n1, type: LRN, alpha: 0.1}
+  - {name: n2, type: LRN, local_size: 3, alpha: 0.1, norm_region: WITHIN_CHANNEL}
+  - {name: p1, type: Pooling, kernel_size: 3, stride: 2}
+  - {name: p2, type: Pooling, bottom: n2, pool: AVE, kernel_size: 3, stride: 2}
+  - {name: cat, type: Concat, bottom: [p1, p2]}
+  - {name: dc, type: Deconvolution, num_output: 4, kernel_size: 4, stride: 2, group: 4, bias_term: false, param: {lr_mult: 0}}
+  - {name: cr, type: Crop, bottom: [dc, data], offset: 0}
+  - {name: e, type: Eltwise, bottom: [cr, cr], operation: PROD}
+  - {name: t, type: TanH}
+  - {name: ip, type: InnerProduct, num_output: 10}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+"""
+
+
+@pytest.mark.parametrize("name", ["small", "lstm", "mnist_siamese"])
+def test_a_net_of_the_zoo_is_the_same_in_pytorch(name, scripts, monkeypatch):
+    pytest.importorskip("torch")
+    from minicaffe import Net, parse
+
+    nets, step = scripts("zoo_nets"), scripts("zoo_step")
+    if name == "small":
+        spec = {way: nets.prepared(parse(SMALL), way, 3) for way in ("infer", "train")}
+        monkeypatch.setattr(step, "spec_of", lambda name, way, batch=None: spec[way])
+    found = step.gradients(name, 3)
+    assert max(found.values()) < (1e-3 if name == "mnist_siamese" else 1e-9)
+    net = Net(step.spec_of(name, "infer"), "TEST", device="cpu")
+    nets.begin(net)
+    given = nets.inputs_of(net)
+    wanted = [array.copy() for array in net.forward(**given).values()]
+    for call in step.torch_inference(net, given, modes=step.MODES[:2]).values():
+        for ours, theirs in zip(wanted, call(), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_the_zoo_is_told_from_a_result(scripts):
+    tables = scripts("zoo_tables")
+    ms = {"minicaffe": spread(10.0), "torch eager": spread(30.0), "torch compile": spread(20.0)}
+    infer = {
+        "ms": ms | {"onnxruntime": spread(5.0)},
+        "ratios": {"torch eager": spread(3.0), "torch compile": spread(2.0), "onnxruntime": spread(0.5)}
+        | {"minicaffe, one thread": spread(1.5)},
+        "refused": {"opencv": "why"},
+        "apart": {"onnxruntime": 2e-7},
+        "memory": {"minicaffe": {"peak": 100.0}, "torch compile": {"peak": 200.0}},
+    }  # fmt: skip
+    train = {
+        "ms": ms,
+        "ratios": {"torch eager": spread(3.0), "torch compile": spread(2.0)},
+        "apart": {"gradients": 1e-13},
+        "memory": {"minicaffe": {"peak": 5000.0}, "torch compile": {"peak": 200.0}},
+    }
+    kinds = {
+        "convolution": {"forward": 6.0, "backward": 12.0, "torch": 4.0, "multiply_adds": 3e9},
+        "LRN": {"forward": 2.0, "backward": 0.0, "torch": 0.5, "multiply_adds": 0},
+    }
+    net = {
+        "parameters": 1000,
+        "multiply_adds": 2_500_000,
+        "batch": {"infer": 1, "train": 8},
+        "infer": infer,
+        "train": train,
+        "layers": {
+            "infer": {kind: row | {"backward": 0.0} for kind, row in kinds.items()},
+            "train": kinds,
+        },
+    }
+    machine = dict.fromkeys(("processor", "torch", "opencv", "onnxruntime", "numpy", "numba"), "1")
+    found = {"threads": 2, "machine": machine, "nets": {"alexnet": net}}
+    text = tables.zoo(found).split("\n")
+    row = "| AlexNet | 1,000 | 2.50 M | 10 ± 0.5 | **2.00x** ± 0.50, 20 compile | - | **0.50x** ± 0.50, 5 |"
+    assert row in text
+    assert "| AlexNet | 8 | 10 ± 0.5 | **2.00x** ± 0.50, 20 compile |" in text
+    assert "| AlexNet | 100 | 200 | - | - | 5,000 | 200 |" in text
+    assert "OpenCV 4 does not take AlexNet." in text
+    assert "AlexNet 4.88 GiB: all under 6 GiB." in tables.means(found)
+    assert "| AlexNet | convolution 75%, LRN 25% | convolution 90%, LRN 10% |" in tables.layers(
+        found
+    )
+    slower = tables.slower(found).split("\n")
+    assert "one sample takes 1.50x the time" in slower[-1]
+    assert "| AlexNet | onnxruntime 0.50x | convolution 6 (4), LRN 2 (0.5) |" in slower
+    assert tables.zoo(None) == tables.layers(None) == "Not yet measured."

@@ -97,3 +97,19 @@ def test_no_convolution_is_measured_and_one_number_of_pictures_is_shaped_once(mo
     for count in (5, 5, 8, 20):
         classifier.predict(np.zeros((count, 28, 28)))
     assert shapes == [{"data": (5, 1, 20, 20)}, {"data": (8, 1, 20, 20)}]
+
+
+def test_the_last_of_several_softmaxes_is_the_answer_and_the_data_may_stand_anywhere():
+    """Such as GoogLeNet's, whose first two are there to train it."""
+    model = parse("""
+layers:
+  - {name: wide, type: DummyData, shape: {dim: [1, 4]}}
+  - {name: mnist, type: Data, top: [data, label], source: digits, batch_size: 4}
+  - {name: aux, type: InnerProduct, num_output: 3, bottom: data}
+  - {name: loss1, type: SoftmaxWithLoss, bottom: [aux, label], loss_weight: 0.3}
+  - {name: ip, type: InnerProduct, num_output: 10, bottom: data}
+  - {name: loss2, type: SoftmaxWithLoss, bottom: [ip, label]}
+  - {name: hush, type: Silence, bottom: wide, top: []}
+""")
+    classifier = Classifier(model, device="cpu")
+    assert classifier.predict(np.zeros((2, 28, 28), np.uint8)).shape == (2, 10)

@@ -54,6 +54,10 @@ def test_a_step_is_what_it_should_be(found, name):
     assert found[name]["wrong"] == []
 
 
+def test_what_scripts_do_is_taken(found):
+    assert found["a script"]["wrong"] == []
+
+
 def test_every_layer_is_walked(found):
     """A layer added to the table of every layer is held to all this, and none may lack there."""
     waits = {name for name, cls in REGISTRY.items() if cls.sizes_vary} | ON_THE_HOST

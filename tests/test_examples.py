@@ -34,7 +34,10 @@ def run(tmp_path, monkeypatch, capsys):
     def run(name: str, *options: str):
         monkeypatch.setattr(sys, "argv", [name, "--small", *options])
         found = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="example")["main"]()
-        printed = capsys.readouterr().out
+        printed, told = capsys.readouterr()
+        assert ("pip install 'minicaffe[pictures]'" in told) == (
+            sys.modules.get("matplotlib", 1) is None
+        )
         assert re.search(r"^\d+ s of processor time; .* cores, NumPy ", printed.splitlines()[-1])
         for picture in re.findall(r"^drew (.*)$", printed, re.M):
             assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
@@ -64,6 +67,66 @@ def test_surgery_gives_at_each_place_what_the_fully_connected_net_gives(run):
 def test_features_are_nearer_than_pixels(run):
     found, _ = run("nearest_neighbours")
     assert found["ip1"] > found["pixels"] > 0.2
+
+
+def test_the_pixels_labels_are_learnt(run):
+    found, _ = run("segmentation")
+    ((loss, _),) = found.values()
+    assert loss < 0.65  # to know how frequent each class is gives 0.7, a guess 1.39
+
+
+def test_pairs_put_the_classes_apart(run):
+    found, _ = run("siamese")
+    assert found["2 numbers, 150 iterations"] > found["2 numbers, 0 iterations"] + 0.05 > 0.1
+
+
+def test_the_net_that_writes_has_learnt_letters(run):
+    found, _ = run("char_lstm")
+    assert found["read"][-1] < 5 < found["read"][0]  # bits; of a guess among 128: 7
+    assert found["unread"][-1] < 5
+    usual = sum(c.islower() or c in " \n" for c in found["written"])
+    assert usual > 0.7 * len(found["written"])
+
+
+def test_a_text_of_ones_own_is_read(run, tmp_path):
+    (tmp_path / "mine.txt").write_text("a line that says the same again and again\n" * 60)
+    found, printed = run("char_lstm", "--text", "mine.txt", "--iterations", "24")
+    assert "1920 characters in 10 streams" in printed
+    assert found["read"][-1] < found["read"][0]
+    (tmp_path / "mine.txt").write_text("too little")
+    with pytest.raises(SystemExit, match="mine.txt: expected at least 2000 characters, got 10"):
+        run("char_lstm", "--text", "mine.txt")
+
+
+def test_a_dream_climbs(run):
+    found, _ = run("deep_dream")
+    for layer in ("conv1", "conv2", "relu1"):
+        assert found[layer][-1] > 1.05 * found[layer][-4]  # within the last octave
+    classes = [seen for name, seen in found.items() if name.startswith("class")]
+    assert len(classes) == 10
+    assert all(seen[-1] > seen[0] + 0.1 for seen in classes)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["finetuning", "--iterations", "0"], "invalid count value: '0'"),
+        (["finetuning", "--samples", "many"], "invalid count value: 'many'"),
+        (["char_lstm", "--text", "no such file"], "no such file: No such file or directory"),
+        (["char_lstm", "--out", "pictures"], "unrecognized arguments: --out pictures"),
+    ],
+)
+def test_a_wrong_option_is_one_line(run, capsys, options, told):
+    with pytest.raises(SystemExit) as stop:
+        run(*options)
+    assert told in f"{stop.value}{capsys.readouterr().err}"
+
+
+def test_an_example_without_matplotlib_says_so_and_goes_on(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    found, printed = run("net_surgery", "--iterations", "1")
+    assert found["apart"] < 1e-5
+    assert "drew" not in printed
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -114,7 +114,17 @@ def test_core_packages_are_the_three():
     assert setup["options"]["install_requires"].split() == ["numpy", "pyyaml", "tqdm"]
     third = {name.split(".")[0] for path in SOURCES for name in imports(path)}
     third -= set(sys.stdlib_module_names) | {"minicaffe"}
-    extras = {"cupy", "numba", "threadpoolctl", "PIL", "h5py", "google", "onnx", "onnxruntime", "safetensors"}
+    extras = {
+        "cupy",
+        "numba",
+        "threadpoolctl",
+        "PIL",
+        "h5py",
+        "google",
+        "onnx",
+        "onnxruntime",
+        "safetensors",
+    }
     extras |= {"onnx", "onnxruntime", "safetensors"}
     assert third == {"numpy", "yaml", "tqdm"} | extras
 

@@ -42,7 +42,7 @@ def gflops(rounds: int, block_ms: float) -> float:
 
 def breakdown(batch: int, rounds: int = 9, block_ms: float = 50.0) -> str:
     """The step layer by layer, as a Markdown table."""
-    contender, solver = ours(batch, "cpu")
+    contender, solver = ours(batch, "cpu", keep=None)  # for passes of single layers
     net, speed = solver.net, gflops(rounds, block_ms)
     contender.step()
     calls = {}

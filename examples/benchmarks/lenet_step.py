@@ -29,12 +29,12 @@ class Contender:
     loss: Callable[[], float]
 
 
-def ours(batch: int, device: str) -> tuple[Contender, object]:
-    """minicaffe; and its solver."""
+def ours(batch: int, device: str, **settings: object) -> tuple[Contender, object]:
+    """minicaffe; and its solver, of the settings given."""
     from minicaffe import Solver, parse
 
     model = in_memory(ROOT / "models" / "lenet.yaml", batch, **SOLVER)
-    solver = Solver(parse(model), device=device)
+    solver = Solver(parse(model), device=device, **settings)
     images, labels = drawn(batch)
     solver.net.forward(data=images, label=labels)
     return Contender(lambda: solver.step(1), solver.loss), solver

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+STATUS = Path("/proc/self/status")  # of Linux
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # taken away from everything that is measured
 
 
@@ -84,11 +85,18 @@ def peak_memory() -> float:
 
     Linux's VmHWM; `ru_maxrss` elsewhere, for on Linux a child inherits its parent's.
     """
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = status.read_text().splitlines()
-        return round(
-            int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024, 1
-        )
+    if STATUS.exists():
+        return _status("VmHWM")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 1024), 1)
+
+
+def resident_memory() -> float:
+    """Resident memory of this process now, in MiB; where that cannot be asked for, its peak so far."""
+    return _status("VmRSS") if STATUS.exists() else peak_memory()
+
+
+def _status(name: str) -> float:
+    lines = STATUS.read_text().splitlines()
+    kib = next(line.split()[1] for line in lines if line.startswith(name))
+    return round(int(kib) / 1024, 1)

@@ -1,4 +1,4 @@
-"""How far OpenCV and onnxruntime are from minicaffe in nets of Caffe's: the table of docs/after-opencv-5.md."""
+"""How far OpenCV and onnxruntime are from minicaffe in nets of Caffe's: docs/after-opencv-5.md shows it."""
 
 import json
 import sys

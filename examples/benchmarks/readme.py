@@ -13,12 +13,25 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+import inference_memory
+import onnx_tables
 import opencv_tables
 import peer_tables
 import tables
+import zoo_sizes
+import zoo_tables
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = ("README.md", "docs/convolution.md", "docs/pictures.md", "docs/after-opencv-5.md")
+PAGES = (
+    "README.md",
+    "docs/convolution.md",
+    "docs/memory.md",
+    "docs/pictures.md",
+    "docs/after-opencv-5.md",
+    "docs/export.md",
+    "docs/zoo.md",
+    "docs/performance.md",
+)
 
 
 def paper_tables(device: str) -> str:
@@ -65,6 +78,9 @@ def photos(found: dict) -> str:
 
 
 SECTIONS = {
+    "inference_memory_cpu": lambda: inference_memory.table(
+        peer_tables.read("inference_memory", "cpu")
+    ),
     "lenet_mnist_cpu": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
     "paper_tables_cpu": lambda: paper_tables("cpu"),
     "paper_tables_cuda": lambda: paper_tables("cuda"),
@@ -73,6 +89,12 @@ SECTIONS = {
     "ladder_means_cpu": lambda: peer_tables.means(peer_tables.read("ladder", "cpu")),
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
+    "zoo_nets": zoo_sizes.sizes,
+    "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),
+    "zoo_means_cpu": lambda: zoo_tables.means(peer_tables.read("zoo", "cpu")),
+    "zoo_slower_cpu": lambda: zoo_tables.slower(peer_tables.read("zoo", "cpu")),
+    "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
+    "zoo_onnx": onnx_tables.differences,
     "after_opencv_5": opencv_tables.differences,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
 }

@@ -1,6 +1,7 @@
 """The nets of models/ beside PyTorch, OpenCV 4 and onnxruntime: inference of one, a training step of eight.
 
-    python examples/benchmarks/zoo.py                       some 20 minutes on 2 CPU cores
+    python examples/benchmarks/zoo.py --warm                once: torch.compile keeps what it compiled
+    python examples/benchmarks/zoo.py                       some 25 minutes on 2 CPU cores
     python examples/benchmarks/zoo.py --only lenet vgg16    these nets anew, the others as they were measured
     python examples/benchmarks/zoo.py --quick --into /tmp --only lenet
 
@@ -9,7 +10,7 @@ same net with the same weights (zoo_torch.py) in three ways: eager, channels_las
 shows is the fastest. OpenCV reads the net as prototxt and .caffemodel, onnxruntime as ONNX. Outputs, losses
 and gradients are compared before anything is timed; contenders run in one process, interleaved, with as many
 threads each; memory is of a process for each. Results go to results/zoo_cpu.json after every net;
-zoo_tables.py makes the Markdown. `torch.compile` keeps what it compiled: the first run takes longer.
+zoo_tables.py makes the Markdown.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from typing import Any
 
 from machine import describe, free_environment, free_process, new_plans, version, warn_if_busy
 from measure import write
-from zoo_names import NETS
+from zoo_names import NETS, fastest
 from zoo_runtimes import RUNTIMES
 
 HERE = Path(__file__).resolve().parent
@@ -41,18 +42,37 @@ def main() -> None:
     for package in PACKAGES.values():
         if version(package) is None:
             sys.exit(f"{package} is not installed here: there is a peer missing to measure against")
-    warn_if_busy()
-    path = args.into / "zoo_cpu.json"
-    found = json.loads(path.read_text()) if path.exists() else {"nets": {}}
-    head = report(args)
+    if not args.warm:
+        warn_if_busy()
+    failed = []
     with new_plans():
         for name in args.only:
             start = time.perf_counter()
-            found["nets"][name] = head | measure(name, args)
-            found["nets"] = {one: found["nets"][one] for one in NETS if one in found["nets"]}
-            found |= {"device": "cpu"} | head
-            write(path, found)
-            print(f"{name}: {told(found['nets'][name])}; {time.perf_counter() - start:.0f} s")
+            try:
+                text = compiled(name, args) if args.warm else kept(name, args)
+            except subprocess.CalledProcessError as error:
+                failed.append(name)
+                text = f"FAILED: {' '.join(error.cmd)}"
+            print(f"{name}: {text}; {time.perf_counter() - start:.0f} s", flush=True)
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
+
+
+def kept(name: str, args: argparse.Namespace) -> str:
+    """Measure a net and put it into the result file, which holds what it held of others."""
+    path = args.into / "zoo_cpu.json"
+    found = json.loads(path.read_text()) if path.exists() else {"nets": {}}
+    head = report(args)  # before the machine is busy with us
+    nets = found["nets"] | {name: head | measure(name, args)}
+    found |= {"device": "cpu"} | head | {"nets": {one: nets[one] for one in NETS if one in nets}}
+    write(path, found)
+    return told(found["nets"][name])
+
+
+def compiled(name: str, args: argparse.Namespace) -> str:
+    """Have torch.compile compile a net."""
+    child("zoo_step.py", common(name, args) | {"what": "warm"})
+    return "compiled"
 
 
 def arguments() -> argparse.Namespace:
@@ -60,8 +80,11 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--only", nargs="+", choices=NETS, default=list(NETS), metavar="NET")
+    parser.add_argument("--only", nargs="+", choices=list(NETS), default=list(NETS), metavar="NET")
     parser.add_argument("--form", choices=("numba", "numpy"), default="numba")
+    parser.add_argument(
+        "--warm", action="store_true", help="have torch.compile compile, measure nothing"
+    )
     parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
     parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
     args = parser.parse_args()
@@ -79,15 +102,22 @@ def report(args: argparse.Namespace) -> dict[str, object]:
     return {"threads": args.threads, "form": args.form, "quick": args.quick, "machine": machine}
 
 
+def common(name: str, args: argparse.Namespace) -> dict[str, object]:
+    """What every process is told."""
+    return {"form": args.form, "threads": args.threads, "name": name}
+
+
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """All that is measured of a net."""
-    told = {"form": args.form, "threads": args.threads, "name": name}
+    told = common(name, args)
     budget = {way: 0.0 if args.quick else seconds for way, seconds in BUDGET.items()}
     with tempfile.TemporaryDirectory() as folder:
         files = {"folder": folder}
         found = child("zoo_step.py", told | files | {"what": "export"})
         infer = child("zoo_step.py", told | files | {"what": "infer", "budget": budget["infer"]})
         train = child("zoo_step.py", told | {"what": "train", "budget": budget["train"]})
+        passes = 2 if args.quick or train["ms"]["minicaffe"]["median"] > 2000 else 9
+        found["layers"] = child("zoo_step.py", told | files | {"what": "layers", "passes": passes})
         found |= {"infer": infer, "train": train}
         for way in ("infer", "train"):
             found[way]["memory"] = {
@@ -98,11 +128,6 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
             given = {"who": who, "threads": args.threads, **files}
             infer["memory"][who] = child("zoo_runtimes.py", given)
     return found
-
-
-def fastest(ms: dict[str, dict[str, float]]) -> str:
-    """The way in which PyTorch takes the least time."""
-    return min((who for who in ms if who.startswith("torch ")), key=lambda who: ms[who]["median"])
 
 
 def told(net: dict[str, Any]) -> str:
@@ -119,9 +144,7 @@ def child(script: str, settings: dict[str, object]) -> Any:
     command = [sys.executable, str(HERE / script), json.dumps(settings)]
     # One BLAS thread, as the command line says it: read when NumPy is loaded, before any setting.
     environment = free_environment() | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{script} failed with {settings}")
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -1,27 +1,35 @@
-"""The nets of models/ that zoo.py measures, and how many samples each is given."""
+"""The nets of models/ that zoo.py measures, how many samples each is given, and who else computes them."""
 
-NETS = (
-    "logistic_regression",
-    "lenet",
-    "cifar10_quick",
-    "cifar10_full",
-    "autoencoder",
-    "mnist_siamese",
-    "lstm",
-    "squeezenet",
-    "mobilenet",
-    "googlenet",
-    "alexnet",
-    "caffenet",
-    "resnet50",
-    "vgg16",
-    "fcn8s",
-)
+NETS = {
+    "logistic_regression": "logistic regression",
+    "lenet": "LeNet",
+    "cifar10_quick": "CIFAR-10 quick",
+    "cifar10_full": "CIFAR-10 full",
+    "mnist_autoencoder": "autoencoder of MNIST",
+    "mnist_siamese": "siamese LeNet, of a pair",
+    "lstm": "character LSTM",
+    "squeezenet": "SqueezeNet 1.1",
+    "mobilenet": "MobileNet v1",
+    "googlenet": "GoogLeNet",
+    "alexnet": "AlexNet",
+    "caffenet": "CaffeNet",
+    "resnet50": "ResNet-50",
+    "vgg16": "VGG-16",
+    "fcn8s": "FCN-8s",
+}
+PEERS = {"torch": "PyTorch", "opencv": "OpenCV 4", "onnxruntime": "onnxruntime"}
 BATCH = {"infer": 1, "train": 8}
 TRAIN_BATCH = {"fcn8s": 1}  # eight pictures of 500 x 500 do not fit into 24 GiB
+RATE = 1e-6  # of learning; small, as what is timed shall not diverge on noise
+MOMENTUM, DECAY = 0.9, 0.0005
 STREAMS = {"lstm"}  # whose data are (t, n, ...)
 
 
 def batch_of(name: str, way: str) -> int:
     """How many samples a net is given."""
     return TRAIN_BATCH.get(name, BATCH[way]) if way == "train" else BATCH[way]
+
+
+def fastest(ms: dict[str, dict[str, float]]) -> str:
+    """The way in which PyTorch takes the least time."""
+    return min((who for who in ms if who.startswith("torch ")), key=lambda who: ms[who]["median"])

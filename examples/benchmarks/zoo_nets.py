@@ -1,6 +1,7 @@
 """The nets of models/ as they are measured: fed with arrays, and for inference without labels and losses."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -67,6 +68,8 @@ def prepared(model: NetSpec, way: str, batch: int, axis: int = 0) -> NetSpec:
             left_out |= {v.name for v in step.tops if v.name not in bottoms}
         else:
             layers.append(given)
+    read_by = {name for layer in layers for name in layer.bottom or ()}
+    layers = [one for one in layers if one.type != "Flatten" or read_by & set(one.tops)]
     return dataclasses.replace(model, layers=tuple(layers), test_nets=())
 
 
@@ -122,8 +125,13 @@ def inputs_of(net: Net, seed: int = 0) -> Mapping[str, np.ndarray]:
     return found
 
 
-def start_batch_norms(net: Net) -> None:
-    """Let a BatchNorm begin with the mean 0 and the variance 1 where it has seen nothing."""
+def begin(net: Net, seed: int = 0) -> None:
+    """Let no part of a net give zeros: weights that start so are drawn, a BatchNorm has seen variance 1."""
+    rng = np.random.default_rng(seed)
+    for param in net.learnable:
+        if len(param.shape) > 1 and not param.data.any():
+            deviation = math.prod(param.shape[1:]) ** -0.5
+            param.load(deviation * rng.standard_normal(param.shape, np.float32))
     for step in net.steps:
         if step.spec.type == "BatchNorm":
             mean, variance, count = step.layer.past

@@ -70,10 +70,10 @@ PACKAGES = {"opencv": "cv2", "onnxruntime": "onnxruntime"}
 
 
 def memory(who: str, folder: str, threads: int) -> dict[str, float]:
-    """Peak memory of this process in MiB, with one of them: of its imports, and of all of three passes."""
+    """Peak memory of this process in MiB, with one of them: of its imports, and of all of two passes."""
     importlib.import_module(PACKAGES[who])
     imports, call = peak_memory(), RUNTIMES[who](Path(folder), threads)
-    for _ in range(3):
+    for _ in range(2):
         call()
     return {"imports": imports, "peak": peak_memory()}
 

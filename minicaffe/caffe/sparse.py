@@ -106,7 +106,9 @@ def first_mark(nodes: Mapping[str, Node], start: Mark) -> Mark:
 
 
 def shuffled(layer: LayerSpec) -> bool | None:
-    """What a layer's `shuffle: null` means: whether it is of the phase TRAIN; None if of both."""
+    """What a layer's `shuffle: null` means: of TRAIN, but not of an LMDB; None if of both phases."""
+    if layer.options.get("backend") == "LMDB":
+        return False
     phases = {rule.phase for rule in layer.include}
     return None if len(phases) != 1 or None in phases else phases == {"TRAIN"}
 

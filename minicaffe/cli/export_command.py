@@ -41,20 +41,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export."""
-    target = args.onnx or args.torch
+    to_onnx = args.onnx is not None
+    target = args.onnx if to_onnx else args.torch
+    if not target:
+        raise MinicaffeError(f"--{'onnx' if to_onnx else 'torch'}: expected a file, got ''")
     if os.path.exists(target) and not args.force:
         raise MinicaffeError(f"{target}: is there already; --force writes over it")
-    if args.dynamic and not args.onnx:
+    if args.dynamic and not to_onnx:
         raise MinicaffeError("--dynamic goes with --onnx: a state_dict holds no inputs")
-    _ = packages() if args.onnx else torch.library()
+    _ = packages() if to_onnx else torch.library()
     net, notes = onnx.inferring(read_model(args))
     for line in notes:
         note(line)
     if args.weights is not None:
-        load_weights(net, args.weights)
+        for file, loaded in load_weights(net, args.weights):
+            note(f"weights: {file}: {loaded}")
     elif net.learnable:
         raise SpecError(f"net {net.name!r} has parameters: --weights is needed")
-    if args.onnx:
+    if to_onnx:
         words = [word for word in args.dynamic.split(",") if word]
         print("\n".join(onnx.save(net, args.onnx, words)))
     else:

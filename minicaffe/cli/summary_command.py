@@ -21,6 +21,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Summarise; nothing is allocated."""
-    net = Net(read_model(args), args.phase, device="cpu", shapes_only=True)
+    net = Net(read_model(args), args.phase, device="cpu", shapes_only=True, keep=())
     print(summary(net.graph))
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -87,32 +87,22 @@ def outputs(data: bytes, net: Net, names: Mapping[Value, str]) -> dict[Value, fl
     A layer that jumps is compared given onnxruntime's bottoms, which the model is to give out and which are
     compared as well: a box that is the better one by a rounding error is no difference.
     """
-    arrays: Any = drawn(net)
-    found, before = run(data, arrays), before_jumps(net.steps)
-    begin_anew(net)
-    with np.errstate(all="ignore"):
-        net.forward(**arrays)
-    apart = {v: difference(found[names[v]], v.blob.data) for v in before if names[v] in found}
-    for step in net.steps:
-        given: Any = {v.name: found[names[v]] for v in step.bottoms if names[v] in found}
-        if step.spec.type in JUMPS and given:
-            begin_anew(net)
-            net.forward(start=step.spec.name, **given)
-    values = net.graph.outputs.values()
-    for value in values:
-        if value.blob.size and not np.isfinite(value.blob.data).any():
-            raise CheckpointError(
-                f"output {value.name!r} holds no finite number, of random input, so that there is nothing "
-                "to compare: are these the weights of a trained net? Nothing was written"
-            )
-    return apart | {value: difference(found[names[value]], value.blob.data) for value in values}
-
-
-def begin_anew(net: Net) -> None:
-    """Have layers that carry states on from pass to pass begin with zeros."""
-    for layer in net.layers.values():
-        if isinstance(layer, Recurrent):
-            layer.reset()
+    arrays = drawn(net)
+    found, apart = run(data, arrays), {}
+    last = set(net.graph.outputs.values())
+    wanted = {*last, *before_jumps(net.steps)}
+    for step in by_step(net, arrays, found, names, JUMPS):
+        for value in step.tops:
+            if value not in wanted or names[value] not in found:
+                continue
+            ours = value.blob.data
+            if value in last and ours.size and not np.isfinite(ours).any():
+                raise CheckpointError(
+                    f"output {value.name!r} holds no finite number, of random input, so that there is "
+                    "nothing to compare: are these the weights of a trained net? Nothing was written"
+                )
+            apart[value] = difference(found[names[value]], ours)
+    return apart
 
 
 def culprit(data: bytes, net: Net, names: Mapping[Value, str]) -> NoReturn:
@@ -120,13 +110,9 @@ def culprit(data: bytes, net: Net, names: Mapping[Value, str]) -> NoReturn:
 
     Each is given what onnxruntime makes of the layers before it.
     """
-    arrays: Any = drawn(net)
+    arrays = drawn(net)
     found = run(data, arrays)
-    net.forward(**arrays)
-    for step in net.steps:
-        begin_anew(net)
-        given: Any = {v.name: found[names[v]] for v in step.bottoms if names[v] in found}
-        net.forward(start=step.spec.name, end=step.spec.name, **given)
+    for step in by_step(net, arrays, found, names, {step.spec.type for step in net.steps}):
         for value in step.tops:
             if names[value] not in found:
                 continue
@@ -137,3 +123,24 @@ def culprit(data: bytes, net: Net, names: Mapping[Value, str]) -> NoReturn:
                     f"largest number; nothing was written"
                 )
     raise CheckpointError(f"net {net.name!r} differs in onnxruntime; nothing was written")
+
+
+def by_step(
+    net: Net,
+    arrays: Mapping[str, np.ndarray],
+    found: Mapping[str, np.ndarray],
+    names: Mapping[Value, str],
+    kinds: Container[str],
+) -> Iterator[Step]:
+    """Each step of a net after it has run, of inputs `arrays`; some kinds are given what was found."""
+    for layer in net.layers.values():
+        if isinstance(layer, Recurrent):
+            layer.reset()  # its first states are zeros, as in a file
+    for step in net.steps:
+        given: Any = {v.name: arrays[v.name] for v in step.tops if step.spec.type == "Input"}
+        if step.spec.type in kinds:
+            theirs = {v: found[names[v]] for v in step.bottoms if names[v] in found}
+            given |= {v.name: a for v, a in theirs.items() if a.shape == v.shape}
+        with np.errstate(all="ignore"):
+            net.forward(start=step.spec.name, end=step.spec.name, **given)
+        yield step

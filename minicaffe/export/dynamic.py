@@ -46,16 +46,18 @@ def trials(net: Net, axes: Axes) -> list[Trial]:
     Raises the error of the layer that cannot take another size.
     """
     words = list(dict.fromkeys(word for those in axes.values() for word in those.values()))
-    found: list[Trial] = []
-    shapes = Net(net.spec, "TEST", device="cpu", shapes_only=True)
-    there = [value for step in shapes.steps for value in step.tops]
     mine = [value for step in net.steps for value in step.tops]
-    for some in [[], *([word] for word in words), words][: 1 + len(words) + (len(words) > 1)]:
+    found: list[Trial] = [{value: value.shape for value in mine}]
+    if not words:
+        return found
+    shapes = Net(net.spec, "TEST", device="cpu", shapes_only=True)
+    for some in [*([word] for word in words), words]:
         try:
             shapes.reshape(**sizes(net, axes, some))
         except MinicaffeError as error:
             raise error.at(f"dynamic {', '.join(some)}: another size will not do") from None
-        found.append({mine[i]: value.shape for i, value in enumerate(there)})
+        there = [value.shape for step in shapes.steps for value in step.tops]
+        found.append(dict(zip(mine, there, strict=True)))
     return found
 
 

@@ -42,7 +42,7 @@ class Graph:
         self.arrays: dict[str, np.ndarray] = {}
         self.tensors: dict[Value, str] = {}  # what holds each value of the net
         self.open: dict[Value, Sequence[int]] = {}  # axes whose sizes only the numbers tell
-        self._taken: set[str] = set()
+        self._taken = {value.name for trial in trials for value in trial}  # for what holds blobs
         self._constants: dict[Any, str] = {}
         self._layer = ""
 
@@ -59,17 +59,25 @@ class Graph:
         self._taken.add(found)
         return found
 
-    def op(self, kind: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-        """Add an operation; gives the name of its output, or a list of `outputs` names.
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+        """Add an operation; gives the name of its output.
 
         An input is the name of a tensor, None where one is left out, or a constant: a number or array, a
         float being of float32, an integer of int64.
+
+        >>> graph = Graph([])
+        >>> graph.op("Mul", "x", 2.0), graph.nodes[0].inputs, graph.arrays
+        ('/Mul', ['x', '/constant'], {'/constant': array(2., dtype=float32)})
         """
+        return self.ops(kind, 1, *inputs, **attributes)[0]
+
+    def ops(self, kind: str, outputs: int, *inputs: Any, **attributes: Any) -> list[str]:
+        """Add an operation of several outputs; gives their names."""
         name = self.unique(f"{self._layer}/{kind}")
         found = [name if i == 0 else self.unique(f"{name}:{i}") for i in range(outputs)]
         given = ["" if x is None else x if isinstance(x, str) else self.const(x) for x in inputs]
         self.nodes.append(Node(kind, given, list(found), attributes, name, self._layer))
-        return found[0] if outputs == 1 else found
+        return found
 
     def const(self, values: Any, hint: str = "") -> str:
         """The name of a constant array: of float32 or, of integers, int64; bool stays bool."""
@@ -100,7 +108,7 @@ class Graph:
 
     def identity(self, x: str) -> str:
         """A tensor of its own that holds what another does."""
-        return str(self.op("Identity", x))
+        return self.op("Identity", x)
 
     def rename(self, new: Mapping[str, str]) -> None:
         """Give outputs of nodes other names."""
@@ -120,7 +128,7 @@ class Graph:
 
     def size(self, x: str, axis: int) -> str:
         """The size of a tensor's axis when the graph runs, an int64 array of one number."""
-        return str(self.op("Shape", x, start=axis, end=axis + 1))
+        return self.op("Shape", x, start=axis, end=axis + 1)
 
     def reshape(self, x: str, before: Shapes, after: Shapes, like: Value | None = None) -> str:
         """The numbers of `x`, of the shapes `before`, in the shapes `after`.
@@ -135,9 +143,9 @@ class Graph:
             number = None if _differ(after, axis) else after[0][axis]
             sizes.append(0 if number is None and same else number)
         if sizes.count(None) <= 1:
-            return str(self.op("Reshape", x, [-1 if size is None else size for size in sizes]))
+            return self.op("Reshape", x, [-1 if size is None else size for size in sizes])
         sources = [(x, before)] + ([(self.tensors[like], self.shapes(like))] if like else [])
-        return str(self.op("Reshape", x, self.sizes(after, *sources, free=True)))
+        return self.op("Reshape", x, self.sizes(after, *sources, free=True))
 
     def sizes(self, shapes: Shapes, *sources: tuple[str, Shapes], free: bool = False) -> str:
         """A shape as a tensor, where sizes that vary are those of axes of `sources`, tensors of known shapes.
@@ -163,9 +171,7 @@ class Graph:
                 free = False
             else:
                 raise SpecError(f"axis {axis} of its top cannot be dynamic as others are")
-        return (
-            str(self.op("Concat", *parts, axis=0)) if parts else self.const(np.empty(0, np.int64))
-        )
+        return self.op("Concat", *parts, axis=0) if parts else self.const(np.empty(0, np.int64))
 
 
 def _column(shapes: Shapes, axis: int) -> list[int]:

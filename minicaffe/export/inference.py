@@ -22,7 +22,8 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
     Layers that read data become Inputs of `batch` samples. A SoftmaxWithLoss becomes a Softmax, `prob` if it
     is the only one; other losses, Accuracy and what reads their tops are left out, then what nothing else
     reads: labels, what is computed from them. A blob that parameters had a part in, and that only a loss
-    read, becomes an output. Raises SpecError if nothing is left.
+    read, becomes an output, and so does what a Silence reads if there were none else. Raises SpecError if
+    nothing is left.
 
     >>> from minicaffe.net import parse
     >>> spec, notes = inference(parse('''
@@ -37,6 +38,11 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
     full = Net(model, "TEST", device="cpu", shapes_only=True)
     kept, notes = _without_losses(full.steps)
     read = _read(kept)
+    if not read:  # a Silence at the end: what it reads is what is wanted
+        hushed = [step for step in kept if step.spec.type == "Silence"]
+        notes |= {step: f"{step.spec}: left out; what it reads is an output" for step in hushed}
+        kept = {step: layer for step, layer in kept.items() if step not in hushed}
+        read = _read(kept)
     specs = []
     for step, layer in kept.items():
         tops = [value for value in step.tops if value in read]
@@ -67,12 +73,14 @@ def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[
     lost: set[Value] = set()
     notes: dict[Step, str] = {}
     scored = [step for step in steps if step.spec.type == "SoftmaxWithLoss"]
+    there = {name for step in steps for name in (step.spec.name, *step.spec.tops)}
     done = {step.bottoms[0] for step in steps if step.spec.type == "Softmax"}
     for step in steps:
         gone = any(value in lost for value in step.bottoms)
         bottoms = tuple(value.name for value in step.bottoms)
         if step in scored and not gone and step.bottoms[0] not in done:
-            name = "prob" if len(scored) == 1 and len(step.tops) == 1 else step.spec.name
+            alone = len(scored) == 1 and len(step.tops) == 1 and "prob" not in there
+            name = "prob" if alone else step.spec.name
             top = step.tops[-1].name if len(step.tops) > 1 else name
             kept[step] = LayerSpec(
                 name=name,

@@ -24,7 +24,7 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
     """A net's layers as ONNX's nodes. Raises SpecError for a layer, or keys of one, that it cannot say."""
     graph = Graph(trials)
     for value in inputs(net):
-        graph.tensors[value] = graph.unique(value.name)
+        graph.tensors[value] = value.name
     for step in net.steps:
         if step.spec.type == "Input":
             continue
@@ -41,7 +41,10 @@ def write(net: Net, trials: Sequence[Trial]) -> Graph:
 
 
 def name_blobs(graph: Graph, net: Net) -> None:
-    """Give what holds a blob the blob's name; to what it held before work in place, the layer's name too."""
+    """Give what holds a blob the blob's name; to what it held before work in place, the layer's name too.
+
+    Where several blobs are one tensor it has the name of an output, if there is one among them.
+    """
     given = set(graph.arrays) | {graph.tensors[value] for value in inputs(net)}
     outputs: set[str] = set()
     for value in net.graph.outputs.values():
@@ -49,14 +52,15 @@ def name_blobs(graph: Graph, net: Net) -> None:
             graph.tensors[value] = graph.identity(graph.tensors[value])
         outputs.add(graph.tensors[value])
     new: dict[str, str] = {}
-    for step in reversed(net.steps):
-        for value in step.tops:
-            tensor = graph.tensors[value]
-            if tensor in given or tensor in new:
-                continue
-            taken = value.name in given or value.name in new.values()
-            name = f"{value.name}/{step.spec.name}" if taken else value.name
-            new[tensor] = name
+    tops = [(step, value) for step in reversed(net.steps) for value in step.tops]
+    last = set(net.graph.outputs.values())
+    for step, value in sorted(tops, key=lambda top: top[1] not in last):
+        tensor = graph.tensors[value]
+        if tensor in given or tensor in new:
+            continue
+        taken = value.name in given or value.name in new.values()
+        before = f"{value.name}/{step.spec.name}"
+        new[tensor] = graph.unique(before) if taken else value.name
     graph.rename(new)
 
 
@@ -73,7 +77,6 @@ def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any
     onnx, _ = packages()
     helper = onnx.helper
     nodes = [operation(helper, node) for node in graph.nodes]
-    arrays = [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()]
     info = helper.make_tensor_value_info
     outputs = {graph.tensors[value]: value for value in net.graph.outputs.values()}
     made = {name for node in graph.nodes for name in node.outputs}
@@ -83,15 +86,21 @@ def proto(graph: Graph, net: Net, axes: Axes, more: Iterable[Value] = ()) -> Any
         net.name or "net",
         [info(*described(graph, value, axes)) for value in inputs(net)],
         [info(*described(graph, value, axes)) for value in outputs.values()],
-        arrays,
     )
-    return helper.make_model(
+    model = helper.make_model(
         body,
         producer_name="minicaffe",
         producer_version=__version__,
+        doc_string=f"net {net.name!r} of Caffe's kind, as it infers",
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
+    for (
+        name,
+        array,
+    ) in graph.arrays.items():  # one by one: given together they would be held three times
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return model
 
 
 def operation(helper: Any, node: Node) -> Any:

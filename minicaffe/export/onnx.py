@@ -42,7 +42,7 @@ def write(
     packages()
     net, lines = inferring(model)
     if weights is not None:
-        net.load(weights)
+        lines.append(f"weights: {net.load(weights)}")
     elif net.learnable and not isinstance(model, Net):
         raise SpecError(f"net {net.name!r} has parameters: weights are needed")
     return lines + save(net, path, dynamic)
@@ -60,10 +60,10 @@ def inferring(
     net = Net(spec, "TEST", device="cpu", dtype="float32", deterministic=True)
     if source is not None:
         there = {value.name for step in source.steps for value in step.tops}
-        sizes = {v.name: v.shape for v in inputs(net) if v.name in there}
-        net.reshape(**{name: source.first_blobs[name].shape for name in sizes})
-        given = source.weights()
-        net.load({name: array for name, array in given.items() if name in net.named_params})
+        given = [value.name for value in inputs(net) if value.name in there]
+        net.reshape(**{name: source.first_blobs[name].shape for name in given})
+        arrays = source.weights()
+        net.load({name: array for name, array in arrays.items() if name in net.named_params})
     return net, notes
 
 
@@ -82,10 +82,9 @@ def save(net: Net, path: str | Path, dynamic: Sequence[str] = ()) -> list[str]:
     onnx, _ = packages()
     axes = dynamic_axes(net, dynamic)
     graph = written(net, trials(net, axes))
-    made = proto(graph, net, axes)
-    data: bytes = made.SerializeToString()
+    data: bytes = proto(graph, net, axes).SerializeToString()
     try:
-        onnx.checker.check_model(made, full_check=True)
+        onnx.checker.check_model(data, full_check=True)
     except Exception as error:  # of several classes of its own
         raise CheckpointError(f"onnx refuses it: {' '.join(str(error).split())}") from None
     lines = compared(graph, net, axes, data)

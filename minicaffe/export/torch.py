@@ -135,9 +135,11 @@ def entries(made: list[Module]) -> Iterator[Entry]:
 def write(net: Net, path: str | Path) -> list[Module]:
     """Write a net's parameters as a state_dict to a .safetensors file, atomically; gives the mapping.
 
-    Raises CheckpointError without the package safetensors or if the file cannot be written; SpecError for a
-    net without parameters.
+    Raises CheckpointError for a name that does not end so, without the package safetensors, or if the file
+    cannot be written; SpecError for a net without parameters.
     """
+    if Path(path).suffix != ".safetensors":
+        raise CheckpointError(f"{path}: expected a name that ends in .safetensors")
     save = library().save
     made = modules(net)
     arrays = {entry.key: entry.array for entry in entries(made)}

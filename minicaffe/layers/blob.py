@@ -176,13 +176,12 @@ class Param(Blob):
         super().share(other, diff)
         self.master = getattr(other, "master", None)
 
-    def load(self, values: np.ndarray) -> None:
-        """Fill with host values of its shape."""
-        if self.master is None:
-            self.device.copy_from_host(self.data, values.astype(self.dtype, copy=False))
-            return
-        self.device.copy_from_host(self.master, values.astype(self.master.dtype, copy=False))
-        self.device.xp.copyto(self.data, self.master)
+    def load(self, values: np.ndarray, rows: Any = ...) -> None:
+        """Fill with host values of its shape, or some of its rows."""
+        target = self.data if self.master is None else self.master
+        self.device.copy_from_host(target[rows], values)
+        if self.master is not None:
+            self.device.xp.copyto(self.data, self.master)
 
     def to_host(self) -> np.ndarray:
         """Its values as a host array of its own; those of 16 bits in float32."""

@@ -132,7 +132,8 @@ class DetectionOutput(Layer):
     scores (n, p num_classes); priors (1, 2, 4 p) of PriorBox. Top: (1, 1, kept, 7), a row a box: image, class,
     score, x0, y0, x1, y1; by image, by class, the best first. If nothing is found there is a row of -1 an
     image. It is for use, not for training: it runs on the host, waits for the device, and has no gradient.
-    Raises DataError for a prior box without an area. Source: DetectionOutput of SSD; W. Liu et al., SSD, 2016.
+    Raises DataError for a prior box without an area. Source: DetectionOutput of SSD; W. Liu et al., SSD, 2016;
+    `clip` is OpenCV's.
 
     Example: (1, 8), (1, 6), (1, 2, 8) -> {type: DetectionOutput, num_classes: 3} -> (1, 1, 4, 7)
     """
@@ -148,6 +149,7 @@ class DetectionOutput(Layer):
     variance_encoded_in_target: Annotated[bool, "predictions are not to be scaled by variances"] = (
         False
     )
+    clip: Annotated[bool, "cut the boxes to the image, as OpenCV's SSD does where asked"] = False
     keep_top_k: Annotated[int, "boxes of an image that are kept, the best; -1 for all"] = -1
     confidence_threshold: Annotated[float | None, "a score must be above it; default: any is"] = (
         None
@@ -205,6 +207,7 @@ class DetectionOutput(Layer):
         given = loc.reshape(n, p, self.kinds, 4).transpose(0, 2, 1, 3)
         scale = None if self.variance_encoded_in_target else variance
         boxes = ops.decode(self.code_type, given, corners, scale)
+        boxes = np.clip(boxes, 0, 1, out=boxes) if self.clip else boxes
         scores = scores.reshape(n, p, self.num_classes).transpose(0, 2, 1)
         images = [self.of_image(i, boxes[i], scores[i]) for i in range(n)]
         rows = np.concatenate(images)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,27 @@ from minicaffe.spec.declare import Filler
 XAVIER = Filler(type="xavier")  # how weights start unless the model says otherwise
 ZERO = Filler(type="constant")  # and biases
 ONE = Filler(type="constant", value=1.0)  # and scales
+
+
+PIECE = 2**18  # entries that are drawn at a time
+
+
+def fill_parts(
+    filler: Filler, shape: Shape, random: np.random.Generator
+) -> Iterator[tuple[Any, np.ndarray]]:
+    """The numbers of `fill`, a few rows at a time where each is drawn by itself: which rows, and these.
+
+    >>> [(rows, part.shape) for rows, part in fill_parts(XAVIER, (3, 2**17), np.random.default_rng(0))]
+    [(slice(0, 2, None), (2, 131072)), (slice(2, 3, None), (1, 131072))]
+    """
+    draw = None if filler.sparse >= 0 else _drawn(filler, shape, random)
+    if draw is None or math.prod(shape) <= PIECE:
+        yield ..., fill(filler, shape, random)
+        return
+    rows = max(1, PIECE // math.prod(shape[1:]))
+    for first in range(0, shape[0], rows):
+        here = slice(first, min(first + rows, shape[0]))
+        yield here, draw((here.stop - first, *shape[1:]))
 
 
 def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarray:
@@ -32,21 +55,14 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
     """
     if not shape:  # a single number, as a blob of one entry
         return fill(filler, (1,), random).reshape(())
-    n = fan(filler, shape)
+    if draw := _drawn(filler, shape, random):
+        values = draw(shape)
+        if filler.type == "gaussian" and filler.sparse >= 0:
+            values *= random.random(shape) < filler.sparse / shape[0]
+        return values
     match filler.type:
         case "constant":
             return np.full(shape, filler.value)
-        case "uniform":
-            return random.uniform(filler.min, filler.max, shape)
-        case "gaussian":
-            values = random.normal(filler.mean, filler.std, shape)
-            if filler.sparse >= 0:
-                values *= random.random(shape) < filler.sparse / shape[0]
-            return values
-        case "xavier":
-            return random.uniform(-math.sqrt(3 / n), math.sqrt(3 / n), shape)
-        case "msra":
-            return random.normal(0, math.sqrt(2 / n), shape)
         case "positive_unitball":
             values = random.random(shape)
             return values / values.reshape(shape[0], -1).sum(axis=1).reshape(
@@ -54,6 +70,21 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
             )
         case _:
             return bilinear(shape)
+
+
+def _drawn(filler: Filler, shape: Shape, random: np.random.Generator) -> Callable[..., Any] | None:
+    """What draws entries, each by itself, for a parameter of a shape; None for another filler."""
+    n = fan(filler, shape)
+    match filler.type:
+        case "uniform":
+            return functools.partial(random.uniform, filler.min, filler.max)
+        case "gaussian":
+            return functools.partial(random.normal, filler.mean, filler.std)
+        case "xavier":
+            return functools.partial(random.uniform, -math.sqrt(3 / n), math.sqrt(3 / n))
+        case "msra":
+            return functools.partial(random.normal, 0, math.sqrt(2 / n))
+    return None
 
 
 def fan(filler: Filler, shape: Shape) -> float:

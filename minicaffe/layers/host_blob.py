@@ -12,11 +12,41 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.blob import Shape
 
 
-class HostBlob:
+class Seen:
+    """A blob as scripts of Caffe's see it, by its `shape` and `_array`, which a subclass gives.
+
+    `num`, `channels`, `height` and `width` are the first four sizes, 1 where there are fewer.
+    """
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of its axes."""
+        raise NotImplementedError
+
+    @property
+    def count(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+    data = property(lambda self: self._array("data"), doc="The values.")
+    diff = property(lambda self: self._array("diff"), doc="The gradient.")
+    num = property(lambda self: self._size(0), doc="The size of the first axis.")
+    channels = property(lambda self: self._size(1), doc="The size of the second axis.")
+    height = property(lambda self: self._size(2), doc="The size of the third axis.")
+    width = property(lambda self: self._size(3), doc="The size of the fourth axis.")
+
+    def _array(self, which: str) -> Any:
+        """`data` or `diff`."""
+        raise NotImplementedError
+
+    def _size(self, axis: int) -> int:
+        return self.shape[axis] if axis < len(self.shape) else 1
+
+
+class HostBlob(Seen):
     """A blob as such a layer sees it: its shape, and `data` and `diff` as NumPy arrays.
 
-    `reshape(*sizes)` gives it another shape, and zeros. `num`, `channels`, `height` and `width` are the
-    first four sizes, 1 where there are fewer.
+    `reshape(*sizes)` gives it another shape, and zeros.
     """
 
     def __init__(self, shape: Shape | None, dtype: Any):
@@ -29,21 +59,9 @@ class HostBlob:
         return self._shape or ()
 
     @property
-    def count(self) -> int:
-        """How many numbers it holds."""
-        return math.prod(self.shape)
-
-    @property
     def is_shaped(self) -> bool:
         """Whether it was given a shape."""
         return self._shape is not None
-
-    data = property(lambda self: self._array("data"), doc="The values.")
-    diff = property(lambda self: self._array("diff"), doc="The gradient.")
-    num = property(lambda self: self._size(0), doc="The size of the first axis.")
-    channels = property(lambda self: self._size(1), doc="The size of the second axis.")
-    height = property(lambda self: self._size(2), doc="The size of the third axis.")
-    width = property(lambda self: self._size(3), doc="The size of the fourth axis.")
 
     def reshape(self, *sizes: Any) -> None:
         """Give it a shape. Raises ShapeError for what are no sizes."""
@@ -65,9 +83,6 @@ class HostBlob:
         if self._arrays.get(name) is None:
             self._arrays[name] = np.zeros(self.shape, self.dtype)
         return self._arrays[name]
-
-    def _size(self, axis: int) -> int:
-        return self.shape[axis] if axis < len(self.shape) else 1
 
 
 class HostBlobs(list[HostBlob]):
@@ -94,6 +109,9 @@ class PythonLayer:
     param_str = param_str_ = ""
     phase = 0
     blobs: Sequence[HostBlob] = ()
+
+    def __init__(self, parameter: Any = None, *_: Any, **__: Any):
+        """Caffe gives its LayerParameter, of which Python sees nothing, to those that ask for it."""
 
     def setup(self, bottom: list[HostBlob], top: list[HostBlob]) -> None:
         """Read `param_str`, check the bottoms, add parameters. Nothing, unless a subclass does."""

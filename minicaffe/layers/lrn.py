@@ -46,13 +46,14 @@ class LRN(Layer):
             self.response = lrn.Response(image, reach, reach, 1.0, alpha, self.beta)
         self.shape = x
         self.context.reserve(2 * math.prod(x))
-        if not self.runs_backward:
+        if self.context.forward_only:
             wide = self.sum_dtype.itemsize // self.dtype.itemsize
             self.context.reserve((2 + wide) * math.prod(x))
         return x
 
     def allocate(self) -> None:
-        self.s = self.empty(self.shape, self.sum_dtype) if self.runs_backward else None
+        kept = not self.context.forward_only  # what `setup` went by
+        self.s = self.empty(self.shape, self.sum_dtype) if kept else None
 
     def forward(self, x: Any) -> Any:
         self.x, s = x, self.s

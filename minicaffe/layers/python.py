@@ -22,7 +22,7 @@ from minicaffe.errors import (
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.fillers import ZERO
-from minicaffe.layers.host_blob import HostBlob, HostBlobs
+from minicaffe.layers.host_blob import HostBlob, HostBlobs, PythonLayer
 
 METHODS = ("setup", "reshape", "forward")  # and backward, where a gradient is wanted
 
@@ -111,7 +111,7 @@ class Python(Layer):
         """The user's object, after its setup."""
         self.added: list[tuple[Param, HostBlob]] = []
         cls = find(self.module, self.layer)
-        user = self.guarded(cls)
+        user = self.guarded(cls, *([None] if issubclass(cls, PythonLayer) else []))
         user.param_str = user.param_str_ = self.param_str
         user.phase = int(self.phase == "TEST")
         user.blobs = HostBlobs(self.add_blob)

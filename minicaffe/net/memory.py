@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -78,12 +78,14 @@ def names(spec: NetSpec, keep: Any) -> tuple[str, ...] | None:
     """Blobs to keep, each of which some layer writes, if not in this phase. Raises SpecError."""
     if keep is None:
         return None
+    if isinstance(keep, str) or not isinstance(keep, Iterable):
+        raise SpecError(f"keep: expected a list of names of blobs, got {keep!r}")
+    kept = tuple(keep)
     known = {name: None for layer in spec.layers for name in layer.tops}
-    for name in [keep] if isinstance(keep, str) else keep:
-        if isinstance(keep, str) or name not in known:
-            hint = did_you_mean(str(name), known)
-            raise SpecError(f"keep: expected names of blobs in a list, got {keep!r}{hint}")
-    return tuple(keep)
+    for name in kept:
+        if not isinstance(name, str) or name not in known:
+            raise SpecError(f"keep: there is no blob {name!r}{did_you_mean(str(name), known)}")
+    return kept
 
 
 def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None:

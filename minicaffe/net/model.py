@@ -11,9 +11,16 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import parse_model, read_model
 
 
-def read(path: str | Path | Mapping[str, Any]) -> NetSpec:
-    """The model in a YAML file or a mapping, its layers of the registered types. Raises SpecError."""
-    return read_model(path, REGISTRY)
+def read(path: str | Path | Mapping[str, Any], *settings: str) -> NetSpec:
+    """The model in a YAML file or a mapping, its layers of the registered types. Raises SpecError.
+
+    Each of `settings` replaces a key, PATH=VALUE as the command line's `--set` has it.
+
+    >>> model = {"layers": [{"name": "ip", "type": "InnerProduct", "bottom": "x", "num_output": 2}]}
+    >>> read(model, "layers.ip.num_output=5", "force_backward=true").layers[0].options["num_output"]
+    5
+    """
+    return read_model(path, REGISTRY, settings)
 
 
 def parse(text: str | Mapping[str, Any], file: str | None = None) -> NetSpec:

@@ -136,9 +136,9 @@ class Net:
 
         `inputs` are host arrays for blobs, by name: those that layers without bottoms write, and what
         the layers read that none of them computes. A layer all of whose tops are given does not run.
-        Gives the arrays of the blobs that nothing further reads (of `end`'s tops, if given). Raises
-        ShapeError for other blobs, shapes that are not the blobs' (see `reshape`), and some but not all
-        tops of a layer that reads data; SpecError for layers that are not there or in the wrong order.
+        Gives the arrays of what nothing further reads (of `end`'s tops, if given). Raises ShapeError for
+        other blobs, shapes that are not theirs (see `reshape`), some but not all tops of a layer that reads
+        data, and a `start` that reads what was overwritten; SpecError for layers not there or out of order.
         """
         self.memory.check_taken()
         first, last = self.graph.range(start, end)

@@ -30,6 +30,10 @@ def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
         rows.append((step.spec.name, step.spec.type, tops, *counts))
     params = sum(param.size for param in graph.learnable)
     data, both = (Sharing(graph, keep or (), which) for which in ("data", "diff"))
+    memory = [f"blobs: {mib(data.before)}; forward only, sharing memory: {mib(data.after)}"]
+    if not context.forward_only:
+        told = f"{mib(both.before)}; diffs sharing memory: {mib(both.after)}"
+        memory.append(f"blobs and diffs: {told}")
     work = context.workspace_size * itemsize
     return "\n".join(
         [
@@ -38,8 +42,7 @@ def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
             f"parameters: {params:,} ({mib(params * itemsize)})",
             "multiply-adds of a forward pass: "
             f"{sum(step.layer.multiply_adds for step in graph.steps):,}",
-            f"blobs: {mib(data.before)}; forward only, sharing memory: {mib(data.after)}",
-            f"blobs and diffs: {mib(both.before)}; diffs sharing memory: {mib(both.after)}",
+            *memory,
             f"shared work buffer: {work:,} bytes",
         ]
     )

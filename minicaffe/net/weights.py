@@ -17,7 +17,7 @@ from minicaffe.caffe import weights as caffes
 from minicaffe.checkpoint import Reader, check_finite
 from minicaffe.errors import ByName, CheckpointError, ShapeError
 from minicaffe.layers import Param
-from minicaffe.layers.fillers import fill
+from minicaffe.layers.fillers import fill_parts
 from minicaffe.net.graph import Graph
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -62,8 +62,8 @@ def fill_params(graph: Graph) -> None:
                 continue
             with step.named():
                 random = random_stream(graph.context.seed, step.spec.name, i)
-                values = fill(param.filler, param.shape, random)
-            param.load(values)
+                for rows, values in fill_parts(param.filler, param.shape, random):
+                    param.load(values, rows)
 
 
 def share(mine: Graph, theirs: Graph) -> None:

@@ -60,21 +60,20 @@ def pool_output_size(
     """Outputs of a pooling along one axis: ceil((size + 2 pad - kernel) / stride) + 1.
 
     With `clip` a last window that starts in the padding beyond the image is dropped; Caffe does so
-    on both axes if either is padded. Default: if this one is. With `ceil` a window may be larger than the
-    padded image by less than the stride.
-    Source: Caffe's PoolingLayer::Reshape. Raises ShapeError if no window fits.
+    on both axes if either is padded. Default: if this one is. Rounded up, a window may be larger than an
+    image that it begins in. Source: Caffe's PoolingLayer::Reshape. Raises ShapeError if there is no window.
 
     >>> pool_output_size(24, 2, 2), pool_output_size(5, 2, 2), pool_output_size(5, 2, 2, ceil=False)
     (12, 3, 2)
     >>> pool_output_size(1, 2, 2)
     1
     """
+    if pad >= kernel:
+        raise ShapeError(f"pad {pad} must be smaller than the window of {kernel}")
     steps = size + 2 * pad - kernel
     count = (-(-steps // stride) if ceil else steps // stride) + 1
     if count < 1:
         raise ShapeError(f"a window of {kernel} does not fit an image of {size} padded by {pad}")
-    if pad >= kernel:
-        raise ShapeError(f"pad {pad} must be smaller than the window of {kernel}")
     if (pad if clip is None else clip) and (count - 1) * stride >= size + pad:
         count -= 1
     return count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -12,17 +11,16 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers import Blob as Held
 from minicaffe.layers import Param
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.host_blob import HostBlob
+from minicaffe.layers.host_blob import HostBlob, Seen
 from minicaffe.net.step import Value
 from minicaffe.pycaffe.mirror import Mirror, mirror
 
 
-class Blob:
+class Blob(Seen):
     """An array `data` and its gradient `diff`, as NumPy arrays: what is written into them is the net's.
 
     On CUDA they are copies on the host: asking for one waits for the device, and whatever was asked for since
-    the last pass is copied back before the next. `num`, `channels`, `height` and `width` are the first four
-    sizes, 1 where there are fewer.
+    the last pass is copied back before the next.
     """
 
     def __init__(self) -> None:
@@ -35,18 +33,6 @@ class Blob:
     def shape(self) -> Shape:
         """The sizes of its axes."""
         return self._held("data").shape
-
-    @property
-    def count(self) -> int:
-        """How many numbers it holds."""
-        return math.prod(self.shape)
-
-    data = property(lambda self: self._array("data"), doc="The values.")
-    diff = property(lambda self: self._array("diff"), doc="The gradient.")
-    num = property(lambda self: self._size(0), doc="The size of the first axis.")
-    channels = property(lambda self: self._size(1), doc="The size of the second axis.")
-    height = property(lambda self: self._size(2), doc="The size of the third axis.")
-    width = property(lambda self: self._size(3), doc="The size of the fourth axis.")
 
     def _held(self, which: str) -> Held:
         """The blob of the net whose `data` or `diff` it shows."""
@@ -61,9 +47,6 @@ class Blob:
             return np.empty(held.shape, held.dtype)
         self._mirrors[which] = found = mirror(array, held.device)  # kept as long as the blob
         return found.pulled().reshape(held.shape)
-
-    def _size(self, axis: int) -> int:
-        return self.shape[axis] if axis < len(self.shape) else 1
 
 
 class ParamBlob(Blob):
@@ -93,6 +76,7 @@ class FlowBlob(Blob):
         super().__init__()
         self.values = values
         self.begin(values)
+        self.computed: dict[Value, Held] = {}  # what each was when it was written
         self._seeded: Held | None = None
         self.waiting: HostBlob | None = None  # what it is until the net takes its new shape
 
@@ -142,6 +126,8 @@ class FlowBlob(Blob):
     def show(self, which: str, value: Value) -> None:
         """Show a value, which a pass has just written."""
         self.seen[which] = value
+        if which == "data":
+            self.computed[value] = value.blob
 
     def bring(self, which: str, value: Value) -> None:
         """Have a value that a pass is about to read be what is shown, which a script may have written."""

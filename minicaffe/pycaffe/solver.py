@@ -23,11 +23,17 @@ class _Told(minicaffe.Solver):
     """A solver that calls functions before an iteration's gradient, and when that is there."""
 
     callbacks: tuple[tuple[Callback, Callback], ...] = ()
+    ran = frozenset[str]()  # the phases of the nets that have run
+
+    def test(self) -> dict[str, Any]:
+        self.ran |= {"TEST"}
+        return super().test()
 
     def gradient(self) -> None:
         for on_start, _ in self.callbacks:
             on_start()
         push()
+        self.ran |= {"TRAIN"}
         super().gradient()
 
     def update(self) -> None:
@@ -93,17 +99,19 @@ class Solver:
 
     def _run(self, train: Callable[[], Any]) -> None:
         """Train, with all nets as scripts see them before and after."""
-        nets = {net: net.net.context.passes for net in (self.net, *self.test_nets)}
+        nets = [self.net, *self.test_nets]
         for net in nets:
             net.reshape()
             passes.ready(net.blobs, "data", net.net.steps)
-        with own_errors():
-            train()
-        for net, count in nets.items():
-            if net.net.context.passes != count:  # else it has not run
+        self.solver.ran = frozenset()
+        try:
+            with own_errors():
+                train()
+        finally:
+            for net in [net for net in nets if net.net.phase in self.solver.ran]:
                 passes.passed(net.blobs, "data", net.net.steps)
-        if self.net.net.context.passes != nets[self.net]:
-            passes.passed(self.net.blobs, "diff", self.net.net.steps[::-1])
+            if "TRAIN" in self.solver.ran:
+                passes.passed(self.net.blobs, "diff", self.net.net.steps[::-1])
 
     def apply_update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate `lr`; `iter` stays."""
@@ -180,7 +188,17 @@ def get_solver(solver_file: str | Path) -> Solver:
 
 
 def get_solver_from_string(text: str) -> Solver:
-    """The solver in a prototxt's text, as `get_solver` does."""
+    """The solver in a prototxt's text, as `get_solver` does.
+
+    >>> solver = get_solver_from_string('''
+    ... base_lr: 0.1 max_iter: 5 net_param {
+    ...   layer { type: "DummyData" name: "x" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } } }
+    ...   layer { type: "InnerProduct" name: "ip" bottom: "x" top: "ip" inner_product_param { num_output: 1 } }
+    ...   layer { type: "Reduction" name: "sum" bottom: "ip" top: "sum" loss_weight: 1 } }''')
+    >>> solver.step(3)
+    >>> round(float(solver.net.params["ip"][1].data[0]), 6)
+    -0.6
+    """
     return _solver(caffe.parse(text))
 
 

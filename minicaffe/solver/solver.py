@@ -28,13 +28,12 @@ from minicaffe.spec.solver import with_settings
 class Solver:
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
-    `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net
-    shares the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net. A
-    net of 16 bits is learnt in float32 (see `mixed`), and its snapshots hold it. On the CPU training is a
-    function of the model, the seed, the data, the plan of each convolution (with `deterministic` of the fixed
-    rule), the number of threads, the form of the loops (NumPy's or Numba's) and BLAS: where those are the
-    same, resuming or repeating it gives the same bits. Raises the MinicaffeErrors of Net, and SpecError if
-    the model has no solver or, with `needs_loss`, no loss.
+    `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
+    the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but blobs
+    share memory unless `keep` is None. Nets of 16 bits are learnt and saved in float32 (see `mixed`). On a CPU
+    the same model, seed, data, plan of convolutions (`deterministic`: the fixed rule), threads, form of the
+    loops and BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or,
+    with `needs_loss`, a loss.
     """
 
     def __init__(

@@ -98,6 +98,12 @@ def _check_known(given: Node, words: Mapping[str, Mark], what: str) -> None:
             raise SpecError(f"{given.keys[word]}: {what}: unknown argument {shown(word)}{hint}")
 
 
+def _is_nothing(node: Node, given: Mapping[str, Node] | None) -> bool:
+    """Whether a value is a `<word>` whose argument is null: its key is then as if it were not there."""
+    whole = WORD.fullmatch(node.value) if given and isinstance(node.value, str) else None
+    return bool(given and whole and given[whole[1]].value is None)
+
+
 class _Writer:
     """Writes out uses of blocks, and counts what that makes: blocks in blocks may grow without end."""
 
@@ -125,8 +131,10 @@ class _Writer:
     def layers_of(self, use: Node, within: tuple[str, ...]) -> list[Node]:
         """The layers that one use of a block stands for."""
         mark, name = use.value["block"].mark, use.value["block"].value
-        if not isinstance(name, str) or name not in self.blocks:
-            hint = did_you_mean(name, self.blocks) if isinstance(name, str) else ""
+        if not isinstance(name, str):
+            raise SpecError(f"{mark}: block: expected text, got {shown(name)}")
+        if name not in self.blocks:
+            hint = did_you_mean(name, self.blocks)
             hint = hint if self.blocks else "; the model has no `blocks` beside its layers"
             raise SpecError(f"{mark}: there is no block {shown(name)}{hint}")
         what, block = f"block {shown(name)}", self.blocks[name]
@@ -166,8 +174,12 @@ class _Writer:
         if depth > MAX_DEPTH:
             raise SpecError(f"{mark}: nested too deeply when blocks are written out")
         if isinstance(value, dict):
-            items = {key: self.copy(one, place, given, depth + 1) for key, one in value.items()}
-            return Node(items, mark, {key: place(at) for key, at in node.keys.items()})
+            items = {
+                key: self.copy(one, place, given, depth + 1)
+                for key, one in value.items()
+                if not _is_nothing(one, given)
+            }
+            return Node(items, mark, {key: place(node.keys[key]) for key in items})
         if isinstance(value, list):
             return Node([self.copy(one, place, given, depth + 1) for one in value], mark)
         if given is None or not isinstance(value, str):

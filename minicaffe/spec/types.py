@@ -216,8 +216,8 @@ def json_schema(
         reference = define(kind)
         if not hasattr(kind, "word"):
             return reference
-        word = keys_of(kind)[kind.word]  # type: ignore[arg-type, union-attr]
-        return {"anyOf": [json_schema(word.type, define), reference]}
+        word = json_schema(keys_of(kind)[kind.word].type, define)  # type: ignore[arg-type, union-attr]
+        return {"anyOf": [word.get("anyOf", [word])[0], reference]}  # a word, not null
     words = {bool: "boolean", int: "integer", float: "number", str: "string"}
     schema: dict[str, Any] = {"type": words[kind]}
     for check in checks:

@@ -335,7 +335,9 @@ BLOB = field(7, field(1, bytes([4])))
         (field(100, b"\x0b"), "of kind 3"),
         (b"\xff" * 12, "has no end"),
         (field(100, field(7, field(5, b"abc"))), "expected numbers of float32"),
-        (field(100, field(7, field(12, b"ab"))), "raw_data, which NVCaffe writes"),
+        (field(100, field(7, field(12, b"ab"))), "raw_data of 2 bytes ends within a number"),
+        (field(100, field(7, wire.put_integer(10, 3) + field(12, b"ab"))), "raw_data is of type 3"),
+        (field(100, field(7, wire.put_integer(10, 2) + field(12, b"abcd"))), "holds 2 numbers"),
         (field(100, field(7, field(7, field(1, b"\1" * 33)))), "at most 32 integers"),
     ],
 )
@@ -345,6 +347,42 @@ def test_damage_is_one_line(tmp_path, data, told):
         weights.read(tmp_path / "w.caffemodel")
     assert str(caught.value).isprintable()
     assert str(caught.value).startswith(f"{tmp_path}/w.caffemodel: is not a whole .caffemodel: ")
+
+
+@pytest.mark.parametrize(("number", "kind"), [(0, "<f8"), (1, "<f4"), (2, "<f2")])
+def test_raw_data_of_nvcaffe_and_of_opencvs_shrunken_models(tmp_path, number, kind):
+    values = np.linspace(-1, 1, 6).reshape(2, 3).astype(kind)
+    shape = field(7, field(1, bytes([2, 3])))
+    blob = shape + wire.put_integer(10, number) + field(12, values.tobytes())
+    path = tmp_path / "w.caffemodel"
+    path.write_bytes(field(100, field(1, b"ip") + field(7, blob)))
+    (found,) = weights.read(path)["ip"]
+    assert found.dtype == (np.float32 if kind == "<f2" else np.dtype(kind))
+    assert np.array_equal(found, values)
+    with weights.Reader(path) as reader:
+        assert reader.shapes == {"ip__0": (2, 3)}
+        assert np.array_equal(reader["ip__0"], values)
+
+
+def test_opencvs_shrunken_model_gives_almost_the_same(tmp_path):
+    cv2 = pytest.importorskip("cv2")
+    if not hasattr(cv2.dnn, "shrinkCaffeModel"):
+        pytest.skip("OpenCV 5 reads no Caffe models")
+    net = Net(
+        {
+            "layers": [
+                {"name": "x", "type": "Input", "shape": {"dim": [1, 2, 5, 5]}},
+                {"name": "conv", "type": "Convolution", "num_output": 4, "kernel_size": 3},
+            ]
+        },
+        device="cpu",
+    )
+    before, after = str(tmp_path / "w.caffemodel"), str(tmp_path / "half.caffemodel")
+    net.save(before)
+    cv2.dnn.shrinkCaffeModel(before, after)
+    kept = net.params["conv"][0].data.copy()
+    net.load(after)
+    assert np.array_equal(net.params["conv"][0].data, kept.astype(np.float16).astype(np.float32))
 
 
 def test_a_promise_takes_no_memory():

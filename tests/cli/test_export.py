@@ -24,10 +24,11 @@ def test_a_trained_net_becomes_a_classifier(cli, mistake, weights):
     given = ("export", "tiny.yaml", "--weights", weights, "--onnx", "tiny.onnx")
     ran = cli(*given, "--dynamic", "batch")
     assert ran.code == 0
-    assert ran.err.splitlines()[-3:] == [
+    assert ran.err.splitlines()[-4:] == [
         "layer 'mnist' (Data): an input, data",
         "layer 'accuracy' (Accuracy): left out",
         "layer 'loss' (SoftmaxWithLoss): a Softmax, prob",
+        "weights: w.npz: 4 loaded",
     ]
     first, other, last = ran.out.splitlines()
     assert first.startswith("prob (1, 10): largest difference ")
@@ -55,6 +56,7 @@ MISTAKES = [
     (["--weights", "w.npz", "--torch", "x", "--dynamic", "batch"], "--dynamic goes with --onnx"),
     (["--weights", "w.npz", "--onnx", "x.onnx", "--dynamic", "bach"], "did you mean 'batch'?"),
     (["--weights", "w.npz", "--onnx", "no/x.onnx"], "no/x.onnx: cannot be written: No such file"),
+    (["--weights", "w.npz", "--torch", ""], "--torch: expected a file, got ''"),
 ]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from dry_run import faults
 from dry_run.cases import MODELS, cases
 from dry_run.record import Operation, counts
+from dry_run.script import script
 from dry_run.walk import GIVEN, UNTESTED, Quiet, install, repeated, seen, walk
 from minicaffe import Solver
 from minicaffe.backend import Device
@@ -35,6 +36,7 @@ def main(words: list[str]) -> None:
         step = step_of(device, MODELS / "lenet_paper.yaml", engine)
         print(json.dumps({"case": f"LeNet, {engine}", "counts": counts(step)}))
     print(json.dumps({"case": "all", "layers": sorted(seen)}))
+    print(json.dumps({"case": "a script", "wrong": script(device)}))
 
 
 def step_of(

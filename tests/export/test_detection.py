@@ -69,6 +69,7 @@ def cases(draw):
         "background_label_id": draw(st.integers(-1, classes - 1)),
         "code_type": draw(st.sampled_from(["CORNER", "CENTER_SIZE", "CORNER_SIZE"])),
         "variance_encoded_in_target": str(draw(st.booleans())).lower(),
+        "clip": str(draw(st.booleans())).lower(),
         "keep_top_k": draw(st.sampled_from([-1, 0, 1, 5, 1000])),
         "nms_param": f"{{{nms}}}",
         "confidence_threshold": draw(st.sampled_from(["null", "0.02", "0.6", "0.99"])),
@@ -155,3 +156,5 @@ layers:
             arrays = {"image": np.zeros(net.blobs["image"].shape, np.float32)}
             (theirs,) = session(path).run(["prior"], arrays)
             assert np.allclose(net.forward(**arrays)["prior"], theirs, rtol=0, atol=1e-6)
+    for one in ("height", "width"):
+        assert len(to_onnx(small, path, dynamic=[one])) == 3  # compared at two sizes, and written

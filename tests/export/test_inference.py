@@ -53,6 +53,16 @@ def test_several_softmaxes_keep_their_layers_names():
     assert [tops for kind, _, tops in layers if kind == "Softmax"] == [("loss1",), ("answer",)]
 
 
+def test_prob_is_not_taken_twice():
+    layers, _ = inferred(
+        DATA,
+        IP,
+        "  - {name: prob, type: InnerProduct, num_output: 10, bottom: ip}",
+        "  - {name: loss, type: SoftmaxWithLoss, bottom: [prob, label]}",
+    )
+    assert [tops for _, _, tops in layers[1:]] == [("ip",), ("prob",), ("loss",)]
+
+
 def test_a_softmax_that_is_there_is_not_doubled():
     layers, _ = inferred(
         DATA,
@@ -81,6 +91,16 @@ def test_silence_keeps_a_blob_from_being_an_output():
         "  - {name: hush, type: Silence, bottom: other, top: []}",
     )
     assert [tops for _, _, tops in layers] == [("data",), ("ip",)]
+
+
+def test_where_all_is_silenced_that_is_what_is_wanted():
+    layers, notes = inferred(
+        "  - {name: data, type: Input, shape: {dim: [2, 3]}}",
+        IP,
+        "  - {name: hush, type: Silence, top: []}",
+    )
+    assert [tops for _, _, tops in layers] == [("data",), ("ip",)]
+    assert notes == ["layer 'hush' (Silence): left out; what it reads is an output"]
 
 
 def test_a_net_of_losses_alone_is_refused():

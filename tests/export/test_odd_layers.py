@@ -145,6 +145,35 @@ def test_entries_are_chosen(tmp_path):
     agree(tmp_path / "net.onnx", net, index=[4, 0, 4, 1])
 
 
+CHAIN = """
+layers:
+  - {name: x, type: Input, shape: {dim: [6, 3]}}
+  - {name: selector, type: Input, shape: {dim: [6]}}
+  - {name: some, type: Filter, bottom: [x, selector]}
+  - {name: twice, type: Power, bottom: some, scale: 2}
+  - {name: best, type: ArgMax, bottom: twice, axis: 1}
+"""
+
+
+def test_what_follows_a_choice_has_its_size(tmp_path):
+    net = Net(parse(CHAIN), "TEST", device="cpu")
+    to_onnx(net, tmp_path / "net.onnx")
+    x, selector = RNG.normal(size=(6, 3)).astype("f"), np.array([1, 0, 0, 1, 1, 0], "f")
+    session = runtime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    (best,) = session.run(["best"], {"x": x, "selector": selector})
+    assert best.ravel().tolist() == x[selector > 0].argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("kind", ["MAX", "AVE"])
+def test_a_window_may_be_larger_than_the_image(tmp_path, kind):
+    """As where OpenPose's nets say 1 x 1, until they are told a size."""
+    layer = f"type: Pooling, pool: {kind}, kernel_size: 2, stride: 2"
+    for dynamic in ([], ["height", "width"]):
+        to_onnx(net_of({"x": (1, 2, 1, 1)}, layer), tmp_path / "net.onnx", dynamic=dynamic)
+        for h, w in ((1, 1), (5, 2)) if dynamic else ((1, 1),):
+            agree(tmp_path / "net.onnx", net_of({"x": (1, 2, h, w)}, layer))
+
+
 def test_a_pyramid_takes_images_of_one_size_alone(tmp_path):
     net = net_of({"x": (2, 3, 9, 7)}, "type: SPP, pyramid_height: 3")
     to_onnx(net, tmp_path / "net.onnx", dynamic=["batch"])

@@ -12,16 +12,22 @@ from hypothesis import strategies as st
 from layers.rows import ROWS, net_of
 from test_random_nets import random_model
 
-from minicaffe import CheckpointError, MinicaffeError, Net, SpecError, parse
+from minicaffe import CheckpointError, Layer, MinicaffeError, Net, SpecError, parse, register
 from minicaffe.export import to_onnx
 from minicaffe.export.inference import DATA
 from minicaffe.export.table import LEFT_OUT, REFUSED, WRITERS
 from minicaffe.layers import REGISTRY
+from minicaffe.layers.sequence import Recurrent
 
 onnx = pytest.importorskip("onnx")
+ReferenceEvaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
 runtime = pytest.importorskip("onnxruntime")
 
 UNSAYABLE = {"Silence"} | {name for name, layer in REGISTRY.items() if layer.is_loss}
+NOT_REFERRED = {
+    "LRN",
+    "ROIPooling",
+}  # the reference has the one for two channels, the other not at all
 ONE_BATCH = {
     "BatchReindex",
     "LSTMUnit",
@@ -36,7 +42,7 @@ def runs(path, **arrays):
     return dict(zip(names, session.run(names, given), strict=True))
 
 
-def agree(path, net, **arrays):
+def agree(path, net, runs=runs, **arrays):
     """onnxruntime gives what the net does, all of the net's outputs and no others."""
     found = runs(path, **arrays)
     net.reshape(**{name: np.shape(array) for name, array in arrays.items()})
@@ -48,9 +54,16 @@ def agree(path, net, **arrays):
         np.testing.assert_allclose(found[name] / scale, array / scale, atol=1e-5, err_msg=name)
 
 
+def refers(path, **arrays):
+    """The same by onnx's own slow reference."""
+    reference = ReferenceEvaluator(str(path))
+    given = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
+    return dict(zip(reference.output_names, reference.run(None, given), strict=True))
+
+
 def net_with(text, seed=3, **more):
     """A net whose parameters are random, and above 0 where it matters, since a variance is."""
-    net = Net(parse(text), "TEST", device="cpu", **more)
+    net = Net(parse(text), "TEST", device="cpu", deterministic=True, **more)
     random = np.random.default_rng(seed)
     for step in net.steps:
         for param in step.layer.params:
@@ -93,6 +106,32 @@ def test_onnxruntime_computes_each_layer(name, keys, bottoms, tmp_path):
         assert name in ONE_BATCH or keys.get("axis") == 0, error  # the batch axis is none
         to_onnx(net, path)
     agree(path, net, **arrays)
+    if name not in NOT_REFERRED and keys.get("group", 1) == 1:
+        for layer in net.layers.values():
+            if isinstance(layer, Recurrent):
+                layer.reset()
+        agree(path, net, runs=refers, **arrays)
+
+
+ANY_IMAGE = """
+ArgMax BatchNorm Bias Concat Convolution Crop Deconvolution Dropout Eltwise Flatten GroupNorm Im2col Interp LRN
+MVN Normalize PReLU Permute Pooling Reduction Scale ShuffleChannel Slice Softmax Split Tile Upsample
+""".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("name", ANY_IMAGE)
+def test_layers_take_images_of_any_size(name, tmp_path):
+    """Written at one size, run at another one."""
+    keys, bottoms = next(
+        row for row in ROWS[name] if all(isinstance(b, tuple) and len(b) == 4 for b in row[1])
+    )
+    lines = net_of(name, keys, bottoms).splitlines()
+    net = net_with("\n".join(line for line in lines if "twice" not in line))
+    to_onnx(net, tmp_path / "it.onnx", dynamic=["batch", "height", "width"])
+    random = np.random.default_rng(1)
+    larger = [(n + 1, c, h + 5, w + 3) for n, c, h, w in bottoms]
+    arrays = {f"b{i}": random.normal(size=shape) for i, shape in enumerate(larger)}
+    agree(tmp_path / "it.onnx", net, **arrays)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -167,6 +206,35 @@ def test_blobs_and_parameters_keep_their_names(tmp_path):
     assert lines[1].startswith("pool (4, 4, 35, 3): largest difference")
 
 
+def test_names_that_would_meet_are_kept_apart(tmp_path):
+    text = """
+layers:
+  - {name: x__0, type: Input, shape: {dim: [2, 3]}}
+  - {name: ip, type: InnerProduct, num_output: 3, top: ip/Mul}
+  - {name: x, type: Scale, bottom: ip/Mul, top: ip/Mul}
+  - {name: more, type: Power, scale: 2, shift: 1, bottom: ip/Mul, top: more/Mul}
+  - {name: ip/Mul, type: Power, scale: 3, shift: 1, bottom: more/Mul, top: ip/Mul/ip}
+  - {name: last, type: ReLU, bottom: x__0, top: x__0}
+"""
+    net = net_with(text)
+    to_onnx(net, tmp_path / "net.onnx")
+    names = [output.name for output in onnx.load(tmp_path / "net.onnx").graph.output]
+    assert names == ["ip/Mul/ip", "x__0/last"]  # an input keeps its name
+
+
+def test_of_blobs_that_are_one_tensor_the_output_gives_the_name(tmp_path):
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [2, 3]}}
+  - {name: more, type: Power, scale: 2}
+  - {name: split, type: Split, top: [a, b]}
+  - {name: y, type: Power, scale: 3, bottom: a}
+"""
+    to_onnx(net_with(text), tmp_path / "net.onnx")
+    graph = onnx.load(tmp_path / "net.onnx").graph
+    assert [output.name for output in graph.output] == ["b", "y"]
+
+
 def test_what_differs_is_named_and_not_written(tmp_path, monkeypatch):
     def slip(graph, step, x):
         return graph.op("LeakyRelu", x, alpha=0.01)
@@ -181,12 +249,39 @@ def test_what_differs_is_named_and_not_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_layer_of_ones_own_needs_a_writer(tmp_path, monkeypatch):
+    class Softsign(Layer):
+        """x / (1 + |x|)."""
+
+        def setup(self, x):
+            return x
+
+        def forward(self, x):
+            return x / (1 + abs(x))
+
+    monkeypatch.setitem(REGISTRY, "Softsign", None)  # so that it is forgotten afterwards
+    register(Softsign)
+    text = "layers: [{name: x, type: Input, shape: {dim: [2, 3]}}, {name: it, type: Softsign}]"
+    net = net_with(text)
+    with pytest.raises(SpecError, match=r"layer 'it' \(Softsign\): .* needs a writer"):
+        to_onnx(net, tmp_path / "net.onnx")
+    monkeypatch.setitem(WRITERS, "Softsign", lambda graph, step, x: graph.op("Softsign", x))
+    to_onnx(net, tmp_path / "net.onnx")
+    agree(tmp_path / "net.onnx", net, x=[[-1.0, 0.0, 2.0], [5.0, -3.0, 1.0]])
+
+
 def test_a_net_that_overflows_is_not_called_right(tmp_path):
     net = net_with(CHAIN)
     net.params["conv"][1].load(np.full(4, 3e38))
     with pytest.raises(CheckpointError, match="'pool' holds no finite number.* a trained net"):
         to_onnx(net, tmp_path / "net.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_net_too_large_for_a_file_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("minicaffe.export.model.MOST", 400)
+    with pytest.raises(CheckpointError, match="parameters; an .onnx file holds less than 2048 MiB"):
+        to_onnx(net_with(CHAIN), tmp_path / "net.onnx")
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])

@@ -234,6 +234,8 @@ def test_refusals_leave_nothing_behind(tmp_path, monkeypatch):
         state_dict.write(Net(parse(twice), device="cpu"), target)
     with pytest.raises(CheckpointError, match="cannot be written"):
         state_dict.write(Net(parse(NET), device="cpu"), tmp_path / "none" / "net.safetensors")
+    with pytest.raises(CheckpointError, match=r"net.pt: expected a name that ends in .safetensors"):
+        state_dict.write(Net(parse(NET), device="cpu"), tmp_path / "net.pt")
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     with pytest.raises(CheckpointError, match=r"pip install 'minicaffe\[safetensors\]'"):

@@ -76,6 +76,7 @@ def detections(
     in_target,
     keep,
     least,
+    clip=False,
 ):
     """The rows of DetectionOutput's top, from arrays (n, p, kinds, 4), (n, p, classes) and (2, p, 4)."""
     rows = []
@@ -93,7 +94,8 @@ def detections(
                 variance = [1] * 4 if in_target else [float(v) for v in prior[1, p]]
                 given = [float(v) for v in loc[i, p, 0 if share else c]]
                 corners = [float(v) for v in prior[0, p]]
-                box = boxes[c, p] = decoded(code, corners, variance, given)
+                box = decoded(code, corners, variance, given)
+                box = boxes[c, p] = [min(max(v, 0.0), 1.0) for v in box] if clip else box
                 if all(overlap(box, boxes[c, other]) <= limit for other in chosen):
                     chosen.append(p)
                     found.append((score, c, p))

@@ -109,11 +109,12 @@ def draw_boxes(rng, p):
     st.booleans(),
     st.sampled_from([-1, 0, 2, 5, 100]),
     st.sampled_from([None, 0.01, 0.5, 0.99]),
+    st.booleans(),
     dtypes,
     seeds,
 )
 def test_detections_against_loops(
-    device, shape, share, background, nms, top_k, code, in_target, keep, least, dtype, seed
+    device, shape, share, background, nms, top_k, code, in_target, keep, least, clip, dtype, seed
 ):
     rng, (n, p, c) = np.random.default_rng(seed), shape
     kinds = 1 if share else c
@@ -128,6 +129,7 @@ def test_detections_against_loops(
         "code_type": code,
         "variance_encoded_in_target": in_target,
         "keep_top_k": keep,
+        "clip": clip,
     } | ({} if least is None else {"confidence_threshold": least})
     given_ = loc.reshape(n, -1), conf.reshape(n, -1), prior.reshape(1, 2, -1)
     net = build("DetectionOutput", keys, [array.shape for array in given_], device, dtype)
@@ -147,6 +149,7 @@ def test_detections_against_loops(
         in_target=in_target,
         keep=keep,
         least=-1e30 if least is None else least,
+        clip=clip,
     )
     assert top.shape == (1, 1, len(wanted), 7) and len(wanted) <= most[2]
     np.testing.assert_allclose(device.to_host(top)[0, 0], wanted, rtol=1e-5, atol=1e-6)

@@ -286,6 +286,17 @@ def test_weights_of_nvcaffe_are_read_as_there():
     np.testing.assert_allclose(net.forward(x=x)["y"], wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
+def test_lrn_finds_room_in_a_net_without_a_way_back(region):
+    """Nothing learns and the bottom is data, in either phase, kept or not."""
+    layers = [{"name": "x", "type": "Input", "shape": {"dim": [2, 4, 5, 6]}}]
+    layers.append({"name": "y", "type": "LRN", "norm_region": region, "local_size": 1})
+    x = np.random.default_rng(1).normal(size=(2, 4, 5, 6))
+    for kept in [{}, {"keep": ()}]:
+        net = Net({"layers": layers}, "TEST", device="cpu", **kept)
+        np.testing.assert_allclose(net.forward(x=x)["y"], x * (1 + x * x) ** -0.75, rtol=1e-4)
+
+
 def test_in_a_deployed_net_it_works_in_place():
     text = """
 layers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import pickle
 import random
@@ -15,7 +16,7 @@ import yaml
 from half_nets import BATCH, LENET
 from test_random_nets import SHAPE, random_model
 
-from minicaffe import Layer, Net, Solver, parse, register
+from minicaffe import Classifier, Layer, Net, Solver, parse, register
 from minicaffe.caffe import read
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers import REGISTRY
@@ -42,14 +43,15 @@ def poison(net: Net) -> None:
     net.memory.sharing.block.view("u1").fill(255)
 
 
-def pair(model, phase, keep=(), **settings) -> tuple[Net, Net]:
+def pair(model, phase, keep=(), device="cpu", **settings) -> tuple[Net, Net]:
     """A net that shares nothing and one that shares, of the same parameters."""
     apart, sharing = (
-        Net(model, phase, device="cpu", keep=kept, **settings) for kept in (None, keep)
+        Net(model, phase, device=device, keep=kept, **settings) for kept in (None, keep)
     )
     for one, other in zip(apart.learnable, sharing.learnable, strict=True):
-        one.data += RNG.normal(size=one.shape).astype(one.dtype) / 4
-        other.data[...] = one.data
+        if one.learns:  # not the statistics of a BatchNorm
+            one.load(one.to_host() + RNG.normal(size=one.shape) / 4)
+        other.load(one.to_host())
     return apart, sharing
 
 
@@ -63,13 +65,16 @@ def assert_same(a: Net, b: Net) -> int:
                     array = getattr(blob, which)
                 except ShapeError:
                     continue
-                assert array.tobytes() == getattr(blobs[name], which).tobytes(), (name, which)
+                wanted = a.device.to_host(getattr(blobs[name], which))
+                assert b.device.to_host(array).tobytes() == wanted.tobytes(), (name, which)
                 shown += 1
     for one, other in zip(a.learnable, b.learnable, strict=True):
-        assert one.diff.tobytes() == other.diff.tobytes()
+        wanted = a.device.to_host(one.diff)
+        assert b.device.to_host(other.diff).tobytes() == wanted.tobytes()
     return shown
 
 
+@functools.cache
 def wired(seed: int, force: bool):
     """A random net, few of whose blobs are outputs."""
     model = random_model(seed) | {"force_backward": force}
@@ -81,7 +86,7 @@ def wired(seed: int, force: bool):
 
 
 def shapes_only(phase: str):
-    models = [wired(seed, False) for seed in range(25)]
+    models = [wired(seed, False) for seed in range(12)]
     models += [parse(path.read_text()) for path in sorted(STEPS.glob("*.yaml"))]
     models += [read(caffe_nets.NETS / f"{name}.prototxt") for name in DEPLOYED]
     return [Net(model, phase, device="cpu", keep=(), shapes_only=True) for model in models]
@@ -146,6 +151,23 @@ def test_what_a_step_reads_on_the_way_back_is_still_there():
     assert saved >= 5
 
 
+@pytest.mark.parametrize("name", ["vgg16", "resnet50", "googlenet"])
+def test_inference_of_the_zoo_takes_half_at_most_and_no_byte_too_much(name):
+    path = Path(__file__).parent.parent.parent / "models" / f"{name}.yaml"
+    sharing = Net(path, "TEST", device="cpu", keep=(), shapes_only=True).memory.sharing
+    assert 2 * sharing.after < sharing.before
+    written, read = {}, {}  # the steps, found anew
+    for i, step in enumerate(sharing.graph.steps):
+        for value in (*step.tops, *step.bottoms):
+            written.setdefault(value.root, i)
+            read[value.root] = i
+    busiest = 0
+    for i in range(len(sharing.graph.steps)):
+        there = [v for v in sharing.offsets if written[v] <= i <= read[v]]
+        busiest = max(busiest, sum(4 * math.prod(value.shape) for value in there))
+    assert busiest <= sharing.size <= busiest + 64 * 10
+
+
 def kept(net_spec, chance: random.Random) -> list[str]:
     names = sorted({name for layer in net_spec.layers for name in layer.tops})
     return chance.sample(names, chance.randint(0, min(2, len(names))))
@@ -154,7 +176,7 @@ def kept(net_spec, chance: random.Random) -> list[str]:
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 def test_random_nets_give_the_same_bits(phase, request):
     shown = 0
-    for seed in range(300 if request.config.getoption("--long") else 25):
+    for seed in range(300 if request.config.getoption("--long") else 12):
         spec = wired(seed, phase == "TRAIN")
         a, b = pair(spec, phase, kept(spec, random.Random(seed)), dtype="float64")
         for _ in range(2):
@@ -169,13 +191,13 @@ def test_random_nets_give_the_same_bits(phase, request):
                 a.backward()
                 b.backward()
             shown += assert_same(a, b)
-    assert shown > 300
+    assert shown > 150
 
 
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 def test_a_pass_of_some_layers_gives_the_same_bits_or_is_refused(phase):
     ran = refused = 0
-    for seed in range(20):
+    for seed in range(12):
         chance = random.Random(seed)
         spec = wired(seed, phase == "TRAIN")
         a, b = pair(spec, phase, kept(spec, chance), dtype="float64")
@@ -204,7 +226,7 @@ def test_a_pass_of_some_layers_gives_the_same_bits_or_is_refused(phase):
             (a.backward if back else a.forward)(start, end, **given)
             assert_same(a, b)
             ran += 1
-    assert ran > 30 and refused > 5
+    assert ran > 15 and refused > 3
 
 
 @pytest.mark.parametrize("path", sorted(STEPS.glob("*.yaml")), ids=lambda path: path.stem)
@@ -222,6 +244,50 @@ def test_training_takes_the_same_way(path, few_digits):
     assert np.array_equal(a.losses, b.losses)
     for one, other in zip(a.net.learnable, b.net.learnable, strict=True):
         assert one.data.tobytes() == other.data.tobytes()
+
+
+@pytest.mark.parametrize("path", sorted(STEPS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_inference_of_every_layer_gives_the_same_bits(path, few_digits):
+    """Also where the work holds nothing of the layer before, and backward's buffers are not taken."""
+    a, b = pair(parse(path.read_text()), "TEST", deterministic=True)
+    for net in (a, b):
+        rng = np.random.default_rng(0)
+        given = [value for step in net.steps if not step.bottoms for value in step.tops]
+        for value in given:
+            value.blob.data[...] = rng.integers(0, 3, value.shape)
+        poison(b)
+        net.context.workspace.view("u1").fill(255)
+        net.forward()
+    assert b.context.workspace_size <= a.context.workspace_size
+    assert assert_same(a, b)
+
+
+def test_what_only_backward_needs_is_not_taken(device):
+    text = """
+    layers:
+      - {name: x, type: Input, top: [x, rois], shape: [{dim: [2, 4, 9, 9]}, {dim: [3, 5]}]}
+      - {name: first, type: Convolution, bottom: x, num_output: 4, kernel_size: 1}
+      - {name: lrn, type: LRN}
+      - {name: within, type: LRN, norm_region: WITHIN_CHANNEL}
+      - {name: most, type: Eltwise, operation: MAX, bottom: [lrn, within]}
+      - {name: pool, type: Pooling, kernel_size: 2, stride: 2}
+      - {name: roi, type: ROIPooling, bottom: [most, rois], pooled_h: 2, pooled_w: 2}
+      - {name: spp, type: SPP, bottom: pool, pyramid_height: 2}
+      - {name: conv, type: Convolution, bottom: most, num_output: 8, kernel_size: 3}
+      - {name: ip, type: InnerProduct, num_output: 50}
+    """
+    rois = [[0, 0, 0, 4, 4], [1, 2, 2, 8, 8], [1, 0, 3, 5, 8]]
+    a, b = pair(parse(text), "TEST", device=device, deterministic=True)
+    for net in (a, b):
+        net.context.workspace.view("u1").fill(255)
+        net.forward(x=np.random.default_rng(1).normal(size=(2, 4, 9, 9)), rois=rois)
+    assert assert_same(a, b)
+    names = {"lrn": "s", "within": "s", "most": "which"}
+    assert all(getattr(a.layers[name], kept) is not None for name, kept in names.items())
+    assert all(getattr(b.layers[name], kept) is None for name, kept in names.items())
+    assert b.layers["pool"].it.which is None and not b.layers["roi"].scratch
+    assert not b.layers["spp"].dy and a.layers["spp"].dy
+    assert b.context.workspace_size < a.context.workspace_size / 2
 
 
 @pytest.mark.parametrize("name", DEPLOYED[1:])
@@ -292,10 +358,16 @@ def test_diffs_that_are_kept_shown_and_not():
 
 
 def test_names_to_keep_are_of_blobs():
-    with pytest.raises(SpecError, match="keep: expected names of blobs.*did you mean 'conv1'"):
-        Net(parse(SMALL), device="cpu", keep=["conv11"])
-    with pytest.raises(SpecError, match=r"in a list, got 'conv1'"):
-        Net(parse(SMALL), device="cpu", keep="conv1")
+    mistakes = (
+        (["conv2", "conv11"], "keep: there is no blob 'conv11'; did you mean 'conv1'"),
+        ([["conv1"]], r"keep: there is no blob \['conv1'\]"),
+        ("conv1", "keep: expected a list of names of blobs, got 'conv1'$"),
+        (5, "keep: expected a list of names of blobs, got 5"),
+    )
+    for keep, said in mistakes:
+        with pytest.raises(SpecError, match=said):
+            Net(parse(SMALL), device="cpu", keep=keep)
+    assert Net(parse(SMALL), device="cpu", keep=(n for n in ["ip"])).memory.keep == ("ip",)
 
 
 def test_reshaped_and_copied_nets_share():
@@ -384,3 +456,46 @@ def test_the_summary_tells_of_memory_before_and_after():
     net = Net(parse(SMALL), device="cpu", keep=(), shapes_only=True)
     diffs = {name: size for name, size in sizes.items() if name not in ("x", "label")}
     assert net.memory.sharing.before == whole + 4 * (sum(diffs.values()) + 1)
+
+
+def test_solvers_and_classifiers_share_all_but_what_is_kept(few_digits):
+    text = """
+layers:
+  - {name: digits, type: Data, top: [data, label], source: digits, batch_size: 4}
+  - {name: conv, type: Convolution, bottom: data, num_output: 3, kernel_size: 5}
+  - {name: tanh, type: TanH}
+  - {name: pool, type: Pooling, kernel_size: 2, stride: 2}
+  - {name: ip, type: InnerProduct, num_output: 10}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+  - {name: accuracy, type: Accuracy, bottom: [ip, label], include: {phase: TEST}}
+solver: {base_lr: 0.01, max_iter: 2, test_iter: 1, test_interval: 9, snapshot_after_train: false}
+"""
+    for keep, kept in (
+        (("pool", "accuracy"), {"pool"}),
+        ((), set()),
+        (None, {"conv", "tanh", "pool"}),
+    ):
+        solver = Solver(parse(text), device="cpu", keep=keep)
+        solver.solve()
+        assert shows(solver.net.blobs, "diff") == kept
+        assert shows(solver.test_net.blobs, "data") == kept
+    with pytest.raises(SpecError, match="did you mean 'pool'"):
+        Solver(parse(text), device="cpu", keep=["pol"])
+    scores = []
+    for keep, kept in ((("pool",), {"pool"}), ((), set()), (None, {"conv", "tanh", "pool"})):
+        classifier = Classifier(parse(text), device="cpu", keep=keep)
+        assert shows(classifier.net.blobs, "data") == kept
+        scores.append(classifier.predict(np.full((3, 28, 28), 9, np.uint8)).tobytes())
+    assert len(set(scores)) == 1
+
+
+def shows(blobs, which: str) -> set[str]:
+    """Of three blobs those whose data, or diffs, are there."""
+    return {name for name in ("conv", "tanh", "pool") if there(blobs[name], which)}
+
+
+def there(blob, which: str) -> bool:
+    try:
+        return getattr(blob, which) is not None
+    except ShapeError:
+        return False

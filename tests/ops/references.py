@@ -28,7 +28,7 @@ def pool_count(size, kernel, stride, pad, ceil):
     start, count = -pad, 0
     while start + kernel <= size + pad:
         start, count = start + stride, count + 1
-    reached = start - stride + kernel == size + pad
+    reached = start - stride + kernel >= size + pad  # by the window before, be there one or not
     if ceil and not reached and not (pad and start >= size):
         count += 1
     return count

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import math
 import multiprocessing
 import os
 import stat
@@ -320,6 +321,16 @@ def test_a_cap_below_everything(cpu):
         conv.plan(LARGE, "f4", cpu, cap=10)
 
 
+def test_the_cap_that_nobody_asked_for_refuses_nothing(cpu):
+    """fc6 of FCN-8s, whose weights alone are larger: one thread's need is granted, unless a cap is given."""
+    g = ConvGeometry(2, 512, (22, 22), 4096, Window((7, 7)))
+    assert 4 * math.prod(g.weight_shape) > conv.CAP
+    plan = conv.plan(g, "f4", cpu, deterministic=True)
+    assert conv.CAP < 4 * plan.workspace <= plan.case.cap and plan.case.shares == 1
+    with pytest.raises(ShapeError, match=r"no engine gets by with 255.0 MiB of workspace"):
+        conv.plan(g, "f4", cpu, cap=255 * 2**20, deterministic=True)
+
+
 # the memory
 
 
@@ -530,3 +541,30 @@ def test_many_threads_leave_room_for_a_good_engine(cpu, threads):
         (db, dy.sum((0, 2, 3))),
     ]:
         np.testing.assert_allclose(ours, wanted, atol=1e-3)
+
+
+@pytest.mark.parametrize("engine", sorted(conv.STRATEGIES))
+@pytest.mark.parametrize("g", [LARGE, POINT], ids=["3x3", "1x1"])
+def test_forward_gets_by_with_the_work_that_it_says(device, engine, g):
+    if conv.STRATEGIES[engine].refuses(g):
+        pytest.skip(conv.STRATEGIES[engine].refuses(g))
+    p, guard = conv.plan(g, "f4", device, engine), 1000
+    assert p.forward_workspace <= p.workspace
+    rng = np.random.default_rng(0)
+    x, weight = (rng.normal(size=shape).astype("f4") for shape in (g.x_shape, g.weight_shape))
+    found = []
+    for size in (p.workspace, p.forward_workspace):
+        work, y = (
+            device.asarray(np.full(size + guard, np.nan, "f4")),
+            device.xp.empty(g.y_shape, "f4"),
+        )
+        p.forward(device.asarray(x), device.asarray(weight), None, y, work[:size])
+        assert np.isnan(device.to_host(work)[size:]).all()
+        found.append(device.to_host(y).tobytes())
+    assert found[0] == found[1]
+
+
+def test_the_rule_never_unrolls_what_leaves_the_cache(cpu):
+    wide = ConvGeometry(1, 64, (112, 112), 8, Window((3, 3), pad=(1, 1)))
+    assert Case(wide, np.dtype("f4"), cpu, conv.CAP).by_rule == "implicit"
+    assert Case(LARGE, np.dtype("f4"), cpu, conv.CAP).by_rule == "batched"

@@ -32,6 +32,8 @@ EDGES = [
     ((5, 6), Window((1, 2), (3, 5))),  # windows past the image, pixels in no window
     ((5, 4), Window((3, 4), (2, 1), (1, 3))),
     ((4, 3), Window((2, 3), (3, 2), (1, 2))),
+    ((1, 1), Window((2, 2), (2, 2))),  # a window larger than the image
+    ((2, 1), Window((4, 3), (3, 3), (0, 0))),
 ]
 edges = pytest.mark.parametrize(("image", "window"), EDGES)
 

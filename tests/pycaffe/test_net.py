@@ -481,3 +481,18 @@ def test_16_bits_are_refused(text_file, cuda):
     caffe.set_mode_gpu()
     with pytest.raises(SpecError, match="dtype float16: blobs are NumPy arrays here"):
         caffe.Net(text_file(NET + 'minicaffe_param { dtype: "float16" }'), caffe.TRAIN)
+
+
+def test_a_gradient_before_any_pass_is_refused(net):
+    with pytest.raises(ShapeError, match=r"layer 'loss' \(SoftmaxWithLoss\): has not run forward"):
+        net.backward()
+    net.forward(end="relu")
+    net.blobs["ip"].diff[...] = 1
+    net.backward(start="relu")  # as far as it went
+    net.forward()
+    net.backward()
+    net.blobs["data"].reshape(2, 3)
+    net.blobs["label"].reshape(2)
+    net.reshape()
+    with pytest.raises(ShapeError, match="has not run forward since the net was built or reshaped"):
+        net.backward()

@@ -65,6 +65,9 @@ class Weighted(caffe.Layer):
 
 
 class Phase(caffe.Layer):
+    def __init__(self, p_object, *args, **kwargs):  # as editors write it
+        super().__init__(p_object, *args, **kwargs)
+
     def setup(self, bottom, top):
         pass
 
@@ -177,3 +180,37 @@ def test_a_net_imports_nothing(text_file, tmp_path, monkeypatch):
     text = python("x", "X").replace(HERE, "never_imported")
     with pytest.raises(SpecError, match="`import never_imported` before the net is built"):
         caffe.Net(text_file(text), caffe.TRAIN)
+
+
+class Growing(caffe.Layer):
+    """Batches of one, two, three ... rows: the sizes are known when reshape is called."""
+
+    def setup(self, bottom, top):
+        self.rows = 0
+
+    def reshape(self, bottom, top):
+        self.rows += 1
+        top[0].reshape(self.rows, 3)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = self.rows
+
+    def backward(self, top, propagate_down, bottom):
+        pass
+
+
+def test_shapes_that_a_data_layer_changes_from_pass_to_pass(text_file, placed):
+    text = (
+        python("rows", "Growing")
+        + """layer { name: "ip" type: "InnerProduct" bottom: "rows" top: "ip"
+      inner_product_param { num_output: 2 weight_filler { type: "constant" value: 1 } } }
+      layer { name: "loss" type: "Reduction" bottom: "ip" top: "loss" loss_weight: 1 }"""
+    )
+    net = caffe.Net(text_file(text), caffe.TRAIN)
+    for _ in range(3):
+        net.clear_param_diffs()
+        out = net.forward(blobs=["ip"])["ip"]
+        rows = net.layers[0].rows
+        assert out.shape == net.blobs["ip"].shape == (rows, 2) and (out == 3 * rows).all()
+        net.backward()
+        assert (net.params["ip"][0].diff == rows * rows).all()

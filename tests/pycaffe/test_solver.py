@@ -286,8 +286,11 @@ def test_a_net_that_has_not_run_shows_what_was_written(text_file, placed):
     tested.blobs["x"].data[...] = 7
     solver.step(0)
     assert solver.net.blobs["x"].data.tolist() == [[1, 1, 1]] * 2
+    solver.net.forward()  # a pass, as many as a step is
+    solver.net.blobs["x"].data[...] = 1
     solver.step(1)
     assert solver.net.blobs["x"].data.tolist() == [[2, 2, 2]] * 2
+    assert solver.net.blobs["x"].diff.tolist() == [[0, 0, 0]] * 2  # nothing below learns
     assert tested.blobs["x"].data.tolist() == [[7, 7, 7]] * 2
     tested.forward()
     assert tested.blobs["x"].data.tolist() == [[8, 8, 8]] * 2

@@ -13,8 +13,6 @@ for _file in pkgutil.iter_modules(__path__):
 def writer_of(kind: str) -> Writer:
     """The writer of a type of layers. Raises SpecError, with the reason, where there is none."""
     if kind not in WRITERS:
-        why = REFUSED.get(
-            kind, "a layer of one's own has no writer (minicaffe.export.table.writes)"
-        )
+        why = REFUSED.get(kind, "a layer of one's own needs a writer, see minicaffe.export.writes")
         raise SpecError(f"cannot be exported to ONNX: {why}")
     return WRITERS[kind]

@@ -19,7 +19,7 @@ def own(graph: Graph, step: Step, given: tuple[str, ...], index: int) -> str:
     if not others:
         return graph.param(step, index, (*shape, *(1,) * behind))
     axes = list(range(len(shape), len(shape) + behind))
-    return str(graph.op("Unsqueeze", given[0], axes)) if axes else given[0]
+    return graph.op("Unsqueeze", given[0], axes) if axes else given[0]
 
 
 @writes("Scale")
@@ -34,13 +34,13 @@ def scale(graph: Graph, step: Step, x: str, *given: str) -> str:
     shape = layer.bias.shape
     first, _ = own_axes(step.bottoms[0].shape, shape, layer.axis, layer.num_axes)
     behind = len(step.bottoms[0].shape) - first - len(shape) if shape else 0
-    return str(graph.op("Add", y, graph.param(step, index, (*shape, *(1,) * behind))))
+    return graph.op("Add", y, graph.param(step, index, (*shape, *(1,) * behind)))
 
 
 @writes("Bias")
 def bias(graph: Graph, step: Step, x: str, *given: str) -> str:
     """Add."""
-    return str(graph.op("Add", x, own(graph, step, given, 0)))
+    return graph.op("Add", x, own(graph, step, given, 0))
 
 
 @writes("PReLU")
@@ -48,7 +48,7 @@ def prelu(graph: Graph, step: Step, x: str) -> str:
     """A slope a channel, or one."""
     slope, axes = step.layer.params[0], len(step.bottoms[0].shape)
     shape = (*slope.shape, *(1,) * (axes - 2)) if slope.shape else (1,) * (axes - 1)
-    return str(graph.op("PRelu", x, graph.param(step, 0, shape)))
+    return graph.op("PRelu", x, graph.param(step, 0, shape))
 
 
 @writes("Axpy")
@@ -57,14 +57,14 @@ def axpy(graph: Graph, step: Step, a: str, x: str, z: str) -> str:
     had, axes = len(step.bottoms[0].shape), len(step.bottoms[1].shape)
     if had < axes:
         a = graph.op("Unsqueeze", a, list(range(had, axes)))
-    return str(graph.op("Add", graph.op("Mul", x, a), z))
+    return graph.op("Add", graph.op("Mul", x, a), z)
 
 
 @writes("Embed")
 def embed(graph: Graph, step: Step, x: str) -> str:
     """Rows of the weight, by numbers that are whole."""
     y = graph.op("Gather", graph.param(step, 0), graph.op("Cast", x, to=7), axis=0)
-    return str(graph.op("Add", y, graph.param(step, 1))) if len(step.layer.params) > 1 else str(y)
+    return graph.op("Add", y, graph.param(step, 1)) if len(step.layer.params) > 1 else str(y)
 
 
 @draws("Embed", 0)

@@ -28,11 +28,11 @@ def eltwise(graph: Graph, step: Step, *xs: str) -> str:
     """Sum, product or maximum."""
     layer: Any = step.layer
     if layer.operation == "MAX":
-        return str(graph.op("Max", *xs))
+        return graph.op("Max", *xs)
     if layer.operation == "SUM":
         pairs = zip(xs, layer.factors, strict=True)
         scaled = [x if factor == 1 else graph.op("Mul", x, factor) for x, factor in pairs]
-        return str(graph.op("Add" if len(xs) == 2 else "Sum", *scaled))
+        return graph.op("Add" if len(xs) == 2 else "Sum", *scaled)
     y, *others = xs
     for x in others:
         y = graph.op("Mul", y, x)
@@ -44,11 +44,11 @@ def concat(graph: Graph, step: Step, *xs: str) -> str:
     """Concat."""
     layer: Any = step.layer
     axis = layer.concat_dim if layer.axis is None else layer.axis
-    return str(graph.op("Concat", *xs, axis=1 if axis is None else axis))
+    return graph.op("Concat", *xs, axis=1 if axis is None else axis)
 
 
 @writes("Softmax")
 def softmax(graph: Graph, step: Step, x: str) -> str:
     """Softmax along one axis."""
     axis = canonical_axis(step.layer.axis, step.bottoms[0].shape)  # type: ignore[attr-defined]
-    return str(graph.op("Softmax", x, axis=axis))
+    return graph.op("Softmax", x, axis=axis)

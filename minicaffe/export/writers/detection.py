@@ -36,11 +36,13 @@ def detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str
     if not classes or nms.top_k == 0 or layer.keep_top_k == 0:
         return _top(graph, nothing)
     boxes = _decoded(graph, layer, loc, prior)
+    if layer.clip:
+        boxes = graph.op("Clip", boxes, 0.0, 1.0)
     scores = graph.op("Reshape", scores, [0, -1, layer.num_classes])
     scores = graph.op("Transpose", scores, perm=(0, 2, 1))
     if classes < layer.num_classes:
         scores = graph.op("Gather", scores, list(layer.classes), axis=1)
-    scores, which = graph.op("TopK", scores, _at_most(graph, nms.top_k, scores, 2), outputs=2)
+    scores, which = graph.ops("TopK", 2, scores, _at_most(graph, nms.top_k, scores, 2))
     batch_axes = 1 if layer.share_location else 2
     which = graph.op("Unsqueeze", which, [3])
     boxes = graph.op("GatherND", boxes, which, batch_dims=batch_axes)  # (n, classes, ranks, 4)
@@ -64,11 +66,11 @@ def _rows(graph: Graph, layer: Any, images: str, scores: str, boxes: str) -> str
     shape = graph.op("Shape", scores)
     columns = [graph.op("Expand", number, shape), graph.op("Expand", labels, shape), scores]
     columns = [graph.op("Unsqueeze", column, [3]) for column in columns]
-    return str(graph.op("Reshape", graph.op("Concat", *columns, boxes, axis=3), [-1, 7]))
+    return graph.op("Reshape", graph.op("Concat", *columns, boxes, axis=3), [-1, 7])
 
 
 def _top(graph: Graph, rows: str) -> str:
-    return str(graph.op("Unsqueeze", rows, [0, 1]))
+    return graph.op("Unsqueeze", rows, [0, 1])
 
 
 def _nothing(graph: Graph, images: str) -> str:
@@ -76,13 +78,13 @@ def _nothing(graph: Graph, images: str) -> str:
     number = graph.op("Range", 0, graph.op("Squeeze", images, [0]), 1)
     number = graph.op("Unsqueeze", graph.op("Cast", number, to=FLOAT), [1])
     rest = graph.op("Expand", -1.0, graph.op("Concat", images, [6], axis=0))
-    return str(graph.op("Concat", number, rest, axis=1))
+    return graph.op("Concat", number, rest, axis=1)
 
 
 def _at_most(graph: Graph, count: int, x: str, axis: int) -> str:
     """The size of an axis, or `count` where that is less; below 0 it is no limit."""
     size = graph.size(x, axis)
-    return size if count < 0 else str(graph.op("Min", size, [count]))
+    return size if count < 0 else graph.op("Min", size, [count])
 
 
 def _decoded(graph: Graph, layer: Any, loc: str, prior: str) -> str:
@@ -97,23 +99,23 @@ def _decoded(graph: Graph, layer: Any, loc: str, prior: str) -> str:
         given = graph.op("Gather", given, list(layer.classes), axis=1)
     moved = given if layer.variance_encoded_in_target else graph.op("Mul", given, variance)
     if layer.code_type == "CORNER":
-        return str(graph.op("Add", corners, moved))
+        return graph.op("Add", corners, moved)
     low, high = _halves(graph, corners)
     size = graph.op("Sub", high, low)
     if layer.code_type == "CORNER_SIZE":
         sizes = graph.op("Concat", size, size, axis=-1)
-        return str(graph.op("Add", corners, graph.op("Mul", moved, sizes)))
+        return graph.op("Add", corners, graph.op("Mul", moved, sizes))
     shift, grow = _halves(graph, moved)
     half = graph.op("Mul", graph.op("Mul", graph.op("Exp", grow), size), 0.5)
     middle = graph.op("Mul", graph.op("Add", low, high), 0.5)
     middle = graph.op("Add", graph.op("Mul", shift, size), middle)
     ends = graph.op("Sub", middle, half), graph.op("Add", middle, half)
-    return str(graph.op("Concat", *ends, axis=-1))
+    return graph.op("Concat", *ends, axis=-1)
 
 
 def _halves(graph: Graph, x: str) -> list[str]:
     """The first and the last two of each four numbers."""
-    found: list[str] = graph.op("Split", x, outputs=2, axis=-1)
+    found = graph.ops("Split", 2, x, axis=-1)
     return found
 
 
@@ -135,16 +137,16 @@ def _suppressed(graph: Graph, layer: Any, boxes: str, scores: str) -> str:
     marks = graph.op("Expand", LEAST, graph.op("Shape", own))
     marks = graph.op("ScatterND", marks, kept, graph.op("GatherND", own, kept))
     marks = graph.op("Slice", marks, [0], [-1], [2])
-    return str(graph.op("Reshape", marks, graph.op("Shape", scores)))
+    return graph.op("Reshape", marks, graph.op("Shape", scores))
 
 
 def _best(graph: Graph, scores: str, count: int) -> str:
     """Scores (n, classes, ranks), LEAST where an image has `count` better ones."""
     flat = graph.op("Flatten", scores, axis=1)
-    best, which = graph.op("TopK", flat, _at_most(graph, count, flat, 1), outputs=2)
+    best, which = graph.ops("TopK", 2, flat, _at_most(graph, count, flat, 1))
     marks = graph.op("Expand", LEAST, graph.op("Shape", flat))
     marks = graph.op("ScatterElements", marks, which, best, axis=1)
-    return str(graph.op("Reshape", marks, graph.op("Shape", scores)))
+    return graph.op("Reshape", marks, graph.op("Shape", scores))
 
 
 @draws("DetectionOutput", 2)
@@ -165,13 +167,13 @@ def prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
     if not of_image and not graph.varies(step.bottoms[0], 2, 3):
         numbers = layer.corners().ravel(), np.resize(variance, step.tops[0].shape[2])
         return graph.const(np.stack(numbers)[None].astype(np.float32), f"{step.spec.name}/priors")
-    sizes = [_floats(graph, graph.size(x, axis)) for axis in (2, 3)]
+    sizes = [graph.size(x, axis) for axis in (2, 3)]
     if of_image:
         whole = [_floats(graph, graph.size(image, axis)) for axis in (2, 3)]
     else:
         whole = [graph.const([float(size)]) for size in layer.image]
     steps = layer.pair("step", "step") or [
-        graph.op("Div", *pair) for pair in zip(whole, sizes, strict=True)
+        graph.op("Div", side, _floats(graph, size)) for side, size in zip(whole, sizes, strict=True)
     ]
     rows, columns = (
         _middles(graph, size, step_, layer.offset) for size, step_ in zip(sizes, steps, strict=True)
@@ -186,14 +188,14 @@ def prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
         corners = graph.op("Clip", corners, 0.0, 1.0)
     spread = graph.op("Expand", variance, graph.op("Shape", corners))
     both = [graph.op("Reshape", part, [1, 1, -1]) for part in (corners, spread)]
-    return str(graph.op("Concat", *both, axis=1))
+    return graph.op("Concat", *both, axis=1)
 
 
 def _floats(graph: Graph, size: str) -> str:
-    return str(graph.op("Cast", size, to=FLOAT))
+    return graph.op("Cast", size, to=FLOAT)
 
 
 def _middles(graph: Graph, size: str, step: Any, offset: float) -> str:
     """The middles, in pixels, of the places along an axis."""
-    places = graph.op("Range", 0.0, graph.op("Squeeze", size, [0]), 1.0)
-    return str(graph.op("Mul", graph.op("Add", places, float(offset)), step))
+    places = _floats(graph, graph.op("Range", 0, graph.op("Squeeze", size, [0]), 1))
+    return graph.op("Mul", graph.op("Add", places, float(offset)), step)

@@ -17,31 +17,31 @@ Write = Callable[..., str]  # of the graph's `op`, x, and the formula's numbers
 def shifted(op: Any, x: str, scale: float, shift: float) -> str:
     """shift + scale x."""
     x = x if scale == 1 else op("Mul", x, scale)
-    return x if shift == 0 else str(op("Add", x, shift))
+    return x if shift == 0 else op("Add", x, shift)
 
 
 def square(op: Any, x: str, scale: float, shift: float) -> str:
     """(shift + scale x)^2."""
     x = shifted(op, x, scale, shift)
-    return str(op("Mul", x, x))
+    return op("Mul", x, x)
 
 
 def gelu(op: Any, x: str) -> str:
     """x / 2 (1 + erf(x / sqrt(2)))."""
     share = op("Add", op("Erf", op("Mul", x, math.sqrt(0.5))), 1.0)
-    return str(op("Mul", op("Mul", x, 0.5), share))
+    return op("Mul", op("Mul", x, 0.5), share)
 
 
 def gelu_tanh(op: Any, x: str) -> str:
     """x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3))."""
     cube = op("Mul", op("Mul", op("Mul", x, x), x), 0.044715)
     inner = op("Mul", op("Add", x, cube), 2 * math.sqrt(2 / math.pi))
-    return str(op("Mul", x, op("Sigmoid", inner)))
+    return op("Mul", x, op("Sigmoid", inner))
 
 
 def constant(op: Any, x: str, value: float) -> str:
     """The value, in x's shape, whatever x holds."""
-    return str(op("Expand", value, op("Shape", x)))
+    return op("Expand", value, op("Shape", x))
 
 
 FORMULAS: dict[str, Write] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,58 +18,57 @@ def batch_norm(graph: Graph, step: Step, x: str) -> str:
     """BatchNormalization by the averages; of a batch's own statistics, in primitives."""
     layer: Any = step.layer
     shape = step.bottoms[0].shape
-    behind = (1,) * (len(shape) - 2)
-    if layer.by_past and len(shape) > 1:
-        mean, variance, count = (param.to_host() for param in layer.past)
-        share = np.float32(1 / count[0] if count[0] else 0)
-        names = [f"{step.spec.name}__0/mean", f"{step.spec.name}__1/variance"]
-        found = [
-            graph.const(np.float32(sums * share), hint)
-            for sums, hint in zip((mean, variance), names, strict=True)
-        ]
-        if layer.learnt:
-            learnt = [graph.param(step, i) for i in (3, 4)]
-        else:
-            learnt = [graph.const(np.full(len(mean), n, np.float32)) for n in (1, 0)]
-        return str(graph.op("BatchNormalization", x, *learnt, *found, epsilon=layer.eps))
-    if layer.by_past:
-        mean, variance, count = (param.to_host() for param in layer.past)
-        share = 1 / count[0] if count[0] else 0
-        y = graph.op("Sub", x, mean * share)
-        y = graph.op("Div", y, np.sqrt(variance * share + layer.eps))
-    else:
+    if not layer.by_past:
         axes = [axis for axis in range(len(shape)) if axis != 1]
         y = standardised(graph, x, axes, layer.eps)
-    if not layer.learnt:
-        return str(y)
-    if len(shape) > 1:
-        learnt = [graph.param(step, i, (shape[1], *behind)) for i in (3, 4)]
+        return scaled(graph, step, y, 3) if layer.learnt else y
+    mean, variance, count = (param.to_host() for param in layer.past)
+    share = 1 / count[0] if count[0] else 0
+    averages = [
+        graph.const(mean * share, f"{step.spec.name}/mean"),
+        graph.const(variance * share, f"{step.spec.name}/variance"),
+    ]
+    if layer.learnt:
+        learnt = [graph.param(step, 3), graph.param(step, 4)]
     else:
-        learnt = [graph.param(step, i) for i in (3, 4)]
-    return str(graph.op("Add", graph.op("Mul", y, learnt[0]), learnt[1]))
+        learnt = [graph.const(np.ones(len(mean))), graph.const(np.zeros(len(mean)))]
+    x = x if len(shape) > 1 else graph.op("Unsqueeze", x, [1])
+    y = graph.op("BatchNormalization", x, *learnt, *averages, epsilon=layer.eps)
+    return y if len(shape) > 1 else graph.op("Squeeze", y, [1])
+
+
+def scaled(graph: Graph, step: Step, x: str, first: int) -> str:
+    """Each channel times parameter `first`, plus the next."""
+    shape = step.bottoms[0].shape
+    own = (*(shape[1:2] or (1,)), *(1,) * (len(shape) - 2))
+    y = graph.op("Mul", x, graph.param(step, first, own))
+    return graph.op("Add", y, graph.param(step, first + 1, own))
 
 
 def standardised(graph: Graph, x: str, axes: list[int], eps: float) -> str:
     """(x - mean) / sqrt(variance + eps) over axes."""
-    apart = graph.op("Sub", x, graph.op("ReduceMean", x, axes=axes))
+    apart = centred(graph, x, axes)
     variance = graph.op("ReduceMean", graph.op("Mul", apart, apart), axes=axes)
-    return str(graph.op("Div", apart, graph.op("Sqrt", graph.op("Add", variance, eps))))
+    return graph.op("Div", apart, graph.op("Sqrt", graph.op("Add", variance, eps)))
+
+
+def centred(graph: Graph, x: str, axes: list[int]) -> str:
+    """x - mean over axes."""
+    return graph.op("Sub", x, graph.op("ReduceMean", x, axes=axes))
 
 
 @writes("MVN")
 def mvn(graph: Graph, step: Step, x: str) -> str:
     """By the deviation, to which eps is added."""
     layer: Any = step.layer
+    shapes = graph.shapes(step.bottoms[0])
     first = 1 if layer.across_channels else 2
-    axes = list(range(first, len(step.bottoms[0].shape)))
-    apart = (
-        graph.op("Sub", x, graph.op("ReduceMean", x, axes=axes)) if axes else graph.op("Sub", x, x)
-    )
-    if not layer.normalize_variance:
-        return str(apart)
-    variance = graph.op("Mul", apart, apart)
-    variance = graph.op("ReduceMean", variance, axes=axes) if axes else variance
-    return str(graph.op("Div", apart, graph.op("Add", graph.op("Sqrt", variance), layer.eps)))
+    rows = [(*shape[:first], math.prod(shape[first:])) for shape in shapes]
+    y = centred(graph, graph.reshape(x, shapes, rows), [first])
+    if layer.normalize_variance:
+        variance = graph.op("ReduceMean", graph.op("Mul", y, y), axes=[first])
+        y = graph.op("Div", y, graph.op("Add", graph.op("Sqrt", variance), layer.eps))
+    return graph.reshape(y, rows, shapes, like=step.bottoms[0])
 
 
 @writes("LayerNorm")
@@ -80,7 +80,7 @@ def layer_norm(graph: Graph, step: Step, x: str) -> str:
     if not layer.affine:
         return standardised(graph, x, list(range(axis, len(shape))), layer.eps)
     learnt = [graph.param(step, i) for i in range(len(layer.params))]
-    return str(graph.op("LayerNormalization", x, *learnt, axis=axis, epsilon=layer.eps))
+    return graph.op("LayerNormalization", x, *learnt, axis=axis, epsilon=layer.eps)
 
 
 @writes("GroupNorm")
@@ -88,14 +88,10 @@ def group_norm(graph: Graph, step: Step, x: str) -> str:
     """Groups as rows (n, groups, rest), standardised."""
     layer: Any = step.layer
     shapes, groups = graph.shapes(step.bottoms[0]), layer.num_groups
-    rows = [(shape[0], groups, int(np.prod(shape[1:])) // groups) for shape in shapes]
+    rows = [(shape[0], groups, math.prod(shape[1:]) // groups) for shape in shapes]
     y = standardised(graph, graph.reshape(x, shapes, rows), [2], layer.eps)
     y = graph.reshape(y, rows, shapes, like=step.bottoms[0])
-    if not layer.affine:
-        return y
-    behind = (1,) * (len(shapes[0]) - 2)
-    scale, bias = (graph.param(step, i, (shapes[0][1], *behind)) for i in (0, 1))
-    return str(graph.op("Add", graph.op("Mul", y, scale), bias))
+    return scaled(graph, step, y, 0) if layer.affine else y
 
 
 @writes("Normalize")
@@ -107,7 +103,7 @@ def normalize(graph: Graph, step: Step, x: str) -> str:
     total = graph.op("ReduceSum", graph.op("Mul", x, x), axes)
     y = graph.op("Div", x, graph.op("Sqrt", graph.op("Add", total, layer.eps)))
     own = () if layer.channel_shared else (shape[1], *(1,) * (len(shape) - 2))
-    return str(graph.op("Mul", y, graph.param(step, 0, own)))
+    return graph.op("Mul", y, graph.param(step, 0, own))
 
 
 @writes("LRN")
@@ -117,8 +113,8 @@ def lrn(graph: Graph, step: Step, x: str) -> str:
     size = layer.local_size
     if layer.norm_region == "ACROSS_CHANNELS":
         numbers = {"alpha": layer.alpha, "beta": layer.beta, "bias": layer.k}
-        return str(graph.op("LRN", x, size=size, **numbers))
+        return graph.op("LRN", x, size=size, **numbers)
     window: Any = {"kernel_shape": [size] * 2, "pads": [size // 2] * 4, "count_include_pad": 1}
     squares = graph.op("AveragePool", graph.op("Mul", x, x), **window)
     response = graph.op("Add", graph.op("Mul", squares, layer.alpha), 1.0)
-    return str(graph.op("Mul", x, graph.op("Pow", response, -layer.beta)))
+    return graph.op("Mul", x, graph.op("Pow", response, -layer.beta))

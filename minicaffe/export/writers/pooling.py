@@ -77,8 +77,8 @@ class Room:
         for axis in (0, 1):
             k, s, p = window.kernel[axis], window.stride[axis], window.pad[axis]
             size, count = pool.x_shape[2 + axis], pool.y_shape[2 + axis]
-            inside = fixed and size + 2 * p >= k
-            if not ceil or (inside and count == pool_output_size(size, k, s, p, False)):
+            fits = fixed and size + 2 * p >= k
+            if not ceil or (fits and count == pool_output_size(size, k, s, p, False)):
                 end.append(p)
             else:
                 end.append(min(p + s, k) - 1 if any(window.pad) else s - 1)
@@ -105,14 +105,14 @@ class Room:
         """The mean of each whole window."""
         window = self.pool.window
         sizes: Any = {"kernel_shape": window.kernel, "strides": window.stride, "pads": pads}
-        return str(graph.op("AveragePool", x, count_include_pad=1, **sizes))
+        return graph.op("AveragePool", x, count_include_pad=1, **sizes)
 
 
 def around(graph: Graph, x: str, begin: Sizes, end: Sizes, value: float) -> str:
     """A tensor with so much of a value before and behind its last two axes."""
     if not any((*begin, *end)):
         return x
-    return str(graph.op("Pad", x, [0, 0, *begin, 0, 0, *end], value))
+    return graph.op("Pad", x, [0, 0, *begin, 0, 0, *end], value)
 
 
 def largest(graph: Graph, room: Room, x: str, masked: bool) -> Any:
@@ -125,8 +125,7 @@ def largest(graph: Graph, room: Room, x: str, masked: bool) -> Any:
         y = graph.op("MaxPool", room.pad(graph, x, room.end, LOWEST), **sizes)
         return graph.op("Where", graph.op("Equal", y, LOWEST), 0.0, y)
     end = tuple(min(e, k - 1) for e, k in zip(room.end, window.kernel, strict=True))
-    found = graph.op("MaxPool", x, outputs=1 + masked, pads=window.pad + end, **sizes)
-    y, *places = found if masked else [found]
+    y, *places = graph.ops("MaxPool", 1 + masked, x, pads=window.pad + end, **sizes)
     lacks: Sizes = (0, 0)
     if room.past:
         axes = zip(
@@ -155,9 +154,9 @@ def mean(graph: Graph, room: Room, x: str) -> str:
             np.maximum(window_sizes(shape[2 + i], room.pool.y_shape[2 + i], *of), 1)
             for i, of in enumerate(zip(window.kernel, window.stride, window.pad, strict=True))
         )
-        return str(graph.op("Mul", y, room.count / (rows[:, None] * columns)))
+        return graph.op("Mul", y, room.count / (rows[:, None] * columns))
     image = graph.op("Concat", [1, 1], graph.size(x, 2), graph.size(x, 3), axis=0)
     ones = room.pad(graph, graph.op("Expand", 1.0, image), window.pad, 1.0)
     behind = tuple(end - p for end, p in zip(room.end, window.pad, strict=True))
     counted = room.average(graph, around(graph, ones, (0, 0), behind, -0.0))
-    return str(graph.op("Div", y, graph.op("Max", counted, 1 / room.count)))
+    return graph.op("Div", y, graph.op("Max", counted, 1 / room.count))

@@ -20,4 +20,4 @@ def spp(graph: Graph, step: Step, x: str) -> str:
     levels = [pooled(graph, Room.of(level, True, True), x) for level in layer.levels]
     if len(levels) == 1:
         return str(levels[0])
-    return str(graph.op("Concat", *(graph.op("Flatten", y, axis=1) for y in levels), axis=1))
+    return graph.op("Concat", *(graph.op("Flatten", y, axis=1) for y in levels), axis=1)

@@ -28,13 +28,13 @@ def lstm(graph: Graph, step: Step, x: str, cont: str, *more: str) -> list[str]:
         gates = graph.op("Add", z_in, graph.op("Mul", r, cont_in))
         c_out, h_out = unit(graph, gates, c_in, cont_in)
         within.outputs = [h_out, c_out, graph.op("Identity", h_out)]
-    last_h, last_c, hs = graph.op("Scan", h, c, z, cont, outputs=3, body=within, num_scan_inputs=2)
+    last_h, last_c, hs = graph.ops("Scan", 3, h, c, z, cont, body=within, num_scan_inputs=2)
     return [hs, *(graph.op("Unsqueeze", last, [0]) for last in (last_h, last_c) if states)]
 
 
 def unit(graph: Graph, gates: str, c: str, cont: str) -> tuple[str, str]:
     """The next c and h of what i, f, o, g are of, side by side on the last axis."""
-    i, f, o, g = graph.op("Split", gates, outputs=4, axis=-1)
+    i, f, o, g = graph.ops("Split", 4, gates, axis=-1)
     i, f, o = (graph.op("Sigmoid", part) for part in (i, f, o))
     kept = graph.op("Mul", graph.op("Mul", f, c), cont)
     c = graph.op("Add", kept, graph.op("Mul", i, graph.op("Tanh", g)))
@@ -52,7 +52,7 @@ def rnn(graph: Graph, step: Step, x: str, cont: str, *more: str) -> list[str]:
         r = graph.op("Gemm", h_in, _state_weight(graph, step), transB=1)
         h_out = graph.op("Tanh", graph.op("Add", z_in, graph.op("Mul", r, cont_in)))
         within.outputs = [h_out, graph.op("Identity", h_out)]
-    last, hs = graph.op("Scan", h, z, cont, outputs=2, body=within, num_scan_inputs=2)
+    last, hs = graph.ops("Scan", 2, h, z, cont, body=within, num_scan_inputs=2)
     weight, bias = len(step.layer.params) - 2, len(step.layer.params) - 1
     o = graph.op("Add", _product(graph, step, hs, weight), graph.param(step, bias))
     return [graph.op("Tanh", o), *(graph.op("Unsqueeze", last, [0]) for _ in states)]
@@ -94,7 +94,7 @@ def _inputs(graph: Graph, step: Step, x: str, cont: str, static: str | None) -> 
 
 def _product(graph: Graph, step: Step, x: str, index: int) -> str:
     weight = graph.op("Transpose", graph.param(step, index), perm=(1, 0))
-    return str(graph.op("MatMul", x, weight))
+    return graph.op("MatMul", x, weight)
 
 
 def _state_weight(graph: Graph, step: Step) -> str:
@@ -102,11 +102,11 @@ def _state_weight(graph: Graph, step: Step) -> str:
 
 
 def _state(graph: Graph, state: str) -> str:
-    return str(graph.op("Squeeze", state, [0]))
+    return graph.op("Squeeze", state, [0])
 
 
 def _zeros(graph: Graph, step: Step, x: str, count: int) -> list[str]:
     """First states (n, d)."""
     d: int = step.layer.num_output  # type: ignore[attr-defined]
     shape = graph.op("Concat", graph.size(x, 1), [d], axis=0)
-    return [str(graph.op("Expand", 0.0, shape))] * count
+    return [graph.op("Expand", 0.0, shape)] * count

@@ -26,7 +26,7 @@ def reduction(graph: Graph, step: Step, x: str) -> str:
         x = op("ReduceMean", x, axes=axes, keepdims=0)
     elif axes:
         x = op("ReduceSum", x, axes, keepdims=0)
-    return x if layer.coeff == 1 and axes else str(op("Mul", x, layer.coeff))
+    return x if layer.coeff == 1 and axes else op("Mul", x, layer.coeff)
 
 
 @writes("ArgMax", jumps=True)
@@ -38,7 +38,7 @@ def arg_max(graph: Graph, step: Step, x: str) -> str:
     if layer.axis is None:
         x = op("Flatten", x, axis=1)
     turned = op("Slice", x, [-1], [START], [axis], [-1])
-    number, place = op("TopK", turned, [k], outputs=2, axis=axis)
+    number, place = graph.ops("TopK", 2, turned, [k], axis=axis)
     last = op("Sub", graph.size(x, axis), 1)
     place = op("Cast", op("Sub", last, place), to=1)
     if layer.axis is not None:

@@ -19,7 +19,7 @@ def roi_pooling(graph: Graph, step: Step, x: str, rois: str) -> str:
     rois = graph.reshape(rois, shapes, [(shape[0], 5) for shape in shapes])
     pooled = layer.pooled_h, layer.pooled_w
     scale = float(layer.spatial_scale)
-    return str(graph.op("MaxRoiPool", x, rois, pooled_shape=pooled, spatial_scale=scale))
+    return graph.op("MaxRoiPool", x, rois, pooled_shape=pooled, spatial_scale=scale)
 
 
 @draws("ROIPooling", 1)

@@ -22,7 +22,7 @@ def interp(graph: Graph, step: Step, x: str, like: str | None = None) -> str:
     if layer.pad_beg or layer.pad_end:
         x = graph.op("Slice", x, [-layer.pad_beg] * 2, [layer.pad_end or END] * 2, [2, 3])
     how: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
-    return str(graph.op("Resize", x, None, None, _size(graph, step, x, like), **how))
+    return graph.op("Resize", x, None, None, _size(graph, step, x, like), **how)
 
 
 def _size(graph: Graph, step: Step, x: str, like: str | None) -> str:
@@ -39,7 +39,7 @@ def _size(graph: Graph, step: Step, x: str, like: str | None) -> str:
         steps = graph.op("Sub", graph.op("Shape", x, start=2), 1)
         steps = graph.op("Div", steps, layer.shrink_factor or 1)
         image = graph.op("Add", graph.op("Mul", steps, layer.zoom_factor or 1), 1)
-    return str(graph.op("Concat", before, image, axis=0))
+    return graph.op("Concat", before, image, axis=0)
 
 
 @writes("Upsample")
@@ -53,7 +53,7 @@ def upsample(graph: Graph, step: Step, x: str, mask: str | None = None) -> str:
     if mask is None:
         how: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
         scales = np.array((1, 1, *layer.scales), np.float32)
-        return str(graph.op("Resize", x, None, scales, nearest_mode="floor", **how))
+        return graph.op("Resize", x, None, scales, nearest_mode="floor", **how)
     shapes, lead = graph.shapes(step.bottoms[0]), graph.op("Shape", x, end=2)
     image = _scaled(graph, step, x)
     flat = [(*shape[:2], math.prod(shape[2:])) for shape in shapes]
@@ -63,7 +63,7 @@ def upsample(graph: Graph, step: Step, x: str, mask: str | None = None) -> str:
     plane = graph.op("Concat", lead, graph.op("Add", pixels, [1]), axis=0)
     y = graph.op("ScatterElements", graph.op("Expand", 0.0, plane), places, values, axis=2)
     y = graph.op("Slice", y, [0], [-1], [2])
-    return str(graph.op("Reshape", y, graph.op("Concat", lead, image, axis=0)))
+    return graph.op("Reshape", y, graph.op("Concat", lead, image, axis=0))
 
 
 def _scaled(graph: Graph, step: Step, x: str) -> str:
@@ -72,7 +72,7 @@ def _scaled(graph: Graph, step: Step, x: str) -> str:
     if not graph.varies(step.tops[0], 2, 3):
         return graph.const(step.tops[0].shape[2:])
     size = graph.op("Mul", graph.op("Shape", x, start=2), list(layer.scales))
-    return str(graph.op("Sub", size, [int(layer.pad_out_h), int(layer.pad_out_w)]))
+    return graph.op("Sub", size, [int(layer.pad_out_h), int(layer.pad_out_w)])
 
 
 @draws("Upsample", 1)

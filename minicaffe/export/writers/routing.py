@@ -14,7 +14,7 @@ BOOL, INT64 = 9, 7  # ONNX's numbers of those types
 @writes("BatchReindex")
 def batch_reindex(graph: Graph, step: Step, x: str, index: str) -> str:
     """Gather."""
-    return str(graph.op("Gather", x, graph.op("Cast", index, to=INT64), axis=0))
+    return graph.op("Gather", x, graph.op("Cast", index, to=INT64), axis=0)
 
 
 @draws("BatchReindex", 1)

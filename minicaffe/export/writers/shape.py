@@ -23,7 +23,7 @@ def viewed(graph: Graph, step: Step, x: str) -> str:
 @writes("Permute")
 def permute(graph: Graph, step: Step, x: str) -> str:
     """Transpose."""
-    return str(graph.op("Transpose", x, perm=step.layer.axes))  # type: ignore[attr-defined]
+    return graph.op("Transpose", x, perm=step.layer.axes)  # type: ignore[attr-defined]
 
 
 @writes("ShuffleChannel")
@@ -51,7 +51,7 @@ def crop(graph: Graph, step: Step, x: str, like: str) -> str:
         ends = graph.op("Add", size, starts)
     else:
         ends = graph.const([layer.part[axis].stop for axis in cropped])
-    return str(graph.op("Slice", x, starts, ends, cropped))
+    return graph.op("Slice", x, starts, ends, cropped)
 
 
 @writes("Tile")
@@ -61,7 +61,7 @@ def tile(graph: Graph, step: Step, x: str) -> str:
     shape = step.bottoms[0].shape
     repeats = [1] * len(shape)
     repeats[canonical_axis(layer.axis, shape)] = layer.tiles
-    return str(graph.op("Tile", x, repeats))
+    return graph.op("Tile", x, repeats)
 
 
 @writes("Slice")
@@ -73,9 +73,9 @@ def slice_(graph: Graph, step: Step, x: str) -> Any:
     axis = len(layer.parts[0]) - 1
     if not graph.varies(step.bottoms[0], axis):
         sizes = [part[axis].stop - part[axis].start for part in layer.parts]
-        return graph.op("Split", x, sizes, outputs=len(step.tops), axis=axis)
+        return graph.ops("Split", len(step.tops), x, sizes, axis=axis)
     if not layer.slice_point:
-        return graph.op("Split", x, outputs=len(step.tops), axis=axis)
+        return graph.ops("Split", len(step.tops), x, axis=axis)
     ends = [*layer.slice_point, END]
     starts = [0, *layer.slice_point]
     return [graph.op("Slice", x, [a], [b], [axis]) for a, b in zip(starts, ends, strict=True)]

@@ -30,8 +30,12 @@ def refuses(g: ConvGeometry) -> str | None:
 def workspace(g: ConvGeometry, limit: int) -> int:
     """Elements a thread needs: for each sample of a chunk columns and a product; sums of products."""
     weight = math.prod(g.weight_shape)
-    sample = g.column_elements + weight
-    return max(1, min(g.n, (limit - weight) // sample)) * sample + weight
+    return _most(g, limit) * (g.column_elements + weight) + weight
+
+
+def forward_workspace(g: ConvGeometry, limit: int) -> int:
+    """Elements a thread needs for `forward`: for each sample of a chunk columns."""
+    return _most(g, limit) * g.column_elements
 
 
 def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -42,7 +46,7 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
     )
 
     def part(first: int, last: int, work: Any) -> None:
-        for s, e, columns, _ in _chunks(first, last, g, work):
+        for s, e, columns in _columns(first, last, g, work):
             im2col(x[s:e], g.window, columns)
             gemm(w, columns, y[s:e])
             add_bias(bias, out[s:e])
@@ -83,14 +87,25 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     return out
 
 
-def _chunks(first: int, last: int, g: ConvGeometry, work: Any) -> Any:
-    """For each chunk of first..last: its bounds, and room for its columns and products."""
+def _most(g: ConvGeometry, limit: int) -> int:
+    """Samples of a chunk, if its columns, products and their sums are to be no more than `limit`."""
     weight = math.prod(g.weight_shape)
-    most = max(1, (work.size - weight) // (g.column_elements + weight))
+    return max(1, min(g.n, (limit - weight) // (g.column_elements + weight)))
+
+
+def _columns(first: int, last: int, g: ConvGeometry, work: Any, each: int = 0) -> Any:
+    """For each chunk of first..last: its bounds, and room for its columns, of `each` more a sample."""
+    most = max(1, work.size // max(1, g.column_elements + each))
     steps = -(-(last - first) // most)  # chunks as equal as can be
     bounds = [first + (last - first) * i // steps for i in range(steps + 1)]
     for s, e in itertools.pairwise(bounds):
-        n, split = e - s, (e - s) * g.column_elements
-        columns = work[:split].reshape(n, g.group, g.rows // g.group, g.places)
-        products = work[split : split + n * weight].reshape(n, g.group, -1, g.f // g.group)
-        yield s, e, columns, products
+        columns = work[: (e - s) * g.column_elements]
+        yield s, e, columns.reshape(e - s, g.group, g.rows // g.group, g.places)
+
+
+def _chunks(first: int, last: int, g: ConvGeometry, work: Any) -> Any:
+    """For each chunk of first..last: its bounds, and room for its columns and products."""
+    weight = math.prod(g.weight_shape)
+    for s, e, columns in _columns(first, last, g, work[: work.size - weight], weight):
+        products = work[columns.size : columns.size + (e - s) * weight]
+        yield s, e, columns, products.reshape(e - s, g.group, -1, g.f // g.group)

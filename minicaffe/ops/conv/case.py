@@ -26,6 +26,7 @@ TOLERANCE = {"f": 1e-5, "d": 1e-10}  # of the relative error; of 16-bit types 1e
 RULE = ("pointwise", "batched", "columns", "implicit", "caffe", "direct")  # the first that can
 # dweight, sample by sample, in its own type
 SUMS_ROUNDED = ("caffe", "loopfree", "batched", "mec", "pointwise")
+WHOLE = ("batched", "columns")  # that unroll at least a sample
 IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near its cache
 FEW = 64  # channels times filters of a group, up to which `direct` is worth a trial
 TIE = 1.05  # times the best: as good, so that the first of these is taken
@@ -73,8 +74,12 @@ class Case:
         """Elements of work of all threads: a strategy's, or the bias's gradient's, and their sums."""
         return self._bytes(name, self.shares) // self.dtype.itemsize
 
-    def elements(self, name: str, g: ConvGeometry) -> int:
-        """Elements of work that a strategy takes in one thread, for some samples."""
+    def elements(self, name: str, g: ConvGeometry, way: str = "") -> int:
+        """Elements of work that a strategy takes in one thread, for some samples; in one direction, `way`."""
+        op = STRATEGIES[name]
+        own = self.device.is_cuda and hasattr(op, "cuda_workspace")
+        if way == "forward" and hasattr(op, "forward_workspace") and not own:
+            return int(op.forward_workspace(g, self.limit))
         return self._elements(name, g, self.limit)
 
     def refuses(self, name: str) -> str | None:
@@ -125,8 +130,12 @@ class Case:
 
     @property
     def by_rule(self) -> str | None:
-        """What is taken where nothing is measured: the first of `RULE` that can be."""
-        return next((name for name in RULE if self._suits(name)), None)
+        """What is taken where nothing is measured: the first of `RULE` that can be, on the CPU in cache."""
+        able = [name for name in RULE if self._suits(name)]
+        large = not self.device.is_cuda and self.g.column_elements > IN_CACHE
+        return next(
+            (name for name in able if not (large and name in WHOLE)), next(iter(able), None)
+        )
 
     def _suits(self, name: str) -> bool:
         """Whether a strategy can be, and sums samples in float32 where the numbers have 16 bits."""

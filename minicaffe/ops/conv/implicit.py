@@ -42,7 +42,12 @@ def refuses(g: ConvGeometry) -> str | None:
 
 def workspace(g: ConvGeometry, limit: int) -> int:
     """Elements a thread needs: a tile, or one row of outputs if that is more; a product and sums."""
-    return _band(g) * g.rows * _across(g) + 2 * math.prod(g.weight_shape)
+    return forward_workspace(g, limit) + 2 * math.prod(g.weight_shape)
+
+
+def forward_workspace(g: ConvGeometry, limit: int) -> int:
+    """Elements a thread needs for `forward`: a tile."""
+    return _band(g) * g.rows * _across(g)
 
 
 def forward(

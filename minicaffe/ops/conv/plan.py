@@ -3,8 +3,9 @@
 A strategy asked for by name is taken. Else (`auto`) the candidates are measured once, and the fastest
 that is exact enough is taken (see `case`, `trial` and `memory` for where that is remembered). A convolution
 too small to measure, or one that must not depend on a stopwatch (`deterministic`), goes by a fixed
-rule: the first of `case.RULE` that takes the shape within the cap. A layer whose images are given another
-size, of nearly as much work, is computed as it was before, so that pictures of any size need no measurement.
+rule: the first of `case.RULE` that takes the shape within the cap and, on the CPU, unrolls no sample whose
+columns leave its cache. A layer whose images are given another size, of nearly as much work, is computed as
+it was before, so that pictures of any size need no measurement.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Plan:
     @property
     def forward_workspace(self) -> int:
         """Elements of work that `forward` takes, all threads together."""
-        return self.case.shares * self.case.elements(self.names["forward"], self.case.g)
+        return self.case.shares * self.case.elements(self.names["forward"], self.case.g, "forward")
 
     def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         """y = weight * x + bias, into `out`."""
@@ -123,7 +124,7 @@ class Plan:
             self._parts[n] = (
                 g,
                 {
-                    way: (STRATEGIES[name], self.case.elements(name, g))
+                    way: (STRATEGIES[name], self.case.elements(name, g, way))
                     for way, name in self.names.items()
                 },
             )

@@ -28,6 +28,11 @@ def workspace(g: ConvGeometry, limit: int) -> int:
     return 2 * math.prod(g.weight_shape)
 
 
+def forward_workspace(g: ConvGeometry, limit: int) -> int:
+    """Elements a thread needs for `forward`: none."""
+    return 0
+
+
 def cuda_workspace(g: ConvGeometry, limit: int, size: int) -> int:
     """Elements, of `size` bytes, needed on CUDA: products, of all samples if `limit` allows, and their sum."""
     weight = math.prod(g.weight_shape)

@@ -62,6 +62,10 @@ class Winograd:
         many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
         return fixed + min(many, g.n * math.prod(tiles)) * self._tile(g)
 
+    def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Elements a thread needs for `forward`: U and a chunk of tiles."""
+        return self.workspace(g, limit) - sum(self._parts(g)[1:])
+
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
@@ -69,7 +73,8 @@ class Winograd:
         at, _, bt = self._matrices(g, x)
 
         def part(first: int, last: int, work: Any) -> None:
-            u, _, _, work = self._split(g, work)
+            size = self._parts(g)[0]
+            u, work = work[:size], work[size:]
             u = self._weight(weight, g, u)
             out[first:last] = 0
             for chunk in self._chunks(first, last, g, work):
@@ -144,7 +149,8 @@ class Winograd:
         given, y = (x.reshape(-1), weight.reshape(-1), bias), out.reshape(-1)
 
         def part(first: int, last: int, work: Any) -> None:
-            u, _, _, rest = self._split(g, work)
+            size = self._parts(g)[0]
+            u, rest = work[:size], work[size:]
             numbers = self._numbers(g, rest.size)
             fast.forward(blas, *numbers, plain, *given, u, rest, y, first, last)
 

@@ -1,0 +1,330 @@
+"""What each layer is in PyTorch: a function of the parameters and the bottoms."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch.nn import functional as F  # noqa: N812  as PyTorch's users write it
+
+from minicaffe.net.step import Step
+
+Call = Callable[..., object]
+RECIPES: dict[str, Callable[[Step, "Use"], Call]] = {}
+
+
+class Use:
+    """The parameters that steps use: each once, by number, with the order in which PyTorch has its rows."""
+
+    def __init__(self):
+        self.owners, self.orders = [], []
+
+    def __call__(self, param, order: Sequence[int] | None = None) -> int | None:
+        """The number of a parameter; `order` are our rows in PyTorch's order."""
+        if param is None:
+            return None
+        for i, owner in enumerate(self.owners):
+            if owner is param.owner:
+                return i
+        self.owners.append(param.owner)
+        self.orders.append(None if order is None else np.asarray(order))
+        return len(self.owners) - 1
+
+
+def recipe(*types: str):
+    """Make a function the recipe of layers of these types."""
+
+    def register(function):
+        RECIPES.update(dict.fromkeys(types, function))
+        return function
+
+    return register
+
+
+def in_place(step: Step) -> bool:
+    """Whether a step may write over what it reads: nobody else reads that."""
+    return step.spec.tops[0] == step.bottoms[0].name and step.bottoms[0].readers == 1
+
+
+def pick(weights, i: int | None):
+    """A parameter that may be missing."""
+    return None if i is None else weights[i]
+
+
+@recipe("Convolution")
+def convolution(step: Step, use: Use) -> Call:
+    layer, window = step.layer, step.layer.geometry.window
+    w, b = use(layer.weight), use(layer.bias)
+    keys = window.stride, window.pad, window.dilation, layer.group
+    conv = (F.conv1d, F.conv2d, F.conv3d)[len(window.kernel) - 1]
+
+    def call(p, *xs):
+        return [conv(x, p[w], pick(p, b), *keys) for x in xs]
+
+    return call
+
+
+@recipe("Deconvolution")
+def deconvolution(step: Step, use: Use) -> Call:
+    layer, window = step.layer, step.layer.geometry.window
+    w, b = use(layer.weight), use(layer.bias)
+    keys = window.stride, window.pad, 0, layer.group, window.dilation
+    return lambda p, x: F.conv_transpose2d(x, p[w], pick(p, b), *keys)
+
+
+@recipe("InnerProduct")
+def inner_product(step: Step, use: Use) -> Call:
+    layer, axis = step.layer, step.layer.axis
+    w, b = use(layer.weight), use(layer.bias)
+    if layer.transpose:
+        return lambda p, x: F.linear(x.flatten(axis), p[w].T, pick(p, b))
+    return lambda p, x: F.linear(x.flatten(axis), p[w], pick(p, b))
+
+
+@recipe("Pooling")
+def pooling(step: Step, use: Use) -> Call:
+    layer, window = step.layer, step.layer.window
+    ceil = layer.round_mode == "CEIL"
+    if layer.pool == "STOCHASTIC" or len(step.tops) > 1:
+        raise NotImplementedError("such a pooling has no recipe in PyTorch")
+    if layer.global_pooling:
+        pool = F.adaptive_max_pool2d if layer.pool == "MAX" else F.adaptive_avg_pool2d
+        return lambda p, x: pool(x, 1)
+    keys = window.kernel, window.stride, window.pad
+    if layer.pool == "MAX":
+        return lambda p, x: F.max_pool2d(x, *keys, ceil_mode=ceil)
+    return lambda p, x: F.avg_pool2d(x, *keys, ceil_mode=ceil, count_include_pad=True)
+
+
+@recipe("LRN")
+def lrn(step: Step, use: Use) -> Call:
+    layer = step.layer
+    size, alpha, beta = layer.local_size, layer.alpha, layer.beta
+    if layer.norm_region == "ACROSS_CHANNELS":
+        return lambda p, x: F.local_response_norm(x, size, alpha, beta, layer.k)
+    return lambda p, x: x * (1 + alpha * F.avg_pool2d(x * x, size, 1, size // 2)).pow(-beta)
+
+
+@recipe("BatchNorm")
+def batch_norm(step: Step, use: Use) -> Call:
+    return normalisation(step, None, use)
+
+
+def normalisation(step: Step, scale: Step | None, use: Use) -> Call:
+    """BatchNorm, with the Scale behind it if there is one; its sums are kept as PyTorch keeps them."""
+    layer, learnt = step.layer, step.layer if scale is None else scale.layer
+    first = learnt.params[3:] if scale is None else [learnt.weight, learnt.bias]
+    w, b = (use(param) for param in (*first, None, None)[:2])
+    mean, variance, count = (param.to_host() for param in layer.past)
+    past = [torch.from_numpy(sums / max(count[0], 1e-30)) for sums in (mean, variance)]
+    keys = not layer.by_past, 1 - layer.moving_average_fraction, layer.eps
+    return lambda p, x: F.batch_norm(x, *past, pick(p, w), pick(p, b), *keys)
+
+
+@recipe("Scale")
+def scale(step: Step, use: Use) -> Call:
+    layer = step.layer
+    behind = [1] * (len(step.bottoms[0].shape) - layer.axis - layer.num_axes)
+    if len(step.bottoms) > 1:
+        return lambda p, x, s: x * s.reshape(*s.shape, *[1] * (x.ndim - layer.axis - s.ndim))
+    w, b = use(layer.weight), use(layer.bias)
+
+    def call(p, x):
+        y = x * p[w].reshape(*p[w].shape, *behind)
+        return y if b is None else y + p[b].reshape(*p[b].shape, *behind)
+
+    return call
+
+
+@recipe("ReLU")
+def relu(step: Step, use: Use) -> Call:
+    slope, over = step.layer.negative_slope, in_place(step)
+    if slope:
+        return lambda p, x: F.leaky_relu(x, slope, inplace=over)
+    return lambda p, x: F.relu(x, inplace=over)
+
+
+@recipe("Sigmoid")
+def sigmoid(step: Step, use: Use) -> Call:
+    return lambda p, x: torch.sigmoid(x)
+
+
+@recipe("TanH")
+def tanh(step: Step, use: Use) -> Call:
+    return lambda p, x: torch.tanh(x)
+
+
+@recipe("AbsVal")
+def absolute(step: Step, use: Use) -> Call:
+    return lambda p, x: x.abs()
+
+
+@recipe("Threshold")
+def threshold(step: Step, use: Use) -> Call:
+    bound = step.layer.threshold
+    return lambda p, x: (x > bound).to(x.dtype)
+
+
+@recipe("Power")
+def power(step: Step, use: Use) -> Call:
+    layer = step.layer
+    if layer.power == 1:
+        return lambda p, x: x * layer.scale + layer.shift
+    return lambda p, x: (x * layer.scale + layer.shift) ** layer.power
+
+
+@recipe("Dropout")
+def dropout(step: Step, use: Use) -> Call:
+    layer = step.layer
+    if layer.phase == "TEST":
+        return lambda p, x: x
+    return lambda p, x: F.dropout(x, layer.dropout_ratio, training=True)
+
+
+@recipe("Concat")
+def concat(step: Step, use: Use) -> Call:
+    axis = step.layer.axis if step.layer.concat_dim is None else step.layer.concat_dim
+    axis = 1 if axis is None else axis
+    return lambda p, *xs: torch.cat(xs, axis)
+
+
+@recipe("Slice")
+def slice_(step: Step, use: Use) -> Call:
+    axis = step.layer.axis if step.layer.slice_dim is None else step.layer.slice_dim
+    axis = 1 if axis is None else axis
+    sizes = [value.shape[axis] for value in step.tops]
+    return lambda p, x: torch.split(x, sizes, axis)
+
+
+@recipe("Split")
+def split(step: Step, use: Use) -> Call:
+    count = len(step.tops)
+    return lambda p, x: [x] * count
+
+
+@recipe("Eltwise")
+def eltwise(step: Step, use: Use) -> Call:
+    layer = step.layer
+
+    def call(p, x, *more):
+        if layer.operation == "SUM" and not layer.coeff:
+            for other in more:
+                x = x + other
+        elif layer.operation == "SUM":
+            x = x * layer.coeff[0]
+            for factor, other in zip(layer.coeff[1:], more, strict=True):
+                x = x + factor * other
+        for other in more:
+            if layer.operation == "PROD":
+                x = x * other
+            elif layer.operation == "MAX":
+                x = torch.maximum(x, other)
+        return x
+
+    return call
+
+
+@recipe("Flatten", "Reshape")
+def viewed(step: Step, use: Use) -> Call:
+    shape = step.tops[0].shape
+    return lambda p, x: x.reshape(shape)
+
+
+@recipe("Permute")
+def permute(step: Step, use: Use) -> Call:
+    axes = step.layer.axes
+    return lambda p, x: x.permute(axes)
+
+
+@recipe("Crop")
+def crop(step: Step, use: Use) -> Call:
+    part = step.layer.part
+    return lambda p, x, like: x[part]
+
+
+@recipe("Silence")
+def silence(step: Step, use: Use) -> Call:
+    return lambda p, *xs: []
+
+
+@recipe("Embed")
+def embed(step: Step, use: Use) -> Call:
+    w, b = use(step.layer.weight), use(step.layer.bias)
+    if b is None:
+        return lambda p, x: F.embedding(x.long(), p[w])
+    return lambda p, x: F.embedding(x.long(), p[w]) + p[b]
+
+
+@recipe("LSTM")
+def lstm(step: Step, use: Use) -> Call:
+    """All of it in one call, for streams that begin with the pass and do not begin anew in it.
+
+    torch.compile leaves it as it is, as it does nn.LSTM: it would else unroll every step.
+    """
+    layer, d = step.layer, step.layer.num_output
+    if layer.static or layer.expose_hidden:
+        raise NotImplementedError("such an LSTM has no recipe in PyTorch")
+    order = np.concatenate([np.arange(d) + d * gate for gate in (0, 1, 3, 2)])  # i f o g -> i f g o
+    w, b, h = (use(p, order) for p in (layer.weight, layer.bias, layer.state_weight))
+    kind = torch.float64 if layer.dtype == np.float64 else torch.float32
+    zeros, nothing = torch.zeros(1, layer.n, d, dtype=kind), torch.zeros(4 * d, dtype=kind)
+    keys = True, 1, 0.0, False, False, False
+
+    @torch.compiler.disable
+    def call(p, x, cont):
+        given = [p[w], p[h], p[b], nothing]
+        return torch.lstm(x.flatten(2), [zeros, zeros], given, *keys)[0]
+
+    return call
+
+
+@recipe("Softmax")
+def softmax(step: Step, use: Use) -> Call:
+    axis = step.layer.axis
+    return lambda p, x: F.softmax(x, axis)
+
+
+@recipe("SoftmaxWithLoss")
+def softmax_loss(step: Step, use: Use) -> Call:
+    layer, (n, c, s) = step.layer, step.layer.ncs
+    ignored = -100 if layer.ignore_label is None else layer.ignore_label
+    scores = step.bottoms[0].shape if layer.axis == 1 else (n, c) if s == 1 else (n, c, s)
+    keys, factor = {"reduction": "mean", "ignore_index": ignored}, None
+    if layer.how != "VALID":
+        keys["reduction"] = "sum"
+        factor = {"NONE": 1.0, "BATCH_SIZE": 1 / n, "FULL": 1 / (n * s)}[layer.how]
+    labels = (scores[0], *scores[2:])
+
+    def call(p, x, label):
+        loss = F.cross_entropy(x.reshape(scores), label.reshape(labels).long(), **keys)
+        return loss if factor is None else loss * factor
+
+    return call
+
+
+@recipe("SigmoidCrossEntropyLoss")
+def sigmoid_loss(step: Step, use: Use) -> Call:
+    layer, shape = step.layer, step.bottoms[0].shape
+    factor = {"NONE": 1.0, "BATCH_SIZE": 1 / shape[0]}.get(layer.how, 1 / math.prod(shape))
+    loss = F.binary_cross_entropy_with_logits
+    return lambda p, x, t: loss(x, t.reshape(shape), reduction="sum") * factor
+
+
+@recipe("EuclideanLoss")
+def euclidean_loss(step: Step, use: Use) -> Call:
+    factor = 0.5 / step.bottoms[0].shape[0]
+    return lambda p, a, b: F.mse_loss(a, b.reshape(a.shape), reduction="sum") * factor
+
+
+@recipe("ContrastiveLoss")
+def contrastive_loss(step: Step, use: Use) -> Call:
+    layer, n = step.layer, step.bottoms[0].shape[0]
+    if layer.legacy_version:
+        raise NotImplementedError("a ContrastiveLoss of old has no recipe in PyTorch")
+
+    def call(p, a, b, similar):
+        distance = (a - b).square().sum(1).clamp_min(1e-16).sqrt()
+        apart = F.relu(layer.margin - distance).square()
+        return torch.where(similar.reshape(-1) != 0, distance.square(), apart).sum() / (2 * n)
+
+    return call

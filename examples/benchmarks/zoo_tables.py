@@ -1,0 +1,205 @@
+"""Markdown of what zoo.py measured, made from its result file alone.
+
+python examples/benchmarks/zoo_tables.py
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
+
+from measure import geometric_mean
+from peer_tables import NOT_YET, read
+from tables import lay_out
+from zoo_names import NETS, PEERS, fastest
+
+SHOWN = 4  # kinds of layers
+LIMITED, LIMIT = ("alexnet", "googlenet", "resnet50"), 6 * 1024  # whose step takes under 6 GiB
+
+
+def zoo(found: dict | None) -> str:
+    """Inference and training of every net, ours first, then by how much ours is faster than the others."""
+    if found is None:
+        return NOT_YET
+    nets = {name: found["nets"][name] for name in NETS if name in found["nets"]}
+    parts = [
+        "Inference of one sample: ms, and by how much minicaffe is faster (below 1x: slower).",
+        table(nets, "infer", ("torch", "opencv", "onnxruntime")),
+        "A training step: forward, backward and SGD's update, of so many samples.",
+        table(nets, "train", ("torch",)),
+        "Peak memory of the process, MiB.",
+        memory(nets),
+        *refusals(nets),
+        reading(nets),
+        where(found),
+    ]
+    return "\n\n".join(parts)
+
+
+def means(found: dict | None) -> str:
+    """All of it in a line."""
+    if found is None:
+        return NOT_YET
+    return reading(found["nets"])
+
+
+def layers(found: dict | None) -> str:
+    """Where our own time goes, a row a net: the kinds of layers that take most of it."""
+    if found is None:
+        return NOT_YET
+    rows = []
+    for name, net in found["nets"].items():
+        row = [NETS[name]]
+        for way in ("infer", "train"):
+            ms = {
+                kind: one["forward"] + one["backward"] for kind, one in net["layers"][way].items()
+            }
+            whole = sum(ms.values())
+            most = sorted(ms, key=lambda kind: -ms[kind])[:SHOWN]
+            row.append(", ".join(f"{kind} {100 * ms[kind] / whole:.0f}%" for kind in most))
+        rows.append(row)
+    return lay_out(["net", "inference of one", "a training step"], rows)
+
+
+def slower(found: dict | None) -> str:
+    """The nets in whose inference another is faster, and the kinds of layers that lose most to PyTorch."""
+    if found is None:
+        return NOT_YET
+    rows = []
+    for name, net in found["nets"].items():
+        one, kinds = net["infer"], net["layers"]["infer"]
+        keys = {who: fastest(one["ms"]) if who == "torch" else who for who in PEERS}
+        ratios = {
+            who: one["ratios"][key]["median"] for who, key in keys.items() if key in one["ratios"]
+        }
+        faster = [f"{PEERS[who]} {ratio:.2f}x" for who, ratio in ratios.items() if ratio < 1]
+        if not faster:
+            continue
+        whole = sum(row["forward"] for row in kinds.values())
+        lost = {kind: row["forward"] - row["torch"] for kind, row in kinds.items()}
+        lost = {kind: ms for kind, ms in lost.items() if ms > 0.02 * whole}
+        most = sorted(lost, key=lambda kind: -lost[kind])[:SHOWN]
+        told = (
+            f"{kind} {three(kinds[kind]['forward'])} ({three(kinds[kind]['torch'])})"
+            for kind in most
+        )
+        rows.append(
+            [NETS[name], ", ".join(faster), ", ".join(told) or "no kind of layer by itself"]
+        )
+    head = [
+        "inference of one",
+        "minicaffe's speed beside",
+        "kinds of layers that take longer, ms (PyTorch's)",
+    ]
+    alone = [net["infer"]["ratios"].get("minicaffe, one thread") for net in found["nets"].values()]
+    mean = geometric_mean([ratio["median"] for ratio in alone if ratio])
+    told = f"On one thread instead of {found['threads']} minicaffe's inference of one sample takes"
+    return lay_out(head, rows) + f"\n\n{told} {mean:.2f}x the time (geometric mean)."
+
+
+def table(nets: dict, way: str, peers: tuple[str, ...]) -> str:
+    """A row a net."""
+    rows = []
+    for name, net in nets.items():
+        one = net[way]
+        row = [NETS[name], milliseconds(one["ms"]["minicaffe"], spread=True)]
+        if way == "infer":
+            row[1:1] = [f"{net['parameters']:,}", f"{net['multiply_adds'] / 1e6:,.2f} M"]
+        else:
+            row[1:1] = [str(net["batch"]["train"])]
+        rows.append(row + [ratio(one, who) for who in peers])
+    head = {"infer": ["parameters", "multiply-adds"], "train": ["samples"]}[way]
+    return lay_out(["net", *head, "minicaffe, ms", *(PEERS[who] for who in peers)], rows)
+
+
+def ratio(one: dict, who: str) -> str:
+    """How much faster ours is than a peer, and the peer's ms."""
+    key = fastest(one["ms"]) if who == "torch" else who
+    if key not in one["ratios"]:
+        return "-"
+    found = one["ratios"][key]
+    half = (found["high"] - found["low"]) / 2
+    way = f" {key.removeprefix('torch ')}" if who == "torch" else ""
+    return f"**{found['median']:.2f}x** ± {half:.2f}, {milliseconds(one['ms'][key])}{way}"
+
+
+def memory(nets: dict) -> str:
+    """A row a net: inference, then training."""
+    rows = []
+    for name, net in nets.items():
+        row = [NETS[name]]
+        for way, peers in (("infer", ("minicaffe", *PEERS)), ("train", ("minicaffe", "torch"))):
+            peaks = {who.partition(" ")[0]: one for who, one in net[way]["memory"].items()}
+            row += [f"{peaks[who]['peak']:,.0f}" if who in peaks else "-" for who in peers]
+        rows.append(row)
+    head = ["minicaffe", *PEERS.values(), "training: minicaffe", PEERS["torch"]]
+    return lay_out(["inference of", *head], rows)
+
+
+def refusals(nets: dict) -> list[str]:
+    """Who does not take which net."""
+    found = []
+    for who, title in PEERS.items():
+        names = [NETS[name] for name, net in nets.items() if who in net["infer"].get("refused", {})]
+        if names:
+            found.append(f"{title} does not take {', '.join(names)}.")
+    return found
+
+
+def reading(nets: dict) -> str:
+    """Geometric means; how far the outputs are apart; the nets whose memory is promised."""
+    told = []
+    for way, title in (("infer", "inference"), ("train", "training")):
+        for who in ("torch", "opencv", "onnxruntime") if way == "infer" else ("torch",):
+            ones = [net[way] for net in nets.values()]
+            keys = [(one, fastest(one["ms"]) if who == "torch" else who) for one in ones]
+            values = [one["ratios"][key]["median"] for one, key in keys if key in one["ratios"]]
+            if values:
+                mean = geometric_mean(values)
+                told.append(f"{title} **{mean:.2f}x** {PEERS[who]}'s speed ({len(values)})")
+    apart = [net["infer"]["apart"].get("onnxruntime", 0.0) for net in nets.values()]
+    gradients = {name: net["train"]["apart"]["gradients"] for name, net in nets.items()}
+    rounded = gradients.pop("mnist_siamese", None)
+    text = f"Geometric means, of so many nets: {', '.join(told)}. "
+    text += f"onnxruntime's outputs are within {max(apart):.0e} of minicaffe's, "
+    text += f"PyTorch's gradients, in float64, within {max(gradients.values(), default=0):.0e}"
+    if rounded is not None:
+        text += (
+            f" (of the siamese net, whose loss rounds a distance as Caffe's does, {rounded:.0e})"
+        )
+    text += "."
+    peaks = {NETS[name]: peak(nets[name]) for name in LIMITED if name in nets}
+    if peaks:
+        under = "all" if max(peaks.values()) < LIMIT else "not all"
+        shown = ", ".join(f"{name} {mib / 1024:.2f} GiB" for name, mib in peaks.items())
+        text += f" A training step of eight takes, at its peak: {shown}: {under} under 6 GiB."
+    return text
+
+
+def peak(net: dict) -> float:
+    """The peak memory of our training step, MiB."""
+    return net["train"]["memory"]["minicaffe"]["peak"]
+
+
+def milliseconds(value: dict, spread: bool = False) -> str:
+    """A median in three digits, with half the interquartile range if asked for."""
+    half = f" ± {three((value['high'] - value['low']) / 2)}" if spread else ""
+    return three(value["median"]) + half
+
+
+def three(ms: float) -> str:
+    """Three digits."""
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def where(found: dict) -> str:
+    """What it was measured on."""
+    machine = found["machine"]
+    names = {"torch": "PyTorch", "opencv": "OpenCV", "onnxruntime": "onnxruntime", "numpy": "NumPy"}
+    versions = [f"{title} {machine[key]}" for key, title in (names | {"numba": "Numba"}).items()]
+    text = f"{machine['processor']}, {found['threads']} threads each, {', '.join(versions)}; "
+    return text + "medians of interleaved repeats, ± half the interquartile range."
+
+
+if __name__ == "__main__":
+    print(zoo(read("zoo", "cpu")))
