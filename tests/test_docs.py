@@ -113,6 +113,24 @@ def test_other_blocks_are_shell_or_drawings():
         assert kinds <= {"python", "yaml", "prototxt", "console", "sh"}, page
 
 
+def anchors(page: Path) -> set[str]:
+    """The places in a page that a link may lead to, named as on the usual hosts."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere_and_no_merge_is_half_done(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    assert not re.search(r"^(<<<<<<<|=======|>>>>>>>)", text, re.M)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not link.startswith("https://"):
+            file, _, place = link.partition("#")
+            target = page.parent / file if file else page
+            assert target.exists(), link
+            assert not place or place in anchors(target), link
+
+
 def test_readmes_shell_commands_are_those_that_ci_runs():
     first, second = (text.strip() for text in blocks(ROOT / "README.md", "sh"))
     assert first.endswith("minicaffe train models/lenet.yaml")

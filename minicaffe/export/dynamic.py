@@ -43,7 +43,8 @@ def dynamic_axes(net: Net, words: Sequence[str]) -> Axes:
 def trials(net: Net, axes: Axes) -> list[Trial]:
     """The shapes of all values at the net's own size, at others of one word each, and at others of all.
 
-    Raises the error of the layer that cannot take another size.
+    Larger by 32, which nets of strides of 2 can do with, and by 37 where the net can: what is one size
+    with the former need not be with the latter. Raises the error of the layer that cannot take another size.
     """
     words = list(dict.fromkeys(word for those in axes.values() for word in those.values()))
     mine = [value for step in net.steps for value in step.tops]
@@ -51,21 +52,23 @@ def trials(net: Net, axes: Axes) -> list[Trial]:
     if not words:
         return found
     shapes = Net(net.spec, "TEST", device="cpu", shapes_only=True)
-    for some in [*([word] for word in words), words]:
+    for some, more in [*(([word], 32) for word in words), (words, 32), (words, 37)]:
         try:
-            shapes.reshape(**sizes(net, axes, some))
+            shapes.reshape(**sizes(net, axes, some, more))
         except MinicaffeError as error:
+            if more == 37:
+                break
             raise error.at(f"dynamic {', '.join(some)}: another size will not do") from None
         there = [value.shape for step in shapes.steps for value in step.tops]
         found.append(dict(zip(mine, there, strict=True)))
     return found
 
 
-def sizes(net: Net, axes: Axes, words: Sequence[str]) -> dict[str, Shape]:
-    """Shapes of a net's inputs, larger along axes of these words."""
+def sizes(net: Net, axes: Axes, words: Sequence[str], more: int = 32) -> dict[str, Shape]:
+    """Shapes of a net's inputs, larger along axes of these words, the first of a shape by 2."""
     return {
         value.name: tuple(
-            size + (2 if axis == 0 else 32) * (axes.get(value, {}).get(axis) in words)
+            size + (2 if axis == 0 else more) * (axes.get(value, {}).get(axis) in words)
             for axis, size in enumerate(value.shape)
         )
         for value in inputs(net)

@@ -55,6 +55,8 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
             notes[step] = f"{step.spec}: an input, {', '.join(layer.tops)}"
         if step in read or not step.bottoms:
             specs.append(layer)
+        elif step.spec.type != "Silence":
+            notes[step] = f"{step.spec}: left out"
     if all(layer.type == "Input" for layer in specs):
         raise SpecError(f"net {model.name!r}: nothing is left of it without labels and losses")
     spec = dataclasses.replace(model, layers=tuple(specs), solver=None, test_nets=())

@@ -120,11 +120,11 @@ def operation(helper: Any, node: Node) -> Any:
 def described(graph: Graph, value: Value, axes: Axes) -> tuple[str, int, list[Any]]:
     """A value's name, type (1: float32) and shape, with words for the axes that vary or are open."""
     name, shapes = graph.tensors[value], graph.shapes(value)
-    words = {
-        tuple(shape[axis] for shape in graph.shapes(one)): word
-        for one, those in axes.items()
-        for axis, word in those.items()
-    }
+    words: dict[tuple[int, ...], str] = {}
+    for one, those in axes.items():
+        for axis, word in those.items():
+            if word not in words.values():  # the same word elsewhere would promise the same size
+                words[tuple(shape[axis] for shape in graph.shapes(one))] = word
     sizes: list[Any] = []
     for axis, size in enumerate(value.shape):
         own = f"{name}_{axis}"

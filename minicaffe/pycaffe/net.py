@@ -90,6 +90,7 @@ class Net:
         self.params = ByName("layer with parameters", params)
         self.layer_dict = ByName("layer", {s.spec.name: shown(s, params) for s in steps})
         self.layers, self._layer_names = list(self.layer_dict.values()), list(self.layer_dict)
+        self._numbers = ByName("layer", {name: i for i, name in enumerate(self.layer_dict)})
         self.top_names = {s.spec.name: [v.name for v in s.tops] for s in steps}
         self.bottom_names = {s.spec.name: [v.name for v in s.bottoms] for s in steps}
         self._blob_names, self._blobs = list(self.blobs), list(self.blobs.values())
@@ -109,11 +110,10 @@ class Net:
         """Run the layers from `start` through `end`; gives the outputs, or the tops of `end`, and `blobs`.
 
         `inputs` are arrays for all inputs of the net, by name. What is given are the blobs' own arrays, which
-        the next pass writes into. Raises ShapeError for other inputs or another batch, ValueError for
-        a layer that is not there.
+        the next pass writes into. Raises ShapeError for other inputs or another batch, KeyError for a layer.
         """
-        first = self._layer_names.index(start) if start is not None else 0
-        last = self._layer_names.index(end) if end is not None else len(self.layers) - 1
+        first = 0 if start is None else self._numbers[start]
+        last = len(self.layers) - 1 if end is None else self._numbers[end]
         self._put("data", inputs, self.inputs)
         passes.forward(self.net, self.blobs, first, last)
         wanted = self.outputs if end is None else self.top_names[end]
@@ -132,8 +132,8 @@ class Net:
         them it begins with what `diff` of the outputs holds, which of a loss is its weight. Gradients of
         parameters are added to. Raises as `forward` does.
         """
-        first = self._layer_names.index(start) if start is not None else len(self.layers) - 1
-        last = self._layer_names.index(end) if end is not None else 0
+        first = len(self.layers) - 1 if start is None else self._numbers[start]
+        last = 0 if end is None else self._numbers[end]
         self._put("diff", given, self.outputs)
         passes.backward(self.net, self.blobs, first, last)
         wanted = self.inputs if end is None else self.bottom_names[end]

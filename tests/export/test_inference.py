@@ -36,6 +36,7 @@ def test_labels_and_what_is_computed_from_them_go():
     ]
     assert notes == [
         "layer 'digits' (Data): an input, data",
+        "layer 'twice' (Power): left out",
         "layer 'accuracy' (Accuracy): left out",
         "layer 'loss' (SoftmaxWithLoss): a Softmax, prob",
         "layer 'more' (Power): left out",

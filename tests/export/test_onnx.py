@@ -235,6 +235,37 @@ layers:
     assert [output.name for output in graph.output] == ["b", "y"]
 
 
+def test_a_word_promises_one_size(tmp_path):
+    """Two images of other sizes, whose chains onnxruntime would else let share memory; 9 rows become 10."""
+    text = """
+layers:
+  - {name: x, type: Input, shape: {dim: [1, 2, 4, 4]}}
+  - {name: a, type: Sigmoid}
+  - {name: b, type: TanH, top: x1}
+  - {name: y, type: Input, shape: {dim: [1, 2, 8, 8]}}
+  - {name: pool, type: Pooling, kernel_size: 2, stride: 2}
+  - {name: up, type: Upsample}
+  - {name: c, type: TanH}
+  - {name: d, type: Sigmoid, top: y1}
+"""
+    net = net_with(text)
+    to_onnx(net, tmp_path / "net.onnx", dynamic=["height", "width"])
+    graph = onnx.load(tmp_path / "net.onnx").graph
+    shapes = {
+        value.name: [dim.dim_param for dim in value.type.tensor_type.shape.dim[2:]]
+        for value in (*graph.input, *graph.output)
+    }
+    assert shapes == {
+        "x": ["height", "width"],
+        "x1": ["height", "width"],
+        "y": ["y_2", "y_3"],
+        "y1": ["y1_2", "y1_3"],
+    }
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=(1, 2, 30, 7)), random.normal(size=(1, 2, 9, 5))
+    agree(tmp_path / "net.onnx", net, x=x, y=y)
+
+
 def test_what_differs_is_named_and_not_written(tmp_path, monkeypatch):
     def slip(graph, step, x):
         return graph.op("LeakyRelu", x, alpha=0.01)

@@ -160,9 +160,9 @@ def test_inputs_by_keyword(net):
 
 
 def test_names_that_are_not_there(net):
-    with pytest.raises(ValueError, match="'conv1' is not in list"):
+    with pytest.raises(KeyError, match="there is no layer 'conv1'"):
         net.forward(start="conv1")
-    with pytest.raises(ValueError, match="'conv1' is not in list"):
+    with pytest.raises(KeyError, match="there is no layer 'conv1'"):
         net.backward(end="conv1")
     with pytest.raises(KeyError, match="conv1"):
         net.forward(blobs=["conv1"])

@@ -4,8 +4,8 @@ A strategy asked for by name is taken. Else (`auto`) the candidates are measured
 that is exact enough is taken (see `case`, `trial` and `memory` for where that is remembered). A convolution
 too small to measure, or one that must not depend on a stopwatch (`deterministic`), goes by a fixed
 rule: the first of `case.RULE` that takes the shape within the cap and, on the CPU, unrolls no sample whose
-columns leave its cache. A layer whose images are given another size, of nearly as much work, is computed as
-it was before, so that pictures of any size need no measurement.
+columns leave its cache. A layer whose images are given another size, of nearly as much work, is computed
+as it was before, so that pictures of any size need no measurement.
 """
 
 from __future__ import annotations
