@@ -1,7 +1,7 @@
 """The nets of models/ beside PyTorch, OpenCV 4 and onnxruntime: inference of one, a training step of eight.
 
     python examples/benchmarks/zoo.py --warm                once: torch.compile keeps what it compiled
-    python examples/benchmarks/zoo.py                       some 25 minutes on 2 CPU cores
+    python examples/benchmarks/zoo.py                       some 20 minutes on 2 CPU cores
     python examples/benchmarks/zoo.py --only lenet vgg16    these nets anew, the others as they were measured
     python examples/benchmarks/zoo.py --quick --into /tmp --only lenet
 
@@ -31,8 +31,8 @@ from zoo_runtimes import RUNTIMES
 HERE = Path(__file__).resolve().parent
 PACKAGES = {"torch": "torch", "opencv": "cv2", "onnxruntime": "onnxruntime"}
 BUDGET = {
-    "infer": 15.0,
-    "train": 40.0,
+    "infer": 8.0,
+    "train": 24.0,
 }  # seconds of timing a net, which may take longer for its 3 rounds
 
 
