@@ -33,12 +33,10 @@ class Classifier(Net):
         channel_swap: Sequence[int] | None = None,
     ):
         super().__init__(model_file, 1, weights=pretrained_file)
-        name = self.inputs[0]
-        shape = self.blobs[name].data.shape
-        self.transformer: Transformer = for_pictures(
-            name, shape, mean, input_scale, raw_scale, channel_swap
-        )
-        self.crop_dims = np.array(shape[2:])
+        shapes = {name: self.blobs[name].shape for name in self.inputs}
+        given = mean, input_scale, raw_scale, channel_swap
+        self.transformer: Transformer = for_pictures(shapes, *given)
+        self.crop_dims = np.array(shapes[self.inputs[0]][2:])
         self.image_dims = tuple(self.crop_dims if image_dims is None else image_dims)
 
     def predict(self, inputs: Sequence[np.ndarray], oversample: bool = True) -> np.ndarray:

@@ -38,9 +38,8 @@ class Detector(Net):
         context_pad: int | None = None,
     ):
         super().__init__(model_file, 1, weights=pretrained_file)
-        name = self.inputs[0]
-        shape = self.blobs[name].data.shape
-        self.transformer = for_pictures(name, shape, mean, input_scale, raw_scale, channel_swap)
+        shapes = {name: self.blobs[name].shape for name in self.inputs}
+        self.transformer = for_pictures(shapes, mean, input_scale, raw_scale, channel_swap)
         self.configure_crop(context_pad)
 
     def detect_windows(

@@ -25,10 +25,17 @@ class BuiltIn:
 
 
 def shown(step: Step, params: Mapping[str, Sequence[Blob]]) -> Any:
-    """A layer of a net as scripts see it; one in Python as its own object."""
-    if isinstance(step.layer, Python):
-        return step.layer.user
-    return BuiltIn(step.spec.type, params.get(step.spec.name, []))
+    """A layer of a net as scripts see it; one in Python as its own object, its blobs the net's parameters.
+
+    But on CUDA: there they are copies for its own passes.
+    """
+    own = params.get(step.spec.name, [])
+    if not isinstance(step.layer, Python):
+        return BuiltIn(step.spec.type, own)
+    user: Any = step.layer.user
+    if own and not step.layer.context.device.is_cuda:
+        user.blobs[:] = own
+    return user
 
 
 def layer_type_list() -> list[str]:

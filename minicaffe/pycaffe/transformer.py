@@ -124,14 +124,18 @@ class Transformer:
 
 
 def for_pictures(
-    name: str,
-    shape: Sequence[int],
+    inputs: Mapping[str, Sequence[int]],
     mean: np.ndarray | None,
     input_scale: float | None,
     raw_scale: float | None,
     channel_swap: Sequence[int] | None,
 ) -> Transformer:
-    """The Transformer of pictures (h, w, c) for the input `name` of a net, (n, c, h, w)."""
+    """The Transformer of pictures (h, w, c) for a net's first input, (n, c, h, w). Raises ArrayError."""
+    if not inputs:
+        raise ArrayError(
+            "the net has no input for pictures: give the deploy net, not one that reads data"
+        )
+    name, shape = next(iter(inputs.items()))
     if len(shape) != 4:
         raise ArrayError(
             f"{name}: expected an input for pictures, (n, c, h, w), got {tuple(shape)}"

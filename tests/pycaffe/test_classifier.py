@@ -96,3 +96,11 @@ def test_mistakes_are_named(files, tmp_path):
     )
     with pytest.raises(MinicaffeError, match=r"x: expected an input for pictures, .* got \(1, 3\)"):
         caffe.Classifier(tmp_path / "flat.prototxt", None)
+    (tmp_path / "train.prototxt").write_text(
+        'layer { name: "x" type: "DummyData" top: "x" dummy_data_param { shape { dim: 1 dim: 3 } } }'
+    )
+    for kind in (caffe.Classifier, caffe.Detector):
+        with pytest.raises(
+            MinicaffeError, match="the net has no input for pictures: give the deploy net"
+        ):
+            kind(tmp_path / "train.prototxt", None)

@@ -149,6 +149,7 @@ def test_a_parameter_of_its_own(text_file, tmp_path):
     assert layer.blobs[0].data.tolist() == [5, 2]
     other = caffe.Net(text_file(text), caffe.TRAIN)
     other.share_with(net)
+    assert other.layers[0].blobs[0].data.tolist() == [5, 2]  # at once, as Caffe's own test has it
     assert other.forward()["sum"].tolist() == [7]
 
 
