@@ -40,11 +40,14 @@ def write(path: str | Path, arrays: Mapping[str, Any]) -> None:
 def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
     """Write a file by `save(file)`: beside `path` first, flushed, then renamed over it.
 
-    Raises CheckpointError if the file cannot be written; what stood there before is then intact.
+    Raises CheckpointError if the file cannot be written, or if there is something else of that name, such as
+    a folder or /dev/full; what stood there before is then intact.
     """
     path = Path(path)
     temporary = None
     try:
+        if path.exists():
+            check_regular(path)
         with tempfile.NamedTemporaryFile(
             dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:

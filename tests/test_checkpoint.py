@@ -154,6 +154,16 @@ def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken(tmp_p
         Reader(tmp_path / "a.npz")
 
 
+def test_what_is_no_file_is_not_written_over(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(CheckpointError, match=f"{name}: cannot be written: Is a "):
+            checkpoint.write(tmp_path / name, {"a": np.zeros(1)})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
 def test_a_folder_that_cannot_be_flushed_has_the_file_all_the_same(tmp_path, monkeypatch):
     """It may be written but not read, or be of a file system that flushes no folders."""
 
