@@ -70,6 +70,7 @@ class Memory:
             self.sharing.lend(value)
         step.layer.out = [value.blob.data for value in step.tops]
         step.layer.grad = [None] * len(step.bottoms)
+        step.ran = False
         with step.named():
             step.layer.allocate()
 

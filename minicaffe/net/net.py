@@ -163,7 +163,8 @@ class Net:
 
         `diffs` are host arrays for the diffs of outputs and of `start`'s tops, by name; what a blob's
         readers above `start` have put into its diff before is added to. The diffs of parameters are
-        added to: `clear_param_diffs` makes them zero. Raises ShapeError for a diff that would go nowhere.
+        added to: `clear_param_diffs` makes them zero. Raises ShapeError for a diff that would go nowhere,
+        and where a layer has not run forward.
         """
         self.memory.check_taken()
         last, first = self.graph.range(end, start)

@@ -31,6 +31,7 @@ def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None
     if debug is not None:
         for line in debug_info.forward_lines(step, device):
             debug(line)
+    step.ran = True
     step.tell("after_forward")
 
 
@@ -118,6 +119,9 @@ def backward(
     if not step.layer.runs_backward:
         step.tell("after_backward")
         return
+    if not step.ran:
+        told = "has not run forward since the net was built or reshaped, and must have before"
+        raise ShapeError(f"{step.place}: {told} its gradient")
     layer, added, offset = step.layer, [], 0
     for i, value in enumerate(step.bottoms):
         if not layer.needs_gradient[i]:

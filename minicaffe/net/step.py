@@ -45,6 +45,7 @@ class Step:
     bottoms: list[Value]
     tops: list[Value] = field(default_factory=list)
     watchers: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
+    ran: bool = False  # forward, since its memory was taken
 
     def tell(self, when: str) -> None:
         """Call who wants to know that the step is now before or after its pass: "before_forward", ..."""

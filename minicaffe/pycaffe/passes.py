@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import minicaffe
-from minicaffe.errors import MinicaffeError, ShapeError
+from minicaffe.errors import MinicaffeError
 from minicaffe.layers.host_blob import HostBlob
 from minicaffe.net import memory
 from minicaffe.net.step import Step, Value
@@ -36,13 +36,6 @@ def backward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
     if net.memory.fits is not None:
         reshape(net, blobs, first)
     steps = [step for step in net.steps[last : first + 1][::-1] if step.layer.runs_backward]
-    for step in steps:
-        for value in step.tops:
-            if blobs[value.name].computed.get(value) is not value.blob:
-                told = (
-                    "has not run forward since the net was built or reshaped, and must have before"
-                )
-                raise ShapeError(f"{step.place}: {told} its gradient")
     ready(blobs, "diff", steps)
     outputs = [value for step in steps for value in step.tops if not value.readers]
     given = {value.name: value.blob.diff for value in outputs}

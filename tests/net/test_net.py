@@ -491,3 +491,22 @@ def test_images_of_another_size_are_not_measured_anew(monkeypatch):
             one.reshape(x=shape)
         np.testing.assert_allclose(net.forward(x=x)["conv"], fixed.forward(x=x)["conv"], atol=1e-5)
         assert len(asked) == measured
+
+
+def test_the_way_back_follows_a_pass_forward():
+    text = """
+    layers:
+      - {name: in, type: Input, top: [x, label], shape: [{dim: [2, 3]}, {dim: [2]}]}
+      - {name: ip, type: InnerProduct, bottom: x, num_output: 4}
+      - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+    """
+    net = Net(parse(text), device="cpu")
+    told = (
+        r"layer 'loss' \(SoftmaxWithLoss\): has not run forward since the net was built or reshaped"
+    )
+    for shapes in ({}, {"x": (5, 3), "label": (5,)}):
+        net.reshape(**shapes)
+        with pytest.raises(ShapeError, match=told):
+            net.backward()
+        net.forward()
+        net.backward()

@@ -445,6 +445,84 @@ def test_behind_a_layer_whose_sizes_vary_nothing_is_shared(monkeypatch):
         del REGISTRY["Half"]
 
 
+class Square(Layer):
+    """Keeps its bottom, not a copy of it."""
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        self.x = x
+        return x * x
+
+    def backward(self, dy):
+        return 2 * self.x * dy
+
+
+class Mirror(Layer):
+    """Gives views of what it is given."""
+
+    def setup(self, x):
+        return x, x
+
+    def forward(self, x):
+        return x[:, ::-1], x
+
+    def backward(self, dy, dz):
+        dy[:, ::-1] += dz  # where another layer's gradient lies
+        return dy[:, ::-1]
+
+
+class First(Layer):
+    """The first of two; the other has no gradient."""
+
+    def setup(self, x, y):
+        return x
+
+    def forward(self, x, y):
+        return x
+
+    def backward(self, dy):
+        return dy, None
+
+
+OWN = """
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [2, 3, 6, 6]}, {dim: [2]}]}
+  - {name: conv1, type: Convolution, bottom: x, num_output: 4, kernel_size: 3, pad: 1}
+  - {name: relu1, type: ReLU, top: conv1}
+  - {name: s1, type: Square}
+  - {name: m1, type: Mirror, top: [a, b]}
+  - {name: s2, type: Square, bottom: a}
+  - {name: s3, type: Square, bottom: b}
+  - {name: f1, type: First, bottom: [s2, b]}
+  - {name: sum, type: Eltwise, bottom: [f1, s3, conv1]}
+  - {name: m2, type: Mirror, top: [c, d]}
+  - {name: f2, type: First, bottom: [d, c]}
+  - {name: ip, type: InnerProduct, num_output: 5}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+"""
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_layers_of_ones_own_may_keep_and_give_views(phase, monkeypatch):
+    for layer in (Square, Mirror, First):
+        monkeypatch.setitem(REGISTRY, layer.__name__, None)  # so that it is forgotten afterwards
+        register(layer)
+    a, b = pair(parse(OWN), phase, dtype="float64", deterministic=True)
+    shown = 0
+    for _ in range(3):
+        x = RNG.normal(size=(2, 3, 6, 6))
+        poison(b)
+        for net in (a, b):
+            net.clear_param_diffs()
+            net.forward(x=x, label=[1, 4])
+            if phase == "TRAIN":
+                net.backward()
+        shown += assert_same(a, b)
+    assert b.memory.sharing.lives and np.isfinite(b.loss) and shown >= 9
+
+
 def test_the_summary_tells_of_memory_before_and_after():
     net = Net(parse(SMALL), "TEST", device="cpu", keep=(), shapes_only=True)
     sizes = {"x": 216, "label": 2, "conv1": 288, "conv2": 288, "sum": 288, "pool": 72, "ip": 10}
