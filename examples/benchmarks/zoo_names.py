@@ -19,7 +19,7 @@ NETS = {
 }
 PEERS = {"torch": "PyTorch", "opencv": "OpenCV 4", "onnxruntime": "onnxruntime"}
 BATCH = {"infer": 1, "train": 8}
-TRAIN_BATCH = {"fcn8s": 1}  # eight pictures of 500 x 500 do not fit into 24 GiB
+TRAIN_BATCH = {"fcn8s": 1}  # a picture at a time, as its authors trained it
 RATE = 1e-6  # of learning; small, as what is timed shall not diverge on noise
 MOMENTUM, DECAY = 0.9, 0.0005
 STREAMS = {"lstm"}  # whose data are (t, n, ...)

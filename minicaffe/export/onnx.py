@@ -80,6 +80,9 @@ def _spec(model: Net | str | Path | Mapping[str, Any] | NetSpec) -> NetSpec:
 def save(net: Net, path: str | Path, dynamic: Sequence[str] = ()) -> list[str]:
     """Write a net that infers, checked and compared; the rest of `write`."""
     onnx, _ = packages()
+    folder = Path(path).parent
+    if not folder.is_dir():  # known before what may take minutes
+        raise CheckpointError(f"{path}: cannot be written: there is no folder {str(folder)!r}")
     axes = dynamic_axes(net, dynamic)
     graph = written(net, trials(net, axes))
     data: bytes = proto(graph, net, axes).SerializeToString()
