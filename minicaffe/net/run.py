@@ -21,7 +21,8 @@ Say = Callable[[str], None] | None
 def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None:
     """Run one layer forward; `debug` is told what came out."""
     layer, device = step.layer, graph.context.device
-    step.tell("before_forward")
+    if step.watchers:
+        step.tell("before_forward")
     with step.named():
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
         if not layer.sizes_vary:
@@ -32,7 +33,8 @@ def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None
         for line in debug_info.forward_lines(step, device):
             debug(line)
     step.ran = True
-    step.tell("after_forward")
+    if step.watchers:
+        step.tell("after_forward")
 
 
 def among(blobs: Mapping[str, Blob], names: Collection[str]) -> list[Blob]:
@@ -110,14 +112,16 @@ def backward(
     A gradient that is added to another is computed in `scratch` first. The losses' gradients are of
     `loss_scale` times the loss.
     """
-    step.tell("before_backward")
+    if step.watchers:
+        step.tell("before_backward")
     for value in step.tops:
         if value.loss_weight and id(value) not in written:
             value.blob.diff.fill(value.loss_weight * loss_scale)
         elif step.layer.runs_backward and id(value) not in written:
             value.blob.diff.fill(0)
     if not step.layer.runs_backward:
-        step.tell("after_backward")
+        if step.watchers:
+            step.tell("after_backward")
         return
     if not step.ran:
         told = "has not run forward since the net was built or reshaped, and must have before"
@@ -145,7 +149,8 @@ def backward(
     if debug is not None:
         for line in debug_info.backward_lines(step, device):
             debug(line)
-    step.tell("after_backward")
+    if step.watchers:
+        step.tell("after_backward")
 
 
 def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dict[str, Blob]:
