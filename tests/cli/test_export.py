@@ -55,7 +55,10 @@ MISTAKES = [
     (["--weights", "w.npz"], "one of the arguments --onnx --torch is required"),
     (["--weights", "w.npz", "--torch", "x", "--dynamic", "batch"], "--dynamic goes with --onnx"),
     (["--weights", "w.npz", "--onnx", "x.onnx", "--dynamic", "bach"], "did you mean 'batch'?"),
-    (["--weights", "w.npz", "--onnx", "no/x.onnx"], "no/x.onnx: cannot be written: there is no folder 'no'"),
+    (
+        ["--weights", "w.npz", "--onnx", "no/x.onnx"],
+        "no/x.onnx: cannot be written: there is no folder 'no'",
+    ),
     (["--weights", "w.npz", "--torch", ""], "--torch: expected a file, got ''"),
 ]
 
