@@ -9,8 +9,9 @@ from measure import ROOT
 from zoo_names import STREAMS, batch_of
 
 from minicaffe import Net, read
+from minicaffe.export.inference import inference
 from minicaffe.layers.inputs import BlobShape
-from minicaffe.spec.declare import LayerSpec, NetSpec
+from minicaffe.spec.declare import NetSpec
 
 NEVER = ("Accuracy", "Silence")  # they tell, and compute nothing that is wanted
 
@@ -25,75 +26,26 @@ def spec_of(name: str, way: str, batch: int | None = None) -> NetSpec:
 def prepared(model: NetSpec, way: str, batch: int, axis: int = 0) -> NetSpec:
     """The net of a phase with an Input for all that reads data, and so many samples along an axis.
 
-    To infer, what depends on labels is left out, and so are losses; a SoftmaxWithLoss that is the only one
-    of its scores becomes a Softmax, as a Classifier has it.
+    To infer, it is the net that `minicaffe export` writes: without labels and losses.
     """
+    if way == "infer":
+        model, _ = inference(model)
+    layers = []
     phase = "TRAIN" if way == "train" else "TEST"
-    net = Net(model, phase, device="cpu", shapes_only=True)
-    layers, left_out = [], set()
-    labels = set() if phase == "TRAIN" else {v.name for v in labels_of(net)}
-    for step in net.steps:
-        bottoms = tuple(value.name for value in step.bottoms)
-        given = dataclasses.replace(
-            step.spec, bottom=bottoms, include=(), exclude=(), top=step.layer.top
-        )
+    for step in Net(model, phase, device="cpu", shapes_only=True).steps:
+        given = {"bottom": step.layer.bottom, "top": step.layer.top, "include": (), "exclude": ()}
         if not step.bottoms:
-            kept = [v for v in step.tops if v.name not in labels]
-            shapes = tuple(BlobShape(dim=resized(v.shape, batch, axis)) for v in kept)
-            if kept:
-                given = LayerSpec(
-                    name=given.name,
-                    type="Input",
-                    top=tuple(v.name for v in kept),
-                    options={"shape": shapes},
-                    mark=given.mark,
-                )
-                layers.append(given)
-            left_out |= labels
-        elif (
-            step.spec.type in NEVER
-            or left_out & set(bottoms)
-            or (phase == "TEST" and is_loss(step))
-        ):
-            if step.spec.type == "SoftmaxWithLoss" and phase == "TEST":
-                layers.append(
-                    LayerSpec(
-                        name=f"{given.name}/prob",
-                        type="Softmax",
-                        bottom=bottoms[:1],
-                        options={"axis": step.layer.axis},
-                        mark=given.mark,
-                    )
-                )
-            left_out |= {v.name for v in step.tops if v.name not in bottoms}
-        else:
-            layers.append(given)
-    read_by = {name for layer in layers for name in layer.bottom or ()}
-    layers = [one for one in layers if one.type != "Flatten" or read_by & set(one.tops)]
+            shapes = tuple(BlobShape(dim=resized(v.shape, batch, axis)) for v in step.tops)
+            given |= {"type": "Input", "options": {"shape": shapes}}
+        if step.spec.type not in NEVER:
+            layers.append(dataclasses.replace(step.spec, **given))
     return dataclasses.replace(model, layers=tuple(layers), test_nets=())
-
-
-def is_loss(step) -> bool:
-    """Whether a layer is there for its loss."""
-    return step.layer.is_loss or bool(step.spec.loss_weight)
 
 
 def resized(shape: tuple[int, ...], batch: int, axis: int) -> tuple[int, ...]:
     """A shape with so many samples."""
     axis = min(axis, len(shape) - 1)
     return (*shape[:axis], batch, *shape[axis + 1 :])
-
-
-def labels_of(net: Net) -> list:
-    """What is read from data and has one number a sample, or is only ever read by losses and the like."""
-    found = []
-    for source in net.steps:
-        for value in source.tops if not source.bottoms else ():
-            readers = [step for step in net.steps if value in step.bottoms]
-            never = readers and all(is_loss(r) or r.spec.type in NEVER for r in readers)
-            if never or len(value.shape) == 1:
-                found.append(value)
-    return found
 
 
 def inputs_of(net: Net, seed: int = 0) -> Mapping[str, np.ndarray]:
