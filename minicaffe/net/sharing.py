@@ -135,6 +135,10 @@ class SharedBlob(Blob):
     def diff(self, values: Any) -> None:
         self._there("diff").diff = values
 
+    def share(self, other: Blob, diff: bool = True) -> None:
+        """Raises ShapeError: where it lies is the net's to say."""
+        raise ShapeError(self.sharing.gone(self.value))
+
     def _there(self, which: str) -> Blob:
         if which == self.sharing.which and self.value.root not in self.sharing.held:
             raise ShapeError(self.sharing.gone(self.value))

@@ -577,3 +577,9 @@ def there(blob, which: str) -> bool:
         return getattr(blob, which) is not None
     except ShapeError:
         return False
+
+
+def test_what_lies_in_shared_memory_takes_no_other():
+    apart, sharing = pair(parse(SMALL), "TEST")
+    with pytest.raises(ShapeError, match=r"keep=\['conv2'\]"):
+        sharing.blobs["conv2"].share(apart.blobs["conv2"])
