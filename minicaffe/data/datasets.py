@@ -137,7 +137,7 @@ _WARNING = (
 
 def places(source: str, beside: Path | None) -> list[Path]:
     """Where a source is looked for, in order, each once."""
-    given = Path(os.path.expanduser(source))
+    given = Path(source if "\0" in source else os.path.expanduser(source))  # which asks the system
     found = [given]
     if beside is not None:
         found.append(Path(beside) / given)

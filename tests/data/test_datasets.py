@@ -199,6 +199,7 @@ def test_unknown_sources(alone, monkeypatch):
 @example("~nobody_of_that_name/x")
 @example("two\nlines")
 @example("a\0b")
+@example("~\0")
 @example("\ud800")
 @example("x" * 5000)
 def test_any_source_is_refused_in_one_line(source):
