@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe.data import fetch, idx, known
+from minicaffe.data import download, fetch, idx, known
 from minicaffe.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -252,7 +252,7 @@ def test_every_mirror_tells_its_reason(tmp_path, mirror, second, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/"
-    monkeypatch.setattr(fetch, "TIMEOUT", 0.3)
+    monkeypatch.setattr(download, "TIMEOUT", 0.3)
     mirror.missing.add(IMAGES)
     second.break_after[IMAGES] = 1000
     second.stall = True
@@ -309,7 +309,7 @@ def test_a_wrong_file_is_set_aside(tmp_path, published, mirror, capsys, name, da
 def test_unknown_names():
     with pytest.raises(DataError, match=r"'fashion_mnist'.*did you mean 'fashion-mnist'"):
         fetch.fetch("fashion_mnist", Path("nowhere"))
-    with pytest.raises(DataError, match="expected mnist or fashion-mnist"):
+    with pytest.raises(DataError, match="expected mnist, fashion-mnist, cifar10"):
         fetch.fetch("../mnist", Path("nowhere"))
 
 
