@@ -7,7 +7,7 @@ from typing import Any
 from minicaffe.errors import CheckpointError
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.saving import Saving
-from minicaffe.solver.watch import Watch
+from minicaffe.solver.trend import Trend
 
 
 class Judging(Saving):
@@ -19,12 +19,12 @@ class Judging(Saving):
     @property
     def rate(self) -> float:
         """The learning rate of the next iteration."""
-        plateau = self.watches.get("plateau")
+        plateau = self.trends.get("plateau")
         return learning_rate(self.spec, self.iteration, plateau.fallen if plateau else 0)
 
     def judge(self) -> bool:
         """Go by the test just made; whether training is to end early, for the reason in `ended`."""
-        plateau, best = (self.watches.get(name) for name in ("plateau", "best"))
+        plateau, best = (self.trends.get(name) for name in ("plateau", "best"))
         if plateau is not None:
             plateau.judge(self.iteration, self.scores)
             self._lower(plateau)
@@ -39,7 +39,7 @@ class Judging(Saving):
             self.report.event(f"stopped early at iteration {self.iteration}: {best}")
         return self.ended is not None
 
-    def _lower(self, plateau: Watch) -> None:
+    def _lower(self, plateau: Trend) -> None:
         """Let the rate fall if so many tests were no better; they do not count during the warm-up."""
         spec = self.spec
         if self.iteration < spec.warmup_iter:

@@ -16,7 +16,7 @@ def learning_rate(spec: SolverSpec, iteration: int, fallen: int = 0) -> float:
 
     cosine m + (b - m) (1 + cos(pi t)) / 2, m = min_lr, t = (i - w) / (max_iter - w), w = warmup_iter:
     half a wave from the warm-up's end. Source: Loshchilov and Hutter, SGDR, ICLR 2017, without restarts.
-    plateau max(b g^fallen, m); `fallen` counts how often tests did not get better (see watch).
+    plateau max(b g^fallen, m); `fallen` counts how often tests did not get better (see Trend).
 
     While i < w, whatever the policy: a + (b - a) i / w, a = warmup_start_lr. Source: Goyal et al. 2017, with
     the names and the count of iterations, from the beginning, of Intel's Caffe.

@@ -14,7 +14,7 @@ from minicaffe.solver.average import Average
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.report import Report
 from minicaffe.solver.rules import Update
-from minicaffe.solver.watch import Watch
+from minicaffe.solver.trend import Trend
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
 
@@ -29,7 +29,7 @@ class Saving:
     test_nets: list[Net]
     rule: Update | Mixed
     average: Average | None
-    watches: dict[str, Watch]
+    trends: dict[str, Trend]
     losses: Any  # the window that the shown loss is averaged over
     iteration: int
     recorded: int  # losses written to the window since its beginning
@@ -82,7 +82,7 @@ class Saving:
                 host(self.losses),
                 {name: host(array) for name, array in named.items()},
                 {name: host(array) for name, array in training.items()},
-                {f"{name}/{one.key}": one.state() for name, one in self.watches.items()},
+                {f"{name}/{one.key}": one.state() for name, one in self.trends.items()},
             )
             snapshots.write(path, self.net, found, self.spec)
 
@@ -128,10 +128,10 @@ class Saving:
             self.losses.fill(0)
             self.recorded = 0
         self._part(found)
-        for name, watch in self.watches.items():
-            watch.restore(found.watched.get(f"{name}/{watch.key}", Watch.NOTHING))
-        if "best" in self.watches and not snapshots.best_path(self.prefix).exists():
-            self.watches["best"].at = -1
+        for name, trend in self.trends.items():
+            trend.restore(found.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
+        if "best" in self.trends and not snapshots.best_path(self.prefix).exists():
+            self.trends["best"].at = -1
         for net in (self.net, *self.test_nets):
             net.context.seed = found.seed
         self.saved, self.unsaved = self.iteration, None

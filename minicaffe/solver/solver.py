@@ -22,7 +22,7 @@ from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.report import Report, keys_given
 from minicaffe.solver.rules import Update
 from minicaffe.solver.scores import test_nets, test_scores
-from minicaffe.solver.watch import watches
+from minicaffe.solver.trend import trends
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import with_settings
 
@@ -84,7 +84,7 @@ class Solver(Judging):
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test
-        self.watches = watches(spec, self.spec, self.test_nets)
+        self.trends = trends(spec, self.spec, self.test_nets)
         self.begin_saving(spec)
 
     @property

@@ -13,7 +13,7 @@ from minicaffe.checkpoint import Reader, check_finite
 from minicaffe.errors import CheckpointError
 
 COUNTS = ("iteration", "seed", "recorded")
-WATCHED = ("best/", "plateau/")  # lead the names of what a solver watches; see watch
+WATCHED = ("best/", "plateau/")  # lead the names of what a solver watches; see Trend
 
 
 @dataclass
@@ -23,7 +23,7 @@ class State:
     `losses` is the window that the shown loss is averaged over, of which `recorded` were written so far;
     `history` what the rule remembers, by names as `history/conv1__0`. Where the weights are averaged,
     `training` are those that training goes on with, by parameter: a snapshot's own weights are the average
-    then. `watched` are the numbers of each Watch, by names as `best/max/accuracy`.
+    then. `watched` are the numbers of each Trend, by names as `best/max/accuracy`.
     """
 
     iteration: int

@@ -10,7 +10,7 @@ import pytest
 
 from minicaffe import CheckpointError, Net, Solver, SpecError, parse
 from minicaffe.solver import Report
-from minicaffe.solver.watch import Watch
+from minicaffe.solver.trend import Trend
 
 MODEL = """
 name: small
@@ -65,7 +65,7 @@ def state(solver):
     """All that decides how training goes on, as bytes."""
     found = {name: param.data for name, param in solver.net.named_params.items()}
     found |= {f"history {i}": array for i, array in enumerate(solver.rule.history)}
-    found |= {name: watch.state() for name, watch in solver.watches.items()}
+    found |= {name: trend.state() for name, trend in solver.trends.items()}
     if solver.average is not None:
         found |= {f"mean {i}": array for i, array in enumerate(solver.average.means)}
     return {name: array.tobytes() for name, array in found.items()} | {"rate": solver.rate}
@@ -127,7 +127,7 @@ def test_training_ends_early_and_stays_ended_until_it_may_wait_longer():
     longer = made(more, {"loss": [2.0] * 7}, early_stopping=5)
     longer.restore("small_iter_6.npz")
     longer.solve()
-    assert (longer.iteration, longer.watches["best"].waited) == (10, 5)
+    assert (longer.iteration, longer.trends["best"].waited) == (10, 5)
 
 
 def resumed(more, at):
@@ -239,10 +239,10 @@ def test_what_is_best_begins_anew_where_its_file_is_not():
     moved = made(", best: accuracy", SCORES, snapshot_prefix="other")
     moved.restore(path)
     moved.step(2)
-    assert moved.watches["best"].at == 8 and os.path.exists("other_best.npz")
+    assert moved.trends["best"].at == 8 and os.path.exists("other_best.npz")
     another = made(", best: loss", SCORES)
     another.restore(path)
-    assert another.watches["best"].at == -1
+    assert another.trends["best"].at == -1
 
 
 @pytest.mark.parametrize(
@@ -268,18 +268,18 @@ def test_modes_are_found_or_must_be_said():
     ):
         Solver(parse(text), device="cpu")
     found = {
-        name: made(f", best: {name}").watches["best"].mode for name in ("accuracy", "each", "loss")
+        name: made(f", best: {name}").trends["best"].mode for name in ("accuracy", "each", "loss")
     }
     assert found == {"accuracy": "max", "each": "max", "loss": "min"}
     both = made(", test_compute_loss: true, best: total loss")
-    assert both.watches["best"].mode == "min"
+    assert both.trends["best"].mode == "min"
 
 
 def test_an_array_counts_by_its_mean():
-    watch = Watch("each", "max")
-    assert watch.judge(0, {"each": np.array([0.2, 0.6])})
-    assert not watch.judge(2, {"each": np.array([0.39, 0.4])})
-    assert watch.value == pytest.approx(0.4)
+    trend = Trend("each", "max")
+    assert trend.judge(0, {"each": np.array([0.2, 0.6])})
+    assert not trend.judge(2, {"each": np.array([0.39, 0.4])})
+    assert trend.value == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec, Watched
 
 
-class Watch:
+class Trend:
     """The tests of one output, held against the best of them.
 
-    >>> watch = Watch("loss", "min", min_delta=0.1)
-    >>> [watch.judge(i, {"loss": loss}) for i, loss in enumerate([2.0, 1.95, 1.5, math.nan])]
+    >>> trend = Trend("loss", "min", min_delta=0.1)
+    >>> [trend.judge(i, {"loss": loss}) for i, loss in enumerate([2.0, 1.95, 1.5, math.nan])]
     [True, False, True, False]
-    >>> watch.value, watch.at, watch.waited
+    >>> trend.value, trend.at, trend.waited
     (1.5, 2, 1)
     """
 
@@ -68,7 +68,7 @@ class Watch:
         self.at, self.tested, self.waited, self.fallen = (int(number) for number in state[1:])
 
 
-def watches(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, Watch]:
+def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, Trend]:
     """What a solver watches, by the key that says so: `best`, and `plateau` of that policy.
 
     Raises SpecError for an output that the test nets do not have, or one of which more is known than that
@@ -84,7 +84,7 @@ def watches(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, 
             node = model.solver.nodes.get(said) if model.solver is not None else None
             place = f"{node.mark}: " if node is not None else ""
             try:
-                found[key] = Watch(watched.output, _mode(spec, nets, watched), watched.min_delta)
+                found[key] = Trend(watched.output, _mode(spec, nets, watched), watched.min_delta)
             except SpecError as error:
                 raise SpecError(f"{place}solver: {said}: {error}") from None
     return found
