@@ -38,8 +38,9 @@ __global__ void squares(int total, const T* __restrict__ x, double* partial, int
 // A loss that is no number stops, and so does a bad gradient unless such are passed over. `going` is
 // whether it has not stopped; factor = limit / |g|, at most 1, or 1 with a limit below 0.
 template <typename T>
-__global__ void judge(int total, const T* loss, const double* square, double limit, int pass_over, int* flags,
-                      bool* going, T* factor) {
+__global__ void judge(int total, const typename Sum<T>::type* loss, const double* square,
+                      double limit, int pass_over, int* flags, bool* going,
+                      typename Sum<T>::type* factor) {
   if (blockIdx.x * blockDim.x + threadIdx.x > 0) return;
   const bool lost = loss[0] - loss[0] != 0, bad = flags[0];
   if (lost || (bad && !pass_over)) flags[2] = 1;
@@ -51,5 +52,5 @@ __global__ void judge(int total, const T* loss, const double* square, double lim
   flags[0] = 0;
   *going = !flags[2];
   const double norm = sqrt(square[0]);
-  *factor = T(limit < 0 || !(norm > limit) ? 1 : limit / norm);
+  *factor = typename Sum<T>::type(limit < 0 || !(norm > limit) ? 1 : limit / norm);
 }

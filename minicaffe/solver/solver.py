@@ -22,6 +22,7 @@ from minicaffe.solver.report import Report, keys_given
 from minicaffe.solver.rules import Update
 from minicaffe.solver.saving import Saving
 from minicaffe.solver.scores import test_nets, test_scores
+from minicaffe.solver.watch import Watch
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import with_settings
 
@@ -69,11 +70,14 @@ class Solver(Saving):
         xp = self.device.xp
         self.mixed: Mixed | None = None
         with self.device.current():
-            if self.net.context.dtype.itemsize == 2:
-                self.mixed = Mixed(self.spec, self.net.learnable, xp)
+            half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
+            window = self.spec.average_loss, self.net.context.sum_dtype
+            self.watch = Watch(xp, *window, pass_over=half)
+            self.losses = self.watch.losses
+            if half:
+                self.mixed = Mixed(self.spec, learnt, xp, self.watch)
                 self.net.loss_scale = self.mixed.scale
-            self.rule = self.mixed or Update(self.spec, self.net.learnable, xp)
-            self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
+            self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
@@ -182,8 +186,7 @@ class Solver(Saving):
     def gradient(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
         xp, slot = self.device.xp, self.recorded % len(self.losses)
-        loss = self.losses[slot : slot + 1]
-        loss.fill(0)
+        loss = self.watch.begin(slot)
         for param in self.net.learnable:
             param.stale = True
         for batch in range(self.spec.iter_size):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.ops import watch as ops
-from minicaffe.ops.watch import DONE, FLAGS, PASSED, SKIP, STOP
+from minicaffe.ops.watch import BAD, DONE, FLAGS, PASSED, SKIP, STOP
 
 NUMBERS = 2  # float64: sums of squares, of the gradient and of the weights
 ALIGNED = 64  # entries that each gradient begins at a multiple of
@@ -42,7 +42,8 @@ class Watch:
         self.window, self.dtype = window, dtype
         self.squares, self.flags, self.losses, self.factor, going = self._parts(self.block)
         self.gradient, self.weights = (self.squares[i : i + 1].reshape(()) for i in range(NUMBERS))
-        self.skip, self.bad = self.flags[SKIP : SKIP + 1], self.flags[: SKIP]
+        self.skip, self.bad = self.flags[SKIP : SKIP + 1], self.flags[BAD : BAD + 1]
+        self.passed = self.flags[PASSED : PASSED + 1].reshape(())
         self.going = going.view(np.bool_).reshape(())
         self.going.fill(True)
         self.parts = xp.empty(ops.BLOCKS, np.float64)
