@@ -419,7 +419,7 @@ CAFFE = {
         "    type: Input\n    top: [data, label]\n    shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]",
         "    type: Data\n    top: [data, label]\n    source: nodb\n    batch_size: 4",
         "3:5: layer 'data' (Data): data set 'nodb' not found, looked in nodb, data/nodb;"
-        " known by name: mnist, fashion-mnist, digits"),
+        " known by name: mnist, fashion-mnist, cifar10, digits"),
     "no batch_size": (
         "    type: Input\n    top: [data, label]\n    shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]",
         "    type: Data\n    top: [data, label]\n    source: digits",
