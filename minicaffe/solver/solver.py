@@ -14,18 +14,19 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
-from minicaffe.solver import snapshots, state
+from minicaffe.solver import snapshots
 from minicaffe.solver.interrupt import StopRequest
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report, keys_given
 from minicaffe.solver.rules import Update
+from minicaffe.solver.saving import Saving
 from minicaffe.solver.scores import test_nets, test_scores
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import with_settings
 
 
-class Solver:
+class Solver(Saving):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
@@ -79,11 +80,8 @@ class Solver:
             net.share_with(self.net)
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
-        self.saved: int | None = None  # the iteration of the last snapshot, written or restored
-        self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be written
         self.scores: dict[str, Any] = {}  # of the last test
-        name = spec.path.stem if spec.path else spec.name or "net"
-        self.prefix = self.spec.snapshot_prefix or name
+        self.begin_saving(spec)
 
     @property
     def test_net(self) -> Net | None:
@@ -118,9 +116,7 @@ class Solver:
             self.step(self.spec.max_iter - self.iteration, stop)
         self.loss()
         self.stopped = stop.asked and self.iteration < self.spec.max_iter
-        last = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
-        if last and self.iteration not in (self.saved, *(self.unsaved or ())):
-            self._try_snapshot()
+        self.last_snapshot()
         scores = self.test() if self.test_nets and not self.stopped else {}
         self.report.finished(self.net.warnings)
         if self.mixed is not None and (skipped := int(self.mixed.skipped)):
@@ -150,7 +146,7 @@ class Solver:
             self.iteration += 1
             self.report.iterated(self)
             if spec.snapshot and self.iteration % spec.snapshot == 0:
-                self._try_snapshot()
+                self.try_snapshot()
             if stop is not None and stop.asked:
                 break
 
@@ -178,53 +174,6 @@ class Solver:
         self.scores = test_scores(self.test_nets, *given)
         self.report.tested(self.iteration, self.scores)
         return self.scores
-
-    @on_its_device
-    def snapshot(self) -> Path:
-        """Write parameters and the solver's state as `snapshot_format` says, atomically; gives the file."""
-        self.loss()
-        path, host = self.snapshot_path(), self.device.to_host
-        named = state.named(self.net.named_params, self.rule.history)
-        history = {name: host(array) for name, array in named.items()}
-        counts = self.iteration, self.net.context.seed, self.recorded
-        snapshots.write(path, self.net, state.State(*counts, host(self.losses), history), self.spec)
-        self.saved, self.unsaved = self.iteration, None
-        self.report.saved(str(path))
-        return path
-
-    def snapshot_path(self) -> Path:
-        """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
-        return snapshots.path(self.prefix, self.iteration, self.spec.snapshot_format)
-
-    def _try_snapshot(self) -> None:
-        try:
-            self.snapshot()
-        except CheckpointError as error:
-            self.unsaved = self.iteration, error
-            goes_on = self.iteration < self.spec.max_iter and not self.stopped
-            then = "; training goes on, and the next one is tried" if goes_on else ""
-            self.report.failed(f"no snapshot of iteration {self.iteration}: {error}{then}")
-
-    @on_its_device
-    def restore(self, path: str | Path) -> None:
-        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
-        named = state.named(self.net.named_params, self.rule.history)
-        found = snapshots.restore(path, self.net, named)
-        for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
-            self.device.copy_from_host(mine, theirs)
-        self.iteration, self.recorded = found.iteration, found.recorded
-        if found.losses.shape == self.losses.shape:
-            self.device.copy_from_host(self.losses, found.losses)
-        else:  # another average_loss than before: the window begins anew
-            self.losses.fill(0)
-            self.recorded = 0
-        for net in (self.net, *self.test_nets):
-            net.context.seed = found.seed
-        self.saved, self.unsaved = self.iteration, None
-
-    def latest_snapshot(self) -> Path:
-        """The newest snapshot of this solver. Raises CheckpointError without one."""
-        return snapshots.latest(self.prefix)
 
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""

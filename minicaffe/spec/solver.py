@@ -76,6 +76,9 @@ class SolverSpec:
         Literal["NPZ", "BINARYPROTO", "HDF5"],
         "one .npz, or Caffe's .caffemodel and .solverstate, or both of these as .h5",
     ] = "NPZ"
+    snapshot_keep: Annotated[
+        int, "snapshots that stay, the last so many; 0 for all", AtLeast(0)
+    ] = 0
     snapshot_after_train: Annotated[bool, "snapshot at the end of training"] = True
     loss_scale: Annotated[
         float | None,

@@ -1,0 +1,101 @@
+"""What a solver keeps: which snapshots stay, what if one cannot be written, how one is gone on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from minicaffe.backend import Device, on_its_device
+from minicaffe.errors import CheckpointError
+from minicaffe.net import Net
+from minicaffe.solver import snapshots, state
+from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.report import Report
+from minicaffe.solver.rules import Update
+from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.solver import SolverSpec
+
+
+class Saving:
+    """The part of a Solver that keeps what it learns: the loop is Solver's own."""
+
+    spec: SolverSpec
+    report: Report
+    device: Device
+    net: Net
+    test_nets: list[Net]
+    rule: Update | Mixed
+    losses: Any  # the window that the shown loss is averaged over
+    iteration: int
+    recorded: int  # losses written to the window since its beginning
+    stopped: bool
+
+    def begin_saving(self, model: NetSpec) -> None:
+        """Nothing is saved yet; snapshots will be `prefix`_iter_N."""
+        name = model.path.stem if model.path else model.name or "net"
+        self.prefix = self.spec.snapshot_prefix or name
+        self.saved: int | None = None  # the iteration of the last snapshot, written or restored
+        self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
+
+    def loss(self) -> float:
+        """The loss to show; raises TrainingError if it is no finite number."""
+        raise NotImplementedError
+
+    @on_its_device
+    def snapshot(self) -> Path:
+        """Write parameters and the solver's state as `snapshot_format` says, atomically; gives the file.
+
+        With `snapshot_keep` the older ones are then removed but for so many. Raises CheckpointError.
+        """
+        self.loss()
+        path, host = self.snapshot_path(), self.device.to_host
+        named = state.named(self.net.named_params, self.rule.history)
+        history = {name: host(array) for name, array in named.items()}
+        counts = self.iteration, self.net.context.seed, self.recorded
+        snapshots.write(path, self.net, state.State(*counts, host(self.losses), history), self.spec)
+        self.saved, self.unsaved = self.iteration, None
+        self.report.saved(str(path))
+        if self.spec.snapshot_keep:
+            snapshots.drop(self.prefix, self.iteration, self.spec.snapshot_keep)
+        return path
+
+    def snapshot_path(self) -> Path:
+        """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
+        return snapshots.path(self.prefix, self.iteration, self.spec.snapshot_format)
+
+    def try_snapshot(self) -> None:
+        """Write a snapshot; one that cannot be is reported, and `unsaved` says why."""
+        try:
+            self.snapshot()
+        except CheckpointError as error:
+            self.unsaved = self.iteration, error
+            goes_on = self.iteration < self.spec.max_iter and not self.stopped
+            then = "; training goes on, and the next one is tried" if goes_on else ""
+            self.report.failed(f"no snapshot of iteration {self.iteration}: {error}{then}")
+
+    def last_snapshot(self) -> None:
+        """At the end: write what training stopped with, if that is wanted and was not done or tried."""
+        wanted = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
+        if wanted and self.iteration not in (self.saved, *(self.unsaved or ())):
+            self.try_snapshot()
+
+    @on_its_device
+    def restore(self, path: str | Path) -> None:
+        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
+        named = state.named(self.net.named_params, self.rule.history)
+        found = snapshots.restore(path, self.net, named)
+        for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
+            self.device.copy_from_host(mine, theirs)
+        self.iteration, self.recorded = found.iteration, found.recorded
+        if found.losses.shape == self.losses.shape:
+            self.device.copy_from_host(self.losses, found.losses)
+        else:  # another average_loss than before: the window begins anew
+            self.losses.fill(0)
+            self.recorded = 0
+        for net in (self.net, *self.test_nets):
+            net.context.seed = found.seed
+        self.saved, self.unsaved = self.iteration, None
+
+    def latest_snapshot(self) -> Path:
+        """The newest snapshot of this solver. Raises CheckpointError without one."""
+        return snapshots.latest(self.prefix)
