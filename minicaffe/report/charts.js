@@ -86,7 +86,7 @@ report.path = (points, px, py) => {
 /* The scales of a chart: from values to pixels, and the ticks. */
 report.scales = (curves, width, height, log) => {
   const { left, right, top, bottom } = report.frame;
-  const all = curves.flatMap((curve) => curve.shown).filter(([, y]) => y !== null);
+  const all = curves.flatMap((curve) => [...curve.points, ...curve.shown]).filter(([, y]) => y !== null);
   const xs = all.map(([x]) => x);
   const zoom = report.zoom;
   const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
@@ -106,7 +106,7 @@ report.scales = (curves, width, height, log) => {
     px: (x) => left + ((x - x0) / (x1 - x0)) * w,
     py: (y) => top + h - ((f(y) - f0) / (f1 - f0)) * h,
     back: (px) => x0 + ((px - left) / w) * (x1 - x0),
-    xticks: report.ticks(x0, x1, Math.max(2, w / 90)),
+    xticks: report.ticks(x0, x1, Math.max(3, w / 90)),
     yticks: logged ? report.logTicks(10 ** f0, 10 ** f1) : report.ticks(f0, f1, Math.max(2, h / 42)),
   };
 };
@@ -125,7 +125,7 @@ report.draw = (figure, panel, width, height) => {
   const hidden = report.hidden || new Set();
   const curves = panel.series.filter((series) => !hidden.has(series.run)).map((series) => {
     const points = report.points(series);
-    const soften = series.kind === "train" && panel.title !== "Learning rate" && settings.smooth > 0;
+    const soften = series.kind === "train" && panel.noisy && settings.smooth > 0;
     const shown = soften ? report.smoothed(points, settings.smooth) : points;
     return { series, points, shown, soft: soften, ...report.style(series) };
   });

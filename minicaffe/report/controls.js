@@ -20,7 +20,7 @@ report.curves = (host) => {
   new ResizeObserver(() => {
     if (Math.abs(grid.clientWidth - width) < 2) return;
     width = grid.clientWidth;
-    redraw();
+    requestAnimationFrame(redraw);
   }).observe(grid);
 };
 
@@ -53,11 +53,12 @@ report.legend = (redraw) => {
   const kinds = [["training", 0, ""], ["test", 1, "test"]];
   if (data.runs.length === 1) {
     return make("div", { class: "legend" }, kinds.map(([name, i, kind]) =>
-      make("span", { class: "legend" }, make("span", { class: `key ${kind}`, style: `color:${report.colour(i)}` }), name)));
+      make("span", { class: "entry" }, make("span", { class: `key ${kind}`, style: `color:${report.colour(i)}` }), name)));
   }
   return make("div", { class: "legend" }, data.runs.map((run, i) => {
     const button = make("button", {
       type: "button",
+      class: "entry",
       click: () => {
         if (!report.hidden.delete(i)) report.hidden.add(i);
         button.classList.toggle("off", report.hidden.has(i));

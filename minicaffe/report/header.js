@@ -54,7 +54,7 @@ report.runs = (host) => {
   const names = [...new Set(data.runs.flatMap((run) => Object.keys(run.scores)))]
     .filter((name) => data.runs.some((run) => typeof run.scores[name] === "number"));
   const rows = data.runs.map((run, i) => [
-    make("span", { class: "legend" }, make("span", { class: "key", style: `color:${report.colour(i)}` }), " ", run.name),
+    make("span", { class: "entry" }, make("span", { class: "key", style: `color:${report.colour(i)}` }), run.name),
     run.state,
     number(run.iteration),
     report.clock(Math.max(last(run.train.seconds) || 0, last(run.test.seconds) || 0)),

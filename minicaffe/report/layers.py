@@ -1,4 +1,4 @@
-"""The section of the layers: shapes, parameters, multiply-adds, milliseconds and memory of each."""
+"""The sections of the net: its drawing, and of each layer shapes, parameters, work, ms and memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import time
 from typing import Any
 
 from minicaffe.errors import MinicaffeError
+from minicaffe.net import picture
 from minicaffe.net.sharing import Sharing
 from minicaffe.net.timing import Times, measure, medians
 from minicaffe.report.ends import LeftOutError
 from minicaffe.report.study import Study
 
 WORK = {False: 2e10, True: 2e12}  # multiply-adds of a pass, above which a CPU, a GPU is not timed
+
+
+def graph(study: Study) -> dict[str, Any]:
+    """The net that is trained as a drawing, layers as boxes and blobs as arrows with their shapes."""
+    return {"svg": picture.svg(study.shapes("TRAIN").graph, direction="LR")}
 
 
 def layers(study: Study) -> dict[str, Any]:

@@ -55,7 +55,9 @@ report.last = (values) => {
 
 report.table = (head, rows, numeric = () => true) => {
   const row = (tag) => (cells) =>
-    report.make("tr", {}, cells.map((cell, i) => report.make(tag, { class: numeric(i) ? "n" : "text" }, cell)));
+    report.make("tr", {}, cells.map((cell, i) => (numeric(i)
+      ? report.make(tag, { class: "n" }, cell)
+      : report.make(tag, { class: "text" }, report.make("div", {}, cell)))));
   const body = rows.map(row("td"));
   const top = head.length ? [report.make("thead", {}, row("th")(head))] : [];
   return report.make("div", { class: "scroll" }, report.make("table", {}, top, report.make("tbody", {}, body)));

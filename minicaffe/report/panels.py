@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-OTHERS = (
-    ("Learning rate", "lr", "", True),
-    ("Throughput", "images_per_s", "images/s", False),
-    ("Gradient norm", "gradient_norm", "L2", True),
-    ("Weight norm", "weight_norm", "L2", True),
-    ("Memory", "memory_mib", "MiB", False),
+OTHERS = (  # title, column, unit, whether a log scale helps, whether smoothing does
+    ("Learning rate", "lr", "", True, False),
+    ("Throughput", "images_per_s", "images/s", False, True),
+    ("Gradient norm", "gradient_norm", "L2", True, True),
+    ("Weight norm", "weight_norm", "L2", True, False),
+    ("Memory", "memory_mib", "MiB", False, False),
 )
 
 
 def panels(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The charts of runs: {title, unit, log, series}; a series names a run, train or test, and a column.
+    """The charts of runs: {title, unit, log, noisy, series}; a series names a run, its kind, and a column.
 
     The loss comes first, with that of the test where the nets have one output that both give; then every
     other output; then what else the log has numbers of.
@@ -27,17 +27,19 @@ def panels(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     loss = _series(runs, "train", "loss", None)
     if only is not None:
         loss += _series(runs, "test", only, "outputs")
-    found = [_panel("Loss", "", True, loss)]
+    found = [_panel("Loss", "", True, True, loss)]
     for name in names:
         both = [_series(runs, kind, name, "outputs") for kind in ("train", "test")]
-        found.append(_panel(name, "", name in trained, both[0] + both[1]))
-    for title, column, unit, log in OTHERS:
-        found.append(_panel(title, unit, log, _series(runs, "train", column, None)))
+        found.append(_panel(name, "", name in trained, True, both[0] + both[1]))
+    for title, column, *looks in OTHERS:
+        found.append(_panel(title, *looks, _series(runs, "train", column, None)))
     return [panel for panel in found if panel["series"]]
 
 
-def _panel(title: str, unit: str, log: bool, series: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"title": title, "unit": unit, "log": log, "series": series}
+def _panel(
+    title: str, unit: str, log: bool, noisy: bool, series: list[dict[str, Any]]
+) -> dict[str, Any]:
+    return {"title": title, "unit": unit, "log": log, "noisy": noisy, "series": series}
 
 
 def _series(

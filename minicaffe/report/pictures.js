@@ -6,10 +6,12 @@ report.percent = (share) => {
   return `${(100 * share).toFixed(digits)} %`;
 };
 
+report.warned = (data) => data.warnings.map((warning) => report.make("p", { class: "bad small" }, warning));
+
 report.sections.confusion = (host, data) => {
   const { make, number } = report;
   const share = data.whole ? report.percent(data.right / data.whole) : "none";
-  host.append(make("p", { class: "soft small" }, `${share} right of ${number(data.whole)} labels: ${data.text}.`));
+  host.append(make("p", { class: "soft small" }, `${share} right of ${number(data.whole)} labels: ${data.text}.`), ...report.warned(data));
   if (data.pairs) {
     host.append(make("p", { class: "small" }, "The classes are many; these are confused most:"));
     const rows = data.pairs.map(([label, answer, count, of]) =>
@@ -38,7 +40,7 @@ report.sections.confusion = (host, data) => {
 report.sections.mistakes = (host, data) => {
   const { make, number } = report;
   const first = data.shown.length < data.wrong ? `; the ${data.shown.length} worst are shown` : "";
-  host.append(make("p", { class: "soft small" }, `${number(data.wrong)} of ${number(data.whole)} are wrong${first}: ${data.text}.`));
+  host.append(make("p", { class: "soft small" }, `${number(data.wrong)} of ${number(data.whole)} are wrong${first}: ${data.text}.`), ...report.warned(data));
   const figures = data.shown.map((one) => {
     const [answer, label] = one.shares ? one.shares.map((share) => ` ${report.percent(share)}`) : ["", ""];
     return make("figure", {},
@@ -51,7 +53,7 @@ report.sections.mistakes = (host, data) => {
 
 report.sections.filters = (host, data) => {
   const { make } = report;
-  const width = Math.min(900, Math.max(320, data.width * 4));
+  const width = data.width * Math.max(2, Math.min(8, Math.round(36 / data.tile)));
   host.append(make("img", { src: data.image, alt: data.text, style: `width:${width}px` }),
     make("p", { class: "soft small" }, data.text));
 };

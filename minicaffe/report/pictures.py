@@ -43,7 +43,7 @@ def filters(study: Study) -> dict[str, Any]:
         told += "; a row is a filter, a column an input channel"
     if len(weight) > len(tiles) and weight.shape[1] in (1, 3):
         told += f"; the first {len(tiles)}"
-    return {**_sheet(tiles, columns), "text": told}
+    return {**_sheet(tiles, columns), "tile": max(weight.shape[2:]), "text": told}
 
 
 def features(study: Study) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def confusion(study: Study) -> dict[str, Any]:
     counts, classes = tested.confusion, len(tested.confusion)
     names = [class_name(tested.classes, i) for i in range(classes)]
     right, whole = int(np.trace(counts)), int(counts.sum())
-    found: dict[str, Any] = {"names": names, "right": right, "whole": whole, "text": study.seen}
+    found: dict[str, Any] = {"names": names, "right": right, "whole": whole, **study.seen}
     if classes <= MATRIX:
         return found | {"matrix": counts.tolist()}
     off = counts.copy()
@@ -106,7 +106,7 @@ def mistakes(study: Study) -> dict[str, Any]:
         shown.append({**image, **named, "shares": one.shares, "entry": one.entry})
     whole = int(tested.confusion.sum())
     wrong = whole - int(np.trace(tested.confusion))
-    return {"shown": shown, "wrong": wrong, "whole": whole, "text": study.seen}
+    return {"shown": shown, "wrong": wrong, "whole": whole, **study.seen}
 
 
 def class_name(classes: tuple[str, ...], number: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import MinicaffeError
-from minicaffe.report.layers import layers
+from minicaffe.report.layers import graph, layers
 from minicaffe.report.pictures import confusion, features, filters, mistakes
 from minicaffe.report.study import Study
 
@@ -27,9 +27,10 @@ class Section:
 
 
 SECTIONS = [
-    Section("layers", "Layers", layers),
     Section("confusion", "Confusion matrix", confusion),
     Section("mistakes", "Worst mistakes", mistakes),
+    Section("net", "Net", graph),
+    Section("layers", "Layers", layers),
     Section("filters", "First filters", filters),
     Section("features", "Feature maps", features),
 ]

@@ -99,11 +99,12 @@ class Study:
         return tested.run(self.test_net, self.ends, self.kept, batches, *given)
 
     @property
-    def seen(self) -> str:
-        """What the pass was over, and with which weights."""
+    def seen(self) -> dict[str, Any]:
+        """What the pass was over, with which weights, and what must be known of the data."""
         found = self.tested
         whole = f" of {found.count:,}" if found.count is not None else ""
-        return f"{found.seen:,}{whole} test samples, {self.weights_from}"
+        text = f"{found.seen:,}{whole} test samples, {self.weights_from}"
+        return {"text": text, "warnings": self.test_net.warnings}
 
     def _net(self, phase: Any, **settings: Any) -> Net:
         given = {"device": self.device, "deterministic": True, **settings}

@@ -1,5 +1,10 @@
 "use strict";
-/* Sections of tables: layers, and what the run's record says. */
+/* The net's drawing, and sections of tables: layers, what the run's record says. */
+
+report.sections.net = (host, data) => {
+  const svg = new DOMParser().parseFromString(data.svg, "image/svg+xml").documentElement;
+  host.append(report.make("div", { class: "drawing" }, document.importNode(svg, true)));
+};
 
 report.sections.layers = (host, data) => {
   const { make, number, mib } = report;
