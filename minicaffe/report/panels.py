@@ -31,8 +31,8 @@ def panels(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for name in names:
         both = [_series(runs, kind, name, "outputs") for kind in ("train", "test")]
         found.append(_panel(name, "", name in trained, True, both[0] + both[1]))
-    for title, column, *looks in OTHERS:
-        found.append(_panel(title, *looks, _series(runs, "train", column, None)))
+    for title, column, unit, log, noisy in OTHERS:
+        found.append(_panel(title, unit, log, noisy, _series(runs, "train", column, None)))
     return [panel for panel in found if panel["series"]]
 
 

@@ -40,9 +40,15 @@ class Study:
         weights_from: str,
         device: backend.Device,
         limits: Limits,
+        dtype: Any = None,
     ):
         self.spec, self.fill, self.weights_from = spec, fill, weights_from
-        self.device, self.limits = device, limits
+        self.device, self.limits, self.dtype = device, limits, dtype
+
+    def again(self, weights_from: str, limits: Limits) -> None:
+        """Look anew at nets whose weights have changed."""
+        self.weights_from, self.limits = weights_from, limits
+        self.__dict__.pop("tested", None)
 
     def shapes(self, phase: Any) -> Net:
         """The net of a phase with shapes alone; a test net of the model's own is the first of them."""
@@ -107,7 +113,7 @@ class Study:
         return {"text": text, "warnings": self.test_net.warnings}
 
     def _net(self, phase: Any, **settings: Any) -> Net:
-        given = {"device": self.device, "deterministic": True, **settings}
+        given = {"device": self.device, "dtype": self.dtype, "deterministic": True, **settings}
         solver = self.spec.solver
         if phase == "TEST" and solver is not None and solver.test_iter:
             first = dataclasses.replace(solver, test_iter=solver.test_iter[:1])
