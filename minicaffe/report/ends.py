@@ -23,7 +23,6 @@ class Ends:
     labels: str
     axis: int
     ignored: int | None
-    pictures: str | None  # the blob of the pictures, if the net has any
     probabilities: bool  # whether the scores are such already
     softmax: bool  # whether a softmax makes such of them
 
@@ -42,13 +41,12 @@ def find(steps: Sequence[Step]) -> Ends | None:
         labels.name,
         options.axis % len(scores.shape),
         getattr(options, "ignore_label", None),
-        _pictures(steps),
         made.spec.type == "Softmax",
         loss is not None,
     )
 
 
-def _pictures(steps: Sequence[Step]) -> str | None:
+def pictures(steps: Sequence[Step]) -> str | None:
     """The blob of pictures: of a layer that reads them, or of 1 or 3 channels out of nothing."""
     for step in steps:
         value = step.tops[0] if step.tops else None

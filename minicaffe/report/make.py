@@ -9,6 +9,7 @@ from typing import Any
 
 from minicaffe import backend, checkpoint
 from minicaffe.errors import CheckpointError, MinicaffeError
+from minicaffe.net import Net
 from minicaffe.net import read as read_model
 from minicaffe.report import page, record, sections
 from minicaffe.report.differs import differs
@@ -104,8 +105,17 @@ def _looked_into(
     except CheckpointError as error:
         return sections.none_of(str(error))
     told = f"weights of {weights.name}"
-    study = Study(spec, lambda net: net.load(weights), told, device, limits)
+    study = Study(spec, lambda net: _fill(net, weights), told, device, limits)
     return sections.all_of(study)
+
+
+def _fill(net: Net, weights: Path) -> None:
+    """Load a snapshot; what it has for layers of another phase is passed over. Raises CheckpointError."""
+    found = net.load(weights, strict=False)
+    if lacking := [*found.missing, *found.mismatched]:
+        raise CheckpointError(
+            f"{weights}: does not fit net {net.name!r}: {', '.join(lacking)[:300]}"
+        )
 
 
 def newest_or_best(one: Record) -> Path:

@@ -48,22 +48,23 @@ def filters(study: Study) -> dict[str, Any]:
 
 def features(study: Study) -> dict[str, Any]:
     """The maps of some blobs for the first test samples, each blob stretched from its least to its most."""
-    tested, names, ends = study.tested, study.features, study.ends
+    names, ends = study.features, study.ends
     if not names:
         raise LeftOutError("no blob of the net has maps (n, c, h, w)")
+    first = study.first
     rows = []
     for name in names:
-        blob = tested.first[name]
-        if ends is not None and name == ends.pictures:
+        blob = first[name]
+        if name == study.pictures:
             shown = as_seen(study.test_net, name, blob)
             images = [_sheet(picture[None], 1) for picture in shown]
         else:
             images = [_maps(one) for one in blob]
         told = "x".join(map(str, blob.shape[1:]))
         entry = {"name": name, "shape": told, "images": images}
-        rows.append({**entry, "input": ends is not None and name == ends.pictures})
-    labels = [int(one.flat[0]) for one in tested.first[ends.labels]] if ends is not None else []
-    named = [class_name(tested.classes, label) for label in labels]
+        rows.append({**entry, "input": name == study.pictures})
+    labels = [int(one.flat[0]) for one in first[ends.labels]] if ends is not None else []
+    named = [class_name(classes_of(study.test_net), label) for label in labels]
     return {"rows": rows, "labels": named, "maps": MAPS}
 
 
@@ -71,7 +72,7 @@ def confusion(study: Study) -> dict[str, Any]:
     """How often each label got each answer; of many classes, the pairs that are confused most."""
     tested = study.tested
     counts, classes = tested.confusion, len(tested.confusion)
-    names = [class_name(tested.classes, i) for i in range(classes)]
+    names = [class_name(classes_of(study.test_net), i) for i in range(classes)]
     right, whole = int(np.trace(counts)), int(counts.sum())
     found: dict[str, Any] = {"names": names, "right": right, "whole": whole, **study.seen}
     if classes <= MATRIX:
@@ -90,23 +91,31 @@ def confusion(study: Study) -> dict[str, Any]:
 
 def mistakes(study: Study) -> dict[str, Any]:
     """The samples whose label the net thinks least likely of those that it gets wrong."""
-    tested, ends, net = study.tested, study.ends, study.test_net
-    if ends is None or ends.pictures is None:
+    tested, net = study.tested, study.test_net
+    if study.pictures is None:
         raise LeftOutError("the net reads no pictures (n, 1 or 3, h, w)")
     if tested.confusion.sum() > tested.seen:
         raise LeftOutError("a sample has many labels, not one")
-    shown = []
+    shown, classes = [], classes_of(net)
     for one in tested.mistakes:
         if one.picture is None:
             raise LeftOutError("the pictures of a batch are not as many as its labels")
-        (picture,) = as_seen(net, ends.pictures, one.picture[None])
+        (picture,) = as_seen(net, study.pictures, one.picture[None])
         names = {"label": one.label, "answer": one.answer}
-        named = {key: class_name(tested.classes, i) for key, i in names.items()}
+        named = {key: class_name(classes, i) for key, i in names.items()}
         image = {"image": png.data_uri(smaller(picture, SIDE))}
         shown.append({**image, **named, "shares": one.shares, "entry": one.entry})
     whole = int(tested.confusion.sum())
     wrong = whole - int(np.trace(tested.confusion))
     return {"shown": shown, "wrong": wrong, "whole": whole, **study.seen}
+
+
+def classes_of(net: Net) -> tuple[str, ...]:
+    """The names of the classes, where the data has any."""
+    sources = [
+        getattr(step.layer, name, None) for step in net.steps for name in ("reader", "dataset")
+    ]
+    return next((tuple(found) for one in sources if (found := getattr(one, "classes", ()))), ())
 
 
 def class_name(classes: tuple[str, ...], number: int) -> str:

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from minicaffe import backend
 from minicaffe.net import Net
 from minicaffe.report import tested
-from minicaffe.report.ends import Ends, LeftOutError, find
+from minicaffe.report.ends import Ends, LeftOutError, find, pictures
 from minicaffe.report.tested import Tested
 from minicaffe.solver.scores import test_nets
 from minicaffe.spec.declare import NetSpec
@@ -49,6 +51,7 @@ class Study:
         """Look anew at nets whose weights have changed."""
         self.weights_from, self.limits = weights_from, limits
         self.__dict__.pop("tested", None)
+        self.__dict__.pop("first", None)
 
     def shapes(self, phase: Any) -> Net:
         """The net of a phase with shapes alone; a test net of the model's own is the first of them."""
@@ -71,8 +74,23 @@ class Study:
     def kept(self) -> list[str]:
         """The blobs that sections look at: scores, labels, pictures, feature maps."""
         ends = self.ends
-        named = [ends.scores, ends.labels, ends.pictures] if ends else []
+        named = [self.pictures] if ends is None else [ends.scores, ends.labels, self.pictures]
         return list(dict.fromkeys([*filter(None, named), *self.features]))
+
+    @functools.cached_property
+    def pictures(self) -> str | None:
+        """The blob of the pictures that the test net reads; None if it reads none."""
+        return pictures(self.shapes("TEST").steps)
+
+    @functools.cached_property
+    def first(self) -> dict[str, np.ndarray]:
+        """The blobs of `kept`, of a few samples of the first test batch, of various labels."""
+        net, count = self.test_net, self.limits.samples
+        net.context.passes = 0
+        net.forward()
+        arrays = {name: tested.host(net, name) for name in self.kept}
+        chosen = varied(arrays[self.ends.labels], count) if self.ends else list(range(count))
+        return {name: array[chosen[: len(array)]] for name, array in arrays.items() if array.ndim}
 
     @functools.cached_property
     def features(self) -> list[str]:
@@ -101,8 +119,8 @@ class Study:
             raise LeftOutError("the net has neither Accuracy nor SoftmaxWithLoss in the phase TEST")
         solver, limits = self.spec.solver, self.limits
         batches = solver.test_iter[0] if solver is not None and solver.test_iter else 1
-        given = limits.seconds, limits.mistakes, limits.samples
-        return tested.run(self.test_net, self.ends, self.kept, batches, *given)
+        given = self.ends, self.pictures, batches
+        return tested.run(self.test_net, *given, limits.seconds, limits.mistakes)
 
     @property
     def seen(self) -> dict[str, Any]:
@@ -120,6 +138,18 @@ class Study:
             return test_nets(self.spec, first, given.pop("keep", None), **given)[0]
         built = solver.train_state if solver is not None else self.spec.state
         return Net(self.spec, phase, **given, level=built.level, stages=built.stage)
+
+
+def varied(labels: np.ndarray, count: int) -> list[int]:
+    """The first samples of so many labels; of fewer labels, the first samples.
+
+    >>> varied(np.array([7, 7, 2, 7, 1]), 3)
+    [0, 2, 4]
+    """
+    flat = labels.reshape(len(labels), -1)[:, 0]
+    first = sorted(np.unique(flat, return_index=True)[1].tolist())[:count]
+    rest = [i for i in range(len(labels)) if i not in first]
+    return sorted(first + rest[: count - len(first)])
 
 
 def _spread(names: list[str], count: int) -> list[str]:

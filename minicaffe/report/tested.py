@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,23 +33,15 @@ class Tested:
     mistakes: list[Mistake]
     seen: int
     count: int | None
-    first: dict[str, np.ndarray] = field(default_factory=dict)  # blobs of some samples, by name
-    classes: tuple[str, ...] = ()
 
 
 def run(
-    net: Net,
-    ends: Ends,
-    kept: Sequence[str],
-    batches: int,
-    seconds: float,
-    mistakes: int,
-    samples: int,
+    net: Net, ends: Ends, pictures: str | None, batches: int, seconds: float, mistakes: int
 ) -> Tested:
     """Test a net, each sample once, for so many seconds at the most but one batch at least.
 
-    `kept` are blobs to give of the first `samples`; `batches` are tested where nothing says how many samples
-    there are. Raises LeftOutError for scores that are no numbers, and what the net raises.
+    `pictures` is the blob to keep of mistakes; `batches` are tested where nothing says how many samples there
+    are. Raises LeftOutError for scores that are no numbers, and what the net raises.
     """
     datasets = [getattr(step.layer, "dataset", None) for step in net.steps]
     data: Any = next((data for data in datasets if data is not None), None)
@@ -59,37 +50,19 @@ def run(
     whole = batches * size if count is None else count
     classes = net.blobs[ends.scores].shape[ends.axis]
     found = Tested(np.zeros((classes, classes), np.int64), [], 0, count)
-    found.classes = tuple(getattr(data, "classes", ()))[:classes]
     net.context.passes, until = 0, time.perf_counter() + seconds
     while found.seen < whole:
         net.forward()
-        arrays = {
-            name: _host(net, name) for name in dict.fromkeys([ends.scores, ends.labels, *kept])
-        }
-        if not found.seen:
-            chosen = varied(arrays[ends.labels], samples)
-            found.first = {name: array[chosen] for name, array in arrays.items()}
-        pictures = arrays[ends.pictures] if ends.pictures else None
+        images = host(net, pictures) if pictures else None
         new = min(size, whole - found.seen)
-        _count(found, ends, arrays[ends.scores], arrays[ends.labels], pictures, new, mistakes)
+        _count(found, ends, host(net, ends.scores), host(net, ends.labels), images, new, mistakes)
         if time.perf_counter() > until:
             break
     return found
 
 
-def varied(labels: np.ndarray, count: int) -> list[int]:
-    """The first samples of so many labels; of fewer labels, the first samples.
-
-    >>> varied(np.array([7, 7, 2, 7, 1]), 3)
-    [0, 2, 4]
-    """
-    flat = labels.reshape(len(labels), -1)[:, 0]
-    first = sorted(np.unique(flat, return_index=True)[1].tolist())[:count]
-    rest = [i for i in range(len(labels)) if i not in first]
-    return sorted(first + rest[: count - len(first)])
-
-
-def _host(net: Net, name: str) -> np.ndarray:
+def host(net: Net, name: str) -> np.ndarray:
+    """A blob's data as a NumPy array, float32 where it is of 16 bits."""
     array = net.device.to_host(net.blobs[name].data)
     return array.astype(np.float32) if array.dtype.itemsize == 2 else array
 
