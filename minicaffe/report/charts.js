@@ -96,7 +96,7 @@ report.scales = (curves, width, height, log) => {
   const ys = all.filter(([x]) => x >= x0 && x <= x1).map(([, y]) => y);
   let [y0, y1] = ys.length ? [least(ys), most(ys)] : [0, 1];
   const logged = log && y0 > 0;
-  if (!(y1 > y0)) [y0, y1] = y0 ? [y0 - Math.abs(y0) * (logged ? 0.5 : 1), y0 + Math.abs(y0)] : [-1, 1];
+  if (!(y1 - y0 > 1e-9 * Math.max(Math.abs(y0), Math.abs(y1)))) [y0, y1] = y0 ? [y0 - Math.abs(y0) * (logged ? 0.5 : 1), y0 + Math.abs(y0)] : [-1, 1];
   const f = logged ? Math.log10 : (y) => y;
   const spare = (f(y1) - f(y0)) * 0.05;
   const [f0, f1] = [f(y0) - spare, f(y1) + spare];

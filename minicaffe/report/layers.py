@@ -37,6 +37,7 @@ def layers(study: Study) -> dict[str, Any]:
                 "name": step.spec.name,
                 "type": step.spec.type,
                 "tops": [[value.name, list(value.shape)] for value in step.tops],
+                "in_place": bool(step.tops) and not own,
                 "params": params,
                 "work": step.layer.multiply_adds,
                 "blobs": data + diffs,

@@ -36,6 +36,11 @@ report.number = (value, digits = 4) => {
   const shown = Number(value.toPrecision(digits));
   return shown.toLocaleString("en", { maximumFractionDigits: 8 });
 };
+/* 18432000 -> 18.4 M */
+report.count = (value) => {
+  const [unit, name] = [[1e12, "T"], [1e9, "G"], [1e6, "M"]].find(([size]) => value >= size) || [1, ""];
+  return unit === 1 ? report.number(value) : `${report.number(value / unit, 3)} ${name}`;
+};
 report.score = (value) => (typeof value === "number" && Math.abs(value) < 10 && Math.abs(value) >= 1e-3 ? value.toFixed(4) : report.number(value));
 report.mib = (bytes) => (bytes ? report.number(bytes / 2 ** 20, 3) : "");
 
@@ -60,7 +65,7 @@ report.table = (head, rows, numeric = () => true) => {
       : report.make(tag, { class: "text" }, report.make("div", {}, cell)))));
   const body = rows.map(row("td"));
   const top = head.length ? [report.make("thead", {}, row("th")(head))] : [];
-  return report.make("div", { class: "scroll" }, report.make("table", {}, top, report.make("tbody", {}, body)));
+  return report.make("div", { class: rows.length > 24 ? "scroll tall" : "scroll" }, report.make("table", {}, top, report.make("tbody", {}, body)));
 };
 
 /* A section under its heading; gives the <div> to draw in. */

@@ -79,7 +79,7 @@ def confusion(study: Study) -> dict[str, Any]:
         return found | {"matrix": counts.tolist()}
     off = counts.copy()
     np.fill_diagonal(off, 0)
-    order = np.argsort(-off, axis=None, kind="stable")[:40]
+    order = np.argsort(-off, axis=None, kind="stable")[:20]
     pairs = [
         (int(i), int(j), int(off[i, j]))
         for i, j in zip(*np.unravel_index(order, off.shape), strict=True)

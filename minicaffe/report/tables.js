@@ -3,11 +3,12 @@
 
 report.sections.net = (host, data) => {
   const svg = new DOMParser().parseFromString(data.svg, "image/svg+xml").documentElement;
-  host.append(report.make("div", { class: "drawing" }, document.importNode(svg, true)));
+  const style = `--w:${parseFloat(svg.getAttribute("width")) || 600}`; // at natural size, or as small as can be read
+  host.append(report.make("div", { class: "drawing", style }, document.importNode(svg, true)));
 };
 
 report.sections.layers = (host, data) => {
-  const { make, number, mib } = report;
+  const { make, number, count, mib } = report;
   const timed = data.rows.some((row) => row.ms);
   const whole = data.rows.reduce((sum, row) => sum + (row.ms ? row.ms[0] + row.ms[1] : 0), 0);
   const widest = Math.max(1e-9, ...data.rows.map((row) => (row.ms ? row.ms[0] + row.ms[1] : 0)));
@@ -15,15 +16,15 @@ report.sections.layers = (host, data) => {
     make("span", { class: `bar ${kind}`, style: `width:${((90 * ms[i]) / widest).toFixed(1)}px` }));
   const rows = data.rows.map((row) => [
     row.name, row.type,
-    row.tops.map(([name, shape]) => `${row.tops.length > 1 || name !== row.name ? name + " " : ""}${shape.join("×") || "scalar"}`).join(", "),
-    row.params ? number(row.params) : "",
-    row.work ? number(row.work) : "",
+    row.tops.map(([name, shape]) => `${row.tops.length > 1 || (name !== row.name && !row.in_place) ? name + " " : ""}${shape.join("×") || "scalar"}`).join(", ") + (row.in_place ? " in place" : ""),
+    row.params ? count(row.params) : "",
+    row.work ? count(row.work) : "",
     mib(row.blobs), mib(row.columns),
-    ...(timed && row.ms ? [row.ms[0].toFixed(3), row.ms[1].toFixed(3), make("span", { title: `${((100 * (row.ms[0] + row.ms[1])) / (whole || 1)).toFixed(1)} %` }, bar(row.ms))] : timed ? ["", "", ""] : []),
+    ...(timed && row.ms ? [row.ms[0].toFixed(3), row.ms[1].toFixed(3), make("span", { class: "bars", title: `${((100 * (row.ms[0] + row.ms[1])) / (whole || 1)).toFixed(1)} %` }, bar(row.ms))] : timed ? ["", "", ""] : []),
   ]);
   const sum = (key) => data.rows.reduce((total, row) => total + row[key], 0);
   const ms = (i) => data.rows.reduce((total, row) => total + (row.ms ? row.ms[i] : 0), 0);
-  rows.push([make("b", {}, "all"), "", "", number(sum("params")), number(sum("work")), mib(data.bytes.blobs), mib(data.bytes.columns),
+  rows.push([make("b", {}, "all"), "", "", count(sum("params")), count(sum("work")), mib(data.bytes.blobs), mib(data.bytes.columns),
     ...(timed ? [ms(0).toFixed(3), ms(1).toFixed(3), `${number(1000 / (whole || 1), 3)} iter/s`] : [])]);
   const head = ["layer", "type", "tops", "parameters", "multiply-adds", "blobs MiB", "columns MiB",
     ...(timed ? ["forward ms", "backward ms", ""] : [])];
