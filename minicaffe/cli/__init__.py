@@ -26,7 +26,7 @@ COMMANDS = {
     "layers": "the catalogue of layers, or one layer's keys",
     "schema": "the JSON Schema of model files, for editors",
     "fetch": "download a data set",
-    "data": "look at a data set: shapes, classes, values, a sheet of pictures",
+    "data": "look at a data set: shapes, classes, values, pictures",
     "mean": "the mean image of a data set",
     "convert-images": "pictures into an LMDB database or an .npz",
     "doctor": "what is installed here and what would be used",
