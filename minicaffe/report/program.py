@@ -16,10 +16,21 @@ from minicaffe.report.ends import LeftOutError
 Arrays = Sequence[np.ndarray]
 Said = tuple[str, dict[str, Any], Arrays]  # the script's layer, its keys, its arrays
 SAME = ("Dropout", "Flatten", "Reshape", "Split")
-FORMULAS = frozenset(
-    "AbsVal BNLL Clip Constant ELU Exp GELUTanh HardSwish LeakyReLU Linear Log Power ReLU ReLU6 Sigmoid Square "
-    "Swish TanH Threshold".split()
-)
+FORMULAS = {  # of layers of one function of each number
+    *(
+        "AbsVal",
+        "BNLL",
+        "Clip",
+        "Constant",
+        "ELU",
+        "Exp",
+        "GELUTanh",
+        "HardSwish",
+        "LeakyReLU",
+        "Linear",
+    ),
+    *("Log", "Power", "ReLU", "ReLU6", "Sigmoid", "Square", "Swish", "TanH", "Threshold"),
+}
 
 
 @dataclass

@@ -21,8 +21,8 @@ MOST_WORK = 200_000_000  # multiply-adds: more than a page computes while one dr
 SAMPLES = 12
 
 
-def section(study: Study) -> dict[str, Any]:
-    """The net, how a picture is prepared for it, and samples. Raises LeftOutError for nets that cannot be there."""
+def hand(study: Study) -> dict[str, Any]:
+    """The net, how a picture is prepared for it, samples. Raises LeftOutError for nets that cannot be so."""
     spec, data = deploy(study.spec)
     check(Net(spec, "TEST", device="cpu", shapes_only=True), data)
     classifier = Classifier(study.spec, device="cpu", dtype="float32")
@@ -49,7 +49,7 @@ def check(net: Net, data: Pictures) -> None:
 
 
 def page(classifier: Classifier) -> dict[str, Any]:
-    """What the scripts take of a net and of its data layer. Raises LeftOutError for layers they do not have."""
+    """What the scripts take of a net and its data layer. Raises LeftOutError for layers they do not have."""
     data = classifier.data
     return {
         "net": program(classifier.net.steps, classifier.output),
@@ -90,5 +90,11 @@ def samples(study: Study, data: Pictures) -> list[dict[str, Any]]:
     chosen = varied(labels, SAMPLES)
     pixels = pictures[chosen].astype(np.float64) / data.transform.scale + mean_of(data)
     bytes_ = np.clip(np.round(pixels), 0, 255).astype(np.uint8)
-    found = [(encoded(one), int(label)) for one, label in zip(bytes_, labels.ravel()[chosen], strict=True)]
-    return [{"picture": picture, "label": label} for picture, label in sorted(found, key=lambda one: one[1])]
+    found = [
+        (encoded(one), int(label))
+        for one, label in zip(bytes_, labels.ravel()[chosen], strict=True)
+    ]
+    return [
+        {"picture": picture, "label": label}
+        for picture, label in sorted(found, key=lambda one: one[1])
+    ]
