@@ -24,6 +24,8 @@ def bring(name: str, home: Path, addresses: list[str], progress: bool) -> None:
     Raises DataError if no mirror gives the right bytes, and OSError for a folder that cannot be written.
     """
     archive = ARCHIVES[name]
+    for left in home.glob(".*.tmp"):  # by one that was killed
+        left.unlink()
     if all(_is_there(home / file, size) for file, size in archive.members.items()):
         return
     part = home / f"{archive.file}.part"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from minicaffe.data import archive, idx
 from minicaffe.data.download import download, matches
-from minicaffe.data.known import ARCHIVES, KNOWN, Published
+from minicaffe.data.known import ARCHIVES, KNOWN, Archive, Known, Published
 from minicaffe.errors import DataError, did_you_mean, note
 
 
@@ -48,7 +48,7 @@ def fetch(
     mirror gives the right bytes (with each mirror's reason); then nothing is installed, and the
     next attempt resumes.
     """
-    known = {**KNOWN, **ARCHIVES}
+    known: dict[str, Known | Archive] = {**KNOWN, **ARCHIVES}
     if name not in known:
         raise DataError(
             f"cannot fetch {name!r}: expected {', '.join(known)}{did_you_mean(name, known)}"
