@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe import backend
+from minicaffe.caffe.weight_files import is_ours
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.export.inference import inference
 from minicaffe.layers.pictures import Pictures
@@ -20,10 +21,10 @@ class Classifier:
     """A trained model for pictures of one's own: pixels in, probabilities of the classes out.
 
     `model` is a YAML file, a mapping or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss;
-    `weights` a file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as `deploy`
-    makes it; its blobs share memory, but for those of `keep`, unless that is None. Unless `deterministic` is
-    false no convolution is measured first, so that any number of pictures is answered at once. Raises the
-    MinicaffeErrors of `deploy`, Net and `Net.load`.
+    `weights` a file, or arrays by name, as `Net.load` takes them; a snapshot as `model` is both. `net` is the
+    net that computes, as `deploy` makes it; its blobs share memory, but for those of `keep`, unless that is
+    None. Unless `deterministic` is false no convolution is measured first, so that any number of pictures is
+    answered at once. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
 
     >>> from minicaffe.net import parse
     >>> classifier = Classifier(parse('''
@@ -49,10 +50,12 @@ class Classifier:
     ):
         spec, self.data = deploy(model if isinstance(model, NetSpec) else read(model))
         self._input = self.data.top[0]
-        self._output = [layer.tops[0] for layer in spec.layers if layer.type == "Softmax"][-1]
+        self.output = [layer.tops[0] for layer in spec.layers if layer.type == "Softmax"][-1]
         given: Any = {"engine": engine, "deterministic": deterministic}
-        given["keep"] = None if keep is None else [*keep, self._output]
+        given["keep"] = None if keep is None else [*keep, self.output]
         self.net = Net(spec, "TEST", device=device, dtype=dtype, **given)
+        if weights is None and isinstance(model, (str, Path)) and is_ours(model):
+            weights = model
         if weights is not None:
             self.net.load(weights)
 
@@ -81,7 +84,7 @@ class Classifier:
         if self.net.first_blobs[self._input].shape[0] != batch:
             self.net.reshape(**{self._input: (batch, *prepared.shape[1:])})
         found = [self._batch(prepared[i : i + batch]) for i in range(0, len(prepared), batch)]
-        classes = self.net.blobs[self._output].shape[1:]
+        classes = self.net.blobs[self.output].shape[1:]
         found = found or [np.empty((0, *classes))]
         return np.concatenate(found).reshape(*images.shape[:-axes], *classes)
 
@@ -92,8 +95,14 @@ class Classifier:
         whole[: len(images)] = images
         device.copy_from_host(blob.data, whole)
         self.net.forward()
-        prob = device.to_host(self.net.blobs[self._output].data)
+        prob = device.to_host(self.net.blobs[self.output].data)
         return prob[: len(images)].astype(np.float64)
+
+
+def takes_digits(data: Pictures) -> bool:
+    """Whether a data layer's pictures are MNIST's digits, by the name of its source."""
+    name = Path(getattr(data, "source", "")).name
+    return name in ("mnist", "digits") or name.startswith("mnist_")  # such as mnist_test_lmdb
 
 
 def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Pictures]:

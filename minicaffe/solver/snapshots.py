@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from minicaffe.caffe import state as caffes
 from minicaffe.data import hdf5
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
+from minicaffe.net.model import entry
 from minicaffe.solver import state
 from minicaffe.solver.policies import falls
 from minicaffe.solver.state import State
@@ -33,12 +36,23 @@ def path(prefix: str, iteration: int, form: str = "NPZ") -> Path:
     return Path(f"{prefix}_iter_{iteration}{ENDINGS[form]}")
 
 
+def best_path(prefix: str) -> Path:
+    """The file of the snapshot of the best test.
+
+    >>> best_path("out/lenet").as_posix()
+    'out/lenet_best.npz'
+    """
+    return Path(f"{prefix}_best.npz")
+
+
 def write(file: Path, net: Net, found: State, spec: SolverSpec) -> None:
     """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError."""
     if not caffes.is_caffes(file):
-        checkpoint.write(file, {**net.weights(), **found.arrays()})
+        prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
+        model = replace(net.spec, solver=replace(spec, snapshot_prefix=prefix))
+        checkpoint.write(file, {**net.weights(), **found.arrays(), **entry(model, file)})
         return
-    weights = file.with_name(".caffemodel".join(file.name.rsplit(".solverstate", 1)))
+    weights = weights_beside(file)
     net.save(weights)
     history = list(found.history.values())
     step = falls(spec, found.iteration)
@@ -95,12 +109,34 @@ def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
 
 def latest(prefix: str) -> Path:
     """The newest snapshot of a prefix, of any kind. Raises CheckpointError if there is none."""
-    folder, name = os.path.split(prefix)
-    endings = "|".join(map(re.escape, ENDINGS.values()))
-    pattern = re.compile(re.escape(name) + rf"_iter_[0-9]+({endings})")
-    listed = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    files = [Path(folder, entry) for entry in listed if pattern.fullmatch(entry)]
-    found = [(file.stat().st_mtime_ns, len(file.name), file) for file in files if file.is_file()]
+    found = [(file.stat().st_mtime_ns, len(file.name), file) for _, file in listed(prefix)]
     if not found:
         raise CheckpointError(f"there is no snapshot {prefix}_iter_*.npz to resume from")
     return max(found)[-1]
+
+
+def listed(prefix: str) -> list[tuple[int, Path]]:
+    """The snapshots of a prefix with their iterations, the earliest first."""
+    folder, name = os.path.split(prefix)
+    endings = "|".join(map(re.escape, ENDINGS.values()))
+    pattern = re.compile(re.escape(name) + rf"_iter_([0-9]+)({endings})")
+    there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    found = [(match, Path(folder, match[0])) for match in map(pattern.fullmatch, there) if match]
+    return sorted((int(match[1]), file) for match, file in found if file.is_file())
+
+
+def drop(prefix: str, iteration: int, keep: int) -> None:
+    """Remove the snapshots of a prefix before this iteration, whose own is written, but for the last few.
+
+    `keep` counts that of this iteration. One that cannot be removed stays.
+    """
+    before = [(n, file) for n, file in listed(prefix) if n < iteration]
+    for _, file in before[: max(len(before) - keep + 1, 0)]:
+        for one in (file, weights_beside(file)):
+            with contextlib.suppress(OSError):
+                one.unlink()
+
+
+def weights_beside(file: Path) -> Path:
+    """The file that holds a snapshot's weights: itself, or of Caffe's two the .caffemodel."""
+    return file.with_name(".caffemodel".join(file.name.rsplit(".solverstate", 1)))

@@ -14,18 +14,21 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
-from minicaffe.solver import snapshots, state
+from minicaffe.solver import snapshots
+from minicaffe.solver.average import Average
 from minicaffe.solver.interrupt import StopRequest
+from minicaffe.solver.judging import Judging
 from minicaffe.solver.mixed import Mixed
-from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report, keys_given
 from minicaffe.solver.rules import Update
 from minicaffe.solver.scores import test_nets, test_scores
+from minicaffe.solver.trend import trends
+from minicaffe.solver.watch import Watch
 from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.solver import with_settings
+from minicaffe.spec.solver_rules import with_settings
 
 
-class Solver:
+class Solver(Judging):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
@@ -68,22 +71,25 @@ class Solver:
         xp = self.device.xp
         self.mixed: Mixed | None = None
         with self.device.current():
-            if self.net.context.dtype.itemsize == 2:
-                self.mixed = Mixed(self.spec, self.net.learnable, xp)
+            half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
+            window = self.spec.average_loss, self.net.context.sum_dtype
+            self.watch = Watch(xp, *window, pass_over=half)
+            self.losses = self.watch.losses
+            if half:
+                self.mixed = Mixed(self.spec, learnt, xp, self.watch)
                 self.net.loss_scale = self.mixed.scale
-            self.rule = self.mixed or Update(self.spec, self.net.learnable, xp)
-            self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
+            self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
+            decay = self.spec.ema_decay
+            self.average = Average(decay, self.rule, self.watch) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
-        self.saved: int | None = None  # the iteration of the last snapshot, written or restored
-        self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be written
         self.scores: dict[str, Any] = {}  # of the last test
-        name = spec.path.stem if spec.path else spec.name or "net"
-        self.prefix = self.spec.snapshot_prefix or name
+        self.trends = trends(spec, self.spec, self.test_nets)
+        self.begin_saving(spec)
 
     @property
     def test_net(self) -> Net | None:
@@ -94,18 +100,13 @@ class Solver:
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
         return f"{head} on {self.device.name}\n{keys_given(self.spec)}"
 
-    @property
-    def rate(self) -> float:
-        """The learning rate of the next iteration."""
-        return learning_rate(self.spec, self.iteration)
-
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
-        SIGINT (Ctrl-C), SIGTERM or SIGHUP stops after the iteration, with a snapshot; `stopped` is then
-        true. A snapshot that cannot be written on the way is reported, and training goes on. Raises
-        CheckpointError if none could be from the beginning or, after all else is done, if the last could
-        not; TrainingError if the loss diverges.
+        Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C), SIGTERM or SIGHUP
+        stops after the iteration, with a snapshot; `stopped` is then true. A snapshot that cannot be
+        written on the way is reported, and training goes on. Raises CheckpointError if none could be from
+        the beginning or, after all else is done, if the last could not; TrainingError if the loss diverges.
         """
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(
@@ -117,11 +118,12 @@ class Solver:
         with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
             self.step(self.spec.max_iter - self.iteration, stop)
         self.loss()
-        self.stopped = stop.asked and self.iteration < self.spec.max_iter
-        last = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
-        if last and self.iteration not in (self.saved, *(self.unsaved or ())):
-            self._try_snapshot()
-        scores = self.test() if self.test_nets and not self.stopped else {}
+        self.stopped = stop.asked and self.iteration < self.spec.max_iter and not self.ended
+        self.last_snapshot()
+        scores = self.scores if self.ended else {}
+        if self.test_nets and not (self.stopped or self.ended):
+            scores = self.test()
+            self.judge()
         self.report.finished(self.net.warnings)
         if self.mixed is not None and (skipped := int(self.mixed.skipped)):
             self.report.failed(
@@ -136,6 +138,7 @@ class Solver:
     def step(self, count: int, stop: StopRequest | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them.
 
+        Fewer where early_stopping ends training, which `ended` then says.
         A snapshot that cannot be written is reported, and `unsaved` says why.
         """
         spec = self.spec
@@ -143,6 +146,8 @@ class Solver:
             due = spec.test_interval and self.iteration % spec.test_interval == 0
             if due and (self.iteration or spec.test_initialization):
                 self.test()
+                if self.judge():
+                    break
             self.gradient()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
@@ -150,7 +155,7 @@ class Solver:
             self.iteration += 1
             self.report.iterated(self)
             if spec.snapshot and self.iteration % spec.snapshot == 0:
-                self._try_snapshot()
+                self.try_snapshot()
             if stop is not None and stop.asked:
                 break
 
@@ -175,66 +180,23 @@ class Solver:
             raise SpecError("the solver has no 'test_iter': nothing to test")
         self.report.testing(self.iteration)
         given = self.spec.test_iter, self.spec.test_compute_loss
-        self.scores = test_scores(self.test_nets, *given)
+        with self.averaged():
+            self.scores = test_scores(self.test_nets, *given)
         self.report.tested(self.iteration, self.scores)
         return self.scores
 
-    @on_its_device
-    def snapshot(self) -> Path:
-        """Write parameters and the solver's state as `snapshot_format` says, atomically; gives the file."""
-        self.loss()
-        path, host = self.snapshot_path(), self.device.to_host
-        named = state.named(self.net.named_params, self.rule.history)
-        history = {name: host(array) for name, array in named.items()}
-        counts = self.iteration, self.net.context.seed, self.recorded
-        snapshots.write(path, self.net, state.State(*counts, host(self.losses), history), self.spec)
-        self.saved, self.unsaved = self.iteration, None
-        self.report.saved(str(path))
-        return path
-
-    def snapshot_path(self) -> Path:
-        """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
-        return snapshots.path(self.prefix, self.iteration, self.spec.snapshot_format)
-
-    def _try_snapshot(self) -> None:
-        try:
-            self.snapshot()
-        except CheckpointError as error:
-            self.unsaved = self.iteration, error
-            goes_on = self.iteration < self.spec.max_iter and not self.stopped
-            then = "; training goes on, and the next one is tried" if goes_on else ""
-            self.report.failed(f"no snapshot of iteration {self.iteration}: {error}{then}")
-
-    @on_its_device
-    def restore(self, path: str | Path) -> None:
-        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
-        named = state.named(self.net.named_params, self.rule.history)
-        found = snapshots.restore(path, self.net, named)
-        for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
-            self.device.copy_from_host(mine, theirs)
-        self.iteration, self.recorded = found.iteration, found.recorded
-        if found.losses.shape == self.losses.shape:
-            self.device.copy_from_host(self.losses, found.losses)
-        else:  # another average_loss than before: the window begins anew
-            self.losses.fill(0)
-            self.recorded = 0
-        for net in (self.net, *self.test_nets):
-            net.context.seed = found.seed
-        self.saved, self.unsaved = self.iteration, None
-
-    def latest_snapshot(self) -> Path:
-        """The newest snapshot of this solver. Raises CheckpointError without one."""
-        return snapshots.latest(self.prefix)
-
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""
+        if self.average is not None and self.iteration == 0:
+            self.average.begin()
         self.rule.update(self.rate, self.iteration)
+        if self.average is not None:
+            self.average.update(self.iteration)
 
     def gradient(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
         xp, slot = self.device.xp, self.recorded % len(self.losses)
-        loss = self.losses[slot : slot + 1]
-        loss.fill(0)
+        loss = self.watch.begin(slot)
         for param in self.net.learnable:
             param.stale = True
         for batch in range(self.spec.iter_size):

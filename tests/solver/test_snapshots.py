@@ -12,6 +12,7 @@ from minicaffe import CheckpointError, Solver, parse
 from minicaffe.caffe import state as caffes
 from minicaffe.solver.report import Report
 from minicaffe.solver.rules import KINDS
+from minicaffe.spec.solver_rules import with_settings
 
 NET = """
 name: small
@@ -70,6 +71,39 @@ def test_training_goes_on_to_the_bit_from_each_kind_of_file(kind, form, tmp_path
         assert (
             tmp_path / f"small_iter_3{FORMS[form]}".replace("solverstate", "caffemodel")
         ).exists()
+
+
+@pytest.mark.parametrize("form", ["NPZ", "BINARYPROTO"])
+def test_the_last_few_snapshots_stay(form, tmp_path):
+    solver = made(form=form)
+    (tmp_path / f"small_iter_9{FORMS[form]}").touch()  # of another run, further on: not this one's
+    (tmp_path / "small_iter_x.npz").touch()
+    solver.spec = with_settings(solver.spec, {"snapshot_keep": 2, "snapshot": 1})
+    solver.step(4)
+    states = sorted(path.name for path in tmp_path.glob(f"small_iter_?{FORMS[form]}"))
+    kept = [f"small_iter_{n}{FORMS[form]}" for n in (3, 4, 9)]
+    assert states == kept if form != "NPZ" else states == [*kept, "small_iter_x.npz"]
+    if form != "NPZ":
+        weights = sorted(path.name for path in tmp_path.glob("*.caffemodel"))
+        assert weights == ["small_iter_3.caffemodel", "small_iter_4.caffemodel"]
+
+
+def test_no_older_snapshot_goes_before_the_next_is_whole(monkeypatch, tmp_path):
+    from minicaffe import checkpoint
+
+    solver = made(form="NPZ")
+    solver.spec = with_settings(solver.spec, {"snapshot_keep": 1, "snapshot": 1})
+    solver.step(1)
+
+    def full(path, arrays):
+        raise CheckpointError(f"{path}: cannot be written: No space left on device")
+
+    with monkeypatch.context() as for_now:
+        for_now.setattr(checkpoint, "write", full)
+        solver.step(2)
+    assert [path.name for path in tmp_path.iterdir()] == ["small_iter_1.npz"]
+    solver.step(1)
+    assert [path.name for path in tmp_path.iterdir()] == ["small_iter_4.npz"]
 
 
 def test_a_state_of_another_type_or_without_weights_is_refused(tmp_path):

@@ -372,9 +372,9 @@ CAFFE = {
     "solver value of wrong type": (
         "base_lr: 0.01", "base_lr: fast", "27:12: solver: base_lr: expected a number, got 'fast'"),
     "unknown lr_policy": (
-        "max_iter: 10", "max_iter: 10\n  lr_policy: cosine",
+        "max_iter: 10", "max_iter: 10\n  lr_policy: cosin",
         "29:14: solver: lr_policy: expected one of fixed, step, multistep, exp, inv, poly, sigmoid,"
-        " got 'cosine'"),
+        " cosine, plateau, got 'cosin'; did you mean 'cosine'?"),
     "step policy without stepsize": (
         "max_iter: 10", "max_iter: 10\n  lr_policy: step\n  gamma: 0.1",
         "29:14: solver: lr_policy 'step' needs the key 'stepsize'"),

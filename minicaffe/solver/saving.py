@@ -1,0 +1,149 @@
+"""What a solver keeps: which snapshots stay, what if one cannot be written, how one is gone on from."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from minicaffe.backend import Device, on_its_device
+from minicaffe.errors import CheckpointError
+from minicaffe.net import Net
+from minicaffe.solver import snapshots, state
+from minicaffe.solver.average import Average
+from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.report import Report
+from minicaffe.solver.rules import Update
+from minicaffe.solver.trend import Trend
+from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.solver import SolverSpec
+
+
+class Saving:
+    """The part of a Solver that keeps what it learns: the loop is Solver's own."""
+
+    spec: SolverSpec
+    report: Report
+    device: Device
+    net: Net
+    test_nets: list[Net]
+    rule: Update | Mixed
+    average: Average | None
+    trends: dict[str, Trend]
+    losses: Any  # the window that the shown loss is averaged over
+    iteration: int
+    recorded: int  # losses written to the window since its beginning
+    stopped: bool
+
+    def begin_saving(self, model: NetSpec) -> None:
+        """Nothing is saved yet; snapshots will be `prefix`_iter_N."""
+        name = model.path.stem if model.path else model.name or "net"
+        self.prefix = self.spec.snapshot_prefix or name
+        self.saved: int | None = None  # the iteration of the last snapshot, written or restored
+        self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
+
+    def loss(self) -> float:
+        """The loss to show; raises TrainingError if it is no finite number."""
+        raise NotImplementedError
+
+    @on_its_device
+    def snapshot(self) -> Path:
+        """Write parameters and the solver's state as `snapshot_format` says, atomically; gives the file.
+
+        With `snapshot_keep` the older ones are then removed but for so many. Raises CheckpointError.
+        """
+        self.loss()
+        path = self.snapshot_path()
+        self._write(path)
+        self.saved, self.unsaved = self.iteration, None
+        self.report.saved(str(path))
+        if self.spec.snapshot_keep:
+            snapshots.drop(self.prefix, self.iteration, self.spec.snapshot_keep)
+        return path
+
+    @on_its_device
+    def best_snapshot(self) -> Path:
+        """Write PREFIX_best.npz, as `snapshot` does. Raises CheckpointError."""
+        path = snapshots.best_path(self.prefix)
+        self._write(path)
+        self.report.saved(str(path), best=True)
+        return path
+
+    def _write(self, path: Path) -> None:
+        host, names = self.device.to_host, self.net.named_params
+        with self.averaged():
+            means = self.average.means if self.average is not None else []
+            training = dict(zip(names, means, strict=bool(means)))
+            named = state.named(names, self.rule.history)
+            found = state.State(
+                self.iteration,
+                self.net.context.seed,
+                self.recorded,
+                host(self.losses),
+                {name: host(array) for name, array in named.items()},
+                {name: host(array) for name, array in training.items()},
+                {f"{name}/{one.key}": one.state() for name, one in self.trends.items()},
+            )
+            snapshots.write(path, self.net, found, self.spec)
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Within it the nets have the averaged weights, if there are any."""
+        if self.average is None:
+            return contextlib.nullcontext()
+        if self.iteration == 0:
+            self.average.begin()
+        return self.average.in_place()
+
+    def snapshot_path(self) -> Path:
+        """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
+        return snapshots.path(self.prefix, self.iteration, self.spec.snapshot_format)
+
+    def try_snapshot(self) -> None:
+        """Write a snapshot; one that cannot be is reported, and `unsaved` says why."""
+        try:
+            self.snapshot()
+        except CheckpointError as error:
+            self.unsaved = self.iteration, error
+            goes_on = self.iteration < self.spec.max_iter and not self.stopped
+            then = "; training goes on, and the next one is tried" if goes_on else ""
+            self.report.failed(f"no snapshot of iteration {self.iteration}: {error}{then}")
+
+    def last_snapshot(self) -> None:
+        """At the end: write what training stopped with, if that is wanted and was not done or tried."""
+        wanted = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
+        if wanted and self.iteration not in (self.saved, *(self.unsaved or ())):
+            self.try_snapshot()
+
+    @on_its_device
+    def restore(self, path: str | Path) -> None:
+        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
+        named = state.named(self.net.named_params, self.rule.history)
+        found = snapshots.restore(path, self.net, named)
+        for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
+            self.device.copy_from_host(mine, theirs)
+        self.iteration, self.recorded = found.iteration, found.recorded
+        if found.losses.shape == self.losses.shape:
+            self.device.copy_from_host(self.losses, found.losses)
+        else:  # another average_loss than before: the window begins anew
+            self.losses.fill(0)
+            self.recorded = 0
+        self._part(found)
+        for name, trend in self.trends.items():
+            trend.restore(found.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
+        if "best" in self.trends and not snapshots.best_path(self.prefix).exists():
+            self.trends["best"].at = -1
+        for net in (self.net, *self.test_nets):
+            net.context.seed = found.seed
+        self.saved, self.unsaved = self.iteration, None
+
+    def _part(self, found: state.State) -> None:
+        """Part the weights that training goes on with from the average, which the snapshot's own are."""
+        params = self.net.named_params
+        if self.average is not None:
+            self.average.begin()
+        for name, values in found.training.items():
+            params[name].load(values)
+
+    def latest_snapshot(self) -> Path:
+        """The newest snapshot of this solver. Raises CheckpointError without one."""
+        return snapshots.latest(self.prefix)
