@@ -30,11 +30,12 @@ WEIGHTS = (
 )
 
 
-def model_options(parser: argparse.ArgumentParser) -> None:
+def model_options(parser: argparse.ArgumentParser, needed: bool = True) -> None:
     """MODEL, --set, --import, --threads, --level and --stage."""
     parser.add_argument(
         "model",
         metavar="MODEL",
+        nargs=None if needed else "?",
         help="the model file, such as models/lenet.yaml, or Caffe's .prototxt",
     )
     parser.add_argument(

@@ -33,6 +33,10 @@ class Report:
         """Something did not succeed, and training went on: the user must know."""
         self.line(text)
 
+    def event(self, text: str) -> None:
+        """Something that a run's record must tell: resumed, stopped early, a setting that changed."""
+        self.line(text)
+
     def started(self, warnings: Sequence[str]) -> None:
         """Training starts; the user must know of the warnings."""
         for warning in warnings:
@@ -59,9 +63,12 @@ class Report:
             + ", ".join(f"{k} = {show(v)}" for k, v in scores.items())
         )
 
-    def saved(self, path: str) -> None:
-        """A snapshot was written."""
-        self.line(f"snapshot: {path}")
+    def saving(self, path: str) -> None:
+        """A snapshot is about to be written."""
+
+    def saved(self, path: str, best: bool = False) -> None:
+        """A snapshot was written, `best` if it is that of the best test so far."""
+        self.line(f"{'best ' * best}snapshot: {path}")
 
 
 def banner(warning: str) -> str:

@@ -34,6 +34,7 @@ class Saving:
         """Nothing is saved yet; snapshots will be `prefix`_iter_N."""
         name = model.path.stem if model.path else model.name or "net"
         self.prefix = self.spec.snapshot_prefix or name
+        self.folder: Path | None = None  # of the run, where one is recorded
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
 
@@ -49,6 +50,7 @@ class Saving:
         """
         self.loss()
         path, host = self.snapshot_path(), self.device.to_host
+        self.report.saving(str(path))
         named = state.named(self.net.named_params, self.rule.history)
         history = {name: host(array) for name, array in named.items()}
         counts = self.iteration, self.net.context.seed, self.recorded

@@ -15,7 +15,7 @@ from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.solver import snapshots
-from minicaffe.solver.interrupt import StopRequest
+from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report, keys_given
@@ -100,10 +100,10 @@ class Solver(Saving):
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
-        SIGINT (Ctrl-C), SIGTERM or SIGHUP stops after the iteration, with a snapshot; `stopped` is then
-        true. A snapshot that cannot be written on the way is reported, and training goes on. Raises
-        CheckpointError if none could be from the beginning or, after all else is done, if the last could
-        not; TrainingError if the loss diverges.
+        SIGINT (Ctrl-C) or SIGTERM stops after the iteration, with a snapshot; `stopped` is then true. SIGHUP
+        takes a snapshot. After that, as after one that could not be written and was reported, training goes
+        on. Raises CheckpointError if none could be from the beginning or, after all else is done, if the last
+        could not; TrainingError if the loss diverges.
         """
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(
@@ -112,10 +112,10 @@ class Solver(Saving):
             )
         snapshots.check(self.prefix, self.spec.snapshot_format, self.net.layers)
         self.report.started(self.net.warnings)
-        with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
-            self.step(self.spec.max_iter - self.iteration, stop)
+        with Signals() as signals, np.errstate(all="ignore"):  # a loss that is no number is told
+            self.step(self.spec.max_iter - self.iteration, signals)
         self.loss()
-        self.stopped = stop.asked and self.iteration < self.spec.max_iter
+        self.stopped = signals.asked and self.iteration < self.spec.max_iter
         self.last_snapshot()
         scores = self.test() if self.test_nets and not self.stopped else {}
         self.report.finished(self.net.warnings)
@@ -129,7 +129,7 @@ class Solver(Saving):
         return scores
 
     @on_its_device
-    def step(self, count: int, stop: StopRequest | None = None) -> None:
+    def step(self, count: int, signals: Signals | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them.
 
         A snapshot that cannot be written is reported, and `unsaved` says why.
@@ -145,9 +145,10 @@ class Solver(Saving):
             self.update()
             self.iteration += 1
             self.report.iterated(self)
-            if spec.snapshot and self.iteration % spec.snapshot == 0:
+            asked = signals is not None and signals.snapshot_asked()
+            if asked or (spec.snapshot and self.iteration % spec.snapshot == 0):
                 self.try_snapshot()
-            if stop is not None and stop.asked:
+            if signals is not None and signals.asked:
                 break
 
     def loss(self) -> float:
