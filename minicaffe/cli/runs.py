@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.cli.go_on import program
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, TrainingError
-from minicaffe.layers import REGISTRY
+from minicaffe.net.model import text
 from minicaffe.solver import Solver, resume, run_folder
 from minicaffe.solver.facts import facts
-from minicaffe.solver.lock import Lock, now
+from minicaffe.solver.lock import LOCK, Lock, now
 from minicaffe.solver.record import Record
 from minicaffe.solver.run_folder import RunRecord
 from minicaffe.spec.declare import NetSpec
@@ -48,13 +48,26 @@ def options(parser: argparse.ArgumentParser, start: Any) -> None:
 
 
 def model_of_run(args: argparse.Namespace) -> None:
-    """Without MODEL take that of the run which goes on. Raises MinicaffeError if none is said."""
-    if args.model is not None:
-        return
-    if args.resume in (None, NEWEST) or not os.path.isdir(args.resume):
+    """Without MODEL take that of the run which goes on. Raises MinicaffeError if none is said.
+
+    With the folder of a run as MODEL that run goes on, if any is to.
+    """
+    given = args.model or args.resume
+    if given not in (None, NEWEST) and run_folder.is_run(given):
+        args.imports = args.imports or run_folder.about(given)["imports"]
+        args.model = args.model or given
+        if args.resume == NEWEST and args.run is None:
+            args.resume = given
+    if args.model is None:
         raise SpecError("no MODEL: give its file, or --resume RUN, whose folder holds the model")
-    args.model = os.path.join(args.resume, run_folder.MODEL)
-    args.imports = args.imports or run_folder.about(args.resume)["imports"]
+
+
+def model_text(solver: Solver, folder: Path) -> str:
+    """The text of model.yaml: the net and solver as they are, but where snapshots go."""
+    net, dtype = solver.net.spec, solver.net.context.dtype.name
+    prefix = net.solver.snapshot_prefix if net.solver is not None else None
+    rule = dataclasses.replace(solver.spec, snapshot_prefix=prefix)
+    return text(dataclasses.replace(net, solver=rule, dtype=dtype), folder)
 
 
 class Run:
@@ -66,10 +79,13 @@ class Run:
     def __init__(self, args: argparse.Namespace, spec: NetSpec, record: Record):
         self.args, self.record = args, record
         self.name = spec.path.stem if spec.path is not None else spec.name or "net"
+        if run_folder.is_run(args.model):
+            self.name = run_folder.about(args.model)["name"]
         self.folder = Path(args.run) if args.run is not None else None  # None: a new one
         self.snapshot: Path | None = None
         self.begun: RunRecord | None = None
         self.lock: Lock | None = None
+        self.made: Path | None = None
         given = args.snapshot_prefix or (spec.solver.snapshot_prefix if spec.solver else None)
         if args.resume == NEWEST:
             if self.folder is None:
@@ -116,17 +132,24 @@ class Run:
                 f"{begun.folder}: holds another run, with snapshots; go on with that by --resume "
                 f"{begun.folder}, or choose another folder with --run"
             )
-        self.begun, self.name = begun, begun.run["name"]
+        self.begun, self.name = begun, begun.about["name"]
 
-    def begin(self, solver: Solver) -> Path:
-        """The solver, restored, is about to train: gives the folder in which that is recorded."""
+    def place(self, solver: Solver) -> Path:
+        """Give the solver, before it is restored, its folder, and make that if it is not there."""
         if self.folder is None:
-            self.folder = run_folder.fresh(self.name)
+            self.folder = self.made = run_folder.fresh(self.name)
+        elif not self.folder.exists():
+            self.made = self.folder
         run_folder.make(self.folder)
         if self.lock is None:
             self.lock = Lock(self.folder)
-        solver.folder, solver.prefix = self.folder, self._prefix(solver)
+        solver.record_folder, solver.prefix = self.folder, self._prefix(solver)
         run_folder.clean(self.folder, solver.prefix)
+        return self.folder
+
+    def begin(self, solver: Solver) -> None:
+        """The solver, restored, is about to train: the record begins."""
+        assert self.folder is not None
         about = {"name": self.name, **facts(solver), "model": self.args.model}
         about["command"] = [*program(), *self.args.words]
         about |= {"imports": self.args.imports, "started": now(), "resumed": None}
@@ -134,15 +157,12 @@ class Run:
         lines = []
         if self.snapshot is not None and self.begun is not None:
             name = run_folder.seen_from(self.folder, self.snapshot)
-            lines = resume.cut(self.begun.lines, name, solver.iteration)
-            old = self.begun.run
+            lines = resume.cut(self.begun.lines, name, solver.iteration, solver.test_due())
+            old = self.begun.about
             about |= {key: old[key] for key in ("model", "cwd", "started")}
             about["resumed"] = now()
         seconds = resume.rewrite(self.folder, lines)
-        net, dtype = solver.net.spec, solver.net.context.dtype.name
-        model = yaml_text(dataclasses.replace(net, solver=solver.spec, dtype=dtype), REGISTRY)
-        self.record.begin(solver, self.folder, about, model, seconds)
-        return self.folder
+        self.record.begin(solver, self.folder, about, model_text(solver, self.folder), seconds)
 
     def _prefix(self, solver: Solver) -> str:
         """What snapshots' names begin with: what the model or the command says, else the run's own."""
@@ -151,8 +171,7 @@ class Run:
         if self.begun is None:
             assert self.folder is not None
             return str(self.folder / self.name)
-        near = os.path.relpath(self.begun.prefix)
-        return self.begun.prefix if near.startswith(os.pardir) else near
+        return self.begun.prefix
 
     def __exit__(
         self,
@@ -163,6 +182,10 @@ class Run:
         try:
             if self.record.solver is not None:
                 self._end(error)
+            elif self.made is not None:  # and nothing came of it
+                with contextlib.suppress(OSError):
+                    (self.made / LOCK).unlink()
+                    self.made.rmdir()
         finally:
             if self.lock is not None:
                 self.lock.release()

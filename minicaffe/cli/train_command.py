@@ -24,12 +24,10 @@ from minicaffe.cli import tensorboard
 from minicaffe.cli.filled import check_filled
 from minicaffe.cli.go_on import resume_command
 from minicaffe.cli.options import (
-    WEIGHTS,
     data_lines,
     device_option,
     engine_options,
     engine_settings,
-    load_weights,
     model_options,
     number,
     pick_device,
@@ -37,6 +35,7 @@ from minicaffe.cli.options import (
 )
 from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.cli.runs import Run, model_of_run, options
+from minicaffe.cli.weights import WEIGHTS, load_weights
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.net import Net
 from minicaffe.solver import Solver
@@ -99,8 +98,9 @@ def run(args: argparse.Namespace) -> int:
     with Run(args, spec, record := Record(shown.failed, hearers)) as begun:
         device = pick_device(args, spec)
         solver = built(args, spec, device, Together(shown, record))
+        folder = begun.place(solver)
         start_of(args, begun, solver)
-        folder = begun.begin(solver)
+        begun.begin(solver)
         if args.tensorboard:
             hearers.append(tensorboard.Writer(folder, solver.iteration, shown.failed))
         shown.line(f"run: {folder}")

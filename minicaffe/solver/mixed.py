@@ -96,3 +96,9 @@ class Mixed:
                 xp.copyto(array, copy, where=self.bad)
             if master.data is not master.param.data:
                 xp.copyto(master.param.data, master.data)
+
+    def round(self) -> None:
+        """Round all masters into the net."""
+        for master in self.masters:
+            if master.data is not master.param.data:
+                self.xp.copyto(master.param.data, master.data)

@@ -67,9 +67,9 @@ class Record(Report):
         lacks = f"the last {count} lines of the run's log are lost; " if count else ""
         raise CheckpointError(f"the record is not whole: {lacks}{self.trouble}")
 
-    def add(self, kind: str, **rest: Any) -> None:
+    def add(self, kind: str, iteration: int, **rest: Any) -> None:
         """Write a line; if that cannot be, it waits for the next."""
-        line = {"kind": kind, "iteration": self.solver.iteration, **plain(rest)}
+        line = {"kind": kind, "iteration": iteration, **plain(rest)}
         for hearer in self.hearers:
             hearer(line)
         try:
@@ -96,6 +96,7 @@ class Record(Report):
         norms = getattr(solver, "norms", lambda: None)() or (None, None)
         self.add(
             "train",
+            iteration,
             epoch=epochs(solver),
             loss=loss,
             outputs=self._outputs(),
@@ -121,7 +122,9 @@ class Record(Report):
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
         """A test is done."""
         self.speed.skip(iteration)
-        self.add("test", epoch=epochs(self.solver), seconds=self.seconds(), outputs=scores)
+        self.add(
+            "test", iteration, epoch=epochs(self.solver), seconds=self.seconds(), outputs=scores
+        )
 
     def saving(self, path: str) -> None:
         """A snapshot is about to be written: it needs its folder."""
@@ -131,7 +134,8 @@ class Record(Report):
     def saved(self, path: str, best: bool = False) -> None:
         """A snapshot was written."""
         name = run_folder.seen_from(self.folder, path)
-        self.add("snapshot", seconds=self.seconds(), path=name, best=best)
+        at = self.solver.iteration
+        self.add("snapshot", at, seconds=self.seconds(), path=name, best=best)
         self._refresh()
 
     def failed(self, text: str) -> None:
@@ -143,7 +147,7 @@ class Record(Report):
         if self.solver is None:
             self.early.append(text)
             return
-        self.add("event", seconds=self.seconds(), text=text)
+        self.add("event", self.solver.iteration, seconds=self.seconds(), text=text)
 
     def started(self, warnings: Sequence[str]) -> None:
         """Training starts, with what the user must know."""

@@ -25,7 +25,7 @@ def newest(model: str, name: str, prefix: str | None) -> tuple[Path | None, Path
     for folder in run_folder.runs():
         record = RunRecord(folder, run_folder.about(folder))
         file = record.newest
-        meant = same(record.model, model) and (prefix is None or same(record.prefix, prefix))
+        meant = same(record.model_given, model) and (prefix is None or same(record.prefix, prefix))
         if file is not None and meant:
             found.append((file.stat().st_mtime_ns, True, folder, file))
     bare = prefix or name
@@ -46,9 +46,9 @@ def run_of(snapshot: Path) -> Path | None:
     """The folder of the run that a snapshot is of, if it is known: the one it lies in, or one under runs/."""
     if run_folder.is_run(snapshot.parent):
         return snapshot.parent
-    stem = snapshot.name.rpartition("_iter_")[0]
+    prefix = f"{snapshot.parent / snapshot.name.rpartition('_iter_')[0]}"
     for folder in reversed(run_folder.runs()):
-        if same(RunRecord(folder, run_folder.about(folder)).prefix, snapshot.with_name(stem)):
+        if same(RunRecord(folder, run_folder.about(folder)).prefix, prefix):
             return folder
     return None
 
@@ -58,18 +58,20 @@ def same(one: str | Path, other: str | Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def cut(lines: list[Line], name: str, iteration: int) -> list[Line]:
+def cut(lines: list[Line], name: str, iteration: int, tested_again: bool) -> list[Line]:
     """Of a log's lines those that hold for who goes on from the snapshot `name` of an iteration.
 
     They are those down to the line that tells of it. If that was never written, for the process was killed
-    before, it is the lines of what was before it: `display` and tests of an iteration come after its snapshot.
+    before, it is the lines of what was before it. A test of the iteration stays unless it is made again.
     """
-    for i in range(len(lines) - 1, -1, -1):
-        line = lines[i]
-        if line["kind"] == "snapshot" and (line["path"], line["iteration"]) == (name, iteration):
-            return lines[: i + 1]
-    last = {"train": iteration - 1, "test": iteration - 1}
-    return [line for line in lines if line["iteration"] <= last.get(line["kind"], iteration)]
+    at = [
+        i
+        for i, line in enumerate(lines)
+        if line["kind"] == "snapshot" and (line["path"], line["iteration"]) == (name, iteration)
+    ]
+    last = {"train": iteration - 1, "test": iteration - tested_again}
+    kept = lines[: at[-1] + 1] if at else lines
+    return [line for line in kept if line["iteration"] <= last.get(line["kind"], iteration)]
 
 
 def rewrite(folder: Path, lines: list[Line]) -> float:

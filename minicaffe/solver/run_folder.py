@@ -22,10 +22,10 @@ SNAPSHOT = rf"_(iter_[0-9]+|best)({'|'.join(map(re.escape, snapshots.WRITTEN))})
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run's folder tells: `run` of run.json, and the lines of its log."""
+    """What a run's folder tells: `about` of run.json, and the lines of its log."""
 
     folder: Path
-    run: dict[str, Any]
+    about: dict[str, Any]
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, kind: str) -> list[dict[str, Any]]:
@@ -35,18 +35,23 @@ class RunRecord:
     @property
     def state(self) -> str:
         """running, finished, stopped, diverged, failed; or killed, if nobody holds what is said to run."""
-        state = str(self.run["state"])
+        state = str(self.about["state"])
         return "killed" if state == "running" and not in_use(self.folder) else state
 
     @property
-    def model(self) -> str:
-        """The path of the model file it was begun with, from the folder of that time."""
-        return os.path.join(self.run["cwd"], self.run["model"])
+    def model(self) -> Path:
+        """The file in it that holds the model as it was trained, with its solver."""
+        return self.folder / MODEL
+
+    @property
+    def model_given(self) -> str:
+        """The path of the model file it was begun with."""
+        return os.path.join(self.about["cwd"], self.about["model"])
 
     @property
     def prefix(self) -> str:
         """What the names of its snapshots begin with, folder and all."""
-        return str(self.folder / self.run["snapshot_prefix"])
+        return near(self.folder / self.about["snapshot_prefix"])
 
     @property
     def newest(self) -> Path | None:
@@ -91,6 +96,17 @@ def seen_from(folder: Path, path: str | Path) -> str:
     whole = os.path.abspath(path)
     inside = os.path.dirname(whole) == os.path.abspath(folder)
     return os.path.basename(whole) if inside else whole
+
+
+def near(path: Path) -> str:
+    """A path as one would type it here: a whole one from the current folder, if it lies below that."""
+    from_here = os.path.relpath(path)
+    return from_here if path.is_absolute() and not from_here.startswith(os.pardir) else str(path)
+
+
+def weights(folder: str | Path) -> Path:
+    """The file of a run's best weights: of its best test, else the newest. Raises CheckpointError."""
+    return RunRecord(Path(folder), about(folder)).weights
 
 
 def is_run(folder: str | Path) -> bool:

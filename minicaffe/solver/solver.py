@@ -15,18 +15,19 @@ from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.solver import snapshots
+from minicaffe.solver.average import Average
 from minicaffe.solver.interrupt import Signals
+from minicaffe.solver.judging import Judging
 from minicaffe.solver.mixed import Mixed
-from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report, keys_given
 from minicaffe.solver.rules import Update
-from minicaffe.solver.saving import Saving
 from minicaffe.solver.scores import test_nets, test_scores
+from minicaffe.solver.trend import trends
 from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.solver import with_settings
+from minicaffe.spec.solver_rules import with_settings
 
 
-class Solver(Saving):
+class Solver(Judging):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
@@ -73,6 +74,8 @@ class Solver(Saving):
                 self.mixed = Mixed(self.spec, self.net.learnable, xp)
                 self.net.loss_scale = self.mixed.scale
             self.rule = self.mixed or Update(self.spec, self.net.learnable, xp)
+            decay = self.spec.ema_decay
+            self.average = Average(decay, self.rule, xp) if decay else None
             self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
@@ -81,6 +84,7 @@ class Solver(Saving):
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test
+        self.trends = trends(spec, self.spec, self.test_nets)
         self.begin_saving(spec)
 
     @property
@@ -92,18 +96,14 @@ class Solver(Saving):
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
         return f"{head} on {self.device.name}\n{keys_given(self.spec)}"
 
-    @property
-    def rate(self) -> float:
-        """The learning rate of the next iteration."""
-        return learning_rate(self.spec, self.iteration)
-
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
-        SIGINT (Ctrl-C) or SIGTERM stops after the iteration, with a snapshot; `stopped` is then true. SIGHUP
-        takes a snapshot. After that, as after one that could not be written and was reported, training goes
-        on. Raises CheckpointError if none could be from the beginning or, after all else is done, if the last
-        could not; TrainingError if the loss diverges.
+        Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C) or SIGTERM stops
+        after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot. After that, as
+        after one that could not be written and was reported, training goes on. Raises CheckpointError if
+        none could be from the beginning or, after all else is done, if the last could not; TrainingError if
+        the loss diverges.
         """
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(
@@ -115,9 +115,12 @@ class Solver(Saving):
         with Signals() as signals, np.errstate(all="ignore"):  # a loss that is no number is told
             self.step(self.spec.max_iter - self.iteration, signals)
         self.loss()
-        self.stopped = signals.asked and self.iteration < self.spec.max_iter
+        self.stopped = signals.asked and self.iteration < self.spec.max_iter and not self.ended
         self.last_snapshot()
-        scores = self.test() if self.test_nets and not self.stopped else {}
+        scores = self.scores if self.ended else {}
+        if self.test_nets and not (self.stopped or self.ended):
+            scores = self.test()
+            self.judge()
         self.report.finished(self.net.warnings)
         if self.mixed is not None and (skipped := int(self.mixed.skipped)):
             self.report.failed(
@@ -132,13 +135,15 @@ class Solver(Saving):
     def step(self, count: int, signals: Signals | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them.
 
+        Fewer where early_stopping ends training, which `ended` then says.
         A snapshot that cannot be written is reported, and `unsaved` says why.
         """
         spec = self.spec
         for _ in range(count):
-            due = spec.test_interval and self.iteration % spec.test_interval == 0
-            if due and (self.iteration or spec.test_initialization):
+            if self.test_due():
                 self.test()
+                if self.judge():
+                    break
             self.gradient()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
@@ -166,19 +171,29 @@ class Solver(Saving):
             )
         return loss
 
+    def test_due(self) -> bool:
+        """Whether a test comes before the next iteration."""
+        due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
+        return bool(due and (self.iteration or self.spec.test_initialization))
+
     def test(self) -> dict[str, Any]:
         """The test nets' outputs, each averaged over test_iter batches from the data's beginning."""
         if not self.test_nets:
             raise SpecError("the solver has no 'test_iter': nothing to test")
         self.report.testing(self.iteration)
         given = self.spec.test_iter, self.spec.test_compute_loss
-        self.scores = test_scores(self.test_nets, *given)
+        with self.averaged():
+            self.scores = test_scores(self.test_nets, *given)
         self.report.tested(self.iteration, self.scores)
         return self.scores
 
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""
+        if self.average is not None and self.iteration == 0:
+            self.average.begin()
         self.rule.update(self.rate, self.iteration)
+        if self.average is not None:
+            self.average.update(self.iteration)
 
     def gradient(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""

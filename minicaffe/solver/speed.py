@@ -10,8 +10,7 @@ class Speed:
     """Iterations per second since it was last asked, from `iteration` on."""
 
     def __init__(self, iteration: int):
-        self.rate = 0.0
-        self.skip(iteration)
+        self.rate, self.count, self.since = 0.0, iteration, time.perf_counter()
 
     def at(self, iteration: int) -> float:
         """The speed since the last call or test, 0 before there is one; at the same iteration, as before."""

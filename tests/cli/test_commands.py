@@ -61,6 +61,7 @@ def arrays(path) -> dict[str, np.ndarray]:
 def same(first, second) -> None:
     first, second = arrays(first), arrays(second)
     assert set(first) == set(second)
+    del first["@model"], second["@model"]  # which say what was asked for on the command line
     for name, array in first.items():
         np.testing.assert_array_equal(array, second[name], err_msg=name)
 
@@ -406,7 +407,7 @@ def test_files_that_are_no_weights(mistake, folder, command, trained):
     (folder / "damaged.npz").write_bytes(damaged)
     for name, why in (
         ("no.npz", "no.npz: no such file"),
-        ("models", "models: is not a whole .npz file"),
+        ("models", "models: is no run's folder: there is no run.json in it"),
         ("empty.npz", "empty.npz: is not a whole .npz file"),
         ("text.npz", "text.npz: is not a whole .npz file"),
         ("damaged.npz", "damaged.npz: entry 'ip1__0' is damaged"),
@@ -439,7 +440,8 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
         ("test tiny.yaml --weights x --iterations=3",
          "minicaffe test: unrecognized arguments: --iterations; Caffe's --iterations is --batches in test,"
          " --iterations in time, --max-iter in train (see minicaffe test --help)"),
-        ("train", "minicaffe train: the following arguments are required: MODEL (see minicaffe train --help)"),
+        ("train", "minicaffe: no MODEL: give its file, or --resume RUN, whose folder holds the model"),
+        ("test", "minicaffe test: the following arguments are required: MODEL (see minicaffe test --help)"),
         ("train tiny.yaml --max_iter 3",
          "minicaffe train: unrecognized arguments: --max_iter 3; did you mean '--max-iter'? (see minicaffe train --help)"),
         ("train tiny.yaml --max-iter -1",
@@ -453,10 +455,11 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
         ("train tiny.yaml --device cpu --snapshot-prefix no/x", "minicaffe: snapshot_prefix 'no/x': there is no folder 'no';"
          " make it, or choose another with snapshot_prefix (--snapshot-prefix)"),
         ("train no.yaml", "minicaffe: no.yaml: cannot be read: No such file or directory"),
-        ("train models", "minicaffe: models: cannot be read: Is a directory"),
+        ("train models", "minicaffe: models: is a folder without a model.yaml;"
+         " expected a model file, a snapshot or the folder of a run"),
         ("train tiny.yaml --import no.py", "minicaffe: --import no.py: no such file"),
         ("train tiny.yaml --import tiny.yaml", "minicaffe: --import tiny.yaml: is not a Python file"),
-        ("test tiny.yaml", "minicaffe test: the following arguments are required: --weights (see minicaffe test --help)"),
+        ("test tiny.yaml", "minicaffe: tiny.yaml: holds no weights; give them by --weights FILE"),
         ("test tiny.yaml --weights x --batches 0",
          "minicaffe test: argument --batches: expected an integer of at least 1, got '0' (see minicaffe test --help)"),
         ("time tiny.yaml --iterations 0",
@@ -464,7 +467,7 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
         ("layers pooling", "minicaffe: there is no layer type 'pooling'; did you mean 'Pooling'?"),
         ("schema x", "minicaffe schema: unrecognized arguments: x (see minicaffe schema --help)"),
         ("fetch", "minicaffe fetch: the following arguments are required: NAME (see minicaffe fetch --help)"),
-        ("fetch minst", "minicaffe: cannot fetch 'minst': expected mnist or fashion-mnist; did you mean 'mnist'?"),
+        ("fetch minst", "minicaffe: cannot fetch 'minst': expected mnist, fashion-mnist, cifar10; did you mean 'mnist'?"),
         ("doctor x", "minicaffe doctor: unrecognized arguments: x (see minicaffe doctor --help)"),
     ],
 )  # fmt: skip
@@ -560,7 +563,12 @@ def test_a_full_disk_leaves_the_last_snapshot_whole(cli, folder, trained, monkey
     assert ran.out.startswith("test output")  # what was learnt is told all the same
     assert ran.err.count("no snapshot of iteration") == 1
     assert (folder / trained).read_bytes() == before
-    assert sorted(path.name for path in folder.iterdir()) == ["models", "tiny.yaml", trained]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "models",
+        "runs",
+        "tiny.yaml",
+        trained,
+    ]
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_training(cli, folder, monkeypatch):
@@ -572,7 +580,11 @@ def test_a_folder_that_cannot_be_written_is_told_before_training(cli, folder, mo
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
     ran = cli(*TRAIN)
     assert ran.code == 2
-    assert ran.last.startswith("minicaffe: snapshots cannot be written to '.': Read-only file sys")
+    assert re.fullmatch(
+        r"minicaffe: runs/tiny-\d+-\d+/log.jsonl: cannot be written: Read-only file system",
+        ran.last,
+    )
+    assert not os.listdir("runs")
     assert "iteration 10" not in ran.err
 
 

@@ -138,18 +138,6 @@ def test_idx3_and_idx4_side_by_side():
     assert datasets.shape("mine", "train") == (6, 3, 5, 7)
 
 
-@pytest.mark.parametrize("picture", ["a.png", "cats/b.JPG", "train/cats/c.jpeg"])
-def test_a_folder_of_pictures(picture):
-    path = Path("mine", picture)
-    path.parent.mkdir(parents=True)
-    path.touch()
-    assert refusal("mine") == (
-        f"mine holds pictures; expected four IDX files: {', '.join(known.FILES)}; write each with"
-        " minicaffe.data.idx.write(path, array), uint8: pictures (count, height, width), or"
-        " (count, channels, height, width) as idx4, labels (count,)"
-    )
-
-
 def test_the_order_of_the_search(alone, monkeypatch):
     monkeypatch.setenv("MINICAFFE_DATA", str(alone / "sets"))
     beside = alone / "models"
@@ -185,7 +173,7 @@ def test_unknown_sources(alone, monkeypatch):
     monkeypatch.setenv("MINICAFFE_DATA", "sets")
     assert refusal("mnits", beside=alone) == (
         f"data set 'mnits' not found, looked in mnits, {alone}/mnits, sets/mnits, data/mnits;"
-        " known by name: mnist, fashion-mnist, digits; did you mean 'mnist'?"
+        " known by name: mnist, fashion-mnist, cifar10, digits; did you mean 'mnist'?"
     )
     assert "did you mean" not in refusal("zebra")
     assert f"looked in {alone}/no; known" in refusal(f"{alone}/no", beside=alone)  # each place once

@@ -18,6 +18,7 @@ from ops.launch_rows import summed, table
 
 from minicaffe import backend
 from minicaffe.errors import ShapeError
+from minicaffe.ops import average as means
 from minicaffe.ops import batch, channels, pool, random, threads, update
 from minicaffe.ops import elementwise as functions
 from minicaffe.ops import embed as tables
@@ -255,6 +256,19 @@ def unscale(device, dtype):
         update.unscale(diff, 1024.0, gradient, True, bad)
 
     return run, [gradient, diff, bad]
+
+
+@row
+def average(device, dtype):
+    given, x = numbers(1, (40,), (40,), dtype=dtype)
+    given[7] = x[7]
+    x, mean, scratch = put(device, x), blank(device, 40, dtype), blank(device, 40, dtype)
+
+    def run():
+        device.copy_from_host(mean, given)
+        means.average(mean, x, 0.125, scratch)
+
+    return run, [mean]
 
 
 @row
