@@ -9,7 +9,7 @@ from typing import Any
 from minicaffe.backend import Device, on_its_device
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
-from minicaffe.solver import snapshots, state
+from minicaffe.solver import changes, snapshots, state
 from minicaffe.solver.average import Average
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.report import Report
@@ -41,6 +41,11 @@ class Saving:
         self.prefix = self.spec.snapshot_prefix or name
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next iteration."""
+        raise NotImplementedError
 
     def loss(self) -> float:
         """The loss to show; raises TrainingError if it is no finite number."""
@@ -116,7 +121,11 @@ class Saving:
 
     @on_its_device
     def restore(self, path: str | Path) -> None:
-        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
+        """Go on where a snapshot was taken, with its seed; what differs from its model is told.
+
+        Raises CheckpointError, before any change, for what may not differ (see `changes`).
+        """
+        changed = changes.changes(path, self.net, self.spec)
         named = state.named(self.net.named_params, self.rule.history)
         found = snapshots.restore(path, self.net, named)
         for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
@@ -135,6 +144,8 @@ class Saving:
         for net in (self.net, *self.test_nets):
             net.context.seed = found.seed
         self.saved, self.unsaved = self.iteration, None
+        for line in changes.told(changed, self.net, self.iteration, self.rate):
+            self.report.event(line)
 
     def _part(self, found: state.State) -> None:
         """Part the weights that training goes on with from the average, which the snapshot's own are."""
