@@ -122,7 +122,9 @@ class Reader:
     `wanted` is what is read here, for whoever gives another file.
     """
 
-    def __init__(self, path: str | Path, wanted: str = "weights in .npz and .caffemodel"):
+    def __init__(
+        self, path: str | Path, wanted: str = "weights in .npz, .safetensors and .caffemodel"
+    ):
         self.path = Path(path)
         if self.path.exists() and (told := foreign(path, wanted)):
             raise CheckpointError(told)

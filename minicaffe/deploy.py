@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe import backend
+from minicaffe.caffe.weight_files import is_ours
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.export.inference import inference
 from minicaffe.layers.pictures import Pictures
@@ -20,10 +21,10 @@ class Classifier:
     """A trained model for pictures of one's own: pixels in, probabilities of the classes out.
 
     `model` is a YAML file, a mapping or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss;
-    `weights` a file, or arrays by name, as `Net.load` takes them. `net` is the net that computes, as `deploy`
-    makes it; its blobs share memory, but for those of `keep`, unless that is None. Unless `deterministic` is
-    false no convolution is measured first, so that any number of pictures is answered at once. Raises the
-    MinicaffeErrors of `deploy`, Net and `Net.load`.
+    `weights` a file, or arrays by name, as `Net.load` takes them; a snapshot as `model` is both. `net` is the
+    net that computes, as `deploy` makes it; its blobs share memory, but for those of `keep`, unless that is
+    None. Unless `deterministic` is false no convolution is measured first, so that any number of pictures is
+    answered at once. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
 
     >>> from minicaffe.net import parse
     >>> classifier = Classifier(parse('''
@@ -53,6 +54,8 @@ class Classifier:
         given: Any = {"engine": engine, "deterministic": deterministic}
         given["keep"] = None if keep is None else [*keep, self._output]
         self.net = Net(spec, "TEST", device=device, dtype=dtype, **given)
+        if weights is None and isinstance(model, (str, Path)) and is_ours(model):
+            weights = model
         if weights is not None:
             self.net.load(weights)
 

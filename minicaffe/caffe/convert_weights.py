@@ -10,20 +10,24 @@ from typing import Any
 import numpy as np
 
 from minicaffe import checkpoint
-from minicaffe.caffe import state, weights
-from minicaffe.data import blob_file
+from minicaffe.caffe import state, weight_files, weights
+from minicaffe.caffe.weight_files import MODEL, decoded
+from minicaffe.data import blob_file, safetensors_file
 from minicaffe.errors import CheckpointError
+from minicaffe.spec import tree
 
 Layers = dict[str, dict[int, Any]]
-WEIGHTS, STATES, BLOBS = (".npz", ".caffemodel", ".h5"), weights.STATES, (".npy", ".binaryproto")
+WEIGHTS = (*weight_files.OURS, *weights.ENDINGS)
+STATES, BLOBS = weights.STATES, (".npy", ".binaryproto")
 
 
 def convert_weights(source: str | Path, target: str | Path) -> str:
     """Write what one file holds as another, told by their names; gives a line of what was done.
 
-    Weights: .npz, .caffemodel, .caffemodel.h5. A solver's state: .solverstate, .solverstate.h5. One array:
-    .npy, .binaryproto. The numbers stay the same to the bit; a snapshot's state is left out of weights.
-    Raises CheckpointError for other names, and for a file that is not whole.
+    Weights: .npz, .safetensors, .caffemodel, .caffemodel.h5. A solver's state: .solverstate,
+    .solverstate.h5. One array: .npy, .binaryproto. The numbers stay the same to the bit, but for bfloat16,
+    which becomes float32; a snapshot's state is left out of weights. Raises CheckpointError for other names,
+    and for a file that is not whole; SpecError for a net's text that cannot be read.
     """
     kind = kind_of(source)
     if kind is None or kind_of(target) != kind:
@@ -67,21 +71,20 @@ def _convert_weights(source: str | Path, target: str | Path) -> str:
     same = os.path.splitext(source)[1].lower() == os.path.splitext(target)[1].lower()
     if same:
         raise CheckpointError(f"{source} and {target} are of one format: nothing to convert")
-    if not weights.is_caffes(source):
-        with checkpoint.Reader(source) as reader:
-            return _write(source, target, {n: reader[n] for n in reader.shapes if n[:1] != "@"})
-    with weights.Reader(source) as found:
-        return _write(source, target, {name: found[name] for name in found.shapes})
+    with weight_files.opened(source) as reader:
+        kept = [name for name in reader.shapes if name[:1] != "@" or name == MODEL]
+        return _write(source, target, {name: reader[name] for name in kept})
 
 
 def _write(source: str | Path, target: str | Path, arrays: dict[str, np.ndarray]) -> str:
     if not weights.is_caffes(target):
         for name in arrays:
-            if "\\" in name:
+            if "\\" in name and not safetensors_file.is_one(target):
                 raise CheckpointError(f"{target}: an .npz has no place for the name {name!r}")
-        checkpoint.write(target, arrays)
-        return f"{len(arrays)} arrays"
+        weight_files.write(target, arrays, _name(source, arrays))
+        return f"{len(arrays.keys() - {MODEL})} arrays" + " and the net's text" * (MODEL in arrays)
     layers: Layers = {}
+    arrays.pop(MODEL, None)
     for name, array in arrays.items():
         layer, _, number = name.rpartition("__")
         if not layer or not number.isdecimal() or array.dtype.kind not in "fiu":
@@ -93,6 +96,15 @@ def _write(source: str | Path, target: str | Path, arrays: dict[str, np.ndarray]
         layers[layer] = dict(sorted(blobs.items()))
     weights.write(target, [weights.Layer(name, "", blobs) for name, blobs in layers.items()])
     return f"{len(arrays)} arrays of {len(layers)} layers"
+
+
+def _name(source: str | Path, arrays: dict[str, np.ndarray]) -> str:
+    """The name of the net whose text is among the arrays. Raises SpecError for what is no such text."""
+    if MODEL not in arrays:
+        return ""
+    root = tree.parse(decoded(arrays[MODEL], source), f"{source}: {MODEL}")
+    name = root.value.get("name") if isinstance(root.value, dict) else None
+    return name.value if name is not None and isinstance(name.value, str) else ""
 
 
 def _convert_state(source: str | Path, target: str | Path) -> str:

@@ -17,8 +17,10 @@ from __future__ import annotations
 import argparse
 import os
 
-from minicaffe.cli.options import WEIGHTS, load_weights, model_options, read_model
-from minicaffe.errors import MinicaffeError, SpecError, note
+from minicaffe.cli.options import model_options, read_model
+from minicaffe.cli.weights import load_weights, weights_of, weights_option
+from minicaffe.data import safetensors_file
+from minicaffe.errors import MinicaffeError, note
 from minicaffe.export import onnx, torch
 from minicaffe.export.library import packages
 
@@ -26,7 +28,7 @@ from minicaffe.export.library import packages
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser)
-    parser.add_argument("--weights", metavar="FILE", help=f"{WEIGHTS}; needed if it has parameters")
+    weights_option(parser)
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--onnx", metavar="FILE", help="the .onnx file to write")
     target.add_argument("--torch", metavar="FILE", help="the .safetensors file to write")
@@ -49,15 +51,13 @@ def run(args: argparse.Namespace) -> int:
         raise MinicaffeError(f"{target}: is there already; --force writes over it")
     if args.dynamic and not to_onnx:
         raise MinicaffeError("--dynamic goes with --onnx: a state_dict holds no inputs")
-    _ = packages() if to_onnx else torch.library()
+    _ = packages() if to_onnx else safetensors_file.library()
     net, notes = onnx.inferring(read_model(args))
     for line in notes:
         note(line)
-    if args.weights is not None:
-        for file, loaded in load_weights(net, args.weights):
+    if net.learnable or args.weights is not None:
+        for file, loaded in load_weights(net, weights_of(args)):
             note(f"weights: {file}: {loaded}")
-    elif net.learnable:
-        raise SpecError(f"net {net.name!r} has parameters: --weights is needed")
     if to_onnx:
         words = [word for word in args.dynamic.split(",") if word]
         print("\n".join(onnx.save(net, args.onnx, words)))

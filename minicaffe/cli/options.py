@@ -14,20 +14,14 @@ from typing import Any
 
 from minicaffe import backend
 from minicaffe.caffe import model as prototxt
-from minicaffe.caffe.weights import is_caffes
-from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note, raised_at
+from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.blob import FLOATS
 from minicaffe.net import Net
-from minicaffe.net.weights import LoadReport
+from minicaffe.net import model as net_model
 from minicaffe.ops import conv, threads
-from minicaffe.spec import model as spec_model
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.state import State
-
-WEIGHTS = (
-    "a snapshot or weight file: .npz, or Caffe's .caffemodel, .caffemodel.h5; several by commas"
-)
 
 
 def model_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +29,7 @@ def model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="the model file, such as models/lenet.yaml, or Caffe's .prototxt",
+        help="the model file, such as models/lenet.yaml, or Caffe's .prototxt; a snapshot, or a run's folder",
     )
     parser.add_argument(
         "--set",
@@ -136,32 +130,6 @@ def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def weights_option(parser: argparse.ArgumentParser) -> None:
-    """--weights, required."""
-    parser.add_argument("--weights", metavar="FILE", required=True, help=WEIGHTS)
-
-
-def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:
-    """Load what --weights names, and tell what became of each file.
-
-    Files separated by commas are loaded one after another, each as far as names fit, as Caffe does. Raises
-    CheckpointError if a shape does not; for a single file as Net.load.
-    """
-    files = [given] if os.path.exists(given) else [file for file in given.split(",") if file]
-    if len(files) <= 1:
-        return [(given, net.load(given, strict=strict))]
-    found = [(file, net.load(file, strict=False)) for file in files]
-    for file, report in found:
-        if report.mismatched:
-            told = ", ".join(report.mismatched)
-            raise CheckpointError(f"{file}: does not fit net {net.name!r}: mismatched: {told}")
-    loaded = {name for _, report in found for name in report.loaded}
-    missing = [name for name in net.named_params if name not in loaded]
-    if missing and strict is not False and not any(is_caffes(file) for file in files):
-        raise CheckpointError(f"{given}: none of them has {', '.join(missing)}")
-    return found
-
-
 def number(least: int, most: int | None = None) -> Callable[[str], int]:
     """A parser of integers of at least `least`, at most `most`."""
     wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
@@ -185,8 +153,10 @@ def read_model(args: argparse.Namespace) -> NetSpec:
         threads.count.cache_clear()
     threads.count()
     import_files(args.imports)
-    read = prototxt.read_prototxt if prototxt.is_prototxt(args.model) else spec_model.read_model
-    spec = read(args.model, REGISTRY, args.settings)
+    if prototxt.is_prototxt(args.model):
+        spec = prototxt.read_prototxt(args.model, REGISTRY, args.settings)
+    else:
+        spec = net_model.read(args.model, *args.settings)
     asked = State(level=args.level, stage=tuple(filter(None, args.stage.split(","))))
     return dataclasses.replace(spec, state=asked.over(spec.state))
 

@@ -5,10 +5,11 @@ digits are white on black. For a net of MNIST, in a picture of another size than
 is looked for: a photograph of a sheet will do, with shadows, lines, any ink on any paper. It is
 prepared as MNIST was: cropped, scaled, centred. `[unsure: ...]` behind the classes says why an
 answer may be wrong. PGM, PPM and .npy of the net's size need nothing more, PNG and JPEG the extra
-image.
+image. A snapshot holds its net's text: where it is MODEL, no model file is needed.
 
 example:
-  minicaffe predict models/lenet.yaml digit.png --weights lenet_iter_10000.npz
+  minicaffe predict lenet_iter_10000.npz digit.png
+  minicaffe predict models/lenet.yaml digit.png --weights lenet_iter_10000.caffemodel
 """
 
 from __future__ import annotations
@@ -21,14 +22,13 @@ import numpy as np
 from minicaffe.cli.options import (
     device_option,
     dtype_option,
-    load_weights,
     model_options,
     number,
     pick_device,
     read_model,
-    weights_option,
 )
 from minicaffe.cli.pictures import Doubt, read_picture
+from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.deploy import Classifier
 
 
@@ -48,10 +48,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Classify."""
-    spec = read_model(args)
+    weights, spec = weights_of(args), read_model(args)
     device = pick_device(args, spec)
     classifier = Classifier(spec, device=device, dtype=args.dtype)
-    load_weights(classifier.net, args.weights)
+    load_weights(classifier.net, weights)
     name = Path(getattr(classifier.data, "source", "")).name
     digit = name in ("mnist", "digits") or name.startswith(
         "mnist_"

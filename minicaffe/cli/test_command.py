@@ -1,6 +1,7 @@
 """Score weights on the test data of a model.
 
 example:
+  minicaffe test lenet_iter_10000.npz
   minicaffe test models/lenet.yaml --weights lenet_iter_10000.npz
 """
 
@@ -15,15 +16,14 @@ from minicaffe.cli.options import (
     device_option,
     engine_options,
     engine_settings,
-    load_weights,
     model_options,
     number,
     pick_device,
     read_model,
     tell,
-    weights_option,
 )
 from minicaffe.cli.progress import score_table
+from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.net import Net
 from minicaffe.solver import mean_outputs
 from minicaffe.solver.report import banner
@@ -43,12 +43,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Test."""
-    spec = read_model(args)
+    weights, spec = weights_of(args), read_model(args)
     check_filled(spec, "TEST", ANY)
     net = Net(spec, "TEST", device=pick_device(args, spec), keep=(), **engine_settings(args))
     for line in data_lines([net]):
         tell(args, line)
-    for file, loaded in load_weights(net, args.weights):
+    for file, loaded in load_weights(net, weights):
         tell(args, f"weights: {file}: {loaded}")
     batches = args.batches or whole_test_set(net)
     print(score_table(mean_outputs(net, batches)))

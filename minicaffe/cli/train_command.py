@@ -21,18 +21,17 @@ import time
 from minicaffe.caffe.model import is_prototxt
 from minicaffe.cli.filled import check_filled
 from minicaffe.cli.options import (
-    WEIGHTS,
     data_lines,
     device_option,
     engine_options,
     engine_settings,
-    load_weights,
     model_options,
     number,
     pick_device,
     read_model,
 )
 from minicaffe.cli.progress import Bar, Lines, Progress, Quiet, score_table
+from minicaffe.cli.weights import WEIGHTS, load_weights
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.net import Net
 from minicaffe.ops import conv

@@ -7,7 +7,6 @@ cannot be fetched, digits drawn by minicaffe stand in for it, with a warning.
 
 from __future__ import annotations
 
-import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,6 @@ _DRAWING = 1  # raise it when digits.draw gives other pictures: cached ones are 
 _SEEDS = {"train": 1, "test": 2}
 _FILES = {"train": FILES[:2], "test": FILES[2:]}
 _COUNTS = {"train": 60000, "test": 10000}
-_PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 
 _told: set[str] = set()  # why MNIST is missing, said once
 
@@ -147,6 +145,11 @@ def places(source: str, beside: Path | None) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def is_one(folder: Path) -> bool:
+    """Whether a folder holds four IDX files."""
+    return all(any(fetch.find(folder, name)) for name in FILES)
+
+
 def _search(source: str, beside: Path | None) -> tuple[Path | None, str]:
     """The first place with all four files; or None, and what the nearest to it lacks, if any."""
     complaint = ""
@@ -164,19 +167,7 @@ def _lack(place: Path, lacking: list[str]) -> str:
     """What keeps a folder from being a data set."""
     if os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK):
         return f"{place} cannot be read: Permission denied"
-    if len(lacking) == len(FILES) and _holds_pictures(place):
-        return (
-            f"{place} holds pictures; expected four IDX files: {', '.join(FILES)}; write each with"
-            " minicaffe.data.idx.write(path, array), uint8: pictures (count, height, width), or"
-            " (count, channels, height, width) as idx4, labels (count,)"
-        )
     return f"{place} lacks {', '.join(lacking)} (or the same with .gz, or as idx4 in colour)"
-
-
-def _holds_pictures(place: Path) -> bool:
-    """Whether a folder, or one not far below, holds a file named as pictures are."""
-    folders = itertools.islice(os.walk(place), 20)
-    return any(file.lower().endswith(_PICTURES) for _, _, files in folders for file in files)
 
 
 def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:

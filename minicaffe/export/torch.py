@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from minicaffe import checkpoint
+from minicaffe.data import safetensors_file
 from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.export.torch_modules import MODULES, Part, as_it_is
 from minicaffe.net import Net
@@ -140,7 +140,7 @@ def write(net: Net, path: str | Path) -> list[Module]:
     """
     if Path(path).suffix != ".safetensors":
         raise CheckpointError(f"{path}: expected a name that ends in .safetensors")
-    save = library().save
+    save = safetensors_file.library().numpy.save
     made = modules(net)
     arrays = {entry.key: entry.array for entry in entries(made)}
     if not arrays:
@@ -148,13 +148,3 @@ def write(net: Net, path: str | Path) -> list[Module]:
     data = save(arrays, metadata={"format": "pt"})
     checkpoint.replace(path, lambda file: file.write(data))
     return made
-
-
-def library() -> Any:
-    """The part of the package safetensors that takes NumPy's arrays. Raises CheckpointError without it."""
-    try:
-        import safetensors.numpy
-    except ImportError:
-        need = "needs the package safetensors: pip install 'minicaffe[safetensors]'"
-        raise CheckpointError(f"a .safetensors file {need}") from None
-    return safetensors.numpy

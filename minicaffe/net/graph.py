@@ -24,11 +24,16 @@ MAX_AXES = 32  # as in Caffe; NumPy has a limit of its own, 64
 class Graph:
     """A net in one phase: its layers in their places, and what they share."""
 
-    name: str
+    spec: NetSpec
     file: str  # of the model, for error messages
     steps: list[Step]
     context: Context
     forced: bool  # all gradients are computed, wanted or not
+
+    @property
+    def name(self) -> str:
+        """The net's name."""
+        return self.spec.name
 
     @functools.cached_property
     def layers(self) -> dict[str, Layer]:
@@ -107,7 +112,7 @@ def build(spec: NetSpec, context: Context) -> Graph:
     _bind_params(steps)
     flow.mark(steps, spec.force_backward, context.forward_only)
     flow.mark_types(steps, context)
-    return Graph(spec.name, spec.layers[0].mark.file, steps, context, spec.force_backward)
+    return Graph(spec, spec.layers[0].mark.file, steps, context, spec.force_backward)
 
 
 def infer_shapes(steps: Sequence[Step]) -> None:

@@ -1,26 +1,54 @@
-"""Models whose layers are of the registered types."""
+"""Models whose layers are of the registered types: read from files of every kind, and their text again."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from minicaffe.caffe import weight_files
+from minicaffe.caffe.weight_files import MODEL
+from minicaffe.caffe.yaml_text import yaml_text
+from minicaffe.errors import SpecError
 from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import parse_model, read_model
+from minicaffe.spec.tree import MAX_BYTES
+
+IN_RUN = "model.yaml"  # the file of a run's folder that does
 
 
 def read(path: str | Path | Mapping[str, Any], *settings: str) -> NetSpec:
-    """The model in a YAML file or a mapping, its layers of the registered types. Raises SpecError.
+    """The model in a YAML file or a mapping, its layers of the registered types.
 
-    Each of `settings` replaces a key, PATH=VALUE as the command line's `--set` has it.
+    `path` may also be a snapshot, an .npz or .safetensors file with the text of its net, or the folder of a
+    run. Each of `settings` replaces a key, PATH=VALUE as the command line's `--set` has it. Raises SpecError;
+    CheckpointError for a damaged snapshot, or one without a text.
 
     >>> model = {"layers": [{"name": "ip", "type": "InnerProduct", "bottom": "x", "num_output": 2}]}
     >>> read(model, "layers.ip.num_output=5", "force_backward=true").layers[0].options["num_output"]
     5
     """
+    if isinstance(path, (str, Path)) and holds_weights(path):
+        if not os.path.isdir(path):
+            text, file = weight_files.text_in(path), f"{path}: {MODEL}"
+            return parse_model(text, REGISTRY, file, settings, Path(path))
+        path, folder = Path(path, IN_RUN), path
+        if not path.is_file():
+            raise SpecError(
+                f"{folder}: is a folder without a {IN_RUN}; "
+                "expected a model file, a snapshot or the folder of a run"
+            )
     return read_model(path, REGISTRY, settings)
+
+
+def holds_weights(path: str | Path) -> bool:
+    """Whether what `read` takes is no model file, but has weights too: a snapshot or a run's folder."""
+    return weight_files.is_ours(path) or os.path.isdir(path)
 
 
 def parse(text: str | Mapping[str, Any], file: str | None = None) -> NetSpec:
@@ -30,3 +58,35 @@ def parse(text: str | Mapping[str, Any], file: str | None = None) -> NetSpec:
     'data'
     """
     return parse_model(text, REGISTRY, file)
+
+
+def text(spec: NetSpec, folder: str | Path) -> str:
+    """A model as YAML, its blocks and settings resolved, to be written into a file in `folder`.
+
+    Relative paths in it mean what they did: it names the model's folder as seen from there.
+
+    >>> print(text(parse("layers: [{name: data, type: Input, shape: {dim: [1, 3]}}]"), "runs/a"))
+    layers:
+      - {name: data, type: Input, shape: {dim: [1, 3]}}
+    <BLANKLINE>
+    """
+    tests = [dataclasses.replace(net, folder=seen_from(net, folder)) for net in spec.test_nets]
+    given = dataclasses.replace(spec, folder=seen_from(spec, folder), test_nets=tuple(tests))
+    return yaml_text(given, REGISTRY)
+
+
+def seen_from(spec: NetSpec, folder: str | Path) -> str:
+    """A model's folder as one in `folder` calls it; by its whole path if they share no folder but the root."""
+    if spec.beside is None:
+        return spec.folder
+    there, here = os.path.abspath(spec.beside), os.path.abspath(folder)
+    if os.path.splitdrive(there)[0] != os.path.splitdrive(here)[0]:
+        return there
+    near = os.path.dirname(os.path.commonpath([there, here])) != os.path.commonpath([there, here])
+    return Path(os.path.relpath(there, here)).as_posix() if near else there
+
+
+def entry(spec: NetSpec, path: str | Path) -> dict[str, np.ndarray]:
+    """What a snapshot at `path` holds of its net: the text, as bytes; nothing if it is too long to be read."""
+    data = text(spec, Path(path).parent).encode("utf-8")
+    return {MODEL: np.frombuffer(data, np.uint8)} if len(data) <= MAX_BYTES else {}

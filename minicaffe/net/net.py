@@ -71,9 +71,8 @@ class Net:
         dtype = float_type(self.spec.dtype if dtype is None else dtype)
         if not shapes_only:
             check_type(dtype, self.device)
-        folder = self.spec.path.parent if self.spec.path else None
         state = State.given(phase, level, stages).over(self.spec.state).over(TRAIN)
-        given = folder, engine, workspace_cap, deterministic
+        given = self.spec.beside, engine, workspace_cap, deterministic
         forward_only = keep is not None and state.phase == "TEST" and not self.spec.force_backward
         self.context = Context(self.device, dtype, state, seed, 0, *given, forward_only)
         self.graph = graph.build(self.spec, self.context)
@@ -224,12 +223,12 @@ class Net:
     ) -> weights.LoadReport:
         """Load parameters by name: entry `conv1__0` is the first parameter of layer conv1.
 
-        A file is an .npz, or Caffe's .caffemodel or .caffemodel.h5. Strict, as all but Caffe's files are by
-        default: raises CheckpointError, before anything is changed, if an entry is missing, unused, or
-        of another shape. Of Caffe's, layers missing and unused are passed over, as Caffe does, and only a
-        layer that both have must be alike; with `strict` false it need not. In any case it raises if
-        nothing fits, or if an entry holds no finite numbers. Entries led by '@' are a solver's state, and
-        passed over. Errors name a file, or `origin`.
+        A file is an .npz or .safetensors, or Caffe's .caffemodel or .caffemodel.h5. Strict, as all but
+        Caffe's are by default: raises CheckpointError, before anything is changed, if an entry is missing,
+        unused, or of another shape. Of Caffe's, layers missing and unused are passed over, as Caffe does, and
+        only a layer that both have must be alike; with `strict` false it need not. In any case it raises if
+        nothing fits, or if an entry holds no finite numbers. Entries led by '@' are no parameters, and passed
+        over. Errors name a file, or `origin`.
         """
         return weights.load(self.graph, source, strict, origin)
 
@@ -240,7 +239,7 @@ class Net:
         return {name: param.to_host() for name, param in self.named_params.items()}
 
     def save(self, path: str | Path) -> None:
-        """Write every parameter, atomically: to an .npz file, or to Caffe's .caffemodel or .caffemodel.h5."""
+        """Write every parameter, atomically: to .npz or .safetensors, with the net's text, or to Caffe's."""
         weights.save(self.graph, path, self.weights())
 
     def check(self) -> None:

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe import checkpoint
 from minicaffe.backend import random_stream
+from minicaffe.caffe import weight_files
 from minicaffe.caffe import weights as caffes
-from minicaffe.checkpoint import Reader, check_finite
+from minicaffe.checkpoint import check_finite
 from minicaffe.errors import ByName, CheckpointError, ShapeError
 from minicaffe.layers import Param
 from minicaffe.layers.fillers import fill_parts
 from minicaffe.net.graph import Graph
+from minicaffe.net.model import entry
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -102,7 +103,7 @@ def load(
     if caffes.is_caffes(source):
         with caffes.Reader(source) as found:
             return load(graph, found, strict, origin)
-    with Reader(source) as reader:
+    with weight_files.opened(source) as reader:
         return _load(graph, reader, reader.shapes, strict is not False, origin or str(source))
 
 
@@ -154,10 +155,10 @@ def _load(
 
 
 def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray], form: str = "") -> None:
-    """Write a net's arrays by name, in the `form` .npz, .caffemodel or .h5; else as the file's name says."""
+    """Write a net's arrays by name, in the `form` .caffemodel or .h5; else as the file's name says."""
     form = form or str(path).lower()
     if not caffes.is_caffes(form):
-        checkpoint.write(path, arrays)
+        weight_files.write(path, {**arrays, **entry(graph.spec, path)}, graph.name)
         return
     names = {id(param): name for name, param in named(graph).items()}
     h5 = form.endswith(".h5")  # there Caffe writes a shared parameter once

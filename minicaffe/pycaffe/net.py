@@ -199,7 +199,7 @@ class Net:
         nothing fits.
         """
         push()
-        if str(file).lower().endswith(".npz"):
+        if str(file).lower().endswith((".npz", ".safetensors")):
             self.net.load(file)
             return
         with self.net.device.current(), Reader(file) as found:
@@ -208,9 +208,9 @@ class Net:
     load_hdf5 = copy_from
 
     def save(self, file: str | Path) -> None:
-        """Write the parameters as a .caffemodel, whatever the name; an .npz or .h5 as that."""
-        form = str(file) if str(file).lower().endswith((".npz", ".h5")) else ".caffemodel"
-        self._write(file, form)
+        """Write the parameters as a .caffemodel, whatever the name; a name of ours or .h5 as that."""
+        own = str(file).lower().endswith((".npz", ".safetensors", ".h5"))
+        self._write(file, str(file) if own else ".caffemodel")
 
     def save_hdf5(self, file: str | Path) -> None:
         """Write the parameters as HDF5, whatever the name."""

@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from minicaffe.caffe import state as caffes
 from minicaffe.data import hdf5
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
+from minicaffe.net.model import entry
 from minicaffe.solver import state
 from minicaffe.solver.policies import falls
 from minicaffe.solver.state import State
@@ -37,7 +39,9 @@ def path(prefix: str, iteration: int, form: str = "NPZ") -> Path:
 def write(file: Path, net: Net, found: State, spec: SolverSpec) -> None:
     """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError."""
     if not caffes.is_caffes(file):
-        checkpoint.write(file, {**net.weights(), **found.arrays()})
+        prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
+        model = replace(net.spec, solver=replace(spec, snapshot_prefix=prefix))
+        checkpoint.write(file, {**net.weights(), **found.arrays(), **entry(model, file)})
         return
     weights = weights_beside(file)
     net.save(weights)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.caffe.weight_files import MODEL
 from minicaffe.checkpoint import Reader, check_finite
 from minicaffe.errors import CheckpointError
 
@@ -57,7 +58,7 @@ def read(file: str | Path, remembered: Mapping[str, Any]) -> tuple[dict[str, np.
             if reader.shapes.get(f"@{name}") != like.shape:
                 what, _, param = name.partition("/")
                 raise CheckpointError(f"{file}: has no {what} for {param} of shape {like.shape}")
-        arrays = {name: reader[name] for name in reader.shapes}
+        arrays = {name: reader[name] for name in reader.shapes if name != MODEL}
     counts = [f"@{name}" for name in COUNTS]
     for name, array in arrays.items():
         if array.dtype.kind not in ("iu" if name in counts else "f"):

@@ -135,6 +135,11 @@ class NetSpec:
         Literal["float32", "float64", "float16", "bfloat16"],
         "the type of blobs and weights; 16 bits on CUDA, with float32 masters of the weights",
     ] = "float32"
+    folder: Annotated[
+        str,
+        "where relative paths are looked for after the current folder, from this file's own; default: that",
+        Printable(),
+    ] = "."
     layers: tuple[LayerSpec, ...] = field(metadata={"hidden": True})
     solver: SolverSpec | None = field(default=None, metadata={"hidden": True})
     test_nets: tuple[NetSpec, ...] = field(default=(), metadata={"hidden": True})
@@ -142,3 +147,8 @@ class NetSpec:
     nodes: Mapping[str, Node] = field(
         default_factory=dict, repr=False, compare=False, metadata={"hidden": True}
     )
+
+    @property
+    def beside(self) -> Path | None:
+        """The folder that relative paths are looked for in, after the current one."""
+        return None if self.path is None else self.path.parent / self.folder

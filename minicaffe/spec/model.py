@@ -27,24 +27,30 @@ def read_model(
     `layer_types` are the known layers. Raises SpecError.
     """
     if isinstance(source, Mapping):
-        root, path = mapping.tree(source), None
-    else:
-        root, path = tree.read(source), Path(source)
-    root = expanded(root)
-    for setting in settings:
-        root = replaced(root, setting, layer_types)
-    return model(root, layer_types, path)
+        return parse_model(source, layer_types, None, settings)
+    file, text = tree.load(source)
+    return parse_model(text, layer_types, file, settings, Path(source))
 
 
 def parse_model(
-    text: str | Mapping[str, Any], layer_types: Mapping[str, type], file: str | None = None
+    text: str | Mapping[str, Any],
+    layer_types: Mapping[str, type],
+    file: str | None = None,
+    settings: Sequence[str] = (),
+    path: Path | None = None,
 ) -> NetSpec:
-    """The model in a YAML text or a mapping; errors call it `file`. Raises SpecError."""
+    """The model in a YAML text, of the file `path` if any, or a mapping; errors call it `file`.
+
+    `settings` as in `read_model`. Raises SpecError.
+    """
     if isinstance(text, Mapping):
         root = mapping.tree(text, file or "<mapping>")
     else:
         root = tree.parse(text, file or "<text>")
-    return model(expanded(root), layer_types)
+    root = expanded(root)
+    for setting in settings:
+        root = replaced(root, setting, layer_types)
+    return model(root, layer_types, path)
 
 
 def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None) -> NetSpec:

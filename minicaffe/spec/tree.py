@@ -45,12 +45,6 @@ for _kind, (_pattern, _first) in PLAIN.items():
     _Loader.add_implicit_resolver(TAG + _kind, re.compile(f"(?:{_pattern.pattern})$"), _first)
 
 
-def read(path: str | Path) -> Node:
-    """The tree of a YAML file. Raises SpecError (place and reason) for what is not plain YAML."""
-    file, text = load(path)
-    return parse(text, file)
-
-
 def load(path: str | Path, kind: str = "model file", own: tuple[str, ...] = ()) -> tuple[str, str]:
     """A file's name as errors show it, and its text; `own` are endings that texts of the kind may have.
 

@@ -51,7 +51,7 @@ def test_a_state_dict_is_told_of(cli, weights):
 
 
 MISTAKES = [
-    (["--onnx", "x.onnx"], "net 'Tiny' has parameters: --weights is needed"),
+    (["--onnx", "x.onnx"], "tiny.yaml: holds no weights; give them by --weights FILE"),
     (["--weights", "w.npz"], "one of the arguments --onnx --torch is required"),
     (["--weights", "w.npz", "--torch", "x", "--dynamic", "batch"], "--dynamic goes with --onnx"),
     (["--weights", "w.npz", "--onnx", "x.onnx", "--dynamic", "bach"], "did you mean 'batch'?"),

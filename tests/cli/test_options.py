@@ -209,7 +209,7 @@ def test_files_of_other_software_are_told_what_they_are(mistake, folder, ending)
         assert told == line
     else:
         assert told == f"minicaffe: {line}"
-    line = f"{file}: is {what}; minicaffe reads weights in .npz and .caffemodel"
+    line = f"{file}: is {what}; minicaffe reads weights in .npz, .safetensors and .caffemodel"
     if ending in (".caffemodel", ".h5"):  # those are read
         line = f"{file}: is not a whole .caffemodel: field 13 is of kind 6"
     assert mistake("test", "tiny.yaml", "--weights", file).startswith(f"minicaffe: {line}")

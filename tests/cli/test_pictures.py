@@ -307,7 +307,7 @@ def test_predict_reads_every_picture_before_it_answers(mistake, trained, strokes
 def test_predict_mistakes(mistake, trained, strokes, save, model):
     path = save(strokes, "a.png")
     assert "required: IMAGE" in mistake("predict", "tiny.yaml", "--weights", trained)
-    assert "required: --weights" in mistake("predict", "tiny.yaml", path)
+    assert "holds no weights; give them by --weights" in mistake("predict", "tiny.yaml", path)
     line = mistake("predict", "tiny.yaml", path, "--weights", trained, "--top", "0")
     assert "--top: expected an integer of at least 1, got '0'" in line
     assert "no.npz: no such file" in mistake(

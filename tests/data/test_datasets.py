@@ -138,18 +138,6 @@ def test_idx3_and_idx4_side_by_side():
     assert datasets.shape("mine", "train") == (6, 3, 5, 7)
 
 
-@pytest.mark.parametrize("picture", ["a.png", "cats/b.JPG", "train/cats/c.jpeg"])
-def test_a_folder_of_pictures(picture):
-    path = Path("mine", picture)
-    path.parent.mkdir(parents=True)
-    path.touch()
-    assert refusal("mine") == (
-        f"mine holds pictures; expected four IDX files: {', '.join(known.FILES)}; write each with"
-        " minicaffe.data.idx.write(path, array), uint8: pictures (count, height, width), or"
-        " (count, channels, height, width) as idx4, labels (count,)"
-    )
-
-
 def test_the_order_of_the_search(alone, monkeypatch):
     monkeypatch.setenv("MINICAFFE_DATA", str(alone / "sets"))
     beside = alone / "models"

@@ -13,6 +13,11 @@ from minicaffe.errors import SpecError
 from minicaffe.spec import tree
 
 
+def read(path):
+    file, text = tree.load(path)
+    return tree.parse(text, file)
+
+
 def plain(node):
     """The tree as Python's own lists and dictionaries."""
     if isinstance(node.value, list):
@@ -266,7 +271,7 @@ def test_files_that_are_no_text(tmp_path, data, message):
     path = tmp_path / "m.yaml"
     path.write_bytes(data)
     with pytest.raises(SpecError) as caught:
-        tree.read(path)
+        read(path)
     assert str(caught.value) == f"{path}{message}"
 
 
@@ -280,13 +285,13 @@ def test_files_that_cannot_be_read(tmp_path):
         ("/dev/zero", "/dev/zero: is larger than 4 MiB; no model file is"),
     ]:
         with pytest.raises(SpecError) as caught:
-            tree.read(path)
+            read(path)
         assert str(caught.value) == message
 
 
 def test_a_file_is_read(tmp_path):
     (tmp_path / "m.yaml").write_bytes("\ufeffname: é\r\n".encode())
-    assert plain(tree.read(tmp_path / "m.yaml")) == {"name": "é"}
+    assert plain(read(tmp_path / "m.yaml")) == {"name": "é"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""Files of weights of every kind, told by the endings of their names: ours, safetensors', Caffe's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import checkpoint
+from minicaffe.caffe import weights as caffes
+from minicaffe.data import safetensors_file
+from minicaffe.data.safetensors_file import MODEL
+from minicaffe.errors import CheckpointError
+from minicaffe.spec.tree import MAX_BYTES
+
+OURS = (".npz", safetensors_file.ENDING)
+Reader = checkpoint.Reader | safetensors_file.Reader | caffes.Reader
+
+
+def is_ours(path: Any) -> bool:
+    """Whether a name is that of a file which may hold the net's text beside its weights.
+
+    >>> is_ours("lenet_iter_500.npz"), is_ours("lenet.caffemodel"), is_ours("lenet.yaml")
+    (True, False, False)
+    """
+    return isinstance(path, (str, Path)) and str(path).lower().endswith(OURS)
+
+
+def opened(path: str | Path) -> Reader:
+    """The arrays of a file by name; their shapes are known before any is read. Raises CheckpointError."""
+    if caffes.is_caffes(path):
+        return caffes.Reader(path)
+    if safetensors_file.is_one(path):
+        return safetensors_file.Reader(path)
+    return checkpoint.Reader(path)
+
+
+def write(path: str | Path, arrays: Mapping[str, Any], net: str = "") -> None:
+    """Write arrays by name to an .npz or .safetensors file, atomically. Raises CheckpointError."""
+    if safetensors_file.is_one(path):
+        data = safetensors_file.encoded(arrays, net)
+        checkpoint.replace(path, lambda file: file.write(data))
+    else:
+        checkpoint.write(path, arrays)
+
+
+def text_in(path: str | Path) -> str:
+    """The text of the net that a file of ours holds beside its weights. Raises CheckpointError."""
+    with opened(path) as reader:
+        shape = reader.shapes.get(MODEL)
+        if shape is None:
+            raise CheckpointError(
+                f"{path}: does not hold its net's text ({MODEL}): "
+                "give the model file, and this one by --weights"
+            )
+        if len(shape) != 1 or shape[0] > MAX_BYTES:
+            raise CheckpointError(f"{path}: entry {MODEL!r} of shape {shape} is no model's text")
+        return decoded(reader[MODEL], path)
+
+
+def decoded(entry: np.ndarray, path: str | Path) -> str:
+    """The text in an entry `@model` of a file. Raises CheckpointError for what is none."""
+    if entry.dtype != np.uint8 or entry.ndim != 1:
+        raise CheckpointError(f"{path}: entry {MODEL!r} holds {entry.dtype}, expected bytes")
+    try:
+        return entry.tobytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        where = f"(byte {error.start})"
+        raise CheckpointError(f"{path}: entry {MODEL!r} is not UTF-8 text {where}") from None

@@ -1,0 +1,50 @@
+"""Files of weights that a command is given: by --weights, or as MODEL."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from minicaffe.caffe.weights import is_caffes
+from minicaffe.errors import CheckpointError, MinicaffeError
+from minicaffe.net import Net
+from minicaffe.net import model as net_model
+from minicaffe.net.weights import LoadReport
+
+WEIGHTS = (
+    "a snapshot or weight file: .npz, .safetensors, .caffemodel, .caffemodel.h5; several by commas"
+)
+
+
+def weights_option(parser: argparse.ArgumentParser) -> None:
+    """--weights, which `weights_of` reads."""
+    parser.add_argument("--weights", metavar="FILE", help=f"{WEIGHTS}; default: MODEL's own")
+
+
+def weights_of(args: argparse.Namespace) -> str:
+    """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
+    given: str = args.weights or (args.model if net_model.holds_weights(args.model) else "")
+    if not given:
+        raise MinicaffeError(f"{args.model}: holds no weights; give them by --weights FILE")
+    return given
+
+
+def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:
+    """Load what --weights names, and tell what became of each file.
+
+    Files separated by commas are loaded one after another, each as far as names fit, as Caffe does. Raises
+    CheckpointError if a shape does not; for a single file as Net.load.
+    """
+    files = [given] if os.path.exists(given) else [file for file in given.split(",") if file]
+    if len(files) <= 1:
+        return [(given, net.load(given, strict=strict))]
+    found = [(file, net.load(file, strict=False)) for file in files]
+    for file, report in found:
+        if report.mismatched:
+            told = ", ".join(report.mismatched)
+            raise CheckpointError(f"{file}: does not fit net {net.name!r}: mismatched: {told}")
+    loaded = {name for _, report in found for name in report.loaded}
+    missing = [name for name in net.named_params if name not in loaded]
+    if missing and strict is not False and not any(is_caffes(file) for file in files):
+        raise CheckpointError(f"{given}: none of them has {', '.join(missing)}")
+    return found

@@ -1,0 +1,55 @@
+"""What every data set is to those who read it: so many entries, each a picture and its label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Shape = tuple[int, int, int]
+Entry = tuple[np.ndarray, int]
+
+
+class Reader:
+    """The entries of one split of a data set: `len(r)`, and `r[i]`, the picture (c, h, w) and its label.
+
+    Pictures are uint8 or float32. `name` is what was asked for, `origin` where it was found; `shape` is
+    (c, h, w), or None where sizes may vary; `classes` are the labels' names, or () if nothing names them;
+    `blue_first`: three channels are blue, green, red, as OpenCV gives them to Caffe, not red, green, blue.
+    Opening one reads headers and lists, no picture. A reader may be pickled, and used by a process forked off:
+    it is then opened anew there.
+
+    r[i] raises DataError, in one line that begins with `r.place(i)`, for an entry that is damaged.
+    """
+
+    name: str
+    origin: str
+    shape: Shape | None = None
+    classes: tuple[str, ...] = ()
+    blue_first = False
+    unit = "images"
+    warning: str | None = None  # set where something stands in for what was asked for
+
+    def __init__(self, *given: Any):
+        self.given = given
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.given
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, i: int) -> Entry:
+        raise NotImplementedError
+
+    def label(self, i: int) -> int:
+        """The label of an entry, whose picture is left alone where that is quicker."""
+        return self[i][1]
+
+    def place(self, i: int) -> str:
+        """Where an entry lies, for people: a file, or an entry of one."""
+        return f"{self.origin}: entry {i}"
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Images (count, c, h, w) and labels (count,) where they are kept in memory, else None."""
+        return None

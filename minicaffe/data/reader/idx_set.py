@@ -1,0 +1,43 @@
+"""A folder of four IDX files, a data set known by name, or the drawn digits: in memory once looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe.data import datasets
+from minicaffe.data.reader.base import Entry, Reader
+from minicaffe.errors import DataError
+
+
+class IdxSet(Reader):
+    """The IDX files of a source; nothing is fetched or drawn before the first picture is asked for.
+
+    >>> digits = IdxSet("digits", "test")
+    >>> len(digits), digits.shape
+    (10000, (1, 28, 28))
+    """
+
+    def __init__(self, source: str, split: datasets.Split, beside: Path | None = None):
+        super().__init__(source, split, beside)
+        self.name = source
+        self.count, *image = datasets.shape(source, split, beside)
+        self.shape = (image[0], image[1], image[2])
+        self.origin = datasets.found(source, beside) or "not fetched yet"
+        self.data: datasets.Dataset | None = None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> Entry:
+        images, labels = self.arrays()
+        return images[i], int(labels[i])
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        if self.data is None:
+            data = datasets.load(*self.given)
+            if data.images.shape != (self.count, *(self.shape or ())):
+                raise DataError(f"data set {self.name!r} changed while it was read")
+            self.data, self.origin, self.warning = data, data.origin, data.warning
+        return self.data.images, self.data.labels

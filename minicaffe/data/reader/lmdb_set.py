@@ -1,0 +1,45 @@
+"""An LMDB database of Caffe's Datums, raw or encoded, which stays on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from minicaffe.data import datum, lmdb_file, picture_files, wire
+from minicaffe.data.picture_files import Colour
+from minicaffe.data.reader.base import Entry, Reader
+from minicaffe.errors import DataError
+
+
+class LmdbSet(Reader):
+    """The pictures of a database; those that are encoded are given in `colour`, else as they are.
+
+    Sizes may vary; three channels are blue, green, red.
+    """
+
+    blue_first = True
+
+    def __init__(self, folder: Path, name: str, colour: Colour | None = None):
+        super().__init__(folder, name, colour)
+        self.name, self.colour = name, colour
+        self.records = lmdb_file.Lmdb(folder)
+        self.origin = str(self.records.path)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, i: int) -> Entry:
+        found, place = self._datum(i), self.place(i)
+        if found.encoded is None:
+            if self.colour not in (None, "as it is"):
+                raise DataError(f"{place}: force_color and force_gray are for encoded images")
+            assert found.pixels is not None
+            return found.pixels, found.label
+        picture = picture_files.decode(found.encoded, place, self.colour or "as it is")
+        return picture.transpose(2, 0, 1), found.label
+
+    def label(self, i: int) -> int:
+        return self._datum(i).label
+
+    def _datum(self, i: int) -> datum.Datum:
+        with wire.damage_told(self.place(i), "Datum"):
+            return datum.read(self.records[i])

@@ -1,0 +1,176 @@
+"""Pictures in files of their own: those that a list names, and those in a folder for each class."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe.data import lists, picture_files
+from minicaffe.data.picture_files import Colour
+from minicaffe.data.reader.base import Entry, Reader
+from minicaffe.data.resize import bilinear
+from minicaffe.errors import DataError, did_you_mean, note
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
+SUBFOLDERS = {"train": ("train",), "test": ("test", "val")}  # of a split, the first that is there
+Size = tuple[int, int]
+
+
+class PictureSet(Reader):
+    """Pictures (c, h, w), blue before green before red; scaled to `size` (h, w), or of their own sizes."""
+
+    blue_first = True
+    paths: list[str]
+    labels: np.ndarray
+    colour: Colour = "colour"
+    size: Size | None = None
+
+    def _asked(self, colour: Colour | None, size: Size | None) -> None:
+        self.colour, self.size = colour or "colour", size
+        if size is not None and self.colour != "as it is":
+            self.shape = (3 if self.colour == "colour" else 1, *size)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, i: int) -> Entry:
+        picture = picture_files.read(self.place(i), self.colour)
+        if self.size is not None:
+            picture = bilinear(picture, *self.size)
+        return picture.transpose(2, 0, 1), int(self.labels[i])
+
+    def label(self, i: int) -> int:
+        return int(self.labels[i])
+
+    def place(self, i: int) -> str:
+        return self.paths[i]
+
+
+class ListSet(PictureSet):
+    """The pictures that a text file lists: a path and a label in each line.
+
+    A path is `root_folder` and what the line says, one behind the other, from the current folder or from the
+    list's. A picture that is not there is told when it is asked for.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        colour: Colour | None = None,
+        size: Size | None = None,
+        root_folder: str = "",
+    ):
+        super().__init__(path, name, colour, size, root_folder)
+        self.name, self.list, self.root_folder = name, path, root_folder
+        self.origin = str(path)
+        self._asked(colour, size)
+        self.paths, self.labels = lists.labelled(path)
+
+    def place(self, i: int) -> str:
+        given = self.root_folder + self.paths[i]
+        return str(lists.find(given, [self.list.parent], f"{self.list}"))
+
+
+class FolderSet(PictureSet):
+    """The pictures in a folder of folders, one a class: labels count the classes, sorted by name.
+
+    If there is a folder train, the split "train" is what lies in it, and "test" what lies in test or, without
+    one, val; the classes are train's. Else both splits are all of it. Hidden files and folders are passed
+    over, and so is, with a line on stderr, what is no picture by its name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        split: str,
+        colour: Colour | None = None,
+        size: Size | None = None,
+    ):
+        super().__init__(folder, name, split, colour, size)
+        self.name = name
+        self._asked(colour, size)
+        home, trained = _split(folder, split)
+        self.origin = str(home)
+        self.classes = tuple(_folders(trained))
+        if not self.classes:
+            raise DataError(f"{trained}: expected a folder for each class, found none")
+        strange = sorted(set(_folders(home)) - set(self.classes))
+        if strange:
+            hint = did_you_mean(strange[0], self.classes)
+            raise DataError(f"{home / strange[0]}: there is no such class in {trained}{hint}")
+        self.paths, labels, self.passed_over = [], [], []
+        self.passed_over += [str(home / name) for name in _files(home)]
+        for label, word in enumerate(self.classes):
+            before = len(self.paths)
+            for path in _below(home / word):
+                fits = path.lower().endswith(SUFFIXES)
+                (self.paths if fits else self.passed_over).append(path)
+            labels += [label] * (len(self.paths) - before)
+        self.labels = np.array(labels, np.int64)
+        if not self.paths:
+            raise DataError(f"{home}: holds no pictures; expected files in {', '.join(SUFFIXES)}")
+        if self.passed_over:
+            count, first = len(self.passed_over), _printable(self.passed_over[0])
+            note(f"minicaffe: {home}: {count} files passed over, no pictures of a class: {first}")
+
+
+def holds_pictures(folder: Path) -> bool:
+    """Whether a folder holds folders with pictures in them, or such folders by split."""
+    try:
+        within = [folder / name for name in _folders(folder)]
+        deeper = [place / name for place in within for name in _folders(place)]
+        return any(
+            name.lower().endswith(SUFFIXES)
+            for place in (*within, *deeper)
+            for name in _files(place)
+        )
+    except DataError:
+        return False
+
+
+def _split(folder: Path, split: str) -> tuple[Path, Path]:
+    """The folder of a split, and that which tells the classes."""
+    within = _folders(folder)
+    if "train" not in within:
+        return folder, folder
+    for name in SUBFOLDERS[split]:
+        if name in within:
+            return folder / name, folder / "train"
+    raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")
+
+
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted((e for e in found if e.name[0] != "."), key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(f"{_printable(str(folder))} cannot be read: {error.strerror}") from None
+
+
+def _folders(folder: Path) -> list[str]:
+    return [entry.name for entry in _listed(folder) if entry.is_dir()]
+
+
+def _files(folder: Path) -> list[str]:
+    return [entry.name for entry in _listed(folder) if not entry.is_dir()]
+
+
+def _below(folder: Path) -> list[str]:
+    """The files in a folder and below it, by name; links to folders below it are not followed."""
+    if not folder.is_dir():
+        return []
+    found, deeper = [], []
+    for entry in _listed(folder):
+        if not entry.is_dir():
+            found.append(entry.path)
+        elif not entry.is_symlink():
+            deeper.append(entry.path)
+    return found + [path for place in deeper for path in _below(Path(place))]
+
+
+def _printable(path: str) -> str:
+    return path if path.isprintable() else repr(path)
