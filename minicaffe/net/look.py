@@ -1,4 +1,4 @@
-"""What each blob, parameter and gradient holds while a net runs, layer by layer: ranges, and what is not finite."""
+"""What each blob, parameter and gradient holds while a net runs: ranges, and what is not finite."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Seen:
 class Look:
     """Within it, every layer that a net runs is looked at; what was seen stands in `seen`, in order.
 
-    Each array is copied to the host, so that it takes its time.
+    Each array is copied to the host, so that it takes its time. With `check`, where a pass forward has given
+    what is not finite, the layers are asked whether they know why (Net.check).
 
     >>> from minicaffe.net import parse
     >>> net = Net(parse('''
@@ -66,8 +67,8 @@ class Look:
     ('log 0..0.6931 (1 of 3 not finite)', (1,))
     """
 
-    def __init__(self, net: Net):
-        self.net, self.seen = net, list[Seen]()
+    def __init__(self, net: Net, check: bool = False):
+        self.net, self.check, self.seen = net, check, list[Seen]()
         self.watchers: list[tuple[Step, When, Callable[[], None]]] = []
 
     def __enter__(self) -> Look:
@@ -107,6 +108,9 @@ class Look:
             for name, which, is_param, array in arrays(step):
                 host = self.net.device.to_host(array)
                 self.seen.append(describe(host, step, when, name, which, is_param))
+            last = when == "after_forward" and step is self.net.steps[-1]
+            if last and self.check and self.first_bad():
+                self.net.check()
 
         return watcher
 
@@ -119,7 +123,9 @@ def describe(
     fine = np.isfinite(values)
     finite, bad = values[fine], int(values.size - np.count_nonzero(fine))
     low, high, mean = (
-        (float(finite.min()), float(finite.max()), float(finite.mean())) if finite.size else [np.nan] * 3
+        (float(finite.min()), float(finite.max()), float(finite.mean()))
+        if finite.size
+        else [np.nan] * 3
     )
     first, samples = (), 0
     if bad:

@@ -10,7 +10,9 @@ import numpy as np
 from minicaffe.net.look import Look, Seen
 from minicaffe.net.step import Step
 
-LARGE = 1e4  # a weight beyond it is exploding; a sample beyond so many times the others is another kind
+LARGE = (
+    1e4  # a weight beyond it is exploding; a sample beyond so many times the others is another kind
+)
 Ins = Sequence[Seen]
 
 
@@ -39,7 +41,9 @@ def went_in(look: Look, first: Seen) -> list[Seen]:
     if first.when == "after_backward":
         wanted += [(value.name, "diff") for value in first.step.tops]
     wanted += [(value.name, "data") for value in first.step.bottoms]
-    wanted += [(f"{first.step.spec.name}__{i}", "data") for i in range(len(first.step.layer.params))]
+    wanted += [
+        (f"{first.step.spec.name}__{i}", "data") for i in range(len(first.step.layer.params))
+    ]
     found = []
     for name, which in wanted:
         last = next((s for s in reversed(before) if (s.name, s.which) == (name, which)), None)
@@ -50,7 +54,7 @@ def went_in(look: Look, first: Seen) -> list[Seen]:
 def advice(
     first: Seen, ins: Ins, batch: Mapping[str, np.ndarray], learnt: bool, base_lr: float
 ) -> str:
-    """What to try. `learnt` is whether an update came before; `batch` is what the layers without bottoms gave."""
+    """What to try. `learnt`: an update came before; `batch` is what the layers without bottoms gave."""
     step = first.step
     rate = f"training has diverged: lower base_lr (now {base_lr:g}) or set clip_gradients"
     if first.when == "before_forward":
@@ -117,7 +121,9 @@ def _log(layer: Any, first: Seen, ins: Ins) -> str:
 
 def _exp(layer: Any, first: Seen, ins: Ins) -> str:
     base = np.e if layer.base == -1 else layer.base
-    powers = [(layer.shift + layer.scale * end) * np.log(base) for end in (ins[-1].low, ins[-1].high)]
+    powers = [
+        (layer.shift + layer.scale * end) * np.log(base) for end in (ins[-1].low, ins[-1].high)
+    ]
     most = float(np.log(np.finfo(np.float64 if layer.dtype.itemsize == 8 else np.float32).max))
     if max(powers) <= most:
         return ""
@@ -129,7 +135,8 @@ def _power(layer: Any, first: Seen, ins: Ins) -> str:
     power = layer.power - (first.which == "diff")
     low, high = min(inside), max(inside)
     if low < 0 and layer.power != int(layer.power):
-        return f"it takes {low:g} to the power {layer.power:g}, which is no number; clip what goes in, or raise shift"
+        taken = f"it takes {low:g} to the power {layer.power:g}, which is no number"
+        return f"{taken}; clip what goes in, or raise shift (now {layer.shift:g})"
     if low <= 0 <= high and power < 0:
         way = "its slope divides" if first.which == "diff" else "it divides"
         return f"{way} by 0; give it a shift that keeps shift + scale x away from 0 (now {layer.shift:g})"

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, DivergedError
 from minicaffe.net.look import Look
-from minicaffe.solver import culprit, snapshots
-from minicaffe.solver.batches import Batches
+from minicaffe.solver import culprit
+from minicaffe.solver.batches import Batches, Pass, entries
 from minicaffe.solver.saving import Saving
 from minicaffe.solver.watch import Told, Watch
+
+FILE = "diverged.npz"
+SUM = "the sum of losses that are finite each"
 
 
 class Finite(Saving):
     """The part of a Solver that stops at the first loss, gradient or weight that is no finite number."""
 
     watch: Watch
-    record_folder: str | Path | None = None  # of the run, where diverged.npz goes; else beside the snapshots
+    told: Told  # by the watch, when it was last read
+    record_folder: str | Path | None = (
+        None  # of the run, where diverged.npz goes; else beside the snapshots
+    )
 
     @property
     def rate(self) -> float:
@@ -61,7 +66,7 @@ class Finite(Saving):
 
     def look(self) -> None:
         """See whether the last iteration was finite, where that needs no waiting for the device."""
-        if self.watch.at_hand and self.watch.flags[STOP]:
+        if self.watch.stopped_at_hand():
             self.loss()
 
     def _weights_are_finite(self) -> bool:
@@ -72,13 +77,49 @@ class Finite(Saving):
 
         With `before` it has not begun: its weights are at fault.
         """
-        told, net = self.told, self.net
+        learnt = before or self.told.done > 0
         if not before:
             self.watch.put_back()
-            self.recorded -= max(0, self.iteration + (self.watch.asked > 0) - iteration)
-        self.iteration, learnt = iteration, bool(told.done) or before
         self.watch.reset()
-        start = self._state()
-        with Look(net) as look, Batches(net) as batches, np.errstate(all="ignore"):
-            self.passes()
-        self.watch.put_back()
+        self.iteration = iteration
+        try:
+            looked = Look(self.net, check=True), Batches(self.net), np.errstate(all="ignore")
+            with looked[0] as look, looked[1] as batches, looked[2]:
+                self.passes()
+        finally:
+            self.watch.put_back()
+            self.losses.fill(0)  # the window begins anew
+            self.recorded = 0
+        first, said = look.first_bad(), f"the loss is {loss:g}, lr {self.rate:g}"
+        if first is None:
+            told = "computed again all is finite: some layer is no function of (seed, iteration)"
+            text = f"{said}; {told}" if math.isfinite(loss) else f"{said}: {SUM}; {told}"
+        else:
+            ins = culprit.went_in(look, first)
+            ranges = ", ".join(one.range for one in ins)
+            given = batches.passes[-1] if batches.passes else {}
+            advice = culprit.advice(first, ins, given, learnt, self.spec.base_lr)
+            text = f"{culprit.where(first)}; {said}"
+            text += f"; what went in: {ranges}" if ranges else ""
+            text += f"; {advice}"
+        path = self._save(batches.passes)
+        saved = f"; saved: {path}, which minicaffe replay shows" if path is not None else ""
+        error = DivergedError(f"iteration {iteration}: {text}{saved}")
+        error.path = path
+        raise error
+
+    def _save(self, passes: list[Pass]) -> Path | None:
+        """Write what the iteration needs to be computed again; what cannot be written is told."""
+        folder = self.record_folder
+        path = Path(f"{self.prefix}_{FILE}") if folder is None else Path(folder, FILE)
+        running = {
+            f"@running/{step.spec.name}__{i}": self.device.to_host(array)
+            for step in self.net.steps
+            for i, array in enumerate(step.layer.running)
+        }
+        try:
+            self.write(path, {**running, **entries(passes)})
+        except CheckpointError as error:
+            self.report.failed(f"the iteration that diverged: {error}")
+            return None
+        return path

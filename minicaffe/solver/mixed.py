@@ -79,6 +79,11 @@ class Mixed:
         """What the rule remembers of each parameter."""
         return self.rule.history
 
+    @property
+    def weights(self) -> list[Any]:
+        """What the rule changes."""
+        return self.rule.weights
+
     def gather(self, first: bool) -> None:
         """Move the net's gradients into the masters', or add them to those of earlier batches."""
         if first:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from minicaffe.backend import Device, on_its_device
 from minicaffe.errors import CheckpointError
@@ -14,6 +18,8 @@ from minicaffe.solver.report import Report
 from minicaffe.solver.rules import Update
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
+
+EMPTY: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class Saving:
@@ -48,16 +54,22 @@ class Saving:
         With `snapshot_keep` the older ones are then removed but for so many. Raises CheckpointError.
         """
         self.loss()
-        path, host = self.snapshot_path(), self.device.to_host
-        named = state.named(self.net.named_params, self.rule.history)
-        history = {name: host(array) for name, array in named.items()}
-        counts = self.iteration, self.net.context.seed, self.recorded
-        snapshots.write(path, self.net, state.State(*counts, host(self.losses), history), self.spec)
+        path = self.snapshot_path()
+        self.write(path)
         self.saved, self.unsaved = self.iteration, None
         self.report.saved(str(path))
         if self.spec.snapshot_keep:
             snapshots.drop(self.prefix, self.iteration, self.spec.snapshot_keep)
         return path
+
+    def write(self, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> None:
+        """Write parameters and the solver's state, and `more` entries, into a file. Raises CheckpointError."""
+        host = self.device.to_host
+        named = state.named(self.net.named_params, self.rule.history)
+        history = {name: host(array) for name, array in named.items()}
+        counts = self.iteration, self.net.context.seed, self.recorded
+        found = state.State(*counts, host(self.losses), history)
+        snapshots.write(path, self.net, found, self.spec, more)
 
     def snapshot_path(self) -> Path:
         """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,23 +10,23 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
-from minicaffe.errors import CheckpointError, SpecError, TrainingError
+from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.solver import snapshots
+from minicaffe.solver.finite import Finite
 from minicaffe.solver.interrupt import StopRequest
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report, keys_given
 from minicaffe.solver.rules import Update
-from minicaffe.solver.saving import Saving
 from minicaffe.solver.scores import test_nets, test_scores
 from minicaffe.solver.watch import Watch
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import with_settings
 
 
-class Solver(Saving):
+class Solver(Finite):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
@@ -79,6 +78,7 @@ class Solver(Saving):
                 self.net.loss_scale = self.mixed.scale
             self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
             self._one = xp.empty((), self.net.context.sum_dtype)
+        self.watch.keep(self.net.layers.values())
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
@@ -142,32 +142,19 @@ class Solver(Saving):
         for _ in range(count):
             due = spec.test_interval and self.iteration % spec.test_interval == 0
             if due and (self.iteration or spec.test_initialization):
+                self.loss()  # no test of what has diverged
                 self.test()
             self.gradient()
+            self.update()
+            self.look()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
-            self.update()
             self.iteration += 1
             self.report.iterated(self)
             if spec.snapshot and self.iteration % spec.snapshot == 0:
                 self.try_snapshot()
             if stop is not None and stop.asked:
                 break
-
-    def loss(self) -> float:
-        """The loss averaged over the last average_loss iterations; waits for the device.
-
-        Raises TrainingError, with the cause where it can be told, if it is no finite number.
-        """
-        losses = self.device.to_host(self.losses)[: max(self.recorded, 1)]
-        loss = float(np.mean(losses, dtype=np.float64))
-        if not math.isfinite(loss):
-            self.net.check()
-            raise TrainingError(
-                f"the loss is {loss} at iteration {self.iteration}: training has diverged; "
-                f"lower base_lr (now {self.spec.base_lr:g}) or set clip_gradients"
-            )
-        return loss
 
     def test(self) -> dict[str, Any]:
         """The test nets' outputs, each averaged over test_iter batches from the data's beginning."""
@@ -184,6 +171,10 @@ class Solver(Saving):
         self.rule.update(self.rate, self.iteration)
 
     def gradient(self) -> None:
+        """Compute the gradient of this iteration's batches."""
+        self.passes()
+
+    def passes(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
         xp, slot = self.device.xp, self.recorded % len(self.losses)
         loss = self.watch.begin(slot)

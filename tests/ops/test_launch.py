@@ -227,7 +227,9 @@ def rule(name, memory, *settings):
                 device.xp.copyto(array, before)
             weight, diff, *history = arrays
             for penalty in ("L1", "L2"):
-                update.update(name, weight, diff, history, settings, 0.125, penalty, 0.25, scratch, skip)
+                update.update(
+                    name, weight, diff, history, settings, 0.125, penalty, 0.25, scratch, skip
+                )
 
         return run, arrays
 
@@ -246,7 +248,10 @@ def unscale(device, dtype):
     (given,) = numbers(1, (40,), dtype=dtype)
     given[7] = np.inf
     given, diff = put(device, given), blank(device, 40, dtype)
-    gradient, bad = blank(device, 40, np.promote_types(dtype, np.float32)), blank(device, 1, np.int32)
+    gradient, bad = (
+        blank(device, 40, np.promote_types(dtype, np.float32)),
+        blank(device, 1, np.int32),
+    )
 
     def run():
         device.xp.copyto(diff, given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from half_nets import BATCH, FEW, LENET, LINE, TYPES, feed, solver, state
+from half_nets import BATCH, FEW, LENET, LINE, TYPES, solver, state
 
 from minicaffe import Net, parse
 
