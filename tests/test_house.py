@@ -18,7 +18,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # From the bottom to the top: a module imports only from its own floor or from those below it.
 FLOORS = [
     {"errors", "caches"},
-    {"spec", "data", "checkpoint"},
+    {"spec", "data", "checkpoint", "drawing"},
     {"kernels"},
     {"backend"},
     {"ops"},
@@ -94,7 +94,7 @@ def test_the_root_holds_rooms_and_few_files():
 
 def test_leaves_import_only_errors_and_caches():
     for path in SOURCES:
-        if room(path) in ("spec", "data", "checkpoint"):
+        if room(path) in ("spec", "data", "checkpoint", "drawing"):
             for name in imports(path):
                 if name.startswith("minicaffe."):
                     assert name.split(".")[1] in ("errors", "caches", room(path)), f"{path}: {name}"

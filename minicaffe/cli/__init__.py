@@ -21,6 +21,7 @@ COMMANDS = {
     "time": "milliseconds of each layer, forward and backward",
     "explain": "how each convolution is computed, and what was measured",
     "summary": "layers, shapes, parameters, multiply-adds, memory",
+    "draw": "a net as a picture: SVG, PNG, DOT",
     "convert": "write a model or weights in another format, Caffe's or ours",
     "export": "write a net for other runtimes: ONNX, PyTorch's state_dict",
     "layers": "the catalogue of layers, or one layer's keys",

@@ -95,6 +95,10 @@ class Mixed:
     def update(self, rate: float, iteration: int) -> None:
         """Take one step at the learning rate `rate`, and round the weights into the net."""
         self.rule.update(rate, iteration)
+        self.round()
+
+    def round(self) -> None:
+        """Round all masters into the net."""
         for master in self.masters:
-            if master.learns and master.data is not master.param.data:
+            if master.data is not master.param.data:
                 self.xp.copyto(master.param.data, master.data)

@@ -36,6 +36,15 @@ def path(prefix: str, iteration: int, form: str = "NPZ") -> Path:
     return Path(f"{prefix}_iter_{iteration}{ENDINGS[form]}")
 
 
+def best_path(prefix: str) -> Path:
+    """The file of the snapshot of the best test.
+
+    >>> best_path("out/lenet").as_posix()
+    'out/lenet_best.npz'
+    """
+    return Path(f"{prefix}_best.npz")
+
+
 def write(
     file: Path, net: Net, found: State, spec: SolverSpec, more: Mapping[str, np.ndarray]
 ) -> None:

@@ -18,6 +18,7 @@ from ops.launch_rows import summed, table
 
 from minicaffe import backend
 from minicaffe.errors import ShapeError
+from minicaffe.ops import average as means
 from minicaffe.ops import batch, channels, pool, random, threads, update, watch
 from minicaffe.ops import elementwise as functions
 from minicaffe.ops import embed as tables
@@ -288,6 +289,20 @@ def judge(device, dtype):
         watch.judge(loss, square, 2.0, True, flags, going, factor)
 
     return run, [flags, going, factor]
+
+
+@row
+def average(device, dtype):
+    given, x = numbers(1, (40,), (40,), dtype=dtype)
+    given[7] = x[7]
+    x, mean, scratch = put(device, x), blank(device, 40, dtype), blank(device, 40, dtype)
+    skip = put(device, [0], np.int32)
+
+    def run():
+        device.copy_from_host(mean, given)
+        means.average(mean, x, 0.125, scratch, skip)
+
+    return run, [mean]
 
 
 @row

@@ -125,6 +125,32 @@ def test_snapshots_are_those_of_float32(cuda, dtype, tmp_path):
     assert half.iteration == 4
 
 
+@TYPES
+def test_the_float32_masters_are_averaged(cuda, dtype, tmp_path):
+    options = {"dtype": dtype, "snapshot_prefix": str(tmp_path / "net"), "ema_decay": 0.8}
+    made = solver(LENET, cuda, BATCH, **options)
+    slow = [weight.astype(np.float64) for weight in made.net.weights().values()]
+    for i in range(3):
+        made.step(1)
+        d = min(0.8, (1 + i) / (10 + i))
+        weights = made.net.weights().values()
+        slow = [d * mean + (1 - d) * weight for mean, weight in zip(slow, weights, strict=True)]
+    before = state(made)
+    with made.averaged():
+        for wanted, (name, mean) in zip(slow, made.net.weights().items(), strict=True):
+            np.testing.assert_allclose(mean, wanted, rtol=1e-5, atol=1e-7)
+            rounded = cuda.to_host(made.net.named_params[name].data)
+            np.testing.assert_array_equal(rounded, mean.astype(rounded.dtype))
+    assert state(made) == before
+    other = solver(LENET, cuda, BATCH, **options)
+    other.restore(made.snapshot())
+    for one in (made, other):
+        one.step(2)
+    assert state(other) == state(made)
+    for mine, theirs in zip(made.average.means, other.average.means, strict=True):
+        np.testing.assert_array_equal(cuda.to_host(mine), cuda.to_host(theirs))
+
+
 def test_weights_loaded_after_the_solver_is_made_are_learnt_from(cuda):
     full = solver(LENET, cuda, BATCH, dtype="float32", random_seed=5)
     half = solver(LENET, cuda, BATCH)
