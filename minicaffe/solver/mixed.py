@@ -100,5 +100,5 @@ class Mixed:
     def round(self) -> None:
         """Round all masters into the net."""
         for master in self.masters:
-            if master.data is not master.param.data:
+            if master.dtype != master.param.dtype:
                 self.xp.copyto(master.param.data, master.data)

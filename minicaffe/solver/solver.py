@@ -74,6 +74,7 @@ class Solver(Judging, Finite):
             half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
             window = self.spec.average_loss, self.net.context.sum_dtype
             self.watch = Watch(xp, *window, pass_over=half)
+            self.watch.keep(self.net.layers.values())
             self.losses = self.watch.losses
             if half:
                 self.mixed = Mixed(self.spec, learnt, xp, self.watch)
@@ -82,7 +83,6 @@ class Solver(Judging, Finite):
             decay = self.spec.ema_decay
             self.average = Average(decay, self.rule, xp) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
-        self.watch.keep(self.net.layers.values())
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
