@@ -12,6 +12,7 @@ from minicaffe.caffe import weight_files
 from minicaffe.errors import CheckpointError
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.base import bottom_counts
+from minicaffe.layers.order import Order
 from minicaffe.net import Net, model
 from minicaffe.spec.declare import LayerSpec, NetSpec, ParamSpec
 from minicaffe.spec.solver import SolverSpec
@@ -79,10 +80,14 @@ def told(changed: Sequence[Change], net: Net, iteration: int, rate: float) -> It
         text = f"changed on resume: {change}"
         if change.key == "solver.iter_size" or key == "batch_size":
             text += f"; the data goes on where {iteration} iterations of so many would be"
-            count = getattr(net.layers.get(layer), "count", 0)
-            if count and isinstance(change.then, int) and isinstance(change.now, int):
+            order = getattr(net.layers.get(layer), "order", None)
+            if (
+                isinstance(order, Order)
+                and isinstance(change.then, int)
+                and isinstance(change.now, int)
+            ):
                 passes = iteration * (net.spec.solver.iter_size if net.spec.solver else 1)
-                then, now = (passes * size / count for size in (change.then, change.now))
+                then, now = (passes * size / len(order.order) for size in (change.then, change.now))
                 text += f": epoch {now:.2f}, which was {then:.2f}"
         yield text
     if any(change.key.split(".")[:2] == ["solver", key] for change in changed for key in RATE):

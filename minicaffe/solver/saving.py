@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from minicaffe.backend import Device, on_its_device
 from minicaffe.errors import CheckpointError
@@ -17,6 +21,8 @@ from minicaffe.solver.rules import Update
 from minicaffe.solver.trend import Trend
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
+
+EMPTY: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class Saving:
@@ -59,7 +65,7 @@ class Saving:
         """
         self.loss()
         path = self.snapshot_path()
-        self._write(path)
+        self.write(path)
         self.saved, self.unsaved = self.iteration, None
         self.report.saved(str(path))
         if self.spec.snapshot_keep:
@@ -70,11 +76,12 @@ class Saving:
     def best_snapshot(self) -> Path:
         """Write PREFIX_best.npz, as `snapshot` does. Raises CheckpointError."""
         path = snapshots.best_path(self.prefix)
-        self._write(path)
+        self.write(path)
         self.report.saved(str(path), best=True)
         return path
 
-    def _write(self, path: Path) -> None:
+    def write(self, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> None:
+        """Write parameters and the solver's state, and `more` entries, into a file. Raises CheckpointError."""
         host, names = self.device.to_host, self.net.named_params
         with self.averaged():
             means = self.average.means if self.average is not None else []
@@ -89,7 +96,7 @@ class Saving:
                 {name: host(array) for name, array in training.items()},
                 {f"{name}/{one.key}": one.state() for name, one in self.trends.items()},
             )
-            snapshots.write(path, self.net, found, self.spec)
+            snapshots.write(path, self.net, found, self.spec, more)
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """Within it the nets have the averaged weights, if there are any."""
