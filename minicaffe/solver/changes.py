@@ -112,8 +112,8 @@ def _net(then: NetSpec, now: NetSpec) -> Iterator[Change]:
         if name in one and name in other:
             yield from _layer(one[name], other[name])
         else:
-            pair = (one.get(name), other.get(name))
-            yield Change(f"layers.{name}", *(layer and layer.type for layer in pair), False)
+            gone, new = one.get(name), other.get(name)
+            yield Change(f"layers.{name}", gone and gone.type, new and new.type, False)
     if list(one) != list(other) and set(one) == set(other):
         yield Change("the order of the layers", ", ".join(one), ", ".join(other), False)
     if tests_then != tests_now:
@@ -150,7 +150,8 @@ def _layer(then: LayerSpec, now: LayerSpec) -> Iterator[Change]:
 def _facts(layer: LayerSpec) -> dict[str, Any]:
     """All that a layer declares."""
     common = {key: getattr(layer, key) for key in keys_of(LayerSpec)}
-    own = {key.name: key.default for key in keys_of(REGISTRY[layer.type]).values()}
+    kind: Any = REGISTRY[layer.type]
+    own = {key.name: key.default for key in keys_of(kind).values()}
     return {**common, "top": layer.tops, **own, **layer.options}
 
 
