@@ -46,12 +46,18 @@ def best_path(prefix: str) -> Path:
     return Path(f"{prefix}_best.npz")
 
 
-def write(file: Path, net: Net, found: State, spec: SolverSpec) -> None:
-    """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError."""
+def write(
+    file: Path, net: Net, found: State, spec: SolverSpec, more: Mapping[str, np.ndarray]
+) -> None:
+    """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError.
+
+    `more` are further entries of an .npz file.
+    """
     if not caffes.is_caffes(file):
         prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
         model = replace(net.spec, solver=replace(spec, snapshot_prefix=prefix))
-        checkpoint.write(file, {**net.weights(), **found.arrays(), **entry(model, file)})
+        given = entry(model, file)
+        checkpoint.write(file, {**net.weights(), **found.arrays(), **more, **given})
         return
     weights = weights_beside(file)
     net.save(weights)

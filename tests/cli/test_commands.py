@@ -535,11 +535,11 @@ def test_a_loss_that_is_no_number(mistake, folder, model):
     net = model(("base_lr: 0.05", "base_lr: 1.0e+30"))
     line = mistake("train", net, *CPU)
     assert re.fullmatch(
-        r"minicaffe: the loss is nan at iteration \d+: training has diverged; "
-        r"lower base_lr \(now 1e\+30\) or set clip_gradients",
+        r"minicaffe: iteration \d: layer '\w+' \(\w+\) gives .*; the loss is \S+, lr 1e\+30; what went in: .*"
+        r"training has diverged: lower base_lr \(now 1e\+30\) or set clip_gradients; saved: (\S+),.*",
         line,
     )
-    assert not list(folder.glob("*.npz"))
+    assert [file.name for file in folder.rglob("*.npz")] == ["changed_diverged.npz"]
 
 
 # the disk
