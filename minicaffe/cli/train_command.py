@@ -85,7 +85,9 @@ def run(args: argparse.Namespace) -> int:
         )
     if spec.solver is not None:
         check_filled(spec, "TRAIN", spec.solver.train_state)
-    if args.resume is not None and args.resume.lower().endswith((".caffemodel", ".caffemodel.h5")):
+    if args.resume is not None and args.resume.lower().endswith(
+        (".caffemodel", ".caffemodel.h5", ".safetensors")
+    ):
         raise CheckpointError(f"{args.resume}: holds weights and no solver's state; try --weights")
     device = pick_device(args, spec)
     given = {
