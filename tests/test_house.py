@@ -18,14 +18,14 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # From the bottom to the top: a module imports only from its own floor or from those below it.
 FLOORS = [
     {"errors", "caches"},
-    {"spec", "data", "checkpoint"},
+    {"spec", "data", "checkpoint", "drawing"},
     {"kernels"},
     {"backend"},
     {"ops"},
     {"layers"},
     {"net", "gradient_check", "caffe"},
     {"solver", "deploy", "export"},
-    {"pycaffe"},
+    {"pycaffe", "report"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -94,7 +94,7 @@ def test_the_root_holds_rooms_and_few_files():
 
 def test_leaves_import_only_errors_and_caches():
     for path in SOURCES:
-        if room(path) in ("spec", "data", "checkpoint"):
+        if room(path) in ("spec", "data", "checkpoint", "drawing"):
             for name in imports(path):
                 if name.startswith("minicaffe."):
                     assert name.split(".")[1] in ("errors", "caches", room(path)), f"{path}: {name}"
@@ -166,6 +166,9 @@ def test_a_wheel_holds_the_kernels(tmp_path):
     for kernel in (PACKAGE / "kernels").glob("*.cu"):
         assert f"minicaffe/kernels/{kernel.name}" in names
     assert "minicaffe/caffe/caffe.schema" in names
+    for part in (PACKAGE / "report").iterdir():
+        if part.suffix in (".html", ".css", ".js"):
+            assert f"minicaffe/report/{part.name}" in names
     for path in SOURCES:
         assert f"minicaffe/{path.relative_to(PACKAGE).as_posix()}" in names
     assert not any(name.startswith("tests") for name in names)
@@ -194,5 +197,10 @@ def test_every_command_has_help_with_an_example():
 
 
 def test_no_file_is_a_house_of_its_own():
-    long = {path.name: n for path in SOURCES if (n := len(path.read_text().splitlines())) > 250}
+    parts = [path for kind in ("js", "css") for path in PACKAGE.rglob(f"*.{kind}")]
+    long = {
+        path.name: n
+        for path in [*SOURCES, *parts]
+        if (n := len(path.read_text().splitlines())) > 250
+    }
     assert not long

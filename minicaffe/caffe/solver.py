@@ -7,7 +7,8 @@ from collections.abc import Callable
 from minicaffe.caffe.layer import FREE, warn
 from minicaffe.caffe.schema import schema
 from minicaffe.errors import SpecError
-from minicaffe.spec.solver import MEANS, SolverSpec, unused
+from minicaffe.spec.solver import SolverSpec
+from minicaffe.spec.solver_rules import MEANS, unused
 from minicaffe.spec.tree import Mark, Node
 from minicaffe.spec.types import keys_of
 

@@ -10,12 +10,12 @@ import argparse
 from pathlib import Path
 
 from minicaffe.data.fetch import data_folder, fetch
-from minicaffe.data.known import KNOWN
+from minicaffe.data.known import NAMES
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("name", metavar="NAME", help=" or ".join(KNOWN))
+    parser.add_argument("name", metavar="NAME", help=" or ".join(NAMES))
     parser.add_argument(
         "--folder",
         metavar="PATH",

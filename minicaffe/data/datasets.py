@@ -16,7 +16,7 @@ import numpy as np
 
 from minicaffe import caches
 from minicaffe.data import fetch, idx, network
-from minicaffe.data.known import FILES, KNOWN
+from minicaffe.data.known import FILES, KNOWN, NAMES
 from minicaffe.errors import DataError, did_you_mean, note
 
 Split = Literal["train", "test"]
@@ -174,7 +174,7 @@ def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:
     """The error for a source that is neither a complete folder nor a known name."""
     if lacks:
         return DataError(lacks)
-    known = (*KNOWN, DIGITS)
+    known = (*NAMES, DIGITS)
     if not source:
         return DataError(f"no data set named: expected a folder, or {', '.join(known)}")
     if os.path.isfile(source):

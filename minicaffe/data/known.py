@@ -30,6 +30,19 @@ class Known:
     files: dict[str, Published]
 
 
+@dataclass(frozen=True)
+class Archive:
+    """A data set published as one .tar.gz: its size and digests, and the sizes of the files in it."""
+
+    mirrors: tuple[str, ...]
+    file: str
+    size: int
+    sha256: str
+    md5: str
+    folder: str  # that the files lie in
+    members: dict[str, int]
+
+
 _SHAPES = ((60000, 28, 28), (60000,), (10000, 28, 28), (10000,))
 
 
@@ -81,3 +94,22 @@ KNOWN = {
         """,
     ),
 }
+
+CIFAR10 = "cifar10"
+# The MD5 is that of the data set's own page, size and SHA-256 are those of TensorFlow Datasets.
+ARCHIVES = {
+    CIFAR10: Archive(
+        ("https://www.cs.toronto.edu/~kriz/",),
+        "cifar-10-binary.tar.gz",
+        170052171,
+        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        "c32a1d4ab5d03f1284b67883e8d87530",
+        "cifar-10-batches-bin",
+        {
+            "batches.meta.txt": 61,
+            **{f"data_batch_{i}.bin": 30730000 for i in range(1, 6)},
+            "test_batch.bin": 30730000,
+        },
+    )
+}
+NAMES = (*KNOWN, *ARCHIVES)  # of those that can be fetched

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from pathlib import Path
 
-from minicaffe.data import datasets, lmdb_file
+from minicaffe.data import datasets, hdf5, lists, lmdb_file
 from minicaffe.data.datasets import Split
-from minicaffe.data.known import KNOWN
+from minicaffe.data.known import CIFAR10, NAMES
 from minicaffe.data.picture_files import Colour
+from minicaffe.data.reader import cifar10_set
+from minicaffe.data.reader.array_set import NPY, ZIP, NpySet, NpzSet, is_npy
 from minicaffe.data.reader.base import Reader
+from minicaffe.data.reader.cifar10_set import Cifar10Set
+from minicaffe.data.reader.hdf5_set import Hdf5Set
 from minicaffe.data.reader.idx_set import IdxSet
 from minicaffe.data.reader.lmdb_set import LmdbSet
-from minicaffe.data.reader.picture_set import FolderSet, ListSet, Size, holds_pictures
+from minicaffe.data.reader.picture_set import SUFFIXES, FolderSet, ListSet, Size, holds_pictures
 from minicaffe.errors import DataError
+
+ARCHIVED = (".tar.gz", ".tgz", ".tar", ".zip")
+HDF5 = (".h5", ".hdf5")
+GZIP = b"\x1f\x8b"
 
 __all__ = ["Reader", "open"]
 
@@ -56,18 +65,64 @@ def _open(
     size: Size | None,
     root_folder: str,
 ) -> Reader:
-    if source and source != datasets.DIGITS:
-        for place in datasets.places(source, beside):
-            if os.path.isfile(place):
-                return ListSet(place, source, colour, size, root_folder)
-            if not os.path.isdir(place):
-                continue
-            if lmdb_file.is_one(place):
-                return LmdbSet(place, source, colour)
-            if os.path.isfile(place / "CURRENT"):
-                raise lmdb_file.needs_leveldb(place)
-            if datasets.is_one(place):
-                break
-            if source not in KNOWN and holds_pictures(place):
-                return FolderSet(place, source, split, colour, size)
+    """The reader of the first place where something stands that is read."""
+    for place in datasets.places(source, beside) if source not in ("", datasets.DIGITS) else ():
+        if os.path.isfile(place):
+            found = _file(place, source, split)
+            listed = place, source, colour, size, root_folder
+            return ListSet(*listed) if found is None else found
+        if not os.path.isdir(place):
+            continue
+        if lmdb_file.is_one(place):
+            return LmdbSet(place, source, colour)
+        if os.path.isfile(place / "CURRENT"):
+            raise lmdb_file.needs_leveldb(place)
+        if home := cifar10_set.found(place):
+            return Cifar10Set(home, source, split)
+        if datasets.is_one(place):
+            return IdxSet(source, split, beside)
+        if source in NAMES:  # of which a folder may hold other things, such as pictures of them
+            continue
+        if _holds_arrays(place):
+            return NpySet(place, source, split)
+        if holds_pictures(place):
+            return FolderSet(place, source, split, colour, size)
+    if source == CIFAR10:
+        return Cifar10Set(None, source, split, beside)
     return IdxSet(source, split, beside)
+
+
+def _file(path: Path, source: str, split: str) -> Reader | None:
+    """The reader of a file, by its name or else by how it begins; None for what can but be a list."""
+    name, head = path.name.lower(), _head(path)
+    if name.endswith(ARCHIVED):
+        raise DataError(f"{path}: is an archive: unpack it, and give the folder")
+    if name.endswith(SUFFIXES):
+        raise DataError(f"{path}: is a picture; expected a folder of pictures, or a list of them")
+    if name.endswith(".npz") or head.startswith(ZIP):
+        return NpzSet(path, source, split)
+    if name.endswith(".npy") or head.startswith(NPY):
+        raise DataError(f"{path}: expected the folder of two .npy files, of pictures and of labels")
+    if name.endswith(HDF5) or hdf5.is_one(path):
+        return Hdf5Set([path], source, split)
+    if head[:2] in (b"\0\0", GZIP):
+        raise DataError(f"{path}: expected a folder of four IDX files, found a file")
+    if head.partition(b"\n")[0].strip().lower().endswith(tuple(map(str.encode, HDF5))):
+        return Hdf5Set(
+            [lists.find(p, [path.parent], f"{path}") for p in lists.files(path)], source, split
+        )
+    return None
+
+
+def _head(path: Path) -> bytes:
+    """How a file begins."""
+    try:
+        with builtins.open(path, "rb") as file:
+            return file.read(4096)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _holds_arrays(folder: Path) -> bool:
+    """Whether a folder holds .npy files."""
+    return os.access(folder, os.R_OK) and any(map(is_npy, os.listdir(folder)))

@@ -11,7 +11,6 @@ from minicaffe.caffe.yaml_text import flow
 from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.tree import Mark
-from minicaffe.spec.types import keys_of
 
 MOST = 10  # differences that are told
 COMMON = ("param", "loss_weight", "propagate_down", "include", "exclude")
@@ -90,13 +89,8 @@ def _by_name(spec: NetSpec) -> dict[tuple[str, int], dict[str, Any]]:
 def _said(layer: LayerSpec, implied: set[tuple[str, ...]]) -> dict[str, Any]:
     bottoms = {layer.bottom} if layer.bottom is not None else implied
     ends = {"type": layer.type, "bottom": min(bottoms, default=()), "top": layer.tops}
-    declared = keys_of(REGISTRY[layer.type])
-    assert declared.keys() >= layer.options.keys()
-    return {
-        **ends,
-        **layer_options(layer, REGISTRY),
-        **{key: getattr(layer, key) for key in COMMON},
-    }
+    common = {key: getattr(layer, key) for key in COMMON}
+    return {**ends, **layer_options(layer, REGISTRY), **common}
 
 
 def _shown(value: Any) -> str:

@@ -13,7 +13,7 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import SpecError, note
 from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
-from minicaffe.net import copies, graph, memory, run, weights
+from minicaffe.net import copies, graph, memory, picture, run, weights
 from minicaffe.net.debug import params_line
 from minicaffe.net.model import read
 from minicaffe.net.step import Step
@@ -75,13 +75,9 @@ class Net:
         given = self.spec.beside, engine, workspace_cap, deterministic
         forward_only = keep is not None and state.phase == "TEST" and not self.spec.force_backward
         self.context = Context(self.device, dtype, state, seed, 0, *given, forward_only)
-        self.graph = graph.build(self.spec, self.context)
-        self.steps, self.layers, self.losses = (
-            self.graph.steps,
-            self.graph.layers,
-            self.graph.losses,
-        )
-        self.params, self.learnable = self.graph.params, self.graph.learnable
+        built = self.graph = graph.build(self.spec, self.context)
+        self.steps, self.layers, self.losses = built.steps, built.layers, built.losses
+        self.params, self.learnable = built.params, built.learnable
         self.memory = memory.Memory(self.graph, memory.names(self.spec, keep))
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
         self._left_out: set[Step] = set()  # whose tops were given to the last forward pass
@@ -95,6 +91,9 @@ class Net:
 
     def __repr__(self) -> str:
         return summary(self.graph, self.memory.keep)
+
+    def _repr_html_(self) -> str:
+        return picture.page(self.graph)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied and pickled by spec, inputs' shapes, passes and parameters, not by what blobs hold."""

@@ -17,18 +17,8 @@ def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
     Memory is told of a net whose blobs have each their own, and of one in which they share it, all but
     those of `keep`: their data, where there is no way back, or their diffs.
     """
-    context, rows = graph.context, []
+    context = graph.context
     itemsize = context.dtype.itemsize
-    for step in graph.steps:
-        layer = step.layer
-        tops = ", ".join(
-            f"{value.name} {'x'.join(map(str, value.shape)) or 'scalar'}" for value in step.tops
-        )
-        params = sum(param.size for param in layer.params if param.owner is param)
-        columns = f"{layer.column_elements * itemsize:,}" if layer.column_elements else ""
-        counts = f"{params:,}", f"{layer.multiply_adds:,}", columns
-        rows.append((step.spec.name, step.spec.type, tops, *counts))
-    params = sum(param.size for param in graph.learnable)
     data, both = (Sharing(graph, keep or (), which) for which in ("data", "diff"))
     memory = [f"blobs: {mib(data.before)}; forward only, sharing memory: {mib(data.after)}"]
     if not context.forward_only:
@@ -38,14 +28,35 @@ def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
     return "\n".join(
         [
             f"{graph.name or graph.file}, phase {context.phase}, {context.dtype}",
-            table(rows, HEAD, left=(0, 1, 2)),
-            f"parameters: {params:,} ({mib(params * itemsize)})",
-            "multiply-adds of a forward pass: "
-            f"{sum(step.layer.multiply_adds for step in graph.steps):,}",
+            table(rows(graph), HEAD, left=(0, 1, 2)),
+            *sums(graph),
             *memory,
             f"shared work buffer: {work:,} bytes",
         ]
     )
+
+
+def rows(graph: Graph) -> list[tuple[str, ...]]:
+    """The table's rows, a layer each, under HEAD."""
+    itemsize, found = graph.context.dtype.itemsize, list[tuple[str, ...]]()
+    for step in graph.steps:
+        layer = step.layer
+        tops = ", ".join(
+            f"{value.name} {'x'.join(map(str, value.shape)) or 'scalar'}" for value in step.tops
+        )
+        params = sum(param.size for param in layer.params if param.owner is param)
+        columns = f"{layer.column_elements * itemsize:,}" if layer.column_elements else ""
+        counts = f"{params:,}", f"{layer.multiply_adds:,}", columns
+        found.append((step.spec.name, step.spec.type, tops, *counts))
+    return found
+
+
+def sums(graph: Graph) -> list[str]:
+    """All parameters and multiply-adds, in lines."""
+    params = sum(param.size for param in graph.learnable)
+    work = sum(step.layer.multiply_adds for step in graph.steps)
+    size = mib(params * graph.context.dtype.itemsize)
+    return [f"parameters: {params:,} ({size})", f"multiply-adds of a forward pass: {work:,}"]
 
 
 def table(

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.drawing.dot import digraph, quoted, with_keys
 from minicaffe.errors import SpecError
 
 DIRECTIONS = ("LR", "RL", "TB", "BT")
 WINDOWED = ("Convolution", "Deconvolution")
 COLOURS = dict.fromkeys(WINDOWED, "#FF5050") | {"Pooling": "#FF9900", "InnerProduct": "#CC33FF"}
 OTHER, IN_PLACE, BLOB = "#6495ED", "#90EE90", "#E0E0E0"
-ESCAPES = {"\n": "\\n", '"': '\\"', "\\": "\\\\"}
 
 
 def get_dot(
@@ -51,7 +51,7 @@ def get_dot(
         raise SpecError("a net of before 2015, of `layers`: `minicaffe convert` makes it new")
     layers = [layer for layer in caffe_net.layer if phase is None or _included(layer, phase)]
     lines, edges, blobs = (
-        [f"rankdir={_quoted(rankdir)}", 'node [style="filled"]'],
+        [f"rankdir={quoted(rankdir)}", 'node [style="filled"]'],
         [],
         dict[str, str](),
     )
@@ -59,16 +59,15 @@ def get_dot(
         in_place = len(layer.bottom) == 1 and layer.bottom == layer.top
         colour = IN_PLACE if in_place else choose_color_by_layertype(layer.type)
         label = get_layer_label(layer, rankdir, display_lrm)
-        lines.append(_with(f"layer{i}", label=label, shape="box", fillcolor=colour))
+        lines.append(with_keys(f"layer{i}", label=label, shape="box", fillcolor=colour))
         for blob in (*layer.bottom, *layer.top):
             blobs.setdefault(blob, f"blob{len(blobs)}")
         edges += [f"{blobs[blob]} -> layer{i}" for blob in layer.bottom]
         told = {"label": get_edge_label(layer)} if label_edges and get_edge_label(layer) else {}
-        edges += [_with(f"layer{i} -> {blobs[blob]}", **told) for blob in layer.top]
+        edges += [with_keys(f"layer{i} -> {blobs[blob]}", **told) for blob in layer.top]
     for blob, node in blobs.items():
-        lines.append(_with(node, label=blob, shape="octagon", fillcolor=BLOB))
-    body = "".join(f"  {line}\n" for line in [*lines, *edges])
-    return f"digraph {_quoted(caffe_net.name or 'Net')} {{\n{body}}}\n"
+        lines.append(with_keys(node, label=blob, shape="octagon", fillcolor=BLOB))
+    return digraph(caffe_net.name or "Net", [*lines, *edges])
 
 
 def get_layer_label(layer: Any, rankdir: str, display_lrm: bool = False) -> str:
@@ -124,18 +123,3 @@ def _window(param: Any) -> list[str]:
         sizes = sizes[:1] if len(set(sizes)) == 1 else sizes or [default]
         found.append(f"{key.replace('_', ' ')}: {'x'.join(map(str, sizes))}")
     return found
-
-
-def _with(what: str, **keys: str) -> str:
-    """A node or an edge with what is told of it."""
-    told = " ".join(f"{key}={_quoted(value)}" for key, value in keys.items())
-    return f"{what} [{told}]" if told else what
-
-
-def _quoted(text: str) -> str:
-    """A text in quotes as DOT reads it; what cannot be printed is a question mark.
-
-    >>> print(_quoted('a "b"'))
-    "a \\"b\\""
-    """
-    return '"' + "".join(ESCAPES.get(c, c if c.isprintable() else "?") for c in text) + '"'

@@ -14,7 +14,8 @@ from minicaffe.pycaffe.model import model, own_errors
 from minicaffe.pycaffe.net import Net
 from minicaffe.pycaffe.report import Glog
 from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.solver import MEANS, SolverSpec
+from minicaffe.spec.solver import SolverSpec
+from minicaffe.spec.solver_rules import MEANS
 
 Callback = Callable[[], Any]
 

@@ -33,6 +33,10 @@ class Report:
         """Something did not succeed, and training went on: the user must know."""
         self.line(text)
 
+    def event(self, text: str) -> None:
+        """Something happened that the record of a run keeps."""
+        self.line(text)
+
     def started(self, warnings: Sequence[str]) -> None:
         """Training starts; the user must know of the warnings."""
         for warning in warnings:
@@ -59,9 +63,9 @@ class Report:
             + ", ".join(f"{k} = {show(v)}" for k, v in scores.items())
         )
 
-    def saved(self, path: str) -> None:
-        """A snapshot was written."""
-        self.line(f"snapshot: {path}")
+    def saved(self, path: str, best: bool = False) -> None:
+        """A snapshot was written; `best`: that of the best test so far."""
+        self.line(f"{'best snapshot' if best else 'snapshot'}: {path}")
 
 
 def banner(warning: str) -> str:

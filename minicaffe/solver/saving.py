@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ from minicaffe.backend import Device, on_its_device
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
 from minicaffe.solver import snapshots, state
+from minicaffe.solver.average import Average
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.report import Report
 from minicaffe.solver.rules import Update
+from minicaffe.solver.trend import Trend
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
 
@@ -25,6 +28,8 @@ class Saving:
     net: Net
     test_nets: list[Net]
     rule: Update | Mixed
+    average: Average | None
+    trends: dict[str, Trend]
     losses: Any  # the window that the shown loss is averaged over
     iteration: int
     recorded: int  # losses written to the window since its beginning
@@ -48,16 +53,46 @@ class Saving:
         With `snapshot_keep` the older ones are then removed but for so many. Raises CheckpointError.
         """
         self.loss()
-        path, host = self.snapshot_path(), self.device.to_host
-        named = state.named(self.net.named_params, self.rule.history)
-        history = {name: host(array) for name, array in named.items()}
-        counts = self.iteration, self.net.context.seed, self.recorded
-        snapshots.write(path, self.net, state.State(*counts, host(self.losses), history), self.spec)
+        path = self.snapshot_path()
+        self._write(path)
         self.saved, self.unsaved = self.iteration, None
         self.report.saved(str(path))
         if self.spec.snapshot_keep:
             snapshots.drop(self.prefix, self.iteration, self.spec.snapshot_keep)
         return path
+
+    @on_its_device
+    def best_snapshot(self) -> Path:
+        """Write PREFIX_best.npz, as `snapshot` does. Raises CheckpointError."""
+        path = snapshots.best_path(self.prefix)
+        self._write(path)
+        self.report.saved(str(path), best=True)
+        return path
+
+    def _write(self, path: Path) -> None:
+        host, names = self.device.to_host, self.net.named_params
+        with self.averaged():
+            means = self.average.means if self.average is not None else []
+            training = dict(zip(names, means, strict=bool(means)))
+            named = state.named(names, self.rule.history)
+            found = state.State(
+                self.iteration,
+                self.net.context.seed,
+                self.recorded,
+                host(self.losses),
+                {name: host(array) for name, array in named.items()},
+                {name: host(array) for name, array in training.items()},
+                {f"{name}/{one.key}": one.state() for name, one in self.trends.items()},
+            )
+            snapshots.write(path, self.net, found, self.spec)
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Within it the nets have the averaged weights, if there are any."""
+        if self.average is None:
+            return contextlib.nullcontext()
+        if self.iteration == 0:
+            self.average.begin()
+        return self.average.in_place()
 
     def snapshot_path(self) -> Path:
         """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
@@ -92,9 +127,22 @@ class Saving:
         else:  # another average_loss than before: the window begins anew
             self.losses.fill(0)
             self.recorded = 0
+        self._part(found)
+        for name, trend in self.trends.items():
+            trend.restore(found.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
+        if "best" in self.trends and not snapshots.best_path(self.prefix).exists():
+            self.trends["best"].at = -1
         for net in (self.net, *self.test_nets):
             net.context.seed = found.seed
         self.saved, self.unsaved = self.iteration, None
+
+    def _part(self, found: state.State) -> None:
+        """Part the weights that training goes on with from the average, which the snapshot's own are."""
+        params = self.net.named_params
+        if self.average is not None:
+            self.average.begin()
+        for name, values in found.training.items():
+            params[name].load(values)
 
     def latest_snapshot(self) -> Path:
         """The newest snapshot of this solver. Raises CheckpointError without one."""

@@ -37,6 +37,15 @@ def path(prefix: str, iteration: int, form: str = "NPZ") -> Path:
     return Path(f"{prefix}_iter_{iteration}{ENDINGS[form]}")
 
 
+def best_path(prefix: str) -> Path:
+    """The file of the snapshot of the best test.
+
+    >>> best_path("out/lenet").as_posix()
+    'out/lenet_best.npz'
+    """
+    return Path(f"{prefix}_best.npz")
+
+
 def write(file: Path, net: Net, found: State, spec: SolverSpec) -> None:
     """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError."""
     if not caffes.is_caffes(file):

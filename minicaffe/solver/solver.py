@@ -15,18 +15,20 @@ from minicaffe.errors import CheckpointError, SpecError, TrainingError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.solver import snapshots
+from minicaffe.solver.average import Average
 from minicaffe.solver.interrupt import StopRequest
+from minicaffe.solver.judging import Judging
 from minicaffe.solver.mixed import Mixed
-from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report, keys_given
 from minicaffe.solver.rules import Update
-from minicaffe.solver.saving import Saving
 from minicaffe.solver.scores import test_nets, test_scores
+from minicaffe.solver.trend import trends
+from minicaffe.solver.watch import Watch
 from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.solver import with_settings
+from minicaffe.spec.solver_rules import with_settings
 
 
-class Solver(Saving):
+class Solver(Judging):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
@@ -69,11 +71,16 @@ class Solver(Saving):
         xp = self.device.xp
         self.mixed: Mixed | None = None
         with self.device.current():
-            if self.net.context.dtype.itemsize == 2:
-                self.mixed = Mixed(self.spec, self.net.learnable, xp)
+            half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
+            window = self.spec.average_loss, self.net.context.sum_dtype
+            self.watch = Watch(xp, *window, pass_over=half)
+            self.losses = self.watch.losses
+            if half:
+                self.mixed = Mixed(self.spec, learnt, xp, self.watch)
                 self.net.loss_scale = self.mixed.scale
-            self.rule = self.mixed or Update(self.spec, self.net.learnable, xp)
-            self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
+            self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
+            decay = self.spec.ema_decay
+            self.average = Average(decay, self.rule, self.watch) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
@@ -81,6 +88,7 @@ class Solver(Saving):
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test
+        self.trends = trends(spec, self.spec, self.test_nets)
         self.begin_saving(spec)
 
     @property
@@ -92,18 +100,13 @@ class Solver(Saving):
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
         return f"{head} on {self.device.name}\n{keys_given(self.spec)}"
 
-    @property
-    def rate(self) -> float:
-        """The learning rate of the next iteration."""
-        return learning_rate(self.spec, self.iteration)
-
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
-        SIGINT (Ctrl-C), SIGTERM or SIGHUP stops after the iteration, with a snapshot; `stopped` is then
-        true. A snapshot that cannot be written on the way is reported, and training goes on. Raises
-        CheckpointError if none could be from the beginning or, after all else is done, if the last could
-        not; TrainingError if the loss diverges.
+        Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C), SIGTERM or SIGHUP
+        stops after the iteration, with a snapshot; `stopped` is then true. A snapshot that cannot be
+        written on the way is reported, and training goes on. Raises CheckpointError if none could be from
+        the beginning or, after all else is done, if the last could not; TrainingError if the loss diverges.
         """
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(
@@ -115,9 +118,12 @@ class Solver(Saving):
         with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
             self.step(self.spec.max_iter - self.iteration, stop)
         self.loss()
-        self.stopped = stop.asked and self.iteration < self.spec.max_iter
+        self.stopped = stop.asked and self.iteration < self.spec.max_iter and not self.ended
         self.last_snapshot()
-        scores = self.test() if self.test_nets and not self.stopped else {}
+        scores = self.scores if self.ended else {}
+        if self.test_nets and not (self.stopped or self.ended):
+            scores = self.test()
+            self.judge()
         self.report.finished(self.net.warnings)
         if self.mixed is not None and (skipped := int(self.mixed.skipped)):
             self.report.failed(
@@ -132,6 +138,7 @@ class Solver(Saving):
     def step(self, count: int, stop: StopRequest | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them.
 
+        Fewer where early_stopping ends training, which `ended` then says.
         A snapshot that cannot be written is reported, and `unsaved` says why.
         """
         spec = self.spec
@@ -139,6 +146,8 @@ class Solver(Saving):
             due = spec.test_interval and self.iteration % spec.test_interval == 0
             if due and (self.iteration or spec.test_initialization):
                 self.test()
+                if self.judge():
+                    break
             self.gradient()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
@@ -171,19 +180,23 @@ class Solver(Saving):
             raise SpecError("the solver has no 'test_iter': nothing to test")
         self.report.testing(self.iteration)
         given = self.spec.test_iter, self.spec.test_compute_loss
-        self.scores = test_scores(self.test_nets, *given)
+        with self.averaged():
+            self.scores = test_scores(self.test_nets, *given)
         self.report.tested(self.iteration, self.scores)
         return self.scores
 
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""
+        if self.average is not None and self.iteration == 0:
+            self.average.begin()
         self.rule.update(self.rate, self.iteration)
+        if self.average is not None:
+            self.average.update(self.iteration)
 
     def gradient(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
         xp, slot = self.device.xp, self.recorded % len(self.losses)
-        loss = self.losses[slot : slot + 1]
-        loss.fill(0)
+        loss = self.watch.begin(slot)
         for param in self.net.learnable:
             param.stale = True
         for batch in range(self.spec.iter_size):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from minicaffe.errors import CheckpointError
 
 WANTED = "a solver's state in .npz and .solverstate"
 COUNTS = ("iteration", "seed", "recorded")
+WATCHED = ("best/", "plateau/")  # lead the names of what a solver watches; see Trend
 
 
 @dataclass
@@ -22,7 +23,9 @@ class State:
     """What, beside the parameters, decides how training goes on; in a snapshot its names begin with @.
 
     `losses` is the window that the shown loss is averaged over, of which `recorded` were written so far;
-    `history` what the rule remembers, by names as `history/conv1__0`.
+    `history` what the rule remembers, by names as `history/conv1__0`. Where the weights are averaged,
+    `training` are those that training goes on with, by parameter: a snapshot's own weights are the average
+    then. `watched` are the numbers of each Trend, by names as `best/max/accuracy`.
     """
 
     iteration: int
@@ -30,12 +33,15 @@ class State:
     recorded: int
     losses: np.ndarray
     history: dict[str, np.ndarray]
+    training: dict[str, np.ndarray] = field(default_factory=dict)
+    watched: dict[str, np.ndarray] = field(default_factory=dict)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The entries of a snapshot."""
         counts = {f"@{name}": np.array(getattr(self, name)) for name in COUNTS}
-        history = {f"@{name}": array for name, array in self.history.items()}
-        return {**history, **counts, "@losses": self.losses}
+        training = {f"training/{name}": array for name, array in self.training.items()}
+        named = {**self.history, **training, **self.watched}
+        return {**{f"@{k}": v for k, v in named.items()}, **counts, "@losses": self.losses}
 
 
 def named(names: Collection[str], history: Sequence[Any]) -> dict[str, Any]:
@@ -74,4 +80,39 @@ def read(file: str | Path, remembered: Mapping[str, Any]) -> tuple[dict[str, np.
     check_finite(arrays["@losses"], np.float64, f"{file}: entry '@losses'")
     history = {name: arrays[f"@{name}"] for name in remembered}
     given: dict[str, Any] = {name: int(arrays[f"@{name}"]) for name in COUNTS}
+    given |= {"training": _training(file, arrays, remembered), "watched": _watched(file, arrays)}
     return arrays, State(**given, losses=arrays["@losses"], history=history)
+
+
+def _training(
+    file: str | Path, arrays: Mapping[str, np.ndarray], remembered: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """The weights that training goes on with, of each parameter; {} where they are the snapshot's own."""
+    lead = "@training/"
+    found = {name.removeprefix(lead): one for name, one in arrays.items() if name.startswith(lead)}
+    if not found:
+        return {}
+    likes = {
+        name.removeprefix("history/"): like
+        for name, like in remembered.items()
+        if name.startswith("history/")
+    }
+    for name, like in likes.items():
+        if name not in found or found[name].shape != like.shape:
+            raise CheckpointError(
+                f"{file}: has no training weights for {name} of shape {like.shape}"
+            )
+        check_finite(found[name], like.dtype, f"{file}: entry {f'{lead}{name}'!r}")
+    return {name: found[name] for name in likes}
+
+
+def _watched(file: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The numbers of what was watched."""
+    names = [name for name in arrays if name.removeprefix("@").startswith(WATCHED)]
+    for name in names:
+        array = arrays[name]
+        counts = array[1:] if array.shape == (5,) else None
+        whole = counts is not None and np.all((counts >= -1) & (counts < 2**62))
+        if not whole or not np.isfinite(array[0]):
+            raise CheckpointError(f"{file}: entry {name!r} holds no test's numbers")
+    return {name.removeprefix("@"): arrays[name] for name in names}

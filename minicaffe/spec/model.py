@@ -12,7 +12,7 @@ from minicaffe.spec import mapping, tree
 from minicaffe.spec.blocks import expanded
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.settings import replaced
-from minicaffe.spec.solver import solver_of
+from minicaffe.spec.solver_rules import solver_of
 from minicaffe.spec.tree import Node, shown
 from minicaffe.spec.types import Key, convert, keys_of, values
 

@@ -21,6 +21,7 @@ from minicaffe.layers import REGISTRY
 from minicaffe.spec import mapping, tree
 from minicaffe.spec.model import model, parse_model
 from minicaffe.spec.solver import SolverSpec
+from minicaffe.spec.solver_rules import with_settings
 from minicaffe.spec.types import keys_of
 
 BUILT_IN = sorted(name for name, cls in REGISTRY.items() if cls.__module__.startswith("minicaffe."))
@@ -356,3 +357,22 @@ def test_a_layer_that_reads_another_blob_in_each_phase_is_refused_as_prototxt():
     assert caffe_nets.resolved(model(from_yaml(yaml_text(spec, REGISTRY)).root, REGISTRY)) == (
         caffe_nets.resolved(spec)
     )
+
+
+def test_schedules_and_stops_go_both_ways():
+    spec = parse_model(
+        "layers:\n"
+        "- {name: x, type: DummyData, shape: {dim: [1, 3]}}\n"
+        "- {name: s, type: Reduction, loss_weight: 1}\n"
+        "solver: {base_lr: 1, max_iter: 2, lr_policy: plateau, gamma: 0.5, patience: 2, min_lr: 0.25,\n"
+        "  plateau: {output: s, mode: min, min_delta: 0.125}, warmup_iter: 3, warmup_start_lr: 0.5,\n"
+        "  best: {output: s, mode: max}, early_stopping: 4, ema_decay: 0.75, test_iter: 1, test_interval: 1,\n"
+        "  snapshot_keep: 3}",
+        REGISTRY,
+    )
+    text = prototxt(spec, REGISTRY)
+    assert 'lr_policy: "plateau"' in text and 'snapshot_format: "NPZ"' in text
+    assert 'plateau { output: "s" mode: "min" min_delta: 0.125 }' in text
+    check_there_and_back(spec)
+    cosine = {"lr_policy": "cosine", "patience": None, "plateau": None, "gamma": None}
+    check_there_and_back(dataclasses.replace(spec, solver=with_settings(spec.solver, cosine)))

@@ -470,7 +470,7 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
         ("layers pooling", "minicaffe: there is no layer type 'pooling'; did you mean 'Pooling'?"),
         ("schema x", "minicaffe schema: unrecognized arguments: x (see minicaffe schema --help)"),
         ("fetch", "minicaffe fetch: the following arguments are required: NAME (see minicaffe fetch --help)"),
-        ("fetch minst", "minicaffe: cannot fetch 'minst': expected mnist or fashion-mnist; did you mean 'mnist'?"),
+        ("fetch minst", "minicaffe: cannot fetch 'minst': expected mnist, fashion-mnist, cifar10; did you mean 'mnist'?"),
         ("doctor x", "minicaffe doctor: unrecognized arguments: x (see minicaffe doctor --help)"),
     ],
 )  # fmt: skip

@@ -173,7 +173,7 @@ def test_unknown_sources(alone, monkeypatch):
     monkeypatch.setenv("MINICAFFE_DATA", "sets")
     assert refusal("mnits", beside=alone) == (
         f"data set 'mnits' not found, looked in mnits, {alone}/mnits, sets/mnits, data/mnits;"
-        " known by name: mnist, fashion-mnist, digits; did you mean 'mnist'?"
+        " known by name: mnist, fashion-mnist, cifar10, digits; did you mean 'mnist'?"
     )
     assert "did you mean" not in refusal("zebra")
     assert f"looked in {alone}/no; known" in refusal(f"{alone}/no", beside=alone)  # each place once

@@ -1,80 +1,24 @@
 """Fetching from servers on this machine that break off, forbid, lie and stall; and from nowhere."""
 
-import contextlib
 import gzip
 import hashlib
 import os
 import socket
 import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mirrors import served
 
-from minicaffe.data import fetch, idx, known
+from minicaffe.data import download, fetch, idx, known
 from minicaffe.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ((100, 28, 28), (100,), (50, 28, 28), (50,))
 IMAGES = f"{known.FILES[0]}.gz"
-
-
-class Mirror(ThreadingHTTPServer):
-    """A server of `files` whose faults are switched on by its fields; it logs what it is asked."""
-
-    daemon_threads = True
-
-    def __init__(self, files):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.files = dict(files)
-        self.asked = []  # (name, Range or None)
-        self.ranges = True
-        self.refuse_ranges = False  # with 416
-        self.wrong_ranges = False
-        self.lengths = True
-        self.break_after = {}  # name -> bytes of the answer after which it hangs up
-        self.stall = False  # keep the line open instead of hanging up
-        self.missing = set()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}/d/"
-
-    def handle_error(self, *_):
-        """Clients that leave are no fault here."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def do_GET(self):
-        server = self.server
-        name, wanted = self.path.removeprefix("/d/"), self.headers.get("Range")
-        server.asked.append((name, wanted))
-        if name in server.missing or name not in server.files:
-            return self.send_error(404)
-        body, start = server.files[name], 0
-        if wanted and server.refuse_ranges:
-            return self.send_error(416)
-        if wanted and server.ranges:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-            self.send_response(206)
-            first = start + 1 if server.wrong_ranges else start
-            self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
-        else:
-            self.send_response(200)
-        if server.lengths:
-            self.send_header("Content-Length", str(len(body) - start))
-        self.end_headers()
-        self.wfile.write(body[start:][: server.break_after.get(name)])
-        if name in server.break_after and server.stall:
-            self.wfile.flush()
-            time.sleep(60)
 
 
 @pytest.fixture
@@ -95,19 +39,6 @@ def published(monkeypatch):
     monkeypatch.setitem(fetch.KNOWN, "mnist", known.Known(("http://127.0.0.1:1/",), files))
     monkeypatch.setenv("no_proxy", "*")
     return {f"{name}.gz": gzip.compress(raw, mtime=0) for name, raw in raws.items()}
-
-
-@contextlib.contextmanager
-def served(files):
-    """A mirror that serves while the block runs."""
-    with Mirror(files) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture
@@ -252,7 +183,7 @@ def test_every_mirror_tells_its_reason(tmp_path, mirror, second, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/"
-    monkeypatch.setattr(fetch, "TIMEOUT", 0.3)
+    monkeypatch.setattr(download, "TIMEOUT", 0.3)
     mirror.missing.add(IMAGES)
     second.break_after[IMAGES] = 1000
     second.stall = True
@@ -309,7 +240,7 @@ def test_a_wrong_file_is_set_aside(tmp_path, published, mirror, capsys, name, da
 def test_unknown_names():
     with pytest.raises(DataError, match=r"'fashion_mnist'.*did you mean 'fashion-mnist'"):
         fetch.fetch("fashion_mnist", Path("nowhere"))
-    with pytest.raises(DataError, match="expected mnist or fashion-mnist"):
+    with pytest.raises(DataError, match="expected mnist, fashion-mnist, cifar10"):
         fetch.fetch("../mnist", Path("nowhere"))
 
 

@@ -129,3 +129,140 @@ def test_mistakes(alone):
     assert refusal("list.txt").startswith("list.txt: no such file; looked for 'no.png'")
     assert "only pictures" in refusal("digits", size=(1, 2))
     assert "root_folder is for lists" in refusal("digits", root_folder="x")
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("kind", ["npz", "packed", "npy"])
+def test_arrays(alone, kind, last):
+    rng = np.random.default_rng(0)
+    images = {
+        split: rng.integers(0, 256, (n, 3, 5, 7), np.uint8)
+        for split, n in (("train", 4), ("test", 3))
+    }
+    arrays = {}
+    for split, given in images.items():
+        arrays[f"X_{split}"] = np.moveaxis(given, 1, -1) if last else given
+        arrays[f"y_{split}"] = np.arange(len(given))[:, None]
+    if kind == "npy":
+        Path("set").mkdir()
+        for name, array in arrays.items():
+            np.save(f"set/{name}.npy", array)
+    else:
+        (np.savez if kind == "npz" else np.savez_compressed)("set", **arrays)
+    source = "set" if kind == "npy" else "set.npz"
+    for split, given in images.items():
+        found = readers.open(source, split)
+        agree(found, given, range(len(given)))
+        assert found.shape == (3, 5, 7) and not found.blue_first
+        assert (found.arrays() is None) == (kind == "npy")
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"), [((4, 6), (6, 1, 1)), ((4, 6, 5), (1, 6, 5)), ((4, 3, 2, 3), (3, 2, 3))]
+)
+@pytest.mark.parametrize("dtype", [">f8", "f2", "u1"])
+def test_the_axes_and_the_type_of_arrays(shape, wanted, dtype):
+    given = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    np.savez("a", images=given, labels=np.arange(4.0))
+    found = readers.open("a.npz", "train")
+    pixels = given.astype(np.uint8 if dtype == "u1" else np.float32).reshape(4, *wanted)
+    agree(found, pixels, range(4))
+
+
+def test_arrays_that_are_none():
+    images, labels = np.zeros((4, 5, 6), np.uint8), np.arange(4)
+    cases = [
+        (
+            {"pictures": images},
+            "a.npz: holds pictures; expected x_train and y_train, or images and",
+        ),
+        ({"x": images, "y": labels[:3]}, "a.npz: y: expected 4 labels, one a picture, found (3,)"),
+        ({"x": images, "y": labels / 2}, "a.npz: y: expected labels that are integers"),
+        ({"x": images, "y": labels + 2**40}, "a.npz: y: expected labels that are integers"),
+        ({"x": images.astype(int), "y": labels}, "uint8 or floating point, found int64"),
+        ({"x": images[:0], "y": labels[:0]}, "a.npz: x: expected pictures (count, c, h, w)"),
+        ({"x": np.array([object()] * 4), "y": labels}, "'x' promises"),
+    ]
+    for arrays, message in cases:
+        np.savez("a", **arrays)
+        assert message in refusal("a.npz")
+    np.savez_compressed("a", x=np.zeros((1, 2**27), np.uint8), y=labels[:1])
+    assert len(readers.open("a.npz", "train")) == 1
+    Path("a.npy").write_bytes(b"")
+    assert refusal("a.npy") == (
+        "a.npy: expected the folder of two .npy files, of pictures and of labels"
+    )
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_hdf5_files(alone, listed):
+    h5py = pytest.importorskip("h5py")
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, (n, 3, 4, 5), np.uint8) for n in (3, 2)]
+    for name, given in zip("ab", images, strict=True):
+        with h5py.File(f"{name}.h5", "w") as file:
+            file["data"], file["label"] = given, np.arange(len(given), dtype=np.float32)
+    Path("list.txt").write_text("a.h5\nb.h5\n")
+    found = readers.open("list.txt" if listed else "a.h5", "test")
+    wanted = np.concatenate(images) if listed else images[0]
+    agree(found, wanted, [0, 1, 2, 0, 1][: len(wanted)])
+    assert found.place(len(wanted) - 1) == ("b.h5: entry 1" if listed else "a.h5: entry 2")
+
+
+def cifar(folder, count=3):
+    """CIFAR-10's files with few records; (n, 3, 32, 32) and labels of the first and the last file."""
+    from minicaffe.data.reader.cifar10_set import FILES
+
+    folder.mkdir(parents=True)
+    rng, found = np.random.default_rng(0), []
+    for file in (*FILES["train"], *FILES["test"]):
+        records = rng.integers(0, 256, (count, 3073), np.uint8)
+        records[:, 0] %= 10
+        (folder / file).write_bytes(records.tobytes())
+        found.append((records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]))
+    return found
+
+
+@pytest.mark.parametrize("below", ["cifar10", "data/cifar10/cifar-10-batches-bin"])
+def test_cifar10(alone, below):
+    found = cifar(alone / below)
+    test = readers.open("cifar10", "test")
+    agree(test, *found[-1])
+    assert test.origin == below and test.place(1) == f"{below}: entry 1"
+    train = readers.open("cifar10", "train")
+    agree(train, *(np.concatenate(part) for part in zip(*found[:-1], strict=True)))
+    assert train.classes[3] == "cat" and train.shape == (3, 32, 32) and not train.blue_first
+    (alone / below / "batches.meta.txt").write_text("\n".join("abcdefghij"))
+    assert readers.open("cifar10", "train").classes == tuple("abcdefghij")
+    (alone / below / "data_batch_2.bin").write_bytes(bytes([10]) * 3073)
+    assert refusal("cifar10") == (
+        f"{below}/data_batch_2.bin: entry 0: expected a label from 0 to 9, found 10"
+    )
+    (alone / below / "data_batch_2.bin").write_bytes(b"")
+    assert "data_batch_2.bin: expected records of 3073 bytes, found 0" in refusal("cifar10")
+
+
+def test_cifar10_that_is_nowhere(monkeypatch):
+    from minicaffe.data import network
+
+    monkeypatch.setattr(network, "_failed", {})
+    found = readers.open("cifar10", "test")
+    assert len(found) == 10000 and found.shape == (3, 32, 32) and len(found.classes) == 10
+    assert refusal("cifar10", "test") == (
+        "cifar10 was not found and could not be fetched (MINICAFFE_OFFLINE is set); with a network:"
+        " minicaffe fetch cifar10; or set MINICAFFE_DATA to the folder that holds it"
+    )
+
+
+def test_files_that_are_no_data_set():
+    for name, content, message in [
+        ("a.tar.gz", b"", "is an archive: unpack it"),
+        ("a.png", b"", "is a picture; expected a folder of pictures"),
+        ("a-idx1-ubyte", b"\0\0\x08\1", "expected a folder of four IDX files, found a file"),
+        ("a.npz", b"", "is not a whole .npz file"),
+        ("a.bin", b"\xff\xfe", "is not a list of files: expected text in UTF-8"),
+        ("a.txt", b"", "names no picture"),
+        ("a.h5", b"", "a.h5: is not a whole HDF5 file"),
+    ]:
+        Path(name).write_bytes(content)
+        assert message in refusal(name)

@@ -56,7 +56,7 @@ layers:
   - {name: ip, type: InnerProduct, num_output: 5}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 force_backward: true
-solver: {base_lr: 0.001, average_loss: 3, max_iter: 9, regularization_type: L1, weight_decay: 0.1}
+solver: {base_lr: 0.001, average_loss: 3, max_iter: 9, regularization_type: L1, weight_decay: 0.1, ema_decay: 0.99}
 """
 
 

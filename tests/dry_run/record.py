@@ -17,7 +17,7 @@ NEVER = {  # in a step after the first
     "pageable upload": "copies from memory of the host that is not page-locked: the driver may wait",
 }
 # The arguments of an operation that may change from step to step: what the step is a function of.
-CHANGING = {"uniform": {1, 2}, "sgd": {4}}  # the random key; the learning rate
+CHANGING = {"uniform": {1, 2}, "sgd": {4}, "average": {3}}  # the random key; the rate; the share
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from minicaffe import CheckpointError, Solver, parse
 from minicaffe.caffe import state as caffes
 from minicaffe.solver.report import Report
 from minicaffe.solver.rules import KINDS
-from minicaffe.spec.solver import with_settings
+from minicaffe.spec.solver_rules import with_settings
 
 NET = """
 name: small

@@ -372,9 +372,9 @@ CAFFE = {
     "solver value of wrong type": (
         "base_lr: 0.01", "base_lr: fast", "27:12: solver: base_lr: expected a number, got 'fast'"),
     "unknown lr_policy": (
-        "max_iter: 10", "max_iter: 10\n  lr_policy: cosine",
+        "max_iter: 10", "max_iter: 10\n  lr_policy: cosin",
         "29:14: solver: lr_policy: expected one of fixed, step, multistep, exp, inv, poly, sigmoid,"
-        " got 'cosine'"),
+        " cosine, plateau, got 'cosin'; did you mean 'cosine'?"),
     "step policy without stepsize": (
         "max_iter: 10", "max_iter: 10\n  lr_policy: step\n  gamma: 0.1",
         "29:14: solver: lr_policy 'step' needs the key 'stepsize'"),
@@ -419,7 +419,7 @@ CAFFE = {
         "    type: Input\n    top: [data, label]\n    shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]",
         "    type: Data\n    top: [data, label]\n    source: nodb\n    batch_size: 4",
         "3:5: layer 'data' (Data): data set 'nodb' not found, looked in nodb, data/nodb;"
-        " known by name: mnist, fashion-mnist, digits"),
+        " known by name: mnist, fashion-mnist, cifar10, digits"),
     "no batch_size": (
         "    type: Input\n    top: [data, label]\n    shape: [{dim: [2, 1, 8, 8]}, {dim: [2]}]",
         "    type: Data\n    top: [data, label]\n    source: digits",

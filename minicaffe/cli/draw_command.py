@@ -1,0 +1,89 @@
+"""Draw a net: its layers as boxes, in ranks, with keys, parameters and shapes.
+
+Layers that work in place stand in the box of the layer before. SVG and DOT need nothing, PNG the extra
+image; several may be asked for at once. Without any, MODEL's name with .svg for its ending is written. In an
+SVG, a pointer on a box shows all that is known of its layers. - writes to stdout.
+
+example:
+  minicaffe draw models/lenet.yaml
+  minicaffe draw models/googlenet.yaml --phase TEST -o googlenet.png
+  minicaffe draw models/lenet.yaml --direction LR --svg lenet.svg --dot lenet.dot
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+from pathlib import Path
+from typing import IO
+
+from minicaffe import checkpoint, drawing
+from minicaffe.cli.options import model_options, phase_option, read_model
+from minicaffe.drawing.layout import DIRECTIONS
+from minicaffe.errors import MinicaffeError, did_you_mean, note
+from minicaffe.net import Net, picture
+
+ENDINGS = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot"}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    model_options(parser)
+    phase_option(parser)
+    for kind in ("svg", "png", "dot"):
+        parser.add_argument(f"--{kind}", metavar="FILE", help=f"write {kind.upper()} to FILE")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"write what its ending says: {', '.join(ENDINGS)}"
+    )
+    parser.add_argument(
+        "--direction",
+        choices=DIRECTIONS,
+        default="TB",
+        help="from top to bottom or from left to right; default: TB",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draw; nothing is allocated."""
+    files = _files(args)
+    net = Net(read_model(args), args.phase, device="cpu", shapes_only=True)
+    graph = picture.boxes(net.graph)
+    laid = drawing.layout(graph, args.direction)
+    made = {
+        "svg": lambda: drawing.svg(laid, alone=True).encode(),
+        "png": lambda: drawing.png(laid),
+        "dot": lambda: drawing.dot(graph, args.direction).encode(),
+    }
+    pictures = [(path, made[kind]()) for path, kind in files]
+    for path, data in pictures:
+        if path == "-":
+            sys.stdout.buffer.write(data)
+            continue
+        checkpoint.replace(path, functools.partial(_write, data))
+        note(f"{path}: {len(net.layers)} layers in {len(graph.nodes)} boxes")
+    return 0
+
+
+def _write(data: bytes, stream: IO[bytes]) -> None:
+    stream.write(data)
+
+
+def _files(args: argparse.Namespace) -> list[tuple[str, str]]:
+    """What is to be written: names and formats. Raises MinicaffeError."""
+    kinds = [("svg", args.svg), ("png", args.png), ("dot", args.dot)]
+    files = [(path, kind) for kind, path in kinds if path is not None]
+    if args.output is not None:
+        ending = os.path.splitext(args.output)[1].lower()
+        if ending not in ENDINGS:
+            hint = did_you_mean(ending, ENDINGS) or "; --svg, --png and --dot take any name"
+            raise MinicaffeError(
+                f"{args.output}: expected a name that ends in {', '.join(ENDINGS)}{hint}"
+            )
+        files.append((args.output, ENDINGS[ending]))
+    paths = [path for path, _ in files]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise MinicaffeError(f"{path}: is asked for twice, which would leave one of them")
+    return files or [(f"{Path(args.model).stem}.svg", "svg")]

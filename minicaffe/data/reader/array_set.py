@@ -1,0 +1,166 @@
+"""Pictures and labels in NumPy's files: an .npz, or two .npy, which are mapped and stay on disk."""
+
+from __future__ import annotations
+
+import math
+import os
+import tokenize
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from minicaffe.data.reader import naming
+from minicaffe.data.reader.base import Entry, Reader
+from minicaffe.errors import DataError
+
+NPY, ZIP = b"\x93NUMPY", b"PK"
+_EXPANSION = 1100  # of deflate, at its best
+_DAMAGE = (
+    ValueError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    OverflowError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+class NpzSet(Reader):
+    """The arrays of an .npz file, named by split or not at all (see naming.py): in memory once looked at."""
+
+    def __init__(self, path: Path, name: str, split: str):
+        super().__init__(path, name, split)
+        self.name, self.path, self.origin = name, path, str(path)
+        with _told(path), zipfile.ZipFile(path) as file:
+            held = [entry.removesuffix(".npy") for entry in file.namelist() if ".npy" in entry]
+            self.keys = naming.pair(held, split, str(path))
+            shape, dtype = _header(file, self.keys[0])
+            counts, _ = _header(file, self.keys[1])
+        self.layout = naming.Layout(shape, dtype, self._where(0))
+        self.shape = self.layout.shape
+        if counts not in ((shape[0],), (shape[0], 1)):
+            naming.labels(np.broadcast_to(np.uint8(0), counts), shape[0], self._where(1))
+        self.held: tuple[np.ndarray, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return self.layout.count
+
+    def __getitem__(self, i: int) -> Entry:
+        images, labels = self.arrays()
+        return images[i], int(labels[i])
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        if self.held is None:
+            with _told(self.path), zipfile.ZipFile(self.path) as file:
+                images, labels = (_read(file, key) for key in self.keys)
+            images = np.ascontiguousarray(self.layout.of(images))
+            self.held = images, naming.labels(labels, len(self), self._where(1))
+        return self.held
+
+    def place(self, i: int) -> str:
+        return f"{self._where(0)}: entry {i}"
+
+    def _where(self, which: int) -> str:
+        return f"{self.path}: {self.keys[which]}"
+
+
+class NpySet(Reader):
+    """Two .npy files of a folder, one of pictures and one of labels, found by their names as in an .npz."""
+
+    def __init__(self, folder: Path, name: str, split: str):
+        super().__init__(folder, name, split)
+        self.name, self.origin = name, str(folder)
+        held = [file.removesuffix(".npy") for file in os.listdir(folder) if is_npy(file)]
+        pictures, labels = (
+            folder / f"{word}.npy" for word in naming.pair(held, split, str(folder))
+        )
+        self.images, self.path = _mapped(pictures), pictures
+        self.layout = naming.Layout(self.images.shape, self.images.dtype, str(pictures))
+        self.shape = self.layout.shape
+        self.labels = naming.labels(_mapped(labels), len(self.images), str(labels))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, i: int) -> Entry:
+        return np.asarray(self.layout.of(self.images[i])), int(self.labels[i])
+
+    def label(self, i: int) -> int:
+        return int(self.labels[i])
+
+    def place(self, i: int) -> str:
+        return f"{self.path}: entry {i}"
+
+
+def is_npy(file: str) -> bool:
+    """Whether a file is, by its name, an .npy one."""
+    return file.endswith(".npy") and not file.startswith(".")
+
+
+def _mapped(path: Path) -> np.ndarray:
+    with _told(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.memmap):
+            raise ValueError("it does not begin as one")
+        promised, held = array.offset + array.nbytes, os.path.getsize(path)
+        if promised != held:
+            raise ValueError(f"it promises {promised} bytes, holds {held}")
+        return array
+
+
+def _header(file: zipfile.ZipFile, key: str) -> tuple[tuple[int, ...], np.dtype]:
+    """The shape and type of an array, held against what its entry takes in the file."""
+    info = file.getinfo(f"{key}.npy")
+    with file.open(info) as entry:
+        shape, dtype = _shape(entry)
+        promised, held = math.prod(shape) * dtype.itemsize, info.file_size - entry.tell()
+    packed = min(info.compress_size, os.fstat(file.fp.fileno()).st_size)  # type: ignore[union-attr]
+    if dtype.hasobject or promised != held or info.file_size > _EXPANSION * max(packed, 100):
+        raise ValueError(f"{key!a} promises {promised} bytes, holds {held} ({packed} in the file)")
+    return shape, dtype
+
+
+def _shape(entry: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    version = np.lib.format.read_magic(entry)
+    read: Any = np.lib.format.read_array_header_2_0
+    if version == (1, 0):
+        read = np.lib.format.read_array_header_1_0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shape, _, dtype = read(entry)
+    return shape, dtype
+
+
+def _read(file: zipfile.ZipFile, key: str) -> np.ndarray:
+    _header(file, key)
+    with file.open(f"{key}.npy") as entry, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.lib.format.read_array(entry, allow_pickle=False)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Within it, what NumPy or zipfile raises is told as DataError, in one line with the file's name."""
+    name = str(path) if str(path).isprintable() else ascii(str(path))
+    try:
+        yield
+    except OSError as error:
+        said = error.strerror or " ".join(str(error).split())
+        raise DataError(f"{name}: cannot be read: {said}") from None
+    except MemoryError:
+        raise DataError(f"{name}: does not fit in memory") from None
+    except _DAMAGE as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        said = said if said.isprintable() else ascii(said)
+        raise DataError(f"{name}: is not a whole {path.suffix or '.npz'} file: {said}") from None

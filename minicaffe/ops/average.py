@@ -1,0 +1,46 @@
+"""A running mean of arrays, such as the weights' over the iterations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import launch, on_cuda
+from minicaffe.ops.activation import LONG, run_loop
+from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import in_slices
+
+
+def average(mean: Any, x: Any, share: float, scratch: Any, skip: Any) -> None:
+    """mean += share (x - mean), in place; `scratch`, of the same shape and type, is NumPy's. Where `skip`, one
+    int32, is not 0, nothing is done.
+
+    What stands still stays as it is to the bit.
+
+    >>> mean, x = np.array([1.0, 5.0]), np.array([2.0, 5.0])
+    >>> average(mean, x, 0.25, np.empty(2), [0])
+    >>> mean
+    array([1.25, 5.  ])
+    """
+    share = np.float64(share) if mean.dtype == np.float64 else np.float32(share)
+    if on_cuda(mean):
+        launch("average.cu", "average", mean.size, mean, mean, x, share, skip)
+        return
+    if skip[0]:
+        return
+    fast: Any = loops("average", mean.dtype)
+    if fast is not None:
+        run_loop(fast.average, mean, x, share)
+        return
+
+    def step(m: Any, x: Any, s: Any) -> None:
+        np.subtract(x, m, out=s)
+        np.multiply(s, share, out=s)
+        np.add(m, s, out=m)
+
+    flat = [array.reshape(-1) for array in (mean, x, scratch)]
+    if mean.size < LONG:
+        step(*flat)
+        return
+    in_slices(lambda first, last, _: step(*(one[first:last] for one in flat)), mean.size)

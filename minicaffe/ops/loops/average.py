@@ -1,0 +1,15 @@
+"""A running mean: one pass over it and what it follows, from entry first to last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.ops.loops import at, compiled
+
+
+@compiled
+def average(x: Any, share: Any, mean: Any, first: int, last: int) -> None:
+    """mean += share (x - mean)."""
+    for i in range(first, last):
+        m = mean[at(i)]
+        mean[at(i)] = m + share * (x[at(i)] - m)

@@ -1,0 +1,66 @@
+"""The exponential moving average of the weights: kept in each step, put in their place for tests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from minicaffe.ops.average import average
+from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.rules import Update
+from minicaffe.solver.watch import Watch
+
+
+class Average:
+    """For each parameter w, statistics of BatchNorm too, after iteration i, counted from 0:
+
+        mean = d mean + (1 - d) w        d = min(decay, (1 + i) / (10 + i))
+
+    It begins with the weights before the first iteration. The lower d of the first iterations has the mean
+    leave those behind soon. Of a net of 16 bits the float32 masters are averaged. An iteration that the
+    watch skips leaves the mean as it is. Source: Polyak and Juditsky, Acceleration of Stochastic
+    Approximation by Averaging, 1992; d as TensorFlow's ExponentialMovingAverage.
+    """
+
+    def __init__(self, decay: float, rule: Update | Mixed, watch: Watch):
+        self.decay, self.xp, self.watch = decay, watch.xp, watch
+        self.mixed = rule if isinstance(rule, Mixed) else None
+        self.rule = rule.rule if isinstance(rule, Mixed) else rule
+        self.params = self.rule.params
+        self.means = [self.xp.zeros(param.shape, param.dtype) for param in self.params]
+        self.inside = False  # the net has the means, and `means` the weights
+
+    def update(self, iteration: int) -> None:
+        """Take the weights after an iteration into the mean."""
+        share = 1 - min(self.decay, (1 + iteration) / (10 + iteration))
+        for param, mean in zip(self.params, self.means, strict=True):
+            average(mean, param.data, share, self.rule.scratch[: param.size], self.watch.skip)
+
+    def begin(self) -> None:
+        """Let the mean be the weights that are there."""
+        for param, mean in zip(self.params, self.means, strict=True):
+            self.xp.copyto(mean, param.data)
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Within it the net's weights are the means, and `means` holds those that training goes on with."""
+        if self.inside:
+            yield
+            return
+        self.swap()
+        try:
+            yield
+        finally:
+            self.swap()
+
+    def swap(self) -> None:
+        """Exchange weights and means."""
+        copy = self.xp.copyto
+        for param, mean in zip(self.params, self.means, strict=True):
+            held = self.rule.scratch[: param.size].reshape(param.shape)
+            copy(held, mean)
+            copy(mean, param.data)
+            copy(param.data, held)
+        if self.mixed is not None:
+            self.mixed.round()
+        self.inside = not self.inside
