@@ -17,6 +17,7 @@ import time
 import traceback
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -204,20 +205,35 @@ def use(kind: str, folder: Path, data: bytes) -> None:
 
 
 def work(kind: str, folder: Path, first: int, count: int) -> None:
-    """Read so many mutations; what became of each is counted, and told when all is done."""
+    """Read so many mutations of the files of a kind."""
+    tried(
+        kind, seeds(kind, folder), lambda which, data: use(kind, folder, data), folder, first, count
+    )
+
+
+def tried(
+    kind: str,
+    whole: list[bytes],
+    use: Callable[[int, bytes], None],
+    folder: Path,
+    first: int,
+    count: int,
+) -> None:
+    """Use so many mutations of the files; what became of each is counted, and told when all is done."""
     from minicaffe.errors import MinicaffeError
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    whole, counts = seeds(kind, folder), Counter()
-    for data in whole:
-        use(kind, folder, data)
+    counts: Counter = Counter()
+    for which, data in enumerate(whole):
+        use(which, data)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for i in range(first, first + count):
         (folder / "at").write_text(str(i))
-        data = spoilt(kind, whole[i % len(whole)], random.Random(f"{kind} {i}"))
+        which = i % len(whole)
+        data = spoilt(kind, whole[which], random.Random(f"{kind} {i}"))
         start = time.process_time()
         try:
-            use(kind, folder, data)
+            use(which, data)
             counts["read"] += 1
         except MinicaffeError as error:
             counts["refused"] += 1
@@ -243,8 +259,13 @@ def test_a_spoilt_file_is_read_or_refused_in_one_line(request, kind, tmp_path):
         pytest.importorskip("h5py")
     if kind == "safetensors":
         pytest.importorskip("safetensors")
-    count = 1500 if request.config.getoption("--long") else 60
-    words = [sys.executable, __file__, kind, str(tmp_path), "0", str(count)]
+    told = counted(__file__, kind, tmp_path, 1500 if request.config.getoption("--long") else 60)
+    assert told["grown_mib"] < 64
+
+
+def counted(script: str, kind: str, tmp_path: Path, count: int) -> dict:
+    """What became of so many mutations in a process of their own, each of them read or refused in one line."""
+    words = [sys.executable, script, kind, str(tmp_path), "0", str(count)]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=1200)
     at = (tmp_path / "at").read_text() if (tmp_path / "at").exists() else "none"
     assert ran.returncode == 0, f"mutation {at}: exit {ran.returncode}: {ran.stderr[-1000:]}"
@@ -252,8 +273,8 @@ def test_a_spoilt_file_is_read_or_refused_in_one_line(request, kind, tmp_path):
     wrong = {name for name in told["counts"] if name not in ("read", "refused")}
     assert not wrong, "\n".join(sorted(wrong))
     assert told["counts"]["refused"] > count // 10
-    assert told["grown_mib"] < 64
     assert ran.stderr == ""
+    return told
 
 
 if __name__ == "__main__":
