@@ -7,8 +7,11 @@ import math
 from importlib import resources
 from typing import Any
 
-SCRIPTS = ("page.js", "header.js", "charts.js", "controls.js", "tables.js", "pictures.js")
-STYLES = ("page.css",)
+SCRIPTS = (
+    *("page.js", "header.js", "charts.js", "controls.js", "tables.js", "pictures.js"),
+    *("try_layers.js", "try_net.js", "try_prepare.js", "try.js"),
+)
+STYLES = ("page.css", "try.css")
 
 
 def html(data: dict[str, Any]) -> str:

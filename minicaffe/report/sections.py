@@ -12,6 +12,7 @@ from minicaffe.errors import MinicaffeError
 from minicaffe.report.layers import graph, layers
 from minicaffe.report.pictures import confusion, features, filters, mistakes
 from minicaffe.report.study import Study
+from minicaffe.report.try_ import hand
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Section:
 
 
 SECTIONS = [
+    Section("try", "Try it by hand", hand),
     Section("confusion", "Confusion matrix", confusion),
     Section("mistakes", "Worst mistakes", mistakes),
     Section("net", "Net", graph),
