@@ -28,6 +28,9 @@ COMMANDS = {
     "layers": "the catalogue of layers, or one layer's keys",
     "schema": "the JSON Schema of model files, for editors",
     "fetch": "download a data set",
+    "data": "look at a data set: shapes, classes, values, pictures",
+    "mean": "the mean image of a data set",
+    "convert-images": "pictures into an LMDB database or an .npz",
     "doctor": "what is installed here and what would be used",
 }
 
@@ -57,7 +60,7 @@ class Parser(argparse.ArgumentParser):
 def usage() -> str:
     """What `minicaffe --help` prints."""
     lines = ["usage: minicaffe COMMAND ...", "", "The Caffe you can pip install.", "", "commands:"]
-    lines += [f"  {name:<9} {text}" for name, text in COMMANDS.items()]
+    lines += [f"  {name:<14} {text}" for name, text in COMMANDS.items()]
     lines += ["", "minicaffe COMMAND --help tells more of a command.", "", "example:"]
     return "\n".join([*lines, "  minicaffe train models/lenet.yaml"])
 
@@ -118,7 +121,7 @@ def _run(argv: list[str]) -> int:
     if name not in COMMANDS:
         hint = caffe_words.hint(name) or did_you_mean(name, COMMANDS)
         raise MinicaffeError(f"unknown command {name!r}{hint} (see minicaffe --help)")
-    command = importlib.import_module(f"minicaffe.cli.{name}_command")
+    command = importlib.import_module(f"minicaffe.cli.{name.replace('-', '_')}_command")
     description, examples = help_of(command)
     parser = Parser(
         prog=f"minicaffe {name}",

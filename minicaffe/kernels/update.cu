@@ -1,7 +1,7 @@
 // The solver's steps, and what comes before them where gradients are of 16 bits. A thread an entry.
 //
 // Each rule is  g = scale diff + penalty,  step = rule(g, history),  diff = step,  weight -= step
-// with          penalty = decay weight,  or with L1  decay sign(weight).
+// with          penalty = decay weight,  or with L1  decay sign(weight).  Where `skip` is not 0 nothing is done.
 
 template <typename S>
 __device__ S regularized(S w, S diff, S decay, int l1, S scale) {
@@ -13,7 +13,8 @@ __device__ S regularized(S w, S diff, S decay, int l1, S scale) {
 template <typename T>
 __global__ void sgd(int total, T* weight, T* diff, T* history, typename Sum<T>::type rate,
                     typename Sum<T>::type momentum, typename Sum<T>::type decay, int l1,
-                    typename Sum<T>::type scale) {
+                    typename Sum<T>::type scale, const int* __restrict__ skip) {
+  if (*skip) return;
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i];
@@ -28,7 +29,8 @@ __global__ void sgd(int total, T* weight, T* diff, T* history, typename Sum<T>::
 template <typename T>
 __global__ void nesterov(int total, T* weight, T* diff, T* history, typename Sum<T>::type rate,
                          typename Sum<T>::type momentum, typename Sum<T>::type decay, int l1,
-                         typename Sum<T>::type scale) {
+                         typename Sum<T>::type scale, const int* __restrict__ skip) {
+  if (*skip) return;
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i], before = history[i];
@@ -45,7 +47,8 @@ template <typename T>
 __global__ void scaled(int total, T* weight, T* diff, T* history, typename Sum<T>::type rate,
                        typename Sum<T>::type keep, typename Sum<T>::type take,
                        typename Sum<T>::type delta, typename Sum<T>::type decay, int l1,
-                       typename Sum<T>::type scale) {
+                       typename Sum<T>::type scale, const int* __restrict__ skip) {
+  if (*skip) return;
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale);
@@ -63,7 +66,8 @@ template <typename T>
 __global__ void adadelta(int total, T* weight, T* diff, T* gradients, T* updates,
                          typename Sum<T>::type rate, typename Sum<T>::type momentum,
                          typename Sum<T>::type delta, typename Sum<T>::type decay, int l1,
-                         typename Sum<T>::type scale) {
+                         typename Sum<T>::type scale, const int* __restrict__ skip) {
+  if (*skip) return;
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale), b = updates[i];
@@ -83,7 +87,8 @@ __global__ void adam(int total, T* weight, T* diff, T* mean, T* square,
                      typename Sum<T>::type rate, typename Sum<T>::type momentum,
                      typename Sum<T>::type momentum2, typename Sum<T>::type delta,
                      typename Sum<T>::type shrink, typename Sum<T>::type decay, int l1,
-                     typename Sum<T>::type scale) {
+                     typename Sum<T>::type scale, const int* __restrict__ skip) {
+  if (*skip) return;
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale);
@@ -99,14 +104,14 @@ __global__ void adam(int total, T* weight, T* diff, T* mean, T* square,
 
 // A gradient of 16 bits, taken of `scale` times the loss, set into or added to its float32 master.
 //
-//   diff, 16 bits    gradient, float32            total + diff / scale       bad = true where diff is
+//   diff, 16 bits    gradient, float32            total + diff / scale       bad = 1 where diff is
 //   [a b c]     ->   [A + a/s  B + b/s  C + c/s]                             infinite or no number
 template <typename T>
 __global__ void unscale(int total, T* diff, typename Sum<T>::type scale, int add,
-                        typename Sum<T>::type* gradient, bool* bad) {
+                        typename Sum<T>::type* gradient, int* bad) {
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const typename Sum<T>::type value = diff[i];
-    if (value - value != 0) *bad = true;  // every thread that writes writes the same
+    if (value - value != 0) *bad = 1;  // every thread that writes writes the same
     gradient[i] = value / scale + (add ? gradient[i] : 0);
     diff[i] = T(0.0f);
   }

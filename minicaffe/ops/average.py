@@ -12,19 +12,22 @@ from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices
 
 
-def average(mean: Any, x: Any, share: float, scratch: Any) -> None:
-    """mean += share (x - mean), in place; `scratch`, of the same shape and type, is NumPy's.
+def average(mean: Any, x: Any, share: float, scratch: Any, skip: Any) -> None:
+    """mean += share (x - mean), in place; `scratch`, of the same shape and type, is NumPy's. Where `skip`, one
+    int32, is not 0, nothing is done.
 
     What stands still stays as it is to the bit.
 
     >>> mean, x = np.array([1.0, 5.0]), np.array([2.0, 5.0])
-    >>> average(mean, x, 0.25, np.empty(2))
+    >>> average(mean, x, 0.25, np.empty(2), [0])
     >>> mean
     array([1.25, 5.  ])
     """
     share = np.float64(share) if mean.dtype == np.float64 else np.float32(share)
     if on_cuda(mean):
-        launch("average.cu", "average", mean.size, mean, mean, x, share)
+        launch("average.cu", "average", mean.size, mean, mean, x, share, skip)
+        return
+    if skip[0]:
         return
     fast: Any = loops("average", mean.dtype)
     if fast is not None:

@@ -98,6 +98,7 @@ def update(
     penalty: Literal["L1", "L2"],
     scale: float,
     scratch: Any,
+    skip: Any,
 ) -> None:
     """weight -= step, which is left in `diff`; step = rule(g), g = scale diff + decay weight.
 
@@ -111,18 +112,21 @@ def update(
         adam      m, v  rate, momentum, momentum2,   m, v: running means of g, g^2;
                         delta, shrink                step = rate m / (sqrt(v) + delta) + shrink weight
 
-    All in place; `scratch`, of the weight's shape, is NumPy's. Source: Caffe's solvers; `shrink` is AdamW's.
+    All in place; `scratch`, of the weight's shape, is NumPy's. Where `skip`, one int32, is not 0, nothing is
+    done. Source: Caffe's solvers; `shrink` is AdamW's.
 
     >>> weight, diff, history = np.array([1.0]), np.array([2.0]), np.array([10.0])
-    >>> update("sgd", weight, diff, [history], [0.1, 0.5], 0.0, "L2", 1.0, np.empty(1))
+    >>> update("sgd", weight, diff, [history], [0.1, 0.5], 0.0, "L2", 1.0, np.empty(1), [0])
     >>> weight, history
     (array([-4.2]), array([5.2]))
     """
     kind, l1 = weight.dtype.type, penalty == "L1"
     if on_cuda(weight):
         kind = np.float64 if weight.dtype == np.float64 else np.float32
-        given = *map(kind, numbers), kind(decay), int(l1), kind(scale)
+        given = *map(kind, numbers), kind(decay), int(l1), kind(scale), skip
         launch("update.cu", rule, weight.size, weight, weight, diff, *history, *given)
+        return
+    if skip[0]:
         return
     fast: Any = loops("update", weight.dtype)
     if fast is not None:
@@ -149,14 +153,14 @@ def update(
 
 
 def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None:
-    """gradient = diff / scale, plus what it was with `add`; diff = 0; bad = True if a diff is not finite.
+    """gradient = diff / scale, plus what it was with `add`; diff = 0; bad = 1 if a diff is not finite.
 
-    gradient is of diff's type, or float32 for one of 16 bits; bad is one bool.
+    gradient is of diff's type, or float32 for one of 16 bits; bad is one int32.
 
-    >>> diff, gradient, bad = np.array([8.0, np.inf]), np.ones(2), np.array(False)
+    >>> diff, gradient, bad = np.array([8.0, np.inf]), np.ones(2), np.zeros(1, np.int32)
     >>> unscale(diff, 4.0, gradient, True, bad)
     >>> gradient, diff, bad
-    (array([ 3., inf]), array([0., 0.]), array(True))
+    (array([ 3., inf]), array([0., 0.]), array([1], dtype=int32))
     """
     if on_cuda(diff):
         sizes = gradient.dtype.type(scale), int(add), gradient, bad

@@ -10,6 +10,7 @@ import numpy as np
 from minicaffe.layers import Param
 from minicaffe.ops.update import unscale
 from minicaffe.solver.rules import Update
+from minicaffe.solver.watch import Watch
 from minicaffe.spec.solver import SolverSpec
 
 SCALE = {"float16": 1024.0}  # of the loss, where the model names none; else 1
@@ -25,10 +26,15 @@ class Master:
 
     def __init__(self, param: Param, xp: Any):
         self.param, self.shape, self.size = param, param.shape, param.size
-        self.data, self.diff = param.data, xp.zeros(param.shape, self.dtype)
+        self.data, self.diff = param.data, None
         if param.dtype != self.dtype:
             param.master = self.data = xp.empty(param.shape, self.dtype)
             xp.copyto(self.data, param.data)
+
+    def lie_in(self, array: Any, which: str) -> None:
+        """Have an array of its shape be the gradient."""
+        assert which == "diff"
+        self.diff = array
 
     @property
     def learns(self) -> bool:
@@ -51,20 +57,22 @@ class Mixed:
 
     The gradients are of `scale` times the loss, so that small ones do not vanish in 16 bits; `gather`
     divides them again. Where any is infinite or no number, all of the iteration's are passed over:
-    weights and history stay as they are, and `skipped` counts it. That is decided on the device.
+    weights and history stay as they are, and `skipped` counts it. That is decided on the device, by a
+    Watch that passes over.
     Source: P. Micikevicius et al., Mixed Precision Training, ICLR 2018.
     """
 
-    def __init__(self, spec: SolverSpec, params: Sequence[Param], xp: Any):
-        self.xp, self.masters = xp, [Master(param, xp) for param in params]
-        self.rule = Update(spec, self.masters, xp)
+    def __init__(self, spec: SolverSpec, params: Sequence[Param], xp: Any, watch: Watch):
+        self.xp, self.watch = xp, watch
+        self.masters = [Master(param, xp) for param in params]
+        self.rule = Update(spec, self.masters, xp, watch)
         name = params[0].dtype.name if params else ""
         self.scale = spec.loss_scale or SCALE.get(name, 1.0)
-        largest = max((master.size for master in self.masters), default=0)
-        states = max((len(self.rule.state(i)) for i in range(len(self.masters))), default=0)
-        self.saved = [xp.empty(largest, Master.dtype) for _ in range(states)]
-        self.bad = xp.zeros((), np.bool_)
-        self.skipped = xp.zeros((), np.int32)
+
+    @property
+    def skipped(self) -> Any:
+        """How many iterations were passed over."""
+        return self.watch.passed
 
     @property
     def history(self) -> list[Any]:
@@ -74,31 +82,21 @@ class Mixed:
     def gather(self, first: bool) -> None:
         """Move the net's gradients into the masters', or add them to those of earlier batches."""
         if first:
-            self.bad.fill(False)
+            self.watch.bad.fill(0)
         for master in self.masters:
             if master.learns:
-                unscale(master.param.diff, self.scale, master.diff, not first, self.bad)
+                unscale(master.param.diff, self.scale, master.diff, not first, self.watch.bad)
 
     def update(self, rate: float, iteration: int) -> None:
         """Take one step at the learning rate `rate`, and round the weights into the net."""
-        xp = self.xp
-        xp.add(self.skipped, self.bad, out=self.skipped)
-        self.rule.clip()
-        for i, master in enumerate(self.masters):
-            if not master.learns:
-                continue
-            state = self.rule.state(i)
-            saved = [part[: master.size].reshape(master.shape) for part in self.saved[: len(state)]]
-            for copy, array in zip(saved, state, strict=True):
-                xp.copyto(copy, array)
-            self.rule.step(i, rate, iteration)
-            for copy, array in zip(saved, state, strict=True):
-                xp.copyto(array, copy, where=self.bad)
-            if master.data is not master.param.data:
-                xp.copyto(master.param.data, master.data)
+        self.rule.update(rate, iteration)
+        self._round([master for master in self.masters if master.learns])
 
     def round(self) -> None:
         """Round all masters into the net."""
-        for master in self.masters:
+        self._round(self.masters)
+
+    def _round(self, masters: Sequence[Master]) -> None:
+        for master in masters:
             if master.data is not master.param.data:
                 self.xp.copyto(master.param.data, master.data)

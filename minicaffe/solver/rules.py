@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from minicaffe.ops.sums import total
+import numpy as np
+
 from minicaffe.ops.update import update
+from minicaffe.solver.watch import Watch, flat
 from minicaffe.spec.solver import SolverSpec
 
 
@@ -87,7 +89,9 @@ class Update:
     Ba 2015; Loshchilov and Hutter, Decoupled Weight Decay Regularization, ICLR 2019.
     """
 
-    def __init__(self, spec: SolverSpec, params: Sequence[Any], xp: Any):
+    def __init__(
+        self, spec: SolverSpec, params: Sequence[Any], xp: Any, watch: Watch | None = None
+    ):
         self.spec, self.xp, self.kind = spec, xp, KINDS[spec.type]
         self.params = list(params)
         self.history = [
@@ -99,42 +103,27 @@ class Update:
         largest = max((param.size for param in self.params), default=0)
         dtype = self.params[0].dtype if self.params else None
         self.scratch = xp.empty(largest, dtype)
-        self.factor = xp.empty((), dtype)
+        self.gradients = flat(self.params, xp)
+        self.watch = watch or Watch(xp, 1, dtype or np.float32)
 
     def update(self, rate: float, iteration: int) -> None:
-        """Take one step at the learning rate `rate`; leaves the step taken in each diff."""
-        self.clip()
-        for i, param in enumerate(self.params):
-            if param.learns:
-                self.step(i, rate, iteration)
+        """Take one step at the learning rate `rate`, if the watch lets it; leaves the step in each diff."""
+        learners = [i for i, param in enumerate(self.params) if param.learns]
+        for i in learners:
+            self.params[i].diff  # noqa: B018  (zero, where no layer has written any)
+        self.watch.judge(self.gradients, self.spec.clip_gradients, iteration)
+        if self.spec.clip_gradients >= 0:
+            for gradient in self.gradients:
+                self.xp.multiply(gradient, self.watch.factor, out=gradient)
+        for i in learners:
+            self._step(i, rate, iteration)
 
-    def step(self, i: int, rate: float, iteration: int) -> None:
+    def _step(self, i: int, rate: float, iteration: int) -> None:
         """Take parameter i's step."""
         param, spec, kind = self.params[i], self.spec, self.kind
-        weight, *history = self.state(i)
         rate, decay = rate * param.lr_mult, spec.weight_decay * param.decay_mult
         numbers = kind.numbers(spec, rate, iteration, decay)
         decay = 0.0 if kind.decoupled else decay
-        scale, penalty, scratch = 1 / spec.iter_size, spec.regularization_type, self._scratch(param)
-        update(kind.rule, weight, param.diff, history, numbers, decay, penalty, scale, scratch)
-
-    def state(self, i: int) -> tuple[Any, ...]:
-        """What parameter i's step changes for good: its values, and what is remembered of it."""
-        return self.params[i].data, *self.remembered[i]
-
-    def clip(self) -> None:
-        """Shorten the whole gradient to clip_gradients; all on the device."""
-        xp, limit = self.xp, self.spec.clip_gradients
-        if limit < 0:
-            return
-        self.factor.fill(0)
-        for param in self.params:
-            total(param.diff, self.factor, self.scratch, squares=True, add=True)
-        xp.sqrt(self.factor, out=self.factor)
-        xp.maximum(self.factor, limit, out=self.factor)
-        xp.divide(limit, self.factor, out=self.factor)
-        for param in self.params:
-            xp.multiply(param.diff, self.factor, out=param.diff)
-
-    def _scratch(self, param: Any) -> Any:
-        return self.scratch[: param.size].reshape(param.shape)
+        scratch = self.scratch[: param.size].reshape(param.shape)
+        given = decay, spec.regularization_type, 1 / spec.iter_size, scratch, self.watch.skip
+        update(kind.rule, param.data, param.diff, self.remembered[i], numbers, *given)

@@ -23,6 +23,7 @@ from minicaffe.solver.report import Report, keys_given
 from minicaffe.solver.rules import Update
 from minicaffe.solver.scores import test_nets, test_scores
 from minicaffe.solver.trend import trends
+from minicaffe.solver.watch import Watch
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import with_settings
 
@@ -70,13 +71,16 @@ class Solver(Judging):
         xp = self.device.xp
         self.mixed: Mixed | None = None
         with self.device.current():
-            if self.net.context.dtype.itemsize == 2:
-                self.mixed = Mixed(self.spec, self.net.learnable, xp)
+            half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
+            window = self.spec.average_loss, self.net.context.sum_dtype
+            self.watch = Watch(xp, *window, pass_over=half)
+            self.losses = self.watch.losses
+            if half:
+                self.mixed = Mixed(self.spec, learnt, xp, self.watch)
                 self.net.loss_scale = self.mixed.scale
-            self.rule = self.mixed or Update(self.spec, self.net.learnable, xp)
+            self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
             decay = self.spec.ema_decay
-            self.average = Average(decay, self.rule, xp) if decay else None
-            self.losses = xp.zeros(self.spec.average_loss, self.net.context.sum_dtype)
+            self.average = Average(decay, self.rule, self.watch) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
@@ -192,8 +196,7 @@ class Solver(Judging):
     def gradient(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
         xp, slot = self.device.xp, self.recorded % len(self.losses)
-        loss = self.losses[slot : slot + 1]
-        loss.fill(0)
+        loss = self.watch.begin(slot)
         for param in self.net.learnable:
             param.stale = True
         for batch in range(self.spec.iter_size):

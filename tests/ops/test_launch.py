@@ -19,7 +19,7 @@ from ops.launch_rows import summed, table
 from minicaffe import backend
 from minicaffe.errors import ShapeError
 from minicaffe.ops import average as means
-from minicaffe.ops import batch, channels, pool, random, threads, update
+from minicaffe.ops import batch, channels, pool, random, threads, update, watch
 from minicaffe.ops import elementwise as functions
 from minicaffe.ops import embed as tables
 from minicaffe.ops import lrn as response_norms
@@ -221,14 +221,16 @@ def rule(name, memory, *settings):
         hosts[0][7] = 0
         hosts[2:] = [np.abs(host) for host in hosts[2:]]
         arrays, start = ([put(device, host) for host in hosts] for _ in range(2))
-        scratch = blank(device, 40, dtype)
+        scratch, skip = blank(device, 40, dtype), put(device, [0], np.int32)
 
         def run():
             for array, before in zip(arrays, start, strict=True):
                 device.xp.copyto(array, before)
             weight, diff, *history = arrays
             for penalty in ("L1", "L2"):
-                update.update(name, weight, diff, history, settings, 0.125, penalty, 0.25, scratch)
+                update.update(
+                    name, weight, diff, history, settings, 0.125, penalty, 0.25, scratch, skip
+                )
 
         return run, arrays
 
@@ -247,12 +249,15 @@ def unscale(device, dtype):
     (given,) = numbers(1, (40,), dtype=dtype)
     given[7] = np.inf
     given, diff = put(device, given), blank(device, 40, dtype)
-    gradient, bad = blank(device, 40, np.promote_types(dtype, np.float32)), blank(device, (), bool)
+    gradient, bad = (
+        blank(device, 40, np.promote_types(dtype, np.float32)),
+        blank(device, 1, np.int32),
+    )
 
     def run():
         device.xp.copyto(diff, given)
         gradient.fill(1)
-        bad.fill(False)
+        bad.fill(0)
         update.unscale(diff, 1024.0, gradient, True, bad)
 
     return run, [gradient, diff, bad]
@@ -263,12 +268,41 @@ def average(device, dtype):
     given, x = numbers(1, (40,), (40,), dtype=dtype)
     given[7] = x[7]
     x, mean, scratch = put(device, x), blank(device, 40, dtype), blank(device, 40, dtype)
+    none = blank(device, 1, np.int32)
 
     def run():
         device.copy_from_host(mean, given)
-        means.average(mean, x, 0.125, scratch)
+        means.average(mean, x, 0.125, scratch, none)
 
     return run, [mean]
+
+
+@row
+def squares(device, dtype):
+    x = put(device, numbers(1, (5000,), dtype=dtype)[0])
+    out, parts, bad = (blank(device, n, kind) for n, kind in (((), "d"), (3, "d"), (1, np.int32)))
+    rounded = blank(device, (), summed(dtype))
+
+    def run():
+        bad.fill(0)
+        watch.squares(x, out, parts, bad)
+        device.xp.copyto(rounded, out, casting="same_kind")
+
+    return run, [rounded, bad]
+
+
+@row
+def judge(device, dtype):
+    kind = summed(dtype)
+    loss, square = put(device, [0.5], kind), put(device, 16.0, np.float64)
+    flags, factor = put(device, [1, 0, 0, 5, 2, 0], np.int32), blank(device, (), kind)
+    going = blank(device, (), bool)
+
+    def run():
+        flags[:1].fill(1)
+        watch.judge(loss, square, 2.0, True, flags, going, factor)
+
+    return run, [flags, going, factor]
 
 
 @row
@@ -570,6 +604,8 @@ BLOCKWISE = (
     "gradient_means",
     "gradient_sums",
     "products",
+    "squares",
+    "judge",  # by one thread
 )  # whose threads, or those of the sums behind them, share memory: a block is of 256, always
 
 

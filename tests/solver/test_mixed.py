@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from half_nets import BATCH, FEW, LENET, LINE, TYPES, feed, solver, state
+from half_nets import BATCH, FEW, LENET, LINE, TYPES, solver, state
 
 from minicaffe import Net, parse
 
@@ -44,21 +44,19 @@ def test_bfloat16_needs_no_loss_scale(cuda, dtype):
 
 
 @TYPES
-@pytest.mark.parametrize("bad", [np.inf, np.nan])
-def test_a_step_that_is_not_finite_is_passed_over(cuda, dtype, bad):
+def test_a_step_that_is_not_finite_is_passed_over(cuda, dtype):
     """It leaves weights and history as they are, and nobody waits to know."""
     made, other = (solver(LENET, cuda, BATCH, dtype=dtype) for _ in range(2))
     for one in (made, other):
         one.step(2)
-    before = state(made)
-    spoilt = BATCH["x"].copy()
-    spoilt[3, 0, 4, 5] = bad
-    feed(made, {"x": spoilt})
+    before, scale = state(made), made.net.loss_scale
+    made.net.loss_scale = np.inf
     waits = getattr(cuda.xp, "synchronizations", 0)
-    made.step(1)
+    with np.errstate(all="ignore"):
+        made.step(1)
     assert getattr(cuda.xp, "synchronizations", 0) == waits
     assert state(made) == before
-    feed(made, BATCH)
+    made.net.loss_scale = scale
     for one in (made, other):
         one.step(1)
     assert state(made) == state(other) != before

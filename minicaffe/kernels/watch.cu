@@ -1,0 +1,56 @@
+// What is looked at after each backward pass: the size of the gradient, and whether all of it is finite.
+
+const int BLOCK = 256;  // threads
+
+// partial[block] = sum of x^2 over every gridDim.x-th piece of 256 entries; bad = 1 where x is no finite number.
+//
+//   x         [0 .. 255 | 256 .. 511 | 512 .. 767 | 768 ..]
+//   of block      0           1            0          1          (two blocks)
+//
+// In double, where no square of a float is too large. The last launch, of sums.cu, adds the blocks' sums.
+template <typename T>
+__global__ void squares(int total, const T* __restrict__ x, double* partial, int* bad) {
+  __shared__ double shared[BLOCK];
+  const int t = threadIdx.x;
+  double sum = 0;
+  for (unsigned i = blockIdx.x * BLOCK + t; i < (unsigned)total; i += BLOCK * gridDim.x) {
+    const typename Sum<T>::type value = x[i];
+    if (value - value != 0) *bad = 1;  // every thread that writes writes the same
+    sum += double(value) * double(value);
+  }
+  shared[t] = sum;
+  __syncthreads();
+  for (int half = BLOCK / 2; half > 0; half /= 2) {
+    if (t < half) shared[t] += shared[t + half];
+    __syncthreads();
+  }
+  if (t == 0) partial[blockIdx.x] = shared[0];
+}
+
+// Whether this iteration's update is taken, by one thread. The flags are
+//
+//   0 bad       this gradient holds what is no finite number; cleared here
+//   1 skip      the update is not taken
+//   2 stop      and none after it: 1 for good
+//   3 done      iterations that did not stop
+//   4 passed    of those the ones whose gradient was passed over
+//
+// A loss that is no number stops, and so does a bad gradient unless such are passed over. `going` is
+// whether it has not stopped; factor = limit / |g|, at most 1, or 1 with a limit below 0.
+template <typename T>
+__global__ void judge(int total, const typename Sum<T>::type* loss, const double* square,
+                      double limit, int pass_over, int* flags, bool* going,
+                      typename Sum<T>::type* factor) {
+  if (blockIdx.x * blockDim.x + threadIdx.x > 0) return;
+  const bool lost = loss[0] - loss[0] != 0, bad = flags[0];
+  if (lost || (bad && !pass_over)) flags[2] = 1;
+  flags[1] = flags[2] || bad;
+  if (!flags[2]) {
+    flags[3] += 1;
+    flags[4] += bad;
+  }
+  flags[0] = 0;
+  *going = !flags[2];
+  const double norm = sqrt(square[0]);
+  *factor = typename Sum<T>::type(limit < 0 || !(norm > limit) ? 1 : limit / norm);
+}

@@ -1,0 +1,84 @@
+"""Whether a gradient and a loss are finite numbers, found where they are; and how large a gradient is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import THREADS, launch, launch_blocks, on_cuda
+from minicaffe.ops.sums import BLOCKS, EACH, total
+from minicaffe.ops.threads import in_slices
+
+BAD, SKIP, STOP, DONE, PASSED = range(5)  # the flags, see watch.cu
+FLAGS = 6  # int32, so that they end where a float64 may begin
+FILE = "watch.cu"
+ALONE = 2**21  # entries up to which one thread is as quick as many
+
+
+def squares(x: Any, out: Any, parts: Any, bad: Any, add: bool = False) -> Any:
+    """out = sum of x^2, plus what it was with `add`; bad = 1 if any of x is no finite number.
+
+    x is flat; out (), in float64, is finite if x is, but for a float64 above 1e154; `bad` is one int32,
+    `parts` CUDA's scratch of float64, up to BLOCKS of which serve.
+
+    >>> bad = np.zeros(1, np.int32)
+    >>> squares(np.array([3.0, 4.0]), np.array(0.0), np.empty(8), bad), bad
+    (array(25.), array([0], dtype=int32))
+    """
+    if on_cuda(x):
+        blocks = max(1, min(BLOCKS, parts.size, x.size // (EACH * THREADS)))
+        launch_blocks(FILE, "squares", (blocks,), (x,), x.size, x, parts, bad)
+        return total(parts[:blocks], out, add=add)
+    found = _sum(x)
+    if not math.isfinite(
+        found
+    ):  # infinite, or but too large a sum for the type: rare, so looked at again
+        if not np.isfinite(x).all():
+            bad[0] = 1
+        found = float(np.square(x.astype(np.float64)).sum())
+    out[...] = found + (out if add else 0)
+    return out
+
+
+def _sum(x: np.ndarray) -> float:
+    if x.size <= ALONE:
+        return float(np.dot(x, x))
+    sums: dict[int, float] = {}  # of each slice, by where it begins
+
+    def part(first: int, last: int, _: Any) -> None:
+        sums[first] = float(np.dot(x[first:last], x[first:last]))
+
+    in_slices(part, x.size)
+    return sum(sums[first] for first in sorted(sums))
+
+
+def judge(
+    loss: Any, square: Any, limit: float, pass_over: bool, flags: Any, going: Any, factor: Any
+) -> None:
+    """Decide whether an update is taken, from a loss, a gradient's sum of squares and flags[BAD].
+
+    flags[SKIP] says no; so do all after it once flags[STOP] is 1, as a loss that is no finite number makes
+    it, and a bad gradient unless such are to be passed over. flags[DONE] counts the iterations that did
+    not stop, flags[PASSED] those of them that were passed over; flags[BAD] is 0 again. `going`, one bool,
+    is not STOP; `factor` is what shortens a gradient to a norm of `limit`, 1 if it is below 0.
+
+    >>> flags, going, factor = np.zeros(FLAGS, np.int32), np.array(True), np.array(0.0)
+    >>> judge(np.array([0.5]), np.array(25.0), 1.0, False, flags, going, factor)
+    >>> flags[[SKIP, DONE]], float(factor)
+    (array([0, 1], dtype=int32), 0.2)
+    """
+    if on_cuda(loss):
+        given = np.float64(limit), int(pass_over), flags, going, factor
+        launch(FILE, "judge", 1, loss, loss, square, *given)
+        return
+    bad, norm = int(flags[BAD]), math.sqrt(square)
+    if not math.isfinite(loss[0]) or (bad and not pass_over):
+        flags[STOP] = 1
+    stop = int(flags[STOP])
+    flags[SKIP] = stop or bad
+    flags[DONE] += not stop
+    flags[PASSED] += bad and not stop
+    flags[BAD], going[...] = 0, not stop
+    factor[...] = limit / norm if 0 <= limit < norm else 1

@@ -1,0 +1,131 @@
+"""What a solver looks at in each iteration, kept on the device: losses, norms, whether all is finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minicaffe.ops import watch as ops
+from minicaffe.ops.watch import BAD, DONE, FLAGS, PASSED, SKIP, STOP
+
+NUMBERS = 2  # float64: sums of squares, of the gradient and of the weights
+ALIGNED = 64  # entries that each gradient begins at a multiple of
+
+
+class Told(NamedTuple):
+    """What was read back in one go: the window of losses, two norms, and the flags by name."""
+
+    losses: np.ndarray
+    gradient: float
+    weights: float
+    stopped: bool
+    done: int
+    passed: int
+
+
+class Watch:
+    """A window of losses, and flags that stop all updates from the first loss or gradient on that is not finite.
+
+    All lies in one block of the device's memory, so that it is read back in one copy with the loss. The
+    update of the iteration that is found bad is not taken, nor any after it: however late the host looks,
+    it finds parameters and history as they were when that iteration began. With `pass_over`, as of 16
+    bits, a gradient that is not finite is passed over instead, and only a loss stops. `keep` are arrays that
+    forward passes change for good, such as BatchNorm's sums: `remember` takes copies, until it stops.
+    """
+
+    def __init__(self, xp: Any, window: int, dtype: Any, pass_over: bool = False):
+        self.xp, self.pass_over, dtype = xp, pass_over, np.dtype(dtype)
+        self.block = xp.zeros(8 * NUMBERS + 4 * FLAGS + dtype.itemsize * (window + 1) + 1, np.uint8)
+        self.window, self.dtype = window, dtype
+        self.squares, self.flags, self.losses, self.factor, going = self._parts(self.block)
+        self.gradient, self.weights = (self.squares[i : i + 1].reshape(()) for i in range(NUMBERS))
+        self.skip, self.bad = self.flags[SKIP : SKIP + 1], self.flags[BAD : BAD + 1]
+        self.passed = self.flags[PASSED : PASSED + 1].reshape(())
+        self.going = going.view(np.bool_).reshape(())
+        self.going.fill(True)
+        self.parts = xp.empty(ops.BLOCKS, np.float64)
+        self.loss = self.losses[:1]  # of this iteration
+        self.asked, self.last = 0, -1  # how many updates were asked for; the iteration of the last
+        self.kept: list[tuple[Any, Any]] = []
+
+    def _parts(self, block: Any) -> tuple[Any, ...]:
+        """A block as sums of squares, flags, losses, the factor that clips, and whether it goes on."""
+        ends, parts = 0, []
+        for dtype, count in (
+            (np.dtype(np.float64), NUMBERS),
+            (np.dtype(np.int32), FLAGS),
+            (self.dtype, self.window),
+            (self.dtype, 1),
+            (np.dtype(np.uint8), 1),
+        ):
+            start, ends = ends, ends + count * dtype.itemsize
+            parts.append(block[start:ends].view(dtype))
+        parts[3] = parts[3].reshape(())
+        return tuple(parts)
+
+    def keep(self, arrays: Sequence[Any]) -> None:
+        """Know arrays that forward passes change for good."""
+        self.kept = [(array, array.copy()) for array in arrays]
+
+    def begin(self, slot: int) -> Any:
+        """An iteration begins, whose loss goes into a slot of the window: gives that, as zero."""
+        for array, copy in self.kept:
+            self.xp.copyto(copy, array, where=self.going)
+        self.loss = self.losses[slot : slot + 1]
+        self.loss.fill(0)
+        return self.loss
+
+    def judge(self, gradients: Sequence[Any], limit: float, iteration: int) -> None:
+        """Measure the gradient, flat arrays, and decide whether the update of an iteration is taken."""
+        self.asked, self.last = self.asked + 1, iteration
+        for i, gradient in enumerate(gradients):
+            ops.squares(gradient, self.gradient, self.parts, self.bad, add=i > 0)
+        given = self.pass_over, self.flags, self.going, self.factor
+        ops.judge(self.loss, self.gradient, limit, *given)
+
+    def weigh(self, weights: Sequence[Any]) -> None:
+        """Measure the weights, for the next `told`."""
+        for i, weight in enumerate(weights):
+            ops.squares(weight.reshape(-1), self.weights, self.parts, self.bad, add=i > 0)
+        self.bad.fill(0)  # that is said of gradients
+
+    def told(self, device: Any) -> Told:
+        """Read all of it back; waits for the device."""
+        squares, flags, losses, *_ = self._parts(device.to_host(self.block))
+        norms = [math.sqrt(value) for value in squares]
+        return Told(losses, *norms, bool(flags[STOP]), int(flags[DONE]), int(flags[PASSED]))
+
+    def iteration(self, told: Told) -> int:
+        """The iteration that was found bad."""
+        return self.last - (self.asked - 1 - told.done)
+
+    def put_back(self) -> None:
+        """Have what forward passes changed be as it was when the iteration that was found bad began."""
+        for array, copy in self.kept:
+            self.xp.copyto(array, copy)
+
+    def reset(self) -> None:
+        """Forget what was found, so that training may go on."""
+        self.flags.fill(0)
+        self.going.fill(True)
+        self.asked = 0
+
+
+def flat(params: Sequence[Any], xp: Any) -> list[Any]:
+    """Have the gradients of parameters that learn lie one behind the other; gives one array a type.
+
+    What shares a parameter must share it anew.
+    """
+    arrays = []
+    for dtype in dict.fromkeys(param.dtype for param in params if param.learns):
+        mine = [param for param in params if param.learns and param.dtype == dtype]
+        sizes = [-(-param.size // ALIGNED) * ALIGNED for param in mine]
+        array, start = xp.zeros(sum(sizes), dtype), 0
+        for param, size in zip(mine, sizes, strict=True):
+            param.lie_in(array[start : start + param.size].reshape(param.shape), "diff")
+            start += size
+        arrays.append(array)
+    return arrays
