@@ -125,7 +125,7 @@ def test_core_packages_are_the_three():
         "onnxruntime",
         "safetensors",
     }
-    extras |= {"onnx", "onnxruntime", "safetensors"}
+    extras |= {"onnx", "onnxruntime", "safetensors", "tensorboardX"}
     assert third == {"numpy", "yaml", "tqdm"} | extras
 
 

@@ -101,6 +101,7 @@ EVERY = {
     "time": "noisy.yaml --device cpu --iterations 1",
     "explain": "noisy.yaml --device cpu",
     "summary": "noisy.yaml",
+    "draw": "noisy.yaml --svg noisy.svg",
     "convert": "noisy.yaml noisy.prototxt --force",
     "export": "noisy.yaml --weights noisy_iter_2.npz --onnx noisy.onnx --force",
     "layers": "Convolution",
