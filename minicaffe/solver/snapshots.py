@@ -19,6 +19,7 @@ from minicaffe.data import hdf5
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
 from minicaffe.net.model import entry
+from minicaffe.net.weights import check as check_weights
 from minicaffe.solver import state
 from minicaffe.solver.policies import falls
 from minicaffe.solver.state import State
@@ -73,6 +74,8 @@ def restore(file: str | Path, net: Net, remembered: Mapping[str, Any]) -> State:
     hold the seed, nor the losses that the shown one is averaged over: the seed stays, the losses begin anew.
     """
     if not caffes.is_caffes(file):
+        with checkpoint.Reader(file, state.WANTED) as reader:
+            check_weights(net.graph, reader)
         arrays, found = state.read(file, remembered)
         net.load(arrays, origin=str(file))
         return found
