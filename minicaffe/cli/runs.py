@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -86,6 +87,7 @@ class Run:
         self.begun: RunRecord | None = None
         self.lock: Lock | None = None
         self.made: Path | None = None
+        self.at_end: list[Callable[[], None]] = []  # done when the record is whole
         given = args.snapshot_prefix or (spec.solver.snapshot_prefix if spec.solver else None)
         if args.resume == NEWEST:
             if self.folder is None:
@@ -182,6 +184,8 @@ class Run:
         try:
             if self.record.solver is not None:
                 self._end(error)
+                for end in self.at_end:
+                    end()
             elif self.made is not None:  # and nothing came of it
                 with contextlib.suppress(OSError):
                     (self.made / LOCK).unlink()
