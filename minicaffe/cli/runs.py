@@ -22,7 +22,7 @@ from minicaffe.solver.run_folder import RunRecord
 from minicaffe.spec.declare import NetSpec
 
 NEWEST = "the newest snapshot"
-WEIGHTS = (".caffemodel", ".caffemodel.h5")
+WEIGHTS = (".caffemodel", ".caffemodel.h5", ".safetensors")
 
 
 def options(parser: argparse.ArgumentParser, start: Any) -> None:
@@ -136,6 +136,11 @@ class Run:
             )
         self.begun, self.name = begun, begun.about["name"]
 
+    def seed(self) -> int | None:
+        """The seed that the command asks for, or the one that began the run did."""
+        asked: int | None = self.args.seed
+        return asked if self.begun is None else self.begun.about.get("seed_asked")
+
     def place(self, solver: Solver) -> Path:
         """Give the solver, before it is restored, its folder, and make that if it is not there."""
         if self.folder is None:
@@ -154,6 +159,7 @@ class Run:
         assert self.folder is not None
         about = {"name": self.name, **facts(solver), "model": self.args.model}
         about["command"] = [*program(), *self.args.words]
+        about["seed_asked"] = self.seed()
         about |= {"imports": self.args.imports, "started": now(), "resumed": None}
         about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver.prefix)
         lines = []

@@ -102,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
         tensorboard.library()
     with Run(args, spec, record := Record(shown.failed, hearers)) as begun:
         device = pick_device(args, spec)
+        args.seed = begun.seed()
         solver = built(args, spec, device, Together(shown, record))
         folder = begun.place(solver)
         start_of(args, begun, solver)

@@ -96,7 +96,7 @@ class Record(Report):
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """The loss was read back."""
         solver, speed = self.solver, self.speed.at(iteration)
-        norms = getattr(solver, "norms", lambda: None)() or (None, None)
+        gradient, weight = solver.norms()
         self.add(
             "train",
             iteration,
@@ -107,8 +107,8 @@ class Record(Report):
             images_per_s=round(speed * self.images, 1) or None,
             seconds=self.seconds(),
             memory_mib=round(memory_used(solver.device) / 2**20, 1),
-            gradient_norm=norms[0],
-            weight_norm=norms[1],
+            gradient_norm=gradient,
+            weight_norm=weight,
         )
 
     def _outputs(self) -> dict[str, Any]:
