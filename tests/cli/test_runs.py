@@ -195,9 +195,9 @@ def test_all_ways_to_go_on_are_one(cli, train, how):
         *(("test", 0), ("train", 0), ("snapshot", 5), ("train", 5), ("snapshot", 10)),
         *(("test", 10), ("train", 10), ("snapshot", 12), ("test", 12)),
     ]
-    assert [line["text"] for line in lines if line["kind"] == "event"] == [
-        f"resumed: {run}/net_iter_5.npz at iteration 5"
-    ]
+    told = [line["text"] for line in lines if line["kind"] == "event"]
+    assert told[0] == "changed on resume: solver.max_iter: 6 -> 12"
+    assert told[-1] == f"resumed: {run}/net_iter_5.npz at iteration 5"
     assert run_folder.read(run).about["started"] <= run_folder.read(run).about["resumed"]
 
 
@@ -381,3 +381,11 @@ def test_tensorboard_says_what_it_needs(mistake, net, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX.event_file_writer", None)
     line = mistake("train", net, *CPU, "--tensorboard")
     assert line.endswith("pip install 'minicaffe[tensorboard]'")
+
+
+def test_a_seed_from_the_command_stays_when_the_run_goes_on(cli, model):
+    net = model(("{base_lr", "{random_seed: 3, base_lr"), name=NET)
+    assert cli("train", net, *CPU, "--run", "a", "--seed", "5", "--max-iter", "3").code == 0
+    assert cli("train", net, *CPU, "--resume", "a", "--max-iter", "5").code == 0
+    assert cli("train", "--resume", "a", *CPU).code == 0
+    assert run_folder.read("a").about["seed"] == 5
