@@ -73,6 +73,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", metavar="N", type=number(0), help="random seed, instead of the model's"
     )
     tensorboard.option(parser)
+    parser.add_argument(
+        "--report",
+        action="store_true",
+        help="write report.html into the run's folder at each test, and at the end",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -97,12 +102,17 @@ def run(args: argparse.Namespace) -> int:
         tensorboard.library()
     with Run(args, spec, record := Record(shown.failed, hearers)) as begun:
         device = pick_device(args, spec)
+        args.seed = begun.seed()
         solver = built(args, spec, device, Together(shown, record))
         folder = begun.place(solver)
         start_of(args, begun, solver)
         begun.begin(solver)
         if args.tensorboard:
-            hearers.append(tensorboard.Writer(folder, solver.iteration, shown.failed))
+            events = tensorboard.Writer(folder, solver.iteration, shown.failed)
+            hearers.append(events)
+            begun.at_end.append(events.close)
+        if args.report:
+            follow(begun, solver, shown.failed)
         shown.line(f"run: {folder}")
         shown.begin(solver)
         start, first = time.perf_counter(), solver.iteration
@@ -133,6 +143,21 @@ def progress(args: argparse.Namespace) -> Progress:
     if args.json:
         return Json()
     return Quiet() if args.quiet else Bar() if sys.stderr.isatty() else Lines()
+
+
+def follow(begun: Run, solver: Solver, failed: Callable[[str], None]) -> None:
+    """Have the run's page written at each test, and when all is done."""
+    from minicaffe.report.follow import Follower
+
+    assert begun.folder is not None
+    page = Follower(begun.folder, failed)
+
+    def hear(line: dict[str, Any]) -> None:
+        if line["kind"] == "test":
+            page.write(solver)
+
+    begun.record.hearers.append(hear)
+    begun.at_end.append(lambda: page.write(solver))
 
 
 def built(args: argparse.Namespace, spec: NetSpec, device: Device, report: Together) -> Solver:
