@@ -12,6 +12,7 @@ example:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import sys
 import time
@@ -38,6 +39,7 @@ from minicaffe.cli.runs import Run, model_of_run, options
 from minicaffe.cli.weights import WEIGHTS, load_weights
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.net import Net
+from minicaffe.report.follow import Follower
 from minicaffe.solver import Solver
 from minicaffe.solver.record import Record
 from minicaffe.solver.report import banner
@@ -72,6 +74,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", metavar="N", type=number(0), help="random seed, instead of the model's"
     )
+    parser.add_argument(
+        "--report",
+        action="store_true",
+        help="write report.html into the run's folder at each test; an open page follows the run",
+    )
     tensorboard.option(parser)
 
 
@@ -95,9 +102,13 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.tensorboard:
         tensorboard.library()
-    with Run(args, spec, record := Record(shown.failed, hearers)) as begun:
+    followers = [Follower(shown.failed)] if args.report else []
+    with contextlib.ExitStack() as stack:
+        for follower in followers:
+            stack.enter_context(follower)  # it ends after the run: then run.json says how that was
+        begun = stack.enter_context(Run(args, spec, record := Record(shown.failed, hearers)))
         device = pick_device(args, spec)
-        solver = built(args, spec, device, Together(shown, record))
+        solver = built(args, spec, device, Together(shown, record, *followers))
         folder = begun.place(solver)
         start_of(args, begun, solver)
         begun.begin(solver)
@@ -105,6 +116,8 @@ def run(args: argparse.Namespace) -> int:
             hearers.append(tensorboard.Writer(folder, solver.iteration, shown.failed))
         shown.line(f"run: {folder}")
         shown.begin(solver)
+        for follower in followers:
+            follower.begin(solver, folder, [record.speed, shown.speed])
         start, first = time.perf_counter(), solver.iteration
         try:
             scores = solver.solve()

@@ -87,10 +87,7 @@ def samples(study: Study, data: Pictures) -> list[dict[str, Any]]:
         return []
     pixels = pictures.astype(np.float64) / data.transform.scale + mean_of(data)
     bytes_ = np.clip(np.round(pixels), 0, 255).astype(np.uint8)
-    found = [
-        (encoded(one), int(label))
-        for one, label in zip(bytes_, labels.ravel(), strict=True)
-    ]
+    found = [(encoded(one), int(label)) for one, label in zip(bytes_, labels.ravel(), strict=True)]
     return [
         {"picture": picture, "label": label}
         for picture, label in sorted(found, key=lambda one: one[1])
