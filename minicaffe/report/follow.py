@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from minicaffe.report import make, sections
 from minicaffe.report.study import Limits, Study
 from minicaffe.solver import Report, Solver, run_folder
 from minicaffe.solver.speed import Speed
+from minicaffe.spec.declare import NetSpec
 
 SHARE = 20  # looking into the net takes at most one part in so many of the time
 WHILE = Limits(seconds=2, timing=False)
@@ -69,7 +71,7 @@ class Follower(Report):
                 self.looked = time.perf_counter()
                 self.cost = self.looked - start
             parts = self.parts or sections.none_of("the net has not been tested yet")
-            data = make.data_of([one], [solver.net.spec], parts, own=True)
+            data = make.data_of([one], [_spec(solver)], parts, own=True)
             make.save(self.folder / "report.html", data)
         except Exception as error:  # a page is never worth a run
             text = " ".join(str(error).split()) or type(error).__name__
@@ -79,9 +81,14 @@ class Follower(Report):
         """See what the sections see of the net whose weights the solver now has."""
         source = solver.test_nets[0] if solver.test_nets else solver.net
         if self.study is None:
-            given = solver.net.spec, lambda net: net.share_with(source), "", solver.device, limits
+            given = _spec(solver), lambda net: net.share_with(source), "", solver.device, limits
             self.study = Study(*given, dtype=solver.net.context.dtype)
         told = f"weights of iteration {solver.iteration:,}"
         self.study.again(told, limits)
         with solver.averaged():
             self.parts = sections.all_of(self.study)
+
+
+def _spec(solver: Solver) -> NetSpec:
+    """What is trained, with the solver's settings."""
+    return dataclasses.replace(solver.net.spec, solver=solver.spec)

@@ -106,7 +106,7 @@ def test_train_writes_the_page(make_run, monkeypatch, capsys):
     assert main([*words, "--run", "new", "--max-iter", "6"]) == 0
     data = data_in(folder.parent / "new")
     assert data["runs"][0]["state"] == "finished" and data["refresh"] is None
-    assert data["runs"][0]["test"]["iteration"] == [0, 2, 4, 6]
+    assert data["runs"][0]["test"]["iteration"] == [0, 2, 4, 6] and data["totals"] == [6]
     assert "iteration 6" in parts(folder.parent / "new")["confusion"]["data"]["text"]
     assert main([*words, "--run", "bad", "--max-iter", "6", "--set", "solver.base_lr=1e30"]) == 2
     assert data_in(folder.parent / "bad")["runs"][0]["state"] == "diverged"
