@@ -108,7 +108,11 @@ def test_runs_with_hostile_names(make_run, chromium):
         for i in range(3)
     ]
     lines.append({"kind": "event", "iteration": 2, "text": HOSTILE, "seconds": None})
-    lines.append({"kind": "test", "iteration": 2, "outputs": {HOSTILE: 2.0, "each": [0.5, 0.25]}})
+    lines.append(
+        {"kind": "test", "iteration": 2, "outputs": {HOSTILE: 2.0, "each": [[0.5], [None]]}}
+    )
+    lines.append({"kind": "test", "iteration": 1, "outputs": {"none": None}})
+    lines.append({"kind": "test", "iteration": 9, "outputs": {"each": [[0.5], [None]]}})
     runs = [
         make_run(name, lines=lines, command=[HOSTILE, name], note=HOSTILE + name)
         for name in ("a <b>", "c")

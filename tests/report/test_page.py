@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 
 import pytest
 
 from minicaffe import backend
 from minicaffe.cli import main
-from minicaffe.errors import CheckpointError
-from minicaffe.report import page, write
+from minicaffe.errors import CheckpointError, MinicaffeError
+from minicaffe.report import make, page, write
 from minicaffe.report.payload import payload
 from minicaffe.solver import run_folder
 from minicaffe.solver.lock import Lock
@@ -136,3 +137,28 @@ def test_the_command_says_what_is_left_out(make_run, capsys):
     (folder / "small_iter_70.npz").unlink()
     assert main(["report", str(folder), "--device", "cpu"]) == 0
     assert "no snapshot" in capsys.readouterr().err
+
+
+def test_a_damaged_record_is_one_line_or_a_page(make_run):
+    """Bytes of run.json and log.jsonl changed, dropped, doubled: an error of ours, else a page that is JSON."""
+    folder, rng, pages = make_run(), random.Random(3), 0
+    for file in ("run.json", "log.jsonl"):
+        whole = (folder / file).read_bytes()
+        for _ in range(100):
+            data = bytearray(whole)
+            for _ in range(rng.randint(1, 3)):
+                start = rng.randrange(len(data))
+                end = start + rng.choice([1, 1, 1, 20])
+                data[start:end] = rng.choice(
+                    [b"", b"9", b"null", b"[", b'"', data[start:end] * 2, b"-1e309"]
+                )
+            (folder / file).write_bytes(data)
+            try:
+                found = make.data_of([run_folder.read(folder)], [None], [])
+            except MinicaffeError as error:
+                assert "\n" not in str(error)
+                continue
+            json.loads(re.search(r'id="data">(.*?)</script>', page.html(found), re.S)[1])
+            pages += 1
+        (folder / file).write_bytes(whole)
+    assert 20 < pages < 180
