@@ -46,13 +46,9 @@ class Follower(Report):
         for clock in self.clocks:
             clock.skip(iteration)
 
-    def __enter__(self) -> Follower:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
         """Training has ended, and run.json says how."""
-        if self.solver is not None:
-            self.page()
+        self.page()
 
     def page(self) -> None:
         """Write the page of what the folder now holds, with the net as it now is.

@@ -49,8 +49,7 @@ def test_the_page_sees_the_weights_of_now(make_run, monkeypatch):
     assert parts(folder)["layers"]["data"]["rows"][1]["ms"] is None  # not timed while it trains
     about = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**about, "state": "finished"}))
-    with follower:
-        pass
+    follower.end()
     assert data_in(folder)["refresh"] is None and parts(folder)["layers"]["data"]["rows"][1]["ms"]
 
 
@@ -84,9 +83,10 @@ def test_a_page_that_fails_is_one_line(make_run, monkeypatch):
     solver.step(1)
     said: list[str] = []
     monkeypatch.setattr(Follower, "look", lambda *_: np.zeros(3).reshape(2))
-    with Follower(said.append) as follower:
-        follower.begin(solver, folder)
-        (folder / "run.json").unlink()
+    follower = Follower(said.append)
+    follower.begin(solver, folder)
+    (folder / "run.json").unlink()
+    follower.end()
     assert len(said) == 2 and all("training goes on" in line and "\n" not in line for line in said)
 
 
