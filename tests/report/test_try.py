@@ -349,3 +349,12 @@ def test_nets_too_large_leave_the_section_out(tmp_path, monkeypatch, change, why
     monkeypatch.setattr(try_, *change)
     with pytest.raises(MinicaffeError, match=why):
         try_.check(made.net, made.data)
+
+
+def test_another_transform_leaves_the_section_out(tmp_path, monkeypatch):
+    made = classifier(tmp_path, "digits")
+    monkeypatch.setattr(made.data, "prepare", lambda image: image / 2)
+    with pytest.raises(
+        LeftOutError, match="data: its transform is more than a crop, a mean and a scale"
+    ):
+        try_.page(made)
