@@ -124,8 +124,9 @@ def test_core_packages_are_the_three():
         "onnx",
         "onnxruntime",
         "safetensors",
+        "lmdb",
     }
-    extras |= {"onnx", "onnxruntime", "safetensors"}
+    extras |= {"onnx", "onnxruntime", "safetensors", "tensorboardX"}
     assert third == {"numpy", "yaml", "tqdm"} | extras
 
 

@@ -132,6 +132,8 @@ def _run(argv: list[str]) -> int:
     )
     command.arguments(parser)
     parser.given = rest
-    code = command.run(parser.parse_args(rest)) or 0
+    args = parser.parse_args(rest)
+    args.words = argv
+    code = command.run(args) or 0
     sys.stdout.flush()
     return code

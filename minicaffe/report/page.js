@@ -5,7 +5,7 @@
    text: names of layers and classes are their users'. */
 const report = {
   data: JSON.parse(document.getElementById("data").textContent),
-  settings: { x: "iteration", log: false, smooth: 0.6, theme: "auto" },
+  settings: { x: "iteration", log: true, smooth: 0.15, theme: "auto" },
   sections: {}, // what draws the section of an id
   busy: [], // while one of these gives true, a page that follows its run does not reload
   place: "minicaffe:" + location.pathname,

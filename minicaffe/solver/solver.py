@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -12,12 +11,13 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
-from minicaffe.errors import CheckpointError, SpecError, TrainingError
+from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.solver import snapshots
 from minicaffe.solver.average import Average
-from minicaffe.solver.interrupt import StopRequest
+from minicaffe.solver.finite import Finite
+from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.judging import Judging
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.report import Report, keys_given
@@ -29,7 +29,7 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import with_settings
 
 
-class Solver(Judging):
+class Solver(Judging, Finite):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
@@ -75,17 +75,19 @@ class Solver(Judging):
             half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
             window = self.spec.average_loss, self.net.context.sum_dtype
             self.watch = Watch(xp, *window, pass_over=half)
+            self.watch.keep(self.net.layers.values())
             self.losses = self.watch.losses
             if half:
                 self.mixed = Mixed(self.spec, learnt, xp, self.watch)
                 self.net.loss_scale = self.mixed.scale
             self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
             decay = self.spec.ema_decay
-            self.average = Average(decay, self.rule, self.watch) if decay else None
+            self.average = Average(decay, self.rule, xp) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
+            net.context.tell = self.report.event
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test
@@ -107,10 +109,11 @@ class Solver(Judging):
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
-        Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C), SIGTERM or SIGHUP
-        stops after the iteration, with a snapshot; `stopped` is then true. A snapshot that cannot be
-        written on the way is reported, and training goes on. Raises CheckpointError if none could be from
-        the beginning or, after all else is done, if the last could not; TrainingError if the loss diverges.
+        Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C) or SIGTERM stops
+        after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot. After that, as
+        after one that could not be written and was reported, training goes on. Raises CheckpointError if
+        none could be from the beginning or, after all else is done, if the last could not; TrainingError if
+        the loss diverges.
         """
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(
@@ -119,10 +122,10 @@ class Solver(Judging):
             )
         snapshots.check(self.prefix, self.spec.snapshot_format, self.net.layers)
         self.report.started(self.net.warnings)
-        with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
-            self.step(self.spec.max_iter - self.iteration, stop)
+        with Signals() as signals, np.errstate(all="ignore"):  # a loss that is no number is told
+            self.step(self.spec.max_iter - self.iteration, signals)
         self.loss()
-        self.stopped = stop.asked and self.iteration < self.spec.max_iter and not self.ended
+        self.stopped = signals.asked and self.iteration < self.spec.max_iter and not self.ended
         self.last_snapshot()
         scores = self.scores if self.ended else {}
         if self.test_nets and not (self.stopped or self.ended):
@@ -139,7 +142,7 @@ class Solver(Judging):
         return scores
 
     @on_its_device
-    def step(self, count: int, stop: StopRequest | None = None) -> None:
+    def step(self, count: int, signals: Signals | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them.
 
         Fewer where early_stopping ends training, which `ended` then says.
@@ -147,36 +150,28 @@ class Solver(Judging):
         """
         spec = self.spec
         for _ in range(count):
-            due = spec.test_interval and self.iteration % spec.test_interval == 0
-            if due and (self.iteration or spec.test_initialization):
+            if self.test_due():
+                self.loss()  # no test of what has diverged
                 self.test()
                 if self.judge():
                     break
             self.gradient()
+            self.update()
+            self.look()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
-            self.update()
             self.iteration += 1
             self.report.iterated(self)
-            if spec.snapshot and self.iteration % spec.snapshot == 0:
+            asked = signals is not None and signals.snapshot_asked()
+            if asked or (spec.snapshot and self.iteration % spec.snapshot == 0):
                 self.try_snapshot()
-            if stop is not None and stop.asked:
+            if signals is not None and signals.asked:
                 break
 
-    def loss(self) -> float:
-        """The loss averaged over the last average_loss iterations; waits for the device.
-
-        Raises TrainingError, with the cause where it can be told, if it is no finite number.
-        """
-        losses = self.device.to_host(self.losses)[: max(self.recorded, 1)]
-        loss = float(np.mean(losses, dtype=np.float64))
-        if not math.isfinite(loss):
-            self.net.check()
-            raise TrainingError(
-                f"the loss is {loss} at iteration {self.iteration}: training has diverged; "
-                f"lower base_lr (now {self.spec.base_lr:g}) or set clip_gradients"
-            )
-        return loss
+    def test_due(self) -> bool:
+        """Whether a test comes before the next iteration."""
+        due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
+        return bool(due and (self.iteration or self.spec.test_initialization))
 
     def test(self) -> dict[str, Any]:
         """The test nets' outputs, each averaged over test_iter batches from the data's beginning."""
@@ -198,6 +193,10 @@ class Solver(Judging):
             self.average.update(self.iteration)
 
     def gradient(self) -> None:
+        """Compute the gradient of this iteration's batches."""
+        self.passes()
+
+    def passes(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
         xp, slot = self.device.xp, self.recorded % len(self.losses)
         loss = self.watch.begin(slot)

@@ -101,6 +101,7 @@ EVERY = {
     "time": "noisy.yaml --device cpu --iterations 1",
     "explain": "noisy.yaml --device cpu",
     "summary": "noisy.yaml",
+    "draw": "noisy.yaml --svg noisy.svg",
     "convert": "noisy.yaml noisy.prototxt --force",
     "export": "noisy.yaml --weights noisy_iter_2.npz --onnx noisy.onnx --force",
     "layers": "Convolution",
@@ -108,7 +109,7 @@ EVERY = {
     "fetch": "minst",
     "data": "pair.npz",
     "mean": "pair.npz -o mean.npy",
-    "convert-images": "pair.npz database",
+    "convert-images": "pair.npz copy.npz",
     "doctor": "",
 }
 ALL = """

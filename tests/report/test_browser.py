@@ -25,7 +25,7 @@ POINT = """(() => {
 })()"""
 CHANGE = """(() => {
   for (const input of document.querySelectorAll(".controls input, .controls select")) {
-    if (input.type === "checkbox") input.checked = true;
+    if (input.type === "checkbox") input.checked = false;
     if (input.type === "range") input.value = 0;
     if (input.tagName === "SELECT") input.value = "seconds";
     input.dispatchEvent(new Event(input.type === "range" ? "input" : "change"));
@@ -67,7 +67,7 @@ def test_curves_have_the_logs_points(make_run, chromium):
     chromium.open(folder / "report.html")  # what was set is kept
     assert chromium.evaluate("report.settings") == {
         "x": "seconds",
-        "log": True,
+        "log": False,
         "smooth": 0,
         "theme": "auto",
     }
