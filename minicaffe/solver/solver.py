@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,9 @@ class Solver(Judging, Finite):
     def __repr__(self) -> str:
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
         return f"{head} on {self.device.name}\n{keys_given(self.spec)}"
+
+    def _repr_html_(self) -> str:
+        return f"<div><pre>{escape(repr(self))}</pre>{self.net._repr_html_()}</div>"
 
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
