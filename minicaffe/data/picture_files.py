@@ -52,7 +52,8 @@ def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
             mode = _MODES.get(colour) or _kept(opened)
             if mode == "L":  # a JPEG's brightness, as it is stored
                 opened.draft("L", opened.size)
-            pixels = np.asarray(opened.convert(mode))
+            opened.load()
+            pixels = np.asarray(opened if opened.mode == mode else opened.convert(mode))
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, MemoryError, Warning) as error:
         said = " ".join(str(error).split()) or type(error).__name__
         said = (
@@ -61,8 +62,7 @@ def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
         raise DataError(f"{where}: is not a picture that can be read: {said}") from None
     if mode == "L":
         return pixels[:, :, None]
-    order = [2, 1, 0, 3][: pixels.shape[2]]
-    return pixels[:, :, order]
+    return pixels[:, :, ::-1] if mode == "RGB" else pixels[:, :, [2, 1, 0, 3]]
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from minicaffe.data import hdf5
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
 from minicaffe.net.model import entry
+from minicaffe.net.weights import check as check_weights
 from minicaffe.solver import state
 from minicaffe.solver.policies import falls
 from minicaffe.solver.state import State
@@ -46,12 +47,18 @@ def best_path(prefix: str) -> Path:
     return Path(f"{prefix}_best.npz")
 
 
-def write(file: Path, net: Net, found: State, spec: SolverSpec) -> None:
-    """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError."""
+def write(
+    file: Path, net: Net, found: State, spec: SolverSpec, more: Mapping[str, np.ndarray]
+) -> None:
+    """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError.
+
+    `more` are further entries of an .npz file.
+    """
     if not caffes.is_caffes(file):
         prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
         model = replace(net.spec, solver=replace(spec, snapshot_prefix=prefix))
-        checkpoint.write(file, {**net.weights(), **found.arrays(), **entry(model, file)})
+        given = entry(model, file)
+        checkpoint.write(file, {**net.weights(), **found.arrays(), **more, **given})
         return
     weights = weights_beside(file)
     net.save(weights)
@@ -67,6 +74,8 @@ def restore(file: str | Path, net: Net, remembered: Mapping[str, Any]) -> State:
     hold the seed, nor the losses that the shown one is averaged over: the seed stays, the losses begin anew.
     """
     if not caffes.is_caffes(file):
+        with checkpoint.Reader(file, state.WANTED) as reader:
+            check_weights(net.graph, reader)
         arrays, found = state.read(file, remembered)
         net.load(arrays, origin=str(file))
         return found

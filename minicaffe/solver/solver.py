@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
-from minicaffe.errors import CheckpointError, SpecError, TrainingError
+from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.solver import snapshots
 from minicaffe.solver.average import Average
+from minicaffe.solver.finite import Finite
 from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.judging import Judging
 from minicaffe.solver.mixed import Mixed
@@ -28,7 +28,7 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import with_settings
 
 
-class Solver(Judging):
+class Solver(Judging, Finite):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
@@ -74,17 +74,19 @@ class Solver(Judging):
             half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
             window = self.spec.average_loss, self.net.context.sum_dtype
             self.watch = Watch(xp, *window, pass_over=half)
+            self.watch.keep(self.net.layers.values())
             self.losses = self.watch.losses
             if half:
                 self.mixed = Mixed(self.spec, learnt, xp, self.watch)
                 self.net.loss_scale = self.mixed.scale
             self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
             decay = self.spec.ema_decay
-            self.average = Average(decay, self.rule, self.watch) if decay else None
+            self.average = Average(decay, self.rule, xp) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
+            net.context.tell = self.report.event
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test
@@ -145,13 +147,15 @@ class Solver(Judging):
         spec = self.spec
         for _ in range(count):
             if self.test_due():
+                self.loss()  # no test of what has diverged
                 self.test()
                 if self.judge():
                     break
             self.gradient()
+            self.update()
+            self.look()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
-            self.update()
             self.iteration += 1
             self.report.iterated(self)
             asked = signals is not None and signals.snapshot_asked()
@@ -159,21 +163,6 @@ class Solver(Judging):
                 self.try_snapshot()
             if signals is not None and signals.asked:
                 break
-
-    def loss(self) -> float:
-        """The loss averaged over the last average_loss iterations; waits for the device.
-
-        Raises TrainingError, with the cause where it can be told, if it is no finite number.
-        """
-        losses = self.device.to_host(self.losses)[: max(self.recorded, 1)]
-        loss = float(np.mean(losses, dtype=np.float64))
-        if not math.isfinite(loss):
-            self.net.check()
-            raise TrainingError(
-                f"the loss is {loss} at iteration {self.iteration}: training has diverged; "
-                f"lower base_lr (now {self.spec.base_lr:g}) or set clip_gradients"
-            )
-        return loss
 
     def test_due(self) -> bool:
         """Whether a test comes before the next iteration."""
@@ -200,6 +189,10 @@ class Solver(Judging):
             self.average.update(self.iteration)
 
     def gradient(self) -> None:
+        """Compute the gradient of this iteration's batches."""
+        self.passes()
+
+    def passes(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
         xp, slot = self.device.xp, self.recorded % len(self.losses)
         loss = self.watch.begin(slot)
