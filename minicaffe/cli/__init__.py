@@ -19,6 +19,7 @@ COMMANDS = {
     "test": "score weights on the test data",
     "predict": "classify pictures of one's own",
     "time": "milliseconds of each layer, forward and backward",
+    "replay": "a step again, with each blob's range: the one at which training diverged",
     "explain": "how each convolution is computed, and what was measured",
     "summary": "layers, shapes, parameters, multiply-adds, memory",
     "draw": "a net as a picture: SVG, PNG, DOT",

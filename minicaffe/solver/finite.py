@@ -16,7 +16,7 @@ from minicaffe.solver.saving import Saving
 from minicaffe.solver.watch import Told, Watch
 
 FILE = "diverged.npz"
-SUM = "the sum of losses that are finite each"
+RUNNING = "@running/"  # of its entries: what a layer's forward passes change for good, and no parameter is
 
 
 class Finite(Saving):
@@ -77,7 +77,6 @@ class Finite(Saving):
 
         With `before` it has not begun: its weights are at fault.
         """
-        learnt = before or self.told.done > 0
         if not before:
             self.watch.put_back()
         self.watch.reset()
@@ -90,20 +89,10 @@ class Finite(Saving):
             self.watch.put_back()
             self.losses.fill(0)  # the window begins anew
             self.recorded = 0
-        first, said = look.first_bad(), f"the loss is {loss:g}, lr {self.rate:g}"
-        if first is None:
-            told = "computed again all is finite: some layer is no function of (seed, iteration)"
-            text = f"{said}; {told}" if math.isfinite(loss) else f"{said}: {SUM}; {told}"
-        else:
-            ins = culprit.went_in(look, first)
-            ranges = ", ".join(one.range for one in ins)
-            given = batches.passes[-1] if batches.passes else {}
-            advice = culprit.advice(first, ins, given, learnt, self.spec.base_lr)
-            text = f"{culprit.where(first)}; {said}"
-            text += f"; what went in: {ranges}" if ranges else ""
-            text += f"; {advice}"
+        given = iteration > 0, self.spec.base_lr
+        text = culprit.text(look, batches.passes, loss, self.rate, *given)
         path = self._save(batches.passes)
-        saved = f"; saved: {path}, which minicaffe replay shows" if path is not None else ""
+        saved = "" if path is None else f"; minicaffe replay {path} shows all of it"
         error = DivergedError(f"iteration {iteration}: {text}{saved}")
         error.path = path
         raise error
@@ -113,7 +102,7 @@ class Finite(Saving):
         folder = self.record_folder
         path = Path(f"{self.prefix}_{FILE}") if folder is None else Path(folder, FILE)
         running = {
-            f"@running/{step.spec.name}__{i}": self.device.to_host(array)
+            f"{RUNNING}{step.spec.name}__{i}": self.device.to_host(array)
             for step in self.net.steps
             for i, array in enumerate(step.layer.running)
         }

@@ -122,10 +122,13 @@ class Saving:
             self.try_snapshot()
 
     @on_its_device
-    def restore(self, path: str | Path) -> None:
-        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
+    def restore(self, path: str | Path, finite: bool = True) -> None:
+        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change.
+
+        Its numbers must be `finite`, unless that is false.
+        """
         named = state.named(self.net.named_params, self.rule.history)
-        found = snapshots.restore(path, self.net, named)
+        found = snapshots.restore(path, self.net, named, finite)
         for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
             self.device.copy_from_host(mine, theirs)
         self.iteration, self.recorded = found.iteration, found.recorded
