@@ -76,7 +76,7 @@ def advice(
     rate = f"training has diverged: lower base_lr (now {base_lr:g}) or set clip_gradients"
     if first.when == "before_forward":
         return (
-            f"the update before made it so; {rate}"
+            f"the iteration before made it so; {rate}"
             if learnt
             else "it was so before any update: start from other weights"
         )

@@ -53,7 +53,7 @@ class Finite(Saving):
             self._diverged(self.watch.iteration(self.told), loss)
         if not math.isfinite(loss):
             self._diverged(self.iteration, loss)
-        if not (math.isfinite(self.told.weights) or self._weights_are_finite()):
+        if not (math.isfinite(self.told.weights + self.told.running) or self._all_finite()):
             self._diverged(self.watch.last + 1, loss, before=True)
         return loss
 
@@ -69,8 +69,11 @@ class Finite(Saving):
         if self.watch.stopped_at_hand():
             self.loss()
 
-    def _weights_are_finite(self) -> bool:
-        return all(np.isfinite(self.device.to_host(weight)).all() for weight in self.rule.weights)
+    def _all_finite(self) -> bool:
+        """Whether it was only the sum of their squares that was not."""
+        running = [array for layer in self.net.layers.values() for array in layer.running]
+        arrays = map(self.device.to_host, [*self.rule.weights, *running])
+        return all(np.isfinite(array).all() for array in arrays)
 
     def _diverged(self, iteration: int, loss: float, before: bool = False) -> None:
         """Compute an iteration again, find what is not finite, save it, and raise DivergedError.
