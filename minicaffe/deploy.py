@@ -50,9 +50,9 @@ class Classifier:
     ):
         spec, self.data = deploy(model if isinstance(model, NetSpec) else read(model))
         self._input = self.data.top[0]
-        self._output = [layer.tops[0] for layer in spec.layers if layer.type == "Softmax"][-1]
+        self.output = [layer.tops[0] for layer in spec.layers if layer.type == "Softmax"][-1]
         given: Any = {"engine": engine, "deterministic": deterministic}
-        given["keep"] = None if keep is None else [*keep, self._output]
+        given["keep"] = None if keep is None else [*keep, self.output]
         self.net = Net(spec, "TEST", device=device, dtype=dtype, **given)
         if weights is None and isinstance(model, (str, Path)) and is_ours(model):
             weights = model
@@ -84,7 +84,7 @@ class Classifier:
         if self.net.first_blobs[self._input].shape[0] != batch:
             self.net.reshape(**{self._input: (batch, *prepared.shape[1:])})
         found = [self._batch(prepared[i : i + batch]) for i in range(0, len(prepared), batch)]
-        classes = self.net.blobs[self._output].shape[1:]
+        classes = self.net.blobs[self.output].shape[1:]
         found = found or [np.empty((0, *classes))]
         return np.concatenate(found).reshape(*images.shape[:-axes], *classes)
 
@@ -95,8 +95,14 @@ class Classifier:
         whole[: len(images)] = images
         device.copy_from_host(blob.data, whole)
         self.net.forward()
-        prob = device.to_host(self.net.blobs[self._output].data)
+        prob = device.to_host(self.net.blobs[self.output].data)
         return prob[: len(images)].astype(np.float64)
+
+
+def takes_digits(data: Pictures) -> bool:
+    """Whether a data layer's pictures are MNIST's digits, by the name of its source."""
+    name = Path(getattr(data, "source", "")).name
+    return name in ("mnist", "digits") or name.startswith("mnist_")  # such as mnist_test_lmdb
 
 
 def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Pictures]:

@@ -25,7 +25,7 @@ FLOORS = [
     {"layers"},
     {"net", "gradient_check", "caffe"},
     {"solver", "deploy", "export"},
-    {"pycaffe"},
+    {"pycaffe", "report"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -125,7 +125,7 @@ def test_core_packages_are_the_three():
         "onnxruntime",
         "safetensors",
     }
-    extras |= {"onnx", "onnxruntime", "safetensors"}
+    extras |= {"onnx", "onnxruntime", "safetensors", "tensorboardX"}
     assert third == {"numpy", "yaml", "tqdm"} | extras
 
 
@@ -166,6 +166,9 @@ def test_a_wheel_holds_the_kernels(tmp_path):
     for kernel in (PACKAGE / "kernels").glob("*.cu"):
         assert f"minicaffe/kernels/{kernel.name}" in names
     assert "minicaffe/caffe/caffe.schema" in names
+    for part in (PACKAGE / "report").iterdir():
+        if part.suffix in (".html", ".css", ".js"):
+            assert f"minicaffe/report/{part.name}" in names
     for path in SOURCES:
         assert f"minicaffe/{path.relative_to(PACKAGE).as_posix()}" in names
     assert not any(name.startswith("tests") for name in names)
@@ -194,5 +197,6 @@ def test_every_command_has_help_with_an_example():
 
 
 def test_no_file_is_a_house_of_its_own():
-    long = {path.name: n for path in SOURCES if (n := len(path.read_text().splitlines())) > 250}
+    parts = [path for kind in ("js", "css") for path in PACKAGE.rglob(f"*.{kind}")]
+    long = {path.name: n for path in [*SOURCES, *parts] if (n := len(path.read_text().splitlines())) > 250}
     assert not long

@@ -1,12 +1,14 @@
-"""A run killed (kill -9) at a random instant goes on from its last snapshot with the same bits.
+"""A run killed (kill -9) at a random instant goes on to the same bits, with a log that tells each iteration once.
 
-The default suite kills a few times; `pytest tests/test_kill.py --long` kills 20 times.
+The default suite kills a few times; `pytest tests/test_kill.py --long` kills 200 times.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+from minicaffe.data import idx
+from minicaffe.solver import run_folder
 
 MODEL = """
 name: small
@@ -23,9 +29,13 @@ layers:
   - {name: drop, type: Dropout, top: conv}
   - {name: ip, type: InnerProduct, num_output: 10}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
-solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, max_iter: 1500, snapshot: 100, display: 50}
+solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, max_iter: 1500, snapshot: 20, snapshot_keep: 3,
+         display: 50, test_iter: 2, test_interval: 200}
 """
-TRAIN = [sys.executable, "-m", "minicaffe", "train", "small.yaml", "--device", "cpu"]
+COMMAND = [sys.executable, "-m", "minicaffe", "train"]
+RUN = Path("runs", "a")
+TRAIN = ["small.yaml", "--device", "cpu", "--run", str(RUN), "--quiet"]
+TEMPORARY = re.compile(r"\..*\.[a-z0-9_]{8}")
 
 
 def environment() -> dict[str, str]:
@@ -33,11 +43,9 @@ def environment() -> dict[str, str]:
 
 
 def prepare(folder: Path) -> Path:
-    from minicaffe.data import idx
-
     chance = np.random.default_rng(0)
     (folder / "tiny").mkdir(parents=True)
-    for split, count in (("train", 50), ("t10k", 10)):
+    for split, count in (("train", 50), ("t10k", 20)):
         idx.write(
             folder / "tiny" / f"{split}-images-idx3-ubyte",
             chance.integers(0, 256, (count, 12, 12), np.uint8),
@@ -50,50 +58,81 @@ def prepare(folder: Path) -> Path:
     return folder
 
 
+def finish(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [*COMMAND, *words], cwd=folder, env=environment(), capture_output=True, text=True
+    )
+
+
 def final(folder: Path) -> dict[str, np.ndarray]:
-    with np.load(folder / "small_iter_1500.npz", allow_pickle=False) as archive:
+    with np.load(folder / RUN / "small_iter_1500.npz", allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 
+def numbers(folder: Path) -> list[dict]:
+    """The log's lines of training and tests, but for what time and memory it took."""
+    lines = run_folder.read(folder / RUN).lines
+    clock = ("seconds", "images_per_s", "memory_mib")
+    return [
+        {key: value for key, value in line.items() if key not in clock}
+        for line in lines
+        if line["kind"] in ("train", "test")
+    ]
+
+
+def whole(folder: Path) -> None:
+    """Whatever stands under a final name is whole."""
+    for path in (folder / RUN).glob("*.npz"):
+        with np.load(path, allow_pickle=False) as archive:
+            assert all(np.isfinite(archive[name]).all() for name in archive.files)
+    if (folder / RUN / "run.json").exists():
+        run_folder.read(folder / RUN)
+        assert "layers:" in (folder / RUN / "model.yaml").read_text() or not list(
+            (folder / RUN).glob("*.npz")
+        )
+
+
+def same(straight: Path, broken: Path) -> None:
+    wanted, got = final(straight), final(broken)
+    assert set(wanted) == set(got)
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(got[name], array, err_msg=name)
+    assert numbers(broken) == numbers(straight)
+    assert run_folder.read(broken / RUN).state == "finished"
+    kept = [path.name for path in (broken / RUN).iterdir()]
+    assert sorted(name for name in kept if "_iter_" in name) == [
+        f"small_iter_{n}.npz" for n in (1460, 1480, 1500)
+    ]
+    assert not [name for name in kept if TEMPORARY.fullmatch(name)]
+
+
 def test_killed_at_any_instant_it_goes_on_with_the_same_bits(tmp_path, request):
-    kills = 20 if request.config.getoption("--long") else 4
+    kills = 200 if request.config.getoption("--long") else 4
     straight, broken = prepare(tmp_path / "straight"), prepare(tmp_path / "broken")
     begun = time.monotonic()
-    subprocess.run(TRAIN, cwd=straight, env=environment(), check=True, capture_output=True)
-    whole = time.monotonic() - begun
+    assert finish(straight, *TRAIN).returncode == 0
+    took = time.monotonic() - begun
     chance, done = random.Random(7), 0
     for _ in range(10 * kills):
         if done == kills:
             break
-        resume = ["--resume"] if list(broken.glob("small_iter_*.npz")) else []
         run = subprocess.Popen(
-            [*TRAIN, *resume], cwd=broken, env=environment(), stderr=subprocess.PIPE
+            [*COMMAND, *TRAIN, "--resume"], cwd=broken, env=environment(), stderr=subprocess.PIPE
         )
         try:
-            run.communicate(timeout=chance.uniform(0.2, 0.9) * whole)
+            run.communicate(timeout=chance.uniform(0.2, 0.9) * took)
         except subprocess.TimeoutExpired:
             os.kill(run.pid, signal.SIGKILL)
             run.communicate()
             done += 1
         else:
             assert run.returncode == 0
-        for path in broken.glob("small_iter_*.npz"):  # whatever there is, is whole
-            with np.load(path, allow_pickle=False) as archive:
-                assert all(np.isfinite(archive[name]).all() for name in archive.files)
-        if (broken / "small_iter_1500.npz").exists():
-            compare(straight, broken)
-            for path in broken.glob("small_iter_*.npz"):
+        whole(broken)
+        if (broken / RUN / "small_iter_1500.npz").exists():
+            assert finish(broken, *TRAIN, "--resume").returncode == 0  # its last test, at least
+            same(straight, broken)
+            for path in (broken / RUN).iterdir():
                 path.unlink()
     assert done == kills
-    resume = ["--resume"] if list(broken.glob("small_iter_*.npz")) else []
-    subprocess.run(
-        [*TRAIN, *resume], cwd=broken, env=environment(), check=True, capture_output=True
-    )
-    compare(straight, broken)
-
-
-def compare(straight: Path, broken: Path) -> None:
-    wanted, got = final(straight), final(broken)
-    assert set(wanted) == set(got)
-    for name, array in wanted.items():
-        np.testing.assert_array_equal(got[name], array, err_msg=name)
+    assert finish(broken, *TRAIN, "--resume").returncode == 0
+    same(straight, broken)

@@ -19,15 +19,19 @@ COMMANDS = {
     "test": "score weights on the test data",
     "predict": "classify pictures of one's own",
     "time": "milliseconds of each layer, forward and backward",
-    "replay": "a step again, with each blob's range: the one at which training diverged",
+    "replay": "compute a step again: what each blob held as it diverged",
     "explain": "how each convolution is computed, and what was measured",
     "summary": "layers, shapes, parameters, multiply-adds, memory",
+    "report": "a run, or several, as one page: curves, net, mistakes",
     "draw": "a net as a picture: SVG, PNG, DOT",
     "convert": "write a model or weights in another format, Caffe's or ours",
     "export": "write a net for other runtimes: ONNX, PyTorch's state_dict",
     "layers": "the catalogue of layers, or one layer's keys",
     "schema": "the JSON Schema of model files, for editors",
     "fetch": "download a data set",
+    "data": "look at a data set: shapes, classes, values, pictures",
+    "mean": "the mean image of a data set",
+    "convert-images": "pictures into an LMDB database or an .npz",
     "doctor": "what is installed here and what would be used",
 }
 
@@ -57,7 +61,7 @@ class Parser(argparse.ArgumentParser):
 def usage() -> str:
     """What `minicaffe --help` prints."""
     lines = ["usage: minicaffe COMMAND ...", "", "The Caffe you can pip install.", "", "commands:"]
-    lines += [f"  {name:<9} {text}" for name, text in COMMANDS.items()]
+    lines += [f"  {name:<14} {text}" for name, text in COMMANDS.items()]
     lines += ["", "minicaffe COMMAND --help tells more of a command.", "", "example:"]
     return "\n".join([*lines, "  minicaffe train models/lenet.yaml"])
 
@@ -118,7 +122,7 @@ def _run(argv: list[str]) -> int:
     if name not in COMMANDS:
         hint = caffe_words.hint(name) or did_you_mean(name, COMMANDS)
         raise MinicaffeError(f"unknown command {name!r}{hint} (see minicaffe --help)")
-    command = importlib.import_module(f"minicaffe.cli.{name}_command")
+    command = importlib.import_module(f"minicaffe.cli.{name.replace('-', '_')}_command")
     description, examples = help_of(command)
     parser = Parser(
         prog=f"minicaffe {name}",
@@ -129,6 +133,8 @@ def _run(argv: list[str]) -> int:
     )
     command.arguments(parser)
     parser.given = rest
-    code = command.run(parser.parse_args(rest)) or 0
+    args = parser.parse_args(rest)
+    args.words = argv
+    code = command.run(args) or 0
     sys.stdout.flush()
     return code

@@ -1,31 +1,39 @@
-"""Write a file in another format: models as YAML or Caffe's .prototxt, weights as .npz or .caffemodel.
+"""Write a file in another format: models as YAML or Caffe's .prototxt, weights as .npz and others.
 
 A model stays the same net and solver; what it need not say is left out, and comments are kept where they
 stood. A solver's nets are written into it. Of old nets, from prototxt to prototxt, it is the upgrade.
-Weights (.npz, .caffemodel, .caffemodel.h5), a solver's state (.solverstate, .solverstate.h5) and arrays (.npy,
-.binaryproto) keep their numbers to the bit.
+Weights (.npz, .safetensors, .caffemodel, .caffemodel.h5), a solver's state (.solverstate, .solverstate.h5) and
+arrays (.npy, .binaryproto) keep their numbers to the bit. A snapshot can become a model file too.
 
 example:
   minicaffe convert deploy.prototxt deploy.yaml
   minicaffe convert models/lenet.yaml lenet.prototxt
   minicaffe convert lenet_iter_10000.caffemodel lenet.npz
+  minicaffe convert lenet.npz lenet.safetensors
+  minicaffe convert lenet_iter_10000.npz lenet.yaml
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
+from collections.abc import Mapping, Sequence
 
 from minicaffe import checkpoint
 from minicaffe.caffe import model as prototxt
 from minicaffe.caffe.convert_weights import convert_weights, kind_of
 from minicaffe.caffe.prototxt import prototxt as prototxt_of
+from minicaffe.caffe.text import Comment
+from minicaffe.caffe.weight_files import is_ours
 from minicaffe.caffe.yaml_text import comments_of, yaml_text
 from minicaffe.cli.options import import_files, import_option
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
+from minicaffe.net.model import read, seen_from
 from minicaffe.spec import tree
 from minicaffe.spec.blocks import expanded
+from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import model
 
 YAML = (".yaml", ".yml")
@@ -44,26 +52,34 @@ def run(args: argparse.Namespace) -> int:
     import_files(args.imports)
     if os.path.exists(args.target) and not args.force:
         raise MinicaffeError(f"{args.target}: is there already; --force writes over it")
-    if kind_of(args.source) is not None:
+    to_model = prototxt.is_prototxt(args.target) or args.target.lower().endswith(YAML)
+    if kind_of(args.source) is not None and not (is_ours(args.source) and to_model):
         note(convert_weights(args.source, args.target))
         return 0
-    if not prototxt.is_prototxt(args.target) and not args.target.lower().endswith(YAML):
+    if not to_model:
         endings = (*YAML, *prototxt.SUFFIXES)
         hint = did_you_mean(os.path.splitext(args.target)[1] or args.target, endings)
         raise MinicaffeError(
             f"{args.target}: expected a name that ends in .yaml or .prototxt{hint}"
         )
-    if prototxt.is_prototxt(args.source):
-        found = prototxt.read_text(args.source, REGISTRY)
+    spec, comments = _model(args.source, os.path.dirname(args.target))
+    if prototxt.is_prototxt(args.target):  # where paths are from the current folder, as in Caffe
+        text = prototxt_of(dataclasses.replace(spec, folder="."), REGISTRY, comments)
     else:
-        file, text = tree.load(args.source)
-        root = expanded(tree.parse(text, file))
-        found = prototxt.Text(root, {file: comments_of(text)})
-    spec = model(found.root, REGISTRY)
-    write = prototxt_of if prototxt.is_prototxt(args.target) else yaml_text
-    text = write(spec, REGISTRY, found.comments)
+        text = yaml_text(spec, REGISTRY, comments)
     if len(text) > tree.MAX_BYTES:
         raise SpecError(f"{args.source}: becomes larger than {tree.MAX_BYTES >> 20} MiB")
     checkpoint.replace(args.target, lambda stream: stream.write(text.encode("utf-8")))
     note(f"{args.target}: {len(spec.layers)} layers{' and a solver' if spec.solver else ''}")
     return 0
+
+
+def _model(source: str, folder: str) -> tuple[NetSpec, Mapping[str, Sequence[Comment]]]:
+    """The model in a file, and the comments of each text it is of; a snapshot's seen from a folder."""
+    if is_ours(source):
+        return seen_from(read(source), folder), {}
+    if prototxt.is_prototxt(source):
+        found = prototxt.read_text(source, REGISTRY)
+        return model(found.root, REGISTRY), found.comments
+    file, text = tree.load(source)
+    return model(expanded(tree.parse(text, file)), REGISTRY), {file: comments_of(text)}

@@ -7,7 +7,6 @@ example:
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import platform
 
@@ -17,6 +16,7 @@ from minicaffe import __version__, backend, caches
 from minicaffe.data import datasets
 from minicaffe.errors import DataError, DeviceError, MinicaffeError
 from minicaffe.ops import loops, threads
+from minicaffe.solver.facts import cupy_version, version
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         ("python", f"{platform.python_version()} on {platform.platform()}"),
     ]
     packages = ["numpy", "pyyaml", "tqdm", "pillow", "h5py", "numba", "threadpoolctl"]
-    packages += ["onnx", "onnxruntime", "safetensors", "protobuf"]
+    packages += ["onnx", "onnxruntime", "safetensors", "protobuf", "tensorboardx"]
     lines += [(name, version(name)) for name in packages]
     lines += [("cupy", cupy_version()), ("blas", blas()), ("cpu cores", str(os.cpu_count()))]
     lines += [("cpu threads", cpu_threads())]
@@ -41,24 +41,6 @@ def run(args: argparse.Namespace) -> int:
     width = max(len(name) for name, _ in lines)
     print("\n".join(f"{name:<{width}}  {text}" for name, text in lines))
     return 0
-
-
-def version(name: str) -> str:
-    """The version of an installed package."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def cupy_version() -> str:
-    """CuPy's version, whichever CUDA it was built for."""
-    found = [
-        name
-        for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy")
-        if version(name) != "not installed"
-    ]
-    return ", ".join(f"{name} {version(name)}" for name in found) or "not installed"
 
 
 def blas() -> str:

@@ -24,11 +24,12 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.state import State
 
 
-def model_options(parser: argparse.ArgumentParser) -> None:
+def model_options(parser: argparse.ArgumentParser, needed: bool = True) -> None:
     """MODEL, --set, --import, --threads, --level and --stage."""
     parser.add_argument(
         "model",
         metavar="MODEL",
+        nargs=None if needed else "?",
         help="the model file, such as models/lenet.yaml, or Caffe's .prototxt; a snapshot, or a run's folder",
     )
     parser.add_argument(

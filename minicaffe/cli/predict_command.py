@@ -15,7 +15,6 @@ example:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from minicaffe.cli.options import (
 )
 from minicaffe.cli.pictures import Doubt, read_picture
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
-from minicaffe.deploy import Classifier
+from minicaffe.deploy import Classifier, takes_digits
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +51,7 @@ def run(args: argparse.Namespace) -> int:
     device = pick_device(args, spec)
     classifier = Classifier(spec, device=device, dtype=args.dtype)
     load_weights(classifier.net, weights)
-    name = Path(getattr(classifier.data, "source", "")).name
-    digit = name in ("mnist", "digits") or name.startswith(
-        "mnist_"
-    )  # such as Caffe's mnist_test_lmdb
+    digit = takes_digits(classifier.data)
     pictures = [read_picture(path, classifier.image_shape, digit) for path in args.images]
     for path, (pixels, notes) in zip(args.images, pictures, strict=True):
         if classifier.data.blue_first:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minicaffe.errors import MinicaffeError
 from minicaffe.net.summary import table
+from minicaffe.solver.log_file import json_line
 from minicaffe.solver.report import Report, show
+from minicaffe.solver.speed import Speed, images_per_iteration
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -24,7 +28,7 @@ class Progress(Report):
     def begin(self, solver: Solver) -> None:
         """Training starts."""
         self.solver, self.images = solver, images_per_iteration(solver)
-        self.since, self.count, self.rate = time.perf_counter(), solver.iteration, 0.0
+        self.speed = Speed(solver.iteration)
 
     def end(self) -> None:
         """Training has ended."""
@@ -32,22 +36,23 @@ class Progress(Report):
     def finished(self, warnings: Sequence[str]) -> None:
         """The command prints the warnings beside its table."""
 
-    def speed(self, iteration: int) -> float:
-        """Iterations per second since the last call or test; at the same iteration, as before."""
-        now, done = time.perf_counter(), iteration - self.count
-        if done and now > self.since:
-            self.rate = done / (now - self.since)
-        self.since, self.count = now, iteration
-        return self.rate
+    def result(self, text: str) -> None:
+        """What training gave, on stdout."""
+        if text:
+            print(text)
+
+    def code(self) -> int:
+        """The exit code, once all is done."""
+        return 0
 
     def testing(self, iteration: int) -> None:
         """A test begins."""
-        self.speed(iteration)
+        self.speed.at(iteration)
 
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
         """Show the scores; the time of the test does not count into the speed."""
         super().tested(iteration, scores)
-        self.since, self.count = time.perf_counter(), iteration
+        self.speed.skip(iteration)
 
 
 class Lines(Progress):
@@ -56,7 +61,7 @@ class Lines(Progress):
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """Show the loss and the speed."""
         text = f"iteration {iteration}: loss = {loss:.6g}, lr = {rate:.6g}"
-        if speed := self.speed(iteration):
+        if speed := self.speed.at(iteration):
             left = clock((self.solver.spec.max_iter - iteration) / speed)
             text += f", {speed:.1f} iter/s, {speed * self.images:.0f} images/s, {left} left"
         self.line(text)
@@ -71,6 +76,37 @@ class Quiet(Progress):
     def failed(self, text: str) -> None:
         """Say what did not succeed."""
         super().line(text)
+
+
+class Json(Quiet):
+    """The lines of the run's log on stdout, and nothing else there; on stderr what failed, and warnings."""
+
+    lost: OSError | None = None
+
+    def hear(self, line: dict[str, Any]) -> None:
+        """Put a line on stdout; if nobody reads there any more, training goes on."""
+        if self.lost is not None:
+            return
+        try:
+            print(json_line(line), flush=True)
+        except OSError as error:
+            self.lost = error
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # for what Python would still write at its end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self.failed(f"stdout: {error.strerror}: training goes on without")
+
+    def result(self, text: str) -> None:
+        """The lines hold it."""
+
+    def code(self) -> int:
+        """The exit code. Raises MinicaffeError if not all lines could be put on stdout."""
+        if self.lost is not None:
+            raise MinicaffeError(
+                f"not all lines could be put on stdout: {self.lost.strerror}; the run's log holds them"
+            )
+        return 0
 
 
 class Bar(Progress):
@@ -111,15 +147,9 @@ class Bar(Progress):
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """Put the loss into the bar."""
         if self.bar is not None:
-            speed = self.speed(iteration) * self.images
+            speed = self.speed.at(iteration) * self.images
             shown = f", {speed:.0f} images/s" if speed else ""
             self.bar.set_postfix_str(f"loss={loss:.4g}, lr={rate:.4g}{shown}")
-
-
-def images_per_iteration(solver: Solver) -> int:
-    """Samples that one iteration sees."""
-    first = solver.net.steps[0].tops[0].shape
-    return (first[0] if first else 1) * solver.spec.iter_size
 
 
 def clock(seconds: float) -> str:

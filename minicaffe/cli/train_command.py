@@ -1,25 +1,28 @@
-"""Train a net as the `solver` of its model file says.
+"""Train a net as the `solver` of its model file says, and record that in a folder of its own.
 
 On a terminal a bar shows the progress, else a line every `display` iterations. Ctrl-C stops after the
-iteration, takes a snapshot and says how to go on.
+iteration, takes a snapshot and says how to go on; SIGHUP takes one and goes on at once.
 
 example:
   minicaffe train models/lenet.yaml
-  minicaffe train models/lenet.yaml --device cpu --max-iter 500
-  minicaffe train models/lenet.yaml --resume
+  minicaffe train models/lenet.yaml --device cpu --max-iter 500 --run runs/short
+  minicaffe train --resume runs/short
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
-import shutil
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
+from minicaffe.backend import Device
 from minicaffe.caffe.model import is_prototxt
+from minicaffe.cli import tensorboard
 from minicaffe.cli.filled import check_filled
+from minicaffe.cli.go_on import resume_command
 from minicaffe.cli.options import (
     data_lines,
     device_option,
@@ -30,21 +33,25 @@ from minicaffe.cli.options import (
     pick_device,
     read_model,
 )
-from minicaffe.cli.progress import Bar, Lines, Progress, Quiet, score_table
+from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
+from minicaffe.cli.runs import Run, model_of_run, options
 from minicaffe.cli.weights import WEIGHTS, load_weights
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.net import Net
-from minicaffe.ops import conv
 from minicaffe.solver import Solver
+from minicaffe.solver.record import Record
 from minicaffe.solver.report import banner
-
-NEWEST = "the newest snapshot"
+from minicaffe.solver.together import Together
+from minicaffe.spec.declare import NetSpec
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    model_options(parser)
+    model_options(parser, needed=False)
     device_option(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="put the lines of the run's log on stdout, nothing else"
+    )
     engine_options(parser)
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
@@ -52,12 +59,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"start from these parameters, as far as names fit; {WEIGHTS}",
     )
-    start.add_argument(
-        "--resume",
-        metavar="FILE",
-        nargs="?",
-        const=NEWEST,
-        help="go on from a snapshot; without FILE the newest one",
+    options(parser, start)
+    parser.add_argument(
+        "--snapshot-keep",
+        metavar="K",
+        type=number(0),
+        help="snapshots that stay, the last K, instead of the model's; 0 for all",
     )
     parser.add_argument(
         "--max-iter", metavar="N", type=number(0), help="iterations in all, instead of the model's"
@@ -65,11 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", metavar="N", type=number(0), help="random seed, instead of the model's"
     )
-    parser.add_argument(
-        "--snapshot-prefix",
-        metavar="PATH",
-        help="snapshots are PATH_iter_N.npz or, of a prototxt, .solverstate",
-    )
+    tensorboard.option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
         raise MinicaffeError(
             "--seed cannot be given with --resume: a run goes on with its own seed"
         )
+    model_of_run(args)
     spec = read_model(args)
     if is_prototxt(args.model) and spec.solver is None:
         raise SpecError(
@@ -85,53 +89,79 @@ def run(args: argparse.Namespace) -> int:
         )
     if spec.solver is not None:
         check_filled(spec, "TRAIN", spec.solver.train_state)
-    if args.resume is not None and args.resume.lower().endswith((".caffemodel", ".caffemodel.h5")):
-        raise CheckpointError(f"{args.resume}: holds weights and no solver's state; try --weights")
-    device = pick_device(args, spec)
+    shown = progress(args)
+    hearers: list[Callable[[dict[str, Any]], None]] = (
+        [shown.hear] if isinstance(shown, Json) else []
+    )
+    if args.tensorboard:
+        tensorboard.library()
+    with Run(args, spec, record := Record(shown.failed, hearers)) as begun:
+        device = pick_device(args, spec)
+        solver = built(args, spec, device, Together(shown, record))
+        folder = begun.place(solver)
+        start_of(args, begun, solver)
+        begun.begin(solver)
+        if args.tensorboard:
+            hearers.append(tensorboard.Writer(folder, solver.iteration, shown.failed))
+        shown.line(f"run: {folder}")
+        shown.begin(solver)
+        start, first = time.perf_counter(), solver.iteration
+        try:
+            scores = solver.solve()
+            device.synchronize()
+        except CheckpointError:
+            if solver.unsaved is not None and solver.scores:  # all was done but the last snapshot
+                shown.result(score_table(solver.scores))
+            raise
+        finally:
+            shown.end()
+        seconds = time.perf_counter() - start
+        count = solver.iteration - first
+        shown.line(f"{count} iterations in {seconds:.1f} s, tests included, on {device.name}")
+        if not solver.stopped:
+            shown.result(score_table(scores) if scores else "")
+            for warning in solver.net.warnings:
+                shown.result(banner(warning))
+    if solver.stopped:
+        note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, folder)}")
+        return 130
+    return shown.code()
+
+
+def progress(args: argparse.Namespace) -> Progress:
+    """How training is shown."""
+    if args.json:
+        return Json()
+    return Quiet() if args.quiet else Bar() if sys.stderr.isatty() else Lines()
+
+
+def built(args: argparse.Namespace, spec: NetSpec, device: Device, report: Together) -> Solver:
+    """The solver, as the options have it."""
     given = {
-        **engine_settings(args),
         "max_iter": args.max_iter,
         "random_seed": args.seed,
         "snapshot_prefix": args.snapshot_prefix,
+        "snapshot_keep": args.snapshot_keep,
     }
-    report: Progress = Quiet() if args.quiet else Bar() if sys.stderr.isatty() else Lines()
-    solver = Solver(
-        spec, device=device, report=report, **{k: v for k, v in given.items() if v is not None}
-    )
+    settings = {key: value for key, value in given.items() if value is not None}
+    return Solver(spec, device=device, report=report, **engine_settings(args), **settings)
+
+
+def start_of(args: argparse.Namespace, begun: Run, solver: Solver) -> None:
+    """Have the solver begin with a snapshot or weights, if it is to."""
+    report = solver.report
     for line in data_lines([solver.net, *solver.test_nets]):
         report.line(line)
-    files = "" if args.resume else args.weights or ",".join(solver.spec.weights)
+    if begun.snapshot is not None:
+        solver.restore(begun.snapshot)
+        report.event(f"resumed: {begun.snapshot} at iteration {solver.iteration}")
+        return
+    files = args.weights or ",".join(solver.spec.weights)
     for file, found in load_weights(solver.net, files, strict=False) if files else ():
         if found.mismatched:
             told = ", ".join(found.mismatched)
             raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
-        report.line(f"weights: {file}: {found}")
-    if args.resume is not None:
-        path = solver.latest_snapshot() if args.resume == NEWEST else args.resume
-        solver.restore(path)
-        report.line(f"resumed: {path} at iteration {solver.iteration}")
-    report.begin(solver)
-    start, first = time.perf_counter(), solver.iteration
-    try:
-        scores = solver.solve()
-        device.synchronize()
-    except CheckpointError:
-        if solver.unsaved is not None and solver.scores:  # all was done but the last snapshot
-            print(score_table(solver.scores))
-        raise
-    finally:
-        report.end()
-    seconds = time.perf_counter() - start
-    count = solver.iteration - first
-    report.line(f"{count} iterations in {seconds:.1f} s, tests included, on {device.name}")
-    if solver.stopped:
-        note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, solver)}")
-        return 130
-    if scores:
-        print(score_table(scores))
-    for warning in solver.net.warnings:
-        print(banner(warning))
-    return 0
+        report.event(f"weights: {file}: {found}")
 
 
 def renaming(net: Net, mismatched: str) -> str:
@@ -141,45 +171,3 @@ def renaming(net: Net, mismatched: str) -> str:
     words = ["--set", f"layers.{name}.top={name}"] if spec.top is None else []
     words += ["--set", f"layers.{name}.name={name}_new"]
     return f"to train layer {name!r} anew, give it another name: {shlex.join(words)}"
-
-
-def resume_command(args: argparse.Namespace, solver: Solver) -> str:
-    """The command that goes on from the snapshot just taken."""
-    words = [
-        *program(),
-        "train",
-        args.model,
-        "--resume",
-        str(solver.snapshot_path()),
-    ]
-    given = {
-        "--device": args.device,
-        "--threads": args.threads,
-        "--level": args.level,
-        "--stage": args.stage or None,
-        "--max-iter": args.max_iter,
-        "--dtype": args.dtype,
-        "--conv-engine": None if args.conv_engine == "auto" else args.conv_engine,
-        "--workspace": None if args.workspace << 20 == conv.CAP else args.workspace,
-        "--snapshot-prefix": args.snapshot_prefix,
-    }
-    for option, value in given.items():
-        words += [option, str(value)] if value is not None else []
-    words += ["--deterministic"] if args.deterministic else []
-    words += ["--quiet"] if args.quiet else []
-    for option, values in (("--set", args.settings), ("--import", args.imports)):
-        words += [word for value in values for word in (option, value)]
-    return shlex.join(words)
-
-
-def program() -> list[str]:
-    """How this program was started, as one would type it again."""
-    typed = sys.argv[0]
-    if os.path.basename(os.path.dirname(typed)) == "minicaffe" and typed.endswith("__main__.py"):
-        return [sys.executable, "-m", "minicaffe"]
-    found = shutil.which("minicaffe")
-    if os.path.basename(typed) != "minicaffe" or not os.path.exists(typed):
-        return ["minicaffe"]
-    if found and os.path.samefile(found, typed):
-        return ["minicaffe"]
-    return [typed]

@@ -6,13 +6,15 @@ import argparse
 import os
 
 from minicaffe.caffe.weights import is_caffes
-from minicaffe.errors import CheckpointError, MinicaffeError
+from minicaffe.errors import CheckpointError, MinicaffeError, note
 from minicaffe.net import Net
 from minicaffe.net import model as net_model
 from minicaffe.net.weights import LoadReport
+from minicaffe.solver import run_folder
 
 WEIGHTS = (
-    "a snapshot or weight file: .npz, .safetensors, .caffemodel, .caffemodel.h5; several by commas"
+    "a snapshot or weight file: .npz, .safetensors, .caffemodel, .caffemodel.h5, several by commas; or a"
+    " run's folder: its best snapshot, else the newest"
 )
 
 
@@ -35,6 +37,9 @@ def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple
     Files separated by commas are loaded one after another, each as far as names fit, as Caffe does. Raises
     CheckpointError if a shape does not; for a single file as Net.load.
     """
+    if os.path.isdir(given):
+        folder, given = given, str(run_folder.weights(given))
+        note(f"weights of {folder}: {os.path.basename(given)}")
     files = [given] if os.path.exists(given) else [file for file in given.split(",") if file]
     if len(files) <= 1:
         return [(given, net.load(given, strict=strict))]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import Device
+from minicaffe.errors import note
 from minicaffe.ops.conv import CAP
 from minicaffe.spec.state import TRAIN, Phase, State
 
@@ -21,7 +23,8 @@ class Context:
 
     `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
     `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
-    workspace; `deterministic`, without asking a clock. With `forward_only` no layer runs backward.
+    workspace; `deterministic`, without asking a clock. With `forward_only` no layer runs backward. `tell`
+    is told what the user should know of the data.
     """
 
     device: Device
@@ -34,6 +37,7 @@ class Context:
     workspace_cap: int = CAP
     deterministic: bool = False
     forward_only: bool = False
+    tell: Callable[[str], None] = note
     workspace_size: int = 0
     _workspace: Any = field(default=None, repr=False)
 

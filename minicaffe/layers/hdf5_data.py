@@ -14,7 +14,7 @@ from minicaffe.data import datasets, hdf5, lists
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.pictures import Order
+from minicaffe.layers.order import Order
 from minicaffe.spec.types import AtLeast
 
 CHUNK = 1 << 18  # bytes of a chunk of HDF5Output's, about
@@ -84,7 +84,7 @@ class HDF5Data(Layer):
         ends = np.cumsum(self.rows)
         self.ends = ends
         self.order = Order(self.name, int(ends[-1]), self._shuffled if self.shuffle else None)
-        self.index = np.zeros(self.batch_size, np.int64)
+        self.index, self.epochs = np.zeros((2, self.batch_size), np.int64)
         here = not self.context.device.is_cuda
         self.staged = [top if here else np.empty(top.shape, self.sum_dtype) for top in self.out]
         self.dataset = datasets.Source(self.source, "HDF5", int(ends[-1]), "rows")
@@ -99,7 +99,7 @@ class HDF5Data(Layer):
             at += count
 
     def forward(self) -> Any:
-        self.order.take(self.context.seed, self.context.passes, self.index)
+        self.order.take(self.context.seed, self.context.passes, self.index, self.epochs)
         start, n = 0, self.batch_size
         while start < n:  # rows that follow each other in a file are read at once
             row = int(self.index[start])

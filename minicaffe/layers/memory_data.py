@@ -9,7 +9,7 @@ import numpy as np
 from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.pictures import Transform
+from minicaffe.layers.transform import Transform
 from minicaffe.ops.take import take
 from minicaffe.spec.types import AtLeast
 

@@ -70,13 +70,17 @@ def text(spec: NetSpec, folder: str | Path) -> str:
       - {name: data, type: Input, shape: {dim: [1, 3]}}
     <BLANKLINE>
     """
-    tests = [dataclasses.replace(net, folder=seen_from(net, folder)) for net in spec.test_nets]
-    given = dataclasses.replace(spec, folder=seen_from(spec, folder), test_nets=tuple(tests))
-    return yaml_text(given, REGISTRY)
+    return yaml_text(seen_from(spec, folder), REGISTRY)
 
 
-def seen_from(spec: NetSpec, folder: str | Path) -> str:
-    """A model's folder as one in `folder` calls it; by its whole path if they share no folder but the root."""
+def seen_from(spec: NetSpec, folder: str | Path) -> NetSpec:
+    """A model that names its folder as a file in `folder` would have to."""
+    tests = tuple(seen_from(net, folder) for net in spec.test_nets)
+    return dataclasses.replace(spec, folder=_folder(spec, folder), test_nets=tests)
+
+
+def _folder(spec: NetSpec, folder: str | Path) -> str:
+    """A model's folder as seen from another; by its whole path if they share none but the root."""
     if spec.beside is None:
         return spec.folder
     there, here = os.path.abspath(spec.beside), os.path.abspath(folder)

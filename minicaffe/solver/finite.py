@@ -94,8 +94,8 @@ class Finite(Saving):
             self.recorded = 0
         given = iteration > 0, self.spec.base_lr
         text = culprit.text(look, batches.passes, loss, self.rate, *given)
-        path = self._save(batches.passes)
-        saved = "" if path is None else f"; minicaffe replay {path} shows all of it"
+        folder, path = self.record_folder, self._save(batches.passes)
+        saved = "" if path is None else f"; minicaffe replay {folder or path} shows all of it"
         error = DivergedError(f"iteration {iteration}: {text}{saved}")
         error.path = path
         raise error

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP as a wish to stop after the iteration."""
+"""Signals as wishes: Ctrl-C and SIGTERM to stop after the iteration, SIGHUP to take a snapshot and go on."""
 
 from __future__ import annotations
 
@@ -9,31 +9,43 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
-SAID = b"\nstopping after this iteration, with a snapshot; once more stops at once, without\n"
+STOPS, SNAPSHOTS = ("SIGINT", "SIGTERM"), ("SIGHUP",)  # as Caffe has it; Windows has no SIGHUP
+STOPPING = b"\nstopping after this iteration, with a snapshot; once more stops at once, without\n"
+SAVING = b"\ntaking a snapshot after this iteration, and going on\n"
 
 
-class StopRequest:
-    """While it is entered, the first signal sets `asked`; a second one acts as it always would."""
+class Signals:
+    """While it is entered, the first of a signal that stops sets `asked`; a second acts as it always would.
+
+    A signal that was ignored before, as nohup has it, stays ignored.
+    """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = False  # to stop
+        self._save = False
         self.before: dict[int, Any] = {}
 
-    def __enter__(self) -> StopRequest:
+    def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                if signal.getsignal(number) not in (signal.SIG_IGN, None):  # nohup's wish holds
-                    self.before[number] = signal.signal(number, self._ask)
+            for names, act in ((STOPS, self._stop), (SNAPSHOTS, self._snapshot)):
+                for number in (getattr(signal, name) for name in names if hasattr(signal, name)):
+                    if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                        self.before[number] = signal.signal(number, act)
         return self
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def snapshot_asked(self) -> bool:
+        """Whether a snapshot was asked for since this was last asked."""
+        asked, self._save = self._save, False
+        return asked
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
-        with contextlib.suppress(OSError):
-            os.write(2, SAID)
+        _say(STOPPING)
         signal.signal(number, self.before[number])
+
+    def _snapshot(self, number: int, frame: FrameType | None) -> None:
+        self._save = True
+        _say(SAVING)
 
     def __exit__(
         self,
@@ -43,3 +55,9 @@ class StopRequest:
     ) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
+
+
+def _say(text: bytes) -> None:
+    """Put a line on stderr, as a handler of signals may; a terminal that has gone does not matter."""
+    with contextlib.suppress(OSError):
+        os.write(2, text)

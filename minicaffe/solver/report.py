@@ -34,7 +34,7 @@ class Report:
         self.line(text)
 
     def event(self, text: str) -> None:
-        """Something happened that the record of a run keeps."""
+        """Something that a run's record must tell: resumed, stopped early, a setting that changed."""
         self.line(text)
 
     def started(self, warnings: Sequence[str]) -> None:
@@ -63,9 +63,12 @@ class Report:
             + ", ".join(f"{k} = {show(v)}" for k, v in scores.items())
         )
 
+    def saving(self, path: str) -> None:
+        """A snapshot is about to be written."""
+
     def saved(self, path: str, best: bool = False) -> None:
-        """A snapshot was written; `best`: that of the best test so far."""
-        self.line(f"{'best snapshot' if best else 'snapshot'}: {path}")
+        """A snapshot was written, `best` if it is that of the best test so far."""
+        self.line(f"{'best ' * best}snapshot: {path}")
 
 
 def banner(warning: str) -> str:

@@ -40,6 +40,7 @@ class Saving:
     iteration: int
     recorded: int  # losses written to the window since its beginning
     stopped: bool
+    record_folder: str | Path | None = None  # of the run, where one is recorded
 
     def begin_saving(self, model: NetSpec) -> None:
         """Nothing is saved yet; snapshots will be `prefix`_iter_N."""
@@ -77,6 +78,7 @@ class Saving:
 
     def write(self, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> None:
         """Write parameters and the solver's state, and `more` entries, into a file. Raises CheckpointError."""
+        self.report.saving(str(path))
         host, names = self.device.to_host, self.net.named_params
         with self.averaged():
             means = self.average.means if self.average is not None else []

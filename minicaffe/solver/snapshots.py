@@ -25,6 +25,7 @@ from minicaffe.solver.state import State
 from minicaffe.spec.solver import SolverSpec
 
 ENDINGS = {"NPZ": ".npz", "BINARYPROTO": ".solverstate", "HDF5": ".solverstate.h5"}
+WRITTEN = (*ENDINGS.values(), ".caffemodel", ".caffemodel.h5")  # of all files of a snapshot
 
 
 def path(prefix: str, iteration: int, form: str = "NPZ") -> Path:
@@ -108,7 +109,7 @@ def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
             "make it, or choose another with snapshot_prefix (--snapshot-prefix)"
         )
     try:
-        tempfile.NamedTemporaryFile(dir=folder, prefix=".").close()
+        tempfile.TemporaryFile(dir=folder).close()  # of no name, where there is such a thing
     except OSError as error:
         raise CheckpointError(
             f"snapshots cannot be written to {folder!r}: {error.strerror}; "

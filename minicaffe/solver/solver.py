@@ -16,7 +16,7 @@ from minicaffe.ops import conv
 from minicaffe.solver import snapshots
 from minicaffe.solver.average import Average
 from minicaffe.solver.finite import Finite
-from minicaffe.solver.interrupt import StopRequest
+from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.judging import Judging
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.report import Report, keys_given
@@ -81,7 +81,7 @@ class Solver(Judging, Finite):
                 self.net.loss_scale = self.mixed.scale
             self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
             decay = self.spec.ema_decay
-            self.average = Average(decay, self.rule, xp) if decay else None
+            self.average = Average(decay, self.rule, self.watch) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
@@ -104,10 +104,11 @@ class Solver(Judging, Finite):
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
-        Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C), SIGTERM or SIGHUP
-        stops after the iteration, with a snapshot; `stopped` is then true. A snapshot that cannot be
-        written on the way is reported, and training goes on. Raises CheckpointError if none could be from
-        the beginning or, after all else is done, if the last could not; TrainingError if the loss diverges.
+        Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C) or SIGTERM stops
+        after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot. After that, as
+        after one that could not be written and was reported, training goes on. Raises CheckpointError if
+        none could be from the beginning or, after all else is done, if the last could not; TrainingError if
+        the loss diverges.
         """
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(
@@ -116,10 +117,10 @@ class Solver(Judging, Finite):
             )
         snapshots.check(self.prefix, self.spec.snapshot_format, self.net.layers)
         self.report.started(self.net.warnings)
-        with StopRequest() as stop, np.errstate(all="ignore"):  # a loss that is no number is told
-            self.step(self.spec.max_iter - self.iteration, stop)
+        with Signals() as signals, np.errstate(all="ignore"):  # a loss that is no number is told
+            self.step(self.spec.max_iter - self.iteration, signals)
         self.loss()
-        self.stopped = stop.asked and self.iteration < self.spec.max_iter and not self.ended
+        self.stopped = signals.asked and self.iteration < self.spec.max_iter and not self.ended
         self.last_snapshot()
         scores = self.scores if self.ended else {}
         if self.test_nets and not (self.stopped or self.ended):
@@ -136,7 +137,7 @@ class Solver(Judging, Finite):
         return scores
 
     @on_its_device
-    def step(self, count: int, stop: StopRequest | None = None) -> None:
+    def step(self, count: int, signals: Signals | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them.
 
         Fewer where early_stopping ends training, which `ended` then says.
@@ -144,8 +145,7 @@ class Solver(Judging, Finite):
         """
         spec = self.spec
         for _ in range(count):
-            due = spec.test_interval and self.iteration % spec.test_interval == 0
-            if due and (self.iteration or spec.test_initialization):
+            if self.test_due():
                 self.loss()  # no test of what has diverged
                 self.test()
                 if self.judge():
@@ -157,10 +157,16 @@ class Solver(Judging, Finite):
                 self.report.displayed(self.iteration, self.loss(), self.rate)
             self.iteration += 1
             self.report.iterated(self)
-            if spec.snapshot and self.iteration % spec.snapshot == 0:
+            asked = signals is not None and signals.snapshot_asked()
+            if asked or (spec.snapshot and self.iteration % spec.snapshot == 0):
                 self.try_snapshot()
-            if stop is not None and stop.asked:
+            if signals is not None and signals.asked:
                 break
+
+    def test_due(self) -> bool:
+        """Whether a test comes before the next iteration."""
+        due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
+        return bool(due and (self.iteration or self.spec.test_initialization))
 
     def test(self) -> dict[str, Any]:
         """The test nets' outputs, each averaged over test_iter batches from the data's beginning."""

@@ -25,7 +25,7 @@ layers:
   - {name: ip1, type: InnerProduct, num_output: 10}
   - {name: accuracy, type: Accuracy, bottom: [ip1, label], include: TEST}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip1, label]}
-solver: {base_lr: 0.05, momentum: 0.9, max_iter: 12, test_iter: 5, test_interval: 10, display: 5}
+solver: {base_lr: 0.05, momentum: 0.9, max_iter: 12, test_iter: 5, test_interval: 10, display: 5, snapshot_prefix: tiny}
 """
 
 
@@ -101,6 +101,7 @@ def model(folder):
         for old, new in changes:
             assert old in text, old
             text = text.replace(old, new)
+        text = text.replace("snapshot_prefix: tiny", f"snapshot_prefix: {Path(name).stem}")
         (folder / name).write_text(text)
         return name
 

@@ -407,7 +407,7 @@ def test_files_that_are_no_weights(mistake, folder, command, trained):
     (folder / "damaged.npz").write_bytes(damaged)
     for name, why in (
         ("no.npz", "no.npz: no such file"),
-        ("models", "models: is not a whole .npz file"),
+        ("models", "models: is no run's folder: there is no run.json in it"),
         ("empty.npz", "empty.npz: is not a whole .npz file"),
         ("text.npz", "text.npz: is not a whole .npz file"),
         ("damaged.npz", "damaged.npz: entry 'ip1__0' is damaged"),
@@ -440,7 +440,8 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
         ("test tiny.yaml --weights x --iterations=3",
          "minicaffe test: unrecognized arguments: --iterations; Caffe's --iterations is --batches in test,"
          " --iterations in time, --max-iter in train (see minicaffe test --help)"),
-        ("train", "minicaffe train: the following arguments are required: MODEL (see minicaffe train --help)"),
+        ("train", "minicaffe: no MODEL: give its file, or --resume RUN, whose folder holds the model"),
+        ("test", "minicaffe test: the following arguments are required: MODEL (see minicaffe test --help)"),
         ("train tiny.yaml --max_iter 3",
          "minicaffe train: unrecognized arguments: --max_iter 3; did you mean '--max-iter'? (see minicaffe train --help)"),
         ("train tiny.yaml --max-iter -1",
@@ -535,10 +536,11 @@ def test_a_loss_that_is_no_number(mistake, folder, model):
     line = mistake("train", net, *CPU)
     assert re.fullmatch(
         r"minicaffe: iteration \d: layer '\w+' \(\w+\) gives .*; the loss is \S+, lr 1e\+30; what went in: .*"
-        r"training has diverged: lower base_lr \(now 1e\+30\) or set clip_gradients; saved: (\S+),.*",
+        r"training has diverged: lower base_lr \(now 1e\+30\) or set clip_gradients; "
+        r"minicaffe replay runs/changed-[0-9-]+ shows all of it",
         line,
     )
-    assert [file.name for file in folder.rglob("*.npz")] == ["changed_diverged.npz"]
+    assert [file.name for file in folder.rglob("*.npz")] == ["diverged.npz"]
 
 
 # the disk
@@ -562,7 +564,12 @@ def test_a_full_disk_leaves_the_last_snapshot_whole(cli, folder, trained, monkey
     assert ran.out.startswith("test output")  # what was learnt is told all the same
     assert ran.err.count("no snapshot of iteration") == 1
     assert (folder / trained).read_bytes() == before
-    assert sorted(path.name for path in folder.iterdir()) == ["models", "tiny.yaml", trained]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "models",
+        "runs",
+        "tiny.yaml",
+        trained,
+    ]
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_training(cli, folder, monkeypatch):
@@ -574,7 +581,11 @@ def test_a_folder_that_cannot_be_written_is_told_before_training(cli, folder, mo
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
     ran = cli(*TRAIN)
     assert ran.code == 2
-    assert ran.last.startswith("minicaffe: snapshots cannot be written to '.': Read-only file sys")
+    assert re.fullmatch(
+        r"minicaffe: runs/tiny-\d+-\d+/log.jsonl: cannot be written: Read-only file system",
+        ran.last,
+    )
+    assert not os.listdir("runs")
     assert "iteration 10" not in ran.err
 
 

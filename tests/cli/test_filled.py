@@ -14,7 +14,7 @@ layers:
   - {name: data, type: DummyData, shape: {dim: [2, 3]}, include: TEST}
   - {name: ip, type: InnerProduct, bottom: data, num_output: 2}
   - {name: loss, type: Reduction, bottom: ip, loss_weight: 1}
-solver: {base_lr: 0.1, max_iter: 2, snapshot_after_train: false}
+solver: {base_lr: 0.1, max_iter: 2, snapshot_after_train: false, snapshot_prefix: net}
 """
 
 

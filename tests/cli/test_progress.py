@@ -8,9 +8,10 @@ from contextlib import redirect_stderr
 import numpy as np
 import pytest
 
-from minicaffe.cli.progress import Bar, Lines, clock, images_per_iteration, score_table
+from minicaffe.cli.progress import Bar, Lines, clock, score_table
 from minicaffe.net import read
 from minicaffe.solver import Solver
+from minicaffe.solver.speed import images_per_iteration
 
 TRAIN = ("train", "tiny.yaml", "--device", "cpu")
 
@@ -21,10 +22,10 @@ def solver(folder):
 
 
 def test_lines_show_speed_and_time_left(solver, capsys, monkeypatch):
-    from minicaffe.cli import progress
+    from minicaffe.solver import speed
 
     now = [0.0]
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
     lines = Lines()
     lines.begin(solver)
     lines.displayed(0, 2.5, 0.05)
@@ -44,10 +45,10 @@ def test_lines_show_speed_and_time_left(solver, capsys, monkeypatch):
 
 
 def test_lines_after_a_resume_count_only_what_was_done(solver, capsys, monkeypatch):
-    from minicaffe.cli import progress
+    from minicaffe.solver import speed
 
     now = [0.0]
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
     solver.iteration = 6
     lines = Lines()
     lines.begin(solver)
@@ -119,7 +120,7 @@ def test_a_mistake_during_training_closes_the_bar(folder, terminal, model):
     net = model(("base_lr: 0.05", "base_lr: 1.0e+30"))
     assert terminal.run("train", net, "--device", "cpu") == 2
     last = terminal.getvalue().split("\n")[-2]
-    assert last.startswith("minicaffe: the loss is nan at iteration ")
+    assert last.startswith("minicaffe: iteration 1: layer 'ip1' (InnerProduct) gives blob ")
 
 
 @pytest.mark.parametrize("columns", [30, 50, 80])
@@ -130,10 +131,10 @@ def test_bar_on_a_narrow_terminal_stays_in_its_line(folder, terminal, columns):
 
 
 def test_loss_lr_and_speed_are_whole_in_80_columns(solver, terminal, monkeypatch):
-    from minicaffe.cli import progress
+    from minicaffe.solver import speed
 
     now = [0.0]
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
     terminal.columns = 80
     object.__setattr__(solver.spec, "max_iter", 10000)
     with redirect_stderr(terminal):
@@ -156,10 +157,10 @@ def test_no_speed_is_shown_before_there_is_one(solver, terminal):
 
 
 def test_the_bars_speed_leaves_tests_out(solver, terminal, monkeypatch):
-    from minicaffe.cli import progress
+    from minicaffe.solver import speed
 
     now = [0.0]
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
     with redirect_stderr(terminal):
         bar = Bar()
         bar.begin(solver)

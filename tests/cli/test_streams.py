@@ -101,11 +101,15 @@ EVERY = {
     "time": "noisy.yaml --device cpu --iterations 1",
     "explain": "noisy.yaml --device cpu",
     "summary": "noisy.yaml",
+    "draw": "noisy.yaml --svg noisy.svg",
     "convert": "noisy.yaml noisy.prototxt --force",
     "export": "noisy.yaml --weights noisy_iter_2.npz --onnx noisy.onnx --force",
     "layers": "Convolution",
     "schema": "",
     "fetch": "minst",
+    "data": "pair.npz",
+    "mean": "pair.npz -o mean.npy",
+    "convert-images": "pair.npz database",
     "doctor": "",
 }
 ALL = """
@@ -130,6 +134,7 @@ with open("codes.json", "w") as file:
 @pytest.mark.parametrize("how", ["-OO", "closed"])
 def test_every_command(noisy, folder, how):
     assert list(EVERY) == list(COMMANDS)
+    np.savez(folder / "pair.npz", x=np.zeros((2, 3, 3), np.uint8), y=[0, 1])
     (folder / "black.pgm").write_bytes(b"P5 12 12 255\n" + bytes(144))
     words = [
         sys.executable,

@@ -16,7 +16,8 @@ from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import Key, keys_of
 
 WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, refused, would show
-    ("Data", "prefetch"),
+    *((name, key) for name in ("Data", "ImageData") for key in ("workers", "feed", "prefetch")),
+    *((name, "on_error") for name in ("Data", "ImageData")),  # no picture here is damaged
     ("DetectionOutput", "save_file"),
     ("DetectionOutput", "visualize_threshold"),
     ("WindowData", "cache_images"),
@@ -83,6 +84,8 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
         2,
         [RANDOM.normal(size=(2, 3, 3)), np.arange(6.0).reshape(2, 3) % 3],
     ),
+    ("Data", "new_height"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
+    ("Data", "new_width"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
     ("Data", "transform"): (DATABASE, {"scale": 0.5}, []),
     ("DetectionOutput", "nms_param"): ({"num_classes": 3}, {"top_k": 1}, FOUND),
     ("DummyData", "data_filler"): ({"shape": {"dim": [2]}}, {"type": "constant", "value": 2}, []),

@@ -1,0 +1,70 @@
+"""Write the pictures of a list, a folder or any data set as one, as Caffe's convert_imageset.
+
+OUT is a new folder, for an LMDB database of Caffe's Datums (three channels blue, green, red), or a
+file NAME.npz with `images` and `labels` (red, green, blue), whose pictures must be of one shape.
+Nothing has the name OUT before all of it is written. Pictures in files need the extra image.
+
+example:
+  minicaffe convert-images pictures/ train_lmdb --resize 256x256 --shuffle
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe.cli import sources
+from minicaffe.cli.options import number
+from minicaffe.data.convert import to_lmdb, to_npz
+from minicaffe.data.survey import Damage
+from minicaffe.errors import DataError, note
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    sources.source_options(parser)
+    parser.add_argument("output", metavar="OUT", help="a new folder, for an LMDB, or NAME.npz")
+    parser.add_argument("--shuffle", action="store_true", help="write them in random order")
+    parser.add_argument(
+        "--seed", metavar="N", type=number(0), default=1, help="of that order; default: 1"
+    )
+    parser.add_argument(
+        "--encoded", action="store_true", help="keep PNG and JPEG files as they are, in an LMDB"
+    )
+    parser.add_argument(
+        "--on-error",
+        choices=("fail", "skip"),
+        default="fail",
+        help="a damaged picture: fail, nothing is written; or skip, it is named and left out",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Convert."""
+    output, packed = Path(args.output), args.output.lower().endswith(".npz")
+    if args.encoded and (packed or args.resize or args.gray):
+        raise DataError(
+            "--encoded keeps files as they are, in an LMDB: not with .npz, --resize, --gray"
+        )
+    reader = sources.opened(args)
+    order = np.arange(len(reader))
+    if args.shuffle:
+        np.random.default_rng(args.seed).shuffle(order)
+    damage = Damage()
+
+    def damaged(error: DataError) -> None:
+        if args.on_error == "fail":
+            raise DataError(f"{error}; --on-error skip leaves it out")
+        note(f"minicaffe: {error}")
+        damage.add(error)
+
+    entries = sources.shown(order.tolist())
+    if packed:
+        count = to_npz(reader, entries, output, damaged)
+    else:
+        count = to_lmdb(reader, entries, output, damaged, args.encoded)
+    left_out = f", {damage.count} damaged left out" * bool(damage.count)
+    print(f"{args.output}: {count} {reader.unit}{left_out}")
+    return 0

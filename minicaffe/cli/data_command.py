@@ -1,0 +1,99 @@
+"""Look at a data set: entries, shapes, classes, the range of values and the mean of each channel.
+
+Of a data set that is not in memory 1000 entries are read, evenly spread; --check reads every one and
+names those that are damaged. With -o a few pictures of each class are drawn side by side, which
+needs the extra image.
+
+example:
+  minicaffe data mnist -o sheet.png
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from contextlib import suppress
+
+import numpy as np
+
+from minicaffe import checkpoint
+from minicaffe.cli import sheet, sources
+from minicaffe.data.reader.base import Reader
+from minicaffe.data.survey import Survey, by, survey
+from minicaffe.errors import DataError, note
+
+SAMPLE = 1000  # entries that are read without --check
+LISTED = 30  # classes that are listed one by one
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    sources.source_options(parser)
+    parser.add_argument(
+        "--check", action="store_true", help="read every entry, and name what is damaged"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.png", help="write a sheet with pictures of each class"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look through it."""
+    if args.output is not None and not args.output.lower().endswith(".png"):
+        raise DataError(f"-o {args.output}: the sheet is a PNG: expected a name that ends in .png")
+    reader = sources.opened(args)
+    count, inside = len(reader), reader.arrays() is not None
+    every = args.check or inside or count <= SAMPLE
+    entries = range(count) if every else [i * count // SAMPLE for i in range(SAMPLE)]
+    found = survey(reader, sources.shown(entries))
+    for line in found.damage.first:
+        note(f"minicaffe: {line}")
+    damaged = f"{reader.origin}: {found.damage.count} of {len(entries)} entries are damaged"
+    if found.damage.count == len(entries):
+        raise DataError(damaged)
+    print(
+        f"{count} {reader.unit} of {reader.name}, {args.split}: {reader.warning or reader.origin}"
+    )
+    if not every:
+        print(f"of {SAMPLE} of them, evenly spread (--check reads all):")
+    print("\n".join([*_pictures(found, reader.blue_first), *_classes(reader)]))
+    if args.output is not None:
+        drawn = sheet.draw(reader, (found.least, found.most))
+        checkpoint.replace(args.output, lambda file: drawn.save(file, "PNG"))
+        print(f"sheet: {args.output}, {drawn.width} x {drawn.height} pixels")
+    if found.damage.count:
+        raise DataError(damaged)
+    return 0
+
+
+def _pictures(found: Survey, blue_first: bool) -> list[str]:
+    """What the pictures are like."""
+    sizes = np.array(list(found.shapes))
+    kind = ", ".join(sorted(found.dtypes))
+    if len(sizes) == 1:
+        lines = [f"shape: {by(sizes[0])}, {kind}"]
+    else:
+        (c, h, w), (cc, hh, ww) = sizes.min(axis=0), sizes.max(axis=0)
+        lines = [f"shapes: {len(sizes)}, from {c} x {h} x {w} to {cc} x {hh} x {ww}, {kind}"]
+    lines.append(f"values: {found.least:g} to {found.most:g}")
+    for c, means in found.means().items():
+        order = (" (blue, green, red)" if blue_first else " (red, green, blue)") * (c == 3)
+        lines.append(f"mean of each channel: {', '.join(f'{mean:.3f}' for mean in means)}{order}")
+    return lines
+
+
+def _classes(reader: Reader) -> list[str]:
+    """The classes and how many entries each has."""
+    counts: Counter[int] = Counter()
+    for i in range(len(reader)):
+        with suppress(DataError):  # told already, or not looked at
+            counts[reader.label(i)] += 1
+    least, most = min(counts.values()), max(counts.values())
+    lines = [f"classes: {len(counts)}, of {least} to {most} entries"]
+    if len(counts) <= LISTED:
+        names = dict(enumerate(reader.classes))
+        lines += [
+            f"  {label} {names.get(label, '')}".rstrip() + f": {counts[label]}"
+            for label in sorted(counts)
+        ]
+    return lines

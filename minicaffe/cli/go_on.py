@@ -1,0 +1,56 @@
+"""The command that goes on with a run which was stopped, as one would type it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from minicaffe.ops import conv
+
+
+def resume_command(args: argparse.Namespace, folder: Path) -> str:
+    """The command that goes on in a run's folder from the snapshot just taken."""
+    words = [
+        *program(),
+        "train",
+        args.model,
+        "--resume",
+        str(folder),
+    ]
+    given = {
+        "--device": args.device,
+        "--threads": args.threads,
+        "--level": args.level,
+        "--stage": args.stage or None,
+        "--max-iter": args.max_iter,
+        "--dtype": args.dtype,
+        "--conv-engine": None if args.conv_engine == "auto" else args.conv_engine,
+        "--workspace": None if args.workspace << 20 == conv.CAP else args.workspace,
+        "--snapshot-prefix": args.snapshot_prefix,
+        "--snapshot-keep": args.snapshot_keep,
+    }
+    for option, value in given.items():
+        words += [option, str(value)] if value is not None else []
+    words += ["--deterministic"] if args.deterministic else []
+    for option in ("--quiet", "--json", "--tensorboard"):
+        words += [option] if getattr(args, option[2:]) else []
+    for option, values in (("--set", args.settings), ("--import", args.imports)):
+        words += [word for value in values for word in (option, value)]
+    return shlex.join(words)
+
+
+def program() -> list[str]:
+    """How this program was started, as one would type it again."""
+    typed = sys.argv[0]
+    if os.path.basename(os.path.dirname(typed)) == "minicaffe" and typed.endswith("__main__.py"):
+        return [sys.executable, "-m", "minicaffe"]
+    found = shutil.which("minicaffe")
+    if os.path.basename(typed) != "minicaffe" or not os.path.exists(typed):
+        return ["minicaffe"]
+    if found and os.path.samefile(found, typed):
+        return ["minicaffe"]
+    return [typed]

@@ -1,0 +1,52 @@
+"""Compute the mean image of a data set, as Caffe's compute_image_mean: print the mean of each channel.
+
+With -o the mean image is written, for `transform: {mean_file: ...}`. The pictures must be of one
+shape (--resize); one at a time is in memory.
+
+example:
+  minicaffe mean mnist -o mean.npy
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import numpy as np
+
+from minicaffe.caffe.convert_weights import write_blob
+from minicaffe.cli import sources
+from minicaffe.data.survey import by, mean_image
+from minicaffe.errors import DataError
+
+FORMATS = (".npy", ".binaryproto")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    sources.source_options(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="where to write the mean image, float32: .npy (c, h, w) or Caffe's .binaryproto (1, c, h, w)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compute."""
+    if args.output is not None and os.path.splitext(args.output)[1].lower() not in FORMATS:
+        raise DataError(f"-o {args.output}: expected a name that ends in {' or '.join(FORMATS)}")
+    reader = sources.opened(args)
+    mean = mean_image(reader, sources.shown(range(len(reader))))
+    order = (" (blue, green, red)" if reader.blue_first else " (red, green, blue)") * (
+        len(mean) == 3
+    )
+    told = reader.warning or reader.origin
+    print(f"{len(reader)} {reader.unit} of {by(mean.shape)}, {args.split}: {told}")
+    print(f"mean of each channel: {', '.join(f'{m:.3f}' for m in mean.mean(axis=(1, 2)))}{order}")
+    if args.output is not None:
+        axes = () if args.output.lower().endswith(".npy") else (1,)
+        write_blob(args.output, mean.reshape(*axes, *mean.shape).astype(np.float32))
+        print(f"mean image: {args.output}")
+    return 0

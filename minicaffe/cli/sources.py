@@ -1,0 +1,63 @@
+"""What the commands that read a data set have in common: how it is named and split, scaled and greyed."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+
+from tqdm import tqdm
+
+from minicaffe.data import readers
+from minicaffe.data.picture_files import LARGEST
+from minicaffe.data.reader.base import Reader
+from minicaffe.errors import DataError
+
+
+def source_options(parser: argparse.ArgumentParser) -> None:
+    """SOURCE, --split, --resize, --gray and --root-folder."""
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="mnist, cifar10 ..., or the path of a folder or file: docs/data.md",
+    )
+    parser.add_argument(
+        "--split", choices=("train", "test"), default="train", help="default: train"
+    )
+    parser.add_argument(
+        "--resize",
+        metavar="WxH",
+        type=_size,
+        help="scale pictures in files of their own to so many columns and rows",
+    )
+    parser.add_argument("--gray", action="store_true", help="encoded pictures in one channel")
+    parser.add_argument(
+        "--root-folder", metavar="PATH", default="", help="what stands before each path of a list"
+    )
+
+
+def opened(args: argparse.Namespace) -> Reader:
+    """The data set asked for. Raises DataError if it has no entries."""
+    found = readers.open(
+        args.source,
+        args.split,
+        colour="grey" if args.gray else None,
+        size=args.resize,
+        root_folder=args.root_folder,
+    )
+    if not len(found):
+        raise DataError(f"{found.origin}: holds no images")
+    return found
+
+
+def shown(entries: Iterable[int]) -> Iterable[int]:
+    """The same entries, with a bar on a terminal."""
+    return tqdm(entries, unit=" images", disable=None, leave=False)
+
+
+def _size(text: str) -> tuple[int, int]:
+    """WxH as (rows, columns)."""
+    match = re.fullmatch(r"([1-9][0-9]{0,6})x([1-9][0-9]{0,6})", text)
+    if match is None or int(match[1]) * int(match[2]) > LARGEST:
+        raise argparse.ArgumentTypeError(f"expected WxH such as 256x256, got {text!r:.60}")
+    return int(match[2]), int(match[1])

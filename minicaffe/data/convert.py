@@ -1,0 +1,113 @@
+"""Pictures of any data set into one: an LMDB database as Caffe's convert_imageset writes it, or an .npz."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe.data import datum, idx, lmdb_write
+from minicaffe.data.reader.base import Reader
+from minicaffe.data.reader.picture_set import PictureSet
+from minicaffe.data.survey import by, sound
+from minicaffe.errors import DataError
+
+_MOST = 10**8  # entries that keys of eight digits keep in order
+Damaged = Callable[[DataError], None]
+
+
+def to_lmdb(
+    reader: Reader, entries: Iterable[int], folder: Path, damaged: Damaged, encoded: bool = False
+) -> int:
+    """Write a new database, three channels as blue, green, red; gives how many entries it has.
+
+    The keys are eight digits, an underscore and the picture's path, as Caffe's. `encoded`: files are kept as
+    they are. The folder has its name once it is whole. Raises DataError if there is something of that name.
+    """
+    if os.path.lexists(folder):
+        raise DataError(f"{folder}: is there already")
+    if encoded and not isinstance(reader, PictureSet):
+        raise DataError(f"{reader.origin}: only pictures in files of their own are kept encoded")
+    count = 0
+    try:
+        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        try:
+            with lmdb_write.Writer(beside) as out:
+                for i, picture, label in sound(reader, entries, damaged):
+                    if count >= _MOST:
+                        raise DataError(f"{folder}: more than {_MOST} entries are not written")
+                    name = _name(reader, i)
+                    key = f"{count:08d}_{name}".encode("utf-8", "surrogateescape")[: lmdb_write.KEY]
+                    if encoded:
+                        value = datum.encoded(Path(reader.place(i)).read_bytes(), label)
+                    else:
+                        turned = len(picture) == 3 and not reader.blue_first
+                        value = datum.write(picture[::-1] if turned else picture, label)
+                    out.put(key, value)
+                    count += 1
+            if not count:
+                raise DataError(f"{folder}: not written: there is no picture to put in it")
+            os.chmod(beside, 0o777 & ~_umask())
+            os.rename(beside, folder)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written: {idx.reason(error)}") from None
+    return count
+
+
+def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged) -> int:
+    """Write `images` (n, c, h, w), three channels as red, green, blue, and `labels` (n,); gives n.
+
+    The pixels wait in a file without a name, not in memory. Raises DataError for pictures of several shapes.
+    """
+    labels: list[int] = []
+    beside = None
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as pixels:
+            shape, dtype = (0,), np.dtype(np.uint8)
+            for i, picture, label in sound(reader, entries, damaged):
+                if not labels:
+                    shape, dtype = picture.shape, picture.dtype
+                if (picture.shape, picture.dtype) != (shape, dtype):
+                    raise DataError(
+                        f"{reader.place(i)}: expected a picture of {by(shape)} in {dtype} as the first,"
+                        f" found {by(picture.shape)} in {picture.dtype}; --resize makes them one size"
+                    )
+                turned = len(picture) == 3 and reader.blue_first
+                pixels.write(np.ascontiguousarray(picture[::-1] if turned else picture).data)
+                labels.append(label)
+            if not labels:
+                raise DataError(f"{path}: not written: there is no picture to put in it")
+            pixels.flush()
+            images = np.memmap(pixels, dtype, "r", shape=(len(labels), *shape))
+            handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, images=images, labels=np.array(labels, np.int32))
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(beside, 0o666 & ~_umask())
+            os.replace(beside, path)
+            beside = None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {idx.reason(error)}") from None
+    finally:
+        if beside is not None:
+            os.unlink(beside)
+    return len(labels)
+
+
+def _name(reader: Reader, i: int) -> str:
+    """What stands for a picture in its key: its path as a list has it, else the file's name."""
+    return reader.paths[i] if isinstance(reader, PictureSet) else reader.name
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask

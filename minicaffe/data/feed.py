@@ -1,0 +1,108 @@
+"""Batches made ahead of time, by whoever makes them, in the order in which they will be asked for."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from minicaffe.data.crew import Here, Threads
+from minicaffe.data.making import Damage, Piece
+from minicaffe.data.processes import Processes
+
+Key = tuple[int, int]  # the seed and the pass that a batch is of
+Choose = Callable[[Key], tuple[np.ndarray, np.ndarray, int]]
+
+
+@dataclass
+class Batch:
+    """A batch: how many of its pieces are not made yet, and what came of the others."""
+
+    key: Key
+    number: int
+    missing: int
+    found: dict[int, list[Damage] | BaseException] = field(default_factory=dict)
+
+
+class Feed:
+    """The batches of passes, of which up to `ahead` are made, or being made, before they are asked for.
+
+    `choose` gives the entries and epochs of the samples of a batch, and the key of its random numbers. A pass
+    that does not follow the last one, or another seed, begins anew: what is under way is given up.
+    Memory: what `ahead` batches take, once.
+    """
+
+    def __init__(self, crew: Here | Threads | Processes, choose: Choose):
+        self.crew, self.choose = crew, choose
+        self.ahead = len(crew.pictures)
+        self.waiting: deque[Batch] = deque()
+        self.number = 0  # batches begun
+        self.owner = os.getpid()
+        self.close = weakref.finalize(self, crew.close)
+
+    def get(self, seed: int, passes: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
+        """Pictures, labels and what was damaged of a pass, until `done`. Raises what reading it raised."""
+        try:
+            if self.waiting and self.waiting[0].key != (seed, passes):
+                self._give_up()
+            while len(self.waiting) < self.ahead:
+                self._begin(seed, passes + len(self.waiting))
+            batch = self.waiting[0]
+            self._await(batch)
+        except BaseException:  # a worker that is gone, Ctrl-C: nobody knows what is under way
+            self.close()
+            raise
+        outcomes = [batch.found[first] for first in sorted(batch.found)]
+        for found in outcomes:
+            if isinstance(found, BaseException):
+                raise found
+        slot = batch.number % self.ahead
+        damaged = [one for found in outcomes if isinstance(found, list) for one in found]
+        return self.crew.pictures[slot], self.crew.labels[slot], damaged
+
+    def done(self) -> None:
+        """The batch is taken: its memory serves the next one, which is begun."""
+        seed, passes = self.waiting.popleft().key
+        if self.ahead > 1 or self.crew.count > 1 or not isinstance(self.crew, Here):
+            self._begin(seed, passes + self.ahead)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it goes on: not where it was closed, or in a process forked off."""
+        return self.close.alive and self.owner == os.getpid()
+
+    def _begin(self, seed: int, passes: int) -> None:
+        """Hand out the pieces of a batch, one to each member of the crew."""
+        entries, epochs, key = self.choose((seed, passes))
+        n, members = len(entries), self.crew.count
+        cuts = [n * i // members for i in range(members + 1)]
+        batch = Batch((seed, passes), self.number, 0)
+        self.waiting.append(batch)
+        self.number += 1
+        for member, (first, last) in enumerate(itertools.pairwise(cuts)):
+            if first < last:
+                here = slice(first, last)
+                given = (batch.number, batch.number % self.ahead, first)
+                self.crew.give(
+                    member, Piece(*given, entries[here].copy(), epochs[here].copy(), key)
+                )
+                batch.missing += 1
+
+    def _await(self, batch: Batch) -> None:
+        while batch.missing:
+            piece, found = self.crew.take()
+            its = self.waiting[piece.batch - self.waiting[0].number]
+            its.found[piece.first] = found
+            its.missing -= 1
+
+    def _give_up(self) -> None:
+        """Wait until nothing is under way any more; of what is, no further sample is made."""
+        self.crew.wanted[0] = self.number
+        for batch in self.waiting:
+            self._await(batch)
+        self.waiting.clear()

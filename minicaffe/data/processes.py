@@ -1,0 +1,154 @@
+"""A crew of processes. What they make lies in memory that has no name, so that nothing of it can stay behind.
+
+    this process   -- pieces -->   a socket for each worker   -- what was damaged, errors -->   this process
+                        pictures and labels, in one mapping of one unnamed file of memory
+
+A worker is a Python of its own, not a fork of this one: threads and CUDA survive no fork. It ends when its
+socket is closed, which the system does for a process that was killed. No lock is shared: one that is killed
+holds nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from multiprocessing import connection
+from typing import Any
+
+import numpy as np
+
+from minicaffe import errors
+from minicaffe.data.crew import PATIENCE, Result
+from minicaffe.data.making import Maker, Piece
+from minicaffe.errors import DataError
+
+HEAD = 64  # bytes before the pictures: from which batch on they are wanted
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from minicaffe.data import worker; worker.main(*map(int, sys.argv[2:]))"
+)
+_ALONE = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+class Processes:
+    """Processes of their own, which share memory with this one."""
+
+    def __init__(
+        self, count: int, maker: Maker, shape: tuple[int, ...], dtype: np.dtype, labels: np.dtype
+    ):
+        self.count = count
+        self.memory = Shared(None, shape, dtype, labels)
+        self.wanted, self.pictures, self.labels = self.memory.views
+        self.pipes: list[Any] = []
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.close = weakref.finalize(self, _close, os.getpid(), self.pipes, self.workers)
+        try:
+            for _ in range(count):
+                self._start()
+            for pipe in self.pipes:
+                pipe.send((maker, shape, dtype, labels))
+        except OSError as error:
+            self.close()
+            raise DataError(f"a worker process could not be started: {error}") from None
+        finally:
+            os.close(self.memory.file)
+
+    def _start(self) -> None:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            self.pipes.append(connection.Connection(mine.detach()))
+            given = theirs.fileno(), self.memory.file
+            self.workers.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", _START, json.dumps(sys.path), *map(str, given)],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=given,
+                    env={**os.environ, **_ALONE},
+                    start_new_session=True,  # Ctrl-C is for the program that trains
+                )
+            )
+
+    def give(self, member: int, piece: Piece) -> None:
+        """Hand over a piece."""
+        try:
+            self.pipes[member].send(piece)
+        except OSError:
+            raise self._died(member) from None
+
+    def take(self) -> Result:
+        """A piece that is made; waits for it. Raises DataError for a worker that died, or does not answer."""
+        ready = connection.wait(self.pipes, PATIENCE)
+        if not ready:
+            raise DataError(f"no pictures came for {PATIENCE} s: the data set does not answer")
+        pipe: Any = ready[0]
+        try:
+            piece, found = pipe.recv()
+        except (OSError, EOFError):
+            raise self._died(self.pipes.index(pipe)) from None
+        if isinstance(found, tuple):
+            kind, said = found
+            found = getattr(errors, kind)(said)
+        if piece is None:
+            raise found
+        return piece, found
+
+    def _died(self, member: int) -> DataError:
+        """The error for a worker whose socket is closed."""
+        worker = self.workers[member]
+        try:
+            code = worker.wait(5)
+        except subprocess.TimeoutExpired:
+            code = 0
+        how = f"killed by signal {-code}" if code < 0 else f"with exit status {code}"
+        return DataError(
+            f"a worker process that reads pictures (pid {worker.pid}) ended, {how}"
+            "; feed: threads, or workers: 0, reads them in this process"
+        )
+
+
+def _close(owner: int, pipes: list[Any], workers: list[subprocess.Popen[bytes]]) -> None:
+    """End the workers; a process forked off only lets go of the sockets."""
+    for pipe in pipes:
+        pipe.close()
+    for worker in workers:
+        if os.getpid() != owner:
+            worker.returncode = 0  # no child of this process
+            continue
+        try:
+            worker.wait(2)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+
+
+class Shared:
+    """The mapping that all share: of a new file without a name, or of the one given."""
+
+    def __init__(self, file: int | None, shape: tuple[int, ...], dtype: np.dtype, labels: np.dtype):
+        sizes = math.prod(shape) * dtype.itemsize, math.prod(shape[:2]) * labels.itemsize
+        middle = HEAD + -(-sizes[0] // HEAD) * HEAD
+        self.file = _unnamed(middle + sizes[1]) if file is None else file
+        mapped = memoryview(mmap.mmap(self.file, middle + sizes[1]))
+        self.views = (
+            np.frombuffer(mapped, np.int64, 1),
+            np.frombuffer(mapped, dtype, math.prod(shape), HEAD).reshape(shape),
+            np.frombuffer(mapped, labels, math.prod(shape[:2]), middle).reshape(shape[:2]),
+        )
+
+
+def _unnamed(size: int) -> int:
+    """A file of so many bytes, zero, that is gone when no process holds it."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("minicaffe")
+    else:
+        with tempfile.TemporaryFile() as made:
+            file = os.dup(made.fileno())
+    os.ftruncate(file, size)
+    return file

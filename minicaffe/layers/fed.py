@@ -1,0 +1,209 @@
+"""Layers that a reader feeds: its pictures are read and made ahead of time, by threads or processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, cast
+
+import numpy as np
+
+from minicaffe import backend
+from minicaffe.data.crew import Here, Threads
+from minicaffe.data.feed import Feed, Key
+from minicaffe.data.making import IN_A_ROW, Damage, Maker
+from minicaffe.data.picture_files import LARGEST
+from minicaffe.data.processes import Processes
+from minicaffe.data.reader.base import Reader
+from minicaffe.data.reader.picture_set import Size
+from minicaffe.data.recipe import Recipe
+from minicaffe.errors import DataError, ShapeError
+from minicaffe.layers.blob import Shape
+from minicaffe.layers.order import Order, shuffled
+from minicaffe.layers.pictures import Pictures
+from minicaffe.ops import threads
+from minicaffe.ops.batch import gather
+from minicaffe.spec.types import AtLeast
+
+MOST = 8  # workers, where none are asked for
+NAMED = 5  # damaged entries that are told by name
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Fed(Pictures):
+    """A layer whose batches are made of what `reader` reads."""
+
+    rand_skip: Annotated[int, "begin at a random entry below this one", AtLeast(0)] = 0
+    workers: Annotated[
+        int | None, "who reads ahead; 0: nobody; default: one a core, at most 8", AtLeast(0)
+    ] = None
+    feed: Annotated[
+        Literal["threads", "processes"], "what the workers are; processes take 30 MiB and more each"
+    ] = "threads"
+    prefetch: Annotated[int, "batches read ahead, which is the memory they take", AtLeast(1)] = 4
+    on_error: Annotated[
+        Literal["raise", "skip"], "a damaged picture: stop, or take the next one and count it"
+    ] = "raise"
+
+    reader = cast("Reader | None", None)
+    feeding = cast("Feed | None", None)
+
+    def measure(self, reader: Reader) -> list[Shape]:
+        """The tops' shapes, with the pictures of a reader, the first of which tells what size they are."""
+        self.reader, self.blue_first = reader, reader.blue_first
+        if not len(reader):
+            raise DataError(f"data set {reader.name!r} holds no images")
+        if self.rand_skip > len(reader):
+            raise ShapeError(f"rand_skip {self.rand_skip} is more than {len(reader)} images")
+        c, h, w = reader.shape or self._first().shape
+        self.image = (c, *self.recipe.whole(h, w))
+        return self.shapes()
+
+    def _first(self) -> np.ndarray:
+        """The first picture that can be read."""
+        assert self.reader is not None
+        for entry in range(min(IN_A_ROW, len(self.reader))):
+            try:
+                return self.reader[entry][0]
+            except DataError as error:
+                if self.on_error == "raise":
+                    raise
+                said = error
+        raise said
+
+    @property
+    def recipe(self) -> Recipe:
+        """What becomes of a picture, but for the mean."""
+        given = self.transform
+        part, jitter = given.random_resized_crop, given.color_jitter
+        return Recipe(
+            chance=self.phase == "TRAIN",
+            resize=given.resize,
+            degrees=given.rotation,
+            fill=given.rotation_fill,
+            crop=given.crop_size or None,
+            share=part and (part.scale[0], part.scale[1]),
+            ratio=(part.ratio[0], part.ratio[1]) if part else (1, 1),
+            jitter=jitter and (jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue),
+            mirror=given.mirror,
+            scale=given.scale,
+            blue_first=self.blue_first,
+        )
+
+    def begin(self, shuffle: bool) -> None:
+        """Take the memory of a batch, but for what is read ahead, which the first pass takes."""
+        assert self.reader is not None
+        if self.feeding is not None:
+            self.feeding.close()
+        self.feeding, self.dataset = None, self.dataset or self.reader
+        self.order = Order(
+            self.name, len(self.reader), shuffled if shuffle else None, self.rand_skip
+        )
+        self.index, self.epochs = np.zeros((2, self.batch_size), np.int64)
+        self.skipped: dict[
+            int, int
+        ] = {}  # damaged entries of an epoch, and how often they were due
+        self.named: set[int] = set()
+        self.counting = 0, -1  # the epoch, and the last pass
+
+    def in_bytes(self) -> None:
+        """Take what a batch of bytes is finished with, where bytes it can be: their mean and scale."""
+        kind, mean, recipe = (
+            self._first().dtype,
+            np.asarray(self.mean(), self.sum_dtype),
+            self.recipe,
+        )
+        colours = recipe.chance and recipe.jitter is not None
+        plain = kind == np.uint8 and mean.shape[1:] == (1, 1) and not colours
+        if kind == np.uint8 and recipe.degrees and not 0 <= recipe.fill <= 255:
+            raise ShapeError(f"transform: rotation_fill: expected 0 to 255, got {recipe.fill}")
+        self.maker_recipe = replace(recipe, mean=mean, finished=not plain)
+        self.made_dtype = np.dtype(np.uint8) if plain else np.dtype(self.sum_dtype)
+        if plain:
+            device, n = self.context.device, self.batch_size
+            shape = self.out[0].shape
+            self.mean_image = device.asarray(np.broadcast_to(mean, shape[1:]).copy())
+            places = np.zeros((4, n), np.int64)
+            places[0] = np.arange(n)
+            self.places = device.asarray(places)
+            if device.is_cuda:
+                self.pixels = device.xp.empty(shape, np.uint8)
+                self.labels = device.xp.empty(n, self.sum_dtype)
+
+    def fed(self) -> Any:
+        """The tops, filled with the batch of this pass."""
+        if self.feeding is None or not self.feeding.usable:
+            self.feeding = self._feed()
+        pictures, labels, damaged = self.feeding.get(self.context.seed, self.context.passes)
+        self._tell(damaged)
+        device = self.context.device
+        if self.made_dtype != np.uint8:
+            for top, there in zip(self.out, (pictures, labels), strict=False):
+                device.copy_from_host(top, there)
+        else:
+            if device.is_cuda:
+                device.copy_from_host(self.pixels, pictures)
+                device.copy_from_host(self.labels, labels)
+                pictures, labels = self.pixels, self.labels
+            tops = (*self.out, *[None] * (2 - len(self.out)))
+            given = self.places, self.mean_image, self.transform.scale
+            gather(pictures, labels if tops[1] is not None else None, *given, *tops)
+        self.feeding.done()
+        return self.out
+
+    def _feed(self) -> Feed:
+        """Those who make the batches, and what they have made."""
+        assert self.reader is not None
+        workers, kind = self.workers, self.feed
+        if workers is None:
+            workers = min(MOST, threads.count())
+        ahead = self.prefetch if workers else 1
+        shape, labels = (ahead, *self.out[0].shape), np.dtype(self.sum_dtype)
+        size = int(np.prod(shape)) * self.made_dtype.itemsize
+        backend.device("cpu").check_fits(size, f"prefetch of {ahead} batches")
+        maker = Maker(self.reader, self.maker_recipe, self.on_error == "skip")
+        given = maker, shape, self.made_dtype, labels
+        if not workers:
+            return Feed(Here(*given), self._choose)
+        crew = Threads if kind == "threads" else Processes
+        return Feed(crew(workers, *given), self._choose)
+
+    def _choose(self, key: Key) -> tuple[np.ndarray, np.ndarray, int]:
+        """Entries and epochs of the samples of a pass, and the key of their random numbers."""
+        seed, passes = key
+        self.order.take(seed, passes, self.index, self.epochs)
+        return self.index, self.epochs, self.random_key(seed)
+
+    def random_key(self, seed: int) -> int:
+        """Of which, with epoch and entry, a sample's random numbers are a function."""
+        return backend.random_key(seed, "transform", self.name)[0]
+
+    def _tell(self, damaged: list[Damage]) -> None:
+        """Say what was damaged, the first few by name, and at the end of an epoch how many there were."""
+        assert self.reader is not None
+        tell, passes = self.context.tell, self.context.passes
+        begin = self.order.first(self.context.seed, passes, self.batch_size)
+        epoch = begin // len(self.reader)
+        if self.skipped and (epoch != self.counting[0] or passes <= self.counting[1]):
+            tell(
+                f"{self.name}: {len(self.skipped)} damaged pictures of {self.reader.name}"
+                f", {sum(self.skipped.values())} times, were replaced by the next"
+                f" in epoch {self.counting[0] + 1}"
+            )
+            self.skipped = {}
+        self.counting = epoch, passes
+        for entry, said in damaged:
+            self.skipped[entry] = self.skipped.get(entry, 0) + 1
+            if entry not in self.named and len(self.named) < NAMED:
+                self.named.add(entry)
+                tell(f"{self.name}: skipped: {said}")
+
+
+def size_of(height: int, width: int) -> Size | None:
+    """The size that pictures are scaled to, if they are. Raises ShapeError for what is none."""
+    if bool(height) != bool(width):
+        raise ShapeError("new_height and new_width are given together, or neither")
+    if height * width > LARGEST:
+        raise ShapeError(
+            f"a picture of {height} x {width} pixels is not made: new_height, new_width"
+        )
+    return (height, width) if height else None

@@ -1,0 +1,48 @@
+"""In which order a data set is visited: the entries that each batch holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import random_stream
+
+
+class Order:
+    """Which entries each batch holds: all again and again, `shuffle`d by (seed, epoch) or as they are."""
+
+    def __init__(
+        self, name: str, count: int, shuffle: Callable[..., Any] | None, rand_skip: int = 0
+    ):
+        self.name, self.shuffle, self.rand_skip = name, shuffle, rand_skip
+        self.order = np.arange(count)
+        self.shuffled: tuple[int, int] | None = None  # the (seed, epoch) that `order` is of
+
+    def first(self, seed: int, passes: int, n: int) -> int:
+        """How many entries are visited before the batch of n of a pass."""
+        skipped = 0
+        if self.rand_skip:
+            skipped = int(random_stream(seed, "skip", self.name).integers(self.rand_skip))
+        return passes * n + skipped
+
+    def take(self, seed: int, passes: int, index: np.ndarray, epochs: np.ndarray) -> None:
+        """Write the entries of the batch of a pass into `index`, and of each its epoch into `epochs`."""
+        n, filled = len(index), 0
+        first = self.first(seed, passes, n)
+        while filled < n:
+            epoch, entry = divmod(first + filled, len(self.order))
+            if self.shuffle is not None and (seed, epoch) != self.shuffled:
+                self.order.sort()
+                self.shuffle(random_stream(seed, "order", self.name, epoch), self.order)
+                self.shuffled = (seed, epoch)
+            part = self.order[entry : entry + n - filled]
+            index[filled : filled + len(part)] = part
+            epochs[filled : filled + len(part)] = epoch
+            filled += len(part)
+
+
+def shuffled(random: np.random.Generator, order: np.ndarray) -> None:
+    """All entries in any order."""
+    random.shuffle(order)

@@ -1,0 +1,130 @@
+"""From run folders to a page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from minicaffe import backend, checkpoint
+from minicaffe.errors import CheckpointError, MinicaffeError
+from minicaffe.net import Net
+from minicaffe.net import read as read_model
+from minicaffe.report import page, record, sections
+from minicaffe.report.differs import differs
+from minicaffe.report.panels import panels
+from minicaffe.report.record import Record
+from minicaffe.report.study import Limits, Study
+from minicaffe.spec.declare import NetSpec
+
+REFRESH = (5, 60)  # seconds between two looks of an open page at the file: at least, at most
+
+
+def write(
+    folders: Sequence[str | Path],
+    path: str | Path,
+    *,
+    device: backend.Device | None = None,
+    limits: Limits | None = None,
+) -> dict[str, Any]:
+    """Write the page of one run, or of several laid over each other, atomically; gives what it holds.
+
+    Of one run the net is looked into as well, with its best weights or else the newest: whatever that cannot
+    show is left out with the reason. Raises DataError for a folder that holds no run, CheckpointError for a
+    page that cannot be written.
+    """
+    records = [record.read(folder) for folder in folders]
+    specs, why = [], ""
+    for one in records:
+        spec, reason = _model(one)
+        specs.append(spec)
+        why = why or reason
+    if len(records) > 1:
+        parts = []
+    elif specs[0] is None:
+        parts = sections.none_of(why)
+    else:
+        parts = _looked_into(records[0], specs[0], device or backend.device(), limits or Limits())
+    data = data_of(records, specs, parts)
+    save(path, data)
+    return data
+
+
+def data_of(
+    records: Sequence[Record], specs: Sequence[NetSpec | None], parts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """All that a page of these runs holds; `parts` are the sections that look into the net."""
+    runs = [record.payload(one) for one in records]
+    return {
+        "title": ", ".join(run["name"] for run in runs)[:300],
+        "written": time.time(),
+        "refresh": _refresh(runs[0]) if len(runs) == 1 else None,
+        "runs": runs,
+        "totals": [spec.solver.max_iter if spec and spec.solver else None for spec in specs],
+        "panels": panels(runs),
+        "differs": differs(records, specs) if len(runs) > 1 else [],
+        "sections": parts,
+    }
+
+
+def save(path: str | Path, data: dict[str, Any]) -> None:
+    """Write a page, atomically. Raises CheckpointError."""
+    text = page.html(data).encode("utf-8")
+    checkpoint.replace(path, lambda file: file.write(text))
+
+
+def _refresh(run: dict[str, Any]) -> float | None:
+    """How many seconds an open page waits before it looks again: half of what lies between two tests."""
+    if run["state"] != "running":
+        return None
+    seconds = [s for s in run["test"]["seconds"] if isinstance(s, (int, float))]
+    between = (seconds[-1] - seconds[-2]) / 2 if len(seconds) > 1 else 0
+    return min(max(between, REFRESH[0]), REFRESH[1])
+
+
+def _model(one: Record) -> tuple[NetSpec | None, str]:
+    """A run's model, or why it cannot be read."""
+    try:
+        return read_model(one.folder / "model.yaml"), ""
+    except MinicaffeError as error:
+        own = one.about.get("imports")
+        hint = (
+            f"; --import {' --import '.join(map(str, own))} brings the run's own layers"
+            if own
+            else ""
+        )
+        return None, f"{error}{hint}"
+
+
+def _looked_into(
+    one: Record, spec: NetSpec, device: backend.Device, limits: Limits
+) -> list[dict[str, Any]]:
+    try:
+        weights = newest_or_best(one)
+    except CheckpointError as error:
+        return sections.none_of(str(error))
+    told = f"weights of {weights.name}"
+    study = Study(spec, lambda net: _fill(net, weights), told, device, limits)
+    return sections.all_of(study)
+
+
+def _fill(net: Net, weights: Path) -> None:
+    """Load a snapshot; what it has for layers of another phase is passed over. Raises CheckpointError."""
+    found = net.load(weights, strict=False)
+    if lacking := [*found.missing, *found.mismatched]:
+        raise CheckpointError(
+            f"{weights}: does not fit net {net.name!r}: {', '.join(lacking)[:300]}"
+        )
+
+
+def newest_or_best(one: Record) -> Path:
+    """The run's best snapshot, or else its newest. Raises CheckpointError without any."""
+    taken = [line for line in one.lines if line.get("kind") == "snapshot"]
+    taken.sort(key=lambda line: bool(line.get("best")))
+    for line in reversed(taken):
+        path = Path(str(line.get("path")))
+        for place in (path, one.folder / path.name):
+            if place.is_file():
+                return place
+    raise CheckpointError(f"{one.folder}: there is no snapshot of the run yet")

@@ -1,0 +1,56 @@
+"""The sections of a page that look into a run's net: each a function of a Study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import MinicaffeError
+from minicaffe.report.layers import graph, layers
+from minicaffe.report.pictures import confusion, features, filters, mistakes
+from minicaffe.report.study import Study
+from minicaffe.report.try_ import hand
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section: `function(study)` gives what its script, report.sections[id], draws; JSON can hold it.
+
+    Whatever MinicaffeError it raises, LeftOutError above all, is shown as the reason why it is not there.
+    """
+
+    id: str
+    title: str
+    function: Callable[[Study], dict[str, Any]]
+
+
+SECTIONS = [
+    Section("try", "Try it by hand", hand),
+    Section("confusion", "Confusion matrix", confusion),
+    Section("mistakes", "Worst mistakes", mistakes),
+    Section("net", "Net", graph),
+    Section("layers", "Layers", layers),
+    Section("filters", "First filters", filters),
+    Section("features", "Feature maps", features),
+]
+
+
+def all_of(study: Study) -> list[dict[str, Any]]:
+    """Every section, or the line why it is left out."""
+    found = []
+    for section in SECTIONS:
+        head = {"id": section.id, "title": section.title}
+        try:
+            with np.errstate(all="ignore"):  # weights may have diverged
+                found.append({**head, "data": section.function(study)})
+        except MinicaffeError as error:
+            found.append({**head, "left_out": str(error)})
+    return found
+
+
+def none_of(why: str) -> list[dict[str, Any]]:
+    """All sections left out for one reason."""
+    return [{"id": one.id, "title": one.title, "left_out": why} for one in SECTIONS]

@@ -1,0 +1,81 @@
+"""Going on with a run: which run of a model is meant, and what of its log still holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from minicaffe import checkpoint
+from minicaffe.errors import CheckpointError
+from minicaffe.solver import run_folder, snapshots
+from minicaffe.solver.log_file import json_line
+from minicaffe.solver.run_folder import RunRecord
+
+Line = dict[str, Any]
+
+
+def newest(model: str, name: str, prefix: str | None) -> tuple[Path | None, Path]:
+    """The newest snapshot of a model's runs under runs/, or of `prefix`: the run's folder, and the file.
+
+    With a prefix only runs are meant whose snapshots bear it; without one all, and `name`_iter_N in the
+    current folder. Raises CheckpointError if there is none.
+    """
+    found: list[tuple[int, bool, Path | None, Path]] = []
+    for folder in run_folder.runs():
+        record = RunRecord(folder, run_folder.about(folder))
+        file = record.newest
+        meant = same(record.model_given, model) and (prefix is None or same(record.prefix, prefix))
+        if file is not None and meant:
+            found.append((file.stat().st_mtime_ns, True, folder, file))
+    bare = prefix or name
+    if snapshots.listed(bare):
+        file = snapshots.latest(bare)
+        found.append((file.stat().st_mtime_ns, False, None, file))
+    if not found:
+        run = (
+            ""
+            if prefix
+            else f"there is no run of {model} with a snapshot in {run_folder.RUNS}/, and "
+        )
+        raise CheckpointError(f"{run}there is no snapshot {bare}_iter_*.npz to resume from")
+    return max(found, key=lambda one: one[:2])[2:]
+
+
+def run_of(snapshot: Path) -> Path | None:
+    """The folder of the run that a snapshot is of, if it is known: the one it lies in, or one under runs/."""
+    if run_folder.is_run(snapshot.parent):
+        return snapshot.parent
+    prefix = f"{snapshot.parent / snapshot.name.rpartition('_iter_')[0]}"
+    for folder in reversed(run_folder.runs()):
+        if same(RunRecord(folder, run_folder.about(folder)).prefix, prefix):
+            return folder
+    return None
+
+
+def same(one: str | Path, other: str | Path) -> bool:
+    """Whether two paths are of the same thing."""
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def cut(lines: list[Line], name: str, iteration: int, tested_again: bool) -> list[Line]:
+    """Of a log's lines those that hold for who goes on from the snapshot `name` of an iteration.
+
+    They are those down to the line that tells of it. If that was never written, for the process was killed
+    before, it is the lines of what was before it. A test of the iteration stays unless it is made again.
+    """
+    at = [
+        i
+        for i, line in enumerate(lines)
+        if line["kind"] == "snapshot" and (line["path"], line["iteration"]) == (name, iteration)
+    ]
+    last = {"train": iteration - 1, "test": iteration - tested_again}
+    kept = lines[: at[-1] + 1] if at else lines
+    return [line for line in kept if line["iteration"] <= last.get(line["kind"], iteration)]
+
+
+def rewrite(folder: Path, lines: list[Line]) -> float:
+    """Have a log hold these lines alone, atomically; gives the seconds of the last. Raises CheckpointError."""
+    data = "".join(f"{json_line(line)}\n" for line in lines).encode()
+    checkpoint.replace(folder / run_folder.LOG, lambda file: file.write(data))
+    return float(lines[-1]["seconds"] or 0.0) if lines else 0.0

@@ -1,0 +1,169 @@
+"""A run's folder: its name, what lies in it and what is read from it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from minicaffe.errors import CheckpointError
+from minicaffe.solver import snapshots
+from minicaffe.solver.lock import in_use
+from minicaffe.solver.run_lines import read_lines, read_run
+
+RUNS = "runs"
+RUN, MODEL, LOG = "run.json", "model.yaml", "log.jsonl"
+OWN = ("run.json", "model.yaml", "log.jsonl", "report.html", "diverged.npz")
+SNAPSHOT = rf"_(iter_[0-9]+|best)({'|'.join(map(re.escape, snapshots.WRITTEN))})"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run's folder tells: `about` of run.json, and the lines of its log."""
+
+    folder: Path
+    about: dict[str, Any]
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """The lines of a kind: train, test, snapshot, event."""
+        return [line for line in self.lines if line["kind"] == kind]
+
+    @property
+    def state(self) -> str:
+        """running, finished, stopped, diverged, failed; or killed, if nobody holds what is said to run."""
+        state = str(self.about["state"])
+        return "killed" if state == "running" and not in_use(self.folder) else state
+
+    @property
+    def model(self) -> Path:
+        """The file in it that holds the model as it was trained, with its solver."""
+        return self.folder / MODEL
+
+    @property
+    def model_given(self) -> str:
+        """The path of the model file it was begun with."""
+        return os.path.join(self.about["cwd"], self.about["model"])
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its snapshots begin with, folder and all."""
+        return near(self.folder / self.about["snapshot_prefix"])
+
+    @property
+    def newest(self) -> Path | None:
+        """Its newest snapshot, if there is one."""
+        return snapshots.latest(self.prefix) if snapshots.listed(self.prefix) else None
+
+    @property
+    def best(self) -> Path | None:
+        """The snapshot of its best test, if one was wanted."""
+        files = [Path(f"{self.prefix}_best{ending}") for ending in snapshots.ENDINGS.values()]
+        return next((file for file in files if file.is_file()), None)
+
+    @property
+    def weights(self) -> Path:
+        """The file of its best weights: of the best test, else the newest. Raises CheckpointError."""
+        found = self.best or self.newest
+        if found is None:
+            raise CheckpointError(f"{self.folder}: this run has no snapshot")
+        return snapshots.weights_beside(found)
+
+
+def read(folder: str | Path) -> RunRecord:
+    """What a run's folder tells, checked. Raises CheckpointError.
+
+    Half a line at the log's end is passed over; without a log there are no lines.
+    """
+    folder = Path(folder)
+    log = folder / LOG
+    return RunRecord(folder, about(folder), read_lines(log) if log.exists() else [])
+
+
+def about(folder: str | Path) -> dict[str, Any]:
+    """What run.json of a run's folder says. Raises CheckpointError if it is none."""
+    file = Path(folder, RUN)
+    if not file.exists():
+        raise CheckpointError(f"{folder}: is no run's folder: there is no {RUN} in it")
+    return read_run(file)
+
+
+def seen_from(folder: Path, path: str | Path) -> str:
+    """A file as the record in a folder names it: by its name if it lies there, else by its whole path."""
+    whole = os.path.abspath(path)
+    inside = os.path.dirname(whole) == os.path.abspath(folder)
+    return os.path.basename(whole) if inside else whole
+
+
+def near(path: Path) -> str:
+    """A path as one would type it here: a whole one from the current folder, if it lies below that."""
+    from_here = os.path.relpath(path)
+    return from_here if path.is_absolute() and not from_here.startswith(os.pardir) else str(path)
+
+
+def weights(folder: str | Path) -> Path:
+    """The file of a run's best weights: of its best test, else the newest. Raises CheckpointError."""
+    return RunRecord(Path(folder), about(folder)).weights
+
+
+def is_run(folder: str | Path) -> bool:
+    """Whether a folder is that of a run."""
+    return Path(folder, RUN).is_file()
+
+
+def fresh(name: str) -> Path:
+    """Make a folder for a new run, runs/NAME-YYYYMMDD-HHMMSS, or -2, -3, ... if that is taken.
+
+    Raises CheckpointError if it cannot be made.
+    """
+    base, count = Path(RUNS, f"{name}-{datetime.now():%Y%m%d-%H%M%S}"), 1
+    while True:
+        path = base if count == 1 else base.with_name(f"{base.name}-{count}")
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.mkdir()
+        except FileExistsError as error:
+            if not path.is_dir():
+                raise _cannot_be_made(path, error) from None
+            count += 1
+        except OSError as error:
+            raise _cannot_be_made(path, error) from None
+        else:
+            return path
+
+
+def make(path: Path) -> None:
+    """Make a folder, unless it is there. Raises CheckpointError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_be_made(path, error) from None
+
+
+def _cannot_be_made(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: the run's folder cannot be made: {error.strerror}; choose another with --run"
+    )
+
+
+def runs() -> list[Path]:
+    """The folders of runs under runs/."""
+    listed = os.listdir(RUNS) if os.path.isdir(RUNS) else []
+    return [Path(RUNS, entry) for entry in sorted(listed) if is_run(Path(RUNS, entry))]
+
+
+def clean(folder: Path, prefix: str) -> None:
+    """Remove what a process left half written that was killed: files as `checkpoint.replace` calls them."""
+    own = "|".join(map(re.escape, OWN))
+    beside, name = os.path.split(prefix)
+    _remove(folder, rf"\.({own}|.+{SNAPSHOT})\.[a-z0-9_]{{8}}")
+    _remove(Path(beside or "."), rf"\.{re.escape(name)}{SNAPSHOT}\.[a-z0-9_]{{8}}")
+
+
+def _remove(folder: Path, pattern: str) -> None:
+    for entry in os.listdir(folder) if folder.is_dir() else []:
+        if re.fullmatch(pattern, entry):
+            Path(folder, entry).unlink(missing_ok=True)

@@ -1,0 +1,41 @@
+"""How fast training is: iterations and images a second, tests left out; epochs; memory."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+class Speed:
+    """Iterations per second since it was last asked, from `iteration` on."""
+
+    def __init__(self, iteration: int):
+        self.rate, self.count, self.since = 0.0, iteration, time.perf_counter()
+
+    def at(self, iteration: int) -> float:
+        """The speed since the last call or test, 0 before there is one; at the same iteration, as before."""
+        now, done = time.perf_counter(), iteration - self.count
+        if done and now > self.since:
+            self.rate = done / (now - self.since)
+        self.since, self.count = now, iteration
+        return self.rate
+
+    def skip(self, iteration: int) -> None:
+        """What was done since the last call, such as a test, does not count."""
+        self.since, self.count = time.perf_counter(), iteration
+
+
+def images_per_iteration(solver: Any) -> int:
+    """Samples that one iteration of a Solver sees."""
+    first = solver.net.steps[0].tops[0].shape
+    return (first[0] if first else 1) * solver.spec.iter_size
+
+
+def epochs(solver: Any) -> float | None:
+    """How often a Solver has seen the data of its first layer that has a data set; None without one."""
+    for step in solver.net.steps:
+        data = getattr(step.layer, "dataset", None)
+        if data is not None and len(data):
+            batch = step.tops[0].shape[0] * solver.spec.iter_size
+            return float(solver.iteration * batch / len(data))
+    return None

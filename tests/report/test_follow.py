@@ -1,0 +1,84 @@
+"""The page that follows a run: cheap, harmless to the training, and never its end."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from minicaffe import Solver
+from minicaffe.report import follow
+from minicaffe.report.follow import Follower
+
+
+def run_of(make_run, **about):
+    """A folder whose run goes on, and its solver."""
+    folder = make_run(state="running", **about)
+    solver = Solver(
+        folder / "model.yaml",
+        device="cpu",
+        deterministic=True,
+        snapshot_prefix=str(folder / "small"),
+    )
+    return folder, solver
+
+
+def data_in(folder) -> dict:
+    text = (folder / "report.html").read_text("utf-8")
+    return json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+
+
+def parts(folder) -> dict:
+    return {one["id"]: one for one in data_in(folder)["sections"]}
+
+
+def test_the_page_sees_the_weights_of_now(make_run, monkeypatch):
+    monkeypatch.setattr(follow, "SHARE", 0)
+    folder, solver = run_of(make_run)
+    follower, told = Follower(folder, print), []
+    for _ in range(2):
+        follower.write(solver)
+        told.append(parts(folder)["filters"]["data"]["image"])
+        assert f"iteration {solver.iteration}" in parts(folder)["confusion"]["data"]["text"]
+        solver.step(3)
+    assert told[0] != told[1]
+    assert parts(folder)["layers"]["data"]["rows"][1]["ms"] is None  # not timed while it trains
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**about, "state": "finished"}))
+    follower.write(solver)
+    assert data_in(folder)["refresh"] is None and parts(folder)["layers"]["data"]["rows"][1]["ms"]
+
+
+def test_training_is_the_same_with_the_page(make_run):
+    folder, first = run_of(make_run)
+    second = Solver(folder / "model.yaml", device="cpu", deterministic=True)
+    follower = Follower(folder, pytest.fail)
+    for _ in range(3):
+        first.step(2)
+        follower.write(first)
+    second.step(6)
+    weights = first.net.weights(), second.net.weights()
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[1])
+
+
+def test_what_was_seen_before_stays_where_looking_is_dear(make_run, monkeypatch):
+    folder, solver = run_of(make_run)
+    follower = Follower(folder, pytest.fail)
+    follower.write(solver)
+    monkeypatch.setattr(Follower, "look", lambda *_: pytest.fail("looked again"))
+    follower.cost = 1e9
+    solver.step(2)
+    follower.write(solver)
+    assert "iteration 0" in parts(folder)["confusion"]["data"]["text"]
+
+
+def test_a_page_that_fails_is_one_line(make_run, monkeypatch):
+    folder, solver = run_of(make_run)
+    said: list[str] = []
+    follower = Follower(folder, said.append)
+    monkeypatch.setattr(Follower, "look", lambda *_: np.zeros(3).reshape(2))
+    follower.write(solver)
+    (folder / "log.jsonl").unlink()
+    follower.write(solver)
+    assert len(said) == 2 and all("training goes on" in line and "\n" not in line for line in said)

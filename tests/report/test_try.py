@@ -1,0 +1,351 @@
+"""The net in the page against ours, in headless Chromium: layers, a drawing's preparation, strokes on the canvas."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from minicaffe import MinicaffeError, Net
+from minicaffe.cli.pictures import read_picture
+from minicaffe.data import idx
+from minicaffe.data.known import FILES
+from minicaffe.deploy import Classifier
+from minicaffe.net import parse
+from minicaffe.report import page, try_
+from minicaffe.report.ends import LeftOutError
+from minicaffe.report.program import encoded, program
+
+CONV = "type: Convolution, weight_filler: {type: gaussian, std: 0.3}, bias_filler: {type: gaussian, std: 1}"
+IP = "type: InnerProduct, weight_filler: {type: gaussian, std: 0.3}, bias_filler: {type: gaussian, std: 1}"
+FUNCTIONS = [
+    *("AbsVal", "BNLL", "Clip, min: -0.5, max: 0.4", "ELU, alpha: 0.7", "Exp, base: 2, shift: 0.3"),
+    *("HardSwish", "Power, power: 0", "Power, power: 2, shift: 1", "Power, scale: -2", "ReLU"),
+    *("ReLU, negative_slope: 0.2", "ReLU6", "Sigmoid", "Swish, beta: 1.5", "TanH", "Threshold"),
+    "GELU, approximate: tanh",
+]
+CASES = {  # shape of the input, layers
+    "lenet": (
+        (1, 1, 28, 28),
+        f"{{{CONV}, name: a, num_output: 20, kernel_size: 5}}; {{type: Pooling, name: b, kernel_size: 2, stride: 2}}; "
+        f"{{{CONV}, name: c, num_output: 50, kernel_size: 5}}; {{type: Pooling, name: d, kernel_size: 2, stride: 2}}; "
+        f"{{{IP}, name: e, num_output: 500}}; {{type: ReLU, name: f, top: e}}; {{{IP}, name: g, num_output: 10}}; "
+        "{type: Softmax, name: h}",
+    ),
+    "strides": (
+        (1, 4, 11, 9),
+        f"{{{CONV}, name: a, num_output: 6, kernel_size: [3, 2], stride: [2, 3], pad: [2, 1], group: 2}}",
+    ),
+    "dilation": (
+        (1, 3, 12, 12),
+        f"{{{CONV}, name: a, num_output: 4, kernel_size: 3, dilation: [2, 3], pad: 4, bias_term: false}}",
+    ),
+    "max": ((1, 3, 10, 11), "{type: Pooling, name: a, kernel_size: 3, stride: 2, pad: 1}"),
+    "mean": (
+        (1, 3, 10, 11),
+        "{type: Pooling, name: a, pool: AVE, kernel_size: [3, 4], stride: [2, 3], pad: 1}",
+    ),
+    "past": (
+        (1, 2, 7, 7),
+        "{type: Pooling, name: a, kernel_size: 1, stride: 3}; {type: Pooling, name: b, pool: AVE, kernel_size: 1, stride: 2}",
+    ),
+    "floor": (
+        (1, 2, 8, 8),
+        "{type: Pooling, name: a, kernel_size: 3, stride: 2, round_mode: FLOOR}; {type: Pooling, name: b, pool: AVE, global_pooling: true}",
+    ),
+    "across": ((1, 7, 4, 5), "{type: LRN, name: a, local_size: 5, alpha: 0.3, beta: 0.6, k: 2}"),
+    "within": (
+        (1, 3, 6, 5),
+        "{type: LRN, name: a, local_size: 3, alpha: 0.3, norm_region: WITHIN_CHANNEL}",
+    ),
+    "channels": (
+        (1, 4, 5, 5),
+        "{type: BatchNorm, name: a}; {type: Scale, name: b, bias_term: true, filler: {type: gaussian}, bias_filler: {type: gaussian}}; "
+        "{type: Bias, name: c, filler: {type: gaussian}}; {type: PReLU, name: d}; {type: BatchNorm, name: e, scale_bias: true}",
+    ),
+    "functions": (
+        (1, 2, 3, 3),
+        "; ".join(f"{{name: f{i}, bottom: data, type: {keys}}}" for i, keys in enumerate(FUNCTIONS))
+        + "; {name: all, type: Concat, bottom: ["
+        + ", ".join(f"f{i}" for i in range(len(FUNCTIONS)))
+        + "]}; "
+        "{name: positive, type: Power, bottom: all, power: 3, scale: 0.5, shift: 4}; {name: log, type: Log, shift: 99, base: 10}",
+    ),
+    "branches": (
+        (1, 4, 6, 6),
+        f"{{{CONV}, name: a, num_output: 4, kernel_size: 3, pad: 1}}; {{{CONV}, name: b, bottom: data, num_output: 4, kernel_size: 1}}; "
+        "{name: s, type: Eltwise, bottom: [a, b], coeff: [1, -2]}; {name: p, type: Eltwise, bottom: [a, b], operation: PROD}; "
+        "{name: m, type: Eltwise, bottom: [a, b], operation: MAX}; {name: c, type: Concat, bottom: [s, p, m]}; "
+        "{name: w, type: Concat, axis: 3, bottom: [c, c]}; {name: drop, type: Dropout, top: w}; {name: flat, type: Flatten}; "
+        f"{{{IP}, name: ip, num_output: 5, transpose: true}}; {{name: prob, type: Softmax}}",
+    ),
+    "places": ((1, 5, 3, 2), "{name: a, type: Softmax}; {name: b, type: Softmax, axis: 3}"),
+}
+STUB = """<!doctype html><meta charset="utf-8"><style>:root { --line: #888 }</style><main id="page"></main><pre id="probe"></pre>
+<script>
+const report = { sections: {}, busy: [], make: (tag, attributes = {}, ...children) => {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(name, value);
+    else if (value !== null) made.setAttribute(name, value);
+  }
+  made.append(...children.flat().filter((child) => child !== null));
+  return made;
+} };
+const found = { errors: [], nets: {}, drawn: [] };
+addEventListener("error", (event) => found.errors.push(event.message));
+SCRIPTS
+const data = DATA;
+for (const [name, one] of Object.entries(data.nets)) {
+  found.nets[name] = Array.from(hand.net(one.net)(hand.decode(one.input)));
+}
+const shares = () => [...document.querySelectorAll("[data-share]")].map((bar) => Number(bar.dataset.share));
+const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+const stroke = async (canvas, points) => {
+  const box = canvas.getBoundingClientRect();
+  const send = (kind, [x, y]) => canvas.dispatchEvent(new PointerEvent(kind, {
+    bubbles: true, button: 0, pointerId: 1, clientX: box.left + x * box.width, clientY: box.top + y * box.height }));
+  send("pointerdown", points[0]);
+  points.slice(1).forEach((point) => send("pointermove", point));
+  send("pointerup", points[points.length - 1]);
+  await frame();
+};
+const draw = async (given) => {
+  const host = document.getElementById("page");
+  host.replaceChildren();
+  report.sections.try(host, given.page);
+  const canvas = host.querySelector("canvas");
+  const before = shares().length;
+  for (const points of given.strokes) await stroke(canvas, points);
+  const rgba = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const one = { before, shares: shares(), png: canvas.toDataURL("image/png").split(",")[1],
+    picture: Array.from(hand.prepared(rgba, given.page)), busy: report.busy[report.busy.length - 1]() };
+  host.querySelector(".controls button").click();
+  Object.assign(one, { cleared: shares().length, idle: !report.busy[report.busy.length - 1](), samples: [] });
+  for (const button of host.querySelectorAll(".samples button")) {
+    button.click();
+    one.samples.push(shares());
+  }
+  one.text = host.textContent;
+  found.drawn.push(one);
+};
+(async () => {
+  for (const given of data.drawn) await draw(given);
+  document.getElementById("probe").textContent = JSON.stringify(found);
+})();
+</script>"""
+THREE = [
+    [0.3, 0.2],
+    [0.5, 0.13],
+    [0.68, 0.25],
+    [0.6, 0.42],
+    [0.46, 0.48],
+    [0.66, 0.58],
+    [0.7, 0.75],
+    [0.5, 0.87],
+    [0.28, 0.78],
+]
+SEVEN = [[0.1, 0.3], [0.45, 0.28], [0.3, 0.6], [0.22, 0.9]]
+MNIST = """
+layers:
+  - {name: data, type: Data, top: [data, label], source: SOURCE, batch_size: 4, transform: {TRANSFORM}}
+  - {name: conv, type: Convolution, bottom: data, num_output: 8, kernel_size: 5, stride: 2}
+  - {name: relu, type: ReLU, top: conv}
+  - {name: ip, type: InnerProduct, num_output: 10, weight_filler: {type: gaussian, std: 0.1}}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+"""
+
+
+def built(name):
+    shape, layers = CASES[name]
+    lines = "".join(f"  - {layer}\n" for layer in layers.split("; "))
+    text = f"layers:\n  - {{name: data, type: Input, shape: {{dim: {list(shape)}}}}}\n{lines}"
+    net = Net(parse(text), "TEST", device="cpu", seed=3)
+    rng = np.random.default_rng(4)
+    for step in net.steps:  # statistics as if it had been trained
+        if step.spec.type == "BatchNorm":
+            for param in step.layer.params:
+                param.data[...] = rng.uniform(0.5, 3, param.shape)
+    return net, rng.normal(size=shape).astype(np.float32)
+
+
+def classifier(tmp_path, name, transform="scale: 0.00390625", digits=True):
+    source = tmp_path / ("mnist_few" if digits else "things")
+    source.mkdir(exist_ok=True)
+    rng = np.random.default_rng(2)
+    for split in ("train", "t10k"):
+        images, labels = (file for file in FILES if file.startswith(split))
+        idx.write(source / images, rng.integers(0, 256, (4, 28, 28), dtype=np.uint8))
+        idx.write(source / labels, np.arange(4, dtype=np.uint8))
+    text = MNIST.replace("SOURCE", str(source)).replace("TRANSFORM", transform)
+    return Classifier(parse(text), device="cpu")
+
+
+def colourful(made):
+    """A classifier of three channels: what the page is told of one, beside a net that takes them."""
+    text = f"layers:\n  - {{name: data, type: Input, shape: {{dim: [1, 3, 20, 24]}}}}\n  - {{{IP}, name: ip, num_output: 4}}\n  - {{name: prob, type: Softmax}}\n"
+    net = Net(parse(text), "TEST", device="cpu", seed=6)
+    told = {
+        **try_.page(made),
+        "net": program(net.steps, "prob"),
+        "image": [3, 20, 24],
+        "crop": [0, 0, 20, 24],
+    }
+    told |= {
+        "mean": encoded(np.array([10, 20, 30], "<f4")),
+        "scale": 0.001,
+        "digit": False,
+        "blue_first": True,
+    }
+    return net, {**told, "samples": [], "text": "<b>colours</b>"}
+
+
+@pytest.fixture(scope="module")
+def browsed(tmp_path_factory):
+    """One start of the browser for all: what we give, what it answers."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("Chromium is not here")
+    folder = tmp_path_factory.mktemp("try")
+    nets = {name: built(name) for name in CASES}
+    made = {
+        "digits": classifier(folder, "digits"),
+        "cropped": classifier(
+            folder, "cropped", "scale: 0.01, mean_value: 30, crop_size: 24", digits=False
+        ),
+    }
+    drawn = {}
+    for name, one in made.items():
+        rows, columns = one.data.image[1:] if name == "digits" else (24, 24)
+        picture = np.random.default_rng(8).integers(0, 256, (1, rows, columns), dtype=np.uint8)
+        told = {
+            **try_.page(one),
+            "text": f"weights of {name}",
+            "samples": [{"picture": encoded(picture), "label": 3}],
+        }
+        told["classes"] = ["</script><b>" + "x" * 300]
+        drawn[name] = {
+            "page": told,
+            "strokes": [THREE] if name == "digits" else [SEVEN, [[0.8, 0.8], [0.8, 0.8]]],
+        }
+    colours, told = colourful(made["digits"])
+    drawn["colours"] = {"page": told, "strokes": [SEVEN]}
+    given = {
+        "nets": {
+            name: {"net": program(net.steps, net.steps[-1].tops[0].name), "input": encoded(x)}
+            for name, (net, x) in nets.items()
+        },
+        "drawn": list(drawn.values()),
+    }
+    scripts = "\n".join(page._file(name) for name in page.SCRIPTS if name.startswith("try"))
+    text = STUB.replace("SCRIPTS", scripts).replace("DATA", page.as_json(given))
+    (folder / "try.html").write_text(text, "utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
+    flags += [f"--user-data-dir={folder / 'browser'}", "--virtual-time-budget=20000", "--dump-dom"]
+    ran = subprocess.run(
+        [chromium, *flags, (folder / "try.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "CONSOLE" not in ran.stderr, ran.stderr
+    found = json.loads(
+        html.unescape(re.search(r'<pre id="probe">(.*?)</pre>', ran.stdout, re.S)[1])
+    )
+    assert not found["errors"]
+    answers = dict(zip(drawn, found["drawn"], strict=True))
+    return nets, made, drawn, found["nets"], answers, folder, colours
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layers_in_the_page_give_our_numbers(browsed, name):
+    net, x = browsed[0][name]
+    expected = net.forward(data=x)[net.steps[-1].tops[0].name].ravel()
+    np.testing.assert_allclose(browsed[3][name], expected, rtol=1e-4, atol=1e-4)
+    assert np.ptp(expected) > 1e-3 or name == "lenet"
+
+
+@pytest.mark.parametrize("name", ["digits", "cropped"])
+def test_a_drawing_is_answered_as_predict_answers_it(browsed, name):
+    made, answer, folder = browsed[1][name], browsed[4][name], browsed[5]
+    drawing = folder / f"{name}.png"
+    drawing.write_bytes(base64.b64decode(answer["png"]))
+    pixels, notes = read_picture(str(drawing), made.image_shape, digit=name == "digits")
+    assert any("cropped to the digit" in note or "inverted" in note for note in notes)
+    theirs = np.reshape(answer["picture"], made.image_shape)
+    assert (
+        np.abs(theirs - pixels.astype(int)).max() <= 6
+        and np.abs(theirs - pixels.astype(int)).mean() < 0.3
+    )
+    assert theirs.max() > 200
+    np.testing.assert_allclose(
+        answer["shares"], made.predict(theirs.astype(np.uint8)).ravel(), atol=1e-4
+    )
+    np.testing.assert_allclose(answer["shares"], made.predict(pixels).ravel(), atol=0.01)
+    assert answer["before"] == 0 and answer["cleared"] == 0 and answer["busy"] and answer["idle"]
+
+
+def test_a_sample_is_answered_as_the_test_net_sees_it(browsed):
+    for name in ("digits", "cropped"):
+        made, (shares,) = browsed[1][name], browsed[4][name]["samples"]
+        size = 28 if name == "digits" else 24
+        seen = np.random.default_rng(8).integers(0, 256, (1, size, size), dtype=np.uint8)
+        whole = np.zeros(made.image_shape, np.uint8)
+        edge = (28 - size) // 2
+        whole[:, edge : edge + size, edge : edge + size] = seen
+        np.testing.assert_allclose(shares, made.predict(whole).ravel(), atol=1e-4)
+
+
+def test_colours_go_in_as_the_data_has_them(browsed):
+    answer, folder, net = browsed[4]["colours"], browsed[5], browsed[6]
+    drawing = folder / "colours.png"
+    drawing.write_bytes(base64.b64decode(answer["png"]))
+    pixels, _ = read_picture(str(drawing), (3, 20, 24))
+    theirs = np.reshape(answer["picture"], (3, 20, 24))
+    assert np.abs(theirs - pixels[::-1].astype(int)).max() <= 2 and theirs.min() < 60
+    given = (theirs - np.array([10, 20, 30]).reshape(3, 1, 1)) * 0.001
+    expected = net.forward(data=given[None].astype(np.float32))["prob"].ravel()
+    np.testing.assert_allclose(answer["shares"], expected, atol=1e-4)
+
+
+def test_hostile_names_are_text(browsed):
+    assert "<b>colours</b>" in browsed[4]["colours"]["text"]
+    assert "</script><b>" in browsed[4]["digits"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        ("{name: x, type: MVN}", "layer 'x' \\(MVN\\): this page's script does not have it"),
+        ("{name: x, type: Pooling, kernel_size: 2, pool: STOCHASTIC}", "does not have it"),
+    ],
+)
+def test_other_layers_leave_the_section_out(layer, why):
+    net = Net(
+        parse(f"layers: [{{name: data, type: Input, shape: {{dim: [1, 2, 4, 4]}}}}, {layer}]"),
+        "TEST",
+        device="cpu",
+    )
+    with pytest.raises(LeftOutError, match=why):
+        program(net.steps, "x")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("MOST_BYTES", 100), "its weights are .* MiB, more than 0.0 MiB"),
+        (("MOST_SIDE", 20), "pictures of 28 x 28 are larger than 20 x 20"),
+        (("MOST_WORK", 10), "an answer takes .* multiply-adds, more than 10"),
+    ],
+)
+def test_nets_too_large_leave_the_section_out(tmp_path, monkeypatch, change, why):
+    made = classifier(tmp_path, "digits")
+    monkeypatch.setattr(try_, *change)
+    with pytest.raises(MinicaffeError, match=why):
+        try_.check(made.net, made.data)
