@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 SCRIPTS = (
     "breakdown",
+    "cifar10_quick",
+    "feeding",
     "forms",
     "inference_memory",
     "ladder",
@@ -443,3 +445,53 @@ def test_the_zoo_is_told_from_a_result(scripts):
     assert "one sample takes 1.50x the time" in slower[-1]
     assert "| AlexNet | onnxruntime 0.50x | convolution 6 (4), LRN 2 (0.5) |" in slower
     assert tables.zoo(None) == tables.layers(None) == "Not yet measured."
+
+
+def test_training_from_files_is_measured(scripts, tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    feeding = scripts("feeding")
+    monkeypatch.setattr(feeding, "BATCH", 2)
+    monkeypatch.setattr(feeding, "TEXTURES", 2)
+    monkeypatch.setattr(feeding, "CROP", 48)
+    folder = tmp_path / "pictures"
+    size = feeding.make(folder, 20)
+    files = sorted(folder.rglob("*.jpg"))
+    assert len(files) == 20 and size == np.mean([file.stat().st_size for file in files])
+    with image.open(files[3]) as one:
+        assert one.size == (256, 256) and np.asarray(one).std() > 10
+    found = feeding.measure(folder, 1, 1, 2)
+    assert set(found["images_per_s"]) == {"files", "memory", "decoder"}
+    slower = min(found["images_per_s"][name]["median"] for name in ("memory", "decoder"))
+    share = found["images_per_s"]["files"]["median"] / slower
+    assert found["share_of_the_slower"]["median"] == pytest.approx(share, rel=1e-3)
+
+
+def test_cifar10_quick_where_the_data_is_and_where_it_is_not(
+    scripts, tmp_path, monkeypatch, capsys
+):
+    script = scripts("cifar10_quick")
+    random = np.random.default_rng(1)
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        label = random.integers(0, 10, (20, 1), np.uint8)
+        pixels = random.integers(0, 100, (20, 3072), np.uint8) + 15 * label
+        (tmp_path / f"{name}.bin").write_bytes(np.hstack([label, pixels]).tobytes())
+    whole = script.model
+
+    def smaller(*given):
+        tree = whole(*given)
+        for layer in tree["layers"]:
+            layer |= {"batch_size": 10} if layer["type"] == "Data" else {}
+        return tree
+
+    monkeypatch.setattr(script, "model", smaller)
+    given = {"test_iter": 10, "test_interval": 100, "display": 0, "test_initialization": False}
+    found = script.train(str(tmp_path), "cpu", 2, 1, **given)
+    assert found["iterations"] == [2, 3] and found["peak_memory_mib"] > 10
+    assert all(accuracy * 100 == round(accuracy * 100) for accuracy in found["accuracies"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINICAFFE_DATA", str(tmp_path / "none"))
+    monkeypatch.setattr(sys, "argv", ["cifar10_quick.py"])
+    capsys.readouterr()
+    assert script.main() == script.NOT_HERE
+    told = "cifar10 is not at hand: minicaffe fetch cifar10 brings it (163 MiB)\n"
+    assert capsys.readouterr().err == told

@@ -124,6 +124,7 @@ def test_core_packages_are_the_three():
         "onnx",
         "onnxruntime",
         "safetensors",
+        "lmdb",
     }
     extras |= {"onnx", "onnxruntime", "safetensors", "tensorboardX"}
     assert third == {"numpy", "yaml", "tqdm"} | extras
@@ -198,5 +199,9 @@ def test_every_command_has_help_with_an_example():
 
 def test_no_file_is_a_house_of_its_own():
     parts = [path for kind in ("js", "css") for path in PACKAGE.rglob(f"*.{kind}")]
-    long = {path.name: n for path in [*SOURCES, *parts] if (n := len(path.read_text().splitlines())) > 250}
+    long = {
+        path.name: n
+        for path in [*SOURCES, *parts]
+        if (n := len(path.read_text().splitlines())) > 250
+    }
     assert not long

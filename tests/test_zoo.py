@@ -338,18 +338,26 @@ def test_every_model_has_a_head_and_few_lines(name):
     assert max(map(len, lines)) <= 111
 
 
-@pytest.mark.parametrize("name", [*IMAGENET, *CIFAR])
-def test_databases_take_the_place_of_the_inputs(name):
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [*((name, "lmdb") for name in (*IMAGENET, *CIFAR)), *((name, "cifar10") for name in CIFAR)],
+)
+def test_databases_take_the_place_of_the_inputs(name, stage):
     """The data layers themselves need the databases."""
     spec = read(MODELS[name])
     for phase in ("TRAIN", "TEST"):
         found = [
             layer
             for layer in spec.layers
-            if layer.included(dataclasses.replace(spec.state, phase=phase, stage=("lmdb",)))
+            if layer.included(dataclasses.replace(spec.state, phase=phase, stage=(stage,)))
         ]
         kinds = [layer.type for layer in found]
-        assert kinds[0] == "Data" and "Input" not in kinds and "Softmax" not in kinds
+        assert (
+            kinds[0] == "Data"
+            and kinds.count("Data") == 1
+            and "Input" not in kinds
+            and "Softmax" not in kinds
+        )
         assert ("Accuracy" in kinds) == (phase == "TEST") and "SoftmaxWithLoss" in kinds
 
 

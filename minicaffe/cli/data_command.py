@@ -84,7 +84,7 @@ def _pictures(found: Survey, blue_first: bool) -> list[str]:
 
 def _classes(reader: Reader) -> list[str]:
     """The classes and how many entries each has."""
-    counts: Counter[int] = Counter()
+    counts = Counter(dict.fromkeys(range(len(reader.classes)), 0))
     for i in range(len(reader)):
         with suppress(DataError):  # told already, or not looked at
             counts[reader.label(i)] += 1

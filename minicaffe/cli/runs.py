@@ -21,7 +21,7 @@ from minicaffe.solver.run_folder import RunRecord
 from minicaffe.spec.declare import NetSpec
 
 NEWEST = "the newest snapshot"
-WEIGHTS = (".caffemodel", ".caffemodel.h5")
+WEIGHTS = (".caffemodel", ".caffemodel.h5", ".safetensors")
 
 
 def options(parser: argparse.ArgumentParser, start: Any) -> None:

@@ -7,16 +7,19 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from minicaffe.data import datum, idx, lmdb_write
+from minicaffe.data import datum, idx
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.picture_set import PictureSet
 from minicaffe.data.survey import by, sound
 from minicaffe.errors import DataError
 
-_MOST = 10**8  # entries that keys of eight digits keep in order
+_ROOM = 1 << 40  # bytes that a database may grow to; those of addresses, not of the disk
+_KEY = 511  # bytes of a key that LMDB takes
+_AT_ONCE = 256  # entries of a transaction
 Damaged = Callable[[DataError], None]
 
 
@@ -26,8 +29,16 @@ def to_lmdb(
     """Write a new database, three channels as blue, green, red; gives how many entries it has.
 
     The keys are eight digits, an underscore and the picture's path, as Caffe's. `encoded`: files are kept as
-    they are. The folder has its name once it is whole. Raises DataError if there is something of that name.
+    they are. The folder has its name once it is whole. Raises DataError without the package lmdb, and if there
+    is something of that name.
     """
+    try:
+        import lmdb
+    except ImportError:
+        raise DataError(
+            f"{folder}: writing an LMDB needs the package lmdb: pip install 'minicaffe[lmdb]'"
+            " (NAME.npz needs nothing)"
+        ) from None
     if os.path.lexists(folder):
         raise DataError(f"{folder}: is there already")
     if encoded and not isinstance(reader, PictureSet):
@@ -36,19 +47,18 @@ def to_lmdb(
     try:
         beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
-            with lmdb_write.Writer(beside) as out:
+            with lmdb.open(str(beside), map_size=_ROOM, sync=False, lock=False, mode=0o666) as out:
+                waiting = []
                 for i, picture, label in sound(reader, entries, damaged):
-                    if count >= _MOST:
-                        raise DataError(f"{folder}: more than {_MOST} entries are not written")
-                    name = _name(reader, i)
-                    key = f"{count:08d}_{name}".encode("utf-8", "surrogateescape")[: lmdb_write.KEY]
-                    if encoded:
-                        value = datum.encoded(Path(reader.place(i)).read_bytes(), label)
-                    else:
-                        turned = len(picture) == 3 and not reader.blue_first
-                        value = datum.write(picture[::-1] if turned else picture, label)
-                    out.put(key, value)
+                    key = f"{count:08d}_{_name(reader, i)}".encode("utf-8", "surrogateescape")[
+                        :_KEY
+                    ]
+                    waiting.append((key, _datum(reader, i, picture, label, encoded)))
                     count += 1
+                    if len(waiting) == _AT_ONCE:
+                        _put(out, waiting)
+                _put(out, waiting)
+                out.sync(True)
             if not count:
                 raise DataError(f"{folder}: not written: there is no picture to put in it")
             os.chmod(beside, 0o777 & ~_umask())
@@ -58,7 +68,25 @@ def to_lmdb(
             raise
     except OSError as error:
         raise DataError(f"{folder}: cannot be written: {idx.reason(error)}") from None
+    except lmdb.Error as error:
+        raise DataError(f"{folder}: cannot be written: {idx.reason(error)}") from None
     return count
+
+
+def _datum(reader: Reader, i: int, picture: np.ndarray, label: int, encoded: bool) -> bytes:
+    """The message of an entry."""
+    if encoded:
+        return datum.encoded(Path(reader.place(i)).read_bytes(), label)
+    turned = len(picture) == 3 and not reader.blue_first
+    return datum.write(picture[::-1] if turned else picture, label)
+
+
+def _put(out: Any, waiting: list[tuple[bytes, bytes]]) -> None:
+    """Write entries, which are then no longer waiting, in one transaction."""
+    with out.begin(write=True) as transaction:
+        for key, value in waiting:
+            transaction.put(key, value, append=True)
+    waiting.clear()
 
 
 def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged) -> int:

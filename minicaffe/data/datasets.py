@@ -8,6 +8,8 @@ cannot be fetched, digits drawn by minicaffe stand in for it, with a warning.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -183,8 +185,16 @@ def _unknown(source: str, beside: Path | None, lacks: str) -> DataError:
     looked = looked if looked.isprintable() else repr(looked)
     return DataError(
         f"data set {source!r} not found, looked in {looked}; known by name: {', '.join(known)}"
-        f"{did_you_mean(source, known)}"
+        f"{did_you_mean(source, (*known, *_beside(source, beside)))}"
     )
+
+
+def _beside(source: str, beside: Path | None) -> Iterator[str]:
+    """What lies where a source was looked for, as a source would say it."""
+    for place in places(source, beside):
+        with suppress(OSError, ValueError):
+            names = os.listdir(place.parent)
+            yield from (str(Path(source).with_name(name)) for name in names if name.isprintable())
 
 
 def _file(home: Path, name: str) -> Path:

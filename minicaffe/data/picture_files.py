@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import logging
 import os
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +41,7 @@ def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
             f"{where}: pictures need the package Pillow: pip install 'minicaffe[image]'"
         ) from None
     Image.MAX_IMAGE_PIXELS = None  # the limit is told below, by the header
+    _quieten()
     try:
         with Image.open(file, formats=FORMATS) as opened:
             width, height = opened.size
@@ -48,8 +52,9 @@ def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
             mode = _MODES.get(colour) or _kept(opened)
             if mode == "L":  # a JPEG's brightness, as it is stored
                 opened.draft("L", opened.size)
-            pixels = np.asarray(opened.convert(mode))
-    except (OSError, ValueError, SyntaxError, EOFError, IndexError, MemoryError) as error:
+            opened.load()
+            pixels = np.asarray(opened if opened.mode == mode else opened.convert(mode))
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError, MemoryError, Warning) as error:
         said = " ".join(str(error).split()) or type(error).__name__
         said = (
             said if said.isprintable() and "BytesIO" not in said else "it is none that Pillow reads"
@@ -57,8 +62,14 @@ def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
         raise DataError(f"{where}: is not a picture that can be read: {said}") from None
     if mode == "L":
         return pixels[:, :, None]
-    order = [2, 1, 0, 3][: pixels.shape[2]]
-    return pixels[:, :, order]
+    return pixels[:, :, ::-1] if mode == "RGB" else pixels[:, :, [2, 1, 0, 3]]
+
+
+@functools.cache
+def _quieten() -> None:
+    """Have Pillow print nothing of its own: what is wrong with a picture is told once, in one line."""
+    warnings.filterwarnings("ignore", module="PIL")
+    logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
 def _kept(opened: Any) -> str:

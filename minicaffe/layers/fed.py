@@ -180,22 +180,28 @@ class Fed(Pictures):
     def _tell(self, damaged: list[Damage]) -> None:
         """Say what was damaged, the first few by name, and at the end of an epoch how many there were."""
         assert self.reader is not None
-        tell, passes = self.context.tell, self.context.passes
+        passes = self.context.passes
         begin = self.order.first(self.context.seed, passes, self.batch_size)
         epoch = begin // len(self.reader)
-        if self.skipped and (epoch != self.counting[0] or passes <= self.counting[1]):
-            tell(
-                f"{self.name}: {len(self.skipped)} damaged pictures of {self.reader.name}"
-                f", {sum(self.skipped.values())} times, were replaced by the next"
-                f" in epoch {self.counting[0] + 1}"
-            )
-            self.skipped = {}
+        if epoch != self.counting[0] or passes <= self.counting[1]:
+            self.tell_damage()
         self.counting = epoch, passes
         for entry, said in damaged:
             self.skipped[entry] = self.skipped.get(entry, 0) + 1
             if entry not in self.named and len(self.named) < NAMED:
                 self.named.add(entry)
-                tell(f"{self.name}: skipped: {said}")
+                self.context.tell(f"{self.name}: skipped: {said}")
+
+    def tell_damage(self) -> None:
+        """Say how many damaged pictures were replaced since the epoch, or the test, began."""
+        if self.skipped:
+            assert self.reader is not None
+            self.context.tell(
+                f"{self.name}: damaged pictures of {self.reader.name} in epoch {self.counting[0] + 1}"
+                f" of {self.phase}: {len(self.skipped)}, samples replaced by the next:"
+                f" {sum(self.skipped.values())}"
+            )
+            self.skipped = {}
 
 
 def size_of(height: int, width: int) -> Size | None:

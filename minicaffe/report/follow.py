@@ -54,4 +54,5 @@ class Follower:
             self.study = Study(*given, dtype=solver.net.context.dtype)
         told = f"weights of iteration {solver.iteration:,}"
         self.study.again(told, limits)
-        self.parts = sections.all_of(self.study)
+        with solver.averaged():
+            self.parts = sections.all_of(self.study)

@@ -47,6 +47,8 @@ class Record:
 def read(folder: str | Path) -> Record:
     """The record of a run. Raises DataError for a folder that holds none; a half last line is left out."""
     folder = Path(folder)
+    if not (folder / "run.json").exists():
+        raise DataError(f"{folder}: is no run's folder: there is no run.json in it")
     try:
         about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         text = (folder / "log.jsonl").read_text(encoding="utf-8")

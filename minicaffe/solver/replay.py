@@ -50,7 +50,7 @@ class Replay:
         plain = dataclasses.replace(spec.solver, **untested)
         spec = dataclasses.replace(spec, solver=plain, test_nets=())
         self.solver = Solver(spec, report=Silent(), **settings)
-        self.solver.restore(self.file, finite=False)
+        self.solver.restore(self.file, replay=True)
         for step in self.solver.net.steps:
             for i, array in enumerate(step.layer.running):
                 kept = running.get(f"{RUNNING}{step.spec.name}__{i}")

@@ -13,7 +13,7 @@ import numpy as np
 from minicaffe.backend import Device, on_its_device
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
-from minicaffe.solver import snapshots, state
+from minicaffe.solver import changes, snapshots, state
 from minicaffe.solver.average import Average
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.report import Report
@@ -48,6 +48,11 @@ class Saving:
         self.prefix = self.spec.snapshot_prefix or name
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next iteration."""
+        raise NotImplementedError
 
     def loss(self) -> float:
         """The loss to show; raises TrainingError if it is no finite number."""
@@ -124,13 +129,15 @@ class Saving:
             self.try_snapshot()
 
     @on_its_device
-    def restore(self, path: str | Path, finite: bool = True) -> None:
-        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change.
+    def restore(self, path: str | Path, replay: bool = False) -> None:
+        """Go on where a snapshot was taken, with its seed; what differs from its model is told.
 
-        Its numbers must be `finite`, unless that is false.
+        Raises CheckpointError, before any change, for what may not differ (see `changes`). To `replay` it,
+        nothing is compared, and weights and history need not be finite.
         """
+        changed = [] if replay else changes.changes(path, self.net, self.spec)
         named = state.named(self.net.named_params, self.rule.history)
-        found = snapshots.restore(path, self.net, named, finite)
+        found = snapshots.restore(path, self.net, named, finite=not replay)
         for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
             self.device.copy_from_host(mine, theirs)
         self.iteration, self.recorded = found.iteration, found.recorded
@@ -147,6 +154,8 @@ class Saving:
         for net in (self.net, *self.test_nets):
             net.context.seed = found.seed
         self.saved, self.unsaved = self.iteration, None
+        for line in changes.told(changed, self.net, self.iteration, self.rate):
+            self.report.event(line)
 
     def _part(self, found: state.State) -> None:
         """Part the weights that training goes on with from the average, which the snapshot's own are."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import ShapeError, SpecError
+from minicaffe.layers.fed import Fed
 from minicaffe.net import Net
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
@@ -69,5 +70,8 @@ def mean_outputs(net: Net, batches: int, with_loss: bool = False) -> dict[str, A
                         "another: there is no mean of it"
                     )
                 xp.add(sums[name], value, out=sums[name])
+    for layer in net.layers.values():
+        if isinstance(layer, Fed):
+            layer.tell_damage()
     means = {name: net.device.to_host(total) / batches for name, total in sums.items()}
     return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}

@@ -19,6 +19,7 @@ from minicaffe.data import hdf5
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
 from minicaffe.net.model import entry
+from minicaffe.net.weights import check as check_weights
 from minicaffe.solver import state
 from minicaffe.solver.policies import falls
 from minicaffe.solver.state import State
@@ -76,6 +77,8 @@ def restore(
     Weights and history of an .npz must be `finite`, unless that is false.
     """
     if not caffes.is_caffes(file):
+        with checkpoint.Reader(file, state.WANTED) as reader:
+            check_weights(net.graph, reader)
         arrays, found = state.read(file, remembered, finite)
         net.load(arrays, origin=str(file), finite=finite)
         return found

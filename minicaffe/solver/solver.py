@@ -86,6 +86,7 @@ class Solver(Judging, Finite):
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
+            net.context.tell = self.report.event
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test

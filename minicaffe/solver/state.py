@@ -13,6 +13,7 @@ from minicaffe.caffe.weight_files import MODEL
 from minicaffe.checkpoint import Reader, check_finite
 from minicaffe.errors import CheckpointError
 
+WANTED = "a solver's state in .npz and .solverstate"
 COUNTS = ("iteration", "seed", "recorded")
 WATCHED = ("best/", "plateau/")  # lead the names of what a solver watches; see Trend
 
@@ -62,7 +63,7 @@ def read(
     `remembered` are arrays of the shapes that its history must have, by name. Raises CheckpointError, also
     for a history that is not `finite`, unless it need not be.
     """
-    with Reader(file, "a solver's state in .npz and .solverstate") as reader:
+    with Reader(file, WANTED) as reader:
         for name, like in remembered.items():
             if reader.shapes.get(f"@{name}") != like.shape:
                 what, _, param = name.partition("/")

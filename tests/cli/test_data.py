@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +142,7 @@ def test_a_mean_of_sizes_that_differ(cli):
 def test_pictures_into_an_lmdb_as_caffes(cli):
     lmdb, _ = pytest.importorskip("lmdb"), pytest.importorskip("PIL")
     assert cli("convert-images", LIST, "db").out == "db: 5 images\n"
+    assert os.listdir("db") == ["data.mdb"]
     with lmdb.open("db", readonly=True, lock=False) as env, env.begin() as view:
         entries = list(view.cursor())
     assert [key for key, _ in entries] == [b"%08d_%d.png" % (i, i) for i in range(5)]
@@ -150,7 +152,7 @@ def test_pictures_into_an_lmdb_as_caffes(cli):
 
 
 def test_shuffled_scaled_grey_encoded(cli):
-    pytest.importorskip("PIL")
+    pytest.importorskip("PIL"), pytest.importorskip("lmdb")
     cli("convert-images", LIST, "a", "--shuffle", "--seed", "3")
     cli("convert-images", LIST, "b", "--encoded", "--shuffle", "--seed", "3")
     cli("convert-images", LIST, "c.npz", "--resize", "4x5", "--gray")
@@ -175,7 +177,7 @@ def test_shuffled_scaled_grey_encoded(cli):
 
 
 def test_arrays_have_red_first_and_databases_blue(cli):
-    pytest.importorskip("PIL")
+    pytest.importorskip("PIL"), pytest.importorskip("lmdb")
     cli("convert-images", LIST, "a.npz")
     cli("convert-images", "a.npz", "b")
     with np.load("a.npz") as arrays:
@@ -187,7 +189,7 @@ def test_arrays_have_red_first_and_databases_blue(cli):
 
 @pytest.mark.parametrize("out", ["out", "out.npz"])
 def test_damage_is_fatal_or_left_out(cli, out):
-    pytest.importorskip("PIL")
+    pytest.importorskip("PIL"), pytest.importorskip("lmdb")
     spoilt()
     before = sorted(os.listdir())
     ran = cli("convert-images", "list.txt", out)
@@ -201,7 +203,18 @@ def test_damage_is_fatal_or_left_out(cli, out):
     assert sorted(os.listdir()) == sorted([*before, out])
 
 
+def test_without_the_package_lmdb(cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    np.savez("a.npz", x=np.zeros((2, 3, 3), np.uint8), y=[0, 1])
+    refused(
+        cli("convert-images", "a.npz", "out"),
+        "out: writing an LMDB needs the package lmdb: pip install",
+    )
+    assert cli("convert-images", "a.npz", "out.npz").code == 0
+
+
 def test_nothing_is_left_where_nothing_can_be_written(cli):
+    pytest.importorskip("lmdb")
     np.savez("a.npz", x=np.zeros((2, 3, 3), np.uint8), y=[0, 1])
     np.savez("b.npz", x=np.zeros((2, 0, 3), np.uint8), y=[0, 1])
     before = sorted(os.listdir())

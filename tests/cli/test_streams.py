@@ -109,7 +109,7 @@ EVERY = {
     "fetch": "minst",
     "data": "pair.npz",
     "mean": "pair.npz -o mean.npy",
-    "convert-images": "pair.npz database",
+    "convert-images": "pair.npz copy.npz",
     "doctor": "",
 }
 ALL = """

@@ -176,6 +176,12 @@ def test_unknown_sources(alone, monkeypatch):
         " known by name: mnist, fashion-mnist, cifar10, digits; did you mean 'mnist'?"
     )
     assert "did you mean" not in refusal("zebra")
+    Path("my_pictures").mkdir()
+    assert refusal("my_picture").endswith("; did you mean 'my_pictures'?")
+    assert refusal("./my_pictures/../my_pictres").endswith(
+        "did you mean 'my_pictures/../my_pictures'?"
+    )
+    Path("my_pictures").rmdir()
     assert f"looked in {alone}/no; known" in refusal(f"{alone}/no", beside=alone)  # each place once
     assert "no data set named: expected a folder" in refusal("")
     Path("a.idx").touch()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -186,7 +189,7 @@ def test_arrays_that_are_none():
     for arrays, message in cases:
         np.savez("a", **arrays)
         assert message in refusal("a.npz")
-    np.savez_compressed("a", x=np.zeros((1, 2**27), np.uint8), y=labels[:1])
+    np.savez_compressed("a", x=np.zeros((1, 2**20), np.uint8), y=labels[:1])
     assert len(readers.open("a.npz", "train")) == 1
     Path("a.npy").write_bytes(b"")
     assert refusal("a.npy") == (
@@ -266,3 +269,34 @@ def test_files_that_are_no_data_set():
     ]:
         Path(name).write_bytes(content)
         assert message in refusal(name)
+
+
+def test_pictures_that_promise_too_much(alone):
+    """A header of 60,000 x 60,000 pixels; nothing is decoded."""
+    pytest.importorskip("PIL")
+    classes(alone / "set", ["a"], [[0]])
+    file = alone / "set" / "a" / "0.png"
+    data = bytearray(file.read_bytes())
+    data[16:24] = struct.pack(">II", 60000, 60000)
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    file.write_bytes(data)
+    assert refusal("set") == "set/a/0.png: a picture of 60000 x 60000 pixels is not read"
+
+
+def test_an_entry_that_promises_more_than_its_bytes_can_hold():
+    with zipfile.ZipFile("a.npz", "w", zipfile.ZIP_BZIP2) as packed:
+        for name, array in (("x", np.zeros((1, 1 << 24), np.uint8)), ("y", np.zeros(1, np.uint8))):
+            with packed.open(f"{name}.npy", "w") as file:
+                np.save(file, array)
+    assert (
+        "a.npz: is not a whole .npz file: 'x' promises 16777216 bytes, holds 16777216 ("
+        in refusal("a.npz")
+    )
+
+
+def test_what_changes_while_it_is_read(alone):
+    np.savez("a.npz", x=np.zeros((3, 2, 2), np.uint8), y=[0, 1, 2])
+    found = readers.open("a.npz", "train")
+    np.savez("a.npz", x=np.zeros((2, 7), np.uint8), y=[0, 1])
+    with pytest.raises(DataError, match="changed while it was read"):
+        found.arrays()

@@ -172,13 +172,37 @@ def test_a_damaged_picture_is_skipped_and_counted(folder, capsys):
             "d: skipped: set/a/6.png",
         ]
         assert told[2:] == [
-            f"d: 2 damaged pictures of set, 3 times, were replaced by the next in epoch {epoch}"
+            f"d: damaged pictures of set in epoch {epoch} of TRAIN: 2, samples replaced by the next: 3"
             for epoch in (1, 2)
         ]
         assert same(found[-1], found[0])
     kept = [0, 1, 4, 5, 6]
     assert same([part[:COUNT][kept] for part in found[0]], [part[kept] for part in good])
     assert found[0][1][:COUNT].tolist() == [0, 0, 1, 1, 1, 1, 1]  # b/1 stands in for a/4 and a/6
+
+
+def test_a_solver_tells_its_report_of_what_is_damaged(folder):
+    from minicaffe.solver.report import Report
+
+    damage(folder, 5)
+    told = []
+
+    class Told(Report):
+        def event(self, text):
+            told.append(text)
+
+        write = event
+
+    text = TRAINED.format(keys="on_error: skip, workers: 1, shuffle: false", transform=PLAIN)
+    Solver(
+        parse(text), device="cpu", report=Told(), test_iter=3, snapshot_after_train=False
+    ).solve()
+    counts = [line for line in told if "replaced" in line]
+    assert counts[:2] == [
+        "d: damaged pictures of set in epoch 1 of TEST: 1, samples replaced by the next: 1",
+        "d: damaged pictures of set in epoch 1 of TRAIN: 1, samples replaced by the next: 1",
+    ]
+    assert sum("d: skipped: set/b/5.png: is not a picture" in line for line in told) == 2
 
 
 def test_where_all_are_damaged_there_is_an_end(folder):

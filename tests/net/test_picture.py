@@ -122,3 +122,8 @@ def test_a_hostile_net_is_drawn_as_text():
         "{name: '</svg><b>', layers: [{name: '<script>1</script>', type: Input, shape: {dim: [1]}}]}"
     )
     assert "<script" not in net._repr_html_() and "&lt;script&gt;" in net._repr_html_()
+
+
+def test_the_picture_in_the_docs_is_what_is_drawn():
+    net = Net(MODELS / "lenet.yaml", device="cpu", shapes_only=True)
+    assert (MODELS.parent / "docs" / "lenet.svg").read_text() == picture.svg(net.graph, alone=True)

@@ -7,6 +7,7 @@ import os
 import platform
 from pathlib import Path
 
+import browser
 import numpy as np
 import pytest
 
@@ -57,6 +58,14 @@ def log(count: int = 7) -> list[dict]:
         line |= {"memory_mib": 100.0, "gradient_norm": 1.0 + i, "weight_norm": 3.0}
         lines.append(line)
     return lines
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A browser for all tests."""
+    started = browser.start()
+    yield started
+    started.close()
 
 
 @pytest.fixture

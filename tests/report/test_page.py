@@ -138,5 +138,5 @@ def test_the_command_says_what_is_left_out(make_run, capsys):
 
 
 def test_errors_are_minicaffes_own():
-    with pytest.raises(MinicaffeError, match="no run folder"):
+    with pytest.raises(MinicaffeError, match="no run.json"):
         record.read("/nowhere")

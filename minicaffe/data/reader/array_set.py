@@ -42,11 +42,11 @@ class NpzSet(Reader):
         super().__init__(path, name, split)
         self.name, self.path, self.origin = name, path, str(path)
         with _told(path), zipfile.ZipFile(path) as file:
-            held = [entry.removesuffix(".npy") for entry in file.namelist() if ".npy" in entry]
+            held = [entry.removesuffix(".npy") for entry in file.namelist() if is_npy(entry)]
             self.keys = naming.pair(held, split, str(path))
             shape, dtype = _header(file, self.keys[0])
             counts, _ = _header(file, self.keys[1])
-        self.layout = naming.Layout(shape, dtype, self._where(0))
+        self.layout, self.promised = naming.Layout(shape, dtype, self._where(0)), (shape, dtype)
         self.shape = self.layout.shape
         if counts not in ((shape[0],), (shape[0], 1)):
             naming.labels(np.broadcast_to(np.uint8(0), counts), shape[0], self._where(1))
@@ -63,6 +63,8 @@ class NpzSet(Reader):
         if self.held is None:
             with _told(self.path), zipfile.ZipFile(self.path) as file:
                 images, labels = (_read(file, key) for key in self.keys)
+            if (images.shape, images.dtype) != self.promised:
+                raise DataError(f"{self.path}: changed while it was read")
             images = np.ascontiguousarray(self.layout.of(images))
             self.held = images, naming.labels(labels, len(self), self._where(1))
         return self.held

@@ -14,6 +14,8 @@ from minicaffe.data.reader import naming
 from minicaffe.data.reader.base import Entry, Reader
 from minicaffe.errors import DataError
 
+_OPEN = 64  # files at once
+
 
 class Hdf5Set(Reader):
     """The rows of one file or of several, one behind the other, which stay on disk.
@@ -45,7 +47,7 @@ class Hdf5Set(Reader):
         self.layouts, self.shape = layouts, layouts[0].shape
         self.ends = np.cumsum([layout.count for layout in layouts])
         self.labels = np.concatenate(labels)
-        self.open: tuple[int, int, Any] | None = None  # process, number of the file, file
+        self.open: tuple[int, dict[int, Any]] = (0, {})  # process, and its files by number
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -53,10 +55,15 @@ class Hdf5Set(Reader):
     def __getitem__(self, i: int) -> Entry:
         number, row = self._row(i)
         path, layout = self.paths[number], self.layouts[number]
-        if self.open is None or self.open[:2] != (os.getpid(), number):
-            self.open = os.getpid(), number, hdf5.start(path)
+        if self.open[0] != os.getpid() or (
+            number not in self.open[1] and len(self.open[1]) >= _OPEN
+        ):
+            self.open = os.getpid(), {}
+        files = self.open[1]
         with hdf5.damage_told(path):
-            images = hdf5.dataset(self.open[2], self.keys[number][0])
+            if number not in files:
+                files[number] = hdf5.start(path)
+            images = hdf5.dataset(files[number], self.keys[number][0])
             if images.shape[0] != layout.count:
                 raise ValueError("it changed while it was read")
             return layout.of(images[row]), int(self.labels[i])
