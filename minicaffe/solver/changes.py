@@ -52,7 +52,7 @@ def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
     with weight_files.opened(file) as reader:
         if weight_files.MODEL not in reader.shapes:
             return []
-        text = weight_files.decoded(reader[weight_files.MODEL], file)
+        text = weight_files.text_among(reader, reader.shapes, file)
         kept = reader["@losses"].dtype if "@losses" in reader.shapes else None
         seed = reader["@seed"] if reader.shapes.get("@seed") == () else None
     then = model.parse(text, f"{file}: {weight_files.MODEL}")
