@@ -133,7 +133,7 @@ class Reader:
             self.zip = zipfile.ZipFile(self.path)
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such file") from None
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
+        except DAMAGE as error:
             reason = getattr(error, "strerror", None) or error
             raise CheckpointError(f"{path}: is not a whole .npz file: {reason}") from None
         names = [name for name in self.zip.namelist() if name.endswith(".npy")]

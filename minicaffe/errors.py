@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -65,6 +66,12 @@ class LayerError(MinicaffeError):
 
 class TrainingError(MinicaffeError):
     """Training that cannot go on, such as a loss that is no longer a finite number."""
+
+
+class DivergedError(TrainingError):
+    """A loss, gradient or weight that is no finite number; `path` is the file that the step was saved in."""
+
+    path: Path | None = None
 
 
 class UnknownNameError(MinicaffeError, KeyError):

@@ -6,6 +6,8 @@ file is seen there, a crash included.
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 import random
 import resource
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +35,18 @@ KINDS = [
     "h5",
     "caffemodel.h5",
     "solverstate.h5",
+    "npz",
+    "entry.npz",
+    "safetensors",
 ]
+NET = """
+name: small
+layers:
+  - {name: x, type: Input, top: [x, label], shape: [{dim: [2, 3]}, {dim: [2]}]}
+  - {name: ip, type: InnerProduct, bottom: x, num_output: 4}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.1, momentum: 0.9, max_iter: 9, display: 0, snapshot_prefix: FOLDER/a}
+"""
 INTERESTING = [
     0,
     1,
@@ -79,10 +93,48 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(found)
 
 
+def spoilt(kind: str, data: bytes, rng: random.Random) -> bytes:
+    """A file with mistakes; of entry.npz in one of its arrays, whose checksum is right."""
+    if kind != "entry.npz":
+        return mutated(data, rng)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    name = rng.choice([*entries, *["@model.npy"] * 3])
+    start = 0 if rng.random() < 0.5 else entries[name].index(b"\n") + 1  # its head, or its numbers
+    entries[name] = entries[name][:start] + mutated(entries[name][start:], rng)
+    found = io.BytesIO()
+    with zipfile.ZipFile(found, "w") as archive:
+        for name, inside in entries.items():
+            archive.writestr(name, inside)
+    return found.getvalue()
+
+
+@functools.cache
+def solver(folder: Path):
+    """A solver that has taken a snapshot."""
+    from minicaffe import Solver, parse
+    from minicaffe.solver.report import Report
+
+    class Quiet(Report):
+        def line(self, text):
+            pass
+
+    found = Solver(parse(NET.replace("FOLDER", str(folder))), device="cpu", report=Quiet())
+    found.step(2)
+    found.snapshot()
+    return found
+
+
 def seeds(kind: str, folder: Path) -> list[bytes]:
     """Whole files of a kind."""
     from minicaffe.caffe import state, weights
 
+    if kind.endswith("npz"):
+        solver(folder)
+        return [(folder / "a_iter_2.npz").read_bytes()]
+    if kind == "safetensors":
+        solver(folder).net.save(folder / "a.safetensors")
+        return [(folder / "a.safetensors").read_bytes()]
     if kind == "lmdb":
         return [(EXAMPLES / "lmdb" / "data.mdb").read_bytes()]
     if kind == "binaryproto":
@@ -106,9 +158,23 @@ def seeds(kind: str, folder: Path) -> list[bytes]:
     return [(folder / "a.h5").read_bytes()]
 
 
+def restore(folder: Path, file: Path) -> None:
+    """Go on from a snapshot; where it is refused nothing may have changed."""
+    from minicaffe.errors import MinicaffeError
+
+    found = solver(folder)
+    before = found.iteration, found.net.weights(), [a.copy() for a in found.rule.history]
+    try:
+        found.restore(file)
+    except MinicaffeError:
+        after = found.iteration, found.net.weights(), found.rule.history
+        np.testing.assert_equal(after, before)
+        raise
+
+
 def use(kind: str, folder: Path, data: bytes) -> None:
     """Read a file of a kind, all of it."""
-    from minicaffe import Net, parse
+    from minicaffe import Net, parse, read
     from minicaffe.caffe import state, weights
     from minicaffe.data import blob_file
 
@@ -126,6 +192,12 @@ def use(kind: str, folder: Path, data: bytes) -> None:
         (folder / "list.txt").write_text(str(file))
         keys = f"top: [data, label], source: {folder}/list.txt, batch_size: 9"
         Net(parse(f"layers: [{{name: d, type: HDF5Data, {keys}}}]"), device="cpu").forward()
+    elif kind.endswith("npz"):
+        restore(folder, file)
+        Net(read(file), shapes_only=True, device="cpu")
+    elif kind == "safetensors":
+        Net(parse(NET), device="cpu").load(file)
+        Net(read(file), shapes_only=True, device="cpu")
     elif kind.startswith("solverstate"):
         state.read(file)
     else:
@@ -158,7 +230,7 @@ def tried(
     for i in range(first, first + count):
         (folder / "at").write_text(str(i))
         which = i % len(whole)
-        data = mutated(whole[which], random.Random(f"{kind} {i}"))
+        data = spoilt(kind, whole[which], random.Random(f"{kind} {i}"))
         start = time.process_time()
         try:
             use(which, data)
@@ -185,6 +257,8 @@ def test_the_mutations_are_of_every_kind():
 def test_a_spoilt_file_is_read_or_refused_in_one_line(request, kind, tmp_path):
     if kind.endswith("h5"):
         pytest.importorskip("h5py")
+    if kind == "safetensors":
+        pytest.importorskip("safetensors")
     told = counted(__file__, kind, tmp_path, 1500 if request.config.getoption("--long") else 60)
     assert told["grown_mib"] < 64
 

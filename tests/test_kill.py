@@ -5,7 +5,6 @@ The default suite kills a few times; `pytest tests/test_kill.py --long` kills 20
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -16,7 +15,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from minicaffe.data import idx
 from minicaffe.solver import run_folder

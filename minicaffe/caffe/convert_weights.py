@@ -11,7 +11,7 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.caffe import state, weight_files, weights
-from minicaffe.caffe.weight_files import MODEL, decoded
+from minicaffe.caffe.weight_files import MODEL, text_among
 from minicaffe.data import blob_file, safetensors_file
 from minicaffe.errors import CheckpointError
 from minicaffe.spec import tree
@@ -102,7 +102,8 @@ def _name(source: str | Path, arrays: dict[str, np.ndarray]) -> str:
     """The name of the net whose text is among the arrays. Raises SpecError for what is no such text."""
     if MODEL not in arrays:
         return ""
-    root = tree.parse(decoded(arrays[MODEL], source), f"{source}: {MODEL}")
+    text = text_among(arrays, {MODEL: arrays[MODEL].shape}, source)
+    root = tree.parse(text, f"{source}: {MODEL}")
     name = root.value.get("name") if isinstance(root.value, dict) else None
     return name.value if name is not None and isinstance(name.value, str) else ""
 

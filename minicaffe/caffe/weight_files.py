@@ -49,20 +49,22 @@ def write(path: str | Path, arrays: Mapping[str, Any], net: str = "") -> None:
 def text_in(path: str | Path) -> str:
     """The text of the net that a file of ours holds beside its weights. Raises CheckpointError."""
     with opened(path) as reader:
-        shape = reader.shapes.get(MODEL)
-        if shape is None:
+        if MODEL not in reader.shapes:
             raise CheckpointError(
                 f"{path}: does not hold its net's text ({MODEL}): "
                 "give the model file, and this one by --weights"
             )
-        if len(shape) != 1 or shape[0] > MAX_BYTES:
-            raise CheckpointError(f"{path}: entry {MODEL!r} of shape {shape} is no model's text")
-        return decoded(reader[MODEL], path)
+        return text_among(reader, reader.shapes, path)
 
 
-def decoded(entry: np.ndarray, path: str | Path) -> str:
-    """The text in an entry `@model` of a file. Raises CheckpointError for what is none."""
-    if entry.dtype != np.uint8 or entry.ndim != 1:
+def text_among(arrays: Any, shapes: Mapping[str, tuple[int, ...]], path: str | Path) -> str:
+    """The text in the entry `@model` of a file's arrays. Raises CheckpointError for what is none."""
+    if len(shapes[MODEL]) != 1 or shapes[MODEL][0] > MAX_BYTES:
+        raise CheckpointError(
+            f"{path}: entry {MODEL!r} of shape {shapes[MODEL]} is no model's text"
+        )
+    entry = np.asarray(arrays[MODEL])
+    if entry.dtype != np.uint8:
         raise CheckpointError(f"{path}: entry {MODEL!r} holds {entry.dtype}, expected bytes")
     try:
         return entry.tobytes().decode("utf-8")

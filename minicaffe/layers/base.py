@@ -137,6 +137,11 @@ class Layer:
         """Called when the loss is no finite number: raise the MinicaffeError that explains it, if any."""
 
     @property
+    def running(self) -> list[Any]:
+        """Arrays that a forward pass changes for good, such as running sums: a solver can put them back."""
+        return []
+
+    @property
     def xp(self) -> Any:
         """The array library of the net's device: numpy or cupy."""
         return self.context.device.xp

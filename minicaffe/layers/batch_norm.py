@@ -75,6 +75,11 @@ class BatchNorm(Normalization):
             )
         super().allocate()
 
+    @property
+    def running(self) -> list[Any]:
+        """The sums and their count."""
+        return [] if self.by_past else [param.data for param in self.past]
+
     def measure(self, x: Any) -> Norm | None:
         mean, variance, count = (param.data for param in self.past)
         if self.by_past:

@@ -78,6 +78,11 @@ class Recurrent(Layer):
         self.starts, self.ends = [self.first], [self.last]
         self.reset()
 
+    @property
+    def running(self) -> list[Any]:
+        """The states that the next pass begins with."""
+        return [] if self.expose_hidden else self.ends
+
     def reset(self) -> None:
         """Let the next forward pass begin with states of zeros."""
         with self.context.device.current():

@@ -14,14 +14,19 @@ import numpy as np
 from minicaffe.backend import random_stream
 from minicaffe.caffe import weight_files
 from minicaffe.caffe import weights as caffes
+from minicaffe.caffe.weight_files import MODEL
 from minicaffe.checkpoint import check_finite
-from minicaffe.errors import ByName, CheckpointError, ShapeError
+from minicaffe.errors import ByName, CheckpointError, MinicaffeError, ShapeError
 from minicaffe.layers import Param
 from minicaffe.layers.fillers import fill_parts
+from minicaffe.net.differences import differences, listed
 from minicaffe.net.graph import Graph
-from minicaffe.net.model import entry
+from minicaffe.net.model import entry, parse
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+KINDS = ("missing", "unused", "mismatched")
 
 
 @dataclass
@@ -36,11 +41,19 @@ class LoadReport:
     def __str__(self) -> str:
         return "; ".join([f"{len(self.loaded)} loaded", *self.problems()])
 
-    def problems(self, kinds: Sequence[str] = ("missing", "unused", "mismatched")) -> list[str]:
+    def problems(self, kinds: Sequence[str] = KINDS) -> list[str]:
         """What a load refuses of these kinds, in words; a strict one all of them."""
         return [
             f"{kind}: {', '.join(getattr(self, kind))}" for kind in kinds if getattr(self, kind)
         ]
+
+    def wrong(self, kinds: Sequence[str] = KINDS) -> dict[str, str]:
+        """What is wrong, of these kinds, with each parameter by its name."""
+        found = {name: "missing" for name in self.missing if "missing" in kinds}
+        for told in self.mismatched if "mismatched" in kinds else ():
+            name, file, rest = told.partition(" (file ")
+            found[name] = f"{file[1:]}{rest}"
+        return found | {name: "unused" for name in self.unused if "unused" in kinds}
 
 
 def named(graph: Graph, owned: bool = True) -> dict[str, Param]:
@@ -91,20 +104,21 @@ def load(
     source: str | Path | caffes.Reader | Mapping[str, Any],
     strict: bool | None = None,
     origin: str | None = None,
+    finite: bool = True,
 ) -> LoadReport:
     """Load what fits of `source`, a file, one of Caffe's that is open, or arrays by name; see Net.load."""
     if isinstance(source, caffes.Reader):
-        return _load(
-            graph, source, source.shapes, strict, origin or str(source.path), source.layers
-        )
+        name = origin or str(source.path)
+        return _load(graph, source, source.shapes, strict, name, finite, source.layers)
     if isinstance(source, Mapping):
         shapes = {name: np.shape(array) for name, array in source.items()}
-        return _load(graph, source, shapes, strict is not False, origin or "weights")
+        return _load(graph, source, shapes, strict is not False, origin or "weights", finite)
     if caffes.is_caffes(source):
         with caffes.Reader(source) as found:
-            return load(graph, found, strict, origin)
+            return load(graph, found, strict, origin, finite)
     with weight_files.opened(source) as reader:
-        return _load(graph, reader, reader.shapes, strict is not False, origin or str(source))
+        name = origin or str(source)
+        return _load(graph, reader, reader.shapes, strict is not False, name, finite)
 
 
 def _load(
@@ -113,10 +127,40 @@ def _load(
     shapes: Mapping[str, tuple[int, ...]],
     strict: bool | None,
     origin: str,
+    finite: bool,
     layers: Mapping[str, Any] = EMPTY,
 ) -> LoadReport:
-    """Load arrays by name. `layers` are those of a file of Caffe's: shapes are compared by Caffe's rule then,
-    and what is missing or over in a layer that both have is a mismatch.
+    """Load arrays by name, after `_compared`."""
+    report = _compared(graph, arrays, shapes, strict, origin, layers)
+    params = named(graph, owned=False)
+    values = {name: np.asarray(arrays[name]).reshape(params[name].shape) for name in report.loaded}
+    for name, array in values.items():
+        if array.dtype.kind not in "fiu":
+            raise CheckpointError(f"{origin}: entry {name!r} holds {array.dtype}, expected numbers")
+        if finite:
+            check_finite(array, params[name].dtype, f"{origin}: entry {name!r}")
+    for name, array in values.items():
+        params[name].owner.load(array)
+    return report
+
+
+def check(graph: Graph, source: weight_files.Reader) -> None:
+    """Raise CheckpointError if names or shapes of an open file are not the net's; nothing is loaded."""
+    _compared(graph, source, source.shapes, True, str(source.path))
+
+
+def _compared(
+    graph: Graph,
+    arrays: Any,
+    shapes: Mapping[str, tuple[int, ...]],
+    strict: bool | None,
+    origin: str,
+    layers: Mapping[str, Any] = EMPTY,
+) -> LoadReport:
+    """What would be loaded of arrays by name. Raises CheckpointError, with the differences, if not all fits.
+
+    `layers` are those of a file of Caffe's: shapes are compared by Caffe's rule then, and what is missing or
+    over in a layer that both have is a mismatch.
     """
     params = named(graph, owned=False)
     fits = caffes.same_shape if layers else operator.eq
@@ -139,19 +183,27 @@ def _load(
             report.mismatched.append(f"{name} (file {shapes[name]}, net none)")
         else:
             report.unused.append(name)
-    refused = {True: ("missing", "unused", "mismatched"), None: ("mismatched",), False: ()}[strict]
-    if problems := report.problems(refused):
-        raise CheckpointError(f"{origin}: does not fit net {graph.name!r}: {'; '.join(problems)}")
-    if params and not report.loaded:
-        raise CheckpointError(f"{origin}: has nothing that fits net {graph.name!r}: {report}")
-    values = {name: np.asarray(arrays[name]).reshape(params[name].shape) for name in report.loaded}
-    for name, array in values.items():
-        if array.dtype.kind not in "fiu":
-            raise CheckpointError(f"{origin}: entry {name!r} holds {array.dtype}, expected numbers")
-        check_finite(array, params[name].dtype, f"{origin}: entry {name!r}")
-    for name, array in values.items():
-        params[name].owner.load(array)
+    refused: Sequence[str] = {True: KINDS, None: ("mismatched",), False: ()}[strict]
+    problems = report.problems(refused)
+    if problems or (params and not report.loaded):
+        text = _differences(graph, arrays, shapes, origin) if MODEL in shapes else {}
+        wrong = report.wrong(refused if problems else KINDS)
+        order = {name: i for i, name in enumerate(params)}
+        in_order = dict(sorted(wrong.items(), key=lambda one: order.get(one[0], len(order))))
+        what = "does not fit" if problems else "has nothing that fits"
+        raise CheckpointError(f"{origin}: {what} net {graph.name!r}: {listed(in_order, text)}")
     return report
+
+
+def _differences(
+    graph: Graph, arrays: Any, shapes: Mapping[str, tuple[int, ...]], origin: str
+) -> dict[str, list[str]]:
+    """What the net's text among arrays says otherwise; nothing if it cannot be read."""
+    try:
+        text = weight_files.text_among(arrays, shapes, origin)
+        return differences(parse(text, f"{origin}: {MODEL}"), graph.spec)
+    except MinicaffeError:  # the weights alone are reason enough
+        return {}
 
 
 def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray], form: str = "") -> None:

@@ -13,7 +13,7 @@ report.points = (series) => {
   return ys.map((y, i) => [xs[i], typeof y === "number" ? y : null, i]).filter(([x]) => x !== null);
 };
 
-/* The exponential mean of what came before, as if there had been as much of it from the start on. */
+/* The exponential mean of what came before, which weighs `weight` times as much each step back. */
 report.smoothed = (points, weight) => {
   let mean = 0;
   let seen = 0;
@@ -83,31 +83,48 @@ report.path = (points, px, py) => {
   }).join("");
 };
 
+/* Numbers below one, such as accuracies, by how near they are to it: 0, 0.5, 0.9, 0.99, 0.999. */
+report.ticksToOne = (low, high) => {
+  const found = [0];
+  for (let power = 1; power < 12; power++) {
+    for (const n of [5, 2, 1]) found.push(Number((1 - n * 10 ** -power).toPrecision(12)));
+  }
+  const inside = found.filter((tick) => tick >= low && tick <= high);
+  return inside.length < 8 ? inside : inside.filter((tick) => /^0(\.9*)?$/.test(String(tick)) || tick === 0.5);
+};
+
+/* How values go up a chart: { f, ticks }, as they are or on the log scale that the panel can have. */
+report.rise = (panel, low, high) => {
+  const wanted = report.settings.log && panel.log;
+  if (wanted === "to one" && low >= 0 && high < 1) return { f: (y) => -Math.log10(1 - y), back: (v) => 1 - 10 ** -v, ticks: report.ticksToOne };
+  if (wanted === true && low > 0) return { f: Math.log10, back: (v) => 10 ** v, ticks: report.logTicks };
+  return { f: (y) => y, back: (v) => v, ticks: report.ticks };
+};
+
 /* The scales of a chart: from values to pixels, and the ticks. */
-report.scales = (curves, width, height, log) => {
+report.scales = (curves, panel, width, height) => {
   const { left, right, top, bottom } = report.frame;
   const all = curves.flatMap((curve) => [...curve.points, ...curve.shown]).filter(([, y]) => y !== null);
   const xs = all.map(([x]) => x);
-  const zoom = report.zoom;
   const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
   const most = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
-  let [x0, x1] = zoom || [least(xs), most(xs)];
+  let [x0, x1] = report.zoom || [least(xs), most(xs)];
   if (!(x1 > x0)) [x0, x1] = [(x0 || 0) - 0.5, (x0 || 0) + 0.5];
   const ys = all.filter(([x]) => x >= x0 && x <= x1).map(([, y]) => y);
   let [y0, y1] = ys.length ? [least(ys), most(ys)] : [0, 1];
-  const logged = log && y0 > 0;
-  if (!(y1 - y0 > 1e-9 * Math.max(Math.abs(y0), Math.abs(y1)))) [y0, y1] = y0 ? [y0 - Math.abs(y0) * (logged ? 0.5 : 1), y0 + Math.abs(y0)] : [-1, 1];
-  const f = logged ? Math.log10 : (y) => y;
+  if (!(y1 - y0 > 1e-9 * Math.max(Math.abs(y0), Math.abs(y1)))) [y0, y1] = y0 ? [y0 - Math.abs(y0) / 2, y0 + Math.abs(y0) / 2] : [-1, 1];
+  const { f, back, ticks } = report.rise(panel, y0, y1);
   const spare = (f(y1) - f(y0)) * 0.05;
   const [f0, f1] = [f(y0) - spare, f(y1) + spare];
   const [w, h] = [width - left - right, height - top - bottom];
+  const some = ticks(back(f0), back(f1), Math.max(2, h / 42));
   return {
-    x0, x1, logged,
+    x0, x1,
     px: (x) => left + ((x - x0) / (x1 - x0)) * w,
     py: (y) => top + h - ((f(y) - f0) / (f1 - f0)) * h,
     back: (px) => x0 + ((px - left) / w) * (x1 - x0),
-    xticks: report.ticks(x0, x1, Math.max(3, w / 90)),
-    yticks: logged ? report.logTicks(10 ** f0, 10 ** f1) : report.ticks(f0, f1, Math.max(2, h / 42)),
+    xticks: report.ticks(x0, x1, Math.max(3, w / 70)),
+    yticks: some.length > 1 ? some : report.ticks(back(f0), back(f1), Math.max(2, h / 42)),
   };
 };
 
@@ -126,10 +143,10 @@ report.draw = (figure, panel, width, height) => {
   const curves = panel.series.filter((series) => !hidden.has(series.run)).map((series) => {
     const points = report.points(series);
     const soften = series.kind === "train" && panel.noisy && settings.smooth > 0;
-    const shown = soften ? report.smoothed(points, settings.smooth) : points;
+    const shown = soften ? report.smoothed(points, 1 - 10 ** (-3 * settings.smooth)) : points;
     return { series, points, shown, soft: soften, ...report.style(series) };
   });
-  const scales = report.scales(curves, width, height, settings.log && panel.log);
+  const scales = report.scales(curves, panel, width, height);
   const { px, py, xticks, yticks } = scales;
   const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": panel.title });
   for (const tick of yticks) {

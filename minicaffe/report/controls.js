@@ -39,7 +39,7 @@ report.controls = (redraw) => {
     report.zoom = null;
   });
   const log = { type: "checkbox", change: changed((box) => (settings.log = box.checked)) };
-  const smooth = { type: "range", min: 0, max: 0.98, step: 0.02, value: settings.smooth };
+  const smooth = { type: "range", min: 0, max: 1, step: 0.01, value: settings.smooth };
   return make("div", { class: "controls" },
     make("label", {}, "over", make("select", { change: picked }, options)),
     make("label", {}, make("input", { ...log, checked: settings.log ? "" : null }), "log scale"),

@@ -5,7 +5,7 @@
    text: names of layers and classes are their users'. */
 const report = {
   data: JSON.parse(document.getElementById("data").textContent),
-  settings: { x: "iteration", log: false, smooth: 0.6, theme: "auto" },
+  settings: { x: "iteration", log: true, smooth: 0.15, theme: "auto" },
   sections: {}, // what draws the section of an id
   busy: [], // while one of these gives true, a page that follows its run does not reload
   place: "minicaffe:" + location.pathname,
@@ -42,7 +42,7 @@ report.count = (value) => {
   return unit === 1 ? report.number(value) : `${report.number(value / unit, 3)} ${name}`;
 };
 report.score = (value) => (typeof value === "number" && Math.abs(value) < 10 && Math.abs(value) >= 1e-3 ? value.toFixed(4) : report.number(value));
-report.mib = (bytes) => (bytes ? report.number(bytes / 2 ** 20, 3) : "");
+report.mib = (bytes) => (!bytes ? "" : bytes < 2 ** 20 / 200 ? "<0.01" : report.number(bytes / 2 ** 20, 3));
 
 report.clock = (seconds) => {
   if (seconds === null || seconds === undefined) return "–";

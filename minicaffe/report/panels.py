@@ -17,6 +17,7 @@ OTHERS = (  # title, column, unit, whether a log scale helps, whether smoothing 
 def panels(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The charts of runs: {title, unit, log, noisy, series}; a series names a run, its kind, and a column.
 
+    `log` tells whether a log scale helps or, of what only tests give, one "to one", for accuracies.
     The loss comes first, with that of the test where the nets have one output that both give; then every
     other output; then what else the log has numbers of.
     """
@@ -30,14 +31,14 @@ def panels(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     found = [_panel("Loss", "", True, True, loss)]
     for name in names:
         both = [_series(runs, kind, name, "outputs") for kind in ("train", "test")]
-        found.append(_panel(name, "", name in trained, True, both[0] + both[1]))
+        found.append(_panel(name, "", name in trained or "to one", True, both[0] + both[1]))
     for title, column, unit, log, noisy in OTHERS:
         found.append(_panel(title, unit, log, noisy, _series(runs, "train", column, None)))
     return [panel for panel in found if panel["series"]]
 
 
 def _panel(
-    title: str, unit: str, log: bool, noisy: bool, series: list[dict[str, Any]]
+    title: str, unit: str, log: bool | str, noisy: bool, series: list[dict[str, Any]]
 ) -> dict[str, Any]:
     return {"title": title, "unit": unit, "log": log, "noisy": noisy, "series": series}
 

@@ -84,8 +84,12 @@ class Study:
 
     @functools.cached_property
     def first(self) -> dict[str, np.ndarray]:
-        """The blobs of `kept`, of a few samples of the first test batch, of various labels."""
-        net, count = self.test_net, self.limits.samples
+        """The blobs of `kept` of a few samples."""
+        return self.some(self.limits.samples)
+
+    def some(self, count: int) -> dict[str, np.ndarray]:
+        """The blobs of `kept`, of so many samples of the first test batch, one of each label first."""
+        net = self.test_net
         net.context.passes = 0
         net.forward()
         arrays = {name: tested.host(net, name) for name in self.kept}

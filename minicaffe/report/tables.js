@@ -3,8 +3,9 @@
 
 report.sections.net = (host, data) => {
   const svg = new DOMParser().parseFromString(data.svg, "image/svg+xml").documentElement;
-  const style = `--w:${parseFloat(svg.getAttribute("width")) || 600}`; // at natural size, or as small as can be read
-  host.append(report.make("div", { class: "drawing", style }, document.importNode(svg, true)));
+  const style = `--w:${parseFloat(svg.getAttribute("width")) || 600}`;
+  const box = report.make("div", { class: "drawing", style, click: () => box.classList.toggle("natural") }, document.importNode(svg, true));
+  host.append(box);
 };
 
 report.sections.layers = (host, data) => {

@@ -34,7 +34,7 @@ report.sections.try = (host, data) => {
     bars.show(null);
   };
 
-  const wide = make("input", { type: "range", min: 6, max: 48, value: 20 });
+  const wide = make("input", { type: "range", min: 10, max: 44, value: 20 });
   const colour = c === 3 ? make("input", { type: "color", value: "#202020" }) : null;
   hand.stroke(paper, (from, to) => {
     brush.strokeStyle = colour ? colour.value : "#000";
@@ -72,7 +72,7 @@ report.sections.try = (host, data) => {
     make("label", {}, "brush", wide), colour ? make("label", {}, "colour", colour) : null,
     make("button", { type: "button", click: save, title: "minicaffe predict answers the picture as this page does" }, "Save as PNG"));
   host.append(
-    make("p", { class: "soft small" }, `Draw ${thing}${samples.length ? ", or choose a sample of the test data" : ""}; the net, ${data.text}, computes its answer in this page.`),
+    make("p", { class: "soft small" }, `Draw ${thing}${samples.length ? ", or choose a sample of the test data" : ""}; the net (${data.text}) computes its answer in this page.`),
     make("div", { class: "try" },
       make("div", {}, paper, controls),
       make("figure", {}, seen, make("figcaption", { class: "soft small" }, `what the net sees, ${oh} × ${ow}`)),
@@ -137,7 +137,7 @@ hand.bars = ({ classes }) => {
       list.append(make("div", { class: i === best ? "best" : null, "data-class": i, "data-share": shares[i] },
         make("span", {}, name(i)), make("i", {}, make("b", { style: `width:${100 * shares[i]}%` })), make("span", { class: "n" }, share)));
     }
-    spoken.textContent = `${name(best)}, ${(100 * shares[best]).toFixed(0)} %`;
+    spoken.textContent = `${name(best)}, ${(100 * shares[best]).toFixed(1)} %`;
   };
   return {
     host: make("div", { class: "answer", style: `--name: ${classes.length ? "7rem" : "1.2rem"}` }, spoken, list, took),

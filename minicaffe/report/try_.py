@@ -13,7 +13,6 @@ from minicaffe.net import Net
 from minicaffe.report.ends import LeftOutError
 from minicaffe.report.program import encoded, program
 from minicaffe.report.study import Study
-from minicaffe.report.tested import varied
 
 MOST_BYTES = 10 << 20  # of weights
 MOST_SIDE = 96  # pixels of a picture
@@ -51,6 +50,12 @@ def check(net: Net, data: Pictures) -> None:
 def page(classifier: Classifier) -> dict[str, Any]:
     """What the scripts take of a net and its data layer. Raises LeftOutError for layers they do not have."""
     data = classifier.data
+    top, left, h, w = area(data)
+    any_one = np.random.default_rng(1).integers(0, 256, data.image)
+    ours = (any_one[:, top : top + h, left : left + w] - mean_of(data)) * data.transform.scale
+    theirs = data.prepare(any_one)
+    if theirs.shape != ours.shape or not np.allclose(theirs, ours):
+        raise LeftOutError(f"{data.name}: its transform is more than a crop, a mean and a scale")
     return {
         "net": program(classifier.net.steps, classifier.output),
         "image": list(data.image),
@@ -80,20 +85,15 @@ def mean_of(data: Pictures) -> np.ndarray:
 def samples(study: Study, data: Pictures) -> list[dict[str, Any]]:
     """Pictures of the test data as the net sees them, uint8 (c, h, w), one of each label first."""
     ends, shape = study.ends, (data.image[0], *area(data)[2:])
-    if ends is None or ends.pictures is None or not data.transform.scale:
+    if ends is None or study.pictures is None or not data.transform.scale:
         return []
-    net = study.test_net
-    net.forward()
-    pictures, labels = (net.device.to_host(net.blobs[n].data) for n in (ends.pictures, ends.labels))
+    some = study.some(SAMPLES)
+    pictures, labels = some[study.pictures], some[ends.labels]
     if pictures.shape[1:] != shape or labels.size != len(pictures):
         return []
-    chosen = varied(labels, SAMPLES)
-    pixels = pictures[chosen].astype(np.float64) / data.transform.scale + mean_of(data)
+    pixels = pictures.astype(np.float64) / data.transform.scale + mean_of(data)
     bytes_ = np.clip(np.round(pixels), 0, 255).astype(np.uint8)
-    found = [
-        (encoded(one), int(label))
-        for one, label in zip(bytes_, labels.ravel()[chosen], strict=True)
-    ]
+    found = [(encoded(one), int(label)) for one, label in zip(bytes_, labels.ravel(), strict=True)]
     return [
         {"picture": picture, "label": label}
         for picture, label in sorted(found, key=lambda one: one[1])

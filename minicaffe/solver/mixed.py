@@ -79,6 +79,11 @@ class Mixed:
         """What the rule remembers of each parameter."""
         return self.rule.history
 
+    @property
+    def weights(self) -> list[Any]:
+        """What the rule changes."""
+        return self.rule.weights
+
     def gather(self, first: bool) -> None:
         """Move the net's gradients into the masters', or add them to those of earlier batches."""
         if first:
@@ -90,13 +95,10 @@ class Mixed:
     def update(self, rate: float, iteration: int) -> None:
         """Take one step at the learning rate `rate`, and round the weights into the net."""
         self.rule.update(rate, iteration)
-        self._round([master for master in self.masters if master.learns])
+        self.round()
 
     def round(self) -> None:
         """Round all masters into the net."""
-        self._round(self.masters)
-
-    def _round(self, masters: Sequence[Master]) -> None:
-        for master in masters:
-            if master.data is not master.param.data:
+        for master in self.masters:
+            if master.dtype != master.param.dtype:
                 self.xp.copyto(master.param.data, master.data)

@@ -118,6 +118,11 @@ class Update:
         for i in learners:
             self._step(i, rate, iteration)
 
+    @property
+    def weights(self) -> list[Any]:
+        """What it changes."""
+        return [param.data for param in self.params if param.learns]
+
     def _step(self, i: int, rate: float, iteration: int) -> None:
         """Take parameter i's step."""
         param, spec, kind = self.params[i], self.spec, self.kind

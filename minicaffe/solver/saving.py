@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from minicaffe.backend import Device, on_its_device
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
-from minicaffe.solver import snapshots, state
+from minicaffe.solver import changes, snapshots, state
 from minicaffe.solver.average import Average
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.report import Report
@@ -17,6 +21,8 @@ from minicaffe.solver.rules import Update
 from minicaffe.solver.trend import Trend
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
+
+EMPTY: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class Saving:
@@ -43,6 +49,11 @@ class Saving:
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
 
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next iteration."""
+        raise NotImplementedError
+
     def loss(self) -> float:
         """The loss to show; raises TrainingError if it is no finite number."""
         raise NotImplementedError
@@ -55,7 +66,7 @@ class Saving:
         """
         self.loss()
         path = self.snapshot_path()
-        self._write(path)
+        self.write(path)
         self.saved, self.unsaved = self.iteration, None
         self.report.saved(str(path))
         if self.spec.snapshot_keep:
@@ -66,11 +77,12 @@ class Saving:
     def best_snapshot(self) -> Path:
         """Write PREFIX_best.npz, as `snapshot` does. Raises CheckpointError."""
         path = snapshots.best_path(self.prefix)
-        self._write(path)
+        self.write(path)
         self.report.saved(str(path), best=True)
         return path
 
-    def _write(self, path: Path) -> None:
+    def write(self, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> None:
+        """Write parameters and the solver's state, and `more` entries, into a file. Raises CheckpointError."""
         self.report.saving(str(path))
         host, names = self.device.to_host, self.net.named_params
         with self.averaged():
@@ -86,7 +98,7 @@ class Saving:
                 {name: host(array) for name, array in training.items()},
                 {f"{name}/{one.key}": one.state() for name, one in self.trends.items()},
             )
-            snapshots.write(path, self.net, found, self.spec)
+            snapshots.write(path, self.net, found, self.spec, more)
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """Within it the nets have the averaged weights, if there are any."""
@@ -117,10 +129,15 @@ class Saving:
             self.try_snapshot()
 
     @on_its_device
-    def restore(self, path: str | Path) -> None:
-        """Go on where a snapshot was taken, with its seed. Raises CheckpointError, before any change."""
+    def restore(self, path: str | Path, replay: bool = False) -> None:
+        """Go on where a snapshot was taken, with its seed; what differs from its model is told.
+
+        Raises CheckpointError, before any change, for what may not differ (see `changes`). To `replay` it,
+        nothing is compared, and weights and history need not be finite.
+        """
+        changed = [] if replay else changes.changes(path, self.net, self.spec)
         named = state.named(self.net.named_params, self.rule.history)
-        found = snapshots.restore(path, self.net, named)
+        found = snapshots.restore(path, self.net, named, finite=not replay)
         for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
             self.device.copy_from_host(mine, theirs)
         self.iteration, self.recorded = found.iteration, found.recorded
@@ -137,6 +154,8 @@ class Saving:
         for net in (self.net, *self.test_nets):
             net.context.seed = found.seed
         self.saved, self.unsaved = self.iteration, None
+        for line in changes.told(changed, self.net, self.iteration, self.rate):
+            self.report.event(line)
 
     def _part(self, found: state.State) -> None:
         """Part the weights that training goes on with from the average, which the snapshot's own are."""

@@ -19,6 +19,7 @@ from minicaffe.data import hdf5
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
 from minicaffe.net.model import entry
+from minicaffe.net.weights import check as check_weights
 from minicaffe.solver import state
 from minicaffe.solver.policies import falls
 from minicaffe.solver.state import State
@@ -46,12 +47,18 @@ def best_path(prefix: str) -> Path:
     return Path(f"{prefix}_best.npz")
 
 
-def write(file: Path, net: Net, found: State, spec: SolverSpec) -> None:
-    """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError."""
+def write(
+    file: Path, net: Net, found: State, spec: SolverSpec, more: Mapping[str, np.ndarray]
+) -> None:
+    """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError.
+
+    `more` are further entries of an .npz file.
+    """
     if not caffes.is_caffes(file):
         prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
         model = replace(net.spec, solver=replace(spec, snapshot_prefix=prefix))
-        checkpoint.write(file, {**net.weights(), **found.arrays(), **entry(model, file)})
+        given = entry(model, file)
+        checkpoint.write(file, {**net.weights(), **found.arrays(), **more, **given})
         return
     weights = weights_beside(file)
     net.save(weights)
@@ -60,15 +67,20 @@ def write(file: Path, net: Net, found: State, spec: SolverSpec) -> None:
     caffes.write(file, caffes.SolverState(found.iteration, str(weights), step, history))
 
 
-def restore(file: str | Path, net: Net, remembered: Mapping[str, Any]) -> State:
+def restore(
+    file: str | Path, net: Net, remembered: Mapping[str, Any], finite: bool = True
+) -> State:
     """Load the weights of a snapshot into a net, and give the state. Raises CheckpointError before that.
 
     `remembered` are arrays of the shapes that the history must have, by name. A state of Caffe's does not
     hold the seed, nor the losses that the shown one is averaged over: the seed stays, the losses begin anew.
+    Weights and history of an .npz must be `finite`, unless that is false.
     """
     if not caffes.is_caffes(file):
-        arrays, found = state.read(file, remembered)
-        net.load(arrays, origin=str(file))
+        with checkpoint.Reader(file, state.WANTED) as reader:
+            check_weights(net.graph, reader)
+        arrays, found = state.read(file, remembered, finite)
+        net.load(arrays, origin=str(file), finite=finite)
         return found
     theirs = caffes.read(file)
     weights = caffes.weights_file(file, theirs.learned_net)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
-from minicaffe.errors import CheckpointError, SpecError, TrainingError
+from minicaffe.errors import CheckpointError, DataError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.solver import snapshots
 from minicaffe.solver.average import Average
+from minicaffe.solver.finite import Finite
 from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.judging import Judging
 from minicaffe.solver.mixed import Mixed
@@ -28,7 +29,7 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import with_settings
 
 
-class Solver(Judging):
+class Solver(Judging, Finite):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
@@ -74,6 +75,7 @@ class Solver(Judging):
             half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
             window = self.spec.average_loss, self.net.context.sum_dtype
             self.watch = Watch(xp, *window, pass_over=half)
+            self.watch.keep(self.net.layers.values())
             self.losses = self.watch.losses
             if half:
                 self.mixed = Mixed(self.spec, learnt, xp, self.watch)
@@ -101,6 +103,9 @@ class Solver(Judging):
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
         return f"{head} on {self.device.name}\n{keys_given(self.spec)}"
 
+    def _repr_html_(self) -> str:
+        return f"<div><pre>{escape(repr(self))}</pre>{self.net._repr_html_()}</div>"
+
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
@@ -108,7 +113,7 @@ class Solver(Judging):
         after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot. After that, as
         after one that could not be written and was reported, training goes on. Raises CheckpointError if
         none could be from the beginning or, after all else is done, if the last could not; TrainingError if
-        the loss diverges.
+        the loss diverges; DataError if data cannot be read on the way, after a snapshot.
         """
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(
@@ -118,7 +123,7 @@ class Solver(Judging):
         snapshots.check(self.prefix, self.spec.snapshot_format, self.net.layers)
         self.report.started(self.net.warnings)
         with Signals() as signals, np.errstate(all="ignore"):  # a loss that is no number is told
-            self.step(self.spec.max_iter - self.iteration, signals)
+            self.step_or_save(self.spec.max_iter - self.iteration, signals)
         self.loss()
         self.stopped = signals.asked and self.iteration < self.spec.max_iter and not self.ended
         self.last_snapshot()
@@ -136,6 +141,20 @@ class Solver(Judging):
             raise self.unsaved[1]
         return scores
 
+    def step_or_save(self, count: int, signals: Signals) -> None:
+        """Step; where data cannot be read any more, take a snapshot before the error goes on."""
+        try:
+            self.step(count, signals)
+        except DataError as error:
+            if self.net.context.passes != self.iteration * self.spec.iter_size:
+                raise  # a part of an iteration was done: layers may have counted it
+            self.stopped = True
+            self.try_snapshot()
+            if self.saved != self.iteration:
+                raise
+            told = f"{error}; stopped at iteration {self.iteration}, with a snapshot"
+            raise DataError(told) from None
+
     @on_its_device
     def step(self, count: int, signals: Signals | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them.
@@ -146,13 +165,15 @@ class Solver(Judging):
         spec = self.spec
         for _ in range(count):
             if self.test_due():
+                self.loss()  # no test of what has diverged
                 self.test()
                 if self.judge():
                     break
             self.gradient()
+            self.update()
+            self.look()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
-            self.update()
             self.iteration += 1
             self.report.iterated(self)
             asked = signals is not None and signals.snapshot_asked()
@@ -160,21 +181,6 @@ class Solver(Judging):
                 self.try_snapshot()
             if signals is not None and signals.asked:
                 break
-
-    def loss(self) -> float:
-        """The loss averaged over the last average_loss iterations; waits for the device.
-
-        Raises TrainingError, with the cause where it can be told, if it is no finite number.
-        """
-        losses = self.device.to_host(self.losses)[: max(self.recorded, 1)]
-        loss = float(np.mean(losses, dtype=np.float64))
-        if not math.isfinite(loss):
-            self.net.check()
-            raise TrainingError(
-                f"the loss is {loss} at iteration {self.iteration}: training has diverged; "
-                f"lower base_lr (now {self.spec.base_lr:g}) or set clip_gradients"
-            )
-        return loss
 
     def test_due(self) -> bool:
         """Whether a test comes before the next iteration."""
@@ -201,6 +207,10 @@ class Solver(Judging):
             self.average.update(self.iteration)
 
     def gradient(self) -> None:
+        """Compute the gradient of this iteration's batches."""
+        self.passes()
+
+    def passes(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
         xp, slot = self.device.xp, self.recorded % len(self.losses)
         loss = self.watch.begin(slot)

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from minicaffe.backend import on_cuda
 from minicaffe.ops import watch as ops
 from minicaffe.ops.watch import BAD, DONE, FLAGS, PASSED, SKIP, STOP
 
-NUMBERS = 2  # float64: sums of squares, of the gradient and of the weights
+NUMBERS = 3  # float64: sums of squares, of the gradient, of the weights, of what else passes change
 ALIGNED = 64  # entries that each gradient begins at a multiple of
 
 
 class Told(NamedTuple):
-    """What was read back in one go: the window of losses, two norms, and the flags by name."""
+    """What was read back in one go: the window of losses, norms, and the flags by name."""
 
     losses: np.ndarray
     gradient: float
     weights: float
+    running: float
     stopped: bool
     done: int
     passed: int
 
 
 class Watch:
-    """A window of losses, and flags that stop all updates from the first loss or gradient on that is not finite.
+    """A window of losses, and flags that stop all updates from the first bad loss or gradient on.
 
     All lies in one block of the device's memory, so that it is read back in one copy with the loss. The
     update of the iteration that is found bad is not taken, nor any after it: however late the host looks,
     it finds parameters and history as they were when that iteration began. With `pass_over`, as of 16
-    bits, a gradient that is not finite is passed over instead, and only a loss stops. `keep` are arrays that
-    forward passes change for good, such as BatchNorm's sums: `remember` takes copies, until it stops.
+    bits, a gradient that is not finite is passed over instead, and only a loss stops. Of what forward
+    passes change for good, such as BatchNorm's sums, it takes copies, until it stops.
     """
 
     def __init__(self, xp: Any, window: int, dtype: Any, pass_over: bool = False):
@@ -41,7 +43,8 @@ class Watch:
         self.block = xp.zeros(8 * NUMBERS + 4 * FLAGS + dtype.itemsize * (window + 1) + 1, np.uint8)
         self.window, self.dtype = window, dtype
         self.squares, self.flags, self.losses, self.factor, going = self._parts(self.block)
-        self.gradient, self.weights = (self.squares[i : i + 1].reshape(()) for i in range(NUMBERS))
+        parts = (self.squares[i : i + 1].reshape(()) for i in range(NUMBERS))
+        self.gradient, self.weights, self.running = parts
         self.skip, self.bad = self.flags[SKIP : SKIP + 1], self.flags[BAD : BAD + 1]
         self.passed = self.flags[PASSED : PASSED + 1].reshape(())
         self.going = going.view(np.bool_).reshape(())
@@ -49,7 +52,7 @@ class Watch:
         self.parts = xp.empty(ops.BLOCKS, np.float64)
         self.loss = self.losses[:1]  # of this iteration
         self.asked, self.last = 0, -1  # how many updates were asked for; the iteration of the last
-        self.kept: list[tuple[Any, Any]] = []
+        self.kept: list[tuple[Any, list[Any]]] = []
 
     def _parts(self, block: Any) -> tuple[Any, ...]:
         """A block as sums of squares, flags, losses, the factor that clips, and whether it goes on."""
@@ -66,14 +69,17 @@ class Watch:
         parts[3] = parts[3].reshape(())
         return tuple(parts)
 
-    def keep(self, arrays: Sequence[Any]) -> None:
-        """Know arrays that forward passes change for good."""
-        self.kept = [(array, array.copy()) for array in arrays]
+    def keep(self, layers: Iterable[Any]) -> None:
+        """Know the layers whose forward passes change something for good, `running`."""
+        self.kept = [
+            (layer, [x.copy() for x in layer.running]) for layer in layers if layer.running
+        ]
 
     def begin(self, slot: int) -> Any:
         """An iteration begins, whose loss goes into a slot of the window: gives that, as zero."""
-        for array, copy in self.kept:
-            self.xp.copyto(copy, array, where=self.going)
+        for layer, copies in self.kept:
+            for array, copy in zip(layer.running, copies, strict=True):
+                self.xp.copyto(copy, array, where=self.going)
         self.loss = self.losses[slot : slot + 1]
         self.loss.fill(0)
         return self.loss
@@ -87,9 +93,11 @@ class Watch:
         ops.judge(self.loss, self.gradient, limit, *given)
 
     def weigh(self, weights: Sequence[Any]) -> None:
-        """Measure the weights, for the next `told`."""
-        for i, weight in enumerate(weights):
-            ops.squares(weight.reshape(-1), self.weights, self.parts, self.bad, add=i > 0)
+        """Measure the weights, and what forward passes change for good, for the next `told`."""
+        running = [array for layer, _ in self.kept for array in layer.running]
+        for arrays, out in ((weights, self.weights), (running, self.running)):
+            for i, array in enumerate(arrays):
+                ops.squares(array.reshape(-1), out, self.parts, self.bad, add=i > 0)
         self.bad.fill(0)  # that is said of gradients
 
     def told(self, device: Any) -> Told:
@@ -98,14 +106,19 @@ class Watch:
         norms = [math.sqrt(value) for value in squares]
         return Told(losses, *norms, bool(flags[STOP]), int(flags[DONE]), int(flags[PASSED]))
 
+    def stopped_at_hand(self) -> bool:
+        """Whether it has stopped, where that is known without waiting for the device; else False."""
+        return not on_cuda(self.flags) and bool(self.flags[STOP])
+
     def iteration(self, told: Told) -> int:
         """The iteration that was found bad."""
         return self.last - (self.asked - 1 - told.done)
 
     def put_back(self) -> None:
         """Have what forward passes changed be as it was when the iteration that was found bad began."""
-        for array, copy in self.kept:
-            self.xp.copyto(array, copy)
+        for layer, copies in self.kept:
+            for array, copy in zip(layer.running, copies, strict=True):
+                self.xp.copyto(array, copy)
 
     def reset(self) -> None:
         """Forget what was found, so that training may go on."""

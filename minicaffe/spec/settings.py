@@ -11,10 +11,12 @@ from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.spec import tree
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.solver import SolverSpec
+from minicaffe.spec.solver_rules import unused
 from minicaffe.spec.tree import Mark, Node, shown
 from minicaffe.spec.types import keys_of
 
 Step = str | int
+CHOICES = ("solver.type", "solver.lr_policy")  # that make other keys useless
 STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
 
 
@@ -24,7 +26,8 @@ def replaced(root: Node, setting: str, layer_types: Mapping[str, type]) -> Node:
     PATH names keys from the outermost inwards, entries of a list by number from 0, layers by name as
     well; of two layers that bear it, in two phases, both change. VALUE is YAML. A mapping that is not
     there is made; a word that stands for a mapping, as in `weight_filler: msra`, becomes one. What is
-    put in knows its place as `--set PATH`. Raises SpecError.
+    put in knows its place as `--set PATH`. Another type of solver or lr_policy takes out the keys of the
+    file's that it does not use. Raises SpecError.
 
     >>> net = tree.parse("layers: [{name: ip, type: InnerProduct}]")
     >>> net = replaced(net, "layers.ip.num_output=5", {})
@@ -39,9 +42,22 @@ def replaced(root: Node, setting: str, layer_types: Mapping[str, type]) -> Node:
         )
     mark = Mark(f"--set {path if path.isprintable() else shown(path)}")
     put = _Put(dataclasses.replace(tree.parse(text, str(mark)), mark=mark), layer_types)
+    before = root
     for steps in _addressed(root, path, mark):
         root = put.into(root, steps, NetSpec)
-    return root
+    return _without_idle(before, root) if path in CHOICES else root
+
+
+def _without_idle(before: Node, root: Node) -> Node:
+    """A model without the keys of the solver's that had a use before, and are not set either."""
+    then, solver = (tree.value.get("solver") for tree in (before, root))
+    if then is None or not isinstance(then.value, dict):
+        return root
+    idle = [key for key in unused(solver.value) if key not in unused(then.value)]
+    idle = [key for key in idle if not solver.value[key].mark.file.startswith("--set ")]
+    kept = {key: node for key, node in solver.value.items() if key not in idle}
+    own = Node(kept, solver.mark, {key: solver.keys[key] for key in kept})
+    return dataclasses.replace(root, value={**root.value, "solver": own})
 
 
 def _addressed(root: Node, path: str, mark: Mark) -> list[list[Step]]:

@@ -318,7 +318,8 @@ def test_resume_mistakes(mistake, cli, folder, model):
     assert "cut.npz: is not a whole .npz file" in mistake(*TRAIN, "--resume", "cut.npz")
     other = model(("num_output: 4", "num_output: 5"))
     line = mistake("train", other, *CPU, "--resume", "tiny_iter_12.npz")
-    assert "tiny_iter_12.npz: has no history for conv1__0 of shape (5, 1, 5, 5)" in line
+    assert "tiny_iter_12.npz: cannot be gone on from" in line
+    assert "layers.conv1.num_output: 4 -> 5" in line
     assert "--seed cannot be given with --resume" in mistake(*TRAIN, "--resume", "--seed", "3")
     line = mistake(*TRAIN, "--resume", "--weights", "tiny_iter_12.npz")
     assert "not allowed with argument" in line
@@ -383,9 +384,10 @@ def test_weights_of_another_net(cli, mistake, trained, model):
     other = model(("num_output: 4", "num_output: 5"), ("name: ip1", "name: ip9"), ("[ip1", "[ip9"))
     line = mistake("test", other, "--weights", trained, *CPU)
     assert f"{trained}: does not fit net 'Tiny'" in line
-    assert "missing: ip9__0, ip9__1" in line
-    assert "unused: ip1__0, ip1__1" in line
+    assert "; ip9__0, ip9__1 missing (the file has 'ip1')" in line
+    assert "; ip1__0, ip1__1 unused" in line
     assert "conv1__0 (file (4, 1, 5, 5), net (5, 1, 5, 5))" in line
+    assert "(layer 'conv1': num_output 4 there, 5 here); " in line
     partly = model(("name: ip1", "name: ip9"), ("[ip1", "[ip9"), name="partly.yaml")
     ran = cli("train", partly, *CPU, "--weights", trained, "--max-iter", "1")
     assert ran.code == 0
@@ -535,11 +537,12 @@ def test_a_loss_that_is_no_number(mistake, folder, model):
     net = model(("base_lr: 0.05", "base_lr: 1.0e+30"))
     line = mistake("train", net, *CPU)
     assert re.fullmatch(
-        r"minicaffe: the loss is nan at iteration \d+: training has diverged; "
-        r"lower base_lr \(now 1e\+30\) or set clip_gradients",
+        r"minicaffe: iteration \d: layer '\w+' \(\w+\) gives .*; the loss is \S+, lr 1e\+30; what went in: .*"
+        r"training has diverged: lower base_lr \(now 1e\+30\) or set clip_gradients; "
+        r"minicaffe replay runs/changed-[0-9-]+ shows all of it",
         line,
     )
-    assert not list(folder.glob("*.npz"))
+    assert [file.name for file in folder.rglob("*.npz")] == ["diverged.npz"]
 
 
 # the disk

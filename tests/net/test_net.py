@@ -254,9 +254,7 @@ def test_loading_is_strict_unless_asked_otherwise():
     weights["ip1__0"] = np.zeros((5, 4))
     weights["extra__0"] = weights.pop("ip2__1")
     before = net.weights()["ip1__1"].copy()
-    wanted = (
-        r"missing: ip2__1; unused: extra__0; mismatched: ip1__0 \(file \(5, 4\), net \(5, 3\)\)"
-    )
+    wanted = r"ip1__0 \(file \(5, 4\), net \(5, 3\)\); ip2__1 missing; extra__0 unused$"
     with pytest.raises(CheckpointError, match=f"weights: does not fit net 'mlp': {wanted}"):
         net.load({**weights, "ip1__1": before + 1})
     np.testing.assert_array_equal(net.params["ip1"][1].data, before)
@@ -267,9 +265,9 @@ def test_loading_is_strict_unless_asked_otherwise():
 
 
 def test_a_caffe_lenet_of_another_net_is_refused():
+    told = r"ip1__0 \(file \(500, 800\), net \(5, 3\)\), ip1__1 \(.*; conv1__0, conv1__1 unused"
     with pytest.raises(
-        CheckpointError,
-        match="lenet_iter_10000.npz: does not fit net 'mlp': missing: ip1__0|mismatched",
+        CheckpointError, match=f"lenet_iter_10000.npz: does not fit net 'mlp': {told}"
     ):
         Net(parse(MLP), device="cpu").load(FIXTURES / "lenet_iter_10000.npz")
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from pathlib import Path
 
+import browser
 import numpy as np
 import pytest
 
@@ -59,6 +58,14 @@ def log(count: int = 7) -> list[dict]:
     return lines
 
 
+@pytest.fixture(scope="session")
+def chromium():
+    """A browser for all tests."""
+    started = browser.start()
+    yield started
+    started.close()
+
+
 @pytest.fixture
 def make_run(tmp_path):
     """Makes a run folder: make_run("name", lines=..., change={old: new in the model}, **keys of run.json)."""
@@ -83,14 +90,15 @@ def make_run(tmp_path):
         known = {
             "name": "small",
             "command": ["minicaffe", "train", "small.yaml"],
+            "model": "small.yaml",
+            "cwd": str(tmp_path),
+            "imports": [],
+            "started": "2026-11-22T12:00:00+00:00",
             "state": "finished",
-        }
-        known |= {
+            "iteration": 60,
+            "snapshot_prefix": "small",
             "device": "cpu",
             "seed": 1,
-            "pid": os.getpid(),
-            "host": platform.node(),
-            "imports": [],
         }
         (folder / "run.json").write_text(json.dumps({**known, **about}))
         lines = log() if lines is None else lines
@@ -101,7 +109,7 @@ def make_run(tmp_path):
                 "kind": "snapshot",
                 "iteration": 70,
                 "seconds": 8.0,
-                "path": str(snapshot),
+                "path": snapshot.name,
                 "best": False,
             },
         ]

@@ -2,82 +2,46 @@
 
 from __future__ import annotations
 
-import html
 import json
-import re
-import shutil
-import subprocess
 
 import pytest
 
 from minicaffe import backend
 from minicaffe.report import write
+from minicaffe.solver.lock import Lock
 
 CPU = backend.device("cpu")
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\U0001f600" + "x" * 10_000
-PROBE = """
-<pre id="probe"></pre><script>
-window.found = { errors: [] };
-addEventListener("error", (event) => found.errors.push(event.message));
-addEventListener("DOMContentLoaded", () => {
-  const all = (query) => [...document.querySelectorAll(query)];
-  const paths = () => all("path[data-points]").map((path) => ({
-    run: path.dataset.run, kind: path.dataset.kind, column: path.dataset.column, points: Number(path.dataset.points),
-    drawn: (path.getAttribute("d").match(/[ML]/g) || []).length,
-  }));
-  found.paths = paths();
-  found.sections = all("section").map((section) => section.id);
-  const svg = document.querySelector(".chart svg");
-  const box = svg.getBoundingClientRect();
-  const move = { bubbles: true, clientX: box.right - 12, clientY: box.top + 50 };
-  svg.dispatchEvent(new PointerEvent("pointermove", move));
-  found.tip = document.querySelector(".tip").textContent;
-  for (const input of all(".controls input, .controls select")) {
-    if (input.type === "checkbox") input.checked = true;
+PATHS = """[...document.querySelectorAll("path[data-points]")].map((path) => ({
+  kind: path.dataset.kind, column: path.dataset.column, points: Number(path.dataset.points),
+  drawn: (path.getAttribute("d").match(/[ML]/g) || []).length,
+}))"""
+VALUES = """report.data.panels.map((panel) => report.draw(document.querySelector(".chart"), panel, 600, 200))
+  .flatMap((chart) => chart.curves.map((curve) => curve.points.map((point) => point[1]).filter((y) => y !== null)))"""
+POINT = """(() => {
+  const box = document.querySelector(".chart svg").getBoundingClientRect();
+  const at = { bubbles: true, clientX: box.right - 12, clientY: box.top + 50 };
+  document.querySelector(".chart svg").dispatchEvent(new PointerEvent("pointermove", at));
+  return document.querySelector(".tip").textContent;
+})()"""
+CHANGE = """(() => {
+  for (const input of document.querySelectorAll(".controls input, .controls select")) {
+    if (input.type === "checkbox") input.checked = false;
     if (input.type === "range") input.value = 0;
     if (input.tagName === "SELECT") input.value = "seconds";
-    input.dispatchEvent(new Event(input.type === "range" ? "input" : "change", { bubbles: true }));
+    input.dispatchEvent(new Event(input.type === "range" ? "input" : "change"));
   }
-  found.after = paths();
-  found.y = report.data.panels.map((panel) => report.draw(all(".chart")[0], panel, 600, 200)).map((chart) =>
-    chart.curves.map((curve) => curve.shown.filter((point) => point[1] !== null).map((point) => point[1])));
-  found.images = all("img").map((image) => image.complete && image.naturalWidth > 0);
-  found.title = document.title;
-  found.wide = document.documentElement.scrollWidth <= innerWidth;
-  document.querySelector("header.top button").click();
-  found.theme = document.documentElement.dataset.theme;
-  document.getElementById("probe").textContent = JSON.stringify(found);
-});
-</script></body>"""
+})()"""
 
 
-def browse(page) -> dict:
-    """What the probe finds in a page; the browser itself must not complain."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("Chromium is not here")
-    probed = page.with_name("probed.html")
-    probed.write_text(page.read_text("utf-8").replace("</body>", PROBE), "utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
-    home = f"--user-data-dir={page.parent / 'browser'}"
-    command = [chromium, *flags, home, "--window-size=390,900", "--dump-dom", probed.as_uri()]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert "CONSOLE" not in ran.stderr, ran.stderr
-    found = json.loads(
-        html.unescape(re.search(r'<pre id="probe">(.*?)</pre>', ran.stdout, re.S)[1])
-    )
-    assert not found["errors"] and found["wide"] and found["theme"] == "light"
-    return found
+def narrow(chromium) -> bool:
+    """Whether nothing makes the page wider than its window."""
+    return chromium.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_page_in_the_browser(make_run):
+def test_curves_have_the_logs_points(make_run, chromium):
     folder = make_run()
     data = write([folder], folder / "report.html", device=CPU)
-    assert not [one for one in data["sections"] if "left_out" in one]
-    found = browse(folder / "report.html")
-    assert found["sections"][0] == "curves" and found["sections"][-1] == "environment"
-    assert [one["id"] for one in data["sections"]] == found["sections"][1:-3]
-    assert found["title"].startswith("a-run") and all(found["images"]) and len(found["images"]) > 5
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     logged = {kind: [line for line in lines if line["kind"] == kind] for kind in ("train", "test")}
     expected = []
@@ -85,25 +49,108 @@ def test_a_page_in_the_browser(make_run):
         for one in panel["series"]:
             rows = [line["outputs"] if one["outputs"] else line for line in logged[one["kind"]]]
             values = [row[one["column"]] for row in rows if row[one["column"]] is not None]
-            expected.append((one["kind"], one["column"], len(values), values))
-    for paths in (found["paths"], found["after"]):
-        shown = [(path["kind"], path["column"], path["points"]) for path in paths]
-        assert shown == [one[:3] for one in expected]
-        assert all(path["drawn"] == path["points"] for path in paths)
-    assert [values for panel in found["y"] for values in panel] == [one[3] for one in expected]
-    assert "iteration 60" in found["tip"] and "1.4" in found["tip"]
+            expected.append((one["kind"], one["column"], values))
+    assert [one[:2] for one in expected[:3]] == [
+        ("train", "loss"),
+        ("test", "loss"),
+        ("test", "accuracy"),
+    ]
+    chromium.open(folder / "report.html")
+    assert "iteration 60" in (tip := chromium.evaluate(POINT)) and "1.4" in tip
+    for change in (None, CHANGE):
+        chromium.evaluate(change or "")
+        shown = chromium.evaluate(PATHS)
+        assert [(path["kind"], path["column"]) for path in shown] == [one[:2] for one in expected]
+        for path, (_, _, values) in zip(shown, expected, strict=True):
+            assert path["points"] == path["drawn"] == len(values)
+    assert chromium.evaluate(VALUES) == [one[2] for one in expected]
+    assert not chromium.complaints
+    chromium.open(folder / "report.html")  # what was set is kept
+    assert chromium.evaluate("report.settings") == {
+        "x": "seconds",
+        "log": False,
+        "smooth": 0,
+        "theme": "auto",
+    }
 
 
-def test_several_runs_with_hostile_names(make_run):
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_every_section_is_there(make_run, chromium, width, scheme):
+    folder = make_run()
+    data = write([folder], folder / "report.html", device=CPU)
+    assert {one["id"] for one in data["sections"] if "left_out" in one} <= {"try"}
+    chromium.call(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
+    chromium.open(folder / "report.html", width)
+    found = chromium.evaluate(
+        "[...document.querySelectorAll('section')].map((section) => section.id)"
+    )
+    there = [one["id"] for one in data["sections"] if "data" in one]
+    assert found[: len(there) + 1] == ["curves", *there]
+    assert {"scores", "events", "environment"} <= set(found)
+    images = chromium.evaluate(
+        "[...document.images].map((image) => image.complete && image.naturalWidth)"
+    )
+    assert len(images) > 5 and all(images)
+    colour = chromium.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (int(colour[4:].split(",")[0]) < 60) == (scheme == "dark")
+    chromium.evaluate("document.querySelector('header.top button').click()")
+    light = chromium.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert int(light[4:].split(",")[0]) > 200
+    assert narrow(chromium) and not chromium.complaints
+    assert chromium.call("Page.printToPDF")["data"].startswith("JVBERi0")  # %PDF-1
+
+
+def test_runs_with_hostile_names(make_run, chromium):
     lines = [
         {"kind": "train", "iteration": i, "loss": 1.0 - i, "outputs": {HOSTILE: 1.0, "b": i / 3}}
         for i in range(3)
     ]
     lines.append({"kind": "event", "iteration": 2, "text": HOSTILE, "seconds": None})
-    lines.append({"kind": "test", "iteration": 2, "outputs": {HOSTILE: 2.0}})
-    runs = [make_run(name, lines=lines, command=[HOSTILE], note=HOSTILE) for name in ("a <b>", "c")]
+    lines.append(
+        {"kind": "test", "iteration": 2, "outputs": {HOSTILE: 2.0, "each": [[0.5], [None]]}}
+    )
+    lines.append({"kind": "test", "iteration": 1, "outputs": {"none": None}})
+    lines.append({"kind": "test", "iteration": 9, "outputs": {"each": [[0.5], [None]]}})
+    runs = [
+        make_run(name, lines=lines, command=[HOSTILE, name], note=HOSTILE + name)
+        for name in ("a <b>", "c")
+    ]
     data = write(runs, runs[0] / "both.html", device=CPU)
-    found = browse(runs[0] / "both.html")
-    count = sum(len(panel["series"]) for panel in data["panels"])
-    assert len(found["paths"]) == count == 2 * 4
-    assert {"runs", "differs", "curves", "events"} <= set(found["sections"])
+    chromium.open(runs[0] / "both.html", 390)
+    assert (
+        len(chromium.evaluate(PATHS)) == sum(len(panel["series"]) for panel in data["panels"]) == 8
+    )
+    text = chromium.evaluate("document.body.textContent")
+    assert HOSTILE in text and "each[1]" in text
+    hide = "document.querySelector('.legend button').click()"
+    chromium.evaluate(hide)
+    assert len(chromium.evaluate(PATHS)) == 4
+    chromium.evaluate(hide)
+    assert len(chromium.evaluate(PATHS)) == 8
+    assert narrow(chromium) and not chromium.complaints
+
+
+def test_an_open_page_follows_its_run(make_run, chromium, monkeypatch):
+    monkeypatch.setattr("minicaffe.report.make.REFRESH", (1, 1))
+    folder = make_run(state="running")
+    lock = Lock(folder)
+    write([folder], folder / "report.html", device=CPU)
+    lock.release()
+    chromium.open(folder / "report.html")
+    chromium.evaluate("scrollTo(0, 300)")
+    before = chromium.loads
+    with open(folder / "log.jsonl", "a") as file:
+        file.write(
+            json.dumps({"kind": "train", "iteration": 70, "loss": 0.5, "outputs": {}}) + "\n"
+        )
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**about, "state": "finished"}))
+    write([folder], folder / "report.html", device=CPU)
+    over = "typeof report === 'object' && report.data.runs[0].state === 'finished'"
+    while not chromium.evaluate(over):
+        chromium.wait(before)
+        before = chromium.loads
+    assert chromium.evaluate("report.data.runs[0].train.iteration.at(-1)") == 70
+    assert chromium.evaluate("scrollY") == 300 and not chromium.complaints

@@ -195,7 +195,7 @@ def test_a_snapshot_of_another_net_is_refused_before_any_change():
     text = MODEL.format(more="").replace("num_output: 2", "num_output: 3")
     other = Solver(parse(text), report=Events(), device="cpu")
     before = other.net.weights()["conv__0"].copy()
-    with pytest.raises(CheckpointError, match="has no history for conv__0 of shape"):
+    with pytest.raises(CheckpointError, match="of another run: layers.conv.num_output: 2 -> 3;"):
         other.restore("blobs_iter_0.npz")
     np.testing.assert_array_equal(other.net.weights()["conv__0"], before)
     other.net.save("weights.npz")
@@ -219,11 +219,11 @@ def test_a_loss_that_is_no_number_stops_training_and_keeps_the_last_snapshot():
     with (
         pytest.raises(
             TrainingError,
-            match=r"the loss is (nan|inf) at iteration \d+: .*lower base_lr \(now 1e\+30\)",
+            match=r"iteration 1: .*the loss is nan, .*lower base_lr \(now 1e\+30\)",
         ),
     ):
         s.solve()
-    assert not [name for name in os.listdir() if name.endswith(".npz")]
+    assert [name for name in os.listdir() if name.endswith(".npz")] == ["blobs_diverged.npz"]
 
 
 def test_a_model_without_a_solver_or_tests():

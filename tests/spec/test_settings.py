@@ -168,3 +168,19 @@ def test_mistakes(setting, message):
 def test_a_model_that_is_wrong_itself_is_refused_for_that(model):
     with pytest.raises(SpecError, match=r"^<mapping>"):
         read_model(model, REGISTRY, ["name=y"])
+
+
+def test_another_policy_or_type_takes_out_the_files_keys_that_it_does_not_use():
+    found = read_model(LENET, REGISTRY, ["solver.lr_policy=cosine", "solver.type=AdaGrad"]).solver
+    assert found.gamma is None and found.power is None and found.momentum == 0
+    for settings in (
+        ["solver.lr_policy=cosine", "solver.gamma=0.5"],
+        ["solver.gamma=0.5", "solver.lr_policy=cosine"],
+    ):
+        with pytest.raises(SpecError, match=r"^--set solver.gamma: solver: gamma goes with"):
+            read_model(LENET, REGISTRY, settings)
+    alone = {**NET, "solver": {"base_lr": 1, "max_iter": 1, "gamma": 0.5}}
+    with pytest.raises(SpecError, match="gamma goes with"):  # a mistake before
+        read_model(alone, REGISTRY, ["solver.lr_policy=cosine"])
+    with pytest.raises(SpecError, match="missing key"):
+        read("solver.lr_policy=cosine")
