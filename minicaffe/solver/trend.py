@@ -82,6 +82,8 @@ def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, T
         if watched is not None:
             said = key if getattr(spec, key) is not None else "best"
             node = model.solver.nodes.get(said) if model.solver is not None else None
+            if node is not None and isinstance(node.value, dict):
+                node = node.value["output"]
             place = f"{node.mark}: " if node is not None else ""
             try:
                 found[key] = Trend(watched.output, _mode(spec, nets, watched), watched.min_delta)
