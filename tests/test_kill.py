@@ -28,7 +28,8 @@ layers:
   - {name: ip, type: InnerProduct, num_output: 10}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, max_iter: 1500, snapshot: 20, snapshot_keep: 3,
-         display: 50, test_iter: 2, test_interval: 200}
+         display: 50, test_iter: 2, test_interval: 100,
+         lr_policy: plateau, gamma: 0.9, patience: 2, plateau: loss, best: {output: loss}, ema_decay: 0.99, warmup_iter: 30}
 """
 COMMAND = [sys.executable, "-m", "minicaffe", "train"]
 RUN = Path("runs", "a")
@@ -62,8 +63,8 @@ def finish(folder: Path, *words: str) -> subprocess.CompletedProcess:
     )
 
 
-def final(folder: Path) -> dict[str, np.ndarray]:
-    with np.load(folder / RUN / "small_iter_1500.npz", allow_pickle=False) as archive:
+def final(folder: Path, name: str = "iter_1500") -> dict[str, np.ndarray]:
+    with np.load(folder / RUN / f"small_{name}.npz", allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 
@@ -91,10 +92,11 @@ def whole(folder: Path) -> None:
 
 
 def same(straight: Path, broken: Path) -> None:
-    wanted, got = final(straight), final(broken)
-    assert set(wanted) == set(got)
-    for name, array in wanted.items():
-        np.testing.assert_array_equal(got[name], array, err_msg=name)
+    for file in ("iter_1500", "best"):
+        wanted, got = final(straight, file), final(broken, file)
+        assert set(wanted) == set(got)
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(got[name], array, err_msg=name)
     assert numbers(broken) == numbers(straight)
     assert run_folder.read(broken / RUN).state == "finished"
     kept = [path.name for path in (broken / RUN).iterdir()]
