@@ -16,7 +16,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minicaffe.backend import Device
 from minicaffe.caffe.model import is_prototxt
@@ -43,6 +43,9 @@ from minicaffe.solver.record import Record
 from minicaffe.solver.report import banner
 from minicaffe.solver.together import Together
 from minicaffe.spec.declare import NetSpec
+
+if TYPE_CHECKING:
+    from minicaffe.report.follow import Follower
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,12 +75,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", metavar="N", type=number(0), help="random seed, instead of the model's"
     )
-    tensorboard.option(parser)
     parser.add_argument(
         "--report",
         action="store_true",
-        help="write report.html into the run's folder at each test, and at the end",
+        help="write report.html into the run's folder at each test; an open page follows the run",
     )
+    tensorboard.option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,10 +103,11 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.tensorboard:
         tensorboard.library()
+    pages = followers(args, shown.failed)
     with Run(args, spec, record := Record(shown.failed, hearers)) as begun:
         device = pick_device(args, spec)
         args.seed = begun.seed()
-        solver = built(args, spec, device, Together(shown, record))
+        solver = built(args, spec, device, Together(shown, record, *pages))
         folder = begun.place(solver)
         start_of(args, begun, solver)
         begun.begin(solver)
@@ -111,10 +115,11 @@ def run(args: argparse.Namespace) -> int:
             events = tensorboard.Writer(folder, solver.iteration, shown.failed)
             hearers.append(events)
             begun.at_end.append(events.close)
-        if args.report:
-            follow(begun, solver, shown.failed)
         shown.line(f"run: {folder}")
         shown.begin(solver)
+        for page in pages:
+            page.begin(solver, folder, [record.speed, shown.speed])
+            begun.at_end.append(page.end)
         start, first = time.perf_counter(), solver.iteration
         try:
             scores = solver.solve()
@@ -145,19 +150,13 @@ def progress(args: argparse.Namespace) -> Progress:
     return Quiet() if args.quiet else Bar() if sys.stderr.isatty() else Lines()
 
 
-def follow(begun: Run, solver: Solver, failed: Callable[[str], None]) -> None:
-    """Have the run's page written at each test, and when all is done."""
+def followers(args: argparse.Namespace, failed: Callable[[str], None]) -> list[Follower]:
+    """What writes the run's page, if that is wanted."""
+    if not args.report:
+        return []
     from minicaffe.report.follow import Follower
 
-    assert begun.folder is not None
-    page = Follower(begun.folder, failed)
-
-    def hear(line: dict[str, Any]) -> None:
-        if line["kind"] == "test":
-            page.write(solver)
-
-    begun.record.hearers.append(hear)
-    begun.at_end.append(lambda: page.write(solver))
+    return [Follower(failed)]
 
 
 def built(args: argparse.Namespace, spec: NetSpec, device: Device, report: Together) -> Solver:

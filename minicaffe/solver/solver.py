@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Solver(Judging, Finite):
                 self.net.loss_scale = self.mixed.scale
             self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
             decay = self.spec.ema_decay
-            self.average = Average(decay, self.rule, xp) if decay else None
+            self.average = Average(decay, self.rule, self.watch) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
@@ -101,6 +102,9 @@ class Solver(Judging, Finite):
     def __repr__(self) -> str:
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
         return f"{head} on {self.device.name}\n{keys_given(self.spec)}"
+
+    def _repr_html_(self) -> str:
+        return f"<div><pre>{escape(repr(self))}</pre>{self.net._repr_html_()}</div>"
 
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
