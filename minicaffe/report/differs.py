@@ -7,14 +7,22 @@ from typing import Any
 
 from minicaffe.caffe.sparse import given_nodes
 from minicaffe.caffe.yaml_text import flow
-from minicaffe.report.record import Record, environment
+from minicaffe.report.payload import environment
+from minicaffe.solver.run_folder import RunRecord
 from minicaffe.spec.declare import NetSpec
 
-OWN = ("name", "started", "pid", "snapshot_prefix")  # of each run its own, and so no difference
+OWN = (
+    "name",
+    "started",
+    "resumed",
+    "pid",
+    "cwd",
+    "snapshot_prefix",
+)  # of each run its own, and so no difference
 ABSENT = "-"
 
 
-def differs(records: Sequence[Record], specs: Sequence[NetSpec | None]) -> list[list[Any]]:
+def differs(records: Sequence[RunRecord], specs: Sequence[NetSpec | None]) -> list[list[Any]]:
     """Rows [key, a value a run] of what is not the same in all runs; '-' where a run does not say it."""
     keys: list[dict[str, str]] = []
     for record, spec in zip(records, specs, strict=True):
