@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gpu import HAS_GPU, STAND_IN
 
-from minicaffe import DeviceError, Solver, backend
+from minicaffe import DeviceError, Solver, backend, read
 from minicaffe.data import datasets
 from minicaffe.solver import Report, mean_outputs
 
@@ -37,12 +37,17 @@ def few_digits(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
+def small(model):
+    """A model of models/ in batches of a few: the stand-in is slow."""
+    return read(ROOT / "models" / f"{model}.yaml", "layers.mnist.batch_size=6")
+
+
 @pytest.mark.parametrize("model", ["lenet", "lenet_paper"])
 def test_a_net_trains_on_cuda_as_on_the_cpu(model, cuda):
     cpu = backend.device("cpu")
     solvers = [
         Solver(
-            ROOT / "models" / f"{model}.yaml",
+            small(model),
             device=d,
             report=Quiet(),
             test_interval=100,
@@ -64,10 +69,10 @@ def test_a_net_trains_on_cuda_as_on_the_cpu(model, cuda):
 
 def test_a_snapshot_taken_on_cuda_goes_on_on_the_cpu(cuda):
     options = {"report": Quiet(), "test_interval": 0, "test_iter": 0, "deterministic": True}
-    there = Solver(ROOT / "models" / "lenet.yaml", device=cuda, **options)
+    there = Solver(small("lenet"), device=cuda, **options)
     there.step(2)
     path = there.snapshot()
-    here = Solver(ROOT / "models" / "lenet.yaml", device="cpu", **options)
+    here = Solver(small("lenet"), device="cpu", **options)
     here.restore(path)
     there.step(1)
     here.step(1)

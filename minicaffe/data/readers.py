@@ -83,10 +83,10 @@ def _open(
             return IdxSet(source, split, beside)
         if source in NAMES:  # of which a folder may hold other things, such as pictures of them
             continue
-        if _holds_arrays(place):
-            return NpySet(place, source, split)
         if holds_pictures(place):
             return FolderSet(place, source, split, colour, size)
+        if _holds_arrays(place):
+            return NpySet(place, source, split)
     if source == CIFAR10:
         return Cifar10Set(None, source, split, beside)
     return IdxSet(source, split, beside)

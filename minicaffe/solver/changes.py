@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 from minicaffe.caffe import state as caffes
 from minicaffe.caffe import weight_files
-from minicaffe.errors import CheckpointError
+from minicaffe.checkpoint import Reader
+from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.order import Order
 from minicaffe.net import Net, model
+from minicaffe.solver.state import WANTED
 from minicaffe.spec.declare import LayerSpec, NetSpec, ParamSpec
 from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.state import State
@@ -49,13 +51,16 @@ def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
     """
     if caffes.is_caffes(file):
         return []
-    with weight_files.opened(file) as reader:
+    with Reader(file, WANTED) as reader:
         if weight_files.MODEL not in reader.shapes:
             return []
         text = weight_files.text_among(reader, reader.shapes, file)
         kept = reader["@losses"].dtype if "@losses" in reader.shapes else None
         seed = reader["@seed"] if reader.shapes.get("@seed") == () else None
-    then = model.parse(text, f"{file}: {weight_files.MODEL}")
+    try:
+        then = model.parse(text, f"{file}: {weight_files.MODEL}")
+    except SpecError as error:
+        raise CheckpointError(str(error)) from None
     given = dataclasses.replace(net.spec, solver=solver)
     now = model.parse(model.text(given, "."), "the model")
     found = [*_solver(then, now), *_net(then, now)]

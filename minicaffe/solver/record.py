@@ -96,7 +96,7 @@ class Record(Report):
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """The loss was read back."""
         solver, speed = self.solver, self.speed.at(iteration)
-        gradient, weight = solver.norms()
+        gradient, weights = solver.norms()
         self.add(
             "train",
             iteration,
@@ -108,7 +108,7 @@ class Record(Report):
             seconds=self.seconds(),
             memory_mib=round(memory_used(solver.device) / 2**20, 1),
             gradient_norm=gradient,
-            weight_norm=weight,
+            weight_norm=weights,
         )
 
     def _outputs(self) -> dict[str, Any]:

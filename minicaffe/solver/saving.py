@@ -129,14 +129,15 @@ class Saving:
             self.try_snapshot()
 
     @on_its_device
-    def restore(self, path: str | Path) -> None:
+    def restore(self, path: str | Path, replay: bool = False) -> None:
         """Go on where a snapshot was taken, with its seed; what differs from its model is told.
 
-        Raises CheckpointError, before any change, for what may not differ (see `changes`).
+        Raises CheckpointError, before any change, for what may not differ (see `changes`). To `replay` it,
+        nothing is compared, and weights and history need not be finite.
         """
-        changed = changes.changes(path, self.net, self.spec)
+        changed = [] if replay else changes.changes(path, self.net, self.spec)
         named = state.named(self.net.named_params, self.rule.history)
-        found = snapshots.restore(path, self.net, named)
+        found = snapshots.restore(path, self.net, named, finite=not replay)
         for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
             self.device.copy_from_host(mine, theirs)
         self.iteration, self.recorded = found.iteration, found.recorded

@@ -26,6 +26,7 @@ class PictureSet(Reader):
     labels: np.ndarray
     colour: Colour = "colour"
     size: Size | None = None
+    __reduce__ = object.__reduce__  # type: ignore[assignment]  # no list or folder is read again
 
     def _asked(self, colour: Colour | None, size: Size | None) -> None:
         self.colour, self.size = colour or "colour", size
