@@ -40,7 +40,8 @@ report.sections.confusion = (host, data) => {
 report.sections.mistakes = (host, data) => {
   const { make, number } = report;
   const first = data.shown.length < data.wrong ? `; the ${data.shown.length} worst are shown` : "";
-  host.append(make("p", { class: "soft small" }, `${number(data.wrong)} of ${number(data.whole)} are wrong${first}: ${data.text}.`), ...report.warned(data));
+  const told = `${number(data.wrong)} of ${number(data.whole)} are wrong${first}: ${data.text}.`;
+  host.append(make("p", { class: "soft small" }, told), ...report.warned(data));
   const figures = data.shown.map((one) => {
     const [answer, label] = one.shares ? one.shares.map((share) => ` ${report.percent(share)}`) : ["", ""];
     return make("figure", {},
