@@ -68,7 +68,7 @@ report.sections.features = (host, data) => {
       const alt = `${row.name} of ${data.labels[i] ?? "sample " + (i + 1)}`;
       return make("img", { src: one.image, alt, title: alt, class: row.input ? "input" : null });
     });
-    grid.append(make("div", { class: "name" }, make("b", {}, row.name), make("div", { class: "soft" }, row.shape)), ...maps);
+    grid.append(make("div", { class: "name" }, make("b", {}, row.name), make("div", { class: "soft" }, row.shape.replaceAll("x", "×"))), ...maps);
   }
   host.append(make("p", { class: "soft small" },
     `The first ${data.maps} maps of a blob at the most, from its least value in black to its most in white.`), grid);

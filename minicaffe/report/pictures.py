@@ -27,7 +27,8 @@ def filters(study: Study) -> dict[str, Any]:
     name, net = steps[0].spec.name, study.test_net
     weight = net.params[name][0].to_host().astype(np.float64)
     if weight.ndim != 4 or max(weight.shape[2:]) == 1:
-        raise LeftOutError(f"the filters of {name!r} are of {'x'.join(map(str, weight.shape[2:]))}")
+        size = " x ".join(map(str, weight.shape[2:]))
+        raise LeftOutError(f"the filters of {name!r} are of {size}")
     most = float(np.abs(weight).max())
     if not np.isfinite(most):
         raise LeftOutError(f"the weights of {name!r} are no finite numbers")
