@@ -31,7 +31,8 @@ layers:
   - {name: ip, type: InnerProduct, num_output: 10}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, max_iter: 600, snapshot: 20, snapshot_keep: 3,
-         display: 50, test_iter: 2, test_interval: 200}
+         display: 50, test_iter: 2, test_interval: 100,
+         lr_policy: plateau, gamma: 0.9, patience: 2, plateau: loss, best: {output: loss}, ema_decay: 0.99, warmup_iter: 30}
 """
 COMMAND = [sys.executable, "-m", "minicaffe", "train"]
 RUN, LAST = Path("runs", "a"), "small_iter_600.npz"
@@ -65,8 +66,8 @@ def finish(folder: Path, *words: str) -> subprocess.CompletedProcess:
     )
 
 
-def final(folder: Path) -> dict[str, np.ndarray]:
-    with np.load(folder / RUN / LAST, allow_pickle=False) as archive:
+def final(folder: Path, name: str = LAST) -> dict[str, np.ndarray]:
+    with np.load(folder / RUN / name, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 
@@ -94,10 +95,11 @@ def whole(folder: Path) -> None:
 
 
 def same(straight: Path, broken: Path) -> None:
-    wanted, got = final(straight), final(broken)
-    assert set(wanted) == set(got)
-    for name, array in wanted.items():
-        np.testing.assert_array_equal(got[name], array, err_msg=name)
+    for file in (LAST, "small_best.npz"):
+        wanted, got = final(straight, file), final(broken, file)
+        assert set(wanted) == set(got)
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(got[name], array, err_msg=name)
     assert numbers(broken) == numbers(straight)
     assert run_folder.read(broken / RUN).state == "finished"
     kept = [path.name for path in (broken / RUN).iterdir()]

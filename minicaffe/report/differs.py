@@ -23,12 +23,15 @@ ABSENT = "-"
 
 
 def differs(records: Sequence[RunRecord], specs: Sequence[NetSpec | None]) -> list[list[Any]]:
-    """Rows [key, a value a run] of what is not the same in all runs; '-' where a run does not say it."""
-    keys: list[dict[str, str]] = []
+    """Rows [key, a value a run] of what is not the same in all runs; '-' where a run does not say it.
+
+    Models are compared if all of them are known."""
+    keys = []
     for record, spec in zip(records, specs, strict=True):
         known = dict(environment(record.about))
         own = {key: value for key, value in known.items() if key not in OWN}
-        keys.append({**(flat(spec) if spec is not None else {}), **own})
+        models = {} if spec is None or None in specs else flat(spec)
+        keys.append({**models, **own})
     rows = []
     for key in dict.fromkeys(key for one in keys for key in one):
         values = [one.get(key, ABSENT) for one in keys]

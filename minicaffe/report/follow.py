@@ -71,7 +71,7 @@ class Follower(Report):
             make.save(self.folder / "report.html", data)
         except Exception as error:  # a page is never worth a run
             text = " ".join(str(error).split()) or type(error).__name__
-            self.say(f"no report of iteration {solver.iteration}: {text}; training goes on")
+            self.say(f"no report of iteration {solver.iteration}: {text}")
 
     def look(self, solver: Solver, limits: Limits) -> None:
         """See what the sections see of the net whose weights the solver now has."""

@@ -37,16 +37,14 @@ def write(
     cannot be written.
     """
     records = [run_folder.read(folder) for folder in folders]
-    specs, why = [], ""
-    for one in records:
-        spec, reason = _model(one)
-        specs.append(spec)
-        why = why or reason
-    if len(records) > 1:
-        parts = []
+    specs, reasons = zip(*map(_model, records), strict=True)
+    why = next(filter(None, reasons), "")
+    parts: list[dict[str, Any]] = []
+    if len(records) > 1 and why:
+        parts = [{"id": "models", "title": "What differs between the models", "left_out": why}]
     elif specs[0] is None:
         parts = sections.none_of(why)
-    else:
+    elif len(records) == 1:
         parts = _looked_into(records[0], specs[0], device or backend.device(), limits or Limits())
     data = data_of(records, specs, parts)
     save(path, data)

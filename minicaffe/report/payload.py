@@ -57,7 +57,10 @@ def reached(record: RunRecord) -> int:
 def state_of(record: RunRecord, state: str) -> tuple[str, str]:
     """A state, cut to what a page has room for, and a sentence about it."""
     at = f"at iteration {reached(record):,}"
-    goes_on = f"minicaffe train --resume {shlex.quote(str(record.folder))} goes on from there"
+    folder = shlex.quote(str(record.folder))
+    goes_on = f"minicaffe train --resume {folder} goes on from there"
+    there = (record.folder / "diverged.npz").is_file()
+    replay = f"; minicaffe replay {folder} computes that step again" if there else ""
     kept = (
         f"its newest snapshot is {record.newest.name}; {goes_on}"
         if record.newest
@@ -68,7 +71,7 @@ def state_of(record: RunRecord, state: str) -> tuple[str, str]:
         "finished": f"Finished {at}.",
         "stopped": f"Stopped {at}; {kept}.",
         "killed": f"The process is gone, last heard of {at}: killed, or the machine stopped; {kept}.",
-        "diverged": f"Diverged {at}: a value was no finite number; see the events.",
+        "diverged": f"Diverged {at}: a value was no finite number; see the events{replay}.",
         "failed": f"Failed {at}; see the events; {kept}.",
     }
     return state[:LONG], told.get(state, f"State {state[:LONG]!r} {at}.")

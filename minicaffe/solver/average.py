@@ -16,8 +16,8 @@ class Average:
 
         mean = d mean + (1 - d) w        d = min(decay, (1 + i) / (10 + i))
 
-    It begins with the weights before the first iteration. The lower d of the first iterations has the mean
-    leave those behind soon. Of a net of 16 bits the float32 masters are averaged. An iteration that the
+    It begins with what is there before the first update. The lower d of the first iterations has the mean
+    leave that behind soon. Of a net of 16 bits the float32 masters are averaged. An iteration that the
     watch skips leaves the mean as it is. Source: Polyak and Juditsky, Acceleration of Stochastic
     Approximation by Averaging, 1992; d as TensorFlow's ExponentialMovingAverage.
     """

@@ -22,6 +22,7 @@ from minicaffe.solver.batches import Batches, as_inputs, of_file
 from minicaffe.solver.finite import FILE, RUNNING
 from minicaffe.solver.report import Report
 from minicaffe.solver.solver import Solver
+from minicaffe.solver.trend import Trend
 
 HEAD = ("layer", "type", "blob", "min", "max", "mean", "not finite")
 HEAD += ("diff min", "max", "mean", "not finite", "")
@@ -41,16 +42,22 @@ class Replay:
         with Reader(self.file, "a solver's state in .npz") as reader:
             arrays = {name: reader[name] for name in reader.shapes if name.startswith("@batch/")}
             running = {name: reader[name] for name in reader.shapes if name.startswith(RUNNING)}
+            fallen = {name: reader[name] for name in reader.shapes if name.startswith("@plateau/")}
         spec, self.given = read(self.file), of_file(arrays)
         if spec.solver is None:
             raise CheckpointError(f"{self.file}: its net has no solver: there is no step to replay")
         if self.given:
             spec = as_inputs(spec, self.given[0])
         untested: dict[str, Any] = {"test_iter": (), "test_state": (), "debug_info": False}
+        untested |= {"best": None, "plateau": None, "early_stopping": None}
         plain = dataclasses.replace(spec.solver, **untested)
         spec = dataclasses.replace(spec, solver=plain, test_nets=())
         self.solver = Solver(spec, report=Silent(), **settings)
         self.solver.restore(self.file, replay=True)
+        for name, state in fallen.items():  # how often the rate has fallen
+            _, mode, output = name.split("/", 2)
+            self.solver.trends["plateau"] = Trend(output, mode)
+            self.solver.trends["plateau"].restore(state)
         for step in self.solver.net.steps:
             for i, array in enumerate(step.layer.running):
                 kept = running.get(f"{RUNNING}{step.spec.name}__{i}")

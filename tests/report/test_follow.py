@@ -87,7 +87,9 @@ def test_a_page_that_fails_is_one_line(make_run, monkeypatch):
     follower.begin(solver, folder)
     (folder / "run.json").unlink()
     follower.end()
-    assert len(said) == 2 and all("training goes on" in line and "\n" not in line for line in said)
+    assert len(said) == 2 and all(
+        line.startswith("no report of iteration 1: ") and "\n" not in line for line in said
+    )
 
 
 def test_train_writes_the_page(make_run, monkeypatch, capsys):
@@ -109,5 +111,6 @@ def test_train_writes_the_page(make_run, monkeypatch, capsys):
     assert data["runs"][0]["test"]["iteration"] == [0, 2, 4, 6] and data["totals"] == [6]
     assert "iteration 6" in parts(folder.parent / "new")["confusion"]["data"]["text"]
     assert main([*words, "--run", "bad", "--max-iter", "6", "--set", "solver.base_lr=1e30"]) == 2
-    assert data_in(folder.parent / "bad")["runs"][0]["state"] == "diverged"
+    run = data_in(folder.parent / "bad")["runs"][0]
+    assert run["state"] == "diverged" and "minicaffe replay bad" in run["told"]
     capsys.readouterr()

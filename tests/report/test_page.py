@@ -13,6 +13,7 @@ from minicaffe.cli import main
 from minicaffe.errors import CheckpointError, MinicaffeError
 from minicaffe.report import make, page, write
 from minicaffe.report.payload import payload
+from minicaffe.report.sections import left_out
 from minicaffe.solver import run_folder
 from minicaffe.solver.lock import Lock
 
@@ -127,6 +128,8 @@ def test_a_net_that_cannot_be_read_leaves_the_curves(make_run):
     (folder / "model.yaml").write_text("layers:\n  - {name: a, type: Mine}\n")
     data = write([folder], folder / "report.html", device=CPU)
     assert data["panels"] and all("Mine" in one["left_out"] for one in data["sections"])
+    (told,) = left_out(data["sections"]).values()
+    assert told == [one["title"] for one in data["sections"]]
 
 
 def test_the_command_says_what_is_left_out(make_run, capsys):
@@ -162,3 +165,11 @@ def test_a_damaged_record_is_one_line_or_a_page(make_run):
             pages += 1
         (folder / file).write_bytes(whole)
     assert 20 < pages < 180
+
+
+def test_runs_whose_models_are_not_all_known_are_compared_without_them(make_run):
+    first, second = make_run("one", seed=3), make_run("two")
+    (second / "model.yaml").write_text("layers:\n  - {name: a, type: Mine}\n")
+    data = write([first, second], first / "both.html", device=CPU)
+    assert data["differs"] == [["seed", "3", "1"]]
+    assert next(one["left_out"] for one in data["sections"]).startswith(str(second / "model.yaml"))

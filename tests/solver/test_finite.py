@@ -35,7 +35,7 @@ class SpoilsAt(Layer):
 
     at: int = AT
     what: str = "data"
-    value: float = float("nan")
+    value = np.nan
     passes: int = 1
 
     def setup(self, x):
