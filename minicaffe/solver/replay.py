@@ -20,12 +20,13 @@ from minicaffe.net.summary import table
 from minicaffe.solver import culprit
 from minicaffe.solver.batches import Batches, as_inputs, of_file
 from minicaffe.solver.finite import FILE, RUNNING
+from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.report import Report
 from minicaffe.solver.solver import Solver
 from minicaffe.solver.trend import Trend
 
-HEAD = ("layer", "type", "blob", "min", "max", "mean", "not finite")
-HEAD += ("diff min", "max", "mean", "not finite", "")
+RANGE = ("min", "max", "mean", "not finite")
+HEAD = ("layer", "type", "blob", *RANGE, "diff min", *RANGE[1:], "")
 FIRST = "<- first"
 
 
@@ -44,13 +45,14 @@ class Replay:
             running = {name: reader[name] for name in reader.shapes if name.startswith(RUNNING)}
             fallen = {name: reader[name] for name in reader.shapes if name.startswith("@plateau/")}
         spec, self.given = read(self.file), of_file(arrays)
-        if spec.solver is None:
+        solver = spec.solver
+        if solver is None:
             raise CheckpointError(f"{self.file}: its net has no solver: there is no step to replay")
         if self.given:
             spec = as_inputs(spec, self.given[0])
         untested: dict[str, Any] = {"test_iter": (), "test_state": (), "debug_info": False}
         untested |= {"best": None, "plateau": None, "early_stopping": None}
-        plain = dataclasses.replace(spec.solver, **untested)
+        plain = dataclasses.replace(solver, **untested)
         spec = dataclasses.replace(spec, solver=plain, test_nets=())
         self.solver = Solver(spec, report=Silent(), **settings)
         self.solver.restore(self.file, replay=True)
@@ -69,7 +71,7 @@ class Replay:
     def run(self) -> None:
         """Compute the step, but for its update."""
         solver = self.solver
-        rule = solver.mixed.rule if solver.mixed is not None else solver.rule
+        rule = solver.rule.rule if isinstance(solver.rule, Mixed) else solver.rule
         with solver.device.current(), np.errstate(all="ignore"):
             self.batches = Batches(solver.net, self.given)
             with self.look, self.batches:
@@ -99,8 +101,9 @@ class Replay:
     def rows(self, step: Step, number: int, first: Seen | None) -> list[tuple[str, ...]]:
         """Of a layer in a pass: its parameters, then what it writes."""
         rows = []
-        named = [(f"{step.spec.name}__{i}", one) for i, one in enumerate(step.layer.params)]
-        for name, of in [*named, *((value.name, value) for value in step.tops)]:
+        named: list[tuple[str, Value | Param]] = [(value.name, value) for value in step.tops]
+        params = enumerate(step.layer.params)
+        for name, of in [*((f"{step.spec.name}__{i}", one) for i, one in params), *named]:
             data, diff = (self.last(number, of, which) for which in ("data", "diff"))
             mark = FIRST if first is not None and first.of is of else ""
             row = step.spec.name, step.spec.type, name, *cells(data), *cells(diff), mark
