@@ -21,13 +21,17 @@ from minicaffe.solver import culprit
 from minicaffe.solver.batches import Batches, as_inputs, of_file
 from minicaffe.solver.finite import FILE, RUNNING
 from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report
 from minicaffe.solver.solver import Solver
-from minicaffe.solver.trend import Trend
 
 RANGE = ("min", "max", "mean", "not finite")
 HEAD = ("layer", "type", "blob", *RANGE, "diff min", *RANGE[1:], "")
 FIRST = "<- first"
+UNTESTED: dict[str, Any] = {"test_iter": (), "test_state": (), "test_interval": 0, "best": None}
+UNTESTED |= {"early_stopping": None, "debug_info": False}
+STILL: dict[str, Any] = {"lr_policy": "fixed", "plateau": None, "patience": None, "gamma": None}
+STILL |= {"min_lr": 0.0, "warmup_iter": 0, "warmup_start_lr": 0.0}
 
 
 class Replay:
@@ -43,23 +47,21 @@ class Replay:
         with Reader(self.file, "a solver's state in .npz") as reader:
             arrays = {name: reader[name] for name in reader.shapes if name.startswith("@batch/")}
             running = {name: reader[name] for name in reader.shapes if name.startswith(RUNNING)}
-            fallen = {name: reader[name] for name in reader.shapes if name.startswith("@plateau/")}
+            fallen = [reader[name][4] for name in reader.shapes if name.startswith("@plateau/")]
+            iteration = int(reader["@iteration"]) if "@iteration" in reader.shapes else 0
         spec, self.given = read(self.file), of_file(arrays)
         solver = spec.solver
         if solver is None:
             raise CheckpointError(f"{self.file}: its net has no solver: there is no step to replay")
         if self.given:
             spec = as_inputs(spec, self.given[0])
-        untested: dict[str, Any] = {"test_iter": (), "test_state": (), "debug_info": False}
-        untested |= {"best": None, "plateau": None, "early_stopping": None}
-        plain = dataclasses.replace(solver, **untested)
+        plain = dataclasses.replace(solver, **UNTESTED)
+        if solver.lr_policy == "plateau":  # which goes by tests
+            rate = learning_rate(solver, iteration, int(fallen[0]) if fallen else 0)
+            plain = dataclasses.replace(plain, **STILL, base_lr=rate)
         spec = dataclasses.replace(spec, solver=plain, test_nets=())
         self.solver = Solver(spec, report=Silent(), **settings)
         self.solver.restore(self.file, replay=True)
-        for name, state in fallen.items():  # how often the rate has fallen
-            _, mode, output = name.split("/", 2)
-            self.solver.trends["plateau"] = Trend(output, mode)
-            self.solver.trends["plateau"].restore(state)
         for step in self.solver.net.steps:
             for i, array in enumerate(step.layer.running):
                 kept = running.get(f"{RUNNING}{step.spec.name}__{i}")
