@@ -187,7 +187,9 @@ def test_what_cannot_be_replayed(tmp_path, capsys):
 
 def test_a_rate_that_tests_have_lowered_is_replayed(tmp_path):
     """The net that is replayed has no tests: what they have led to was saved."""
-    keys = "max_iter: 20, test_iter: 1, test_interval: 1, lr_policy: plateau, patience: 1, gamma: 0.5"
+    keys = (
+        "max_iter: 20, test_iter: 1, test_interval: 1, lr_policy: plateau, patience: 1, gamma: 0.5"
+    )
     keys += ", best: {output: loss, mode: max, min_delta: 1000}, early_stopping: 99"
     solver = made(NET.replace("RATE", "0.1").replace("max_iter: 20", keys))
     with np.errstate(all="ignore"):  # BatchNorm's sums are of few batches yet
