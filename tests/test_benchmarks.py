@@ -77,6 +77,7 @@ def test_pages_show_what_the_result_files_say(scripts):
     assert set(shown) == set(readme.SECTIONS)
     files = {
         "paper_tables": "paper_tables/results/{}.json",
+        "feeding": "benchmarks/results/feeding_{}.json",
         "inference_memory": "benchmarks/results/inference_memory_{}.json",
         "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
         "peers": "benchmarks/results/peers_{}.json",
@@ -467,6 +468,11 @@ def test_training_from_files_is_measured(scripts, tmp_path, monkeypatch):
     slower = min(found["images_per_s"][name]["median"] for name in ("memory", "decoder"))
     share = found["images_per_s"]["files"]["median"] / slower
     assert found["share_of_the_slower"]["median"] == pytest.approx(share, rel=1e-3)
+    found |= {"pictures": 20, "machine": {"processor": "P", "cores": 2, "numpy": "2"}}
+    found["peak_memory_mib"] = {"after 5 steps": 100.0, "after 40 steps": 101.0}
+    assert f"From JPEGs it reaches {100 * share:.1f} % of the slower" in scripts("readme").feeding(
+        found
+    )
 
 
 def test_cifar10_quick_where_the_data_is_and_where_it_is_not(

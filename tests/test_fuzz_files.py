@@ -181,7 +181,9 @@ def use(kind: str, folder: Path, data: bytes) -> None:
     if kind == "lmdb":
         (folder / "db").mkdir(exist_ok=True)
         (folder / "db" / "data.mdb").write_bytes(data)
-        keys = f"source: {folder}/db, backend: LMDB, batch_size: 5"
+        keys = (
+            f"source: {folder}/db, backend: LMDB, batch_size: 5, workers: 0"  # written to at once
+        )
         Net(parse(f"layers: [{{name: d, type: Data, {keys}}}]"), device="cpu").forward()
         return
     file = folder / f"x.{kind}"

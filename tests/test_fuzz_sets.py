@@ -113,7 +113,7 @@ def libraries(kinds: list[str]) -> None:
 
 def test_spoilt_data_sets_are_read_or_refused_in_one_line(tmp_path):
     libraries(KINDS)
-    told = counted(__file__, ",".join(KINDS), tmp_path, 162)
+    told = counted(__file__, ",".join(KINDS), tmp_path, 108)
     assert told["grown_mib"] < 64
 
 

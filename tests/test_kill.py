@@ -1,6 +1,8 @@
 """A run killed (kill -9) at a random instant goes on to the same bits, with a log that tells each iteration once.
 
-The default suite kills a few times; `pytest tests/test_kill.py --long` kills 200 times.
+Snapshots are written every 20 iterations, and with --long the run's page at each test, so that many kills fall
+into them. The default suite kills a few times; `pytest tests/test_kill.py --long` kills 200 times, and 50
+times on a disk that is full now and then (a small tmpfs, which needs root).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from minicaffe.data import idx
 from minicaffe.solver import run_folder
@@ -27,11 +30,12 @@ layers:
   - {name: drop, type: Dropout, top: conv}
   - {name: ip, type: InnerProduct, num_output: 10}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
-solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, max_iter: 1500, snapshot: 20, snapshot_keep: 3,
-         display: 50, test_iter: 2, test_interval: 200}
+solver: {base_lr: 0.001, momentum: 0.9, weight_decay: 0.001, max_iter: 600, snapshot: 20, snapshot_keep: 3,
+         display: 50, test_iter: 2, test_interval: 100,
+         lr_policy: plateau, gamma: 0.9, patience: 2, plateau: loss, best: {output: loss}, ema_decay: 0.99, warmup_iter: 30}
 """
 COMMAND = [sys.executable, "-m", "minicaffe", "train"]
-RUN = Path("runs", "a")
+RUN, LAST = Path("runs", "a"), "small_iter_600.npz"
 TRAIN = ["small.yaml", "--device", "cpu", "--run", str(RUN), "--quiet"]
 TEMPORARY = re.compile(r"\..*\.[a-z0-9_]{8}")
 
@@ -62,8 +66,8 @@ def finish(folder: Path, *words: str) -> subprocess.CompletedProcess:
     )
 
 
-def final(folder: Path) -> dict[str, np.ndarray]:
-    with np.load(folder / RUN / "small_iter_1500.npz", allow_pickle=False) as archive:
+def final(folder: Path, name: str = LAST) -> dict[str, np.ndarray]:
+    with np.load(folder / RUN / name, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 
@@ -91,46 +95,105 @@ def whole(folder: Path) -> None:
 
 
 def same(straight: Path, broken: Path) -> None:
-    wanted, got = final(straight), final(broken)
-    assert set(wanted) == set(got)
-    for name, array in wanted.items():
-        np.testing.assert_array_equal(got[name], array, err_msg=name)
+    for file in (LAST, "small_best.npz"):
+        wanted, got = final(straight, file), final(broken, file)
+        assert set(wanted) == set(got)
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(got[name], array, err_msg=name)
     assert numbers(broken) == numbers(straight)
     assert run_folder.read(broken / RUN).state == "finished"
     kept = [path.name for path in (broken / RUN).iterdir()]
     assert sorted(name for name in kept if "_iter_" in name) == [
-        f"small_iter_{n}.npz" for n in (1460, 1480, 1500)
+        f"small_iter_{n}.npz" for n in (560, 580, 600)
     ]
     assert not [name for name in kept if TEMPORARY.fullmatch(name)]
 
 
-def test_killed_at_any_instant_it_goes_on_with_the_same_bits(tmp_path, request):
-    kills = 200 if request.config.getoption("--long") else 4
-    straight, broken = prepare(tmp_path / "straight"), prepare(tmp_path / "broken")
+def killed(folder: Path, words: list[str], seconds: float) -> bool:
+    """Train, and kill that after so many seconds; whether it was still at it. A mistake fails the test."""
+    run = subprocess.Popen(
+        [*COMMAND, *words], cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        _, told = run.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.kill(run.pid, signal.SIGKILL)
+        run.communicate()
+        return True
+    assert run.returncode in (0, 2) and "Traceback" not in told, told
+    return False
+
+
+def begin_again_where_done(straight: Path, broken: Path, words: list[str]) -> None:
+    """If the run is done, see that it is as it should be, and empty its folder."""
+    if (broken / RUN / LAST).exists():
+        done = finish(broken, *words)  # its last test, at least
+        assert done.returncode == 0, done.stderr
+        same(straight, broken)
+        for path in (broken / RUN).iterdir():
+            path.unlink()
+
+
+@pytest.fixture(scope="module")
+def words(request):
+    """How the run is begun, and gone on with."""
+    return [*TRAIN, "--resume", *["--report"] * request.config.getoption("--long")]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory, words):
+    """The run as it is where nothing disturbs it."""
+    folder = prepare(tmp_path_factory.mktemp("straight"))
     begun = time.monotonic()
-    assert finish(straight, *TRAIN).returncode == 0
+    assert finish(folder, *words).returncode == 0
     took = time.monotonic() - begun
+    trained = run_folder.read(folder / RUN).lines[-1]["seconds"]
+    return folder, took - trained, trained
+
+
+def test_killed_at_any_instant_it_goes_on_with_the_same_bits(tmp_path, request, straight, words):
+    kills = 200 if request.config.getoption("--long") else 3
+    broken, (whole_run, begin, trained) = prepare(tmp_path / "broken"), straight
     chance, done = random.Random(7), 0
     for _ in range(10 * kills):
         if done == kills:
             break
-        run = subprocess.Popen(
-            [*COMMAND, *TRAIN, "--resume"], cwd=broken, env=environment(), stderr=subprocess.PIPE
-        )
-        try:
-            run.communicate(timeout=chance.uniform(0.2, 0.9) * took)
-        except subprocess.TimeoutExpired:
-            os.kill(run.pid, signal.SIGKILL)
-            run.communicate()
-            done += 1
-        else:
-            assert run.returncode == 0
+        done += killed(broken, words, begin * 0.9 + trained * chance.random())
         whole(broken)
-        if (broken / RUN / "small_iter_1500.npz").exists():
-            assert finish(broken, *TRAIN, "--resume").returncode == 0  # its last test, at least
-            same(straight, broken)
-            for path in (broken / RUN).iterdir():
-                path.unlink()
+        begin_again_where_done(whole_run, broken, words)
     assert done == kills
-    assert finish(broken, *TRAIN, "--resume").returncode == 0
-    same(straight, broken)
+    assert finish(broken, *words).returncode == 0
+    same(whole_run, broken)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 96 KiB, which a few snapshots fill."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=96k", "none", str(disk)]
+    if not hasattr(os, "geteuid") or os.geteuid() or subprocess.run(mount).returncode:
+        pytest.skip("a small disk needs root, to mount a tmpfs")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_fills_up_costs_nothing_good(tmp_path, small_disk, request, straight, words):
+    broken, (whole_run, begin, trained) = prepare(tmp_path / "broken"), straight
+    (broken / "runs").symlink_to(small_disk)
+    chance, filler = random.Random(5), small_disk / "filler"  # what else there is on the disk
+    for _ in range(50 * request.config.getoption("--long")):
+        filler.write_bytes(bytes(chance.randrange(20, 60) << 10))
+        killed(broken, words, begin * 0.9 + trained * chance.random())
+        filler.unlink()
+        whole(broken)
+        begin_again_where_done(whole_run, broken, words)
+    filler.write_bytes(bytes(48 << 10))
+    done = finish(broken, *words)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "No space left on device" in done.stderr.splitlines()[-1]
+    whole(broken)
+    filler.unlink()
+    assert list((broken / RUN).glob("*.npz"))
+    assert finish(broken, *words).returncode == 0
+    same(whole_run, broken)

@@ -92,8 +92,9 @@ def look(drawn: Drawn, path: Path) -> None:
 
 def train(folder: Path) -> Path:
     """LeNet's weights, trained to the end."""
-    subprocess.check_call([sys.executable, "-m", "minicaffe", "train", str(MODEL)], cwd=folder)
-    return folder / "lenet_iter_10000.npz"
+    words = ["-m", "minicaffe", "train", str(MODEL), "--run", "run"]
+    subprocess.check_call([sys.executable, *words], cwd=folder)
+    return folder / "run" / "lenet_iter_10000.npz"
 
 
 def revision(code: Path) -> str:

@@ -31,6 +31,7 @@ PAGES = (
     "docs/export.md",
     "docs/zoo.md",
     "docs/performance.md",
+    "docs/feeding.md",
 )
 
 
@@ -77,7 +78,30 @@ def photos(found: dict) -> str:
     return tables.lay_out(head, rows) + f"\n\nCommits: {revisions}."
 
 
+def feeding(found: dict | None) -> str:
+    """Images a second from JPEGs, from memory and of a decoder alone; the share; the memory."""
+    if found is None:
+        return "Not yet measured."
+    names = {
+        "files": f"training from {found['pictures']:,} JPEGs",
+        "memory": "training from memory",
+        "decoder": "decoding alone",
+    }
+    rows = [
+        [names[name], f"{rate['median']:.0f}", f"{rate['low']:.0f} to {rate['high']:.0f}"]
+        for name, rate in found["images_per_s"].items()
+    ]
+    share, peak, machine = found["share_of_the_slower"], found["peak_memory_mib"], found["machine"]
+    where = f"{machine['processor']}, {machine['cores']} cores, NumPy {machine['numpy']}"
+    return tables.lay_out(["", "images/s", "quartiles"], rows) + (
+        f"\n\nFrom JPEGs it reaches {100 * share['median']:.1f} % of the slower of the other two (quartiles"
+        f" {100 * share['low']:.1f} to {100 * share['high']:.1f}). Peak memory of the process:"
+        f" {peak['after 5 steps']:.0f} MiB after 5 steps, {peak['after 40 steps']:.0f} MiB after 40. {where}."
+    )
+
+
 SECTIONS = {
+    "feeding_cpu": lambda: feeding(peer_tables.read("feeding", "cpu")),
     "inference_memory_cpu": lambda: inference_memory.table(
         peer_tables.read("inference_memory", "cpu")
     ),

@@ -19,6 +19,7 @@ COMMANDS = {
     "test": "score weights on the test data",
     "predict": "classify pictures of one's own",
     "time": "milliseconds of each layer, forward and backward",
+    "replay": "compute a step again: what each blob held as it diverged",
     "explain": "how each convolution is computed, and what was measured",
     "summary": "layers, shapes, parameters, multiply-adds, memory",
     "report": "a run, or several, as one page: curves, net, mistakes",

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         ("minicaffe", __version__),
         ("python", f"{platform.python_version()} on {platform.platform()}"),
     ]
-    packages = ["numpy", "pyyaml", "tqdm", "pillow", "h5py", "numba", "threadpoolctl"]
+    packages = ["numpy", "pyyaml", "tqdm", "pillow", "h5py", "lmdb", "numba", "threadpoolctl"]
     packages += ["onnx", "onnxruntime", "safetensors", "protobuf", "tensorboardx"]
     lines += [(name, version(name)) for name in packages]
     lines += [("cupy", cupy_version()), ("blas", blas()), ("cpu cores", str(os.cpu_count()))]

@@ -36,7 +36,7 @@ def resume_command(args: argparse.Namespace, folder: Path) -> str:
     for option, value in given.items():
         words += [option, str(value)] if value is not None else []
     words += ["--deterministic"] if args.deterministic else []
-    for option in ("--quiet", "--json", "--tensorboard"):
+    for option in ("--quiet", "--json", "--tensorboard", "--report"):
         words += [option] if getattr(args, option[2:]) else []
     for option, values in (("--set", args.settings), ("--import", args.imports)):
         words += [word for value in values for word in (option, value)]

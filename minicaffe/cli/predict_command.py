@@ -25,6 +25,7 @@ from minicaffe.cli.options import (
     number,
     pick_device,
     read_model,
+    tell,
 )
 from minicaffe.cli.pictures import Doubt, read_picture
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
@@ -50,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     weights, spec = weights_of(args), read_model(args)
     device = pick_device(args, spec)
     classifier = Classifier(spec, device=device, dtype=args.dtype)
-    load_weights(classifier.net, weights)
+    for file, _ in load_weights(classifier.net, weights):
+        if file != weights:  # of a run
+            tell(args, f"weights: {file}")
     digit = takes_digits(classifier.data)
     pictures = [read_picture(path, classifier.image_shape, digit) for path in args.images]
     for path, (pixels, notes) in zip(args.images, pictures, strict=True):

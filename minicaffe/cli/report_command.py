@@ -16,6 +16,7 @@ from pathlib import Path
 from minicaffe import backend
 from minicaffe.cli.options import device_option, import_files, import_option, number, tell
 from minicaffe.report import write
+from minicaffe.report.sections import left_out
 from minicaffe.report.study import Limits
 
 
@@ -46,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or folder / "report.html"
     limits = Limits(seconds=args.seconds)
     found = write(args.runs, output, device=backend.device(args.device), limits=limits)
-    for section in found["sections"]:
-        if "left_out" in section:
-            tell(args, f"left out: {section['title']}: {section['left_out']}")
+    for why, titles in left_out(found["sections"]).items():
+        tell(args, f"left out: {', '.join(titles)}: {why}")
     print(f"{output}: {os.path.getsize(output) / 2**20:.1f} MiB")
     return 0

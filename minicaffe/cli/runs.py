@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -86,6 +87,7 @@ class Run:
         self.begun: RunRecord | None = None
         self.lock: Lock | None = None
         self.made: Path | None = None
+        self.at_end: list[Callable[[], None]] = []  # done when the record is whole
         given = args.snapshot_prefix or (spec.solver.snapshot_prefix if spec.solver else None)
         if args.resume == NEWEST:
             if self.folder is None:
@@ -134,6 +136,11 @@ class Run:
             )
         self.begun, self.name = begun, begun.about["name"]
 
+    def seed(self) -> int | None:
+        """The seed that the command asks for, or the one that began the run did."""
+        asked: int | None = self.args.seed
+        return asked if self.begun is None else self.begun.about.get("seed_asked")
+
     def place(self, solver: Solver) -> Path:
         """Give the solver, before it is restored, its folder, and make that if it is not there."""
         if self.folder is None:
@@ -152,6 +159,7 @@ class Run:
         assert self.folder is not None
         about = {"name": self.name, **facts(solver), "model": self.args.model}
         about["command"] = [*program(), *self.args.words]
+        about["seed_asked"] = self.seed()
         about |= {"imports": self.args.imports, "started": now(), "resumed": None}
         about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver.prefix)
         lines = []
@@ -182,6 +190,8 @@ class Run:
         try:
             if self.record.solver is not None:
                 self._end(error)
+                for end in self.at_end:
+                    end()
             elif self.made is not None:  # and nothing came of it
                 with contextlib.suppress(OSError):
                     (self.made / LOCK).unlink()

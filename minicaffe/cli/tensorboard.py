@@ -50,7 +50,7 @@ class Writer:
         start = self.library.event_pb2.SessionLog(status="START")
         self.waiting = [self._event(iteration, session_log=start)]
         self.file: Any = None
-        self.files, self.trouble = 0, False
+        self.trouble = False
 
     def __call__(self, line: Mapping[str, Any]) -> None:
         """Write the numbers of a line of the log."""
@@ -60,9 +60,8 @@ class Writer:
             self.waiting.append(event)
         try:
             if self.file is None:
-                self.files += 1
                 name = os.path.join(self.folder, "events")
-                self.file = self.library.EventsWriter(name, f".{os.getpid()}.{self.files}")
+                self.file = self.library.EventsWriter(name, f".{time.time_ns()}")
             for event in self.waiting:
                 self.file.write_event(event)
             self.file.flush()
@@ -72,12 +71,17 @@ class Writer:
                     f"{self.folder}: TensorBoard's events cannot be written: {error.strerror}; training"
                     " goes on, and it is tried again with the next line"
                 )
-            if self.file is not None:
-                with contextlib.suppress(OSError):  # it would write what it could not
-                    self.file.close()
-            self.file, self.trouble = None, True
+            self.close()
+            self.trouble = True
         else:
             self.waiting.clear()
+
+    def close(self) -> None:
+        """Close the file; what could not be written has been told."""
+        if self.file is not None:
+            with contextlib.suppress(OSError):  # it would write that now
+                self.file.close()
+            self.file = None
 
     def _event(self, iteration: int, **rest: Any) -> Any:
         return self.library.event_pb2.Event(wall_time=time.time(), step=iteration, **rest)

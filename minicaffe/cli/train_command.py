@@ -16,7 +16,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minicaffe.backend import Device
 from minicaffe.caffe.model import is_prototxt
@@ -43,6 +43,9 @@ from minicaffe.solver.record import Record
 from minicaffe.solver.report import banner
 from minicaffe.solver.together import Together
 from minicaffe.spec.declare import NetSpec
+
+if TYPE_CHECKING:
+    from minicaffe.report.follow import Follower
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +75,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", metavar="N", type=number(0), help="random seed, instead of the model's"
     )
+    parser.add_argument(
+        "--report",
+        action="store_true",
+        help="write report.html into the run's folder at each test; an open page follows the run",
+    )
     tensorboard.option(parser)
 
 
@@ -95,16 +103,23 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.tensorboard:
         tensorboard.library()
+    pages = followers(args, shown.failed)
     with Run(args, spec, record := Record(shown.failed, hearers)) as begun:
         device = pick_device(args, spec)
-        solver = built(args, spec, device, Together(shown, record))
+        args.seed = begun.seed()
+        solver = built(args, spec, device, Together(shown, record, *pages))
         folder = begun.place(solver)
         start_of(args, begun, solver)
         begun.begin(solver)
         if args.tensorboard:
-            hearers.append(tensorboard.Writer(folder, solver.iteration, shown.failed))
+            events = tensorboard.Writer(folder, solver.iteration, shown.failed)
+            hearers.append(events)
+            begun.at_end.append(events.close)
         shown.line(f"run: {folder}")
         shown.begin(solver)
+        for page in pages:
+            page.begin(solver, folder, [record.speed, shown.speed])
+            begun.at_end.append(page.end)
         start, first = time.perf_counter(), solver.iteration
         try:
             scores = solver.solve()
@@ -133,6 +148,15 @@ def progress(args: argparse.Namespace) -> Progress:
     if args.json:
         return Json()
     return Quiet() if args.quiet else Bar() if sys.stderr.isatty() else Lines()
+
+
+def followers(args: argparse.Namespace, failed: Callable[[str], None]) -> list[Follower]:
+    """What writes the run's page, if that is wanted."""
+    if not args.report:
+        return []
+    from minicaffe.report.follow import Follower
+
+    return [Follower(failed)]
 
 
 def built(args: argparse.Namespace, spec: NetSpec, device: Device, report: Together) -> Solver:

@@ -6,7 +6,7 @@ import argparse
 import os
 
 from minicaffe.caffe.weights import is_caffes
-from minicaffe.errors import CheckpointError, MinicaffeError, note
+from minicaffe.errors import CheckpointError, MinicaffeError
 from minicaffe.net import Net
 from minicaffe.net import model as net_model
 from minicaffe.net.weights import LoadReport
@@ -32,14 +32,13 @@ def weights_of(args: argparse.Namespace) -> str:
 
 
 def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple[str, LoadReport]]:
-    """Load what --weights names, and tell what became of each file.
+    """Load what --weights names, of a run's folder its best, and tell what became of each file.
 
     Files separated by commas are loaded one after another, each as far as names fit, as Caffe does. Raises
     CheckpointError if a shape does not; for a single file as Net.load.
     """
     if os.path.isdir(given):
-        folder, given = given, str(run_folder.weights(given))
-        note(f"weights of {folder}: {os.path.basename(given)}")
+        given = str(run_folder.weights(given))
     files = [given] if os.path.exists(given) else [file for file in given.split(",") if file]
     if len(files) <= 1:
         return [(given, net.load(given, strict=strict))]

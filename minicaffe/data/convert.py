@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from minicaffe.errors import DataError
 
 _ROOM = 1 << 40  # bytes that a database may grow to; those of addresses, not of the disk
 _KEY = 511  # bytes of a key that LMDB takes
-_AT_ONCE = 256  # entries of a transaction
+_AT_ONCE = 1 << 23  # bytes of a transaction, about
 Damaged = Callable[[DataError], None]
 
 
@@ -43,50 +42,47 @@ def to_lmdb(
         raise DataError(f"{folder}: is there already")
     if encoded and not isinstance(reader, PictureSet):
         raise DataError(f"{reader.origin}: only pictures in files of their own are kept encoded")
-    count = 0
     try:
-        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        try:
-            with lmdb.open(str(beside), map_size=_ROOM, sync=False, lock=False, mode=0o666) as out:
-                waiting = []
-                for i, picture, label in sound(reader, entries, damaged):
-                    key = f"{count:08d}_{_name(reader, i)}".encode("utf-8", "surrogateescape")[
-                        :_KEY
-                    ]
-                    waiting.append((key, _datum(reader, i, picture, label, encoded)))
-                    count += 1
-                    if len(waiting) == _AT_ONCE:
-                        _put(out, waiting)
-                _put(out, waiting)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
+            with lmdb.open(beside, map_size=_ROOM, sync=False, lock=False, mode=0o666) as out:
+                count = _put(out, _messages(reader, entries, damaged, encoded))
                 out.sync(True)
             if not count:
                 raise DataError(f"{folder}: not written: there is no picture to put in it")
             os.chmod(beside, 0o777 & ~_umask())
             os.rename(beside, folder)
-        except BaseException:
-            shutil.rmtree(beside, ignore_errors=True)
-            raise
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written: {idx.reason(error)}") from None
-    except lmdb.Error as error:
+    except (OSError, lmdb.Error) as error:
         raise DataError(f"{folder}: cannot be written: {idx.reason(error)}") from None
     return count
 
 
-def _datum(reader: Reader, i: int, picture: np.ndarray, label: int, encoded: bool) -> bytes:
-    """The message of an entry."""
-    if encoded:
-        return datum.encoded(Path(reader.place(i)).read_bytes(), label)
-    turned = len(picture) == 3 and not reader.blue_first
-    return datum.write(picture[::-1] if turned else picture, label)
+def _messages(
+    reader: Reader, entries: Iterable[int], damaged: Damaged, encoded: bool
+) -> Iterator[tuple[bytes, bytes]]:
+    """The key and the Datum of each entry."""
+    for count, (i, picture, label) in enumerate(sound(reader, entries, damaged)):
+        key = f"{count:08d}_{_name(reader, i)}".encode("utf-8", "surrogateescape")
+        if encoded:
+            value = datum.encoded(Path(reader.place(i)).read_bytes(), label)
+        else:
+            turned = len(picture) == 3 and not reader.blue_first
+            value = datum.write(picture[::-1] if turned else picture, label)
+        yield key[:_KEY], value
 
 
-def _put(out: Any, waiting: list[tuple[bytes, bytes]]) -> None:
-    """Write entries, which are then no longer waiting, in one transaction."""
-    with out.begin(write=True) as transaction:
-        for key, value in waiting:
-            transaction.put(key, value, append=True)
-    waiting.clear()
+def _put(out: Any, messages: Iterator[tuple[bytes, bytes]]) -> int:
+    """Write entries, some megabytes in a transaction; how many there were."""
+    count, going = 0, True
+    while going:
+        size, going = 0, False
+        with out.begin(write=True) as transaction:
+            for key, value in messages:
+                transaction.put(key, value, append=True)
+                count, size = count + 1, size + len(value)
+                if size >= _AT_ONCE:
+                    going = True
+                    break
+    return count
 
 
 def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged) -> int:

@@ -18,6 +18,7 @@ from minicaffe.errors import DataError
 
 Result = tuple[Piece, list[Damage] | BaseException]
 PATIENCE = 300  # seconds without a single piece, after which there is an error
+SLOW = 5  # seconds that a thread may take for a sample before it is left to itself
 
 
 class Here:
@@ -54,9 +55,14 @@ class Threads:
         self.asked = [queue.SimpleQueue[Piece | None]() for _ in range(count)]
         self.done = queue.SimpleQueue[Result]()
         given = (maker, self.done, self.pictures, self.labels, self.wanted)
-        for number, asked in enumerate(self.asked):
-            name = f"minicaffe_data_{number}"
-            threading.Thread(target=_serve, args=(asked, *given), name=name, daemon=True).start()
+        self.threads = [
+            threading.Thread(
+                target=_serve, args=(asked, *given), name=f"minicaffe_data_{number}", daemon=True
+            )
+            for number, asked in enumerate(self.asked)
+        ]
+        for thread in self.threads:
+            thread.start()
 
     def give(self, member: int, piece: Piece) -> None:
         """Hand over a piece."""
@@ -72,10 +78,13 @@ class Threads:
             ) from None
 
     def close(self) -> None:
-        """Have the threads end after what they are at."""
+        """Have the threads end after the sample they are at: then nobody reads the files any more."""
         self.wanted[0] = np.iinfo(np.int64).max
         for asked in self.asked:
             asked.put(None)
+        for thread in self.threads:
+            if thread is not threading.current_thread():  # which may find that nobody wants the net
+                thread.join(SLOW)
 
 
 def _serve(

@@ -60,6 +60,7 @@ class Feed:
         outcomes = [batch.found[first] for first in sorted(batch.found)]
         for found in outcomes:
             if isinstance(found, BaseException):
+                self._give_up()
                 raise found
         slot = batch.number % self.ahead
         damaged = [one for found in outcomes if isinstance(found, list) for one in found]

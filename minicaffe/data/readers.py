@@ -83,10 +83,10 @@ def _open(
             return IdxSet(source, split, beside)
         if source in NAMES:  # of which a folder may hold other things, such as pictures of them
             continue
-        if _holds_arrays(place):
-            return NpySet(place, source, split)
         if holds_pictures(place):
             return FolderSet(place, source, split, colour, size)
+        if _holds_arrays(place):
+            return NpySet(place, source, split)
     if source == CIFAR10:
         return Cifar10Set(None, source, split, beside)
     return IdxSet(source, split, beside)
@@ -95,21 +95,22 @@ def _open(
 def _file(path: Path, source: str, split: str) -> Reader | None:
     """The reader of a file, by its name or else by how it begins; None for what can but be a list."""
     name, head = path.name.lower(), _head(path)
+    told = str(path) if str(path).isprintable() else repr(str(path))
     if name.endswith(ARCHIVED):
-        raise DataError(f"{path}: is an archive: unpack it, and give the folder")
+        raise DataError(f"{told}: is an archive: unpack it, and give the folder")
     if name.endswith(SUFFIXES):
-        raise DataError(f"{path}: is a picture; expected a folder of pictures, or a list of them")
+        raise DataError(f"{told}: is a picture; expected a folder of pictures, or a list of them")
     if name.endswith(".npz") or head.startswith(ZIP):
         return NpzSet(path, source, split)
     if name.endswith(".npy") or head.startswith(NPY):
-        raise DataError(f"{path}: expected the folder of two .npy files, of pictures and of labels")
+        raise DataError(f"{told}: expected the folder of two .npy files, of pictures and of labels")
     if name.endswith(HDF5) or hdf5.is_one(path):
         return Hdf5Set([path], source, split)
     if head[:2] in (b"\0\0", GZIP):
-        raise DataError(f"{path}: expected a folder of four IDX files, found a file")
+        raise DataError(f"{told}: expected a folder of four IDX files, found a file")
     if head.partition(b"\n")[0].strip().lower().endswith(tuple(map(str.encode, HDF5))):
         return Hdf5Set(
-            [lists.find(p, [path.parent], f"{path}") for p in lists.files(path)], source, split
+            [lists.find(p, [path.parent], told) for p in lists.files(path)], source, split
         )
     return None
 

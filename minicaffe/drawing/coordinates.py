@@ -2,7 +2,7 @@
 
 Four times, from either side and from either end, items are put in line with the middle one of their neighbours
 and the lines pushed together as far as they go; of the four places of an item the mean of the middle two is
-taken. Source: U. Brandes, B. Koepf, Fast and Simple Horizontal Coordinate Assignment, 2001.
+taken. Source: U. Brandes, B. Koepf, Fast and Simple Horizontal Coordinate Assignment, 2001. Then all settle.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 from minicaffe.drawing.ranks import Ranks
+from minicaffe.drawing.settle import settled
 
 Links = Sequence[Sequence[int]]
 
@@ -35,7 +36,9 @@ def coordinates(ranks: Ranks, widths: Sequence[float], gap: float) -> list[float
             lines = _lines(turned, neighbours, crossed)
             places = _pushed(turned, lines, widths, gap)
             found.append(places if left else [-place for place in places])
-    return _merged(found, widths)
+    places = settled(ranks, _merged(found, widths), widths, gap)
+    least = min(x - w / 2 for x, w in zip(places, widths, strict=True))
+    return [x - least for x in places]
 
 
 def _crossed(ranks: Ranks) -> set[tuple[int, int]]:
@@ -123,6 +126,4 @@ def _merged(found: list[list[float]], widths: Sequence[float]) -> list[float]:
     for number, (places, edge) in enumerate(zip(found, edges, strict=True)):
         by = low - edge[0] if number % 2 == 0 else high - edge[1]
         moved.append([place + by for place in places])
-    middle = [sum(sorted(four)[1:3]) / 2 for four in zip(*moved, strict=True)]
-    least = min(x - w / 2 for x, w in zip(middle, widths, strict=True))
-    return [x - least for x in middle]
+    return [sum(sorted(four)[1:3]) / 2 for four in zip(*moved, strict=True)]

@@ -8,29 +8,40 @@ Hierarchical System Structures, 1981; E. Gansner et al., A Technique for Drawing
 from __future__ import annotations
 
 import bisect
+import itertools
+import math
 from collections.abc import Sequence
 
 from minicaffe.drawing.ranks import Ranks
 
-SWEEPS = 24
+SWEEPS = 12
 
 
 def order(ranks: Ranks) -> None:
-    """Reorder the ranks in place."""
-    _begin(ranks)
-    best, fewest = [list(rank) for rank in ranks.ranks], crossings(ranks)
-    for sweep in range(SWEEPS):
-        if not fewest:
-            break
-        down = sweep % 2 == 0
-        numbers = range(1, len(ranks.ranks)) if down else range(len(ranks.ranks) - 2, -1, -1)
-        for number in numbers:
-            fixed = ranks.ranks[number - 1 if down else number + 1]
-            _sort(ranks.ranks[number], fixed, ranks.above if down else ranks.below)
-        _transpose(ranks)
-        if (now := crossings(ranks)) < fewest:
-            best, fewest = [list(rank) for rank in ranks.ranks], now
-    ranks.ranks[:] = best
+    """Reorder the ranks in place: the best that is found from several orders to begin with."""
+    best, fewest = [list(rank) for rank in ranks.ranks], math.inf
+    for links, backwards in itertools.product((ranks.below, ranks.above), (False, True)):
+        _begin(ranks, links, backwards)
+        for sweep in range(SWEEPS):
+            if sweep:
+                _sweep(ranks, sweep % 2 == 1)
+            if (now := crossings(ranks)) < fewest:
+                best, fewest = [list(rank) for rank in ranks.ranks], now
+            if not fewest:
+                break
+    nodes = [[item for item in rank if item < ranks.nodes] for rank in best]
+    turns = [a > b for rank in nodes for a, b in itertools.pairwise(rank)]
+    turned = sum(turns) > len(turns) / 2  # rather from left to right in the order of the nodes
+    ranks.ranks[:] = [rank[::-1] for rank in best] if turned else best
+
+
+def _sweep(ranks: Ranks, down: bool) -> None:
+    """Each rank ordered by the one before it, going down or up; then neighbours change places."""
+    numbers = range(1, len(ranks.ranks)) if down else range(len(ranks.ranks) - 2, -1, -1)
+    for number in numbers:
+        fixed = ranks.ranks[number - 1 if down else number + 1]
+        _sort(ranks.ranks[number], fixed, ranks.above if down else ranks.below)
+    _transpose(ranks)
 
 
 def crossings(ranks: Ranks) -> int:
@@ -53,17 +64,16 @@ def _between(upper: Sequence[int], lower: Sequence[int], below: Sequence[Sequenc
     return found
 
 
-def _begin(ranks: Ranks) -> None:
-    """The order in which a walk along the links finds the items, which keeps chains together."""
+def _begin(ranks: Ranks, links: Sequence[Sequence[int]], backwards: bool) -> None:
+    """The order in which a walk along links finds the items, which keeps chains together."""
     place: dict[int, int] = {}
-    for rank in ranks.ranks:
-        for first in rank:
-            waiting = [first]
-            while waiting:
-                item = waiting.pop()
-                if item not in place:
-                    place[item] = len(place)
-                    waiting += reversed(ranks.below[item])
+    for first in sorted(itertools.chain(*ranks.ranks), reverse=links is ranks.above):
+        waiting = [first]
+        while waiting:
+            item = waiting.pop()
+            if item not in place:
+                place[item] = -len(place) if backwards else len(place)
+                waiting += reversed(links[item])
     for rank in ranks.ranks:
         rank.sort(key=place.__getitem__)
 

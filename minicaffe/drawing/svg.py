@@ -38,7 +38,8 @@ def svg(laid: Layout, alone: bool = False) -> str:
         f'height="{height}" viewBox="0 0 {width} {height}" role="group" aria-label="{title}" '
         f'style="max-width:100%;height:auto" font-family="{FONT}" font-size="12" fill="currentColor">'
     )
-    ways = "".join(_way(way, laid.direction == "TB") for way in laid.ways)
+    drawn: set[tuple[Point, Point]] = set()
+    ways = "".join(_way(way, laid.direction == "TB", drawn) for way in laid.ways)
     ways = f'<g aria-hidden="true">{ways}</g>\n' if ways else ""
     boxes = "\n".join(_box(laid, i, box) for i, box in enumerate(laid.boxes))
     labels = "".join(_label(way) for way in laid.ways if way.label)
@@ -98,13 +99,17 @@ def head(way: Way, down: bool) -> list[Point]:
     return [(x, y), (x - 1.4 * HEAD, y - 0.7 * HEAD), (x - 1.4 * HEAD, y + 0.7 * HEAD)]
 
 
-def _way(way: Way, down: bool) -> str:
-    x, y = way.points[0]
-    path = f"M{x:.1f} {y:.1f}"
+def _way(way: Way, down: bool, drawn: set[tuple[Point, Point]]) -> str:
+    """An arrow, but for what others have `drawn` of its way."""
+    path, at = "", None
     for start, a, b, end in curve(way.points, down):
-        straight = abs(start[0] - end[0]) < 0.05 or abs(start[1] - end[1]) < 0.05
-        turns = (end,) if straight else (a, b, end)
-        path += ("L" if straight else "C") + " ".join(f"{u:.1f} {v:.1f}" for u, v in turns)
+        if (start, end) not in drawn:
+            drawn.add((start, end))
+            straight = abs(start[0] - end[0]) < 0.05 or abs(start[1] - end[1]) < 0.05
+            turns = (end,) if straight else (a, b, end)
+            path += "" if at == start else f"M{start[0]:.1f} {start[1]:.1f}"
+            path += ("L" if straight else "C") + " ".join(f"{u:.1f} {v:.1f}" for u, v in turns)
+            at = end
     corners = "L".join(f"{u:.1f} {v:.1f}" for u, v in head(way, down))
     return (
         f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity=".55" stroke-width="1.3"/>'

@@ -1,5 +1,4 @@
-// A running mean: mean += share (x - mean). A thread an entry. Where `skip` is not 0
-// nothing is done.
+// A running mean: mean += share (x - mean), unless `skip` is not 0. A thread an entry.
 template <typename T>
 __global__ void average(int total, T* mean, const T* x, typename Sum<T>::type share,
                         const int* __restrict__ skip) {

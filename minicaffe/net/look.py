@@ -8,10 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from minicaffe.layers import Param
 from minicaffe.net.net import Net
 from minicaffe.net.step import Step, Value
 
 When = Literal["before_forward", "after_forward", "before_backward", "after_backward"]
+Which = Literal["data", "diff"]
+Arrays = tuple[Value | Param, str, Which]
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,9 @@ class Seen:
 
     step: Step
     when: When
+    of: Value | Param
     name: str
-    which: Literal["data", "diff"]
-    is_param: bool
+    which: Which
     shape: tuple[int, ...]
     low: float
     high: float
@@ -34,6 +37,11 @@ class Seen:
     bad: int
     first: tuple[int, ...] = ()
     samples: int = 0  # how many entries of the first axis hold any that is not finite
+
+    @property
+    def is_param(self) -> bool:
+        """Whether it is a parameter's, not a blob's."""
+        return isinstance(self.of, Param)
 
     @property
     def size(self) -> int:
@@ -50,7 +58,7 @@ class Seen:
 
 
 class Look:
-    """Within it, every layer that a net runs is looked at; what was seen stands in `seen`, in order.
+    """Within it, every layer that a net runs is looked at; `passes` holds what was seen in each, in order.
 
     Each array is copied to the host, so that it takes its time. With `check`, where a pass forward has given
     what is not finite, the layers are asked whether they know why (Net.check).
@@ -63,24 +71,26 @@ class Look:
     ... '''), device="cpu")
     >>> with Look(net) as look, np.errstate(all="ignore"):
     ...     outputs = net.forward(x=[1.0, 0.0, 2.0])
-    >>> look.first_bad().range, look.first_bad().first
-    ('log 0..0.6931 (1 of 3 not finite)', (1,))
+    >>> number, seen = look.first_bad()
+    >>> number, seen.range, seen.first
+    (0, 'log 0..0.6931 (1 of 3 not finite)', (1,))
     """
 
     def __init__(self, net: Net, check: bool = False):
-        self.net, self.check, self.seen = net, check, list[Seen]()
+        self.net, self.check, self.passes = net, check, list[list[Seen]]()
+        self.begun = 0  # the layer that ran forward last; one before it begins another pass
         self.watchers: list[tuple[Step, When, Callable[[], None]]] = []
 
     def __enter__(self) -> Look:
-        told: dict[When, Callable[[Step], Iterator[Any]]] = {
+        told: dict[When, Callable[[Step], Iterator[Arrays]]] = {
             "before_forward": params,
             "after_forward": tops,
             "before_backward": tops_diffs,
             "after_backward": gradients,
         }
-        for step in self.net.steps:
+        for i, step in enumerate(self.net.steps):
             for when, arrays in told.items():
-                watcher = self._watcher(step, when, arrays)
+                watcher = self._watcher(i, step, when, arrays)
                 step.watchers.setdefault(when, []).append(watcher)
                 self.watchers.append((step, when, watcher))
         return self
@@ -92,22 +102,23 @@ class Look:
                 step.watchers.clear()
         self.watchers.clear()
 
-    def first_bad(self) -> Seen | None:
-        """The first array that held what is no finite number."""
-        return next((one for one in self.seen if one.bad), None)
-
-    def last(self, step: Step, name: str, which: str) -> Seen | None:
-        """What was seen last of a layer's top or parameter."""
-        found = (s for s in reversed(self.seen) if (s.step, s.name, s.which) == (step, name, which))
-        return next(found, None)
+    def first_bad(self) -> tuple[int, Seen] | None:
+        """The pass, and the first array in it, that held what is no finite number."""
+        every = ((i, one) for i, seen in enumerate(self.passes) for one in seen)
+        return next(((i, one) for i, one in every if one.bad), None)
 
     def _watcher(
-        self, step: Step, when: When, arrays: Callable[[Step], Iterator[Any]]
+        self, number: int, step: Step, when: When, arrays: Callable[[Step], Iterator[Arrays]]
     ) -> Callable[[], None]:
         def watcher() -> None:
-            for name, which, is_param, array in arrays(step):
+            if when == "before_forward":
+                if not self.passes or number <= self.begun:
+                    self.passes.append([])
+                self.begun = number
+            for of, name, which in arrays(step):
+                array = getattr(of if isinstance(of, Param) else of.blob, which)
                 host = self.net.device.to_host(array)
-                self.seen.append(describe(host, step, when, name, which, is_param))
+                self.passes[-1].append(describe(host, step, when, of, name, which))
             last = when == "after_forward" and step is self.net.steps[-1]
             if last and self.check and self.first_bad():
                 self.net.check()
@@ -116,7 +127,7 @@ class Look:
 
 
 def describe(
-    array: np.ndarray, step: Step, when: When, name: str, which: Any, is_param: bool
+    array: np.ndarray, step: Step, when: When, of: Value | Param, name: str, which: Which
 ) -> Seen:
     """What an array of the host holds."""
     values = array.astype(np.float64)
@@ -132,41 +143,36 @@ def describe(
         first = tuple(int(i) for i in np.unravel_index(int(np.argmin(fine)), array.shape))
         samples = int((~fine).reshape(len(array), -1).any(axis=1).sum()) if array.ndim else 1
     given = array.shape, low, high, mean, bad, first, samples
-    return Seen(step, when, name, which, is_param, *given)
+    return Seen(step, when, of, name, which, *given)
 
 
-def params(step: Step) -> Iterator[tuple[str, str, bool, Any]]:
+def params(step: Step) -> Iterator[Arrays]:
     """The parameters of a layer, by the names that files know."""
     for i, param in enumerate(step.layer.params):
-        yield f"{step.spec.name}__{i}", "data", True, param.data
+        yield param, f"{step.spec.name}__{i}", "data"
 
 
-def tops(step: Step) -> Iterator[tuple[str, str, bool, Any]]:
+def tops(step: Step) -> Iterator[Arrays]:
     """What a layer has written."""
     for value in step.tops:
-        yield value.name, "data", False, value.blob.data
+        yield value, value.name, "data"
 
 
-def tops_diffs(step: Step) -> Iterator[tuple[str, str, bool, Any]]:
+def tops_diffs(step: Step) -> Iterator[Arrays]:
     """The gradient that comes to a layer from above, if it passes one on."""
     if step.layer.runs_backward:
         for value in step.tops:
-            if gets_gradient(value):
-                yield value.name, "diff", False, value.blob.diff
+            if value.gets_gradient and value.readers:
+                yield value, value.name, "diff"
 
 
-def gradients(step: Step) -> Iterator[tuple[str, str, bool, Any]]:
+def gradients(step: Step) -> Iterator[Arrays]:
     """The gradients that a layer has computed: of its parameters, then of its bottoms."""
     if not step.layer.runs_backward:
         return
     for i, param in enumerate(step.layer.params):
         if param.learns:
-            yield f"{step.spec.name}__{i}", "diff", True, param.diff
+            yield param, f"{step.spec.name}__{i}", "diff"
     for value, wanted in zip(step.bottoms, step.layer.needs_gradient, strict=True):
         if wanted:
-            yield value.name, "diff", False, value.blob.diff
-
-
-def gets_gradient(value: Value) -> bool:
-    """Whether a layer above gives a value its gradient."""
-    return value.gets_gradient and value.readers > 0
+            yield value, value.name, "diff"

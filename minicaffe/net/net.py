@@ -219,6 +219,7 @@ class Net:
         source: str | Path | Mapping[str, Any],
         strict: bool | None = None,
         origin: str | None = None,
+        finite: bool = True,
     ) -> weights.LoadReport:
         """Load parameters by name: entry `conv1__0` is the first parameter of layer conv1.
 
@@ -226,10 +227,10 @@ class Net:
         Caffe's are by default: raises CheckpointError, before anything is changed, if an entry is missing,
         unused, or of another shape. Of Caffe's, layers missing and unused are passed over, as Caffe does, and
         only a layer that both have must be alike; with `strict` false it need not. In any case it raises if
-        nothing fits, or if an entry holds no finite numbers. Entries led by '@' are no parameters, and passed
-        over. Errors name a file, or `origin`.
+        nothing fits, or if an entry holds no finite numbers, unless `finite` is false. Entries led by '@'
+        are no parameters, and passed over. Errors name a file, or `origin`.
         """
-        return weights.load(self.graph, source, strict, origin)
+        return weights.load(self.graph, source, strict, origin, finite)
 
     @on_its_device
     def weights(self) -> dict[str, np.ndarray]:

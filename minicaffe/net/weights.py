@@ -104,20 +104,21 @@ def load(
     source: str | Path | caffes.Reader | Mapping[str, Any],
     strict: bool | None = None,
     origin: str | None = None,
+    finite: bool = True,
 ) -> LoadReport:
     """Load what fits of `source`, a file, one of Caffe's that is open, or arrays by name; see Net.load."""
     if isinstance(source, caffes.Reader):
-        return _load(
-            graph, source, source.shapes, strict, origin or str(source.path), source.layers
-        )
+        name = origin or str(source.path)
+        return _load(graph, source, source.shapes, strict, name, finite, source.layers)
     if isinstance(source, Mapping):
         shapes = {name: np.shape(array) for name, array in source.items()}
-        return _load(graph, source, shapes, strict is not False, origin or "weights")
+        return _load(graph, source, shapes, strict is not False, origin or "weights", finite)
     if caffes.is_caffes(source):
         with caffes.Reader(source) as found:
-            return load(graph, found, strict, origin)
+            return load(graph, found, strict, origin, finite)
     with weight_files.opened(source) as reader:
-        return _load(graph, reader, reader.shapes, strict is not False, origin or str(source))
+        name = origin or str(source)
+        return _load(graph, reader, reader.shapes, strict is not False, name, finite)
 
 
 def _load(
@@ -126,6 +127,7 @@ def _load(
     shapes: Mapping[str, tuple[int, ...]],
     strict: bool | None,
     origin: str,
+    finite: bool,
     layers: Mapping[str, Any] = EMPTY,
 ) -> LoadReport:
     """Load arrays by name, after `_compared`."""
@@ -135,7 +137,8 @@ def _load(
     for name, array in values.items():
         if array.dtype.kind not in "fiu":
             raise CheckpointError(f"{origin}: entry {name!r} holds {array.dtype}, expected numbers")
-        check_finite(array, params[name].dtype, f"{origin}: entry {name!r}")
+        if finite:
+            check_finite(array, params[name].dtype, f"{origin}: entry {name!r}")
     for name, array in values.items():
         params[name].owner.load(array)
     return report

@@ -13,9 +13,10 @@ from minicaffe.ops.threads import in_slices
 
 
 def average(mean: Any, x: Any, share: float, scratch: Any, skip: Any) -> None:
-    """mean += share (x - mean), in place; `scratch`, of the same shape and type, is NumPy's.
+    """mean += share (x - mean), in place; `scratch`, of the same shape and type, is NumPy's. Where `skip`, one
+    int32, is not 0, nothing is done.
 
-    What stands still stays as it is to the bit. Where `skip`, one int32, is not 0, nothing is done.
+    What stands still stays as it is to the bit.
 
     >>> mean, x = np.array([1.0, 5.0]), np.array([2.0, 5.0])
     >>> average(mean, x, 0.25, np.empty(2), [0])

@@ -31,13 +31,15 @@ def squares(x: Any, out: Any, parts: Any, bad: Any, add: bool = False) -> Any:
         blocks = max(1, min(BLOCKS, parts.size, x.size // (EACH * THREADS)))
         launch_blocks(FILE, "squares", (blocks,), (x,), x.size, x, parts, bad)
         return total(parts[:blocks], out, add=add)
-    found = _sum(x)
+    with np.errstate(all="ignore"):
+        found = _sum(x)
     if not math.isfinite(
         found
     ):  # infinite, or but too large a sum for the type: rare, so looked at again
         if not np.isfinite(x).all():
             bad[0] = 1
-        found = float(np.square(x.astype(np.float64)).sum())
+        with np.errstate(all="ignore"):
+            found = float(np.square(x.astype(np.float64)).sum())
     out[...] = found + (out if add else 0)
     return out
 

@@ -123,7 +123,7 @@ report.scales = (curves, panel, width, height) => {
     px: (x) => left + ((x - x0) / (x1 - x0)) * w,
     py: (y) => top + h - ((f(y) - f0) / (f1 - f0)) * h,
     back: (px) => x0 + ((px - left) / w) * (x1 - x0),
-    xticks: report.ticks(x0, x1, Math.max(3, w / 70)),
+    xticks: report.ticks(x0, x1, Math.max(3, w / 70)).filter((tick) => report.settings.x !== "iteration" || Number.isInteger(tick)),
     yticks: some.length > 1 ? some : report.ticks(back(f0), back(f1), Math.max(2, h / 42)),
   };
 };

@@ -44,7 +44,7 @@ report.controls = (redraw) => {
     make("label", {}, "over", make("select", { change: picked }, options)),
     make("label", {}, make("input", { ...log, checked: settings.log ? "" : null }), "log scale"),
     make("label", {}, "smoothing", make("input", { ...smooth, input: changed((range) => (settings.smooth = Number(range.value))) })),
-    make("span", { class: "small" }, "drag to zoom, double click for all"));
+    make("span", { class: "small mouse" }, "drag to zoom, double click for all"));
 };
 
 /* One entry a run, which hides and shows it; of one run, training and test. */

@@ -7,20 +7,31 @@ from typing import Any
 
 from minicaffe.caffe.sparse import given_nodes
 from minicaffe.caffe.yaml_text import flow
-from minicaffe.report.record import Record, environment
+from minicaffe.report.payload import environment
+from minicaffe.solver.run_folder import RunRecord
 from minicaffe.spec.declare import NetSpec
 
-OWN = ("name", "started", "pid", "snapshot_prefix")  # of each run its own, and so no difference
+OWN = (
+    "name",
+    "started",
+    "resumed",
+    "pid",
+    "cwd",
+    "snapshot_prefix",
+)  # of each run its own, and so no difference
 ABSENT = "-"
 
 
-def differs(records: Sequence[Record], specs: Sequence[NetSpec | None]) -> list[list[Any]]:
-    """Rows [key, a value a run] of what is not the same in all runs; '-' where a run does not say it."""
-    keys: list[dict[str, str]] = []
+def differs(records: Sequence[RunRecord], specs: Sequence[NetSpec | None]) -> list[list[Any]]:
+    """Rows [key, a value a run] of what is not the same in all runs; '-' where a run does not say it.
+
+    Models are compared if all of them are known."""
+    keys = []
     for record, spec in zip(records, specs, strict=True):
         known = dict(environment(record.about))
         own = {key: value for key, value in known.items() if key not in OWN}
-        keys.append({**(flat(spec) if spec is not None else {}), **own})
+        models = {} if spec is None or None in specs else flat(spec)
+        keys.append({**models, **own})
     rows = []
     for key in dict.fromkeys(key for one in keys for key in one):
         values = [one.get(key, ABSENT) for one in keys]

@@ -2,57 +2,89 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minicaffe.report import make, record, sections
+from minicaffe.report import make, sections
 from minicaffe.report.study import Limits, Study
-from minicaffe.solver import Solver
+from minicaffe.solver import Report, Solver, run_folder
+from minicaffe.solver.speed import Speed
+from minicaffe.spec.declare import NetSpec
 
 SHARE = 20  # looking into the net takes at most one part in so many of the time
 WHILE = Limits(seconds=2, timing=False)
 AFTER = Limits(seconds=10)
 
 
-class Follower:
-    """Writes report.html into a run's folder; never stops the training: what fails is told by `say`."""
+class Follower(Report):
+    """Writes report.html into a run's folder; never stops the training: what fails is told by `say`.
 
-    def __init__(self, folder: str | Path, say: Callable[[str], Any]):
-        self.folder, self.say = Path(folder), say
+    It hears of a test after the run's record has. The time it takes does not count on `clocks`.
+    """
+
+    def __init__(self, say: Callable[[str], Any]):
+        self.say, self.clocks = say, list[Speed]()
+        self.solver: Solver | None = None
         self.study: Study | None = None
         self.parts: list[dict[str, Any]] = []
         self.looked, self.cost = 0.0, 0.0
 
-    def write(self, solver: Solver) -> None:
+    def begin(self, solver: Solver, folder: Path, clocks: Sequence[Speed] = ()) -> None:
+        """Training starts."""
+        self.solver, self.folder, self.clocks = solver, folder, list(clocks)
+        self.page()
+
+    def line(self, text: str) -> None:
+        """What is only shown."""
+
+    def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
+        """A test is done, and stands in the log."""
+        self.page()
+        for clock in self.clocks:
+            clock.skip(iteration)
+
+    def end(self) -> None:
+        """Training has ended, and run.json says how."""
+        self.page()
+
+    def page(self) -> None:
         """Write the page of what the folder now holds, with the net as it now is.
 
-        The net is looked into while that takes less than 1 / SHARE of the time; else what was seen before
-        stays. When the run's state is no longer `running` there is more time.
+        The net is looked into while that takes less than 1 / SHARE of the time, and once more when training
+        has finished; else what was seen before stays.
         """
+        solver = self.solver
+        assert solver is not None, "begin comes first"
         try:
-            one = record.read(self.folder)
-            over = one.about.get("state") != "running"
-            start = time.perf_counter()
-            if over or start - self.looked > SHARE * self.cost:
-                self.look(solver, AFTER if over else WHILE)
+            one = run_folder.read(self.folder)
+            start, state = time.perf_counter(), one.about["state"]
+            due = start - self.looked > SHARE * self.cost and solver.iteration > 0
+            if state == "finished" or (due and state == "running"):
+                self.look(solver, AFTER if state == "finished" else WHILE)
                 self.looked = time.perf_counter()
                 self.cost = self.looked - start
-            make.save(
-                self.folder / "report.html", make.data_of([one], [solver.net.spec], self.parts)
-            )
+            parts = self.parts or sections.none_of("the net has not been tested yet")
+            data = make.data_of([one], [_spec(solver)], parts, own=True)
+            make.save(self.folder / "report.html", data)
         except Exception as error:  # a page is never worth a run
             text = " ".join(str(error).split()) or type(error).__name__
-            self.say(f"no report of iteration {solver.iteration}: {text}; training goes on")
+            self.say(f"no report of iteration {solver.iteration}: {text}")
 
     def look(self, solver: Solver, limits: Limits) -> None:
         """See what the sections see of the net whose weights the solver now has."""
         source = solver.test_nets[0] if solver.test_nets else solver.net
         if self.study is None:
-            given = solver.net.spec, lambda net: net.share_with(source), "", solver.device, limits
+            given = _spec(solver), lambda net: net.share_with(source), "", solver.device, limits
             self.study = Study(*given, dtype=solver.net.context.dtype)
         told = f"weights of iteration {solver.iteration:,}"
         self.study.again(told, limits)
         with solver.averaged():
             self.parts = sections.all_of(self.study)
+
+
+def _spec(solver: Solver) -> NetSpec:
+    """What is trained, with the solver's settings."""
+    return dataclasses.replace(solver.net.spec, solver=solver.spec)

@@ -11,11 +11,13 @@ from minicaffe import backend, checkpoint
 from minicaffe.errors import CheckpointError, MinicaffeError
 from minicaffe.net import Net
 from minicaffe.net import read as read_model
-from minicaffe.report import page, record, sections
+from minicaffe.report import page, sections
 from minicaffe.report.differs import differs
 from minicaffe.report.panels import panels
-from minicaffe.report.record import Record
+from minicaffe.report.payload import payload
 from minicaffe.report.study import Limits, Study
+from minicaffe.solver import run_folder
+from minicaffe.solver.run_folder import RunRecord
 from minicaffe.spec.declare import NetSpec
 
 REFRESH = (5, 60)  # seconds between two looks of an open page at the file: at least, at most
@@ -31,20 +33,18 @@ def write(
     """Write the page of one run, or of several laid over each other, atomically; gives what it holds.
 
     Of one run the net is looked into as well, with its best weights or else the newest: whatever that cannot
-    show is left out with the reason. Raises DataError for a folder that holds no run, CheckpointError for a
-    page that cannot be written.
+    show is left out with the reason. Raises CheckpointError for a folder that holds no run and for a page that
+    cannot be written.
     """
-    records = [record.read(folder) for folder in folders]
-    specs, why = [], ""
-    for one in records:
-        spec, reason = _model(one)
-        specs.append(spec)
-        why = why or reason
-    if len(records) > 1:
-        parts = []
+    records = [run_folder.read(folder) for folder in folders]
+    specs, reasons = zip(*map(_model, records), strict=True)
+    why = next(filter(None, reasons), "")
+    parts: list[dict[str, Any]] = []
+    if len(records) > 1 and why:
+        parts = [{"id": "models", "title": "What differs between the models", "left_out": why}]
     elif specs[0] is None:
         parts = sections.none_of(why)
-    else:
+    elif len(records) == 1:
         parts = _looked_into(records[0], specs[0], device or backend.device(), limits or Limits())
     data = data_of(records, specs, parts)
     save(path, data)
@@ -52,10 +52,16 @@ def write(
 
 
 def data_of(
-    records: Sequence[Record], specs: Sequence[NetSpec | None], parts: list[dict[str, Any]]
+    records: Sequence[RunRecord],
+    specs: Sequence[NetSpec | None],
+    parts: list[dict[str, Any]],
+    own: bool = False,
 ) -> dict[str, Any]:
-    """All that a page of these runs holds; `parts` are the sections that look into the net."""
-    runs = [record.payload(one) for one in records]
+    """All that a page of these runs holds; `parts` are the sections that look into the net.
+
+    Runs of our `own` are not asked whether they still run.
+    """
+    runs = [payload(one, own) for one in records]
     return {
         "title": ", ".join(run["name"] for run in runs)[:300],
         "written": time.time(),
@@ -83,25 +89,21 @@ def _refresh(run: dict[str, Any]) -> float | None:
     return min(max(between, REFRESH[0]), REFRESH[1])
 
 
-def _model(one: Record) -> tuple[NetSpec | None, str]:
+def _model(one: RunRecord) -> tuple[NetSpec | None, str]:
     """A run's model, or why it cannot be read."""
     try:
-        return read_model(one.folder / "model.yaml"), ""
+        return read_model(one.model), ""
     except MinicaffeError as error:
-        own = one.about.get("imports")
-        hint = (
-            f"; --import {' --import '.join(map(str, own))} brings the run's own layers"
-            if own
-            else ""
-        )
+        own = one.about["imports"]
+        hint = f"; --import {' --import '.join(own)} brings the run's own layers" if own else ""
         return None, f"{error}{hint}"
 
 
 def _looked_into(
-    one: Record, spec: NetSpec, device: backend.Device, limits: Limits
+    one: RunRecord, spec: NetSpec, device: backend.Device, limits: Limits
 ) -> list[dict[str, Any]]:
     try:
-        weights = newest_or_best(one)
+        weights = one.weights
     except CheckpointError as error:
         return sections.none_of(str(error))
     told = f"weights of {weights.name}"
@@ -116,15 +118,3 @@ def _fill(net: Net, weights: Path) -> None:
         raise CheckpointError(
             f"{weights}: does not fit net {net.name!r}: {', '.join(lacking)[:300]}"
         )
-
-
-def newest_or_best(one: Record) -> Path:
-    """The run's best snapshot, or else its newest. Raises CheckpointError without any."""
-    taken = [line for line in one.lines if line.get("kind") == "snapshot"]
-    taken.sort(key=lambda line: bool(line.get("best")))
-    for line in reversed(taken):
-        path = Path(str(line.get("path")))
-        for place in (path, one.folder / path.name):
-            if place.is_file():
-                return place
-    raise CheckpointError(f"{one.folder}: there is no snapshot of the run yet")

@@ -147,17 +147,15 @@ report.start = () => {
   report.dress();
   document.title = `${report.data.title} · minicaffe report`;
   report.header();
-  const absent = [];
+  const absent = {};
   report.curves(report.section("curves", "Curves"));
   for (const one of report.data.sections) {
-    if (one.left_out !== undefined) absent.push(one);
+    if (one.left_out !== undefined) (absent[one.left_out] ??= []).push(one.title);
     else report.sections[one.id](report.section(one.id, one.title), one.data);
   }
   report.record();
-  if (absent.length) {
-    const host = report.section("absent", "Left out");
-    host.append(report.table([], absent.map((one) => [one.title, one.left_out]), () => false));
-  }
+  const reasons = Object.entries(absent).map(([why, titles]) => [titles.join(", "), why]);
+  if (reasons.length) report.section("absent", "Left out").append(report.table([], reasons, () => false));
   report.links();
   report.follow();
 };

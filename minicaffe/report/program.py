@@ -44,6 +44,8 @@ class Program:
     def add(self, step: Step) -> None:
         """Write a step. Raises LeftOutError for a layer that the script does not have."""
         op, keys, arrays = said(step)
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise LeftOutError(f"{step.spec}: its parameters are not all finite numbers")
         values = [[self.number(value) for value in side] for side in (step.bottoms, step.tops)]
         first = len(self.arrays)
         self.arrays += [encoded(array.astype("<f4")) for array in arrays]

@@ -54,3 +54,12 @@ def all_of(study: Study) -> list[dict[str, Any]]:
 def none_of(why: str) -> list[dict[str, Any]]:
     """All sections left out for one reason."""
     return [{"id": one.id, "title": one.title, "left_out": why} for one in SECTIONS]
+
+
+def left_out(parts: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The titles of what is left out, by the reason."""
+    found: dict[str, list[str]] = {}
+    for one in parts:
+        if "left_out" in one:
+            found.setdefault(one["left_out"], []).append(one["title"])
+    return found

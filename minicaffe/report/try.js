@@ -34,7 +34,7 @@ report.sections.try = (host, data) => {
     bars.show(null);
   };
 
-  const wide = make("input", { type: "range", min: 6, max: 48, value: 20 });
+  const wide = make("input", { type: "range", min: 10, max: 44, value: 20 });
   const colour = c === 3 ? make("input", { type: "color", value: "#202020" }) : null;
   hand.stroke(paper, (from, to) => {
     brush.strokeStyle = colour ? colour.value : "#000";

@@ -88,7 +88,8 @@ hand.digit = (paper, w, h) => {
       }
     }
   }
-  if (right < 0) return hand.plane(w, h);
+  const size = Math.max(right - left, bottom - top) + 1;
+  if (size < Math.max(4, 0.04 * Math.max(paper.w, paper.h))) return hand.plane(w, h); // nothing, or a speck
   const cropped = hand.plane(right - left + 1, bottom - top + 1);
   for (let y = 0; y < cropped.h; y++) for (let x = 0; x < cropped.w; x++) cropped[y * cropped.w + x] = ink[(top + y) * paper.w + left + x];
   const small = hand.fitted(cropped, hand.round((w * 20) / 28), hand.round((h * 20) / 28));

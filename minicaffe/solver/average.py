@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 from minicaffe.ops.average import average
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.rules import Update
+from minicaffe.solver.watch import Watch
 
 
 class Average:
@@ -16,25 +16,25 @@ class Average:
 
         mean = d mean + (1 - d) w        d = min(decay, (1 + i) / (10 + i))
 
-    It begins with the weights before the first iteration. The lower d of the first iterations has the mean
-    leave those behind soon. Of a net of 16 bits the float32 masters are averaged. An iteration that the
+    It begins with what is there before the first update. The lower d of the first iterations has the mean
+    leave that behind soon. Of a net of 16 bits the float32 masters are averaged. An iteration that the
     watch skips leaves the mean as it is. Source: Polyak and Juditsky, Acceleration of Stochastic
     Approximation by Averaging, 1992; d as TensorFlow's ExponentialMovingAverage.
     """
 
-    def __init__(self, decay: float, rule: Update | Mixed, xp: Any):
-        self.decay, self.xp = decay, xp
+    def __init__(self, decay: float, rule: Update | Mixed, watch: Watch):
+        self.decay, self.xp, self.watch = decay, watch.xp, watch
         self.mixed = rule if isinstance(rule, Mixed) else None
         self.rule = rule.rule if isinstance(rule, Mixed) else rule
         self.params = self.rule.params
-        self.means = [xp.zeros(param.shape, param.dtype) for param in self.params]
+        self.means = [self.xp.zeros(param.shape, param.dtype) for param in self.params]
         self.inside = False  # the net has the means, and `means` the weights
 
     def update(self, iteration: int) -> None:
-        """Take the weights after an iteration into the mean, if that changed them."""
+        """Take the weights after an iteration into the mean."""
         share = 1 - min(self.decay, (1 + iteration) / (10 + iteration))
         for param, mean in zip(self.params, self.means, strict=True):
-            average(mean, param.data, share, self.rule.scratch[: param.size], self.rule.watch.skip)
+            average(mean, param.data, share, self.rule.scratch[: param.size], self.watch.skip)
 
     def begin(self) -> None:
         """Let the mean be the weights that are there."""

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 from minicaffe.caffe import state as caffes
 from minicaffe.caffe import weight_files
-from minicaffe.errors import CheckpointError
+from minicaffe.checkpoint import Reader
+from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.order import Order
 from minicaffe.net import Net, model
+from minicaffe.solver.state import WANTED
 from minicaffe.spec.declare import LayerSpec, NetSpec, ParamSpec
 from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.state import State
@@ -45,17 +47,20 @@ def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
     The net's layers of the phase TRAIN, the type of solver if that remembers something else, float64 and
     the seed must be the same; what data layers read, the multipliers of parameters, all tests and all other
     keys of the solver may differ. Raises CheckpointError for what may not, all of it in one line. Of a
-    snapshot without its model's text, such as Caffe's, nothing is known.
+    snapshot without its model's text, such as Caffe's, or with one that cannot be read, nothing is known.
     """
     if caffes.is_caffes(file):
         return []
-    with weight_files.opened(file) as reader:
+    with Reader(file, WANTED) as reader:
         if weight_files.MODEL not in reader.shapes:
             return []
         text = weight_files.text_among(reader, reader.shapes, file)
         kept = reader["@losses"].dtype if "@losses" in reader.shapes else None
         seed = reader["@seed"] if reader.shapes.get("@seed") == () else None
-    then = model.parse(text, f"{file}: {weight_files.MODEL}")
+    try:
+        then = model.parse(text, f"{file}: {weight_files.MODEL}")
+    except SpecError as error:  # of another version, say; the arrays have their own checks
+        return [Change(weight_files.MODEL, str(error), None)]
     given = dataclasses.replace(net.spec, solver=solver)
     now = model.parse(model.text(given, "."), "the model")
     found = [*_solver(then, now), *_net(then, now)]
@@ -77,6 +82,9 @@ def told(changed: Sequence[Change], net: Net, iteration: int, rate: float) -> It
     """A line for each change that is taken, in a run that goes on at an iteration and a rate."""
     for change in changed:
         _, layer, key = [*change.key.split("."), "", ""][:3]
+        if change.key == weight_files.MODEL:
+            yield f"what changed since the snapshot is not known, for its model cannot be read: {change.then}"
+            continue
         text = f"changed on resume: {change}"
         if change.key == "solver.iter_size" or key == "batch_size":
             text += f"; the data goes on where {iteration} iterations of so many would be"

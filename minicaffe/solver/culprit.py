@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,23 +33,39 @@ def where(first: Seen) -> str:
     )
 
 
-def went_in(look: Look, first: Seen) -> list[Seen]:
+def went_in(seen: Sequence[Seen], first: Seen) -> list[Seen]:
     """What the layer computed it from, as it was: bottoms and parameters, on the way back tops' diffs too."""
+    step, before = first.step, seen[: seen.index(first)]
     if first.when == "before_forward":
         return []
-    before = look.seen[: look.seen.index(first)]
-    wanted: list[tuple[str, str]] = []
+    wanted: list[tuple[Any, str]] = []
     if first.when == "after_backward":
-        wanted += [(value.name, "diff") for value in first.step.tops]
-    wanted += [(value.name, "data") for value in first.step.bottoms]
-    wanted += [
-        (f"{first.step.spec.name}__{i}", "data") for i in range(len(first.step.layer.params))
-    ]
-    found = []
-    for name, which in wanted:
-        last = next((s for s in reversed(before) if (s.name, s.which) == (name, which)), None)
-        found += [] if last is None else [last]
-    return found
+        wanted += [(value, "diff") for value in step.tops]
+    wanted += [(one, "data") for one in (*step.bottoms, *step.layer.params)]
+    found = [[one for one in before if one.of is of and one.which == which] for of, which in wanted]
+    return [every[-1] for every in found if every]
+
+
+def text(
+    look: Look,
+    batches: Sequence[Mapping[str, np.ndarray]],
+    loss: float,
+    rate: float,
+    learnt: bool,
+    base_lr: float,
+) -> str:
+    """All of it, in one line; `learnt` is whether an update came before."""
+    said = f"the loss is {loss:g}, lr {rate:g}"
+    found = look.first_bad()
+    if found is None:
+        again = "computed again all is finite: some layer is no function of (seed, iteration)"
+        return f"{said}; {again}" if math.isfinite(loss) else f"{said}, a sum of finite losses"
+    number, first = found
+    ins = went_in(look.passes[number], first)
+    ranges = ", ".join(one.range for one in ins)
+    parts = [where(first), said, f"what went in: {ranges}" if ranges else ""]
+    parts += [advice(first, ins, batches[number] if batches else {}, learnt, base_lr)]
+    return "; ".join(filter(None, parts))
 
 
 def advice(
@@ -59,7 +76,7 @@ def advice(
     rate = f"training has diverged: lower base_lr (now {base_lr:g}) or set clip_gradients"
     if first.when == "before_forward":
         return (
-            f"the update before made it so; {rate}"
+            f"the iteration before made it so; {rate}"
             if learnt
             else "it was so before any update: start from other weights"
         )

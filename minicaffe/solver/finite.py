@@ -16,7 +16,7 @@ from minicaffe.solver.saving import Saving
 from minicaffe.solver.watch import Told, Watch
 
 FILE = "diverged.npz"
-SUM = "the sum of losses that are finite each"
+RUNNING = "@running/"  # of its entries: what a layer's forward passes change for good, and no parameter is
 
 
 class Finite(Saving):
@@ -53,7 +53,7 @@ class Finite(Saving):
             self._diverged(self.watch.iteration(self.told), loss)
         if not math.isfinite(loss):
             self._diverged(self.iteration, loss)
-        if not (math.isfinite(self.told.weights) or self._weights_are_finite()):
+        if not (math.isfinite(self.told.weights + self.told.running) or self._all_finite()):
             self._diverged(self.watch.last + 1, loss, before=True)
         return loss
 
@@ -69,15 +69,17 @@ class Finite(Saving):
         if self.watch.stopped_at_hand():
             self.loss()
 
-    def _weights_are_finite(self) -> bool:
-        return all(np.isfinite(self.device.to_host(weight)).all() for weight in self.rule.weights)
+    def _all_finite(self) -> bool:
+        """Whether it was only the sum of their squares that was not."""
+        running = [array for layer in self.net.layers.values() for array in layer.running]
+        arrays = map(self.device.to_host, [*self.rule.weights, *running])
+        return all(np.isfinite(array).all() for array in arrays)
 
     def _diverged(self, iteration: int, loss: float, before: bool = False) -> None:
         """Compute an iteration again, find what is not finite, save it, and raise DivergedError.
 
         With `before` it has not begun: its weights are at fault.
         """
-        learnt = before or self.told.done > 0
         if not before:
             self.watch.put_back()
         self.watch.reset()
@@ -90,20 +92,10 @@ class Finite(Saving):
             self.watch.put_back()
             self.losses.fill(0)  # the window begins anew
             self.recorded = 0
-        first, said = look.first_bad(), f"the loss is {loss:g}, lr {self.rate:g}"
-        if first is None:
-            told = "computed again all is finite: some layer is no function of (seed, iteration)"
-            text = f"{said}; {told}" if math.isfinite(loss) else f"{said}: {SUM}; {told}"
-        else:
-            ins = culprit.went_in(look, first)
-            ranges = ", ".join(one.range for one in ins)
-            given = batches.passes[-1] if batches.passes else {}
-            advice = culprit.advice(first, ins, given, learnt, self.spec.base_lr)
-            text = f"{culprit.where(first)}; {said}"
-            text += f"; what went in: {ranges}" if ranges else ""
-            text += f"; {advice}"
-        path = self._save(batches.passes)
-        saved = f"; saved: {path}, which minicaffe replay shows" if path is not None else ""
+        given = iteration > 0, self.spec.base_lr
+        text = culprit.text(look, batches.passes, loss, self.rate, *given)
+        folder, path = self.record_folder, self._save(batches.passes)
+        saved = "" if path is None else f"; minicaffe replay {folder or path} shows all of it"
         error = DivergedError(f"iteration {iteration}: {text}{saved}")
         error.path = path
         raise error
@@ -113,7 +105,7 @@ class Finite(Saving):
         folder = self.record_folder
         path = Path(f"{self.prefix}_{FILE}") if folder is None else Path(folder, FILE)
         running = {
-            f"@running/{step.spec.name}__{i}": self.device.to_host(array)
+            f"{RUNNING}{step.spec.name}__{i}": self.device.to_host(array)
             for step in self.net.steps
             for i, array in enumerate(step.layer.running)
         }

@@ -30,7 +30,7 @@ class Record(Report):
     Each of `hearers` is given every line too.
     """
 
-    def __init__(self, failed: Callable[[str], None], hearers: Sequence[Callable[[Line], None]]):
+    def __init__(self, failed: Callable[[str], None], hearers: list[Callable[[Line], None]]):
         self.tell, self.hearers = failed, hearers
         self.solver: Any = None
         self.early: list[str] = []  # events before the run's folder is there
@@ -68,13 +68,16 @@ class Record(Report):
         raise CheckpointError(f"the record is not whole: {lacks}{self.trouble}")
 
     def add(self, kind: str, iteration: int, **rest: Any) -> None:
-        """Write a line; if that cannot be, it waits for the next."""
+        """Write a line, which waits for the next if it cannot be written, and tell it to whoever hears."""
         line = {"kind": kind, "iteration": iteration, **plain(rest)}
+        self._write(line)
         for hearer in self.hearers:
             hearer(line)
+
+    def _write(self, line: Line) -> None:
         try:
             self._have_folder()
-            self.log.add(line, kept=kind == "snapshot")
+            self.log.add(line, kept=line["kind"] == "snapshot")
         except (OSError, CheckpointError) as error:
             why = getattr(error, "strerror", None) or str(error)
             if self.trouble is None:
@@ -93,7 +96,7 @@ class Record(Report):
     def displayed(self, iteration: int, loss: float, rate: float) -> None:
         """The loss was read back."""
         solver, speed = self.solver, self.speed.at(iteration)
-        norms = getattr(solver, "norms", lambda: None)() or (None, None)
+        gradient, weights = solver.norms()
         self.add(
             "train",
             iteration,
@@ -104,8 +107,8 @@ class Record(Report):
             images_per_s=round(speed * self.images, 1) or None,
             seconds=self.seconds(),
             memory_mib=round(memory_used(solver.device) / 2**20, 1),
-            gradient_norm=norms[0],
-            weight_norm=norms[1],
+            gradient_norm=gradient,
+            weight_norm=weights,
         )
 
     def _outputs(self) -> dict[str, Any]:
@@ -121,10 +124,9 @@ class Record(Report):
 
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
         """A test is done."""
+        epoch, seconds = epochs(self.solver), self.seconds()
+        self.add("test", iteration, epoch=epoch, seconds=seconds, outputs=scores)
         self.speed.skip(iteration)
-        self.add(
-            "test", iteration, epoch=epochs(self.solver), seconds=self.seconds(), outputs=scores
-        )
 
     def saving(self, path: str) -> None:
         """A snapshot is about to be written: it needs its folder."""

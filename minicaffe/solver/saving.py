@@ -69,9 +69,13 @@ class Saving:
         self.write(path)
         self.saved, self.unsaved = self.iteration, None
         self.report.saved(str(path))
+        self._drop_older()
+        return path
+
+    def _drop_older(self) -> None:
+        """Let but the last `snapshot_keep` snapshots stay, of which one is of this iteration."""
         if self.spec.snapshot_keep:
             snapshots.drop(self.prefix, self.iteration, self.spec.snapshot_keep)
-        return path
 
     @on_its_device
     def best_snapshot(self) -> Path:
@@ -127,16 +131,19 @@ class Saving:
         wanted = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
         if wanted and self.iteration not in (self.saved, *(self.unsaved or ())):
             self.try_snapshot()
+        elif self.iteration == self.saved and self.snapshot_path().exists():
+            self._drop_older()  # whoever wrote it may have been killed before that
 
     @on_its_device
-    def restore(self, path: str | Path) -> None:
+    def restore(self, path: str | Path, replay: bool = False) -> None:
         """Go on where a snapshot was taken, with its seed; what differs from its model is told.
 
-        Raises CheckpointError, before any change, for what may not differ (see `changes`).
+        Raises CheckpointError, before any change, for what may not differ (see `changes`). To `replay` it,
+        nothing is compared, and weights and history need not be finite.
         """
-        changed = changes.changes(path, self.net, self.spec)
+        changed = [] if replay else changes.changes(path, self.net, self.spec)
         named = state.named(self.net.named_params, self.rule.history)
-        found = snapshots.restore(path, self.net, named)
+        found = snapshots.restore(path, self.net, named, finite=not replay)
         for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
             self.device.copy_from_host(mine, theirs)
         self.iteration, self.recorded = found.iteration, found.recorded

@@ -67,17 +67,20 @@ def write(
     caffes.write(file, caffes.SolverState(found.iteration, str(weights), step, history))
 
 
-def restore(file: str | Path, net: Net, remembered: Mapping[str, Any]) -> State:
+def restore(
+    file: str | Path, net: Net, remembered: Mapping[str, Any], finite: bool = True
+) -> State:
     """Load the weights of a snapshot into a net, and give the state. Raises CheckpointError before that.
 
     `remembered` are arrays of the shapes that the history must have, by name. A state of Caffe's does not
     hold the seed, nor the losses that the shown one is averaged over: the seed stays, the losses begin anew.
+    Weights and history of an .npz must be `finite`, unless that is false.
     """
     if not caffes.is_caffes(file):
         with checkpoint.Reader(file, state.WANTED) as reader:
             check_weights(net.graph, reader)
-        arrays, found = state.read(file, remembered)
-        net.load(arrays, origin=str(file))
+        arrays, found = state.read(file, remembered, finite)
+        net.load(arrays, origin=str(file), finite=finite)
         return found
     theirs = caffes.read(file)
     weights = caffes.weights_file(file, theirs.learned_net)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
-from minicaffe.errors import CheckpointError, SpecError
+from minicaffe.errors import CheckpointError, DataError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.solver import snapshots
@@ -81,7 +82,7 @@ class Solver(Judging, Finite):
                 self.net.loss_scale = self.mixed.scale
             self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
             decay = self.spec.ema_decay
-            self.average = Average(decay, self.rule, xp) if decay else None
+            self.average = Average(decay, self.rule, self.watch) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
         self.test_nets = test_nets(spec, self.spec, **given)
         for net in (self.net, *self.test_nets):
@@ -102,6 +103,9 @@ class Solver(Judging, Finite):
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
         return f"{head} on {self.device.name}\n{keys_given(self.spec)}"
 
+    def _repr_html_(self) -> str:
+        return f"<div><pre>{escape(repr(self))}</pre>{self.net._repr_html_()}</div>"
+
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
@@ -109,7 +113,7 @@ class Solver(Judging, Finite):
         after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot. After that, as
         after one that could not be written and was reported, training goes on. Raises CheckpointError if
         none could be from the beginning or, after all else is done, if the last could not; TrainingError if
-        the loss diverges.
+        the loss diverges; DataError if data cannot be read on the way, after a snapshot.
         """
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(
@@ -119,7 +123,7 @@ class Solver(Judging, Finite):
         snapshots.check(self.prefix, self.spec.snapshot_format, self.net.layers)
         self.report.started(self.net.warnings)
         with Signals() as signals, np.errstate(all="ignore"):  # a loss that is no number is told
-            self.step(self.spec.max_iter - self.iteration, signals)
+            self.step_or_save(self.spec.max_iter - self.iteration, signals)
         self.loss()
         self.stopped = signals.asked and self.iteration < self.spec.max_iter and not self.ended
         self.last_snapshot()
@@ -136,6 +140,20 @@ class Solver(Judging, Finite):
         if self.unsaved is not None:
             raise self.unsaved[1]
         return scores
+
+    def step_or_save(self, count: int, signals: Signals) -> None:
+        """Step; where data cannot be read any more, take a snapshot before the error goes on."""
+        try:
+            self.step(count, signals)
+        except DataError as error:
+            if self.net.context.passes != self.iteration * self.spec.iter_size:
+                raise  # a part of an iteration was done: layers may have counted it
+            self.stopped = True
+            self.try_snapshot()
+            if self.saved != self.iteration:
+                raise
+            told = f"{error}; stopped at iteration {self.iteration}, with a snapshot"
+            raise DataError(told) from None
 
     @on_its_device
     def step(self, count: int, signals: Signals | None = None) -> None:

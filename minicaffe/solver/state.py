@@ -55,10 +55,13 @@ def named(names: Collection[str], history: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(every, history, strict=True))
 
 
-def read(file: str | Path, remembered: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], State]:
+def read(
+    file: str | Path, remembered: Mapping[str, Any], finite: bool = True
+) -> tuple[dict[str, np.ndarray], State]:
     """All arrays of a snapshot, and the state in them.
 
-    `remembered` are arrays of the shapes that its history must have, by name. Raises CheckpointError.
+    `remembered` are arrays of the shapes that its history must have, by name. Raises CheckpointError, also
+    for a history that is not `finite`, unless it need not be.
     """
     with Reader(file, WANTED) as reader:
         for name, like in remembered.items():
@@ -70,7 +73,7 @@ def read(file: str | Path, remembered: Mapping[str, Any]) -> tuple[dict[str, np.
     for name, array in arrays.items():
         if array.dtype.kind not in ("iu" if name in counts else "f"):
             raise CheckpointError(f"{file}: entry {name!r} holds {array.dtype}")
-    for name, like in remembered.items():
+    for name, like in remembered.items() if finite else ():
         check_finite(arrays[f"@{name}"], like.dtype, f"{file}: entry {f'@{name}'!r}")
     for name in counts:
         if name not in arrays or arrays[name].shape != () or not 0 <= arrays[name] < 2**62:
@@ -80,12 +83,15 @@ def read(file: str | Path, remembered: Mapping[str, Any]) -> tuple[dict[str, np.
     check_finite(arrays["@losses"], np.float64, f"{file}: entry '@losses'")
     history = {name: arrays[f"@{name}"] for name in remembered}
     given: dict[str, Any] = {name: int(arrays[f"@{name}"]) for name in COUNTS}
-    given |= {"training": _training(file, arrays, remembered), "watched": _watched(file, arrays)}
+    given |= {
+        "training": _training(file, arrays, remembered, finite),
+        "watched": _watched(file, arrays),
+    }
     return arrays, State(**given, losses=arrays["@losses"], history=history)
 
 
 def _training(
-    file: str | Path, arrays: Mapping[str, np.ndarray], remembered: Mapping[str, Any]
+    file: str | Path, arrays: Mapping[str, np.ndarray], remembered: Mapping[str, Any], finite: bool
 ) -> dict[str, np.ndarray]:
     """The weights that training goes on with, of each parameter; {} where they are the snapshot's own."""
     lead = "@training/"
@@ -102,7 +108,8 @@ def _training(
             raise CheckpointError(
                 f"{file}: has no training weights for {name} of shape {like.shape}"
             )
-        check_finite(found[name], like.dtype, f"{file}: entry {f'{lead}{name}'!r}")
+        if finite:
+            check_finite(found[name], like.dtype, f"{file}: entry {f'{lead}{name}'!r}")
     return {name: found[name] for name in likes}
 
 

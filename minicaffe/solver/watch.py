@@ -12,16 +12,17 @@ from minicaffe.backend import on_cuda
 from minicaffe.ops import watch as ops
 from minicaffe.ops.watch import BAD, DONE, FLAGS, PASSED, SKIP, STOP
 
-NUMBERS = 2  # float64: sums of squares, of the gradient and of the weights
+NUMBERS = 3  # float64: sums of squares, of the gradient, of the weights, of what else passes change
 ALIGNED = 64  # entries that each gradient begins at a multiple of
 
 
 class Told(NamedTuple):
-    """What was read back in one go: the window of losses, two norms, and the flags by name."""
+    """What was read back in one go: the window of losses, norms, and the flags by name."""
 
     losses: np.ndarray
     gradient: float
     weights: float
+    running: float
     stopped: bool
     done: int
     passed: int
@@ -42,7 +43,8 @@ class Watch:
         self.block = xp.zeros(8 * NUMBERS + 4 * FLAGS + dtype.itemsize * (window + 1) + 1, np.uint8)
         self.window, self.dtype = window, dtype
         self.squares, self.flags, self.losses, self.factor, going = self._parts(self.block)
-        self.gradient, self.weights = (self.squares[i : i + 1].reshape(()) for i in range(NUMBERS))
+        parts = (self.squares[i : i + 1].reshape(()) for i in range(NUMBERS))
+        self.gradient, self.weights, self.running = parts
         self.skip, self.bad = self.flags[SKIP : SKIP + 1], self.flags[BAD : BAD + 1]
         self.passed = self.flags[PASSED : PASSED + 1].reshape(())
         self.going = going.view(np.bool_).reshape(())
@@ -91,9 +93,11 @@ class Watch:
         ops.judge(self.loss, self.gradient, limit, *given)
 
     def weigh(self, weights: Sequence[Any]) -> None:
-        """Measure the weights, for the next `told`."""
-        for i, weight in enumerate(weights):
-            ops.squares(weight.reshape(-1), self.weights, self.parts, self.bad, add=i > 0)
+        """Measure the weights, and what forward passes change for good, for the next `told`."""
+        running = [array for layer, _ in self.kept for array in layer.running]
+        for arrays, out in ((weights, self.weights), (running, self.running)):
+            for i, array in enumerate(arrays):
+                ops.squares(array.reshape(-1), out, self.parts, self.bad, add=i > 0)
         self.bad.fill(0)  # that is said of gradients
 
     def told(self, device: Any) -> Told:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from reading_files import EXAMPLES, pictures
 
-from minicaffe.data import blob_file, datum, lmdb_file, readers
+from minicaffe.data import blob_file, convert, datum, lmdb_file, readers
 
 LIST = str(EXAMPLES / "images.txt")
 PLANES = pictures()[:, :, :, ::-1].transpose(0, 3, 1, 2)  # blue first
@@ -139,7 +139,9 @@ def test_a_mean_of_sizes_that_differ(cli):
     refused(cli("mean", "no"), "data set 'no' not found")
 
 
-def test_pictures_into_an_lmdb_as_caffes(cli):
+@pytest.mark.parametrize("at_once", [1, 300, 1 << 20])
+def test_pictures_into_an_lmdb_as_caffes(cli, monkeypatch, at_once):
+    monkeypatch.setattr(convert, "_AT_ONCE", at_once)
     lmdb, _ = pytest.importorskip("lmdb"), pytest.importorskip("PIL")
     assert cli("convert-images", LIST, "db").out == "db: 5 images\n"
     assert os.listdir("db") == ["data.mdb"]

@@ -120,7 +120,7 @@ def test_a_mistake_during_training_closes_the_bar(folder, terminal, model):
     net = model(("base_lr: 0.05", "base_lr: 1.0e+30"))
     assert terminal.run("train", net, "--device", "cpu") == 2
     last = terminal.getvalue().split("\n")[-2]
-    assert last.startswith("minicaffe: the loss is nan at iteration ")
+    assert last.startswith("minicaffe: iteration 1: layer 'ip1' (InnerProduct) gives blob ")
 
 
 @pytest.mark.parametrize("columns", [30, 50, 80])

@@ -64,6 +64,14 @@ def test_each_box_has_its_title_and_each_port_one_label():
     assert [labels.count(label) for label in ("64x10", "64x2", "64")] == [1, 1, 1]
 
 
+def test_what_edges_share_is_drawn_once():
+    nodes = [Node((name,)) for name in "abcd"]
+    edges = [Edge(0, 1), Edge(1, 2), Edge(2, 3), Edge(0, 2), Edge(0, 3)]
+    text = svg(layout(Graph("net", nodes, edges)))
+    x, y = layout(Graph("net", nodes, edges)).ways[0].points[0]
+    assert text.count(f"M{x:.1f} {y:.1f}L") == 1  # where three edges leave
+
+
 def test_in_a_page_it_takes_the_pages_colours_and_alone_it_brings_its_own():
     inline, alone = svg(layout(NET)), svg(layout(NET), alone=True)
     assert "currentColor" in inline and "<style" not in inline and " id=" not in inline

@@ -105,6 +105,8 @@ def repeated(step: Any) -> list[list[Operation]]:
 
 def uploaded(layer: Any) -> int:
     """How many arrays a layer moves to the device for a batch: which entries it takes, or its tops."""
+    if getattr(layer, "feeding", None) is not None:
+        return len(layer.top)
     return len(getattr(layer, "staged", ())) or isinstance(layer, (Data, MemoryData))
 
 

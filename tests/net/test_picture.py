@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minicaffe import Net
+from minicaffe import Net, Solver
 from minicaffe.net import parse, picture
 
 MODELS = Path(__file__).parent.parent.parent / "models"
@@ -127,3 +127,9 @@ def test_a_hostile_net_is_drawn_as_text():
 def test_the_picture_in_the_docs_is_what_is_drawn():
     net = Net(MODELS / "lenet.yaml", device="cpu", shapes_only=True)
     assert (MODELS.parent / "docs" / "lenet.svg").read_text() == picture.svg(net.graph, alone=True)
+
+
+def test_a_solver_shows_its_settings_and_its_net():
+    solver = Solver(parse(IN_PLACE + "solver: {base_lr: 0.25, max_iter: 10}\n"), device="cpu")
+    root = ElementTree.fromstring(solver._repr_html_())
+    assert "base_lr" in root.find("pre").text and root.find("div/details") is not None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from pathlib import Path
 
 import browser
@@ -92,14 +90,15 @@ def make_run(tmp_path):
         known = {
             "name": "small",
             "command": ["minicaffe", "train", "small.yaml"],
+            "model": "small.yaml",
+            "cwd": str(tmp_path),
+            "imports": [],
+            "started": "2026-11-22T12:00:00+00:00",
             "state": "finished",
-        }
-        known |= {
+            "iteration": 60,
+            "snapshot_prefix": "small",
             "device": "cpu",
             "seed": 1,
-            "pid": os.getpid(),
-            "host": platform.node(),
-            "imports": [],
         }
         (folder / "run.json").write_text(json.dumps({**known, **about}))
         lines = log() if lines is None else lines
@@ -110,7 +109,7 @@ def make_run(tmp_path):
                 "kind": "snapshot",
                 "iteration": 70,
                 "seconds": 8.0,
-                "path": str(snapshot),
+                "path": snapshot.name,
                 "best": False,
             },
         ]

@@ -8,6 +8,7 @@ import pytest
 
 from minicaffe import backend
 from minicaffe.report import write
+from minicaffe.solver.lock import Lock
 
 CPU = backend.device("cpu")
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\U0001f600" + "x" * 10_000
@@ -107,7 +108,11 @@ def test_runs_with_hostile_names(make_run, chromium):
         for i in range(3)
     ]
     lines.append({"kind": "event", "iteration": 2, "text": HOSTILE, "seconds": None})
-    lines.append({"kind": "test", "iteration": 2, "outputs": {HOSTILE: 2.0, "each": [0.5, 0.25]}})
+    lines.append(
+        {"kind": "test", "iteration": 2, "outputs": {HOSTILE: 2.0, "each": [[0.5], [None]]}}
+    )
+    lines.append({"kind": "test", "iteration": 1, "outputs": {"none": None}})
+    lines.append({"kind": "test", "iteration": 9, "outputs": {"each": [[0.5], [None]]}})
     runs = [
         make_run(name, lines=lines, command=[HOSTILE, name], note=HOSTILE + name)
         for name in ("a <b>", "c")
@@ -128,18 +133,23 @@ def test_runs_with_hostile_names(make_run, chromium):
 
 
 def test_an_open_page_follows_its_run(make_run, chromium, monkeypatch):
-    monkeypatch.setattr("minicaffe.report.make.REFRESH", (0.05, 0.05))
+    monkeypatch.setattr("minicaffe.report.make.REFRESH", (1, 1))
     folder = make_run(state="running")
+    lock = Lock(folder)
     write([folder], folder / "report.html", device=CPU)
+    lock.release()
     chromium.open(folder / "report.html")
     chromium.evaluate("scrollTo(0, 300)")
     before = chromium.loads
     with open(folder / "log.jsonl", "a") as file:
-        file.write(json.dumps({"kind": "train", "iteration": 70, "loss": 0.5}) + "\n")
+        file.write(
+            json.dumps({"kind": "train", "iteration": 70, "loss": 0.5, "outputs": {}}) + "\n"
+        )
     about = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**about, "state": "finished"}))
     write([folder], folder / "report.html", device=CPU)
-    while not chromium.evaluate("report.data.runs[0].state === 'finished'"):
+    over = "typeof report === 'object' && report.data.runs[0].state === 'finished'"
+    while not chromium.evaluate(over):
         chromium.wait(before)
         before = chromium.loads
     assert chromium.evaluate("report.data.runs[0].train.iteration.at(-1)") == 70

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import random
 import re
 
 import pytest
@@ -11,8 +11,11 @@ import pytest
 from minicaffe import backend
 from minicaffe.cli import main
 from minicaffe.errors import CheckpointError, MinicaffeError
-from minicaffe.report import page, record, write
-from minicaffe.report.record import state_of
+from minicaffe.report import make, page, write
+from minicaffe.report.payload import payload
+from minicaffe.report.sections import left_out
+from minicaffe.solver import run_folder
+from minicaffe.solver.lock import Lock
 
 CPU = backend.device("cpu")
 HOSTILE = "</script><!--<script>alert(1)//'\"&\u2028\U0001f600" + "x" * 10_000
@@ -22,6 +25,11 @@ def embedded(path) -> dict:
     """The data in a page, as a browser's parser would find them."""
     text = path.read_text(encoding="utf-8")
     return json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+
+
+def data_of(folder) -> dict:
+    """A run as its page has it."""
+    return payload(run_folder.read(folder))
 
 
 def test_the_page_has_exactly_the_logs_points(make_run):
@@ -67,33 +75,28 @@ def test_what_is_no_finite_number_is_null():
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "diverged", "failed"])
 def test_the_state_is_told(make_run, state):
-    told = state_of(record.read(make_run(state=state)))
-    assert told[0] == state and state in told[1].lower()
+    told = payload(run_folder.read(make_run(state=state)))
+    assert told["state"] == state and state in told["told"].lower()
 
 
 def test_a_run_that_goes_on_and_one_that_was_killed(make_run):
-    going = make_run("going", state="running")
-    data = write([going], going / "report.html", device=CPU)
-    assert data["runs"][0]["state"] == "running" and data["refresh"] >= 5
-    child = os.fork()
-    if not child:
-        os._exit(0)
-    os.waitpid(child, 0)
-    gone = make_run("gone", state="running", pid=child)
-    data = write([gone], gone / "report.html", device=CPU)
+    folder = make_run(state="running")
+    data = write([folder], folder / "report.html", device=CPU)
     assert data["runs"][0]["state"] == "killed" and data["refresh"] is None
-    assert "train --resume" in data["runs"][0]["told"]
-    far = record.read(make_run("far", state="running", pid=child, host="another"))
-    assert state_of(far)[0] == "running"
+    assert f"train --resume {folder}" in data["runs"][0]["told"]
+    lock = Lock(folder)
+    data = write([folder], folder / "report.html", device=CPU)
+    lock.release()
+    assert data["runs"][0]["state"] == "running" and data["refresh"] >= 5
 
 
 def test_half_a_line_is_left_out_and_damage_is_one_line(make_run, tmp_path, capsys):
     folder = make_run()
-    whole = len(record.read(folder).lines)
+    whole = len(data_of(folder)["train"]["loss"])
     with open(folder / "log.jsonl", "a") as file:
         file.write('{"kind": "train", "iter')
-    assert len(record.read(folder).lines) == whole
-    (folder / "log.jsonl").write_text('{"kind": "train"}\n{"kind"\n')
+    assert len(data_of(folder)["train"]["loss"]) == whole
+    (folder / "log.jsonl").write_text('{"kind": "event", "iteration": 1, "text": ""}\n{"kind"\n')
     (tmp_path / "empty").mkdir()
     for bad in (folder, tmp_path / "empty", tmp_path / "nowhere"):
         assert main(["report", str(bad), "--device", "cpu"]) == 2
@@ -125,6 +128,8 @@ def test_a_net_that_cannot_be_read_leaves_the_curves(make_run):
     (folder / "model.yaml").write_text("layers:\n  - {name: a, type: Mine}\n")
     data = write([folder], folder / "report.html", device=CPU)
     assert data["panels"] and all("Mine" in one["left_out"] for one in data["sections"])
+    (told,) = left_out(data["sections"]).values()
+    assert told == [one["title"] for one in data["sections"]]
 
 
 def test_the_command_says_what_is_left_out(make_run, capsys):
@@ -137,6 +142,34 @@ def test_the_command_says_what_is_left_out(make_run, capsys):
     assert "no snapshot" in capsys.readouterr().err
 
 
-def test_errors_are_minicaffes_own():
-    with pytest.raises(MinicaffeError, match="no run.json"):
-        record.read("/nowhere")
+def test_a_damaged_record_is_one_line_or_a_page(make_run):
+    """Bytes of run.json and log.jsonl changed, dropped, doubled: an error of ours, else a page that is JSON."""
+    folder, rng, pages = make_run(), random.Random(3), 0
+    for file in ("run.json", "log.jsonl"):
+        whole = (folder / file).read_bytes()
+        for _ in range(100):
+            data = bytearray(whole)
+            for _ in range(rng.randint(1, 3)):
+                start = rng.randrange(len(data))
+                end = start + rng.choice([1, 1, 1, 20])
+                data[start:end] = rng.choice(
+                    [b"", b"9", b"null", b"[", b'"', data[start:end] * 2, b"-1e309"]
+                )
+            (folder / file).write_bytes(data)
+            try:
+                found = make.data_of([run_folder.read(folder)], [None], [])
+            except MinicaffeError as error:
+                assert "\n" not in str(error)
+                continue
+            json.loads(re.search(r'id="data">(.*?)</script>', page.html(found), re.S)[1])
+            pages += 1
+        (folder / file).write_bytes(whole)
+    assert 20 < pages < 180
+
+
+def test_runs_whose_models_are_not_all_known_are_compared_without_them(make_run):
+    first, second = make_run("one", seed=3), make_run("two")
+    (second / "model.yaml").write_text("layers:\n  - {name: a, type: Mine}\n")
+    data = write([first, second], first / "both.html", device=CPU)
+    assert data["differs"] == [["seed", "3", "1"]]
+    assert next(one["left_out"] for one in data["sections"]).startswith(str(second / "model.yaml"))

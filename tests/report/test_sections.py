@@ -17,8 +17,8 @@ from minicaffe.report.pictures import as_seen, smaller
 CPU = backend.device("cpu")
 
 
-def sections(folder) -> dict:
-    data = write([folder], folder / "report.html", device=CPU)
+def sections(folder, device=CPU) -> dict:
+    data = write([folder], folder / "report.html", device=device)
     return {one["id"]: one.get("data", one.get("left_out")) for one in data["sections"]}
 
 
@@ -39,9 +39,9 @@ def answers(folder) -> list[tuple]:
     return found
 
 
-def test_confusion_and_mistakes_are_those_of_a_slow_pass(make_run):
+def test_confusion_and_mistakes_are_those_of_a_slow_pass(make_run, device):
     folder = make_run()
-    found, expected = sections(folder), answers(folder)
+    found, expected = sections(folder, device), answers(folder)
     pairs = Counter((label, answer) for label, answer, *_ in expected)
     assert found["confusion"]["matrix"] == [[pairs[i, j] for j in range(3)] for i in range(3)]
     wrong = sorted(

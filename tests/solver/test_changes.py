@@ -163,3 +163,15 @@ def test_a_snapshot_without_its_models_text_is_gone_on_from(snapshot, tmp_path):
         arrays = {name: array for name, array in archive.items() if name != "@model"}
     np.savez(tmp_path / "old.npz", **arrays)
     assert told(tmp_path / "old.npz", ("dropout_ratio: 0.25", "dropout_ratio: 0.5")) == []
+
+
+def test_a_text_that_cannot_be_read_is_told(snapshot, tmp_path):
+    with np.load(snapshot) as archive:
+        arrays = dict(archive)
+    text = arrays["@model"].tobytes().replace(b"dropout_ratio", b"dropout_ration")
+    np.savez(tmp_path / "later.npz", **{**arrays, "@model": np.frombuffer(text, np.uint8)})
+    (line,) = told(tmp_path / "later.npz")
+    assert line.startswith(
+        "what changed since the snapshot is not known, for its model cannot be read: "
+    )
+    assert "unknown key 'dropout_ration'; did you mean 'dropout_ratio'?" in line

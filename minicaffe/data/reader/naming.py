@@ -60,9 +60,7 @@ class Layout:
             )
         self.count, self.axes = shape[0], len(shape) - 1  # pictures, and axes of one
         self.last = self.axes == 3 and shape[3] in CHANNELS and shape[1] not in CHANNELS
-        c, h, w = (
-            shape[1:] if self.axes == 3 else (1, *shape[1:]) if self.axes == 2 else (shape[1], 1, 1)
-        )
+        c, h, w = ((*shape[1:], 1, 1), (1, *shape[1:]), shape[1:])[self.axes - 1]
         self.shape: Shape = (w, c, h) if self.last else (c, h, w)
         self.dtype = np.dtype(np.uint8 if dtype.kind in "ub" else np.float32)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -26,6 +27,7 @@ class PictureSet(Reader):
     labels: np.ndarray
     colour: Colour = "colour"
     size: Size | None = None
+    __reduce__ = object.__reduce__  # type: ignore[assignment]  # no list or folder is read again
 
     def _asked(self, colour: Colour | None, size: Size | None) -> None:
         self.colour, self.size = colour or "colour", size
@@ -115,17 +117,18 @@ class FolderSet(PictureSet):
             raise DataError(f"{home}: holds no pictures; expected files in {', '.join(SUFFIXES)}")
         if self.passed_over:
             count, first = len(self.passed_over), _printable(self.passed_over[0])
-            note(f"minicaffe: {home}: {count} files passed over, no pictures of a class: {first}")
+            files = "1 file" if count == 1 else f"{count} files"
+            note(f"minicaffe: {home}: {files} passed over, no pictures of a class: {first}")
 
 
 def holds_pictures(folder: Path) -> bool:
     """Whether a folder holds folders with pictures in them, or such folders by split."""
     try:
         within = [folder / name for name in _folders(folder)]
-        deeper = [place / name for place in within for name in _folders(place)]
+        deeper = (place / name for place in within for name in _folders(place))
         return any(
             name.lower().endswith(SUFFIXES)
-            for place in (*within, *deeper)
+            for place in itertools.chain(within, deeper)
             for name in _files(place)
         )
     except DataError:

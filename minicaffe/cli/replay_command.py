@@ -1,0 +1,46 @@
+"""Compute a training step again, and show what each blob, parameter and gradient holds.
+
+Of the folder of a run, or a diverged.npz: the iteration at which training stopped, from the batch and the
+state that were saved; the data set need not be there. Of a snapshot: the iteration after it.
+
+example:
+  minicaffe replay runs/lenet-20260101-120000
+  minicaffe replay lenet_diverged.npz
+  minicaffe replay lenet_iter_500.npz --device cpu
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from minicaffe import backend
+from minicaffe.cli.options import (
+    device_option,
+    engine_options,
+    engine_settings,
+    import_files,
+    import_option,
+    tell,
+)
+from minicaffe.solver.replay import Replay
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "file", metavar="RUN", help="a run's folder, its diverged.npz, or a snapshot in .npz"
+    )
+    device_option(parser)
+    engine_options(parser)
+    import_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay."""
+    import_files(args.imports)
+    device = backend.device(args.device)
+    tell(args, f"device: {device}")
+    replay = Replay(args.file, device=device, **engine_settings(args))
+    replay.run()
+    print("\n".join(replay.lines()))
+    return 0

@@ -1,0 +1,143 @@
+"""A training step computed again from a file, with what each blob, parameter and gradient held."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe.checkpoint import Reader
+from minicaffe.errors import CheckpointError
+from minicaffe.layers import Param
+from minicaffe.net import read
+from minicaffe.net.look import Look, Seen
+from minicaffe.net.step import Step, Value
+from minicaffe.net.summary import table
+from minicaffe.solver import culprit
+from minicaffe.solver.batches import Batches, as_inputs, of_file
+from minicaffe.solver.finite import FILE, RUNNING
+from minicaffe.solver.report import Report
+from minicaffe.solver.solver import Solver
+from minicaffe.solver.trend import Trend
+
+HEAD = ("layer", "type", "blob", "min", "max", "mean", "not finite")
+HEAD += ("diff min", "max", "mean", "not finite", "")
+FIRST = "<- first"
+
+
+class Replay:
+    """The step after a snapshot, or the one that a diverged.npz or the folder of a run holds.
+
+    A diverged.npz has the batch in it, so that the data set need not be there; after a snapshot the model's
+    data layers are read. `settings` are those of Solver. Raises CheckpointError for a file without a
+    solver's state and the text of its net, and what Solver raises.
+    """
+
+    def __init__(self, path: str | Path, **settings: Any):
+        self.file = file_of(path)
+        with Reader(self.file, "a solver's state in .npz") as reader:
+            arrays = {name: reader[name] for name in reader.shapes if name.startswith("@batch/")}
+            running = {name: reader[name] for name in reader.shapes if name.startswith(RUNNING)}
+            fallen = {name: reader[name] for name in reader.shapes if name.startswith("@plateau/")}
+        spec, self.given = read(self.file), of_file(arrays)
+        if spec.solver is None:
+            raise CheckpointError(f"{self.file}: its net has no solver: there is no step to replay")
+        if self.given:
+            spec = as_inputs(spec, self.given[0])
+        untested: dict[str, Any] = {"test_iter": (), "test_state": (), "debug_info": False}
+        untested |= {"best": None, "plateau": None, "early_stopping": None}
+        plain = dataclasses.replace(spec.solver, **untested)
+        spec = dataclasses.replace(spec, solver=plain, test_nets=())
+        self.solver = Solver(spec, report=Silent(), **settings)
+        self.solver.restore(self.file, replay=True)
+        for name, state in fallen.items():  # how often the rate has fallen
+            _, mode, output = name.split("/", 2)
+            self.solver.trends["plateau"] = Trend(output, mode)
+            self.solver.trends["plateau"].restore(state)
+        for step in self.solver.net.steps:
+            for i, array in enumerate(step.layer.running):
+                kept = running.get(f"{RUNNING}{step.spec.name}__{i}")
+                if kept is not None and kept.shape == array.shape:
+                    self.solver.device.copy_from_host(array, kept)
+        self.look = Look(self.solver.net)
+        self.loss = math.nan
+
+    def run(self) -> None:
+        """Compute the step, but for its update."""
+        solver = self.solver
+        rule = solver.mixed.rule if solver.mixed is not None else solver.rule
+        with solver.device.current(), np.errstate(all="ignore"):
+            self.batches = Batches(solver.net, self.given)
+            with self.look, self.batches:
+                solver.passes()
+            solver.watch.judge(rule.gradients, -1.0, solver.iteration)
+            solver.watch.weigh(rule.weights)
+            self.told = solver.watch.told(solver.device)
+        self.loss = float(self.told.losses[(solver.recorded - 1) % len(self.told.losses)])
+
+    def lines(self) -> list[str]:
+        """What was found: the step, a row for each blob and parameter, the first bad one marked and told."""
+        solver, found = self.solver, self.look.first_bad()
+        number, first = found if found is not None else (len(self.look.passes) - 1, None)
+        head = f"{self.file}: iteration {solver.iteration}, lr {solver.rate:g}, seed {solver.net.context.seed}"
+        if solver.spec.iter_size > 1:
+            head += f", batch {number} of {solver.spec.iter_size}"
+        norms = (
+            f"loss {self.loss:g}, gradient's norm {self.told.gradient / solver.spec.iter_size:.6g}"
+        )
+        rows = [row for step in solver.net.steps for row in self.rows(step, number, first)]
+        text = f"all is finite; {norms}, weights' norm {self.told.weights:.6g}"
+        if first is not None or not math.isfinite(self.loss):
+            given = solver.iteration > 0, solver.spec.base_lr
+            text = culprit.text(self.look, self.given, self.loss, solver.rate, *given)
+        return [head, table(rows, HEAD, left=(0, 1, 2, 11)), text]
+
+    def rows(self, step: Step, number: int, first: Seen | None) -> list[tuple[str, ...]]:
+        """Of a layer in a pass: its parameters, then what it writes."""
+        rows = []
+        named = [(f"{step.spec.name}__{i}", one) for i, one in enumerate(step.layer.params)]
+        for name, of in [*named, *((value.name, value) for value in step.tops)]:
+            data, diff = (self.last(number, of, which) for which in ("data", "diff"))
+            mark = FIRST if first is not None and first.of is of else ""
+            row = step.spec.name, step.spec.type, name, *cells(data), *cells(diff), mark
+            rows.append(row)
+        return rows
+
+    def last(self, number: int, of: Value | Param, which: str) -> Seen | None:
+        """What was seen last of a blob or parameter in a pass."""
+        found = [one for one in self.look.passes[number] if one.of is of and one.which == which]
+        return found[-1] if found else None
+
+
+class Silent(Report):
+    """Says nothing."""
+
+    def line(self, text: str) -> None:
+        """Nothing."""
+
+
+def cells(seen: Seen | None) -> tuple[str, ...]:
+    """A range as four cells of the table."""
+    if seen is None:
+        return "", "", "", ""
+    ends = seen.low, seen.high, seen.mean
+    return *("" if math.isnan(one) else f"{one:.4g}" for one in ends), f"{seen.bad or ''}"
+
+
+def file_of(path: str | Path) -> Path:
+    """The file meant: of a run's folder its diverged.npz, else its newest snapshot. Raises CheckpointError."""
+    if not os.path.isdir(path):
+        return Path(path)
+    diverged = Path(path, FILE)
+    if diverged.is_file():
+        return diverged
+    found = [file for file in Path(path).glob("*_iter_*.npz") if file.is_file()]
+    if not found:
+        raise CheckpointError(
+            f"{path}: there is no {FILE} and no snapshot in this folder to replay"
+        )
+    return max(found, key=lambda file: (file.stat().st_mtime_ns, len(file.name), file.name))

@@ -1,0 +1,391 @@
+"""A run's folder as `train` makes it: where, what is in it, how it goes on, who may train in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minicaffe
+from minicaffe.errors import DataError
+from minicaffe.solver import run_folder
+from minicaffe.solver.lock import Lock
+
+CPU = ("--device", "cpu")
+NET = "net.yaml"
+
+
+@pytest.fixture
+def net(model):
+    """tiny.yaml without a place for snapshots, on digits."""
+    text = (", snapshot_prefix: tiny", ", snapshot: 5"), ("source: mnist", "source: digits")
+    return model(*text, name=NET)
+
+
+@pytest.fixture
+def train(cli, net):
+    """Run `train net.yaml` with more words, which must succeed."""
+
+    def run(*words, code=0):
+        ran = cli("train", net, *CPU, *words)
+        assert ran.code == code, ran
+        return ran
+
+    return run
+
+
+def same(one, other):
+    with np.load(one) as a, np.load(other) as b:
+        assert set(a.files) == set(b.files)
+        for name in a.files:
+            if name != "@model":
+                np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def numbers(folder):
+    """The log without what time and memory it took."""
+    clock = ("seconds", "images_per_s", "memory_mib")
+    lines = [line for line in run_folder.read(folder).lines if line["kind"] in ("train", "test")]
+    return [{k: v for k, v in line.items() if k not in clock} for line in lines]
+
+
+def test_a_run_gets_a_folder_that_tells_all(train, folder):
+    ran = train("--max-iter", "7")
+    (path,) = Path("runs").iterdir()
+    assert re.fullmatch(r"net-\d{8}-\d{6}", path.name)
+    assert f"run: {path}\n" in ran.err
+    assert sorted(file.name for file in path.iterdir()) == [
+        *("lock", "log.jsonl", "model.yaml", "net_iter_5.npz", "net_iter_7.npz", "run.json")
+    ]
+    record = run_folder.read(path)
+    about = record.about
+    assert about["command"][1:] == ["train", NET, *CPU, "--max-iter", "7"]
+    assert about["versions"]["minicaffe"] == minicaffe.__version__
+    assert about["versions"]["numpy"] == np.__version__
+    told = {key: about[key] for key in ("name", "model", "seed", "state", "iteration", "dtype")}
+    assert told == {
+        "name": "net",
+        "model": NET,
+        "seed": 1,
+        "state": "finished",
+        "iteration": 7,
+        "dtype": "float32",
+    }
+    assert about["pid"] == os.getpid() and about["snapshot_prefix"] == "net"
+    assert minicaffe.read(path).solver.max_iter == 7
+    kinds = [(line["kind"], line["iteration"]) for line in record.lines]
+    assert kinds == [
+        *(("test", 0), ("train", 0), ("snapshot", 5), ("train", 5), ("snapshot", 7), ("test", 7))
+    ]
+    line = record.of("train")[1]
+    assert line["epoch"] == pytest.approx(5 * 20 / 300)
+    assert line["loss"] == pytest.approx(line["outputs"]["loss"])
+    assert line["lr"] == 0.05 and line["images_per_s"] > 0 and line["memory_mib"] > 10
+    seconds = [line["seconds"] for line in record.lines]
+    assert seconds == sorted(seconds)
+    assert record.of("test")[1]["outputs"]["accuracy"] == pytest.approx(
+        float(re.search(r"accuracy +(\S+)", ran.out)[1]), abs=1e-4
+    )
+    assert [line["path"] for line in record.of("snapshot")] == ["net_iter_5.npz", "net_iter_7.npz"]
+
+
+def test_two_runs_of_one_second_are_two_folders(folder, monkeypatch):
+    from datetime import datetime
+
+    class Noon(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 1, 2, 12, 0, 0)
+
+    monkeypatch.setattr(run_folder, "datetime", Noon)
+    names = [run_folder.fresh("net").name for _ in range(3)]
+    assert names == [f"net-20260102-120000{more}" for more in ("", "-2", "-3")]
+
+
+def test_json_is_the_log_and_nothing_else(train):
+    ran = train("--json", "--run", "a")
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert lines == run_folder.read("a").lines
+    assert ran.err == "device: cpu (asked for)\n"
+
+
+def test_a_reader_of_json_that_goes_away_ends_no_training(folder, net):
+    words = f"train {net} --device cpu --set layers.mnist.source=digits --run a --json"
+    script = f'"{sys.executable}" -c "import conf; conf.main()" {words} 2>err | head -n 1; cat err'
+    (folder / "conf.py").write_text(
+        "import sys\nfrom minicaffe.cli import main as cli\nfrom minicaffe.data import datasets\n"
+        "def main():\n    datasets._COUNTS.update(train=300, test=100)\n"
+        "    code = cli(sys.argv[1:])\n    print('code', code, file=sys.stderr)\n"
+    )
+    ran = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in ran.stdout
+    assert "stdout: Broken pipe: training goes on without" in ran.stdout
+    assert (
+        "minicaffe: not all lines could be put on stdout: Broken pipe; the run's log holds them"
+        in (ran.stdout)
+    )
+    assert "code 2" in ran.stdout
+    assert run_folder.read("a").about["state"] == "finished"
+
+
+def test_a_folder_that_holds_a_run_is_not_written_over(train, mistake):
+    train("--run", "a", "--max-iter", "3")
+    before = Path("a/log.jsonl").read_bytes()
+    line = mistake("train", NET, *CPU, "--run", "a")
+    assert line == (
+        "minicaffe: a: holds another run, with snapshots; go on with that by --resume a, "
+        "or choose another folder with --run"
+    )
+    assert Path("a/log.jsonl").read_bytes() == before
+    train("--run", "b", "--max-iter", "0", "--set", "solver.snapshot_after_train=false")
+    train("--run", "b", "--max-iter", "3")  # what held no snapshot may begin anew
+    assert len(run_folder.read("b").of("test")) == 2
+    assert "a: holds another run" in mistake(
+        "train", NET, *CPU, "--run", "a", "--resume", "b"
+    )  # it would be lost
+
+
+def test_a_run_stopped_goes_on_by_the_command_it_tells(train, cli, interrupt):
+    train("--run", "straight")
+    interrupt(7)
+    ran = train("--run", "a", code=130)
+    assert run_folder.read("a").about["state"] == "stopped"
+    words = shlex.split(ran.last.partition("to go on: ")[2])
+    assert words[1:5] == ["train", NET, "--resume", "a"]
+    again = cli(*words[1:])
+    assert again.code == 0 and "resumed: a/net_iter_7.npz at iteration 7" in again.err
+    same("straight/net_iter_12.npz", "a/net_iter_12.npz")
+    assert numbers("a") == numbers("straight")
+    assert run_folder.read("a").about["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        (NET, "--resume"),
+        (NET, "--resume", "RUN"),
+        ("--resume", "RUN"),
+        ("RUN", "--resume"),
+        (NET, "--resume", "RUN/net_iter_5.npz"),
+        (NET, "--run", "RUN", "--resume"),
+    ],
+)
+def test_all_ways_to_go_on_are_one(cli, train, how):
+    run = "runs/net-20260101-120000"
+    train("--run", run, "--max-iter", "6")
+    os.remove(f"{run}/net_iter_6.npz")  # as if it had been killed before
+    ran = cli("train", *(word.replace("RUN", run) for word in how), *CPU, "--max-iter", "12")
+    assert ran.code == 0 and f"resumed: {run}/net_iter_5.npz at iteration 5" in ran.err, ran
+    assert os.listdir("runs") == [os.path.basename(run)]
+    assert sorted(file for file in os.listdir(run) if file.endswith("npz")) == [
+        *("net_iter_10.npz", "net_iter_12.npz", "net_iter_5.npz")
+    ]
+    lines = run_folder.read(run).lines
+    kinds = [(line["kind"], line["iteration"]) for line in lines if line["kind"] != "event"]
+    assert kinds == [
+        *(("test", 0), ("train", 0), ("snapshot", 5), ("train", 5), ("snapshot", 10)),
+        *(("test", 10), ("train", 10), ("snapshot", 12), ("test", 12)),
+    ]
+    told = [line["text"] for line in lines if line["kind"] == "event"]
+    assert told[0] == "changed on resume: solver.max_iter: 6 -> 12"
+    assert told[-1] == f"resumed: {run}/net_iter_5.npz at iteration 5"
+    assert run_folder.read(run).about["started"] <= run_folder.read(run).about["resumed"]
+
+
+def test_run_and_resume_begin_where_nothing_is_yet(train):
+    ran = train("--run", "a", "--resume", "--max-iter", "3")
+    assert "resumed" not in ran.err
+    assert "resumed: a/net_iter_3.npz" in train("--run", "a", "--resume").err
+
+
+def test_another_run_goes_on_from_a_snapshot_in_its_own_folder(train):
+    train("--run", "a", "--max-iter", "5")
+    train("--run", "b", "--resume", "a")
+    assert {line["iteration"] for line in run_folder.read("b").lines} == {5, 10, 12}
+    assert run_folder.read("a").about["iteration"] == 5
+    train("--resume", "b", "--max-iter", "14")
+    assert run_folder.read("b").about["iteration"] == 14
+
+
+def test_a_moved_run_goes_on(train, cli):
+    train("--run", "a", "--max-iter", "5")
+    os.mkdir("else")
+    shutil.move("a", "else/b")
+    ran = cli("train", "--resume", "else/b", "--max-iter", "12", *CPU)
+    assert ran.code == 0 and os.path.exists("else/b/net_iter_12.npz")
+
+
+def test_snapshots_elsewhere_are_found_again(train):
+    os.mkdir("out")
+    train("--run", "a", "--snapshot-prefix", "out/x", "--max-iter", "5")
+    assert sorted(os.listdir("out")) == ["x_iter_5.npz"]
+    assert run_folder.read("a").about["snapshot_prefix"] == os.path.abspath("out/x")
+    assert run_folder.read("a").of("snapshot")[0]["path"] == os.path.abspath("out/x_iter_5.npz")
+    assert "snapshot: out/x_iter_12.npz" in train("--resume", "a").err
+    train("--resume", "out/x_iter_5.npz", "--run", "a")
+    assert len(run_folder.read("a").of("test")) == 3
+
+
+def test_what_resume_cannot_mean_is_told(mistake, train):
+    os.mkdir("empty")
+    for words, told in (
+        (("--resume",), "no MODEL: give its file, or --resume RUN, whose folder holds the model"),
+        (
+            (NET, "--resume"),
+            "there is no run of net.yaml with a snapshot in runs/, and there is no snapshot "
+            "net_iter_*.npz to resume from",
+        ),
+        ((NET, "--resume", "empty"), "empty: is no run's folder: there is no run.json in it"),
+        ((NET, "--resume", "w.caffemodel"), "w.caffemodel: holds weights and no solver's state; try --weights"),
+    ):  # fmt: skip
+        assert mistake("train", *words, *CPU) == f"minicaffe: {told}"
+    train("--run", "a", "--max-iter", "0", "--set", "solver.snapshot_after_train=false")
+    assert mistake("train", NET, *CPU, "--resume", "a") == (
+        "minicaffe: a: this run has no snapshot to go on from; begin it anew with --run a"
+    )
+    assert not os.path.exists("runs")  # nothing that failed has left a folder
+
+
+def test_a_second_process_is_refused_by_name(train, folder, net):
+    train("--run", "a", "--max-iter", "3")
+    lock = Lock(Path("a"))
+    try:
+        words = ["-m", "minicaffe", "train", net, *CPU, "--resume", "a"]
+        ran = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+    finally:
+        lock.release()
+    told = rf"minicaffe: a: process {os.getpid()} on \S+, since 20\S+, trains in this folder; choose.*\n"
+    assert ran.returncode == 2 and re.fullmatch(told, ran.stderr), ran
+    train("--resume", "a")  # it has let go
+
+
+def test_strays_of_a_killed_process_are_removed(train, folder):
+    os.mkdir("out")
+    train("--run", "a", "--snapshot-prefix", "out/x", "--max-iter", "3")
+    stray = [
+        *("a/.log.jsonl.abcd1234", "a/.run.json.abcd1234", "a/.report.html.x_______"),
+        *("out/.x_iter_5.npz.abcd1234", "out/.x_best.npz.abcd1234", "out/.x_iter_5.caffemodel.a1b2c3d4"),
+    ]  # fmt: skip
+    others = ["out/.y_iter_5.npz.abcd1234", "a/.mine.npz.abcd1234", "a/.bashrc"]
+    for name in stray + others:
+        Path(name).touch()
+    train("--resume", "a")
+    assert [name for name in stray + others if os.path.exists(name)] == others
+
+
+def test_a_folder_of_a_run_is_taken_for_weights(train, cli, mistake):
+    train("--run", "a", "--max-iter", "6", "--set", "solver.best=accuracy")
+    best = run_folder.read("a").best
+    assert best is not None and best.name == "net_best.npz"
+    for words in (("test", NET, "--weights", "a"), ("test", "a")):
+        ran = cli(*words, *CPU)
+        assert ran.code == 0 and "weights: a/net_best.npz: 4 loaded" in ran.err
+    os.remove(best)
+    assert "weights: a/net_iter_6.npz: 4 loaded" in cli("test", "a", *CPU).err
+    os.remove("a/net_iter_6.npz"), os.remove("a/net_iter_5.npz")
+    assert mistake("test", "a", *CPU) == "minicaffe: a: this run has no snapshot"
+
+
+def test_sighup_takes_a_snapshot_and_goes_on(train, monkeypatch):
+    from minicaffe.cli import progress
+
+    def iterated(self, solver):
+        if solver.iteration in (3, 8):
+            signal.raise_signal(signal.SIGHUP)
+
+    monkeypatch.setattr(progress.Quiet, "iterated", iterated)
+    train("--run", "a", "--quiet")
+    found = [line["iteration"] for line in run_folder.read("a").of("snapshot")]
+    assert found == [3, 5, 8, 10, 12]
+
+
+def test_a_second_interrupt_leaves_a_record_and_the_last_snapshot(cli, net, monkeypatch):
+    from minicaffe.cli import progress
+
+    def iterated(self, solver):
+        if solver.iteration == 7:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(progress.Lines, "iterated", iterated)
+    ran = cli("train", net, *CPU, "--run", "a")
+    assert (ran.code, ran.last) == (130, "minicaffe: interrupted")
+    record = run_folder.read("a")
+    assert record.about["state"] == "stopped"
+    assert record.lines[-1]["text"] == "stopped at once, without a snapshot"
+    assert record.newest == Path("a/net_iter_5.npz")
+
+
+def test_data_that_goes_leaves_a_snapshot_and_a_clear_line(cli, net, train, monkeypatch):
+    from minicaffe.layers.data import Data
+
+    train("--run", "straight")
+    before = Data.forward
+
+    def forward(self):
+        if self.phase == "TRAIN" and self.context.passes == 7:
+            raise DataError("digits: cannot be read: Stale file handle")
+        return before(self)
+
+    with monkeypatch.context() as for_now:
+        for_now.setattr(Data, "forward", forward)
+        ran = cli("train", net, *CPU, "--run", "a")
+    assert (ran.code, ran.out) == (2, "")
+    told = "digits: cannot be read: Stale file handle; stopped at iteration 7, with a snapshot"
+    assert ran.last.endswith(told)
+    assert run_folder.read("a").about["state"] == "failed"
+    train("--resume", "a")
+    same("straight/net_iter_12.npz", "a/net_iter_12.npz")
+    assert numbers("a") == numbers("straight")
+
+
+def test_tensorboard_reads_the_logs_numbers(train):
+    pytest.importorskip("tensorboardX")
+    from tensorboardX.proto.event_pb2 import Event
+
+    train("--run", "a", "--tensorboard", "--max-iter", "5")
+    train("--resume", "a", "--tensorboard")
+    found, starts = {}, []
+    for file in sorted(
+        Path("a").glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime_ns
+    ):
+        data = file.read_bytes()
+        while data:
+            size = int.from_bytes(data[:8], "little")
+            event = Event.FromString(data[12 : 12 + size])
+            data = data[16 + size :]
+            starts += [event.step] if event.HasField("session_log") else []
+            found |= {(one.tag, event.step): one.simple_value for one in event.summary.value}
+    record = run_folder.read("a")
+    assert starts == [0, 5]
+    for line in record.of("train"):
+        assert found["train/loss", line["iteration"]] == pytest.approx(line["loss"])
+        assert found["train/lr", line["iteration"]] == pytest.approx(0.05)
+    for line in record.of("test"):
+        assert found["test/accuracy", line["iteration"]] == pytest.approx(
+            line["outputs"]["accuracy"]
+        )
+
+
+def test_tensorboard_says_what_it_needs(mistake, net, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    monkeypatch.setitem(sys.modules, "tensorboardX.event_file_writer", None)
+    line = mistake("train", net, *CPU, "--tensorboard")
+    assert line.endswith("pip install 'minicaffe[tensorboard]'")
+
+
+def test_a_seed_from_the_command_stays_when_the_run_goes_on(cli, model):
+    net = model(("{base_lr", "{random_seed: 3, base_lr"), name=NET)
+    assert cli("train", net, *CPU, "--run", "a", "--seed", "5", "--max-iter", "3").code == 0
+    assert cli("train", net, *CPU, "--resume", "a", "--max-iter", "5").code == 0
+    assert cli("train", "--resume", "a", *CPU).code == 0
+    assert run_folder.read("a").about["seed"] == 5
