@@ -132,8 +132,8 @@ def _log(layer: Any, first: Seen, ins: Ins) -> str:
     low = min(layer.shift + layer.scale * end for end in (ins[-1].low, ins[-1].high))
     if low > 0:
         return ""
-    more = f"a shift above {layer.shift - low:g} (now {layer.shift:g}) keeps it above 0"
-    return f"it takes the logarithm of {low:g}; {more}, so does a layer below whose tops are"
+    shift = f"set its shift above {layer.shift - low:g} (now {layer.shift:g})"
+    return f"it takes the logarithm of {low:g}: {shift}, or keep what goes in above 0"
 
 
 def _exp(layer: Any, first: Seen, ins: Ins) -> str:

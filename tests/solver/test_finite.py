@@ -245,7 +245,7 @@ solver: {base_lr: 0.1, max_iter: 3}
 ADVICE = {
     "{type: Log}": (
         "{type: uniform, min: -1, max: 2}",
-        "it takes the logarithm of -0.*a shift above 0",
+        "it takes the logarithm of -0.*: set its shift above 0",
     ),
     "{type: Exp, scale: 100}": (
         "{type: uniform, min: 1, max: 2}",
