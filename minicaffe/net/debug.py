@@ -6,7 +6,7 @@ Backward), but for the Split layers that it inserts. Its UpdateDebugInfo is writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ from minicaffe.layers import Param
 from minicaffe.net.step import Step
 
 
-def input_lines(steps: Sequence[Step], device: Device) -> Iterator[str]:
-    """Lines on what Input layers hold, before a pass forward."""
+def debug_inputs(steps: Sequence[Step], device: Device, say: Callable[[str], None]) -> None:
+    """Say what Input layers hold, before a pass forward."""
     for value in [value for step in steps if step.spec.type == "Input" for value in step.tops]:
-        yield f"    [Forward] Input {value.name} data: {_mean(value.blob.data, device)}"
+        say(f"    [Forward] Input {value.name} data: {_mean(value.blob.data, device)}")
 
 
 def forward_lines(step: Step, device: Device) -> Iterator[str]:
