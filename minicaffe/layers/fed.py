@@ -129,6 +129,13 @@ class Fed(Pictures):
                 self.pixels = device.xp.empty(shape, np.uint8)
                 self.labels = device.xp.empty(n, self.sum_dtype)
 
+    def entry(self, b: int, passes: int) -> str:
+        """What sample b of a pass is; where damaged pictures are skipped, it or one behind it."""
+        assert self.reader is not None
+        index, epochs = np.zeros((2, self.batch_size), np.int64)
+        self.order.take(self.context.seed, passes, index, epochs)
+        return self.reader.place(int(index[b]))
+
     def fed(self) -> Any:
         """The tops, filled with the batch of this pass."""
         if self.feeding is None or not self.feeding.usable:
