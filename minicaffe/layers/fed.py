@@ -37,7 +37,7 @@ class Fed(Pictures):
         int | None, "who reads ahead; 0: nobody; default: one a core, at most 8", AtLeast(0)
     ] = None
     feed: Annotated[
-        Literal["threads", "processes"], "what the workers are; processes take 30 MiB and more each"
+        Literal["threads", "processes"], "what the workers are; processes take 40 MiB and more each"
     ] = "threads"
     prefetch: Annotated[int, "batches read ahead, which is the memory they take", AtLeast(1)] = 4
     on_error: Annotated[

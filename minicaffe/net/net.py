@@ -139,7 +139,8 @@ class Net:
         """
         self.memory.check_taken()
         first, last = self.graph.range(start, end)
-        steps, blobs = self.steps[first : last + 1], dict[str, Blob]()
+        steps = self.steps[first : last + 1]
+        blobs: dict[str, Blob] = {}
         if inputs or self._left_out:
             blobs, left_out = run.given_to(self.graph, first, last, inputs)
             self._left_out = (self._left_out - set(steps)) | left_out
