@@ -270,7 +270,9 @@ solver: {base_lr: 0.1, max_iter: 9}
 """
     said = diverges(made(parse(text)))
     assert "layer 'data' (Data) gives blob 'x' 1 of 8 values" in said
-    assert re.search(r"not finite: sample [01] of the batch, things.npz: images: entry 6;", said), said
+    assert re.search(r"not finite: sample [01] of the batch, things.npz: images: entry 6;", said), (
+        said
+    )
 
 
 ADVICE = {
