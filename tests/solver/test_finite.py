@@ -214,6 +214,21 @@ def test_after_a_resume(folder):
     assert everything(second) == before(spec, AT)
 
 
+def test_what_was_found_and_not_read_is_forgotten_at_a_resume(cuda, folder):
+    solver = made(spoilt("what: data"), cuda, display=0, snapshot_prefix=str(folder / "net"))
+    solver.step(2)
+    path = solver.snapshot()
+    with np.errstate(all="ignore"):
+        solver.step(4)
+    solver.net.layers["spoil"].at = 99
+    solver.restore(path)
+    solver.step(3)
+    solver.loss()
+    other = made(spoilt("what: data, at: 99"), cuda)
+    other.step(5)
+    assert everything(solver) == everything(other)
+
+
 def test_data_that_are_no_numbers_are_said_to_be():
     @register
     class SpoiltSource(Layer):
@@ -255,7 +270,9 @@ solver: {base_lr: 0.1, max_iter: 9}
 """
     said = diverges(made(parse(text)))
     assert "layer 'data' (Data) gives blob 'x' 1 of 8 values" in said
-    assert re.search(r"not finite: sample [01] of the batch, things.npz: images: entry 6;", said), said
+    assert re.search(r"not finite: sample [01] of the batch, things.npz: images: entry 6;", said), (
+        said
+    )
 
 
 ADVICE = {
