@@ -9,6 +9,7 @@ from minicaffe.caffe.weights import is_caffes
 from minicaffe.errors import CheckpointError, MinicaffeError
 from minicaffe.net import Net
 from minicaffe.net import model as net_model
+from minicaffe.net.differences import listed
 from minicaffe.net.weights import LoadReport
 from minicaffe.solver import run_folder
 
@@ -45,8 +46,8 @@ def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple
     found = [(file, net.load(file, strict=False)) for file in files]
     for file, report in found:
         if report.mismatched:
-            told = ", ".join(report.mismatched)
-            raise CheckpointError(f"{file}: does not fit net {net.name!r}: mismatched: {told}")
+            told = listed(report.wrong(("mismatched",)), {})
+            raise CheckpointError(f"{file}: does not fit net {net.name!r}: {told}")
     loaded = {name for _, report in found for name in report.loaded}
     missing = [name for name in net.named_params if name not in loaded]
     if missing and strict is not False and not any(is_caffes(file) for file in files):

@@ -37,6 +37,16 @@ def test_each_command_takes_one(snapshot, cli):
         assert ran.code == 0, ran
 
 
+def test_the_folder_of_a_run_is_one_too(snapshot, cli, model, mistake):
+    assert cli("train", model(), "--run", "a run", "--max-iter", "2", *CPU).code == 0
+    os.remove("changed.yaml")
+    assert cli("predict", "a run", "black.pgm", *CPU).out.startswith("black.pgm: ")
+    assert "weights: changed_iter_2.npz: 4 loaded" in cli("test", "a run", *CPU).err
+    assert cli("summary", "a run").code == 0
+    os.remove("changed_iter_2.npz")
+    assert mistake("predict", "a run", "black.pgm", *CPU).endswith("this run has no snapshot")
+
+
 def test_settings_hold_and_can_be_made_anew(snapshot, cli):
     assert cli("convert", snapshot, "out.yaml").err == "out.yaml: 6 layers and a solver\n"
     with open("out.yaml") as file:

@@ -484,9 +484,9 @@ def test_the_policy_that_caffe_demands_has_a_default():
 def test_absurd_sizes_are_refused_before_memory_is_taken(old, new):
     text = changed(old, new)
     text = text.replace("type: Input", "type: Data") if "batch_size" in new else text
-    start = time.perf_counter()
+    start = time.process_time()
     assert refusal(text).isprintable()
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 BLOCKS = """\
@@ -532,6 +532,6 @@ def test_test_interval_0_is_one_test_at_the_end():
 def test_a_large_model_is_read_in_time():
     layers = "".join(f"- {{name: r{i}, type: ReLU}}\n" for i in range(2000))
     text = "layers:\n- {name: x, type: Input, shape: {dim: 1}}\n" + layers
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(Net(parse(text), device="cpu", shapes_only=True).steps) == 2001
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10

@@ -238,9 +238,9 @@ def test_endless_nesting_is_refused(deep):
 def test_a_bomb_of_aliases_is_refused_quickly():
     rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     rows += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
-    start = time.perf_counter()
+    start = time.process_time()
     assert refusal("\n".join(rows)).endswith(": more than 100000 values (aliases included)")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_a_bomb_of_merges_is_refused():
