@@ -60,9 +60,11 @@ def replace(path: str | Path, save: Callable[[IO[bytes]], Any]) -> None:
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
         _flush_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C leaves nothing behind either
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 

@@ -26,6 +26,7 @@ SCRIPTS = (
     "inference_memory",
     "ladder",
     "lenet_step",
+    "logging_cost",
     "machine",
     "measure",
     "opencv_tables",
@@ -80,6 +81,7 @@ def test_pages_show_what_the_result_files_say(scripts):
         "feeding": "benchmarks/results/feeding_{}.json",
         "inference_memory": "benchmarks/results/inference_memory_{}.json",
         "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
+        "logging_cost": "benchmarks/results/logging_cost_{}.json",
         "peers": "benchmarks/results/peers_{}.json",
         "photos": "benchmarks/results/photos_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
@@ -95,6 +97,21 @@ def test_pages_show_what_the_result_files_say(scripts):
         what, device = name.rsplit("_", 1)
         measured = (EXAMPLES / files[what].format(device)).exists()
         assert (text == "Not yet measured.") == (not measured), name
+
+
+def test_the_cost_of_logging_can_be_measured(scripts, monkeypatch):
+    """A tiny run; that it logs what is measured is checked by the script."""
+    monkeypatch.setattr(scripts("measure"), "REST", 0.0)
+    cost = scripts("logging_cost")
+    found = cost.measure(2, display=1)
+    assert set(found["cost_percent"]) == {"watched", "logged"}
+    assert all(one["median"] > 0 for one in found["ms"].values())
+    at = {"processor": "P", "cores": 2, "numpy": "2"}
+    for one in found["cost_percent"].values():
+        one |= spread(1.0)
+    lines = cost.table({"machine": at, "forms": {"numpy": found}}).splitlines()
+    assert lines[2].endswith("ms | **+1.0 %** (+0.5 to +1.5) | **+1.0 %** (+0.5 to +1.5) |")
+    assert cost.table(None) == "Not yet measured."
 
 
 def test_result_files_are_no_quick_looks():
@@ -464,7 +481,7 @@ def test_training_from_files_is_measured(scripts, tmp_path, monkeypatch):
     with image.open(files[3]) as one:
         assert one.size == (256, 256) and np.asarray(one).std() > 10
     found = feeding.measure(folder, 1, 1, 2)
-    assert set(found["images_per_s"]) == {"files", "memory", "decoder"}
+    assert set(found["images_per_s"]) == {"files", "files, processes", "memory", "decoder"}
     slower = min(found["images_per_s"][name]["median"] for name in ("memory", "decoder"))
     share = found["images_per_s"]["files"]["median"] / slower
     assert found["share_of_the_slower"]["median"] == pytest.approx(share, rel=1e-3)

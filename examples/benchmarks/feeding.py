@@ -1,11 +1,13 @@
 """Does training from JPEGs keep up with training from memory?
 
-    python examples/benchmarks/feeding.py [--rounds 5] [--pictures 10000] [--workers 0 ...] [--json FILE]
+    python examples/benchmarks/feeding.py [--rounds 7] [--pictures 10000] [--workers N] [--json FILE]
 
 Makes pictures of 256 x 256 in a folder that is gone afterwards, and trains a small net on them, cropped to
 227 x 227 and mirrored: from the files; from memory, the same pictures decoded before (the first 1000 of them,
 which is all the memory it should take); and has as many threads as there are workers do nothing but decode.
-The three take turns. Images a second: medians, with quartiles.
+They take turns; training from the files once more with processes instead of threads. Images a second:
+medians, with quartiles. The share is what training from the files by threads reaches of the slower of memory
+and decoder, round by round.
 """
 
 import argparse
@@ -137,6 +139,7 @@ def measure(folder: Path, rounds: int, block_ms: float, threads: int) -> dict[st
     keep(folder, arrays)
     contenders = {
         "files": solver(str(folder), f"workers: {threads},"),
+        "files, processes": solver(str(folder), f"workers: {threads}, feed: processes,"),
         "memory": solver(str(arrays)),
     }
     steps = {name: (lambda one=one: one.step(1)) for name, one in contenders.items()}

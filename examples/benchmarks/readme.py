@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
 import inference_memory
+import logging_cost
 import onnx_tables
 import opencv_tables
 import peer_tables
@@ -32,6 +33,7 @@ PAGES = (
     "docs/zoo.md",
     "docs/performance.md",
     "docs/feeding.md",
+    "docs/runs.md",
 )
 
 
@@ -79,11 +81,12 @@ def photos(found: dict) -> str:
 
 
 def feeding(found: dict | None) -> str:
-    """Images a second from JPEGs, from memory and of a decoder alone; the share; the memory."""
+    """Images a second from JPEGs, from memory, of a decoder alone; the share; the memory."""
     if found is None:
         return "Not yet measured."
     names = {
         "files": f"training from {found['pictures']:,} JPEGs",
+        "files, processes": "the same, by processes instead of threads",
         "memory": "training from memory",
         "decoder": "decoding alone",
     }
@@ -105,6 +108,7 @@ SECTIONS = {
     "inference_memory_cpu": lambda: inference_memory.table(
         peer_tables.read("inference_memory", "cpu")
     ),
+    "logging_cost_cpu": lambda: logging_cost.table(peer_tables.read("logging_cost", "cpu")),
     "lenet_mnist_cpu": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
     "paper_tables_cpu": lambda: paper_tables("cpu"),
     "paper_tables_cuda": lambda: paper_tables("cuda"),

@@ -15,7 +15,6 @@ from minicaffe.spec.types import Key, keys_of
 DROPPED = (
     "engine",
     "stable_prod_grad",
-    "prefetch",
     "share_in_parallel",
 )  # how, not what, is computed
 TRANSFORM, LOSS = "transform_param", "loss_param"

@@ -154,7 +154,11 @@ def _layer(
             continue
         home, field = homes.get(key, (FREE, None))
         fitting = _fitting(node, field) if field is not None and key not in DROPPED else None
-        if key == "transform" and TRANSFORM in schema().layers[layer.type]:
+        if (
+            key == "transform"
+            and TRANSFORM in schema().layers[layer.type]
+            and node.value.keys() <= schema().messages["TransformationParameter"].keys()
+        ):
             fields[TRANSFORM] = Node(
                 _placed(node.value, "TransformationParameter", node.mark), node.mark
             )

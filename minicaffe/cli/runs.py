@@ -150,6 +150,8 @@ class Run:
         run_folder.make(self.folder)
         if self.lock is None:
             self.lock = Lock(self.folder)
+            if run_folder.is_run(self.folder):  # another process made it meanwhile
+                self._join(run_folder.read(self.folder))
         solver.record_folder, solver.prefix = self.folder, self._prefix(solver)
         run_folder.clean(self.folder, solver.prefix)
         return self.folder

@@ -37,7 +37,7 @@ class Fed(Pictures):
         int | None, "who reads ahead; 0: nobody; default: one a core, at most 8", AtLeast(0)
     ] = None
     feed: Annotated[
-        Literal["threads", "processes"], "what the workers are; processes take 30 MiB and more each"
+        Literal["threads", "processes"], "what the workers are; processes take 40 MiB and more each"
     ] = "threads"
     prefetch: Annotated[int, "batches read ahead, which is the memory they take", AtLeast(1)] = 4
     on_error: Annotated[
@@ -81,9 +81,9 @@ class Fed(Pictures):
             degrees=given.rotation,
             fill=given.rotation_fill,
             crop=given.crop_size or None,
-            share=part and (part.scale[0], part.scale[1]),
+            share=(part.scale[0], part.scale[1]) if part else None,
             ratio=(part.ratio[0], part.ratio[1]) if part else (1, 1),
-            jitter=jitter and (jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue),
+            jitter=jitter.most if jitter else None,
             mirror=given.mirror,
             scale=given.scale,
             blue_first=self.blue_first,
@@ -128,6 +128,13 @@ class Fed(Pictures):
             if device.is_cuda:
                 self.pixels = device.xp.empty(shape, np.uint8)
                 self.labels = device.xp.empty(n, self.sum_dtype)
+
+    def entry(self, b: int, passes: int) -> str:
+        """What sample b of a pass is; where damaged pictures are skipped, it or one behind it."""
+        assert self.reader is not None
+        index, epochs = np.zeros((2, self.batch_size), np.int64)
+        self.order.take(self.context.seed, passes, index, epochs)
+        return self.reader.place(int(index[b]))
 
     def fed(self) -> Any:
         """The tops, filled with the batch of this pass."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from minicaffe.data import lists
+from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader.picture_set import ListSet
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import register
@@ -45,7 +46,7 @@ class ImageData(Fed):
         size = size_of(self.new_height, self.new_width)
         if self.reader is None:
             path = lists.find(self.source, [self.context.folder], "source")
-            colour = "colour" if self.is_color else "grey"
+            colour: Colour = "colour" if self.is_color else "grey"
             self.reader = ListSet(path, self.source, colour, size, self.root_folder)
         return self.measure(self.reader)
 

@@ -43,6 +43,11 @@ class ColorJitter:
         if self.hue > 0.5:
             raise SpecError(f"hue: expected at most 0.5, half a turn, got {self.hue}")
 
+    @property
+    def most(self) -> tuple[float, float, float, float]:
+        """The most that brightness, contrast, saturation and hue change."""
+        return self.brightness, self.contrast, self.saturation, self.hue
+
 
 @dataclass(frozen=True, kw_only=True)
 class Transform:

@@ -1,8 +1,12 @@
-"""What `debug_info` shows of a pass: the mean size of every blob, parameter and gradient."""
+"""What `debug_info` shows of a pass: the mean size of every blob, parameter and gradient.
+
+The lines are those of Caffe's Net (InputDebugInfo, ForwardDebugInfo, BackwardDebugInfo, and the last one of
+Backward), but for the Split layers that it inserts. Its UpdateDebugInfo is written there, and never called.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +16,20 @@ from minicaffe.layers import Param
 from minicaffe.net.step import Step
 
 
+def debug_inputs(steps: Sequence[Step], device: Device, say: Callable[[str], None]) -> None:
+    """Say what Input layers hold, before a pass forward."""
+    for value in [value for step in steps if step.spec.type == "Input" for value in step.tops]:
+        say(f"    [Forward] Input {value.name} data: {_mean(value.blob.data, device)}")
+
+
 def forward_lines(step: Step, device: Device) -> Iterator[str]:
     """Lines on a layer that has just run forward, as Caffe's debug_info gives them."""
     for value in step.tops:
         yield _line("Forward", step, f"top blob {value.name} data", value.blob.data, device)
+    names = [given.name for given in step.spec.param]
     for i, param in enumerate(step.layer.params):
-        yield _line("Forward", step, f"param blob {i} data", param.data, device)
+        name = (names[i] if i < len(names) else None) or i
+        yield _line("Forward", step, f"param blob {name} data", param.data, device)
 
 
 def backward_lines(step: Step, device: Device) -> Iterator[str]:
@@ -45,9 +57,12 @@ def params_line(params: Sequence[Param], device: Device) -> str:
 
 
 def _line(way: str, step: Step, what: str, array: Any, device: Device) -> str:
+    return f"    [{way}] Layer {step.spec.name}, {what}: {_mean(array, device)}"
+
+
+def _mean(array: Any, device: Device) -> str:
     size = np.abs(_host(device, array))
-    mean = float(size.mean()) if size.size else 0.0
-    return f"    [{way}] Layer {step.spec.name}, {what}: {mean:.6g}"
+    return f"{float(size.mean()) if size.size else 0.0:.6g}"
 
 
 def _host(device: Device, array: Any) -> np.ndarray:

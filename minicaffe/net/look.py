@@ -138,7 +138,7 @@ def describe(
         if finite.size
         else [np.nan] * 3
     )
-    first, samples = (), 0
+    first, samples = tuple[int, ...](), 0
     if bad:
         first = tuple(int(i) for i in np.unravel_index(int(np.argmin(fine)), array.shape))
         samples = int((~fine).reshape(len(array), -1).any(axis=1).sum()) if array.ndim else 1

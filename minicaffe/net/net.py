@@ -14,7 +14,7 @@ from minicaffe.errors import SpecError, note
 from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
 from minicaffe.net import copies, graph, memory, picture, run, weights
-from minicaffe.net.debug import params_line
+from minicaffe.net.debug import debug_inputs, params_line
 from minicaffe.net.model import read
 from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
@@ -146,11 +146,12 @@ class Net:
             self._left_out = (self._left_out - set(steps)) | left_out
         with self.memory.sharing.over("data", first, last, run.among(blobs, inputs)):
             run.put(inputs, blobs, "data")
+            if self.debug:
+                debug_inputs(self.steps, self.device, self.debug)
             for step in steps:
                 if step not in self._left_out:
                     run.forward(step, self.graph, self.memory, self.debug)
-        if last == len(self.steps) - 1:
-            self.context.passes += 1  # a pass is over when its last layer has run
+        self.context.passes += last == len(self.steps) - 1  # then the pass is over
         if end is not None:
             return {value.name: value.blob.data for value in self.steps[last].tops}
         return {name: value.blob.data for name, value in self.graph.outputs.items()}

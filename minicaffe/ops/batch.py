@@ -8,6 +8,9 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import in_slices
+
+MANY = 1 << 18  # elements of a batch from which on threads share it
 
 
 def gather(
@@ -36,8 +39,12 @@ def gather(
         np.take(labels, places[0], out=out_labels, mode="clip")
     fast = loops("elementwise", out.dtype)
     if fast is not None and images.flags.c_contiguous:
-        flat = images.reshape(-1), *places, mean.reshape(-1)
-        fast.gather(*flat, out.dtype.type(scale), sizes, out.reshape(-1), 0, n)
+        flat = images.reshape(-1), *places, mean.reshape(-1), out.dtype.type(scale), sizes
+        y = out.reshape(-1)
+        if out.size < MANY:
+            fast.gather(*flat, y, 0, n)
+        else:
+            in_slices(lambda first, last, work: fast.gather(*flat, y, first, last), n)
         return out
     rows, columns = area
     for b, (entry, top, left, flip) in enumerate(places.T):

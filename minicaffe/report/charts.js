@@ -96,7 +96,9 @@ report.ticksToOne = (low, high) => {
 /* How values go up a chart: { f, ticks }, as they are or on the log scale that the panel can have. */
 report.rise = (panel, low, high) => {
   const wanted = report.settings.log && panel.log;
-  if (wanted === "to one" && low >= 0 && high < 1) return { f: (y) => -Math.log10(1 - y), back: (v) => 1 - 10 ** -v, ticks: report.ticksToOne };
+  if (wanted === "to one" && low >= 0 && high < 1) {
+    return { f: (y) => -Math.log10(1 - y), back: (v) => 1 - 10 ** -v, ticks: report.ticksToOne };
+  }
   if (wanted === true && low > 0) return { f: Math.log10, back: (v) => 10 ** v, ticks: report.logTicks };
   return { f: (y) => y, back: (v) => v, ticks: report.ticks };
 };

@@ -41,7 +41,10 @@ report.count = (value) => {
   const [unit, name] = [[1e12, "T"], [1e9, "G"], [1e6, "M"]].find(([size]) => value >= size) || [1, ""];
   return unit === 1 ? report.number(value) : `${report.number(value / unit, 3)} ${name}`;
 };
-report.score = (value) => (typeof value === "number" && Math.abs(value) < 10 && Math.abs(value) >= 1e-3 ? value.toFixed(4) : report.number(value));
+report.score = (value) => {
+  const short = typeof value === "number" && Math.abs(value) < 10 && Math.abs(value) >= 1e-3;
+  return short ? value.toFixed(4) : report.number(value);
+};
 report.mib = (bytes) => (!bytes ? "" : bytes < 2 ** 20 / 200 ? "<0.01" : report.number(bytes / 2 ** 20, 3));
 
 report.clock = (seconds) => {
@@ -65,7 +68,8 @@ report.table = (head, rows, numeric = () => true) => {
       : report.make(tag, { class: "text" }, report.make("div", {}, cell)))));
   const body = rows.map(row("td"));
   const top = head.length ? [report.make("thead", {}, row("th")(head))] : [];
-  return report.make("div", { class: rows.length > 24 ? "scroll tall" : "scroll" }, report.make("table", {}, top, report.make("tbody", {}, body)));
+  const table = report.make("table", {}, top, report.make("tbody", {}, body));
+  return report.make("div", { class: rows.length > 24 ? "scroll tall" : "scroll" }, table);
 };
 
 /* A section under its heading; gives the <div> to draw in. */

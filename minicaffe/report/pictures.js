@@ -40,7 +40,8 @@ report.sections.confusion = (host, data) => {
 report.sections.mistakes = (host, data) => {
   const { make, number } = report;
   const first = data.shown.length < data.wrong ? `; the ${data.shown.length} worst are shown` : "";
-  host.append(make("p", { class: "soft small" }, `${number(data.wrong)} of ${number(data.whole)} are wrong${first}: ${data.text}.`), ...report.warned(data));
+  const told = `${number(data.wrong)} of ${number(data.whole)} are wrong${first}: ${data.text}.`;
+  host.append(make("p", { class: "soft small" }, told), ...report.warned(data));
   const figures = data.shown.map((one) => {
     const [answer, label] = one.shares ? one.shares.map((share) => ` ${report.percent(share)}`) : ["", ""];
     return make("figure", {},
@@ -67,7 +68,7 @@ report.sections.features = (host, data) => {
       const alt = `${row.name} of ${data.labels[i] ?? "sample " + (i + 1)}`;
       return make("img", { src: one.image, alt, title: alt, class: row.input ? "input" : null });
     });
-    grid.append(make("div", { class: "name" }, make("b", {}, row.name), make("div", { class: "soft" }, row.shape)), ...maps);
+    grid.append(make("div", { class: "name" }, make("b", {}, row.name), make("div", { class: "soft" }, row.shape.replaceAll("x", "×"))), ...maps);
   }
   host.append(make("p", { class: "soft small" },
     `The first ${data.maps} maps of a blob at the most, from its least value in black to its most in white.`), grid);

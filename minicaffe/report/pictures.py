@@ -27,7 +27,8 @@ def filters(study: Study) -> dict[str, Any]:
     name, net = steps[0].spec.name, study.test_net
     weight = net.params[name][0].to_host().astype(np.float64)
     if weight.ndim != 4 or max(weight.shape[2:]) == 1:
-        raise LeftOutError(f"the filters of {name!r} are of {'x'.join(map(str, weight.shape[2:]))}")
+        size = " x ".join(map(str, weight.shape[2:]))
+        raise LeftOutError(f"the filters of {name!r} are of {size}")
     most = float(np.abs(weight).max())
     if not np.isfinite(most):
         raise LeftOutError(f"the weights of {name!r} are no finite numbers")
@@ -132,12 +133,13 @@ def as_seen(net: Net, blob: str, values: np.ndarray) -> np.ndarray:
     (layer,) = (s.layer for s in net.steps if s.tops and s.tops[0].name == blob and not s.bottoms)
     if isinstance(layer, Pictures) and layer.transform.scale:
         values = values / layer.transform.scale
-        mean = np.asarray(layer.mean())
+        mean, size = np.asarray(layer.mean()), values.shape[2:]
         if mean.ndim == 3 and mean.shape[1:] != (1, 1):
             rows, columns = (
-                (a - b) // 2 for a, b in zip(mean.shape[1:], values.shape[2:], strict=True)
+                max(0, (a - b) // 2) for a, b in zip(mean.shape[1:], size, strict=True)
             )
-            mean = mean[:, rows : rows + values.shape[2], columns : columns + values.shape[3]]
+            mean = mean[:, rows : rows + size[0], columns : columns + size[1]]
+            mean = mean if mean.shape[1:] == size else mean.mean(axis=(1, 2), keepdims=True)
         values = values + mean
     low, high = float(values.min()), float(values.max())
     if low < -0.5 or high > 255.5 or high <= 1:

@@ -15,18 +15,28 @@ report.sections.layers = (host, data) => {
   const widest = Math.max(1e-9, ...data.rows.map((row) => (row.ms ? row.ms[0] + row.ms[1] : 0)));
   const bar = (ms) => ["", "back"].map((kind, i) =>
     make("span", { class: `bar ${kind}`, style: `width:${((90 * ms[i]) / widest).toFixed(1)}px` }));
+  const top = (row) => ([name, shape]) => {
+    const own = row.tops.length === 1 && (name === row.name || row.in_place);
+    return `${own ? "" : name + " "}${shape.join("×") || "scalar"}`;
+  };
+  const share = (ms) => `${((100 * (ms[0] + ms[1])) / (whole || 1)).toFixed(1)} %`;
+  const times = (ms) => [ms[0].toFixed(3), ms[1].toFixed(3), make("span", { class: "bars", title: share(ms) }, bar(ms))];
   const rows = data.rows.map((row) => [
     row.name, row.type,
-    row.tops.map(([name, shape]) => `${row.tops.length > 1 || (name !== row.name && !row.in_place) ? name + " " : ""}${shape.join("×") || "scalar"}`).join(", ") + (row.in_place ? " in place" : ""),
+    row.tops.map(top(row)).join(", ") + (row.in_place ? " in place" : ""),
     row.params ? count(row.params) : "",
     row.work ? count(row.work) : "",
     mib(row.blobs), mib(row.columns),
-    ...(timed && row.ms ? [row.ms[0].toFixed(3), row.ms[1].toFixed(3), make("span", { class: "bars", title: `${((100 * (row.ms[0] + row.ms[1])) / (whole || 1)).toFixed(1)} %` }, bar(row.ms))] : timed ? ["", "", ""] : []),
+    ...(!timed ? [] : row.ms ? times(row.ms) : ["", "", ""]),
   ]);
   const sum = (key) => data.rows.reduce((total, row) => total + row[key], 0);
   const ms = (i) => data.rows.reduce((total, row) => total + (row.ms ? row.ms[i] : 0), 0);
-  rows.push([make("b", {}, "all"), "", "", count(sum("params")), count(sum("work")), mib(data.bytes.blobs), mib(data.bytes.columns),
-    ...(timed ? [ms(0).toFixed(3), ms(1).toFixed(3), `${number(1000 / (whole || 1), 3)} iter/s`] : [])]);
+  const speed = `${number(1000 / (whole || 1), 3)} iter/s`;
+  rows.push([
+    make("b", {}, "all"), "", "", count(sum("params")), count(sum("work")),
+    mib(data.bytes.blobs), mib(data.bytes.columns),
+    ...(timed ? [ms(0).toFixed(3), ms(1).toFixed(3), speed] : []),
+  ]);
   const head = ["layer", "type", "tops", "parameters", "multiply-adds", "blobs MiB", "columns MiB",
     ...(timed ? ["forward ms", "backward ms", ""] : [])];
   host.append(report.table(head, rows, (i) => i > 2 && i < 9));
@@ -46,8 +56,8 @@ report.record = () => {
     const head = () => (several ? [make("h3", {}, run.name)] : []);
     scores.append(...head(), report.scoreTable(run));
     events.append(...head(), report.eventTable(run));
-    about.append(...head(), make("pre", {}, run.command || "no command is recorded"),
-      report.table([], run.about.map(([key, value]) => [make("span", { class: "soft" }, key), make("div", { class: "clip" }, value)]), () => false));
+    const rows = run.about.map(([key, value]) => [make("span", { class: "soft" }, key), make("div", { class: "clip" }, value)]);
+    about.append(...head(), make("pre", {}, run.command || "no command is recorded"), report.table([], rows, () => false));
   }
 };
 

@@ -73,7 +73,8 @@ def _holder(file: Path) -> str:
     """Who holds a lock, as its file says."""
     try:
         told = json.loads(file.read_bytes()[:1000])
-        return f"process {int(told['pid'])} on {told['host']}, since {told['since']},"
+        text = f"process {int(told['pid'])} on {told['host']}, since {told['since']},"
+        return text if text.isprintable() else "another process"
     except (OSError, ValueError, TypeError, KeyError):
         return "another process"
 

@@ -180,9 +180,9 @@ class Record(Report):
         self.event(text)
 
     def _write_files(self, state: str) -> None:
-        self._write_run(state)
         data = self.model.encode("utf-8")
         checkpoint.replace(self.folder / run_folder.MODEL, lambda file: file.write(data))
+        self._write_run(state)  # the last: it makes the folder that of a run
 
     def _write_run(self, state: str) -> None:
         told = {**self.about, "state": state, "iteration": self.solver.iteration}

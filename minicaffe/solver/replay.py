@@ -20,13 +20,18 @@ from minicaffe.net.summary import table
 from minicaffe.solver import culprit
 from minicaffe.solver.batches import Batches, as_inputs, of_file
 from minicaffe.solver.finite import FILE, RUNNING
+from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report
 from minicaffe.solver.solver import Solver
-from minicaffe.solver.trend import Trend
 
-HEAD = ("layer", "type", "blob", "min", "max", "mean", "not finite")
-HEAD += ("diff min", "max", "mean", "not finite", "")
+RANGE = ("min", "max", "mean", "not finite")
+HEAD = ("layer", "type", "blob", *RANGE, "diff min", *RANGE[1:], "")
 FIRST = "<- first"
+UNTESTED: dict[str, Any] = {"test_iter": (), "test_state": (), "test_interval": 0, "best": None}
+UNTESTED |= {"early_stopping": None, "debug_info": False}
+STILL: dict[str, Any] = {"lr_policy": "fixed", "plateau": None, "patience": None, "gamma": None}
+STILL |= {"min_lr": 0.0, "warmup_iter": 0, "warmup_start_lr": 0.0}
 
 
 class Replay:
@@ -42,22 +47,21 @@ class Replay:
         with Reader(self.file, "a solver's state in .npz") as reader:
             arrays = {name: reader[name] for name in reader.shapes if name.startswith("@batch/")}
             running = {name: reader[name] for name in reader.shapes if name.startswith(RUNNING)}
-            fallen = {name: reader[name] for name in reader.shapes if name.startswith("@plateau/")}
+            fallen = [reader[name][4] for name in reader.shapes if name.startswith("@plateau/")]
+            iteration = int(reader["@iteration"]) if "@iteration" in reader.shapes else 0
         spec, self.given = read(self.file), of_file(arrays)
-        if spec.solver is None:
+        solver = spec.solver
+        if solver is None:
             raise CheckpointError(f"{self.file}: its net has no solver: there is no step to replay")
         if self.given:
             spec = as_inputs(spec, self.given[0])
-        untested: dict[str, Any] = {"test_iter": (), "test_state": (), "debug_info": False}
-        untested |= {"best": None, "plateau": None, "early_stopping": None}
-        plain = dataclasses.replace(spec.solver, **untested)
+        plain = dataclasses.replace(solver, **UNTESTED)
+        if solver.lr_policy == "plateau":  # which goes by tests
+            rate = learning_rate(solver, iteration, int(fallen[0]) if fallen else 0)
+            plain = dataclasses.replace(plain, **STILL, base_lr=rate)
         spec = dataclasses.replace(spec, solver=plain, test_nets=())
         self.solver = Solver(spec, report=Silent(), **settings)
         self.solver.restore(self.file, replay=True)
-        for name, state in fallen.items():  # how often the rate has fallen
-            _, mode, output = name.split("/", 2)
-            self.solver.trends["plateau"] = Trend(output, mode)
-            self.solver.trends["plateau"].restore(state)
         for step in self.solver.net.steps:
             for i, array in enumerate(step.layer.running):
                 kept = running.get(f"{RUNNING}{step.spec.name}__{i}")
@@ -69,7 +73,7 @@ class Replay:
     def run(self) -> None:
         """Compute the step, but for its update."""
         solver = self.solver
-        rule = solver.mixed.rule if solver.mixed is not None else solver.rule
+        rule = solver.rule.rule if isinstance(solver.rule, Mixed) else solver.rule
         with solver.device.current(), np.errstate(all="ignore"):
             self.batches = Batches(solver.net, self.given)
             with self.look, self.batches:
@@ -99,8 +103,9 @@ class Replay:
     def rows(self, step: Step, number: int, first: Seen | None) -> list[tuple[str, ...]]:
         """Of a layer in a pass: its parameters, then what it writes."""
         rows = []
-        named = [(f"{step.spec.name}__{i}", one) for i, one in enumerate(step.layer.params)]
-        for name, of in [*named, *((value.name, value) for value in step.tops)]:
+        named: list[tuple[str, Value | Param]] = [(value.name, value) for value in step.tops]
+        params = enumerate(step.layer.params)
+        for name, of in [*((f"{step.spec.name}__{i}", one) for i, one in params), *named]:
             data, diff = (self.last(number, of, which) for which in ("data", "diff"))
             mark = FIRST if first is not None and first.of is of else ""
             row = step.spec.name, step.spec.type, name, *cells(data), *cells(diff), mark

@@ -103,8 +103,9 @@ class Watch:
     def told(self, device: Any) -> Told:
         """Read all of it back; waits for the device."""
         squares, flags, losses, *_ = self._parts(device.to_host(self.block))
-        norms = [math.sqrt(value) for value in squares]
-        return Told(losses, *norms, bool(flags[STOP]), int(flags[DONE]), int(flags[PASSED]))
+        gradient, weights, running = (math.sqrt(value) for value in squares)
+        counts = bool(flags[STOP]), int(flags[DONE]), int(flags[PASSED])
+        return Told(losses, gradient, weights, running, *counts)
 
     def stopped_at_hand(self) -> bool:
         """Whether it has stopped, where that is known without waiting for the device; else False."""

@@ -244,6 +244,8 @@ def test_what_resume_cannot_mean_is_told(mistake, train):
             "there is no run of net.yaml with a snapshot in runs/, and there is no snapshot "
             "net_iter_*.npz to resume from",
         ),
+        ((NET, "--run", "/proc/x"), "/proc/x: the run's folder cannot be made: No such file or directory; choose another with --run"),
+        ((NET, "--run", NET), "net.yaml: the run's folder cannot be made: File exists; choose another with --run"),
         ((NET, "--resume", "empty"), "empty: is no run's folder: there is no run.json in it"),
         ((NET, "--resume", "w.caffemodel"), "w.caffemodel: holds weights and no solver's state; try --weights"),
     ):  # fmt: skip
@@ -389,3 +391,64 @@ def test_a_seed_from_the_command_stays_when_the_run_goes_on(cli, model):
     assert cli("train", net, *CPU, "--resume", "a", "--max-iter", "5").code == 0
     assert cli("train", "--resume", "a", *CPU).code == 0
     assert run_folder.read("a").about["seed"] == 5
+
+
+def test_a_folder_of_snapshots_that_goes_is_told_and_nothing_else_is_lost(cli, net, monkeypatch):
+    from minicaffe.cli import progress
+
+    def iterated(self, solver):
+        if solver.iteration == 3:
+            shutil.rmtree("out")
+
+    os.mkdir("out")
+    with monkeypatch.context() as for_now:
+        for_now.setattr(progress.Lines, "iterated", iterated)
+        ran = cli("train", net, *CPU, "--run", "a", "--snapshot-prefix", "out/x")
+    why = "cannot be written: No such file or directory"
+    failed = [line for line in ran.err.splitlines() if line.startswith("no snapshot of iteration")]
+    assert [line.split()[4] for line in failed] == ["5:", "10:", "12:"]
+    assert failed[0].endswith(
+        f"out/x_iter_5.npz: {why}; training goes on, and the next one is tried"
+    )
+    assert ran.code == 2 and ran.last == f"minicaffe: out/x_iter_12.npz: {why}"
+    assert ran.out.startswith("test output")
+    record = run_folder.read("a")
+    assert [line["iteration"] for line in record.of("train")] == [0, 5, 10]
+    assert record.about["state"] == "failed"
+
+
+def test_ctrl_c_while_a_snapshot_is_written_leaves_nothing_half_done(cli, net, monkeypatch):
+    save = np.savez
+
+    def savez(file, **content):
+        save(file, **content)
+        if content["@iteration"] == 10:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", savez)
+    assert cli("train", net, *CPU, "--run", "a").code == 130
+    assert sorted(os.listdir("a")) == [
+        "lock",
+        "log.jsonl",
+        "model.yaml",
+        "net_iter_5.npz",
+        "run.json",
+    ]
+
+
+def test_a_run_that_ends_its_folder_meanwhile_is_not_written_over(mistake, net, monkeypatch):
+    """Between the look whether a folder holds a run and the lock, another process may do all its work."""
+    from minicaffe.cli import runs
+
+    make = run_folder.make
+
+    def made(path):
+        make(path)
+        if not os.path.exists("a/run.json"):
+            shutil.copytree("b", "a", dirs_exist_ok=True)
+
+    from minicaffe.cli import main
+
+    assert main(["train", net, *CPU, "--run", "b", "--max-iter", "3", "--quiet"]) == 0
+    monkeypatch.setattr(runs.run_folder, "make", made)
+    assert "a: holds another run, with snapshots" in mistake("train", net, *CPU, "--run", "a")

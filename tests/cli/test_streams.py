@@ -95,12 +95,14 @@ def test_a_full_stderr_stops_nothing(monkeypatch):
 
 
 EVERY = {
-    "train": "noisy.yaml --device cpu --max-iter 2",
+    "train": "noisy.yaml --device cpu --max-iter 2 --run run",
     "test": "noisy.yaml --device cpu --weights noisy_iter_2.npz",
     "predict": "noisy.yaml black.pgm --device cpu --weights noisy_iter_2.npz",
     "time": "noisy.yaml --device cpu --iterations 1",
+    "replay": "noisy_iter_2.npz --device cpu",
     "explain": "noisy.yaml --device cpu",
     "summary": "noisy.yaml",
+    "report": "run",
     "draw": "noisy.yaml --svg noisy.svg",
     "convert": "noisy.yaml noisy.prototxt --force",
     "export": "noisy.yaml --weights noisy_iter_2.npz --onnx noisy.onnx --force",
@@ -156,7 +158,7 @@ def test_every_command(noisy, folder, how):
         for name in COMMANDS:
             assert f"usage: minicaffe {name} " in ran.stdout
             assert f"\nexample:\n  minicaffe {name}" in ran.stdout
-        assert "Train a net as the `solver` of its model file says." in ran.stdout
+        assert "Train a net as the `solver` of its model file says, and record that" in ran.stdout
         assert "num_output: an integer (required). number of filters" in ran.stdout
         assert "Annotated" not in ran.stdout
 

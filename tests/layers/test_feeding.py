@@ -92,7 +92,7 @@ def test_passes_in_any_order_are_what_they_are_in_theirs(folder):
     assert same(passes(given, 1, 6), passes(net(batch=2, seed=5), 1, 6))
 
 
-def test_a_sample_in_memory_is_the_sample_that_is_fed(folder):
+def test_a_sample_in_memory_is_the_sample_that_is_fed(folder, monkeypatch):
     """The data set of arrays takes the gather's way, that of files the feed's: draws and numbers agree."""
     pictures = np.random.default_rng(4).integers(0, 256, (COUNT, 3, 9, 8), np.uint8)
     for part in ("train", "test"):
@@ -105,6 +105,7 @@ def test_a_sample_in_memory_is_the_sample_that_is_fed(folder):
     for phase in ("TRAIN", "TEST"):
         found = []
         for source in ("kept.npz", "files"):
+            monkeypatch.setattr("minicaffe.ops.batch.MANY", 1 if source == "files" else 1e9)
             text = f"layers: [{{name: d, type: Data, top: [x, y], source: {source}, batch_size: 4, {keys}}}]"
             found.append(passes(Net(parse(text), phase, device="cpu"), 5))
         assert same(*found)
@@ -290,6 +291,24 @@ def test_a_worker_that_is_killed_is_one_error(folder):
     del given
     gc.collect()
     assert set(workers(os.getpid())) == before
+
+
+def test_a_worker_that_hangs_is_an_error(folder, monkeypatch):
+    """Stopped, not dead: nothing tells that it will not answer but the time."""
+    before = set(workers(os.getpid()))
+    given = net("workers: 1, feed: processes, prefetch: 1")
+    wanted = passes(given, 1)
+    (mine,) = set(workers(os.getpid())) - before
+    os.kill(mine, signal.SIGSTOP)
+    monkeypatch.setattr("minicaffe.data.processes.PATIENCE", 0.1)
+    monkeypatch.setattr("minicaffe.data.processes.LEAVE", 0.1)
+    with pytest.raises(
+        DataError, match=r"no pictures came for 0.1 s: the data set does not answer"
+    ):
+        passes(given, 9, 1)
+    assert set(workers(os.getpid())) == before
+    monkeypatch.setattr("minicaffe.data.processes.PATIENCE", 60)
+    assert same(passes(given, 1), wanted)
 
 
 def test_a_parent_that_is_killed_leaves_nothing(folder):

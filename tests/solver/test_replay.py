@@ -185,6 +185,23 @@ def test_what_cannot_be_replayed(tmp_path, capsys):
     assert str(path) in said(path)
 
 
+def test_a_rate_that_tests_have_lowered_is_replayed(tmp_path):
+    """The net that is replayed has no tests: what they have led to was saved."""
+    keys = (
+        "max_iter: 20, test_iter: 1, test_interval: 1, lr_policy: plateau, patience: 1, gamma: 0.5"
+    )
+    keys += ", best: {output: loss, mode: max, min_delta: 1000}, early_stopping: 99"
+    solver = made(NET.replace("RATE", "0.1").replace("max_iter: 20", keys))
+    with np.errstate(all="ignore"):  # BatchNorm's sums are of few batches yet
+        solver.step(4)
+    path = solver.snapshot()
+    replay = Replay(path, device="cpu")
+    assert replay.solver.rate == solver.rate == 0.1 * 0.5**3
+    replay.run()
+    solver.gradient()
+    assert bits(replay.solver) == bits(solver)
+
+
 def test_what_was_saved_is_a_snapshot_with_the_batch():
     """It can be gone on from, with a rate that is lower."""
     iteration, path = diverged(NET.replace("RATE", "1.0e+3"))
