@@ -293,6 +293,16 @@ def test_a_worker_that_is_killed_is_one_error(folder):
     assert set(workers(os.getpid())) == before
 
 
+def test_however_much_is_read_ahead_nobody_waits_for_ever(tmp_path, monkeypatch):
+    """More is asked for, and told of, than sockets hold."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("set.npz", images=np.zeros((3, 1, 1, 1), np.float32), labels=np.arange(3))
+    text = """layers: [{name: d, type: Data, top: [x, y], source: set.npz, batch_size: 8192, shuffle: false,
+                        workers: 1, feed: processes, prefetch: 9}]"""
+    given = Net(parse(text), device="cpu")
+    assert given.forward()["y"].tolist() == [k % 3 for k in range(8192)]
+
+
 def test_a_worker_that_hangs_is_an_error(folder, monkeypatch):
     """Stopped, not dead: nothing tells that it will not answer but the time."""
     before = set(workers(os.getpid()))
