@@ -1,8 +1,8 @@
 """Who makes the pieces of batches: this thread when they are asked for, threads, or processes.
 
 A crew has `count` members. `give(member, piece)` hands one of them a piece, `take()` gives one that is made,
-by its place, with what was damaged in it or the error that it raised. What is made lies in `pictures` (slots, n, c, h, w)
-and `labels` (slots, n). Of batches before `wanted[0]` no more is made.
+by its place, with what was damaged in it or the error that it raised. What is made lies in `pictures`
+(slots, n, c, h, w) and `labels` (slots, n). Of batches before `wanted[0]` no more is made.
 """
 
 from __future__ import annotations
