@@ -91,7 +91,7 @@ def _classes(reader: Reader) -> list[str]:
     least, most = min(counts.values()), max(counts.values())
     lines = [f"classes: {len(counts)}, of {least} to {most} entries"]
     if len(counts) <= LISTED:
-        names = dict(enumerate(reader.classes))
+        names = {i: n if n.isprintable() else repr(n) for i, n in enumerate(reader.classes)}
         lines += [
             f"  {label} {names.get(label, '')}".rstrip() + f": {counts[label]}"
             for label in sorted(counts)
