@@ -48,6 +48,12 @@ report.logTicks = (low, high) => {
   return found.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
 };
 
+/* Ticks as text, with as many digits as tell them apart. */
+report.labels = (ticks) => {
+  const texts = [4, 5, 6, 7, 8].map((digits) => ticks.map((tick) => report.number(tick, digits)));
+  return texts.find((some) => new Set(some).size === some.length) || texts[0];
+};
+
 /* A path through points; where many share a pixel's column only the first, least, most and last are drawn. */
 report.path = (points, px, py) => {
   const kept = [];
@@ -151,10 +157,11 @@ report.draw = (figure, panel, width, height) => {
   const scales = report.scales(curves, panel, width, height);
   const { px, py, xticks, yticks } = scales;
   const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": panel.title });
-  for (const tick of yticks) {
+  const labels = report.labels(yticks);
+  for (const [i, tick] of yticks.entries()) {
     svg.append(
       make("line", { class: "grid", x1: frame.left, x2: width - frame.right, y1: py(tick), y2: py(tick) }),
-      make("text", { x: frame.left - 7, y: py(tick) + 3.5, "text-anchor": "end" }, report.number(tick)),
+      make("text", { x: frame.left - 7, y: py(tick) + 3.5, "text-anchor": "end" }, labels[i]),
     );
   }
   for (const tick of xticks) {
