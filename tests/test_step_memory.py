@@ -54,6 +54,7 @@ def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
     tracemalloc.start()
     try:
         solver.step(21)  # then all is there that Python keeps of its own
+        begun, _ = tracemalloc.get_traced_memory()
         gc.collect()  # which Python does whenever it likes
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
@@ -63,7 +64,7 @@ def test_a_step_on_the_cpu_allocates_no_array(few_digits, text):
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak - before < CAST_BUFFERS, f"a step takes {peak - before} bytes at its peak"
+    assert peak - begun < CAST_BUFFERS, f"a step takes {peak - begun} bytes at its peak"
     assert after - before < 8_000
 
 
@@ -95,9 +96,9 @@ def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text
     solver = Solver(parse(few), device=cuda)  # which is slow
     solver.step(2)
     before, uploads = (cupy.allocations, cupy.synchronizations), cupy.uploads
-    solver.step(3)
+    solver.step(2)
     assert (cupy.allocations, cupy.synchronizations) == before
-    batches = 3 * solver.spec.iter_size if "type: Data" in text else 0
+    batches = 2 * solver.spec.iter_size if "type: Data" in text else 0
     assert cupy.uploads == uploads + batches  # which images of the data set
     solver.loss()
     assert cupy.synchronizations == before[1] + 1

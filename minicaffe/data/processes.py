@@ -30,6 +30,7 @@ from minicaffe.data.making import Maker, Piece
 from minicaffe.errors import DataError
 
 HEAD = 64  # bytes before the pictures: from which batch on they are wanted
+LEAVE = 2  # seconds that a worker has to end by itself
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from minicaffe.data import worker; worker.main(*map(int, sys.argv[2:]))"
@@ -103,7 +104,7 @@ class Processes:
         """The error for a worker whose socket is closed."""
         worker = self.workers[member]
         try:
-            code = worker.wait(5)
+            code = worker.wait(LEAVE)
         except subprocess.TimeoutExpired:
             code = 0
         how = f"killed by signal {-code}" if code < 0 else f"with exit status {code}"
@@ -122,7 +123,7 @@ def _close(owner: int, pipes: list[Any], workers: list[subprocess.Popen[bytes]])
             worker.returncode = 0  # no child of this process
             continue
         try:
-            worker.wait(2)
+            worker.wait(LEAVE)
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()

@@ -37,7 +37,7 @@ class Fed(Pictures):
         int | None, "who reads ahead; 0: nobody; default: one a core, at most 8", AtLeast(0)
     ] = None
     feed: Annotated[
-        Literal["threads", "processes"], "what the workers are; processes take 30 MiB and more each"
+        Literal["threads", "processes"], "what the workers are; processes take 40 MiB and more each"
     ] = "threads"
     prefetch: Annotated[int, "batches read ahead, which is the memory they take", AtLeast(1)] = 4
     on_error: Annotated[
@@ -128,6 +128,13 @@ class Fed(Pictures):
             if device.is_cuda:
                 self.pixels = device.xp.empty(shape, np.uint8)
                 self.labels = device.xp.empty(n, self.sum_dtype)
+
+    def entry(self, b: int, passes: int) -> str:
+        """What sample b of a pass is; where damaged pictures are skipped, it or one behind it."""
+        assert self.reader is not None
+        index, epochs = np.zeros((2, self.batch_size), np.int64)
+        self.order.take(self.context.seed, passes, index, epochs)
+        return self.reader.place(int(index[b]))
 
     def fed(self) -> Any:
         """The tops, filled with the batch of this pass."""

@@ -6,7 +6,7 @@ Backward), but for the Split layers that it inserts. Its UpdateDebugInfo is writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,15 @@ import numpy as np
 from minicaffe.backend import Device
 from minicaffe.layers import Param
 from minicaffe.net.step import Step
+
+Say = Callable[[str], None] | None
+
+
+def tell(say: Say, lines: Iterable[str]) -> None:
+    """Say lines, if anyone wants to hear them; else they are not even made."""
+    if say is not None:
+        for line in lines:
+            say(line)
 
 
 def input_lines(steps: Sequence[Step], device: Device) -> Iterator[str]:
@@ -42,7 +51,7 @@ def backward_lines(step: Step, device: Device) -> Iterator[str]:
             yield _line("Backward", step, f"param blob {i} diff", param.diff, device)
 
 
-def params_line(params: Sequence[Param], device: Device) -> str:
+def params_line(params: Sequence[Param], device: Device) -> Iterator[str]:
     """One line on all parameters after a backward pass: the L1 and L2 norms of data and diff."""
     norms = []
     for order in (1, 2):
@@ -50,7 +59,7 @@ def params_line(params: Sequence[Param], device: Device) -> str:
             arrays = [_host(device, getattr(param, which)) for param in params]
             norms.append(sum(float((np.abs(array) ** order).sum()) for array in arrays))
     l1, l2 = norms[:2], [norm**0.5 for norm in norms[2:]]
-    return (
+    yield (
         f"    [Backward] All net params (data, diff): L1 norm = ({l1[0]:.6g}, {l1[1]:.6g}); "
         f"L2 norm = ({l2[0]:.6g}, {l2[1]:.6g})"
     )

@@ -13,8 +13,7 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import SpecError, note
 from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
-from minicaffe.net import copies, graph, memory, picture, run, weights
-from minicaffe.net.debug import input_lines, params_line
+from minicaffe.net import copies, debug, graph, memory, picture, run, weights
 from minicaffe.net.model import read
 from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
@@ -140,14 +139,14 @@ class Net:
         """
         self.memory.check_taken()
         first, last = self.graph.range(start, end)
-        steps, blobs = self.steps[first : last + 1], dict[str, Blob]()
+        steps = self.steps[first : last + 1]
+        blobs: dict[str, Blob] = {}
         if inputs or self._left_out:
             blobs, left_out = run.given_to(self.graph, first, last, inputs)
             self._left_out = (self._left_out - set(steps)) | left_out
         with self.memory.sharing.over("data", first, last, run.among(blobs, inputs)):
             run.put(inputs, blobs, "data")
-            for line in input_lines(self.steps, self.device) if self.debug else ():
-                self.debug(line)
+            debug.tell(self.debug, debug.input_lines(self.steps, self.device))
             for step in steps:
                 if step not in self._left_out:
                     run.forward(step, self.graph, self.memory, self.debug)
@@ -176,8 +175,7 @@ class Net:
             for step in reversed(self.steps[last : first + 1]):
                 if step not in self._left_out:
                     run.backward(step, self.device, *given)
-        if self.debug:
-            self.debug(params_line(self.learnable, self.device))
+        debug.tell(self.debug, debug.params_line(self.learnable, self.device))
 
     @on_its_device
     def loss_into(self, total: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,8 @@ from minicaffe.net.graph import Graph
 from minicaffe.net.memory import Memory, fit
 from minicaffe.net.step import Step, Value
 
-Say = Callable[[str], None] | None
 
-
-def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None:
+def forward(step: Step, graph: Graph, memory: Memory, debug: debug_info.Say = None) -> None:
     """Run one layer forward; `debug` is told what came out."""
     layer, device = step.layer, graph.context.device
     if step.watchers:
@@ -29,9 +27,7 @@ def forward(step: Step, graph: Graph, memory: Memory, debug: Say = None) -> None
             _store(device, step, tops, layer.out, step.tops)
     if layer.sizes_vary:
         fit(graph, memory, step, list(tops) if isinstance(tops, (tuple, list)) else [tops])
-    if debug is not None:
-        for line in debug_info.forward_lines(step, device):
-            debug(line)
+    debug_info.tell(debug, debug_info.forward_lines(step, device))
     step.ran = True
     if step.watchers:
         step.tell("after_forward")
@@ -105,7 +101,7 @@ def backward(
     written: set[int],
     scratch: Any,
     loss_scale: float,
-    debug: Say = None,
+    debug: debug_info.Say = None,
 ) -> None:
     """Run one layer backward; `written` are the values whose diff already holds something.
 
@@ -146,9 +142,7 @@ def backward(
         _store(device, step, bottoms, layer.grad, step.bottoms)
     for blob, part in added:
         device.xp.add(blob.diff, part, out=blob.diff)
-    if debug is not None:
-        for line in debug_info.backward_lines(step, device):
-            debug(line)
+    debug_info.tell(debug, debug_info.backward_lines(step, device))
     if step.watchers:
         step.tell("after_backward")
 

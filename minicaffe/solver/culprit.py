@@ -64,14 +64,21 @@ def text(
     ins = went_in(look.passes[number], first)
     ranges = ", ".join(one.range for one in ins)
     parts = [where(first), said, f"what went in: {ranges}" if ranges else ""]
-    parts += [advice(first, ins, batches[number] if batches else {}, learnt, base_lr)]
+    batch = batches[number] if batches else {}
+    passes = first.step.layer.context.passes - len(look.passes) + number
+    parts += [advice(first, ins, batch, passes, learnt, base_lr)]
     return "; ".join(filter(None, parts))
 
 
 def advice(
-    first: Seen, ins: Ins, batch: Mapping[str, np.ndarray], learnt: bool, base_lr: float
+    first: Seen,
+    ins: Ins,
+    batch: Mapping[str, np.ndarray],
+    passes: int,
+    learnt: bool,
+    base_lr: float,
 ) -> str:
-    """What to try. `learnt`: an update came before; `batch` is what the layers without bottoms gave."""
+    """What to try. `batch` is what the layers without bottoms gave in the pass of that number."""
     step = first.step
     rate = f"training has diverged: lower base_lr (now {base_lr:g}) or set clip_gradients"
     if first.when == "before_forward":
@@ -81,7 +88,7 @@ def advice(
             else "it was so before any update: start from other weights"
         )
     if not step.bottoms:
-        return f"the data themselves are not finite: {entry(step, first.first)}"
+        return f"the data themselves are not finite: {entry(step, first.first, passes)}"
     if (own := OWN.get(step.spec.type)) and (told := own(step.layer, first, ins)):
         return told
     weights = max((size(one) for one in ins if one.is_param), default=0.0)
@@ -102,12 +109,12 @@ def size(one: Seen) -> float:
     return float(np.nanmax(np.abs([one.low, one.high, 0.0])))
 
 
-def entry(step: Step, place: Sequence[int]) -> str:
+def entry(step: Step, place: Sequence[int], passes: int) -> str:
     """Which sample of a batch; and which entry of the data set, where its layer can tell."""
     if not place:
         return f"see what layer {step.spec.name!r} reads"
     tell: Any = getattr(step.layer, "entry", None)
-    more = f", {tell(place[0])}" if tell is not None else ""
+    more = f", {tell(place[0], passes)}" if tell is not None else ""
     return f"sample {place[0]} of the batch{more}"
 
 

@@ -64,6 +64,12 @@ class Finite(Saving):
         """
         return self.told.gradient / self.spec.iter_size, self.told.weights
 
+    @on_its_device
+    def restore(self, path: str | Path, replay: bool = False) -> None:
+        """As Saving has it; what the watch found before is of other weights, and forgotten."""
+        super().restore(path, replay)
+        self.watch.reset()
+
     def look(self) -> None:
         """See whether the last iteration was finite, where that needs no waiting for the device."""
         if self.watch.stopped_at_hand():

@@ -97,7 +97,9 @@ class Replay:
         text = f"all is finite; {norms}, weights' norm {self.told.weights:.6g}"
         if first is not None or not math.isfinite(self.loss):
             given = solver.iteration > 0, solver.spec.base_lr
-            text = culprit.text(self.look, self.given, self.loss, solver.rate, *given)
+            text = culprit.text(
+                self.look, self.given or self.batches.passes, self.loss, solver.rate, *given
+            )
         return [head, table(rows, HEAD, left=(0, 1, 2, 11)), text]
 
     def rows(self, step: Step, number: int, first: Seen | None) -> list[tuple[str, ...]]:

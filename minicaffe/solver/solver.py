@@ -112,8 +112,8 @@ class Solver(Judging, Finite):
         Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C) or SIGTERM stops
         after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot. After that, as
         after one that could not be written and was reported, training goes on. Raises CheckpointError if
-        none could be from the beginning or, after all else is done, if the last could not; TrainingError if
-        the loss diverges; DataError if data cannot be read on the way, after a snapshot.
+        none could be from the beginning or, after all else is done, if the last could not; DivergedError if
+        a number is not finite; DataError if data cannot be read on the way, after a snapshot.
         """
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(

@@ -158,7 +158,7 @@ def test_every_command(noisy, folder, how):
         for name in COMMANDS:
             assert f"usage: minicaffe {name} " in ran.stdout
             assert f"\nexample:\n  minicaffe {name}" in ran.stdout
-        assert "Train a net as the `solver` of its model file says." in ran.stdout
+        assert "Train a net as the `solver` of its model file says, and record that" in ran.stdout
         assert "num_output: an integer (required). number of filters" in ran.stdout
         assert "Annotated" not in ran.stdout
 

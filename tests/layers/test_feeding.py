@@ -293,6 +293,24 @@ def test_a_worker_that_is_killed_is_one_error(folder):
     assert set(workers(os.getpid())) == before
 
 
+def test_a_worker_that_hangs_is_an_error(folder, monkeypatch):
+    """Stopped, not dead: nothing tells that it will not answer but the time."""
+    before = set(workers(os.getpid()))
+    given = net("workers: 1, feed: processes, prefetch: 1")
+    wanted = passes(given, 1)
+    (mine,) = set(workers(os.getpid())) - before
+    os.kill(mine, signal.SIGSTOP)
+    monkeypatch.setattr("minicaffe.data.processes.PATIENCE", 0.1)
+    monkeypatch.setattr("minicaffe.data.processes.LEAVE", 0.1)
+    with pytest.raises(
+        DataError, match=r"no pictures came for 0.1 s: the data set does not answer"
+    ):
+        passes(given, 9, 1)
+    assert set(workers(os.getpid())) == before
+    monkeypatch.setattr("minicaffe.data.processes.PATIENCE", 60)
+    assert same(passes(given, 1), wanted)
+
+
 def test_a_parent_that_is_killed_leaves_nothing(folder):
     script = """
         import minicaffe, sys, time

@@ -214,6 +214,21 @@ def test_after_a_resume(folder):
     assert everything(second) == before(spec, AT)
 
 
+def test_what_was_found_and_not_read_is_forgotten_at_a_resume(cuda, folder):
+    solver = made(spoilt("what: data"), cuda, display=0, snapshot_prefix=str(folder / "net"))
+    solver.step(2)
+    path = solver.snapshot()
+    with np.errstate(all="ignore"):
+        solver.step(4)
+    solver.net.layers["spoil"].at = 99
+    solver.restore(path)
+    solver.step(3)
+    solver.loss()
+    other = made(spoilt("what: data, at: 99"), cuda)
+    other.step(5)
+    assert everything(solver) == everything(other)
+
+
 def test_data_that_are_no_numbers_are_said_to_be():
     @register
     class SpoiltSource(Layer):
@@ -227,8 +242,8 @@ def test_data_that_are_no_numbers_are_said_to_be():
             x[1, 0] = np.inf
             return x
 
-        def entry(self, b):
-            return f"entry {b + 40} of things"
+        def entry(self, b, passes):
+            return f"entry {b + 40} of pass {passes}"
 
     text = """
 layers:
@@ -239,7 +254,25 @@ solver: {base_lr: 0.1, max_iter: 3}
 """
     said = diverges(made(parse(text)))
     assert "layer 'source' (SpoiltSource) gives blob 'source' 1 of 6 values" in said
-    assert "the data themselves are not finite: sample 1 of the batch, entry 41 of things" in said
+    assert "the data themselves are not finite: sample 1 of the batch, entry 41 of pass 0" in said
+
+
+def test_an_entry_of_a_data_set_is_named(folder):
+    images = np.ones((9, 1, 2, 2), np.float32)
+    images[6, 0, 1, 1] = np.nan
+    np.savez("things.npz", images=images, labels=np.zeros(9, np.int64))
+    text = """
+layers:
+  - {name: data, type: Data, top: [x, label], source: things.npz, batch_size: 2}
+  - {name: ip, type: InnerProduct, bottom: x, num_output: 3}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.1, max_iter: 9}
+"""
+    said = diverges(made(parse(text)))
+    assert "layer 'data' (Data) gives blob 'x' 1 of 8 values" in said
+    assert re.search(r"not finite: sample [01] of the batch, things.npz: images: entry 6;", said), (
+        said
+    )
 
 
 ADVICE = {
