@@ -94,8 +94,8 @@ def _open(
             strange = strange or place
     if strange is not None:
         raise DataError(
-            f"{_told(strange)}: holds no data set: expected a folder of pictures for each class, two .npy files,"
-            f" an LMDB, CIFAR-10's batches, or the IDX files {', '.join(FILES)}"
+            f"{_told(strange)}: holds no data set: expected a folder of pictures for each class, two .npy"
+            f" files, an LMDB, CIFAR-10's batches, or the IDX files {', '.join(FILES)}"
         )
     if source == CIFAR10:
         return Cifar10Set(None, source, split, beside)
