@@ -49,11 +49,11 @@ def open(
     found = _open(source, split, beside, colour, size, root_folder)
     pictures = isinstance(found, (ListSet, FolderSet))
     if colour is not None and not pictures and not isinstance(found, LmdbSet):
-        raise DataError(f"{found.origin}: force_color and force_gray are for encoded images")
+        raise DataError(f"{source}: force_color and force_gray are for encoded images")
     if size is not None and not pictures:
-        raise DataError(f"{found.origin}: only pictures in files of their own are scaled")
+        raise DataError(f"{source}: only pictures in files of their own are scaled")
     if root_folder and not isinstance(found, ListSet):
-        raise DataError(f"{found.origin}: root_folder is for lists")
+        raise DataError(f"{source}: root_folder is for lists")
     return found
 
 
@@ -74,7 +74,9 @@ def _open(
             return ListSet(*listed) if found is None else found
         if not os.path.isdir(place):
             if os.path.exists(place):
-                raise DataError(f"{_told(place)}: expected a file or a folder, found a device or pipe")
+                raise DataError(
+                    f"{_told(place)}: expected a file or a folder, found a device or pipe"
+                )
             continue
         if lmdb_file.is_one(place):
             return LmdbSet(place, source, colour)

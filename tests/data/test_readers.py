@@ -138,7 +138,9 @@ def test_mistakes(alone):
     assert refusal("/dev/null") == "/dev/null: expected a file or a folder, found a device or pipe"
     Path("list.txt").write_text("no.png 1\n")
     assert refusal("list.txt").startswith("list.txt: no such file; looked for 'no.png'")
-    assert "only pictures" in refusal("digits", size=(1, 2))
+    Path("list.txt").write_text("no.png 1\n\nno.png one\n")
+    assert refusal("list.txt") == "list.txt:3: expected a label, found 'one'"
+    assert refusal("digits", size=(1, 2)).startswith("digits: only pictures")
     assert "root_folder is for lists" in refusal("digits", root_folder="x")
 
 
