@@ -1,7 +1,7 @@
 "use strict";
 /* One chart: an SVG of curves over iterations, epochs or time, whose values a pointer or the arrow keys show. */
 
-report.frame = { left: 52, right: 10, top: 10, bottom: 26 };
+report.frame = { left: 62, right: 10, top: 10, bottom: 26 };
 
 /* The points of a series as [x, y, entry]; y is null where the log has no number. */
 report.points = (series) => {
