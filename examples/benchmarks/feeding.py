@@ -33,7 +33,7 @@ name: small
 layers:
   - {{name: data, type: Data, top: [data, label], source: {source}, batch_size: {batch}, {keys}
      transform: {{crop_size: {crop}, mirror: true, mean_value: 120, scale: 0.0166}}}}
-  - {{name: conv1, type: Convolution, bottom: data, num_output: 32, kernel_size: 7, stride: 2,
+  - {{name: conv1, type: Convolution, bottom: data, num_output: 48, kernel_size: 7, stride: 2,
      weight_filler: {{type: msra}}}}
   - {{name: relu1, type: ReLU, bottom: conv1, top: conv1}}
   - {{name: pool1, type: Pooling, bottom: conv1, pool: MAX, kernel_size: 3, stride: 2}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def run_of(snapshot: Path) -> Path | None:
     """The folder of the run that a snapshot is of, if it is known: the one it lies in, or one under runs/."""
     if run_folder.is_run(snapshot.parent):
         return snapshot.parent
-    prefix = f"{snapshot.parent / snapshot.name.rpartition('_iter_')[0]}"
+    prefix = snapshot.parent / re.sub(run_folder.SNAPSHOT, "", snapshot.name)
     for folder in reversed(run_folder.runs()):
         if same(RunRecord(folder, run_folder.about(folder)).prefix, prefix):
             return folder

@@ -172,7 +172,6 @@ def test_a_run_stopped_goes_on_by_the_command_it_tells(train, cli, interrupt):
     "how",
     [
         (NET, "--resume"),
-        (NET, "--resume", "RUN"),
         ("--resume", "RUN"),
         ("RUN", "--resume"),
         (NET, "--resume", "RUN/net_iter_5.npz"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -129,7 +130,6 @@ def test_a_run_json_that_is_wrong_is_told(run, change, told):
 
 
 def test_what_is_no_folder_of_a_run_is_told(tmp_path):
-    import os
 
     with pytest.raises(CheckpointError, match="is no run's folder: there is no run.json in it"):
         run_folder.read(tmp_path)
@@ -204,3 +204,24 @@ def test_mutated_files_are_read_or_refused_in_one_line(run, name, request):
 )
 def test_a_log_is_cut_where_the_run_goes_on(name, iteration, again, wanted):
     assert resume.cut(LINES, name, iteration, again) == wanted
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_worker_that_outlives_its_process_does_not_hold_the_lock(run):
+    read, write = os.pipe()
+    lock = Lock(run)
+    worker = os.fork()
+    if not worker:
+        os.close(write)
+        os.read(read, 1)  # to its parent's end
+        os._exit(0)
+    lock.release()  # as the end of the process does
+    again = Lock(run)
+    with pytest.raises(
+        CheckpointError, match=rf"process {os.getpid()} on .* trains in this folder"
+    ):
+        Lock(run)
+    again.release()
+    os.write(write, b"x")
+    assert os.waitpid(worker, 0)[1] == 0
+    os.close(read), os.close(write)
