@@ -2,13 +2,15 @@
 
 A crew has `count` members. `give(member, piece)` hands one of them a piece, `take()` gives one that is made,
 by its place, with what was damaged in it or the error that it raised. What is made lies in `pictures`
-(slots, n, c, h, w) and `labels` (slots, n). Of batches before `wanted[0]` no more is made.
+(slots, n, c, h, w) and `labels` (slots, n). Of batches before `wanted[0]` no more is made. `close()` ends
+a crew, and so does its own end.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections import deque
 
 import numpy as np
@@ -28,6 +30,7 @@ class Here:
 
     def __init__(self, maker: Maker, shape: tuple[int, ...], dtype: np.dtype, labels: np.dtype):
         self.maker, self.pieces = maker, deque[Piece]()
+        self.close = weakref.finalize(self, int)  # nothing is held
         self.pictures, self.labels = np.empty(shape, dtype), np.empty(shape[:2], labels)
         self.wanted = np.zeros(1, np.int64)
 
@@ -38,9 +41,6 @@ class Here:
     def take(self) -> Result:
         """A piece that is made."""
         return made(self.maker, self.pieces.popleft(), self.pictures, self.labels, self.wanted)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class Threads:
@@ -55,13 +55,12 @@ class Threads:
         self.asked = [queue.SimpleQueue[Piece | None]() for _ in range(count)]
         self.done = queue.SimpleQueue[Result]()
         given = (maker, self.done, self.pictures, self.labels, self.wanted)
-        self.threads = [
-            threading.Thread(
-                target=_serve, args=(asked, *given), name=f"minicaffe_data_{number}", daemon=True
-            )
-            for number, asked in enumerate(self.asked)
-        ]
-        for thread in self.threads:
+        self.threads: list[threading.Thread] = []
+        self.close = weakref.finalize(self, _end, self.wanted, self.asked, self.threads)
+        for number, asked in enumerate(self.asked):
+            name = f"minicaffe_data_{number}"
+            thread = threading.Thread(target=_serve, args=(asked, *given), name=name, daemon=True)
+            self.threads.append(thread)
             thread.start()
 
     def give(self, member: int, piece: Piece) -> None:
@@ -77,15 +76,6 @@ class Threads:
                 f"no pictures came for {PATIENCE} s: the data set does not answer"
             ) from None
 
-    def close(self) -> None:
-        """Have the threads end after the sample they are at: then nobody reads the files any more."""
-        self.wanted[0] = np.iinfo(np.int64).max
-        for asked in self.asked:
-            asked.put(None)
-        for thread in self.threads:
-            if thread is not threading.current_thread():  # which may find that nobody wants the net
-                thread.join(SLOW)
-
 
 def _serve(
     asked: queue.SimpleQueue[Piece | None],
@@ -95,6 +85,20 @@ def _serve(
 ) -> None:
     while (piece := asked.get()) is not None:
         done.put(made(maker, piece, *there))
+
+
+def _end(
+    wanted: np.ndarray,
+    asked: list[queue.SimpleQueue[Piece | None]],
+    threads: list[threading.Thread],
+) -> None:
+    """Have the threads end after the sample they are at: then nobody reads the files any more."""
+    wanted[0] = np.iinfo(np.int64).max
+    for one in asked:
+        one.put(None)
+    for thread in threads:  # one of which may find that nobody wants the net
+        if thread is not threading.current_thread() and thread.ident is not None:
+            thread.join(SLOW)
 
 
 def made(maker: Maker, piece: Piece, *there: np.ndarray) -> Result:

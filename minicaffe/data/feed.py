@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,7 +43,7 @@ class Feed:
         self.waiting: deque[Batch] = deque()
         self.number = 0  # batches begun
         self.owner = os.getpid()
-        self.close = weakref.finalize(self, crew.close)
+        self.close = crew.close
 
     def get(self, seed: int, passes: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
         """Pictures, labels and what was damaged of a pass, until `done`. Raises what reading it raised."""
@@ -87,10 +86,10 @@ class Feed:
         entries, epochs, key = self.choose((seed, passes))
         n, members = len(entries), self.crew.count
         cuts = [n * i // members for i in range(members + 1)]
-        batch = Batch((seed, passes), self.number, 0)
-        self.waiting.append(batch)
-        self.number += 1
         with self._closed_where_it_fails():
+            batch = Batch((seed, passes), self.number, 0)
+            self.waiting.append(batch)
+            self.number += 1
             for member, (first, last) in enumerate(itertools.pairwise(cuts)):
                 if first < last:
                     given = batch.number, batch.number % self.ahead, first

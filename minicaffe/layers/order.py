@@ -34,6 +34,7 @@ class Order:
         while filled < n:
             epoch, entry = divmod(first + filled, len(self.order))
             if self.shuffle is not None and (seed, epoch) != self.shuffled:
+                self.shuffled = None  # until it is: what is interrupted here begins anew
                 self.order.sort()
                 self.shuffle(random_stream(seed, "order", self.name, epoch), self.order)
                 self.shuffled = (seed, epoch)

@@ -358,3 +358,26 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("where", ["shuffle", "Piece"])
+def test_a_batch_that_was_interrupted_is_made_again(folder, monkeypatch, where):
+    """Ctrl-C anywhere in a pass: the pass that is asked for next is what it would have been."""
+    straight = [passes(net("workers: 0"), 1, k) for k in (2, 4, 5)]
+
+    def interrupt(*given):
+        if given and isinstance(given[-1], np.ndarray):
+            given[-1][:] = given[-1][::-1].copy()  # half done
+        raise KeyboardInterrupt
+
+    given = net("workers: 2, prefetch: 1")
+    assert same(passes(given, 1, 2), straight[0])
+    with monkeypatch.context() as patched:
+        if where == "Piece":
+            patched.setattr("minicaffe.data.feed.Piece", interrupt)
+        else:
+            patched.setattr(given.layers["d"].order, "shuffle", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            passes(given, 1, 5)
+    for first, wanted in zip((4, 5), straight[1:], strict=True):
+        assert same(passes(given, 1, first), wanted)
