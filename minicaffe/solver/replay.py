@@ -89,14 +89,14 @@ class Replay:
         number, first = found if found is not None else (len(self.look.passes) - 1, None)
         head = f"{self.file}: iteration {solver.iteration}, lr {solver.rate:g}, seed {solver.net.context.seed}"
         if solver.spec.iter_size > 1:
-            head += f", batch {number} of {solver.spec.iter_size}"
+            head += f", batch {number + 1} of {solver.spec.iter_size}"
         norms = (
             f"loss {self.loss:g}, gradient's norm {self.told.gradient / solver.spec.iter_size:.6g}"
         )
         rows = [row for step in solver.net.steps for row in self.rows(step, number, first)]
         text = f"all is finite; {norms}, weights' norm {self.told.weights:.6g}"
         if first is not None or not math.isfinite(self.loss):
-            given = solver.iteration > 0, solver.spec.base_lr
+            given = solver.iteration > 0, solver.spec.base_lr, self.loss
             text = culprit.text(
                 self.look, self.given or self.batches.passes, self.loss, solver.rate, *given
             )

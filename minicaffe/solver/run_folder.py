@@ -55,8 +55,8 @@ class RunRecord:
 
     @property
     def newest(self) -> Path | None:
-        """Its newest snapshot, if there is one."""
-        return snapshots.latest(self.prefix) if snapshots.listed(self.prefix) else None
+        """The snapshot it goes on from: its newest, or that of the best test if no other is kept."""
+        return snapshots.latest(self.prefix) if snapshots.listed(self.prefix) else self.best
 
     @property
     def best(self) -> Path | None:

@@ -245,6 +245,9 @@ def test_what_resume_cannot_mean_is_told(mistake, train):
         ),
         ((NET, "--run", "/proc/x"), "/proc/x: the run's folder cannot be made: No such file or directory; choose another with --run"),
         ((NET, "--run", NET), "net.yaml: the run's folder cannot be made: File exists; choose another with --run"),
+        (("--resume", "empty"), "empty: is no run's folder: there is no run.json in it"),
+        (("--resume", "none.npz"), "none.npz: no such file"),
+        (("--resume", "w.caffemodel"), "w.caffemodel: holds weights and no solver's state; try --weights"),
         ((NET, "--resume", "empty"), "empty: is no run's folder: there is no run.json in it"),
         ((NET, "--resume", "w.caffemodel"), "w.caffemodel: holds weights and no solver's state; try --weights"),
     ):  # fmt: skip
@@ -267,6 +270,59 @@ def test_a_second_process_is_refused_by_name(train, folder, net):
     told = rf"minicaffe: a: process {os.getpid()} on \S+, since 20\S+, trains in this folder; choose.*\n"
     assert ran.returncode == 2 and re.fullmatch(told, ran.stderr), ran
     train("--resume", "a")  # it has let go
+
+
+def test_a_snapshot_brings_its_model_and_its_run(train, cli, folder):
+    def resumed(*words):
+        ran = cli("train", *CPU, "--resume", *words)
+        assert ran.code == 0, ran
+        return ran
+
+    train("--run", "a")
+    shutil.copy("a/net_iter_5.npz", "kept_iter_5.npz")
+    resumed(
+        "a/net_iter_5.npz",
+        "--set",
+        "solver.snapshot=0",
+        "--set",
+        "solver.snapshot_after_train=false",
+    )
+    assert run_folder.read("a").newest == Path("a/net_iter_5.npz")  # it has gone on from that
+    assert "resumed: a/net_iter_5.npz" in resumed("a").err
+    os.remove(NET)
+    assert "resumed: kept_iter_5.npz at iteration 5" in resumed("kept_iter_5.npz").err
+    (new,) = Path("runs").iterdir()
+    assert (new / "kept_iter_12.npz").is_file()
+    same(new / "kept_iter_12.npz", "a/net_iter_12.npz")
+
+
+def test_a_run_whose_best_alone_is_kept_goes_on_from_that(train, mistake):
+    only = ("snapshot=0", "snapshot_after_train=false", "best=accuracy")
+    train("--run", "a", *(word for key in only for word in ("--set", f"solver.{key}")))
+    assert mistake("train", NET, *CPU, "--run", "a").startswith("minicaffe: a: holds another run")
+    assert "resumed: a/net_best.npz" in train("--resume", "a").err
+
+
+def test_python_files_of_a_run_must_be_given_again(train, cli, mistake, folder):
+    (folder / "own.py").write_text(
+        "from pathlib import Path\nPath('executed').touch(exist_ok=False)\n"
+    )
+    train("--run", "a", "--max-iter", "3", "--import", "own.py")
+    told = "minicaffe: a: was begun with Python files; give them again: --import own.py"
+    os.remove("executed")
+    assert mistake("train", *CPU, "--resume", "a") == told
+    assert not os.path.exists("executed")
+    assert cli("train", *CPU, "--resume", "a", "--import", "own.py").code == 0
+
+
+def test_what_diverged_is_forgotten_by_who_goes_on(train, mistake):
+    high = ("--set", "solver.base_lr=1.0e+30")
+    assert "; minicaffe replay a shows all of it" in mistake(
+        "train", NET, *CPU, "--run", "a", *high
+    )
+    assert os.path.exists("a/diverged.npz")
+    train("--run", "a")
+    assert not os.path.exists("a/diverged.npz")
 
 
 def test_strays_of_a_killed_process_are_removed(train, folder):
