@@ -81,7 +81,7 @@ def contenders(display: int = DISPLAY) -> Iterator[dict[str, Callable[[], object
 def measure(rounds: int, display: int = DISPLAY) -> dict[str, object]:
     """The figures of this process's form."""
     with contenders(display) as calls:
-        times = interleaved(calls, clock, rounds, block_ms=1.0)
+        times = interleaved(calls, clock, rounds, block_ms=1.0, warm_up=1)
     costs = {
         name: spread(
             [digits(100 * (a - b) / b) for a, b in zip(times[name], times["bare"], strict=True)]

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"of {SAMPLE} of them, evenly spread (--check reads all):")
     print("\n".join([*_pictures(found, reader.blue_first), *_classes(reader)]))
     if args.output is not None:
-        drawn = sheet.draw(reader, (found.least, found.most))
+        drawn = sheet.draw(reader, found.range)
         checkpoint.replace(args.output, lambda file: drawn.save(file, "PNG"))
         print(f"sheet: {args.output}, {drawn.width} x {drawn.height} pixels")
     if found.damage.count:
@@ -75,7 +75,9 @@ def _pictures(found: Survey, blue_first: bool) -> list[str]:
     else:
         (c, h, w), (cc, hh, ww) = sizes.min(axis=0), sizes.max(axis=0)
         lines = [f"shapes: {len(sizes)}, from {c} x {h} x {w} to {cc} x {hh} x {ww}, {kind}"]
-    lines.append(f"values: {found.least:g} to {found.most:g}")
+    least, most = found.range
+    strange = f", {found.not_finite} no finite numbers" * bool(found.not_finite)
+    lines.append(f"values: {least:g} to {most:g}{strange}")
     for c, means in found.means().items():
         order = (" (blue, green, red)" if blue_first else " (red, green, blue)") * (c == 3)
         lines.append(f"mean of each channel: {', '.join(f'{mean:.3f}' for mean in means)}{order}")
@@ -91,7 +93,7 @@ def _classes(reader: Reader) -> list[str]:
     least, most = min(counts.values()), max(counts.values())
     lines = [f"classes: {len(counts)}, of {least} to {most} entries"]
     if len(counts) <= LISTED:
-        names = dict(enumerate(reader.classes))
+        names = {i: n if n.isprintable() else repr(n) for i, n in enumerate(reader.classes)}
         lines += [
             f"  {label} {names.get(label, '')}".rstrip() + f": {counts[label]}"
             for label in sorted(counts)

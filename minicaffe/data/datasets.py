@@ -1,8 +1,8 @@
 """From the `source` of a net's data layer to pictures and labels: where data sets are looked for.
 
 A data set is a folder of four IDX files, named as MNIST's are; pictures with channels, which have four axes,
-may be idx4 instead of idx3. When MNIST itself is nowhere and
-cannot be fetched, digits drawn by minicaffe stand in for it, with a warning.
+may be idx4 instead of idx3. When MNIST itself is nowhere and cannot be fetched, digits drawn by minicaffe
+stand in for it, with a warning.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def labelled(path: Path) -> tuple[list[str], np.ndarray]:
         if not rest or not name.isprintable():
             raise DataError(f"{path}:{number}: expected a path and a label, got {line[:60]!r}")
         names.append(name)
-        labels.append(_integer(path, rest[0], "a label"))
+        labels.append(_integer(f"{path}:{number}", rest[0], "a label"))
     if not names:
         raise DataError(f"{path}: names no picture")
     return names, np.array(labels, np.int64)
@@ -125,13 +125,13 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
     return Windows(pictures, 3, *tables)
 
 
-def _integer(path: Path, word: str, what: str) -> int:
+def _integer(place: object, word: str, what: str) -> int:
     try:
         value = int(word)
     except ValueError:
         value = 2**31
     if not -(2**31) <= value < 2**31:
-        raise DataError(f"{path}: expected {what}, found {word[:40]!r}")
+        raise DataError(f"{place}: expected {what}, found {word[:40]!r}")
     return value
 
 

@@ -69,8 +69,10 @@ class Lmdb:
         size = 0
         for place in (0, 1):
             at = place * size + _HEAD
-            if (place and not size) or at + 136 > len(self.data):
+            if place and not size:
                 continue
+            if at + 136 > len(self.data):
+                raise ValueError("it ends before it has begun")
             magic, version, _, _ = struct.unpack_from("<IIQQ", self.data, at)
             if magic != _MAGIC:
                 continue

@@ -6,9 +6,9 @@ import builtins
 import os
 from pathlib import Path
 
-from minicaffe.data import datasets, hdf5, lists, lmdb_file
+from minicaffe.data import datasets, fetch, hdf5, lists, lmdb_file
 from minicaffe.data.datasets import Split
-from minicaffe.data.known import CIFAR10, NAMES
+from minicaffe.data.known import CIFAR10, FILES, NAMES
 from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader import cifar10_set
 from minicaffe.data.reader.array_set import NPY, ZIP, NpySet, NpzSet, is_npy
@@ -49,11 +49,11 @@ def open(
     found = _open(source, split, beside, colour, size, root_folder)
     pictures = isinstance(found, (ListSet, FolderSet))
     if colour is not None and not pictures and not isinstance(found, LmdbSet):
-        raise DataError(f"{found.origin}: force_color and force_gray are for encoded images")
+        raise DataError(f"{source}: force_color and force_gray are for encoded images")
     if size is not None and not pictures:
-        raise DataError(f"{found.origin}: only pictures in files of their own are scaled")
+        raise DataError(f"{source}: only pictures in files of their own are scaled")
     if root_folder and not isinstance(found, ListSet):
-        raise DataError(f"{found.origin}: root_folder is for lists")
+        raise DataError(f"{source}: root_folder is for lists")
     return found
 
 
@@ -66,12 +66,17 @@ def _open(
     root_folder: str,
 ) -> Reader:
     """The reader of the first place where something stands that is read."""
+    strange = None
     for place in datasets.places(source, beside) if source not in ("", datasets.DIGITS) else ():
         if os.path.isfile(place):
             found = _file(place, source, split)
             listed = place, source, colour, size, root_folder
             return ListSet(*listed) if found is None else found
         if not os.path.isdir(place):
+            if os.path.exists(place):
+                raise DataError(
+                    f"{_told(place)}: expected a file or a folder, found a device or pipe"
+                )
             continue
         if lmdb_file.is_one(place):
             return LmdbSet(place, source, colour)
@@ -87,6 +92,13 @@ def _open(
             return FolderSet(place, source, split, colour, size)
         if _holds_arrays(place):
             return NpySet(place, source, split)
+        if not any(any(fetch.find(place, file)) for file in FILES):
+            strange = strange or place
+    if strange is not None:
+        raise DataError(
+            f"{_told(strange)}: holds no data set: expected a folder of pictures for each class, two .npy"
+            f" files, an LMDB, CIFAR-10's batches, or the IDX files {', '.join(FILES)}"
+        )
     if source == CIFAR10:
         return Cifar10Set(None, source, split, beside)
     return IdxSet(source, split, beside)
@@ -95,7 +107,7 @@ def _open(
 def _file(path: Path, source: str, split: str) -> Reader | None:
     """The reader of a file, by its name or else by how it begins; None for what can but be a list."""
     name, head = path.name.lower(), _head(path)
-    told = str(path) if str(path).isprintable() else repr(str(path))
+    told = _told(path)
     if name.endswith(ARCHIVED):
         raise DataError(f"{told}: is an archive: unpack it, and give the folder")
     if name.endswith(SUFFIXES):
@@ -113,6 +125,11 @@ def _file(path: Path, source: str, split: str) -> Reader | None:
             [lists.find(p, [path.parent], told) for p in lists.files(path)], source, split
         )
     return None
+
+
+def _told(path: Path) -> str:
+    """A path for people, on one line."""
+    return str(path) if str(path).isprintable() else repr(str(path))
 
 
 def _head(path: Path) -> bytes:

@@ -30,12 +30,13 @@ class Damage:
 
 @dataclass
 class Survey:
-    """What was found in the entries that were read."""
+    """What was found in the entries that were read; least and most are those of finite numbers."""
 
     shapes: Counter[Shape] = field(default_factory=Counter)
     dtypes: set[str] = field(default_factory=set)
     least: float = np.inf
     most: float = -np.inf
+    not_finite: int = 0  # values
     sums: dict[int, np.ndarray] = field(default_factory=dict)  # by the number of channels
     pixels: Counter[int] = field(default_factory=Counter)
     damage: Damage = field(default_factory=Damage)
@@ -45,11 +46,19 @@ class Survey:
         c, h, w = picture.shape
         self.shapes[c, h, w] += 1
         self.dtypes.add(str(picture.dtype))
-        self.least = min(self.least, float(picture.min()))
-        self.most = max(self.most, float(picture.max()))
+        finite = picture if picture.dtype == np.uint8 else picture[np.isfinite(picture)]
+        self.not_finite += picture.size - finite.size
+        if finite.size:
+            self.least = min(self.least, float(finite.min()))
+            self.most = max(self.most, float(finite.max()))
         total = self.sums.setdefault(c, np.zeros(c))
         total += picture.sum(axis=(1, 2), dtype=np.float64)
         self.pixels[c] += h * w
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the most value; zeros if none is a finite number."""
+        return (self.least, self.most) if self.least <= self.most else (0.0, 0.0)
 
     def means(self) -> dict[int, np.ndarray]:
         """The mean of each channel over all pixels, by the number of channels."""
@@ -81,7 +90,8 @@ def mean_image(reader: Reader, entries: Iterable[int]) -> np.ndarray:
     """The mean of pictures of one shape, (c, h, w) float64: their sum over their number.
 
     The sum is in float64, and so exact for 8 bits; one picture at a time is in memory. Raises DataError for an
-    entry that is damaged or of another shape than the first. Source: Caffe's compute_image_mean.
+    entry that is damaged or of another shape than the first, and for values that are no finite numbers.
+    Source: Caffe's compute_image_mean.
 
     >>> from minicaffe.data.reader.base import Reader
     >>> class Two(Reader):
@@ -104,6 +114,8 @@ def mean_image(reader: Reader, entries: Iterable[int]) -> np.ndarray:
         count += 1
     if not count:
         raise DataError(f"{reader.origin}: holds no images")
+    if not np.isfinite(total).all():
+        raise DataError(f"{reader.origin}: holds values that are no finite numbers")
     return total / count
 
 

@@ -1,7 +1,7 @@
 "use strict";
 /* One chart: an SVG of curves over iterations, epochs or time, whose values a pointer or the arrow keys show. */
 
-report.frame = { left: 52, right: 10, top: 10, bottom: 26 };
+report.frame = { left: 62, right: 10, top: 10, bottom: 26 };
 
 /* The points of a series as [x, y, entry]; y is null where the log has no number. */
 report.points = (series) => {
@@ -46,6 +46,12 @@ report.logTicks = (low, high) => {
     for (const n of decades < 1.5 ? [1, 2, 3, 5, 7] : decades < 3 ? [1, 3] : [1]) found.push(n * 10 ** power);
   }
   return found.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
+};
+
+/* Ticks as text, with as many digits as tell them apart. */
+report.labels = (ticks) => {
+  const texts = [4, 5, 6, 7, 8].map((digits) => ticks.map((tick) => report.number(tick, digits)));
+  return texts.find((some) => new Set(some).size === some.length) || texts[0];
 };
 
 /* A path through points; where many share a pixel's column only the first, least, most and last are drawn. */
@@ -151,10 +157,11 @@ report.draw = (figure, panel, width, height) => {
   const scales = report.scales(curves, panel, width, height);
   const { px, py, xticks, yticks } = scales;
   const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": panel.title });
-  for (const tick of yticks) {
+  const labels = report.labels(yticks);
+  for (const [i, tick] of yticks.entries()) {
     svg.append(
       make("line", { class: "grid", x1: frame.left, x2: width - frame.right, y1: py(tick), y2: py(tick) }),
-      make("text", { x: frame.left - 7, y: py(tick) + 3.5, "text-anchor": "end" }, report.number(tick)),
+      make("text", { x: frame.left - 7, y: py(tick) + 3.5, "text-anchor": "end" }, labels[i]),
     );
   }
   for (const tick of xticks) {

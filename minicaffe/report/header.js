@@ -1,7 +1,7 @@
 "use strict";
 /* The head of the page: what run it is, how it stands, its numbers; of several runs, a table of them. */
 
-report.colour = (run) => `var(--s${run % 6})`;
+report.colour = (run) => `var(--s${run % 8})`;
 
 report.header = () => {
   const { make, data } = report;

@@ -102,12 +102,12 @@ def _model(one: RunRecord) -> tuple[NetSpec | None, str]:
 def _looked_into(
     one: RunRecord, spec: NetSpec, device: backend.Device, limits: Limits
 ) -> list[dict[str, Any]]:
+    """The sections; of a run without weights those that can do without."""
     try:
-        weights = one.weights
-    except CheckpointError as error:
-        return sections.none_of(str(error))
-    told = f"weights of {weights.name}"
-    study = Study(spec, lambda net: _fill(net, weights), told, device, limits)
+        told = f"weights of {one.weights.name}"
+    except CheckpointError:
+        told = "no weights"
+    study = Study(spec, lambda net: _fill(net, one.weights), told, device, limits)
     return sections.all_of(study)
 
 

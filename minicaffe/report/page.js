@@ -30,7 +30,7 @@ report.number = (value, digits = 4) => {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
   if (size && (size < 1e-3 || size >= 1e7)) {
-    return value.toExponential(Math.min(digits, 4) - 1).replace(/\.?0+e/, "e").replace("e+", "e");
+    return value.toExponential(digits - 1).replace(/\.?0+e/, "e").replace("e+", "e");
   }
   if (Number.isInteger(value)) return value.toLocaleString("en");
   const shown = Number(value.toPrecision(digits));

@@ -125,7 +125,7 @@ hand.bars = ({ classes }) => {
   const list = make("div", { class: "bars" }), took = make("p", { class: "soft small" });
   const spoken = make("p", { class: "spoken", "aria-live": "polite" });
   const show = (shares) => {
-    took.textContent = "";
+    took.textContent = shares === null ? "The answer comes here." : "";
     spoken.textContent = "";
     list.replaceChildren();
     if (shares === null) return;

@@ -56,6 +56,14 @@ def test_data(cli):
     ]
 
 
+def test_values_that_are_no_finite_numbers(cli):
+    images = np.float32([np.nan, -2, 3, np.inf, 0, 1]).reshape(1, 1, 2, 3)
+    np.savez("a.npz", images=images, labels=[0])
+    assert "values: -2 to 3, 2 no finite numbers" in cli("data", "a.npz").out
+    refused(cli("mean", "a.npz", "-o", "mean.npy"), "a.npz: holds values that are no finite")
+    assert not Path("mean.npy").exists()
+
+
 def test_a_sample_stands_for_many(cli, monkeypatch):
     Path("set").mkdir()
     values = np.arange(2500, dtype=np.float32)

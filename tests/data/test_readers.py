@@ -99,6 +99,8 @@ def test_a_folder_of_classes(alone, planes):
     classes(alone / "set", ["b", "a", "c"], [[0, 2], [1], []])
     (alone / "set" / ".hidden").mkdir()
     np.save(alone / "set" / "mean.npy", np.zeros(3))
+    (alone / "set" / "round").symlink_to("round")
+    (alone / "set" / "c" / "up").symlink_to("..")
     found = readers.open("set", "test")
     assert found.classes == ("a", "b", "c")
     agree(found, planes[[1, 0, 2]], [0, 1, 1])
@@ -128,10 +130,17 @@ def test_mistakes(alone):
     assert "data set 'mnits' not found, looked in mnits, data/mnits" in refusal("mnits")
     assert refusal("mnits").endswith("did you mean 'mnist'?")
     Path("empty").mkdir()
-    assert "empty lacks train-images-idx3-ubyte" in refusal("empty")
+    assert refusal("empty").startswith("empty: holds no data set: expected a folder of pictures")
+    Path("data/empty").mkdir(parents=True)  # further on the way
+    np.save("data/empty/images.npy", np.zeros((2, 3, 4), np.uint8))
+    np.save("data/empty/labels.npy", np.zeros(2, np.int64))
+    assert readers.open("empty", "train").origin == "data/empty"
+    assert refusal("/dev/null") == "/dev/null: expected a file or a folder, found a device or pipe"
     Path("list.txt").write_text("no.png 1\n")
     assert refusal("list.txt").startswith("list.txt: no such file; looked for 'no.png'")
-    assert "only pictures" in refusal("digits", size=(1, 2))
+    Path("list.txt").write_text("no.png 1\n\nno.png one\n")
+    assert refusal("list.txt") == "list.txt:3: expected a label, found 'one'"
+    assert refusal("digits", size=(1, 2)).startswith("digits: only pictures")
     assert "root_folder is for lists" in refusal("digits", root_folder="x")
 
 

@@ -66,6 +66,7 @@ def test_curves_have_the_logs_points(make_run, chromium):
     assert chromium.evaluate(VALUES) == [one[2] for one in expected]
     assert not chromium.complaints
     chromium.open(folder / "report.html")  # what was set is kept
+    assert chromium.evaluate("report.labels([25.995, 26, 0.5])") == ["25.995", "26", "0.5"]
     assert chromium.evaluate("report.settings") == {
         "x": "seconds",
         "log": False,

@@ -139,7 +139,10 @@ def test_the_command_says_what_is_left_out(make_run, capsys):
     assert printed.out.startswith(str(folder / "report.html")) and not printed.err
     (folder / "small_iter_70.npz").unlink()
     assert main(["report", str(folder), "--device", "cpu"]) == 0
-    assert "no snapshot" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "no snapshot" in told and "Confusion matrix" in told and "Net" not in told
+    shown = [one["id"] for one in embedded(folder / "report.html")["sections"] if "data" in one]
+    assert shown == ["net", "layers"]  # which need no weights
 
 
 def test_a_damaged_record_is_one_line_or_a_page(make_run):

@@ -155,11 +155,16 @@ def _listed(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _folders(folder: Path) -> list[str]:
-    return [entry.name for entry in _listed(folder) if entry.is_dir()]
+    return [entry.name for entry in _listed(folder) if _is_folder(entry)]
 
 
 def _files(folder: Path) -> list[str]:
-    return [entry.name for entry in _listed(folder) if not entry.is_dir()]
+    return [entry.name for entry in _listed(folder) if not _is_folder(entry)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder, or a link to one; a link that leads round in a circle is none."""
+    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry))
 
 
 def _below(folder: Path) -> list[str]:
@@ -168,7 +173,7 @@ def _below(folder: Path) -> list[str]:
         return []
     found, deeper = [], []
     for entry in _listed(folder):
-        if not entry.is_dir():
+        if not _is_folder(entry):
             found.append(entry.path)
         elif not entry.is_symlink():
             deeper.append(entry.path)
