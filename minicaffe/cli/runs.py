@@ -128,9 +128,10 @@ class Run:
         newest = begun.newest
         if self.args.resume == NEWEST and self.snapshot is None:
             self.snapshot = newest
-        own = self.snapshot is not None and self.snapshot.parent.resolve() in (
-            begun.folder.resolve(),
-            Path(begun.prefix).parent.resolve(),
+        own = self.snapshot is not None and (
+            self.snapshot == newest
+            or self.snapshot.parent.resolve()
+            in (begun.folder.resolve(), Path(begun.prefix).parent.resolve())
         )
         if newest is not None and not own:
             raise CheckpointError(
@@ -156,6 +157,7 @@ class Run:
             if run_folder.is_run(self.folder):  # another process made it meanwhile
                 self._join(run_folder.read(self.folder))
         solver.record_folder, solver.prefix = self.folder, self._prefix(solver)
+        snapshots.check(solver.prefix, solver.spec.snapshot_format, solver.net.layers)
         run_folder.clean(self.folder, solver.prefix)
         return self.folder
 
@@ -166,6 +168,7 @@ class Run:
         about["command"] = [*program(), *self.args.words]
         about["seed_asked"] = self.seed()
         about |= {"imports": self.args.imports, "started": now(), "resumed": None}
+        about["resumed_from"] = self.snapshot and run_folder.seen_from(self.folder, self.snapshot)
         about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver.prefix)
         lines = []
         if self.snapshot is not None and self.begun is not None:

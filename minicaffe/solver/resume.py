@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import checkpoint
+from minicaffe.caffe import state as caffes
+from minicaffe.caffe.weight_files import MODEL
 from minicaffe.errors import CheckpointError
 from minicaffe.solver import run_folder, snapshots
 from minicaffe.solver.finite import FILE
 from minicaffe.solver.log_file import json_line
 from minicaffe.solver.run_folder import RunRecord
+from minicaffe.solver.state import WANTED
 
 WEIGHTS = (".caffemodel", ".caffemodel.h5", ".safetensors")
 Line = dict[str, Any]
@@ -51,13 +54,22 @@ def model_of(path: str) -> Path:
     snapshot itself. Raises CheckpointError for what is neither."""
     if os.path.isdir(path):
         return RunRecord(Path(path), run_folder.about(path)).folder
-    return run_of(with_state(path)) or Path(path)
+    file = with_state(path)
+    if (folder := run_of(file)) is not None:
+        return folder
+    if not caffes.is_caffes(path):
+        with checkpoint.Reader(file, WANTED) as reader:
+            if MODEL in reader.shapes:
+                return file
+    raise CheckpointError(f"{path}: does not hold its net's text: train MODEL --resume {path}")
 
 
 def with_state(path: str) -> Path:
-    """A file that may be a snapshot. Raises CheckpointError for one of weights alone."""
+    """A file that may be a snapshot. Raises CheckpointError for one that is not there, or of weights alone."""
     if path.lower().endswith(WEIGHTS):
         raise CheckpointError(f"{path}: holds weights and no solver's state; try --weights")
+    if not os.path.exists(path):
+        raise CheckpointError(f"{path}: no such file")
     return Path(path)
 
 

@@ -236,6 +236,7 @@ def test_snapshots_elsewhere_are_found_again(train):
 
 def test_what_resume_cannot_mean_is_told(mistake, train):
     os.mkdir("empty")
+    np.savez("bare.npz", ip__0=np.ones(2))
     for words, told in (
         (("--resume",), "no MODEL: give its file, or --resume RUN, whose folder holds the model"),
         (
@@ -248,6 +249,8 @@ def test_what_resume_cannot_mean_is_told(mistake, train):
         (("--resume", "empty"), "empty: is no run's folder: there is no run.json in it"),
         (("--resume", "none.npz"), "none.npz: no such file"),
         (("--resume", "w.caffemodel"), "w.caffemodel: holds weights and no solver's state; try --weights"),
+        (("--resume", "w.solverstate"), "w.solverstate: no such file"),
+        (("--resume", "bare.npz"), "bare.npz: does not hold its net's text: train MODEL --resume bare.npz"),
         ((NET, "--resume", "empty"), "empty: is no run's folder: there is no run.json in it"),
         ((NET, "--resume", "w.caffemodel"), "w.caffemodel: holds weights and no solver's state; try --weights"),
     ):  # fmt: skip
@@ -323,6 +326,28 @@ def test_what_diverged_is_forgotten_by_who_goes_on(train, mistake):
     assert os.path.exists("a/diverged.npz")
     train("--run", "a")
     assert not os.path.exists("a/diverged.npz")
+
+
+def test_where_a_run_goes_on_before_it_has_a_snapshot_of_its_own(train, mistake):
+    train("--run", "a", "--max-iter", "5")
+    told = mistake("train", *CPU, "--resume", "a", "--snapshot-prefix", "none/x")
+    assert told.startswith("minicaffe: snapshot_prefix 'none/x': there is no folder 'none'")
+    assert run_folder.read("a").about["snapshot_prefix"] == "net"  # what failed has changed nothing
+    keep = [
+        word
+        for key in ("snapshot=0", "snapshot_after_train=false")
+        for word in ("--set", f"solver.{key}")
+    ]
+    for _ in range(2):  # as of a process that is killed early, and of a script that tries again
+        train("--run", "b", "--resume", "a", *keep)
+    assert "resumed: a/net_iter_5.npz" in train("--resume", "b").err
+
+
+def test_a_run_is_converted(train, cli):
+    train("--run", "a", "--max-iter", "5", "--set", "solver.best=accuracy")
+    assert cli("convert", "a", "w.caffemodel").err.startswith("a/net_best.npz -> w.caffemodel: ")
+    assert cli("convert", "a", "again.yaml").code == 0
+    assert minicaffe.read("again.yaml").solver.max_iter == 5
 
 
 def test_strays_of_a_killed_process_are_removed(train, folder):
