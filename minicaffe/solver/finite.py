@@ -24,9 +24,7 @@ class Finite(Saving):
 
     watch: Watch
     told: Told  # by the watch, when it was last read
-    record_folder: str | Path | None = (
-        None  # of the run, where diverged.npz goes; else beside the snapshots
-    )
+    record_folder: str | Path | None = None  # of the run: there diverged.npz goes
 
     @property
     def rate(self) -> float:

@@ -17,12 +17,13 @@ from minicaffe.net import read
 from minicaffe.net.look import Look, Seen
 from minicaffe.net.step import Step, Value
 from minicaffe.net.summary import table
-from minicaffe.solver import culprit
+from minicaffe.solver import culprit, run_folder
 from minicaffe.solver.batches import Batches, as_inputs, of_file
 from minicaffe.solver.finite import FILE, RUNNING
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report
+from minicaffe.solver.run_folder import RunRecord
 from minicaffe.solver.solver import Solver
 
 RANGE = ("min", "max", "mean", "not finite")
@@ -142,9 +143,7 @@ def file_of(path: str | Path) -> Path:
     diverged = Path(path, FILE)
     if diverged.is_file():
         return diverged
-    found = [file for file in Path(path).glob("*_iter_*.npz") if file.is_file()]
-    if not found:
-        raise CheckpointError(
-            f"{path}: there is no {FILE} and no snapshot in this folder to replay"
-        )
-    return max(found, key=lambda file: (file.stat().st_mtime_ns, len(file.name), file.name))
+    newest = RunRecord(Path(path), run_folder.about(path)).newest
+    if newest is None:
+        raise CheckpointError(f"{path}: this run has no {FILE} and no snapshot to replay")
+    return newest

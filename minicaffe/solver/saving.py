@@ -40,7 +40,6 @@ class Saving:
     iteration: int
     recorded: int  # losses written to the window since its beginning
     stopped: bool
-    record_folder: str | Path | None = None  # of the run, where one is recorded
 
     def begin_saving(self, model: NetSpec) -> None:
         """Nothing is saved yet; snapshots will be `prefix`_iter_N."""

@@ -332,7 +332,12 @@ def test_where_a_run_goes_on_before_it_has_a_snapshot_of_its_own(train, mistake)
     train("--run", "a", "--max-iter", "5")
     told = mistake("train", *CPU, "--resume", "a", "--snapshot-prefix", "none/x")
     assert told.startswith("minicaffe: snapshot_prefix 'none/x': there is no folder 'none'")
-    assert run_folder.read("a").about["snapshot_prefix"] == "net"  # what failed has changed nothing
+    told = mistake("train", *CPU, "--resume", "a", "--max-iter", "3")
+    assert told == (
+        "minicaffe: nothing to train: the snapshot is at iteration 5, max_iter is 3; raise it (--max-iter)"
+    )
+    about = run_folder.read("a").about  # what failed has changed nothing
+    assert (about["snapshot_prefix"], about["state"]) == ("net", "finished")
     keep = [
         word
         for key in ("snapshot=0", "snapshot_after_train=false")

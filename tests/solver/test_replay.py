@@ -174,7 +174,7 @@ def test_what_cannot_be_replayed(tmp_path, capsys):
         return line
 
     assert "no such file" in said("nothing.npz").lower()
-    assert "there is no diverged.npz and no snapshot in this folder" in said(tmp_path)
+    assert "is no run's folder: there is no run.json in it" in said(tmp_path)
     made(NET.replace("RATE", "0.1")).net.save("weights.npz")
     assert "has no history" in said("weights.npz")
     np.savez("plain.npz", a=np.ones(3))
