@@ -182,5 +182,17 @@ def _eps(layer: Any, first: Seen, ins: Ins) -> str:
     return "it divides by a spread of 0: give it an eps above 0 (now 0)"
 
 
-OWN: dict[str, Callable[[Any, Seen, Ins], str]] = {"Log": _log, "Exp": _exp, "Power": _power}
+def _lrn(layer: Any, first: Seen, ins: Ins) -> str:
+    """k plus a sum of squares is divided by."""
+    if layer.k > 0 or max(map(size, ins)) > LARGE:
+        return ""
+    return f"it divides by 0 where all it sums are 0: give it a k above 0 (now {layer.k:g})"
+
+
+OWN: dict[str, Callable[[Any, Seen, Ins], str]] = {
+    "Log": _log,
+    "Exp": _exp,
+    "Power": _power,
+    "LRN": _lrn,
+}
 OWN |= dict.fromkeys(("BatchNorm", "GroupNorm", "LayerNorm", "MVN", "Normalize"), _eps)

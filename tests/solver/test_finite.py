@@ -202,6 +202,15 @@ def test_a_spread_of_0_that_is_divided_by(kind):
     assert "it divides by a spread of 0: give it an eps above 0 (now 0)" in said
 
 
+def test_an_lrn_that_divides_by_0():
+    flat = "  - {name: flat, type: Power, scale: 0}\n  - {name: r, type: Reshape, shape: {dim: [6, 4, 1, 1]}}\n"
+    lrn = "  - {name: norm, type: LRN, k: 0}\n"
+    solver = made(spoilt("", **{"  - {name: norm, type: BatchNorm}\n": flat + lrn}))
+    assert "it divides by 0 where all it sums are 0: give it a k above 0 (now 0)" in diverges(
+        solver
+    )
+
+
 def test_a_number_that_is_not_finite_once_only():
     solver = made(spoilt("at: 99"))
     layer, forward = solver.net.layers["spoil"], solver.net.layers["spoil"].forward
