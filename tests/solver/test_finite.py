@@ -65,10 +65,12 @@ def spoilt(keys="{}", **changes):
 
 @pytest.fixture(autouse=True, scope="module")
 def known():
-    """The layer above is a type of layer while these tests run."""
+    """The layer above is a type of layer while these tests run, and so are those of single tests."""
+    before = dict(REGISTRY)
     register(SpoilsAt)
     yield
-    del REGISTRY["SpoilsAt"]
+    REGISTRY.clear()
+    REGISTRY.update(before)
 
 
 @pytest.fixture(autouse=True)
