@@ -141,6 +141,7 @@ def test_mistakes(alone):
     Path("list.txt").write_text("no.png 1\n\nno.png one\n")
     assert refusal("list.txt") == "list.txt:3: expected a label, found 'one'"
     assert refusal("digits", size=(1, 2)).startswith("digits: only pictures")
+    assert refusal(str(EXAMPLES / "lmdb" / "data.mdb")).endswith("data set: give the folder")
     assert "root_folder is for lists" in refusal("digits", root_folder="x")
 
 
