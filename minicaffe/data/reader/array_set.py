@@ -105,6 +105,8 @@ def is_npy(file: str) -> bool:
 def _mapped(path: Path) -> np.ndarray:
     with _told(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+        if path.exists() and not path.is_file():
+            raise ValueError("it is a folder, a pipe or a device")
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.memmap):
             raise ValueError("it does not begin as one")
