@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from reading_files import COUNT, EXAMPLES, pictures
 
-from minicaffe.data import idx, known, readers
+from minicaffe.data import datum, idx, known, readers
 from minicaffe.errors import DataError
 
 
@@ -314,3 +314,24 @@ def test_what_changes_while_it_is_read(alone):
     np.savez("a.npz", x=np.zeros((2, 7), np.uint8), y=[0, 1])
     with pytest.raises(DataError, match="changed while it was read"):
         found.arrays()
+
+
+@pytest.mark.parametrize("kind", ["npy", "LMDB"])
+def test_a_file_that_is_cut_short_while_it_is_read_is_told(kind):
+    """Mapped, it would end the process."""
+    if kind == "LMDB":
+        lmdb = pytest.importorskip("lmdb")
+        path, value = "set/data.mdb", datum.write(np.zeros((3, 30, 40), np.uint8), 1)
+        with lmdb.open("set") as made, made.begin(write=True) as writing:
+            for i in range(9):
+                writing.put(b"%d" % i, value)
+    else:
+        path = "set/images.npy"
+        os.mkdir("set")
+        np.save(path, np.zeros((9, 3, 30, 40), np.uint8))
+        np.save("set/labels.npy", np.zeros(9, np.int64))
+    found = readers.open("set", "train")
+    assert found[8][0].shape == (3, 30, 40)
+    os.truncate(path, 5000)
+    with pytest.raises(DataError, match=f"{path}: .*: it was cut short while it was read"):
+        found[8]

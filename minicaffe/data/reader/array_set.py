@@ -1,4 +1,4 @@
-"""Pictures and labels in NumPy's files: an .npz, or two .npy, which are mapped and stay on disk."""
+"""Pictures and labels in NumPy's files: an .npz, or two .npy, which stay on disk."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from minicaffe.data.read_at import ReadAt
 from minicaffe.data.reader import naming
 from minicaffe.data.reader.base import Entry, InMemory, Reader
 from minicaffe.errors import DataError
@@ -79,22 +80,40 @@ class NpySet(Reader):
         pictures, labels = (
             folder / f"{word}.npy" for word in naming.pair(held, split, str(folder))
         )
-        self.images, self.path = _mapped(pictures), pictures
-        self.layout = naming.Layout(self.images.shape, self.images.dtype, str(pictures))
+        images, self.path = _mapped(pictures), pictures
+        self.layout = naming.Layout(images.shape, images.dtype, str(pictures))
         self.shape = self.layout.shape
-        self.labels = naming.labels(_mapped(labels), len(self.images), str(labels))
+        self.labels = naming.labels(_mapped(labels), len(images), str(labels))
+        self.images: Any = Rows(images) if images.flags.c_contiguous else np.array(images)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return self.layout.count
 
     def __getitem__(self, i: int) -> Entry:
-        return np.asarray(self.layout.of(self.images[i])), int(self.labels[i])
+        return self.layout.of(self.images[i]), int(self.labels[i])
 
     def label(self, i: int) -> int:
         return int(self.labels[i])
 
     def place(self, i: int) -> str:
         return f"{self.path}: entry {i}"
+
+
+class Rows:
+    """The rows of an .npy file that lie one behind the other, read when they are asked for."""
+
+    def __init__(self, mapped: np.memmap):
+        self.path, self.first = Path(str(mapped.filename)), mapped.offset
+        self.shape, self.dtype = mapped.shape[1:], mapped.dtype
+        self.size = math.prod(self.shape) * self.dtype.itemsize
+        with _told(self.path):
+            self.file = ReadAt(self.path)
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        start = self.first + i * self.size
+        with _told(self.path):
+            found = self.file[start : start + self.size]
+        return np.frombuffer(found, self.dtype).reshape(self.shape)
 
 
 def is_npy(file: str) -> bool:

@@ -96,7 +96,7 @@ def _size(path: Path) -> int:
 def _records(path: Path) -> np.ndarray:
     _size(path)
     try:
-        records = np.memmap(path, np.uint8, "r").reshape(-1, _RECORD)
+        records = np.fromfile(path, np.uint8).reshape(-1, _RECORD)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
     wrong = np.flatnonzero(records[:, 0] >= len(CLASSES))
