@@ -1,8 +1,8 @@
 """Who makes the pieces of batches: this thread when they are asked for, threads, or processes.
 
 A crew has `count` members. `give(member, piece)` hands one of them a piece, `take()` gives one that is made,
-with what was damaged in it or the error that it raised. What is made lies in `pictures` (slots, n, c, h, w)
-and `labels` (slots, n). Of batches before `wanted[0]` no more is made.
+by its place, with what was damaged in it or the error that it raised. What is made lies in `pictures`
+(slots, n, c, h, w) and `labels` (slots, n). Of batches before `wanted[0]` no more is made.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections import deque
 
 import numpy as np
 
-from minicaffe.data.making import Damage, Maker, Piece
+from minicaffe.data.making import Damage, Maker, Piece, Place
 from minicaffe.errors import DataError
 
-Result = tuple[Piece, list[Damage] | BaseException]
+Result = tuple[Place, list[Damage] | BaseException]
 PATIENCE = 300  # seconds without a single piece, after which there is an error
 SLOW = 5  # seconds that a thread may take for a sample before it is left to itself
 
@@ -98,9 +98,9 @@ def _serve(
 
 
 def made(maker: Maker, piece: Piece, *there: np.ndarray) -> Result:
-    """A piece and what came of it."""
+    """Where a piece is, and what came of it."""
     pictures, labels, wanted = there
     try:
-        return piece, maker.make(piece, pictures[piece.slot], labels[piece.slot], wanted)
+        return piece.place, maker.make(piece, pictures[piece.slot], labels[piece.slot], wanted)
     except Exception as error:  # raised again by who waits for the batch
-        return piece, error
+        return piece.place, error

@@ -6,7 +6,8 @@ import itertools
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,16 +48,12 @@ class Feed:
 
     def get(self, seed: int, passes: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
         """Pictures, labels and what was damaged of a pass, until `done`. Raises what reading it raised."""
-        try:
-            if self.waiting and self.waiting[0].key != (seed, passes):
-                self._give_up()
-            while len(self.waiting) < self.ahead:
-                self._begin(seed, passes + len(self.waiting))
-            batch = self.waiting[0]
-            self._await(batch)
-        except BaseException:  # a worker that is gone, Ctrl-C: nobody knows what is under way
-            self.close()
-            raise
+        if self.waiting and self.waiting[0].key != (seed, passes):
+            self._give_up()
+        while len(self.waiting) < self.ahead:
+            self._begin(seed, passes + len(self.waiting))
+        batch = self.waiting[0]
+        self._await(batch)
         outcomes = [batch.found[first] for first in sorted(batch.found)]
         for found in outcomes:
             if isinstance(found, BaseException):
@@ -69,13 +66,21 @@ class Feed:
     def done(self) -> None:
         """The batch is taken: its memory serves the next one, which is begun."""
         seed, passes = self.waiting.popleft().key
-        if self.ahead > 1 or self.crew.count > 1 or not isinstance(self.crew, Here):
-            self._begin(seed, passes + self.ahead)
+        self._begin(seed, passes + self.ahead)
 
     @property
     def usable(self) -> bool:
         """Whether it goes on: not where it was closed, or in a process forked off."""
         return self.close.alive and self.owner == os.getpid()
+
+    @contextmanager
+    def _closed_where_it_fails(self) -> Iterator[None]:
+        """A worker that is gone, Ctrl-C: nobody knows what is under way, and all of it is given up."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def _begin(self, seed: int, passes: int) -> None:
         """Hand out the pieces of a batch, one to each member of the crew."""
@@ -85,21 +90,21 @@ class Feed:
         batch = Batch((seed, passes), self.number, 0)
         self.waiting.append(batch)
         self.number += 1
-        for member, (first, last) in enumerate(itertools.pairwise(cuts)):
-            if first < last:
-                here = slice(first, last)
-                given = (batch.number, batch.number % self.ahead, first)
-                self.crew.give(
-                    member, Piece(*given, entries[here].copy(), epochs[here].copy(), key)
-                )
-                batch.missing += 1
+        with self._closed_where_it_fails():
+            for member, (first, last) in enumerate(itertools.pairwise(cuts)):
+                if first < last:
+                    given = batch.number, batch.number % self.ahead, first
+                    samples = entries[first:last].copy(), epochs[first:last].copy()
+                    self.crew.give(member, Piece(*given, *samples, key))
+                    batch.missing += 1
 
     def _await(self, batch: Batch) -> None:
-        while batch.missing:
-            piece, found = self.crew.take()
-            its = self.waiting[piece.batch - self.waiting[0].number]
-            its.found[piece.first] = found
-            its.missing -= 1
+        with self._closed_where_it_fails():
+            while batch.missing:
+                (number, first), found = self.crew.take()
+                its = self.waiting[number - self.waiting[0].number]
+                its.found[first] = found
+                its.missing -= 1
 
     def _give_up(self) -> None:
         """Wait until nothing is under way any more; of what is, no further sample is made."""

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe.data import wire
+from minicaffe.data.read_at import ReadAt
 from minicaffe.errors import DataError
 
 FILE = "data.mdb"
@@ -39,13 +40,14 @@ def is_one(folder: Path) -> bool:
 class Lmdb:
     """The values of a database in the order of their keys; `len` is their number, and [i] the i-th's bytes.
 
-    The file is mapped, and of the tree only the numbers of its leaves are kept: 16 bytes a leaf. Nobody may
-    write to the database meanwhile. Raises DataError, in one line, wherever the file is not whole.
+    Of the tree only the numbers of its leaves are kept: 16 bytes a leaf. Nobody may write to the database
+    meanwhile. Raises DataError, in one line, wherever the file is not whole, or is not any more.
     """
 
     def __init__(self, folder: str | Path):
         self.path = Path(folder) / FILE
-        with wire.opened(self.path, "LMDB database") as self.data:
+        with wire.damage_told(self.path, "LMDB database"):
+            self.data = ReadAt(self.path)
             self.size, entries, root, pages, depth = self._newest()
             leaves = list(self._leaves(root, pages, depth))
             self.leaves = np.array([page for page, _ in leaves], np.int64)
@@ -58,7 +60,7 @@ class Lmdb:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def __getitem__(self, i: int) -> memoryview:
-        """The bytes of the i-th value, which lie in the file."""
+        """The bytes of the i-th value."""
         leaf = int(np.searchsorted(self.ends, i, side="right"))
         with wire.damage_told(self.path, "LMDB database"):
             return self._value(int(self.leaves[leaf]), i - int(self.ends[leaf - 1] if leaf else 0))
@@ -73,19 +75,20 @@ class Lmdb:
                 continue
             if at + 136 > len(self.data):
                 raise ValueError("it ends before it has begun")
-            magic, version, _, _ = struct.unpack_from("<IIQQ", self.data, at)
+            head = self.data[at : at + 136]
+            magic, version = struct.unpack_from("<II", head)
             if magic != _MAGIC:
                 continue
             if version != _VERSION:
                 raise ValueError(f"it is of version {version}, expected {_VERSION}")
-            size = size or _TREE.unpack_from(self.data, at + 24)[0]
+            size = size or _TREE.unpack_from(head, 24)[0]
             if size not in (2**n for n in range(9, 17)):
                 raise ValueError(f"its pages are of {size} bytes")
-            _, flags, depth, *counts = _TREE.unpack_from(self.data, at + 72)
+            _, flags, depth, *counts = _TREE.unpack_from(head, 72)
             branches, leaves, _, entries, root = counts
             if flags & _DUPLICATES:
                 raise ValueError("a key may have several values, which Caffe's do not")
-            (transaction,) = struct.unpack_from("<Q", self.data, at + 128)
+            (transaction,) = struct.unpack_from("<Q", head, 128)
             if best is None or transaction > best[0]:
                 best = transaction, (size, entries, root, branches + leaves, depth)
         if best is None:
@@ -102,24 +105,25 @@ class Lmdb:
             seen += 1
             if seen > pages or level > depth:
                 raise ValueError(f"its tree is deeper than the {depth} pages it promises")
-            flags, count = self._page(page)
+            data, flags, count = self._page(page)
             if flags & _LEAF:
                 yield page, count
                 continue
             below = []
             for i in range(count):
-                low, high, top, _ = self._node(page, i)[0]
+                low, high, top, _ = self._node(data, page, i)[0]
                 below.append((low | high << 16 | top << 32, level + 1))
             waiting += reversed(below)
             if len(waiting) + seen > pages:
                 raise ValueError(f"its tree is larger than the {pages} pages it promises")
 
-    def _page(self, page: int) -> tuple[int, int]:
-        """The kind of a page of the tree and how many nodes it holds."""
+    def _page(self, page: int) -> tuple[bytes, int, int]:
+        """The bytes of a page of the tree, its kind, and how many nodes it holds."""
         at = page * self.size
         if at + self.size > len(self.data):
             raise ValueError(f"page {page} is past its end")
-        number, _, flags, lower, upper = struct.unpack_from("<Q4H", self.data, at)
+        data = self.data[at : at + self.size]
+        number, _, flags, lower, upper = struct.unpack_from("<Q4H", data)
         kind = flags & (_BRANCH | _LEAF | _OVERFLOW | _META)
         if (
             number != page
@@ -127,35 +131,39 @@ class Lmdb:
             or not _HEAD <= lower <= upper <= self.size
         ):
             raise ValueError(f"page {page} is no page of its tree")
-        return kind, (lower - _HEAD) // 2
+        return data, kind, (lower - _HEAD) // 2
 
-    def _node(self, page: int, i: int) -> tuple[tuple[int, int, int, int], int]:
-        """The four numbers before the i-th node of a page, and where its data begin."""
-        (offset,) = struct.unpack_from("<H", self.data, page * self.size + _HEAD + 2 * i)
+    def _node(self, data: bytes, page: int, i: int) -> tuple[tuple[int, int, int, int], int]:
+        """The four numbers before the i-th node of a page, and where in it the node's data begin."""
+        (offset,) = struct.unpack_from("<H", data, _HEAD + 2 * i)
         if offset + _NODE.size > self.size:
             raise ValueError(f"page {page} is damaged at entry {i}")
-        numbers = _NODE.unpack_from(self.data, page * self.size + offset)
-        return numbers, page * self.size + offset + _NODE.size + numbers[3]
+        numbers = _NODE.unpack_from(data, offset)
+        return numbers, offset + _NODE.size + numbers[3]
 
     def _value(self, page: int, i: int) -> memoryview:
-        (low, high, flags, _), at = self._node(page, i)
-        size, end = low | high << 16, (page + 1) * self.size
+        data, _, count = self._page(page)
+        if i >= count:
+            raise ValueError(f"page {page} is damaged at entry {i}")
+        (low, high, flags, _), at = self._node(data, page, i)
+        size = low | high << 16
         if flags & (_SUBTREE | _DUPLICATES):
             raise ValueError("it holds databases by name, which Caffe's do not")
         if flags & _BIG:
-            if at + 8 > end:
+            if at + 8 > len(data):
                 raise ValueError(f"page {page} is damaged at entry {i}")
-            (first,) = struct.unpack_from("<Q", self.data, at)
+            (first,) = struct.unpack_from("<Q", data, at)
             at = first * self.size
             if at + _HEAD > len(self.data):
                 raise ValueError(f"page {first} is past its end")
-            number, _, kind, count = struct.unpack_from("<QHHI", self.data, at)
-            end, at = at + count * self.size, at + _HEAD
+            data = self.data[at : at + _HEAD + size]
+            number, _, kind, pages = struct.unpack_from("<QHHI", data)
             if number != first or not kind & _OVERFLOW:
                 raise ValueError(f"page {first} holds no value")
-        if at + size > min(end, len(self.data)):
+            at, data = _HEAD, data[: pages * self.size]
+        if at + size > len(data):
             raise ValueError(f"page {page} is damaged at entry {i}")
-        return self.data[at : at + size]
+        return memoryview(data)[at : at + size]
 
 
 def needs_leveldb(folder: Path) -> DataError:

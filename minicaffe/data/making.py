@@ -13,6 +13,7 @@ from minicaffe.errors import DataError
 
 IN_A_ROW = 100  # damaged entries, after which there is no use in looking further
 Damage = tuple[int, str]  # an entry, and what is wrong with it
+Place = tuple[int, int]  # of a piece: the number of its batch, and its first row there
 
 
 @dataclass
@@ -25,6 +26,11 @@ class Piece:
     entries: np.ndarray
     epochs: np.ndarray
     key: int
+
+    @property
+    def place(self) -> Place:
+        """Which batch it is a piece of, and from which row on."""
+        return self.batch, self.first
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,13 @@ import json
 import math
 import mmap
 import os
+import select
 import socket
 import subprocess
 import sys
 import tempfile
 import weakref
+from collections import deque
 from multiprocessing import connection
 from typing import Any
 
@@ -48,8 +50,10 @@ class Processes:
         self.memory = Shared(None, shape, dtype, labels)
         self.wanted, self.pictures, self.labels = self.memory.views
         self.pipes: list[Any] = []
+        self.unsent = [deque[Piece]() for _ in range(count)]
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.close = weakref.finalize(self, _close, os.getpid(), self.pipes, self.workers)
+        given = self.wanted, self.pipes, self.workers
+        self.close = weakref.finalize(self, _close, os.getpid(), *given)
         try:
             for _ in range(count):
                 self._start()
@@ -77,28 +81,36 @@ class Processes:
             )
 
     def give(self, member: int, piece: Piece) -> None:
-        """Hand over a piece."""
-        try:
-            self.pipes[member].send(piece)
-        except OSError:
-            raise self._died(member) from None
+        """Hand over a piece; it goes out now, or when its socket has room for it."""
+        self.unsent[member].append(piece)
+        self._send()
+
+    def _send(self) -> None:
+        """Send what there is room for: to wait for room could be for ever, since a member may wait as well."""
+        for member, pieces in enumerate(self.unsent):
+            try:
+                while pieces and _has_room(self.pipes[member]):
+                    self.pipes[member].send(pieces.popleft())
+            except OSError:
+                raise self._died(member) from None
 
     def take(self) -> Result:
         """A piece that is made; waits for it. Raises DataError for a worker that died, or does not answer."""
+        self._send()
         ready = connection.wait(self.pipes, PATIENCE)
         if not ready:
             raise DataError(f"no pictures came for {PATIENCE} s: the data set does not answer")
         pipe: Any = ready[0]
         try:
-            piece, found = pipe.recv()
+            place, found = pipe.recv()
         except (OSError, EOFError):
             raise self._died(self.pipes.index(pipe)) from None
         if isinstance(found, tuple):
             kind, said = found
             found = getattr(errors, kind)(said)
-        if piece is None:
+        if place is None:
             raise found
-        return piece, found
+        return place, found
 
     def _died(self, member: int) -> DataError:
         """The error for a worker whose socket is closed."""
@@ -114,8 +126,19 @@ class Processes:
         )
 
 
-def _close(owner: int, pipes: list[Any], workers: list[subprocess.Popen[bytes]]) -> None:
-    """End the workers; a process forked off only lets go of the sockets."""
+def _has_room(pipe: Any) -> bool:
+    """Whether a socket takes what is sent through it at once."""
+    looked = select.poll()
+    looked.register(pipe, select.POLLOUT)
+    return bool(looked.poll(0))
+
+
+def _close(
+    owner: int, wanted: np.ndarray, pipes: list[Any], workers: list[subprocess.Popen[bytes]]
+) -> None:
+    """End the workers after the sample they are at; a process forked off only lets go of the sockets."""
+    if os.getpid() == owner:
+        wanted[0] = np.iinfo(np.int64).max
     for pipe in pipes:
         pipe.close()
     for worker in workers:

@@ -32,8 +32,8 @@ def main(pipe: int, file: int) -> None:
             while not there.poll(LOOK):
                 if os.getppid() != parent:
                     return
-            piece, found = made(maker, there.recv(), *room, wanted)
-            there.send((piece, _told(found) if isinstance(found, BaseException) else found))
+            place, found = made(maker, there.recv(), *room, wanted)
+            there.send((place, _told(found) if isinstance(found, BaseException) else found))
 
 
 def _told(error: BaseException) -> tuple[str, str]:

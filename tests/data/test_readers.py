@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from reading_files import COUNT, EXAMPLES, pictures
 
-from minicaffe.data import idx, known, readers
+from minicaffe.data import datum, idx, known, readers
 from minicaffe.errors import DataError
 
 
@@ -135,12 +135,16 @@ def test_mistakes(alone):
     np.save("data/empty/images.npy", np.zeros((2, 3, 4), np.uint8))
     np.save("data/empty/labels.npy", np.zeros(2, np.int64))
     assert readers.open("empty", "train").origin == "data/empty"
+    os.unlink("data/empty/labels.npy")
+    os.mkfifo("data/empty/labels.npy")
+    assert refusal("data/empty").endswith("it is a folder, a pipe or a device")
     assert refusal("/dev/null") == "/dev/null: expected a file or a folder, found a device or pipe"
     Path("list.txt").write_text("no.png 1\n")
     assert refusal("list.txt").startswith("list.txt: no such file; looked for 'no.png'")
     Path("list.txt").write_text("no.png 1\n\nno.png one\n")
     assert refusal("list.txt") == "list.txt:3: expected a label, found 'one'"
     assert refusal("digits", size=(1, 2)).startswith("digits: only pictures")
+    assert refusal(str(EXAMPLES / "lmdb" / "data.mdb")).endswith("data set: give the folder")
     assert "root_folder is for lists" in refusal("digits", root_folder="x")
 
 
@@ -310,3 +314,24 @@ def test_what_changes_while_it_is_read(alone):
     np.savez("a.npz", x=np.zeros((2, 7), np.uint8), y=[0, 1])
     with pytest.raises(DataError, match="changed while it was read"):
         found.arrays()
+
+
+@pytest.mark.parametrize("kind", ["npy", "LMDB"])
+def test_a_file_that_is_cut_short_while_it_is_read_is_told(kind):
+    """Mapped, it would end the process."""
+    if kind == "LMDB":
+        lmdb = pytest.importorskip("lmdb")
+        path, value = "set/data.mdb", datum.write(np.zeros((3, 30, 40), np.uint8), 1)
+        with lmdb.open("set") as made, made.begin(write=True) as writing:
+            for i in range(9):
+                writing.put(b"%d" % i, value)
+    else:
+        path = "set/images.npy"
+        os.mkdir("set")
+        np.save(path, np.zeros((9, 3, 30, 40), np.uint8))
+        np.save("set/labels.npy", np.zeros(9, np.int64))
+    found = readers.open("set", "train")
+    assert found[8][0].shape == (3, 30, 40)
+    os.truncate(path, 5000)
+    with pytest.raises(DataError, match=f"{path}: .*: it was cut short while it was read"):
+        found[8]

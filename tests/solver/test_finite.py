@@ -11,7 +11,7 @@ from half_nets import solver as half_solver
 
 from minicaffe import DataError, Solver, parse
 from minicaffe.errors import DivergedError
-from minicaffe.layers import Layer, register
+from minicaffe.layers import REGISTRY, Layer, register
 from minicaffe.ops import loops, watch
 from minicaffe.solver.watch import Watch
 
@@ -29,7 +29,6 @@ solver: {base_lr: 0.1, momentum: 0.9, weight_decay: 0.01, max_iter: 20, type: SG
 AT = 4  # the iteration at which a spoiler acts
 
 
-@register
 class SpoilsAt(Layer):
     """y = x, but from pass `at` on a value or a gradient of sample 2 that is no number."""
 
@@ -62,6 +61,16 @@ def spoilt(keys="{}", **changes):
     for old, new in changes.items():
         text = text.replace(old, new)
     return parse(text)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known():
+    """The layer above is a type of layer while these tests run, and so are those of single tests."""
+    before = dict(REGISTRY)
+    register(SpoilsAt)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
 
 
 @pytest.fixture(autouse=True)

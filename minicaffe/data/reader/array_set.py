@@ -1,4 +1,4 @@
-"""Pictures and labels in NumPy's files: an .npz, or two .npy, which are mapped and stay on disk."""
+"""Pictures and labels in NumPy's files: an .npz, or two .npy, which stay on disk."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from minicaffe.data.read_at import ReadAt
 from minicaffe.data.reader import naming
-from minicaffe.data.reader.base import Entry, Reader
+from minicaffe.data.reader.base import Entry, InMemory, Reader
 from minicaffe.errors import DataError
 
 NPY, ZIP = b"\x93NUMPY", b"PK"
@@ -35,7 +36,7 @@ _DAMAGE = (
 )
 
 
-class NpzSet(Reader):
+class NpzSet(InMemory):
     """The arrays of an .npz file, named by split or not at all (see naming.py): in memory once looked at."""
 
     def __init__(self, path: Path, name: str, split: str):
@@ -47,17 +48,10 @@ class NpzSet(Reader):
             shape, dtype = _header(file, self.keys[0])
             counts, _ = _header(file, self.keys[1])
         self.layout, self.promised = naming.Layout(shape, dtype, self._where(0)), (shape, dtype)
-        self.shape = self.layout.shape
+        self.shape, self.count = self.layout.shape, self.layout.count
         if counts not in ((shape[0],), (shape[0], 1)):
             naming.labels(np.broadcast_to(np.uint8(0), counts), shape[0], self._where(1))
         self.held: tuple[np.ndarray, np.ndarray] | None = None
-
-    def __len__(self) -> int:
-        return self.layout.count
-
-    def __getitem__(self, i: int) -> Entry:
-        images, labels = self.arrays()
-        return images[i], int(labels[i])
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         if self.held is None:
@@ -86,22 +80,40 @@ class NpySet(Reader):
         pictures, labels = (
             folder / f"{word}.npy" for word in naming.pair(held, split, str(folder))
         )
-        self.images, self.path = _mapped(pictures), pictures
-        self.layout = naming.Layout(self.images.shape, self.images.dtype, str(pictures))
+        images, self.path = _mapped(pictures), pictures
+        self.layout = naming.Layout(images.shape, images.dtype, str(pictures))
         self.shape = self.layout.shape
-        self.labels = naming.labels(_mapped(labels), len(self.images), str(labels))
+        self.labels = naming.labels(_mapped(labels), len(images), str(labels))
+        self.images: Any = Rows(images) if images.flags.c_contiguous else np.array(images)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return self.layout.count
 
     def __getitem__(self, i: int) -> Entry:
-        return np.asarray(self.layout.of(self.images[i])), int(self.labels[i])
+        return self.layout.of(self.images[i]), int(self.labels[i])
 
     def label(self, i: int) -> int:
         return int(self.labels[i])
 
     def place(self, i: int) -> str:
         return f"{self.path}: entry {i}"
+
+
+class Rows:
+    """The rows of an .npy file that lie one behind the other, read when they are asked for."""
+
+    def __init__(self, mapped: np.memmap):
+        self.path, self.first = Path(str(mapped.filename)), mapped.offset
+        self.shape, self.dtype = mapped.shape[1:], mapped.dtype
+        self.size = math.prod(self.shape) * self.dtype.itemsize
+        with _told(self.path):
+            self.file = ReadAt(self.path)
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        start = self.first + i * self.size
+        with _told(self.path):
+            found = self.file[start : start + self.size]
+        return np.frombuffer(found, self.dtype).reshape(self.shape)
 
 
 def is_npy(file: str) -> bool:
@@ -112,6 +124,8 @@ def is_npy(file: str) -> bool:
 def _mapped(path: Path) -> np.ndarray:
     with _told(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+        if path.exists() and not path.is_file():
+            raise ValueError("it is a folder, a pipe or a device")
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.memmap):
             raise ValueError("it does not begin as one")
