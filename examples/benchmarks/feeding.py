@@ -5,9 +5,11 @@
 Makes pictures of 256 x 256 in a folder that is gone afterwards, and trains a small net on them, cropped to
 227 x 227 and mirrored: from the files; from memory, the same pictures decoded before (the first 1000 of them,
 which is all the memory it should take); and has as many threads as there are workers do nothing but decode.
-They take turns; training from the files once more with processes instead of threads. Images a second:
-medians, with quartiles. The share is what training from the files by threads reaches of the slower of memory
-and decoder, round by round.
+They take turns; training from the files once more with processes instead of threads. A tiny net, which
+takes hardly longer for a picture than the decoder does, is trained in both ways too: there training and
+decoding share the cores in earnest. Images a second: medians, with quartiles. The share is what training
+from the files by threads reaches of the slower of memory and decoder, round by round; of the tiny net also
+the share of what both give where each takes its time from the same cores, 1 / (1 / memory + 1 / decoder).
 """
 
 import argparse
@@ -33,21 +35,28 @@ name: small
 layers:
   - {{name: data, type: Data, top: [data, label], source: {source}, batch_size: {batch}, {keys}
      transform: {{crop_size: {crop}, mirror: true, mean_value: 120, scale: 0.0166}}}}
-  - {{name: conv1, type: Convolution, bottom: data, num_output: 48, kernel_size: 7, stride: 2,
-     weight_filler: {{type: msra}}}}
-  - {{name: relu1, type: ReLU, bottom: conv1, top: conv1}}
-  - {{name: pool1, type: Pooling, bottom: conv1, pool: MAX, kernel_size: 3, stride: 2}}
-  - {{name: conv2, type: Convolution, bottom: pool1, num_output: 96, kernel_size: 3, stride: 1,
-     weight_filler: {{type: msra}}}}
-  - {{name: relu2, type: ReLU, bottom: conv2, top: conv2}}
-  - {{name: pool2, type: Pooling, bottom: conv2, pool: MAX, kernel_size: 3, stride: 2}}
-  - {{name: conv3, type: Convolution, bottom: pool2, num_output: 128, kernel_size: 3, stride: 2,
-     weight_filler: {{type: msra}}}}
-  - {{name: relu3, type: ReLU, bottom: conv3, top: conv3}}
-  - {{name: pool3, type: Pooling, bottom: conv3, pool: AVE, global_pooling: true}}
-  - {{name: ip, type: InnerProduct, bottom: pool3, num_output: 10, weight_filler: {{type: xavier}}}}
+{layers}
+  - {{name: ip, type: InnerProduct, num_output: 10, weight_filler: {{type: xavier}}}}
   - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}}
 solver: {{base_lr: 0.01, momentum: 0.9, weight_decay: 0.0005, max_iter: 1000000, random_seed: 1}}
+"""
+SMALL = """
+  - {name: conv1, type: Convolution, bottom: data, num_output: 48, kernel_size: 7, stride: 2,
+     weight_filler: {type: msra}}
+  - {name: relu1, type: ReLU, top: conv1}
+  - {name: pool1, type: Pooling, pool: MAX, kernel_size: 3, stride: 2}
+  - {name: conv2, type: Convolution, num_output: 96, kernel_size: 3, weight_filler: {type: msra}}
+  - {name: relu2, type: ReLU, top: conv2}
+  - {name: pool2, type: Pooling, pool: MAX, kernel_size: 3, stride: 2}
+  - {name: conv3, type: Convolution, num_output: 128, kernel_size: 3, stride: 2, weight_filler: {type: msra}}
+  - {name: relu3, type: ReLU, top: conv3}
+  - {name: pool3, type: Pooling, pool: AVE, global_pooling: true}
+"""
+TINY = """
+  - {name: conv1, type: Convolution, bottom: data, num_output: 8, kernel_size: 7, stride: 4,
+     weight_filler: {type: msra}}
+  - {name: relu1, type: ReLU, top: conv1}
+  - {name: pool1, type: Pooling, pool: MAX, kernel_size: 3, stride: 2}
 """
 
 
@@ -91,11 +100,12 @@ def make(folder: Path, count: int) -> float:
         return sum(pool.map(one, range(count))) / count
 
 
-def solver(source: str, keys: str = "") -> object:
-    """A solver that trains the small net on a data set."""
+def solver(source: str, keys: str = "", layers: str = SMALL) -> object:
+    """A solver that trains a net of these layers on a data set."""
     from minicaffe import Solver, parse
 
-    model = MODEL.format(source=source, keys=keys, crop=CROP, batch=BATCH)
+    given = {"source": source, "keys": keys, "layers": layers, "crop": CROP, "batch": BATCH}
+    model = MODEL.format(**given)
     return Solver(parse(model), device="cpu")
 
 
@@ -134,22 +144,27 @@ def memory_of(source: str, keys: str) -> dict[str, float]:
 
 
 def measure(folder: Path, rounds: int, block_ms: float, threads: int) -> dict[str, object]:
-    """Images a second of each contender; the share of the slower bound that the files' reaches."""
-    arrays = folder.parent / "kept.npz"
+    """Images a second of each contender; the shares that training from files reaches of what bounds it."""
+    arrays, workers = folder.parent / "kept.npz", f"workers: {threads},"
     keep(folder, arrays)
     contenders = {
-        "files": solver(str(folder), f"workers: {threads},"),
-        "files, processes": solver(str(folder), f"workers: {threads}, feed: processes,"),
+        "files": solver(str(folder), workers),
+        "files, processes": solver(str(folder), f"{workers} feed: processes,"),
         "memory": solver(str(arrays)),
+        "tiny net, files": solver(str(folder), workers, TINY),
+        "tiny net, memory": solver(str(arrays), "", TINY),
     }
     steps = {name: (lambda one=one: one.step(1)) for name, one in contenders.items()}
     steps["decoder"] = decoder(folder, threads)
     times = interleaved(steps, clock, rounds, block_ms, warm_up=6)
     each = {name: [ms / BATCH for ms in found] for name, found in times.items()}
-    bound = [max(a, b) for a, b in zip(each["memory"], each["decoder"], strict=True)]
+    tiny = list(zip(each["tiny net, memory"], each["decoder"], strict=True))
+    small = zip(each["memory"], each["decoder"], strict=True)
     return {
         "images_per_s": {name: rates(ms) for name, ms in each.items()},
-        "share_of_the_slower": ratios(bound, each["files"]),
+        "share_of_the_slower": ratios([max(pair) for pair in small], each["files"]),
+        "tiny_share_of_the_slower": ratios([max(pair) for pair in tiny], each["tiny net, files"]),
+        "tiny_share_of_both": ratios([sum(pair) for pair in tiny], each["tiny net, files"]),
     }
 
 

@@ -89,16 +89,21 @@ def feeding(found: dict | None) -> str:
         "files, processes": "the same, by processes instead of threads",
         "memory": "training from memory",
         "decoder": "decoding alone",
+        "tiny net, files": "a tiny net, from JPEGs",
+        "tiny net, memory": "a tiny net, from memory",
     }
     rows = [
         [names[name], f"{rate['median']:.0f}", f"{rate['low']:.0f} to {rate['high']:.0f}"]
         for name, rate in found["images_per_s"].items()
     ]
     share, peak, machine = found["share_of_the_slower"], found["peak_memory_mib"], found["machine"]
+    tiny, both = (found[f"tiny_share_of_{what}"]["median"] for what in ("the_slower", "both"))
     where = f"{machine['processor']}, {machine['cores']} cores, NumPy {machine['numpy']}"
     return tables.lay_out(["", "images/s", "quartiles"], rows) + (
-        f"\n\nFrom JPEGs it reaches {100 * share['median']:.1f} % of the slower of the other two (quartiles"
-        f" {100 * share['low']:.1f} to {100 * share['high']:.1f}). Peak memory of the process:"
+        f"\n\nFrom JPEGs it reaches {100 * share['median']:.1f} % of the slower of memory and decoder"
+        f" (quartiles {100 * share['low']:.1f} to {100 * share['high']:.1f}). The tiny net, for which training"
+        f" and decoding share the cores in earnest, reaches {100 * tiny:.1f} % of the slower, and"
+        f" {100 * both:.1f} % of what both leave each other, 1 / (1 / memory + 1 / decoder). Peak memory of the process:"
         f" {peak['after 5 steps']:.0f} MiB after 5 steps, {peak['after 40 steps']:.0f} MiB after 40. {where}."
     )
 

@@ -121,7 +121,7 @@ def is_npy(file: str) -> bool:
     return file.endswith(".npy") and not file.startswith(".")
 
 
-def _mapped(path: Path) -> np.ndarray:
+def _mapped(path: Path) -> np.memmap:
     with _told(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of headers that Python 2 wrote
         if path.exists() and not path.is_file():
