@@ -1,15 +1,17 @@
 """Does training from JPEGs keep up with training from memory?
 
-    python examples/benchmarks/feeding.py [--rounds 7] [--pictures 10000] [--workers N] [--json FILE]
+    python examples/benchmarks/feeding.py [--rounds 5] [--pictures 10000] [--workers N] [--json FILE]
 
 Makes pictures of 256 x 256 in a folder that is gone afterwards, and trains a small net on them, cropped to
-227 x 227 and mirrored: from the files; from memory, the same pictures decoded before (the first 1000 of them,
-which is all the memory it should take); and has as many threads as there are workers do nothing but decode.
-They take turns; training from the files once more with processes instead of threads. A tiny net, which
-takes hardly longer for a picture than the decoder does, is trained in both ways too: there training and
-decoding share the cores in earnest. Images a second: medians, with quartiles. The share is what training
-from the files by threads reaches of the slower of memory and decoder, round by round; of the tiny net also
-the share of what both give where each takes its time from the same cores, 1 / (1 / memory + 1 / decoder).
+227 x 227 and mirrored: from the files (which the system still holds in memory); from memory, the same pictures
+decoded before (the first 1000 of them, which is all the memory it should take); and has as many threads as
+there are workers do nothing but decode. They take turns; training from the files once more with processes
+instead of threads, and files and memory once more with a net that does next to nothing, so that reading is
+what takes the time. Images a second: medians, with quartiles.
+
+Two shares, round by round, of training from the files by threads: of the slower of memory and decoder; and,
+since on a CPU both need the same cores, of memory and decoder one after the other. The small net takes far
+longer than its pictures, which makes the first of them easy; the net that does nothing has the second alone.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,33 +33,33 @@ from PIL import Image
 
 CLASSES, SIDE, CROP, BATCH = 10, 256, 227, 64
 TEXTURES, KEPT = 24, 1000
-MODEL = """
-name: small
+DATA = """
+name: fed
 layers:
   - {{name: data, type: Data, top: [data, label], source: {source}, batch_size: {batch}, {keys}
      transform: {{crop_size: {crop}, mirror: true, mean_value: 120, scale: 0.0166}}}}
-{layers}
-  - {{name: ip, type: InnerProduct, num_output: 10, weight_filler: {{type: xavier}}}}
-  - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}}
-solver: {{base_lr: 0.01, momentum: 0.9, weight_decay: 0.0005, max_iter: 1000000, random_seed: 1}}
 """
 SMALL = """
   - {name: conv1, type: Convolution, bottom: data, num_output: 48, kernel_size: 7, stride: 2,
      weight_filler: {type: msra}}
-  - {name: relu1, type: ReLU, top: conv1}
-  - {name: pool1, type: Pooling, pool: MAX, kernel_size: 3, stride: 2}
-  - {name: conv2, type: Convolution, num_output: 96, kernel_size: 3, weight_filler: {type: msra}}
-  - {name: relu2, type: ReLU, top: conv2}
-  - {name: pool2, type: Pooling, pool: MAX, kernel_size: 3, stride: 2}
-  - {name: conv3, type: Convolution, num_output: 128, kernel_size: 3, stride: 2, weight_filler: {type: msra}}
-  - {name: relu3, type: ReLU, top: conv3}
-  - {name: pool3, type: Pooling, pool: AVE, global_pooling: true}
-"""
-TINY = """
-  - {name: conv1, type: Convolution, bottom: data, num_output: 8, kernel_size: 7, stride: 4,
+  - {name: relu1, type: ReLU, bottom: conv1, top: conv1}
+  - {name: pool1, type: Pooling, bottom: conv1, pool: MAX, kernel_size: 3, stride: 2}
+  - {name: conv2, type: Convolution, bottom: pool1, num_output: 96, kernel_size: 3, stride: 1,
      weight_filler: {type: msra}}
-  - {name: relu1, type: ReLU, top: conv1}
-  - {name: pool1, type: Pooling, pool: MAX, kernel_size: 3, stride: 2}
+  - {name: relu2, type: ReLU, bottom: conv2, top: conv2}
+  - {name: pool2, type: Pooling, bottom: conv2, pool: MAX, kernel_size: 3, stride: 2}
+  - {name: conv3, type: Convolution, bottom: pool2, num_output: 128, kernel_size: 3, stride: 2,
+     weight_filler: {type: msra}}
+  - {name: relu3, type: ReLU, bottom: conv3, top: conv3}
+  - {name: last, type: Pooling, bottom: conv3, pool: AVE, global_pooling: true}
+"""
+NOTHING = """
+  - {name: last, type: Pooling, bottom: data, pool: AVE, kernel_size: 32, stride: 32}
+"""
+END = """
+  - {name: ip, type: InnerProduct, bottom: last, num_output: 10, weight_filler: {type: xavier}}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.01, momentum: 0.9, weight_decay: 0.0005, max_iter: 1000000, random_seed: 1}
 """
 
 
@@ -100,13 +103,12 @@ def make(folder: Path, count: int) -> float:
         return sum(pool.map(one, range(count))) / count
 
 
-def solver(source: str, keys: str = "", layers: str = SMALL) -> object:
-    """A solver that trains a net of these layers on a data set."""
+def solver(source: str, keys: str = "", body: str = SMALL) -> object:
+    """A solver that trains a net on a data set."""
     from minicaffe import Solver, parse
 
-    given = {"source": source, "keys": keys, "layers": layers, "crop": CROP, "batch": BATCH}
-    model = MODEL.format(**given)
-    return Solver(parse(model), device="cpu")
+    data = DATA.format(source=source, keys=keys, crop=CROP, batch=BATCH)
+    return Solver(parse(data + body + END), device="cpu")
 
 
 def decoder(folder: Path, threads: int) -> object:
@@ -144,35 +146,39 @@ def memory_of(source: str, keys: str) -> dict[str, float]:
 
 
 def measure(folder: Path, rounds: int, block_ms: float, threads: int) -> dict[str, object]:
-    """Images a second of each contender; the shares that training from files reaches of what bounds it."""
-    arrays, workers = folder.parent / "kept.npz", f"workers: {threads},"
+    """Images a second of each contender; the shares that training from the files reaches."""
+    arrays = folder.parent / "kept.npz"
     keep(folder, arrays)
     contenders = {
-        "files": solver(str(folder), workers),
-        "files, processes": solver(str(folder), f"{workers} feed: processes,"),
+        "files": solver(str(folder), f"workers: {threads},"),
+        "files, processes": solver(str(folder), f"workers: {threads}, feed: processes,"),
         "memory": solver(str(arrays)),
-        "tiny net, files": solver(str(folder), workers, TINY),
-        "tiny net, memory": solver(str(arrays), "", TINY),
+        "files, no net": solver(str(folder), f"workers: {threads},", NOTHING),
+        "memory, no net": solver(str(arrays), body=NOTHING),
     }
     steps = {name: (lambda one=one: one.step(1)) for name, one in contenders.items()}
     steps["decoder"] = decoder(folder, threads)
     times = interleaved(steps, clock, rounds, block_ms, warm_up=6)
     each = {name: [ms / BATCH for ms in found] for name, found in times.items()}
-    tiny = list(zip(each["tiny net, memory"], each["decoder"], strict=True))
-    small = zip(each["memory"], each["decoder"], strict=True)
+
+    def share(bound: Callable[..., float], net: str = "") -> dict[str, float]:
+        memory, decoded = each[f"memory{net}"], each["decoder"]
+        bounds = [bound(pair) for pair in zip(memory, decoded, strict=True)]
+        return ratios(bounds, each[f"files{net}"])
+
     return {
         "images_per_s": {name: rates(ms) for name, ms in each.items()},
-        "share_of_the_slower": ratios([max(pair) for pair in small], each["files"]),
-        "tiny_share_of_the_slower": ratios([max(pair) for pair in tiny], each["tiny net, files"]),
-        "tiny_share_of_both": ratios([sum(pair) for pair in tiny], each["tiny net, files"]),
+        "share_of_the_slower": share(max),
+        "share_of_one_after_the_other": share(sum),
+        "share_of_one_after_the_other, no net": share(sum, ", no net"),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--pictures", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--block-ms", type=float, default=4000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--block-ms", type=float, default=3000)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
         "--json", type=Path, default=ROOT / "examples/benchmarks/results/feeding_cpu.json"

@@ -89,22 +89,23 @@ def feeding(found: dict | None) -> str:
         "files, processes": "the same, by processes instead of threads",
         "memory": "training from memory",
         "decoder": "decoding alone",
-        "tiny net, files": "a tiny net, from JPEGs",
-        "tiny net, memory": "a tiny net, from memory",
+        "files, no net": "reading the JPEGs for a net that does next to nothing",
+        "memory, no net": "the same net, from memory",
     }
     rows = [
         [names[name], f"{rate['median']:.0f}", f"{rate['low']:.0f} to {rate['high']:.0f}"]
         for name, rate in found["images_per_s"].items()
     ]
     share, peak, machine = found["share_of_the_slower"], found["peak_memory_mib"], found["machine"]
-    tiny, both = (found[f"tiny_share_of_{what}"]["median"] for what in ("the_slower", "both"))
+    both = "share_of_one_after_the_other"
+    cores, no_net = (100 * found[key]["median"] for key in (both, f"{both}, no net"))
     where = f"{machine['processor']}, {machine['cores']} cores, NumPy {machine['numpy']}"
     return tables.lay_out(["", "images/s", "quartiles"], rows) + (
         f"\n\nFrom JPEGs it reaches {100 * share['median']:.1f} % of the slower of memory and decoder"
-        f" (quartiles {100 * share['low']:.1f} to {100 * share['high']:.1f}). The tiny net, for which training"
-        f" and decoding share the cores in earnest, reaches {100 * tiny:.1f} % of the slower, and"
-        f" {100 * both:.1f} % of what both leave each other, 1 / (1 / memory + 1 / decoder). Peak memory of the process:"
-        f" {peak['after 5 steps']:.0f} MiB after 5 steps, {peak['after 40 steps']:.0f} MiB after 40. {where}."
+        f" (quartiles {100 * share['low']:.1f} to {100 * share['high']:.1f}). Training and decoding share the"
+        f" cores: of what one after the other takes it reaches {cores:.1f} %, and {no_net:.1f} % with the net"
+        f" that does next to nothing. Peak memory of the process: {peak['after 5 steps']:.0f} MiB after 5"
+        f" steps, {peak['after 40 steps']:.0f} MiB after 40. {where}."
     )
 
 
