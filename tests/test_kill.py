@@ -176,18 +176,24 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(disk)], check=True)
 
 
+def room(disk):
+    """Bytes that are free on a disk."""
+    found = os.statvfs(disk)
+    return found.f_bavail * found.f_frsize
+
+
 def test_a_disk_that_fills_up_costs_nothing_good(tmp_path, small_disk, request, straight):
     broken, (whole_run, begin, trained) = prepare(tmp_path / "broken"), straight
     words = [*TRAIN, "--resume"]
     (broken / "runs").symlink_to(small_disk)
     chance, filler = random.Random(5), small_disk / "filler"  # what else there is on the disk
     for _ in range(50 * request.config.getoption("--long")):
-        filler.write_bytes(bytes(chance.randrange(60, 130) << 10))
+        filler.write_bytes(bytes(min(chance.randrange(60, 130) << 10, room(small_disk))))
         killed(broken, words, begin * 0.9 + trained * chance.random())
         filler.unlink()
         whole(broken)
         begin_again_where_done(whole_run, broken, words)
-    filler.write_bytes(bytes(112 << 10))
+    filler.write_bytes(bytes(min(112 << 10, room(small_disk))))
     done = finish(broken, *words)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert "No space left on device" in done.stderr.splitlines()[-1]

@@ -29,7 +29,7 @@ def at_hand(source: str) -> np.ndarray:
     """The mean picture of the training set. Raises DataError where there is none; fetches nothing."""
     reader = readers.open(source, "train")
     if reader.origin == "not fetched yet":
-        raise DataError(f"{source} is not at hand: minicaffe fetch {source} brings it (163 MiB)")
+        raise DataError(f"{source} is not at hand: minicaffe fetch {source} brings it (162 MiB)")
     found = reader.arrays()
     if found is None:
         raise DataError(f"{reader.origin}: expected CIFAR-10's own files")

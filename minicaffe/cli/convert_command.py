@@ -3,7 +3,8 @@
 A model stays the same net and solver; what it need not say is left out, and comments are kept where they
 stood. A solver's nets are written into it. Of old nets, from prototxt to prototxt, it is the upgrade.
 Weights (.npz, .safetensors, .caffemodel, .caffemodel.h5), a solver's state (.solverstate, .solverstate.h5) and
-arrays (.npy, .binaryproto) keep their numbers to the bit. A snapshot can become a model file too.
+arrays (.npy, .binaryproto) keep their numbers to the bit. A snapshot can become a model file too, and so can
+a run's folder, whose weights are its best.
 
 example:
   minicaffe convert deploy.prototxt deploy.yaml
@@ -30,7 +31,8 @@ from minicaffe.caffe.yaml_text import comments_of, yaml_text
 from minicaffe.cli.options import import_files, import_option
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
-from minicaffe.net.model import read, seen_from
+from minicaffe.net.model import holds_weights, read, seen_from
+from minicaffe.solver import run_folder
 from minicaffe.spec import tree
 from minicaffe.spec.blocks import expanded
 from minicaffe.spec.declare import NetSpec
@@ -41,7 +43,7 @@ YAML = (".yaml", ".yml")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("source", metavar="SOURCE", help="the file to read")
+    parser.add_argument("source", metavar="SOURCE", help="the file to read, or a run's folder")
     parser.add_argument("target", metavar="TARGET", help="the file to write, by its ending")
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     import_option(parser)
@@ -53,8 +55,11 @@ def run(args: argparse.Namespace) -> int:
     if os.path.exists(args.target) and not args.force:
         raise MinicaffeError(f"{args.target}: is there already; --force writes over it")
     to_model = prototxt.is_prototxt(args.target) or args.target.lower().endswith(YAML)
-    if kind_of(args.source) is not None and not (is_ours(args.source) and to_model):
-        note(convert_weights(args.source, args.target))
+    source = args.source
+    if run_folder.is_run(source) and not to_model:
+        source = str(run_folder.weights(source))
+    if kind_of(source) is not None and not (is_ours(source) and to_model):
+        note(convert_weights(source, args.target))
         return 0
     if not to_model:
         endings = (*YAML, *prototxt.SUFFIXES)
@@ -76,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _model(source: str, folder: str) -> tuple[NetSpec, Mapping[str, Sequence[Comment]]]:
     """The model in a file, and the comments of each text it is of; a snapshot's seen from a folder."""
-    if is_ours(source):
+    if holds_weights(source):
         return seen_from(read(source), folder), {}
     if prototxt.is_prototxt(source):
         found = prototxt.read_text(source, REGISTRY)

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import Any
 from minicaffe.cli.go_on import program
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, TrainingError
 from minicaffe.net.model import text
-from minicaffe.solver import Solver, resume, run_folder
+from minicaffe.solver import Solver, resume, run_folder, snapshots
 from minicaffe.solver.facts import facts
 from minicaffe.solver.lock import LOCK, Lock, now
 from minicaffe.solver.record import Record
@@ -22,7 +23,6 @@ from minicaffe.solver.run_folder import RunRecord
 from minicaffe.spec.declare import NetSpec
 
 NEWEST = "the newest snapshot"
-WEIGHTS = (".caffemodel", ".caffemodel.h5", ".safetensors")
 
 
 def options(parser: argparse.ArgumentParser, start: Any) -> None:
@@ -49,18 +49,23 @@ def options(parser: argparse.ArgumentParser, start: Any) -> None:
 
 
 def model_of_run(args: argparse.Namespace) -> None:
-    """Without MODEL take that of the run which goes on. Raises MinicaffeError if none is said.
+    """Without MODEL take that of the run, or of the snapshot, which goes on. Raises MinicaffeError.
 
-    With the folder of a run as MODEL that run goes on, if any is to.
+    With the folder of a run as MODEL that run goes on, if any is to. What Python files it was begun with must
+    be said again: nothing that a folder names is executed unasked.
     """
-    given = args.model or args.resume
-    if given not in (None, NEWEST) and run_folder.is_run(given):
-        args.imports = args.imports or run_folder.about(given)["imports"]
-        args.model = args.model or given
-        if args.resume == NEWEST and args.run is None:
-            args.resume = given
     if args.model is None:
-        raise SpecError("no MODEL: give its file, or --resume RUN, whose folder holds the model")
+        if args.resume in (None, NEWEST):
+            raise SpecError(
+                "no MODEL: give its file, or --resume RUN, whose folder holds the model"
+            )
+        args.model = str(resume.model_of(args.resume))
+    if run_folder.is_run(args.model):
+        if (imports := run_folder.about(args.model)["imports"]) and not args.imports:
+            again = shlex.join(word for file in imports for word in ("--import", file))
+            raise SpecError(f"{args.model}: was begun with Python files; give them again: {again}")
+        if args.resume == NEWEST and args.run is None:
+            args.resume = args.model
 
 
 def model_text(solver: Solver, folder: Path) -> str:
@@ -79,7 +84,7 @@ class Run:
 
     def __init__(self, args: argparse.Namespace, spec: NetSpec, record: Record):
         self.args, self.record = args, record
-        self.name = spec.path.stem if spec.path is not None else spec.name or "net"
+        self.name = snapshots.name(spec)
         if run_folder.is_run(args.model):
             self.name = run_folder.about(args.model)["name"]
         self.folder = Path(args.run) if args.run is not None else None  # None: a new one
@@ -105,9 +110,7 @@ class Run:
                     f"{path}: this run has no snapshot to go on from; begin it anew with --run {path}"
                 )
             return
-        if path.lower().endswith(WEIGHTS):
-            raise CheckpointError(f"{path}: holds weights and no solver's state; try --weights")
-        self.snapshot = Path(path)
+        self.snapshot = resume.with_state(path)
         self.folder = self.folder or resume.run_of(self.snapshot)
 
     def __enter__(self) -> Run:
@@ -125,9 +128,10 @@ class Run:
         newest = begun.newest
         if self.args.resume == NEWEST and self.snapshot is None:
             self.snapshot = newest
-        own = self.snapshot is not None and self.snapshot.parent.resolve() in (
-            begun.folder.resolve(),
-            Path(begun.prefix).parent.resolve(),
+        own = self.snapshot is not None and (
+            self.snapshot == newest
+            or self.snapshot.parent.resolve()
+            in (begun.folder.resolve(), Path(begun.prefix).parent.resolve())
         )
         if newest is not None and not own:
             raise CheckpointError(
@@ -153,6 +157,7 @@ class Run:
             if run_folder.is_run(self.folder):  # another process made it meanwhile
                 self._join(run_folder.read(self.folder))
         solver.record_folder, solver.prefix = self.folder, self._prefix(solver)
+        snapshots.check(solver.prefix, solver.spec.snapshot_format, solver.net.layers)
         run_folder.clean(self.folder, solver.prefix)
         return self.folder
 
@@ -163,6 +168,7 @@ class Run:
         about["command"] = [*program(), *self.args.words]
         about["seed_asked"] = self.seed()
         about |= {"imports": self.args.imports, "started": now(), "resumed": None}
+        about["resumed_from"] = self.snapshot and run_folder.seen_from(self.folder, self.snapshot)
         about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver.prefix)
         lines = []
         if self.snapshot is not None and self.begun is not None:
@@ -172,7 +178,9 @@ class Run:
             about |= {key: old[key] for key in ("model", "cwd", "started")}
             about["resumed"] = now()
         seconds = resume.rewrite(self.folder, lines)
-        self.record.begin(solver, self.folder, about, model_text(solver, self.folder), seconds)
+        resume.forget(self.folder, self.snapshot)
+        given = about, model_text(solver, self.folder), seconds, self.lock
+        self.record.begin(solver, self.folder, *given)
 
     def _prefix(self, solver: Solver) -> str:
         """What snapshots' names begin with: what the model or the command says, else the run's own."""

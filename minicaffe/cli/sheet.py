@@ -66,7 +66,8 @@ def _rows(reader: Reader) -> dict[int, list[int]]:
 
 def _name(reader: Reader, label: int) -> str:
     known = reader.classes[label] if 0 <= label < len(reader.classes) else str(label)
-    return known.encode("ascii", "replace").decode()[:24]
+    known = "".join(c if c.isprintable() else "?" for c in known[:24])
+    return known.encode("ascii", "replace").decode()  # what Pillow's font has
 
 
 def _pixels(picture: np.ndarray, blue_first: bool, values: tuple[float, float]) -> np.ndarray:

@@ -178,6 +178,7 @@ def start_of(args: argparse.Namespace, begun: Run, solver: Solver) -> None:
         report.line(line)
     if begun.snapshot is not None:
         solver.restore(begun.snapshot)
+        solver.check_left()
         report.event(f"resumed: {begun.snapshot} at iteration {solver.iteration}")
         return
     files = args.weights or ",".join(solver.spec.weights)

@@ -108,6 +108,8 @@ def _file(path: Path, source: str, split: str) -> Reader | None:
     """The reader of a file, by its name or else by how it begins; None for what can but be a list."""
     name, head = path.name.lower(), _head(path)
     told = _told(path)
+    if name == lmdb_file.FILE or any(name in files for files in cifar10_set.FILES.values()):
+        raise DataError(f"{told}: is one file of a data set: give the folder")
     if name.endswith(ARCHIVED):
         raise DataError(f"{told}: is an archive: unpack it, and give the folder")
     if name.endswith(SUFFIXES):

@@ -99,7 +99,7 @@ def _font(size: float) -> Any:
 def _plain(said: str) -> str:
     """In characters that the font has."""
     said = said.replace("…", "...")
-    return said.encode("latin-1", "replace").decode("latin-1")
+    return said.encode("ascii", "replace").decode()
 
 
 def _scaled(point: Point, scale: int) -> Point:

@@ -105,7 +105,7 @@ report.rise = (panel, low, high) => {
   if (wanted === "to one" && low >= 0 && high < 1) {
     return { f: (y) => -Math.log10(1 - y), back: (v) => 1 - 10 ** -v, ticks: report.ticksToOne };
   }
-  if (wanted === true && low > 0) return { f: Math.log10, back: (v) => 10 ** v, ticks: report.logTicks };
+  if ((wanted === true || (wanted && high > 1)) && low > 0) return { f: Math.log10, back: (v) => 10 ** v, ticks: report.logTicks };
   return { f: (y) => y, back: (v) => v, ticks: report.ticks };
 };
 

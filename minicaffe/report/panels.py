@@ -17,9 +17,9 @@ OTHERS = (  # title, column, unit, whether a log scale helps, whether smoothing 
 def panels(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The charts of runs: {title, unit, log, noisy, series}; a series names a run, its kind, and a column.
 
-    `log` tells whether a log scale helps or, of what only tests give, one "to one", for accuracies.
-    The loss comes first, with that of the test where the nets have one output that both give; then every
-    other output; then what else the log has numbers of.
+    `log` tells whether a log scale helps or, of what only tests give, one "to one", for accuracies; values
+    beyond 1 are then drawn on the usual one. The loss comes first, with that of the test where the nets have
+    one output that both give; then every other output; then what else the log has numbers of.
     """
     trained = list(dict.fromkeys(name for run in runs for name in run["train"]["outputs"]))
     tested = list(dict.fromkeys(name for run in runs for name in run["test"]["outputs"]))

@@ -53,13 +53,14 @@ def text(
     rate: float,
     learnt: bool,
     base_lr: float,
+    again: float,
 ) -> str:
-    """All of it, in one line; `learnt` is whether an update came before."""
+    """All of it, in one line; `learnt` is whether an update came before, `again` the loss computed now."""
     said = f"the loss is {loss:g}, lr {rate:g}"
     found = look.first_bad()
     if found is None:
-        again = "computed again all is finite: some layer is no function of (seed, iteration)"
-        return f"{said}; {again}" if math.isfinite(loss) else f"{said}, a sum of finite losses"
+        why = "computed again all is finite: some layer is no function of (seed, iteration)"
+        return f"{said}; {why}" if math.isfinite(again) else f"{said}, a sum of finite losses"
     number, first = found
     ins = went_in(look.passes[number], first)
     ranges = ", ".join(one.range for one in ins)
@@ -91,6 +92,13 @@ def advice(
         return f"the data themselves are not finite: {entry(step, first.first, passes)}"
     if (own := OWN.get(step.spec.type)) and (told := own(step.layer, first, ins)):
         return told
+    if (
+        ins
+        and max(map(size, ins)) < LARGE
+        and not type(step.layer).__module__.startswith("minicaffe.")
+    ):
+        way = "backward" if first.which == "diff" else "forward"
+        return f"what went in is of ordinary size: look at {way} of {type(step.layer).__name__}"
     weights = max((size(one) for one in ins if one.is_param), default=0.0)
     if weights > LARGE:
         return f"weights reach {weights:.3g}; {rate}"
@@ -167,4 +175,24 @@ def _power(layer: Any, first: Seen, ins: Ins) -> str:
     return ""
 
 
-OWN: dict[str, Callable[[Any, Seen, Ins], str]] = {"Log": _log, "Exp": _exp, "Power": _power}
+def _eps(layer: Any, first: Seen, ins: Ins) -> str:
+    """A spread of 0 is divided by, unless something is added to it."""
+    if layer.eps > 0 or max(map(size, ins)) > LARGE:
+        return ""
+    return "it divides by a spread of 0: give it an eps above 0 (now 0)"
+
+
+def _lrn(layer: Any, first: Seen, ins: Ins) -> str:
+    """k plus a sum of squares is divided by."""
+    if layer.k > 0 or max(map(size, ins)) > LARGE:
+        return ""
+    return f"it divides by 0 where all it sums are 0: give it a k above 0 (now {layer.k:g})"
+
+
+OWN: dict[str, Callable[[Any, Seen, Ins], str]] = {
+    "Log": _log,
+    "Exp": _exp,
+    "Power": _power,
+    "LRN": _lrn,
+}
+OWN |= dict.fromkeys(("BatchNorm", "GroupNorm", "LayerNorm", "MVN", "Normalize"), _eps)

@@ -24,9 +24,7 @@ class Finite(Saving):
 
     watch: Watch
     told: Told  # by the watch, when it was last read
-    record_folder: str | Path | None = (
-        None  # of the run, where diverged.npz goes; else beside the snapshots
-    )
+    record_folder: str | Path | None = None  # of the run: there diverged.npz goes
 
     @property
     def rate(self) -> float:
@@ -96,9 +94,10 @@ class Finite(Saving):
                 self.passes()
         finally:
             self.watch.put_back()
+            again = float(self.device.to_host(self.watch.loss)[0])
             self.losses.fill(0)  # the window begins anew
             self.recorded = 0
-        given = iteration > 0, self.spec.base_lr
+        given = iteration > 0, self.spec.base_lr, again
         text = culprit.text(look, batches.passes, loss, self.rate, *given)
         folder, path = self.record_folder, self._save(batches.passes)
         saved = "" if path is None else f"; minicaffe replay {folder or path} shows all of it"

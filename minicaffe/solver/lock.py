@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -12,6 +11,11 @@ from pathlib import Path
 
 from minicaffe.errors import CheckpointError
 
+try:
+    import fcntl
+except ImportError:  # Windows has none: there nobody is told apart
+    fcntl = None  # type: ignore[assignment]
+
 LOCK = "lock"
 
 
@@ -20,29 +24,35 @@ class Lock:
 
     def __init__(self, folder: Path):
         """Take the lock. Raises CheckpointError, which names the process that holds it."""
-        file = folder / LOCK
+        self.file, self.handle = folder / LOCK, -1
+        self.take()
+        if hasattr(os, "register_at_fork"):  # a worker that outlives us must not hold it
+            os.register_at_fork(after_in_child=self.release)
+
+    def take(self) -> None:
+        """Take it, again if the folder is another of the same name now. Raises CheckpointError."""
+        self.release()
         try:
-            self.handle: int | None = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+            self.handle = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise CheckpointError(f"{file}: cannot be written: {error.strerror}") from None
-        os.register_at_fork(
-            after_in_child=self.release
-        )  # a worker that outlives us must not hold it
-        if not _try(self.handle, fcntl.LOCK_EX):
-            held = _holder(file)
+            raise CheckpointError(
+                f"{self.file}: cannot be written: {error.strerror}; choose another folder with --run"
+            ) from None
+        if not _try(self.handle, exclusive=True):
+            held = _holder(self.file)
             self.release()
             raise CheckpointError(
-                f"{folder}: {held} trains in this folder; choose another with --run, or end that one"
+                f"{self.file.parent}: {held} trains in this folder; choose another with --run, or end that one"
             )
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
         os.ftruncate(self.handle, 0)
-        os.pwrite(self.handle, json.dumps(holder).encode(), 0)
+        os.write(self.handle, json.dumps(holder).encode())
 
     def release(self) -> None:
         """Let it go."""
-        if self.handle is not None:
+        if self.handle >= 0:
             os.close(self.handle)
-            self.handle = None
+            self.handle = -1
 
 
 def in_use(folder: str | Path) -> bool:
@@ -52,12 +62,15 @@ def in_use(folder: str | Path) -> bool:
     except OSError:
         return False
     try:
-        return not _try(handle, fcntl.LOCK_SH)
+        return not _try(handle, exclusive=False)
     finally:
         os.close(handle)
 
 
-def _try(handle: int, kind: int) -> bool:
+def _try(handle: int, exclusive: bool) -> bool:
+    if fcntl is None:
+        return True
+    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
     for _ in range(5):  # who only looks whether it is held holds it for an instant
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)

@@ -15,6 +15,7 @@ from minicaffe import checkpoint
 from minicaffe.errors import CheckpointError
 from minicaffe.ops.usage import memory_used
 from minicaffe.solver import run_folder
+from minicaffe.solver.lock import Lock
 from minicaffe.solver.log_file import LogFile, plain
 from minicaffe.solver.report import Report
 from minicaffe.solver.speed import Speed, epochs, images_per_iteration
@@ -37,12 +38,20 @@ class Record(Report):
         self.trouble: str | None = None  # why what waits could not be written
 
     def begin(
-        self, solver: Any, folder: Path, about: Mapping[str, Any], model: str, seconds: float
+        self,
+        solver: Any,
+        folder: Path,
+        about: Mapping[str, Any],
+        model: str,
+        seconds: float,
+        lock: Lock | None = None,
     ) -> None:
         """Training starts, `seconds` after the run's beginning. Raises CheckpointError.
 
-        `about` is what run.json says beside what is known here, `model` the text of model.yaml.
+        `about` is what run.json says beside what is known here, `model` the text of model.yaml, `lock` what
+        holds the folder.
         """
+        self.lock = lock
         self.solver, self.images = solver, images_per_iteration(solver)
         self.folder, self.about, self.model = folder, about, model
         self.log = LogFile(folder / run_folder.LOG)
@@ -174,6 +183,8 @@ class Record(Report):
         if self.folder.is_dir():
             return
         run_folder.make(self.folder)
+        if self.lock is not None:
+            self.lock.take()
         self._write_files("running")
         text = f"{self.folder}: had gone, and is made again; what was in it is lost"
         self.tell(text)

@@ -17,12 +17,13 @@ from minicaffe.net import read
 from minicaffe.net.look import Look, Seen
 from minicaffe.net.step import Step, Value
 from minicaffe.net.summary import table
-from minicaffe.solver import culprit
+from minicaffe.solver import culprit, run_folder
 from minicaffe.solver.batches import Batches, as_inputs, of_file
 from minicaffe.solver.finite import FILE, RUNNING
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report
+from minicaffe.solver.run_folder import RunRecord
 from minicaffe.solver.solver import Solver
 
 RANGE = ("min", "max", "mean", "not finite")
@@ -89,14 +90,14 @@ class Replay:
         number, first = found if found is not None else (len(self.look.passes) - 1, None)
         head = f"{self.file}: iteration {solver.iteration}, lr {solver.rate:g}, seed {solver.net.context.seed}"
         if solver.spec.iter_size > 1:
-            head += f", batch {number} of {solver.spec.iter_size}"
+            head += f", batch {number + 1} of {solver.spec.iter_size}"
         norms = (
             f"loss {self.loss:g}, gradient's norm {self.told.gradient / solver.spec.iter_size:.6g}"
         )
         rows = [row for step in solver.net.steps for row in self.rows(step, number, first)]
         text = f"all is finite; {norms}, weights' norm {self.told.weights:.6g}"
         if first is not None or not math.isfinite(self.loss):
-            given = solver.iteration > 0, solver.spec.base_lr
+            given = solver.iteration > 0, solver.spec.base_lr, self.loss
             text = culprit.text(
                 self.look, self.given or self.batches.passes, self.loss, solver.rate, *given
             )
@@ -142,9 +143,7 @@ def file_of(path: str | Path) -> Path:
     diverged = Path(path, FILE)
     if diverged.is_file():
         return diverged
-    found = [file for file in Path(path).glob("*_iter_*.npz") if file.is_file()]
-    if not found:
-        raise CheckpointError(
-            f"{path}: there is no {FILE} and no snapshot in this folder to replay"
-        )
-    return max(found, key=lambda file: (file.stat().st_mtime_ns, len(file.name), file.name))
+    newest = RunRecord(Path(path), run_folder.about(path)).newest
+    if newest is None:
+        raise CheckpointError(f"{path}: this run has no {FILE} and no snapshot to replay")
+    return newest

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 from minicaffe import checkpoint
+from minicaffe.caffe import state as caffes
+from minicaffe.caffe.weight_files import MODEL
 from minicaffe.errors import CheckpointError
 from minicaffe.solver import run_folder, snapshots
+from minicaffe.solver.finite import FILE
 from minicaffe.solver.log_file import json_line
 from minicaffe.solver.run_folder import RunRecord
+from minicaffe.solver.state import WANTED
 
+WEIGHTS = (".caffemodel", ".caffemodel.h5", ".safetensors")
 Line = dict[str, Any]
 
 
@@ -41,6 +47,30 @@ def newest(model: str, name: str, prefix: str | None) -> tuple[Path | None, Path
         )
         raise CheckpointError(f"{run}there is no snapshot {bare}_iter_*.npz to resume from")
     return max(found, key=lambda one: one[:2])[2:]
+
+
+def model_of(path: str) -> Path:
+    """What holds the model to go on with from a run's folder, or a snapshot: the run's folder, else the
+    snapshot itself. Raises CheckpointError for what is neither."""
+    if os.path.isdir(path):
+        return RunRecord(Path(path), run_folder.about(path)).folder
+    file = with_state(path)
+    if (folder := run_of(file)) is not None:
+        return folder
+    if not caffes.is_caffes(path):
+        with checkpoint.Reader(file, WANTED) as reader:
+            if MODEL in reader.shapes:
+                return file
+    raise CheckpointError(f"{path}: does not hold its net's text: train MODEL --resume {path}")
+
+
+def with_state(path: str) -> Path:
+    """A file that may be a snapshot. Raises CheckpointError for one that is not there, or of weights alone."""
+    if path.lower().endswith(WEIGHTS):
+        raise CheckpointError(f"{path}: holds weights and no solver's state; try --weights")
+    if not os.path.exists(path):
+        raise CheckpointError(f"{path}: no such file")
+    return Path(path)
 
 
 def run_of(snapshot: Path) -> Path | None:
@@ -73,6 +103,17 @@ def cut(lines: list[Line], name: str, iteration: int, tested_again: bool) -> lis
     last = {"train": iteration - 1, "test": iteration - tested_again}
     kept = lines[: at[-1] + 1] if at else lines
     return [line for line in kept if line["iteration"] <= last.get(line["kind"], iteration)]
+
+
+def forget(folder: Path, snapshot: Path | None) -> None:
+    """Have a run's folder be as when its snapshot was taken, or as new: what came of going on is forgotten.
+
+    There is no iteration that diverged, and that snapshot is the newest, though later ones stay.
+    """
+    (folder / FILE).unlink(missing_ok=True)
+    if snapshot is not None and snapshot.parent.resolve() == folder.resolve():
+        with contextlib.suppress(OSError):  # another's file, say
+            os.utime(snapshot)
 
 
 def rewrite(folder: Path, lines: list[Line]) -> float:

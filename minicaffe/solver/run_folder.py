@@ -55,8 +55,12 @@ class RunRecord:
 
     @property
     def newest(self) -> Path | None:
-        """Its newest snapshot, if there is one."""
-        return snapshots.latest(self.prefix) if snapshots.listed(self.prefix) else None
+        """The snapshot it goes on from: its newest, the one it was resumed from, or of the best test."""
+        if snapshots.listed(self.prefix):
+            return snapshots.latest(self.prefix)
+        resumed = self.about.get("resumed_from")  # and nothing was kept since
+        file = near(self.folder / resumed) if isinstance(resumed, str) else ""
+        return Path(file) if os.path.isfile(file) else self.best
 
     @property
     def best(self) -> Path | None:

@@ -40,12 +40,10 @@ class Saving:
     iteration: int
     recorded: int  # losses written to the window since its beginning
     stopped: bool
-    record_folder: str | Path | None = None  # of the run, where one is recorded
 
     def begin_saving(self, model: NetSpec) -> None:
         """Nothing is saved yet; snapshots will be `prefix`_iter_N."""
-        name = model.path.stem if model.path else model.name or "net"
-        self.prefix = self.spec.snapshot_prefix or name
+        self.prefix = self.spec.snapshot_prefix or snapshots.name(model)
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.caffe import state as caffes
+from minicaffe.caffe.weight_files import is_ours
 from minicaffe.data import hdf5
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
@@ -23,10 +24,23 @@ from minicaffe.net.weights import check as check_weights
 from minicaffe.solver import state
 from minicaffe.solver.policies import falls
 from minicaffe.solver.state import State
+from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
 
+OF_ONE = r"_(iter_[0-9]+|best)$"  # at the end of a snapshot's name
 ENDINGS = {"NPZ": ".npz", "BINARYPROTO": ".solverstate", "HDF5": ".solverstate.h5"}
 WRITTEN = (*ENDINGS.values(), ".caffemodel", ".caffemodel.h5")  # of all files of a snapshot
+
+
+def name(model: NetSpec) -> str:
+    """What a model's snapshots are called: its file's name, of a snapshot that without _iter_N; or its own.
+
+    >>> name(NetSpec(layers=(), path=Path("out/lenet_iter_500.npz"))), name(NetSpec(layers=(), name="Le"))
+    ('lenet', 'Le')
+    """
+    if model.path is None:
+        return model.name or "net"
+    return re.sub(OF_ONE if is_ours(model.path) else "$", "", model.path.stem)
 
 
 def path(prefix: str, iteration: int, form: str = "NPZ") -> Path:

@@ -115,11 +115,7 @@ class Solver(Judging, Finite):
         none could be from the beginning or, after all else is done, if the last could not; DivergedError if
         a number is not finite; DataError if data cannot be read on the way, after a snapshot.
         """
-        if self.iteration > self.spec.max_iter:
-            raise CheckpointError(
-                f"nothing to train: the snapshot is at iteration {self.iteration}, "
-                f"max_iter is {self.spec.max_iter}"
-            )
+        self.check_left()
         snapshots.check(self.prefix, self.spec.snapshot_format, self.net.layers)
         self.report.started(self.net.warnings)
         with Signals() as signals, np.errstate(all="ignore"):  # a loss that is no number is told
@@ -140,6 +136,14 @@ class Solver(Judging, Finite):
         if self.unsaved is not None:
             raise self.unsaved[1]
         return scores
+
+    def check_left(self) -> None:
+        """Raise CheckpointError if the snapshot gone on from is beyond max_iter."""
+        if self.iteration > self.spec.max_iter:
+            raise CheckpointError(
+                f"nothing to train: the snapshot is at iteration {self.iteration}, "
+                f"max_iter is {self.spec.max_iter}; raise it (--max-iter)"
+            )
 
     def step_or_save(self, count: int, signals: Signals) -> None:
         """Step; where data cannot be read any more, take a snapshot before the error goes on."""

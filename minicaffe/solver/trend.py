@@ -55,7 +55,7 @@ class Trend:
 
     def __str__(self) -> str:
         best = f"than {self.value:.6g} (iteration {self.at})" if self.at >= 0 else "seen"
-        return f"no better {self.output} {best} in {self.waited} tests"
+        return f"no better {self.output} {best} in {self.waited} test{(self.waited != 1) * 's'}"
 
     def state(self) -> np.ndarray:
         """Its numbers, for a snapshot."""

@@ -78,8 +78,10 @@ class Watch:
     def begin(self, slot: int) -> Any:
         """An iteration begins, whose loss goes into a slot of the window: gives that, as zero."""
         for layer, copies in self.kept:
-            for array, copy in zip(layer.running, copies, strict=True):
-                self.xp.copyto(copy, array, where=self.going)
+            for i, array in enumerate(layer.running):
+                if copies[i].shape != array.shape:  # the net was reshaped
+                    copies[i] = array.copy()
+                self.xp.copyto(copies[i], array, where=self.going)
         self.loss = self.losses[slot : slot + 1]
         self.loss.fill(0)
         return self.loss

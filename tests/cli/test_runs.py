@@ -236,6 +236,7 @@ def test_snapshots_elsewhere_are_found_again(train):
 
 def test_what_resume_cannot_mean_is_told(mistake, train):
     os.mkdir("empty")
+    np.savez("bare.npz", ip__0=np.ones(2))
     for words, told in (
         (("--resume",), "no MODEL: give its file, or --resume RUN, whose folder holds the model"),
         (
@@ -245,6 +246,11 @@ def test_what_resume_cannot_mean_is_told(mistake, train):
         ),
         ((NET, "--run", "/proc/x"), "/proc/x: the run's folder cannot be made: No such file or directory; choose another with --run"),
         ((NET, "--run", NET), "net.yaml: the run's folder cannot be made: File exists; choose another with --run"),
+        (("--resume", "empty"), "empty: is no run's folder: there is no run.json in it"),
+        (("--resume", "none.npz"), "none.npz: no such file"),
+        (("--resume", "w.caffemodel"), "w.caffemodel: holds weights and no solver's state; try --weights"),
+        (("--resume", "w.solverstate"), "w.solverstate: no such file"),
+        (("--resume", "bare.npz"), "bare.npz: does not hold its net's text: train MODEL --resume bare.npz"),
         ((NET, "--resume", "empty"), "empty: is no run's folder: there is no run.json in it"),
         ((NET, "--resume", "w.caffemodel"), "w.caffemodel: holds weights and no solver's state; try --weights"),
     ):  # fmt: skip
@@ -267,6 +273,86 @@ def test_a_second_process_is_refused_by_name(train, folder, net):
     told = rf"minicaffe: a: process {os.getpid()} on \S+, since 20\S+, trains in this folder; choose.*\n"
     assert ran.returncode == 2 and re.fullmatch(told, ran.stderr), ran
     train("--resume", "a")  # it has let go
+
+
+def test_a_snapshot_brings_its_model_and_its_run(train, cli, folder):
+    def resumed(*words):
+        ran = cli("train", *CPU, "--resume", *words)
+        assert ran.code == 0, ran
+        return ran
+
+    train("--run", "a")
+    shutil.copy("a/net_iter_5.npz", "kept_iter_5.npz")
+    resumed(
+        "a/net_iter_5.npz",
+        "--set",
+        "solver.snapshot=0",
+        "--set",
+        "solver.snapshot_after_train=false",
+    )
+    assert run_folder.read("a").newest == Path("a/net_iter_5.npz")  # it has gone on from that
+    assert "resumed: a/net_iter_5.npz" in resumed("a").err
+    os.remove(NET)
+    assert "resumed: kept_iter_5.npz at iteration 5" in resumed("kept_iter_5.npz").err
+    (new,) = Path("runs").iterdir()
+    assert (new / "kept_iter_12.npz").is_file()
+    same(new / "kept_iter_12.npz", "a/net_iter_12.npz")
+
+
+def test_a_run_whose_best_alone_is_kept_goes_on_from_that(train, mistake):
+    only = ("snapshot=0", "snapshot_after_train=false", "best=accuracy")
+    train("--run", "a", *(word for key in only for word in ("--set", f"solver.{key}")))
+    assert mistake("train", NET, *CPU, "--run", "a").startswith("minicaffe: a: holds another run")
+    assert "resumed: a/net_best.npz" in train("--resume", "a").err
+
+
+def test_python_files_of_a_run_must_be_given_again(train, cli, mistake, folder):
+    (folder / "own.py").write_text(
+        "from pathlib import Path\nPath('executed').touch(exist_ok=False)\n"
+    )
+    train("--run", "a", "--max-iter", "3", "--import", "own.py")
+    told = "minicaffe: a: was begun with Python files; give them again: --import own.py"
+    os.remove("executed")
+    assert mistake("train", *CPU, "--resume", "a") == told
+    assert not os.path.exists("executed")
+    assert cli("train", *CPU, "--resume", "a", "--import", "own.py").code == 0
+
+
+def test_what_diverged_is_forgotten_by_who_goes_on(train, mistake):
+    high = ("--set", "solver.base_lr=1.0e+30")
+    assert "; minicaffe replay a shows all of it" in mistake(
+        "train", NET, *CPU, "--run", "a", *high
+    )
+    assert os.path.exists("a/diverged.npz")
+    train("--run", "a")
+    assert not os.path.exists("a/diverged.npz")
+
+
+def test_where_a_run_goes_on_before_it_has_a_snapshot_of_its_own(train, mistake):
+    train("--run", "a", "--max-iter", "5")
+    told = mistake("train", *CPU, "--resume", "a", "--snapshot-prefix", "none/x")
+    assert told.startswith("minicaffe: snapshot_prefix 'none/x': there is no folder 'none'")
+    told = mistake("train", *CPU, "--resume", "a", "--max-iter", "3")
+    assert told == (
+        "minicaffe: nothing to train: the snapshot is at iteration 5, max_iter is 3; raise it (--max-iter)"
+    )
+    about = run_folder.read("a").about  # what failed has changed nothing
+    assert (about["snapshot_prefix"], about["state"]) == ("net", "finished")
+    keep = [
+        word
+        for key in ("snapshot=0", "snapshot_after_train=false")
+        for word in ("--set", f"solver.{key}")
+    ]
+    for _ in range(2):  # as of a process that is killed early, and of a script that tries again
+        train("--run", "b", "--resume", "a", *keep)
+    assert "resumed: a/net_iter_5.npz" in train("--resume", "b").err
+
+
+def test_a_run_is_converted(train, cli):
+    train("--run", "a", "--max-iter", "5", "--set", "solver.best=accuracy")
+    assert cli("convert", "a", "w.caffemodel").err.startswith("a/net_best.npz -> w.caffemodel: ")
+    assert cli("convert", "a", "again.yaml").code == 0
+    assert minicaffe.read("again.yaml").solver.max_iter == 5
 
 
 def test_strays_of_a_killed_process_are_removed(train, folder):

@@ -135,12 +135,16 @@ def test_mistakes(alone):
     np.save("data/empty/images.npy", np.zeros((2, 3, 4), np.uint8))
     np.save("data/empty/labels.npy", np.zeros(2, np.int64))
     assert readers.open("empty", "train").origin == "data/empty"
+    os.unlink("data/empty/labels.npy")
+    os.mkfifo("data/empty/labels.npy")
+    assert refusal("data/empty").endswith("it is a folder, a pipe or a device")
     assert refusal("/dev/null") == "/dev/null: expected a file or a folder, found a device or pipe"
     Path("list.txt").write_text("no.png 1\n")
     assert refusal("list.txt").startswith("list.txt: no such file; looked for 'no.png'")
     Path("list.txt").write_text("no.png 1\n\nno.png one\n")
     assert refusal("list.txt") == "list.txt:3: expected a label, found 'one'"
     assert refusal("digits", size=(1, 2)).startswith("digits: only pictures")
+    assert refusal(str(EXAMPLES / "lmdb" / "data.mdb")).endswith("data set: give the folder")
     assert "root_folder is for lists" in refusal("digits", root_folder="x")
 
 

@@ -11,7 +11,7 @@ from half_nets import solver as half_solver
 
 from minicaffe import DataError, Solver, parse
 from minicaffe.errors import DivergedError
-from minicaffe.layers import Layer, register
+from minicaffe.layers import REGISTRY, Layer, register
 from minicaffe.ops import loops, watch
 from minicaffe.solver.watch import Watch
 
@@ -29,7 +29,6 @@ solver: {base_lr: 0.1, momentum: 0.9, weight_decay: 0.01, max_iter: 20, type: SG
 AT = 4  # the iteration at which a spoiler acts
 
 
-@register
 class SpoilsAt(Layer):
     """y = x, but from pass `at` on a value or a gradient of sample 2 that is no number."""
 
@@ -62,6 +61,16 @@ def spoilt(keys="{}", **changes):
     for old, new in changes.items():
         text = text.replace(old, new)
     return parse(text)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known():
+    """The layer above is a type of layer while these tests run, and so are those of single tests."""
+    before = dict(REGISTRY)
+    register(SpoilsAt)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +144,7 @@ def test_what_is_said_of_a_blob(folder):
     assert said == (
         "iteration 4: layer 'spoil' (SpoilsAt) gives blob 'spoil' 1 of 24 values that are no finite numbers, "
         f"the first at (2, 1); the loss is nan, lr 0.1; what went in: ip {ip.min():.4g}..{ip.max():.4g}; "
-        "training has diverged: lower base_lr (now 0.1) or set clip_gradients; "
+        "what went in is of ordinary size: look at forward of SpoilsAt; "
         f"minicaffe replay {folder}/net_diverged.npz shows all of it"
     )
     assert [line.name for line in folder.iterdir()] == ["net_diverged.npz"]
@@ -188,9 +197,43 @@ def test_the_first_iteration(iter_size, folder):
     start = everything(solver)
     said = diverges(solver)
     assert everything(solver) == start
-    assert said.startswith("iteration 0: ") and "it is so before any update" in said
+    assert said.startswith("iteration 0: ") and "look at forward of SpoilsAt" in said
     with np.load("net_diverged.npz") as file:
         assert sum(name.startswith("@batch/") for name in file) == 2 * iter_size
+
+
+@pytest.mark.parametrize("kind", ["BatchNorm", "MVN", "LayerNorm"])
+def test_a_spread_of_0_that_is_divided_by(kind):
+    flat = f"  - {{name: flat, type: Power, scale: 0}}\n  - {{name: norm, type: {kind}, eps: 0}}\n"
+    solver = made(spoilt("", **{"  - {name: norm, type: BatchNorm}\n": flat}))
+    said = diverges(solver)
+    assert f"layer 'norm' ({kind}) gives blob 'norm'" in said
+    assert "it divides by a spread of 0: give it an eps above 0 (now 0)" in said
+
+
+def test_an_lrn_that_divides_by_0():
+    flat = "  - {name: flat, type: Power, scale: 0}\n  - {name: r, type: Reshape, shape: {dim: [6, 4, 1, 1]}}\n"
+    lrn = "  - {name: norm, type: LRN, k: 0}\n"
+    solver = made(spoilt("", **{"  - {name: norm, type: BatchNorm}\n": flat + lrn}))
+    assert "it divides by 0 where all it sums are 0: give it a k above 0 (now 0)" in diverges(
+        solver
+    )
+
+
+def test_a_number_that_is_not_finite_once_only():
+    solver = made(spoilt("at: 99"))
+    layer, forward = solver.net.layers["spoil"], solver.net.layers["spoil"].forward
+    calls = []
+
+    def once(x):
+        calls.append(x)
+        return forward(x) * (np.float32("nan") if len(calls) == 3 else 1)
+
+    layer.forward = once
+    said = diverges(solver)
+    assert said.startswith(
+        "iteration 2: the loss is nan, lr 0.1; computed again all is finite: some layer"
+    )
 
 
 def test_running_sums_that_overflow_where_no_loss_shows_it():

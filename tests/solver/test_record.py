@@ -12,6 +12,7 @@ import pytest
 
 from minicaffe import CheckpointError, Solver, parse
 from minicaffe.solver import run_folder
+from minicaffe.solver.lock import Lock, in_use
 from minicaffe.solver.log_file import LogFile, json_line
 from minicaffe.solver.record import Record
 from minicaffe.solver.report import Report
@@ -61,7 +62,7 @@ def made(tmp_path):
         "started": "",
         "snapshot_prefix": "small",
     }
-    record.begin(solver, folder, about, "layers: []\n", 5.0)
+    record.begin(solver, folder, about, "layers: []\n", 5.0, Lock(folder))
     return solver, record, shown, folder
 
 
@@ -160,8 +161,9 @@ def test_a_folder_that_goes_is_made_again_and_what_is_learnt_is_kept(made):
     solver.solve()
     record.end("finished")
     assert sorted(path.name for path in folder.iterdir()) == [
-        *("log.jsonl", "model.yaml", "run.json", "small_iter_6.npz")
+        *("lock", "log.jsonl", "model.yaml", "run.json", "small_iter_6.npz")
     ]
+    assert in_use(folder)  # the lock went with the folder, and is taken again
     gone = f"{folder}: had gone, and is made again; what was in it is lost"
     assert shown.lines == [gone, gone]
     assert [line["text"] for line in run_folder.read(folder).of("event")] == [gone]

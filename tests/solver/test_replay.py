@@ -106,7 +106,7 @@ def test_a_snapshot_is_replayed_from_its_data(things):
     replay.run()
     assert bits(replay.solver) == bits(solver)
     head, _, text = replay.lines()
-    assert re.fullmatch(r"\S+_iter_3.npz: iteration 3, lr 0.1, seed 1, batch 1 of 2", head)
+    assert re.fullmatch(r"\S+_iter_3.npz: iteration 3, lr 0.1, seed 1, batch 2 of 2", head)
     solver.update()
     gradient, _ = re.fullmatch(
         r"all is finite; loss [\d.]+, gradient's norm ([\d.]+), weights' norm ([\d.]+)", text
@@ -125,7 +125,7 @@ def test_the_command_shows_each_blob_and_marks_the_first_bad_one(tmp_path, capsy
     assert main(["replay", str(run), "--device", "cpu"]) == 0
     head, *table, said = capsys.readouterr().out.splitlines()
     assert head.startswith(
-        f"{run}/diverged.npz: iteration {iteration}, lr 1000, seed 1, batch 0 of 2"
+        f"{run}/diverged.npz: iteration {iteration}, lr 1000, seed 1, batch 1 of 2"
     )
     names = [re.split(r"\s+", row)[2] for row in table[1:]]
     wanted = [
@@ -174,7 +174,7 @@ def test_what_cannot_be_replayed(tmp_path, capsys):
         return line
 
     assert "no such file" in said("nothing.npz").lower()
-    assert "there is no diverged.npz and no snapshot in this folder" in said(tmp_path)
+    assert "is no run's folder: there is no run.json in it" in said(tmp_path)
     made(NET.replace("RATE", "0.1")).net.save("weights.npz")
     assert "has no history" in said("weights.npz")
     np.savez("plain.npz", a=np.ones(3))

@@ -17,7 +17,7 @@ import numpy as np
 
 from minicaffe.data.read_at import ReadAt
 from minicaffe.data.reader import naming
-from minicaffe.data.reader.base import Entry, Reader
+from minicaffe.data.reader.base import Entry, InMemory, Reader
 from minicaffe.errors import DataError
 
 NPY, ZIP = b"\x93NUMPY", b"PK"
@@ -36,7 +36,7 @@ _DAMAGE = (
 )
 
 
-class NpzSet(Reader):
+class NpzSet(InMemory):
     """The arrays of an .npz file, named by split or not at all (see naming.py): in memory once looked at."""
 
     def __init__(self, path: Path, name: str, split: str):
@@ -48,17 +48,10 @@ class NpzSet(Reader):
             shape, dtype = _header(file, self.keys[0])
             counts, _ = _header(file, self.keys[1])
         self.layout, self.promised = naming.Layout(shape, dtype, self._where(0)), (shape, dtype)
-        self.shape = self.layout.shape
+        self.shape, self.count = self.layout.shape, self.layout.count
         if counts not in ((shape[0],), (shape[0], 1)):
             naming.labels(np.broadcast_to(np.uint8(0), counts), shape[0], self._where(1))
         self.held: tuple[np.ndarray, np.ndarray] | None = None
-
-    def __len__(self) -> int:
-        return self.layout.count
-
-    def __getitem__(self, i: int) -> Entry:
-        images, labels = self.arrays()
-        return images[i], int(labels[i])
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         if self.held is None:
@@ -128,9 +121,11 @@ def is_npy(file: str) -> bool:
     return file.endswith(".npy") and not file.startswith(".")
 
 
-def _mapped(path: Path) -> np.ndarray:
+def _mapped(path: Path) -> np.memmap:
     with _told(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+        if path.exists() and not path.is_file():
+            raise ValueError("it is a folder, a pipe or a device")
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.memmap):
             raise ValueError("it does not begin as one")

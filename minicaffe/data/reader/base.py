@@ -53,3 +53,19 @@ class Reader:
     def arrays(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Images (count, c, h, w) and labels (count,) where they are kept in memory, else None."""
         return None
+
+
+class InMemory(Reader):
+    """A reader whose entries are all in memory once one is asked for: `count` of them, of its `arrays()`."""
+
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> Entry:
+        images, labels = self.arrays()
+        return images[i], int(labels[i])
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        raise NotImplementedError

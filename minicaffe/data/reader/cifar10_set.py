@@ -12,7 +12,7 @@ import numpy as np
 
 from minicaffe.data import datasets, network
 from minicaffe.data.known import ARCHIVES, CIFAR10
-from minicaffe.data.reader.base import Entry, Reader
+from minicaffe.data.reader.base import InMemory
 from minicaffe.errors import DataError
 
 FILES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}
@@ -22,7 +22,7 @@ _PICTURE = (3, 32, 32)
 _RECORD = 1 + 3 * 32 * 32
 
 
-class Cifar10Set(Reader):
+class Cifar10Set(InMemory):
     """CIFAR-10 in a folder, or, without one, fetched when the first picture is asked for.
 
     Pictures are red, green, blue; in memory once looked at.
@@ -41,13 +41,6 @@ class Cifar10Set(Reader):
             sizes = [_size(folder / file) for file in FILES[split]]
         self.count = sum(sizes) // _RECORD
         self.held: tuple[np.ndarray, np.ndarray] | None = None
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, i: int) -> Entry:
-        images, labels = self.arrays()
-        return images[i], int(labels[i])
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         if self.held is None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe.data import datasets
-from minicaffe.data.reader.base import Entry, Reader
+from minicaffe.data.reader.base import InMemory
 from minicaffe.errors import DataError
 
 
-class IdxSet(Reader):
+class IdxSet(InMemory):
     """The IDX files of a source; nothing is fetched or drawn before the first picture is asked for.
 
     >>> digits = IdxSet("digits", "test")
@@ -26,13 +26,6 @@ class IdxSet(Reader):
         self.shape = (image[0], image[1], image[2])
         self.origin = datasets.found(source, beside) or "not fetched yet"
         self.data: datasets.Dataset | None = None
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, i: int) -> Entry:
-        images, labels = self.arrays()
-        return images[i], int(labels[i])
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         if self.data is None:
