@@ -524,5 +524,5 @@ def test_cifar10_quick_where_the_data_is_and_where_it_is_not(
     monkeypatch.setattr(sys, "argv", ["cifar10_quick.py"])
     capsys.readouterr()
     assert script.main() == script.NOT_HERE
-    told = "cifar10 is not at hand: minicaffe fetch cifar10 brings it (163 MiB)\n"
+    told = "cifar10 is not at hand: minicaffe fetch cifar10 brings it (162 MiB)\n"
     assert capsys.readouterr().err == told
