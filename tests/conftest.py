@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,16 @@ Solver(parse(text), device="cpu").step(1)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-gpu", action="store_true", help="fail where there is no CUDA GPU")
     parser.addoption("--long", action="store_true", help="more cases of the randomised tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """A file of tests that cannot be imported fails, which --doctest-ignore-import-errors passes over."""
+    report = yield
+    if report.skipped and "tests" in collector.path.parts[len(ROOT.parts) : len(ROOT.parts) + 1]:
+        if "unable to import module" in str(report.longrepr):
+            report.outcome, report.longrepr = "failed", report.longrepr[2]
+    return report
 
 
 def pytest_report_header(config: pytest.Config) -> str:

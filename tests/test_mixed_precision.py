@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from half_nets import BATCH, BFLOAT16, LENET, TYPES, Lines, solver
-from test_step_memory import EVERY_LAYER, few_digits  # noqa: F401
+from test_step_memory import EVERY_LAYER, ROOT
 
 from minicaffe import DeviceError, Net, Solver, SpecError, parse
 from minicaffe.cli import main
@@ -37,7 +37,7 @@ def test_training_follows_float32(cuda, dtype):
 
 
 @TYPES
-def test_every_layer_trains_and_a_step_allocates_nothing(few_digits, cuda, dtype):  # noqa: F811
+def test_every_layer_trains_and_a_step_allocates_nothing(few_digits, cuda, dtype):
     made = Solver(
         parse(EVERY_LAYER), device=cuda, dtype=dtype, report=Lines(), test_iter=1, test_interval=9
     )
@@ -63,17 +63,20 @@ def test_no_engine_is_chosen_that_is_not_exact_enough(cuda, dtype):
         assert found.error[case.fastest(found.ms)] <= 1e-2
 
 
-def test_on_the_cpu_16_bits_are_an_error(tmp_path, capsys):
+def test_on_the_cpu_16_bits_are_an_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(DeviceError, match=r"^dtype float16 needs CUDA; on cpu \(asked for\)"):
         Net(parse(LENET), device="cpu")
     with pytest.raises(DeviceError, match="dtype float16 needs CUDA"):
         Solver(parse(LENET), device="cpu")
     model = tmp_path / "net.yaml"
     model.write_text(LENET)
-    for command in ("train", "time", "explain"):
-        assert main([command, str(model), "--device", "cpu"]) == 2
+    trained = ["train", str(ROOT / "models" / "lenet.yaml"), "--dtype", "float16"]
+    for words in (trained, ["time", str(model)], ["explain", str(model)]):
+        assert main([*words, "--device", "cpu"]) == 2
         said = capsys.readouterr().err.splitlines()
         assert said[-1].endswith("dtype float16 needs CUDA; on cpu (asked for) choose float32")
+    assert not (tmp_path / "runs").exists()
     assert main(["summary", str(model)]) == 0
     assert "phase TRAIN, float16" in capsys.readouterr().out
 
