@@ -40,9 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
     """A file of tests that cannot be imported fails, which --doctest-ignore-import-errors passes over."""
     report = yield
-    if report.skipped and "tests" in collector.path.parts[len(ROOT.parts) : len(ROOT.parts) + 1]:
-        if "unable to import module" in str(report.longrepr):
-            report.outcome, report.longrepr = "failed", report.longrepr[2]
+    ours = "tests" in collector.path.parts[len(ROOT.parts) : len(ROOT.parts) + 1]
+    if report.skipped and ours and "unable to import module" in str(report.longrepr):
+        report.outcome, report.longrepr = "failed", report.longrepr[2]
     return report
 
 
