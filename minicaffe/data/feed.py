@@ -8,12 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minicaffe.data.crew import Here, Threads
 from minicaffe.data.making import Damage, Piece
-from minicaffe.data.processes import Processes
+
+if TYPE_CHECKING:
+    from minicaffe.data.processes import Processes
 
 Key = tuple[int, int]  # the seed and the pass that a batch is of
 Choose = Callable[[Key], tuple[np.ndarray, np.ndarray, int]]

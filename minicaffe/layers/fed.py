@@ -12,7 +12,6 @@ from minicaffe.data.crew import Here, Threads
 from minicaffe.data.feed import Feed, Key
 from minicaffe.data.making import IN_A_ROW, Damage, Maker
 from minicaffe.data.picture_files import LARGEST
-from minicaffe.data.processes import Processes
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.picture_set import Size
 from minicaffe.data.recipe import Recipe
@@ -171,8 +170,11 @@ class Fed(Pictures):
         given = maker, shape, self.made_dtype, labels
         if not workers:
             return Feed(Here(*given), self._choose)
-        crew = Threads if kind == "threads" else Processes
-        return Feed(crew(workers, *given), self._choose)
+        if kind == "threads":
+            return Feed(Threads(workers, *given), self._choose)
+        from minicaffe.data.processes import Processes
+
+        return Feed(Processes(workers, *given), self._choose)
 
     def _choose(self, key: Key) -> tuple[np.ndarray, np.ndarray, int]:
         """Entries and epochs of the samples of a pass, and the key of their random numbers."""

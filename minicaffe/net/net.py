@@ -13,7 +13,7 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import SpecError, note
 from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
-from minicaffe.net import copies, debug, graph, memory, picture, run, weights
+from minicaffe.net import copies, debug, graph, memory, run, weights
 from minicaffe.net.model import read
 from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
@@ -92,6 +92,8 @@ class Net:
         return summary(self.graph, self.memory.keep)
 
     def _repr_html_(self) -> str:
+        from minicaffe.net import picture  # nobody else pays for its import
+
         return picture.page(self.graph)
 
     def __reduce__(self) -> tuple[Any, ...]:
