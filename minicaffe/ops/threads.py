@@ -96,6 +96,33 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
     return pieces
 
 
+class Piece:
+    """An argument of `run`: a flat buffer, of which each slice gets an equal piece of its own."""
+
+    def __init__(self, work: Any):
+        self.work = work
+
+
+def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
+    """Run a compiled loop(*args, first, last) over slices of 0..n, one a thread; gives how many there are.
+
+    A slice has at least `grain` units, if there is more than one. Of an argument Piece(work) each slice gets
+    the piece that is its own, all of one size, in the order of the slices.
+    """
+    work = next((arg.work for arg in args if isinstance(arg, Piece)), None)
+    if n < 2 * grain:
+        with at_most(1):
+            return len(in_slices(_bound(loop, args), n, work))
+    return len(in_slices(_bound(loop, args), n, work))
+
+
+def _bound(loop: Callable[..., None], args: Sequence[Any]) -> Callable[..., None]:
+    def part(first: int, last: int, piece: Any) -> None:
+        loop(*(piece if isinstance(arg, Piece) else arg for arg in args), first, last)
+
+    return part
+
+
 def share(work: Any) -> int:
     """Among how many threads `in_slices` shares a buffer."""
     if on_cuda(work):
