@@ -95,7 +95,7 @@ def _three(x: Any, numbers: tuple[float, ...]) -> list[Any]:
 
 
 def _in_blocks(part: Callable[[slice], None], size: int, block: int) -> None:
-    """Run a function over blocks of 0..size. Entries without a finite value are none's fault."""
+    """Run a function over blocks of 0..size, on the host. Infinities and NaNs are none's fault."""
 
     def slices(first: int, last: int, _: Any) -> None:
         with np.errstate(all="ignore"):
