@@ -105,9 +105,18 @@ def log1p64(x: Any) -> Any:
     return found if u > 0.0 and u < np.inf else log64(u)
 
 
+def power64(x: Any, p: Any) -> Any:
+    """x^p, but for float64 itself, of which the logarithm has too few places; NaN of x < 0 and a broken p."""
+    size = exp(p * log64(abs(x)))
+    whole = math.floor(p) == p
+    odd = whole and math.floor(p * 0.5) * 2.0 != p
+    size = (-size if odd else (size if whole else np.nan)) if x < 0.0 else size
+    return 1.0 if p == 0.0 else size
+
+
 @functools.cache
 def words(dtype: np.dtype) -> dict[str, Callable[..., Any]]:
-    """Each function for numbers of a type, by its name; the logarithms of float32 by way of float64."""
+    """Each function for numbers of a type, by its name; those of float32 with a logarithm by float64."""
     double = np.dtype(np.float64)
     names = {"np": np, "abs": abs, "float": float, "math": math, "FRACTION": FRACTION, "ROOT": ROOT}
     log = helper(typed(log64, double, names))
@@ -116,8 +125,11 @@ def words(dtype: np.dtype) -> dict[str, Callable[..., Any]]:
     there = names | {"split": helper(typed(own, dtype, names))}
     found = {f.__name__: helper(typed(f, dtype, there)) for f in (exp, expm1, tanh)}
     if dtype == double:
-        return found | {"log": log, "log1p": log1p}
+        return found | {"log": log, "log1p": log1p, "power": math.pow}
+    known = names | {"log64": log, "exp": words(double)["exp"]}
+    power = helper(typed(power64, double, known))
     return found | {
         "log": helper(lambda x: np.float32(log(np.float64(x)))),
         "log1p": helper(lambda x: np.float32(log1p(np.float64(x)))),
+        "power": helper(lambda x, p: np.float32(power(np.float64(x), np.float64(p)))),
     }
