@@ -43,8 +43,9 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
     product = out
     if accumulate:
         product = np.empty_like(out) if scratch is None else scratch[: out.size].reshape(out.shape)
+    multiply = np.multiply if a.shape[-1] == 1 else np.matmul  # BLAS is slow at outer products
     if out.ndim > 2 or out.size * a.shape[1] < LARGE:
-        np.matmul(a, b, out=product)
+        multiply(a, b, out=product)
         if accumulate:
             out += product
         return out
@@ -52,7 +53,7 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
 
     def part(first: int, last: int, _: Any) -> None:
         rows, columns = (slice(first, last), slice(None))[:: 1 if tall else -1]
-        np.matmul(a[rows], b[:, columns], out=product[rows, columns])
+        multiply(a[rows], b[:, columns], out=product[rows, columns])
         if accumulate:
             out[rows, columns] += product[rows, columns]
 

@@ -16,7 +16,9 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.errors import MinicaffeError
+from minicaffe.ops import record
 from minicaffe.ops.loops import loops
+from minicaffe.ops.record import Piece
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
 MOST = 1024  # threads one may ask for
@@ -77,6 +79,12 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
     >>> sum(parts)
     5
     """
+    if not getattr(_here, "inside", False):
+        record.host(getattr(part, "__qualname__", repr(part)))
+    return _in_slices(part, n, work)
+
+
+def _in_slices(part: Callable[..., None], n: int, work: Any) -> list[Any]:
     if getattr(_here, "inside", False):
         if n:
             part(0, n, work)
@@ -96,24 +104,24 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
     return pieces
 
 
-class Piece:
-    """An argument of `run`: a flat buffer, of which each slice gets an equal piece of its own."""
-
-    def __init__(self, work: Any):
-        self.work = work
-
-
 def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
     """Run a compiled loop(*args, first, last) over slices of 0..n, one a thread; gives how many there are.
 
     A slice has at least `grain` units, if there is more than one. Of an argument Piece(work) each slice gets
-    the piece that is its own, all of one size, in the order of the slices.
+    the piece that is its own, all of one size, in the order of the slices. Recorded, if this thread records.
     """
-    work = next((arg.work for arg in args if isinstance(arg, Piece)), None)
-    if n < 2 * grain:
-        with at_most(1):
-            return len(in_slices(_bound(loop, args), n, work))
-    return len(in_slices(_bound(loop, args), n, work))
+    most = 1 if getattr(_here, "inside", False) else share(None)
+    slices = min(n, max(1, min(n // grain, most)))
+    record.row(loop, args, n, slices)
+    again(record.Row(loop, args, n, slices))
+    return slices
+
+
+def again(row: record.Row) -> None:
+    """Run a row."""
+    work = next((arg.work for arg in row.args if isinstance(arg, Piece)), None)
+    with at_most(max(row.slices, 1)):
+        _in_slices(_bound(row.loop, row.args), row.n, work)
 
 
 def _bound(loop: Callable[..., None], args: Sequence[Any]) -> Callable[..., None]:
