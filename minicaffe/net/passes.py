@@ -71,7 +71,9 @@ class Passes:
         """The passes are over: in a replay, too, the net is to be as they leave it."""
         if tape is not None:
             work = partial(self._end, [p for p in self.net.learnable if p.stale])
-            tape.notes.append(Call("the end", "what the net knows of itself", self._later(None, work)))
+            tape.notes.append(
+                Call("the end", "what the net knows of itself", self._later(None, work))
+            )
 
     def _end(self, unwritten: Sequence[Any]) -> None:
         for param in unwritten:
@@ -84,7 +86,9 @@ class Passes:
         stale = [(param, param.stale) for param in params]
         return partial(self._again, self.net.context.passes - self.first, stale, work)
 
-    def _again(self, passes: int, stale: Sequence[tuple[Any, bool]], work: Callable[[], Any]) -> None:
+    def _again(
+        self, passes: int, stale: Sequence[tuple[Any, bool]], work: Callable[[], Any]
+    ) -> None:
         self.net.context.passes = self.first + passes
         for param, was in stale:
             param.stale = was

@@ -43,7 +43,11 @@ class Tape:
         self.notes: list[tuple[str, Row] | Call] = []
 
     def take(
-        self, what: str, work: Callable[[], Any], why: str = "", again: Callable[[], Any] | None = None
+        self,
+        what: str,
+        work: Callable[[], Any],
+        why: str = "",
+        again: Callable[[], Any] | None = None,
     ) -> bool:
         """Do some work, and note its rows; or, for a reason `why`, that `again` is to be called in a replay.
 
