@@ -1,4 +1,4 @@
-"""The passes of a net noted layer by layer, so that they can be replayed; and what a replay of them goes by."""
+"""The passes of a net noted layer by layer, so that they can be replayed; and what a replay goes by."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Passes:
         self.net.memory.sharing.held = self.net.memory.sharing.whole
 
     def _later(self, step: Step | None, work: Callable[[], Any]) -> Callable[[], Any]:
-        """Work as it is to be done in a replay: with the number of the pass, and gradients as stale, as now."""
+        """Work as a replay is to do it: the number of the pass, and which gradients are stale, as now."""
         params = [] if step is None else [param.owner for param in step.layer.params]
         stale = [(param, param.stale) for param in params]
         return partial(self._again, self.net.context.passes - self.first, stale, work)
@@ -133,7 +133,8 @@ def premise(net: Net) -> tuple[Any, ...] | None:
         layer = step.layer
         if step.watchers or layer.sizes_vary:
             return None
-        told += _keys(type(layer))(layer), layer.needs_gradient[:], vars(layer).get("plan")
+        kind: Any = type(layer)
+        told += _keys(kind)(layer), layer.needs_gradient[:], vars(layer).get("plan")
         for value in step.tops:
             told.append(value.loss_weight)
             lies += _arrays(value.blob)
@@ -148,6 +149,6 @@ _multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")
 
 
 @functools.cache
-def _keys(kind: type[Layer]) -> Callable[[Layer], tuple[Any, ...]]:
-    names = [key.name for key in keys_of(kind).values()]  # type: ignore[arg-type]
+def _keys(kind: Any) -> Callable[[Layer], tuple[Any, ...]]:
+    names = [key.name for key in keys_of(kind).values()]
     return operator.attrgetter("forward", "backward", "recordable", "runs_backward", *names)
