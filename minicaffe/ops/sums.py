@@ -10,7 +10,8 @@ from minicaffe.backend import THREADS, launch_blocks, on_cuda
 from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import Piece, run
+from minicaffe.ops.record import Piece
+from minicaffe.ops.threads import run
 
 SECTOR = 8  # neighbours that are read at once: 32 bytes of float32
 BLOCKS = 256  # that are enough to keep a device busy

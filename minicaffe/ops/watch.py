@@ -11,8 +11,9 @@ from minicaffe.backend import THREADS, launch, launch_blocks, on_cuda
 from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
+from minicaffe.ops.record import Piece
 from minicaffe.ops.sums import BLOCKS, EACH, total
-from minicaffe.ops.threads import Piece, in_slices, run
+from minicaffe.ops.threads import in_slices, run
 
 BAD, SKIP, STOP, DONE, PASSED = range(5)  # the flags, see watch.cu
 FLAGS = 6  # int32, so that they end where a float64 may begin
