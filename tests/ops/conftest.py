@@ -42,7 +42,7 @@ def device(request, monkeypatch):
 @pytest.fixture(scope="session")
 def workers():
     """Threads beside the caller's, more than any test wants."""
-    return [module._Worker(number) for number in range(1, 8)]
+    return [module._Worker(number) for number in range(1, 64)]
 
 
 @pytest.fixture(params=[1, 2, 3])
