@@ -22,6 +22,7 @@ class SoftmaxLoss(Normalized):
     """Scores to probabilities, those to a loss a label; a second top is the probabilities."""
 
     keeps_top = True  # backward reads the probabilities
+    recordable = True
     axis: int
 
     def shapes(self, x: Shape, labels: Shape) -> list[Shape]:
@@ -91,8 +92,6 @@ class SoftmaxWithLoss(SoftmaxLoss):
     """
 
     axis: Annotated[int, "the axis of the classes"] = 1
-
-    recordable = True
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         return self.shapes(x, labels)

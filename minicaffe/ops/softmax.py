@@ -38,7 +38,7 @@ def softmax(x: Any, out: Any, reduced: Any) -> Any:
     fast = loops("softmax", x.dtype)
     if fast is not None:
         flat = x.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
-        run(fast.softmax(x.dtype), n * s, *flat, grain=_grain(c))
+        run(fast.softmax(x.dtype), n * s, *flat, grain=grain(c))
         return out
     record.host(softmax.__name__)
     if x.dtype != out.dtype:
@@ -65,7 +65,7 @@ def softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> Any:
     if fast is not None:
         n, c, s = dy.shape
         given = dy.reshape(-1), y.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
-        run(fast.softmax_gradient, n * s, *given, grain=_grain(c))
+        run(fast.softmax_gradient, n * s, *given, grain=grain(c))
         return out
     record.host(softmax_gradient.__name__)
     np.multiply(dy, y, out=out)
@@ -74,7 +74,7 @@ def softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> Any:
     return np.multiply(out, y, out=out)
 
 
-def _grain(c: int) -> int:
+def grain(c: int) -> int:
     """Places of c scores that a thread is worth waking for."""
     return 1 + GRAIN // c
 
@@ -170,7 +170,7 @@ def nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> A
             out.reshape(-1),
             read.valid.reshape(-1),
             read.bad,
-            grain=_grain(c),
+            grain=grain(c),
         )
         read.check(labels, ignore, c, s)
         return out
@@ -205,7 +205,7 @@ def nll_gradient(
     fast = loops("softmax", prob.dtype)
     if fast is not None:
         flat = prob.reshape(-1), labels.reshape(-1), c, s, read.valid.reshape(-1), scale.reshape(-1)
-        run(fast.nll_gradient, n * s, *flat, out.reshape(-1), grain=_grain(c))
+        run(fast.nll_gradient, n * s, *flat, out.reshape(-1), grain=grain(c))
         return out
     record.host(nll_gradient.__name__)
     np.copyto(out, prob)
@@ -238,7 +238,7 @@ def accuracy(
     fast = loops("softmax", scores.dtype)
     if fast is not None:
         flat = scores.reshape(-1), labels.reshape(-1), c, s, top_k, _flag(ignore), out.reshape(-1)
-        run(fast.accuracy, n * s, *flat, read.valid.reshape(-1), read.bad, grain=_grain(c))
+        run(fast.accuracy, n * s, *flat, read.valid.reshape(-1), read.bad, grain=grain(c))
         read.check(labels, ignore, c, s)
         return out
     record.host(accuracy.__name__)
