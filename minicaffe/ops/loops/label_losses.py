@@ -1,4 +1,4 @@
-"""Losses of scores with a label each, and their gradients; NaN of a label that is no class, which sets `bad`."""
+"""Losses of scores with a label each, and their gradients; of a label that is none NaN, and `bad` is set."""
 
 from __future__ import annotations
 
