@@ -20,6 +20,7 @@ from minicaffe.ops import threads
 from minicaffe.ops.conv import common
 from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry
+from minicaffe.ops.loops import loops
 
 REFERENCE = "direct"
 TOLERANCE = {"f": 1e-5, "d": 1e-10}  # of the relative error; of 16-bit types 1e-2
@@ -110,8 +111,10 @@ class Case:
 
     @functools.cached_property
     def candidates(self) -> tuple[str, ...]:
-        """The strategies to choose from."""
+        """The strategies to choose from; those that are compiled loops only where there are such."""
         g, able = self.g, [name for name in STRATEGIES if self._suits(name)]
+        compiled = not self.device.is_cuda and loops("lanes", self.dtype) is not None
+        able = [name for name in able if compiled or not hasattr(STRATEGIES[name], "COMPILED")]
         if g.c * g.f <= FEW * g.group**2:
             return tuple(able)
         return tuple(name for name in able if name != REFERENCE) or tuple(able)
@@ -120,6 +123,8 @@ class Case:
         """Why a strategy that could be taken is no candidate."""
         if name == REFERENCE and self._suits(name):
             return "the reference, too slow to be a candidate"
+        if hasattr(STRATEGIES[name], "COMPILED") and self._suits(name):
+            return "as `implicit`, where there are no loops compiled for this type and device"
         return f"sums the weight's gradient in {self.dtype.name}: only when asked for by name"
 
     @property

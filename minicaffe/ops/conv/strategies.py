@@ -8,6 +8,7 @@ from minicaffe.ops.conv import (
     columns,
     direct,
     implicit,
+    lanes,
     loopfree,
     mec,
     pointwise,
@@ -24,5 +25,6 @@ STRATEGIES: dict[str, Any] = {
     "implicit": implicit,
     "winograd": Winograd(4),
     "winograd2": Winograd(2),
+    "lanes": lanes,
     "pointwise": pointwise,
 }
