@@ -79,7 +79,7 @@ class Classifier:
             raise ShapeError(
                 f"expected one or several pictures of {shape}, got {images.dtype} of {images.shape}"
             )
-        prepared = self.data.prepare(images.reshape(-1, *shape))
+        prepared = self.data.as_tested(images.reshape(-1, *shape))
         batch = max(1, min(len(prepared), self.data.batch_size))
         if self.net.first_blobs[self._input].shape[0] != batch:
             self.net.reshape(**{self._input: (batch, *prepared.shape[1:])})

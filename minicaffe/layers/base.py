@@ -90,6 +90,7 @@ class Layer:
     sizes_vary = (
         False  # forward may return leading parts of `out`: fewer entries than setup promised
     )
+    recordable = False  # on the CPU its passes do all arithmetic through `ops.threads.run`
     tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
@@ -124,6 +125,12 @@ class Layer:
 
     def allocate(self) -> None:
         """Take scratch buffers, after the shapes of the whole net are known."""
+
+    def prepare(self) -> None:
+        """Host work of a forward pass that only sets numbers in memory; `forward` calls it first.
+
+        A recorded pass is replayed without `forward`: it calls this, and then runs the loops.
+        """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Bottom arrays in, top array (or a list of them) out."""

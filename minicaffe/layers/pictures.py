@@ -90,7 +90,7 @@ class Pictures(Layer):
         """Whether a mean image of a shape will do."""
         return shape == self.image
 
-    def prepare(self, image: np.ndarray) -> np.ndarray:
+    def as_tested(self, image: np.ndarray) -> np.ndarray:
         """Images (..., c, h, w) as the phase TEST would give them to the net: mean, central crop, scale."""
         h, w = self.image[1:]
         size = self.transform.crop_size

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import ShapeError
+from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import run
 
-LONG = 2**15  # elements from which threads pay
+LONG = 2**15  # elements from which threads pay NumPy
 
 
 def dropout(xp: Any, x: Any, kept: Any, scale: float, out: Any) -> Any:
@@ -34,7 +35,4 @@ def run_loop(loop: Any, out: Any, *args: Any) -> None:
     if sizes != {out.size}:  # a loop does not look where an array ends
         raise ShapeError(f"arrays of {sorted(sizes | {out.size})} elements do not go together")
     flat = [arg.reshape(-1) if isinstance(arg, np.ndarray) else arg for arg in (*args, out)]
-    if out.size < LONG:
-        loop(*flat, 0, out.size)
-    else:
-        in_slices(lambda first, last, _: loop(*flat, first, last), out.size)
+    run(loop, out.size, *flat, grain=GRAIN)

@@ -176,7 +176,7 @@ def test_the_mean_is_subtracted_before_the_crop(here, device):
         for kind, source in (("Data", "lmdb"), ("ImageData", "images.txt")):
             given = net(kind, f"source: {source}, {keys}", device=device)
             np.testing.assert_allclose(batches(given), wanted, rtol=1e-5)
-            np.testing.assert_allclose(given.layers["d"].prepare(RAW), wanted, rtol=1e-5)
+            np.testing.assert_allclose(given.layers["d"].as_tested(RAW), wanted, rtol=1e-5)
     keys = "source: lmdb, batch_size: 5, transform: {mean_value: [1, 2, 3]}"
     wanted = RAW - np.reshape([1, 2, 3], (3, 1, 1))
     np.testing.assert_allclose(batches(net("Data", keys, device=device)), wanted)

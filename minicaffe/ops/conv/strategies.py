@@ -11,6 +11,7 @@ from minicaffe.ops.conv import (
     lanes,
     loopfree,
     mec,
+    places,
     pointwise,
 )
 from minicaffe.ops.conv.winograd import Winograd
@@ -27,4 +28,5 @@ STRATEGIES: dict[str, Any] = {
     "winograd2": Winograd(2),
     "lanes": lanes,
     "pointwise": pointwise,
+    "places": places,
 }

@@ -1,0 +1,148 @@
+"""What is done entry by entry beside the ops, on either device: fill, copy, add, multiply, scale.
+
+Arrays may be views, of other types, and are stretched as NumPy does. On the CPU all goes through one compiled
+loop, which walks the axes that are left once neighbours have been joined.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import on_cuda
+from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import in_slices, run
+
+GRAIN = 2**13  # entries that a thread is worth waking for
+RANKS = (1, 4, 8)  # axes that the loop is compiled for
+KINDS = "fdbBhHiIlLqQ?"  # types of entries that it knows
+
+
+def fill(x: Any, value: float) -> Any:
+    """x = value, everywhere.
+
+    >>> fill(np.empty((2, 2)), 3)[0]
+    array([3., 3.])
+    """
+    if on_cuda(x):
+        x.fill(value)
+        return x
+    return _apply("copy", x, _number(value, x.dtype), x)
+
+
+def copy(x: Any, out: Any) -> Any:
+    """out = x.
+
+    >>> copy(np.array([1.0, 2.0])[:, None], np.empty((2, 3)))
+    array([[1., 1., 1.],
+           [2., 2., 2.]])
+    """
+    if on_cuda(out):
+        np.copyto(out, x)  # is CuPy's own, as are the functions below
+        return out
+    return _apply("copy", out, x, out)
+
+
+def add(x: Any, out: Any) -> Any:
+    """out += x.
+
+    >>> add(np.array([1.0, 2.0]), np.ones(2))
+    array([2., 3.])
+    """
+    return np.add(out, x, out=out) if on_cuda(out) else _apply("add", out, x, out)
+
+
+def plus(a: Any, b: Any, out: Any) -> Any:
+    """out = a + b.
+
+    >>> plus(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
+    array([4., 5.])
+    """
+    return np.add(a, b, out=out) if on_cuda(out) else _apply("add", a, b, out)
+
+
+def multiply(x: Any, factor: Any, out: Any) -> Any:
+    """out = x factor, both of them arrays.
+
+    >>> multiply(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
+    array([3., 6.])
+    """
+    return np.multiply(x, factor, out=out) if on_cuda(out) else _apply("multiply", x, factor, out)
+
+
+def scale(x: Any, factor: float, out: Any) -> Any:
+    """out = factor x, with a number that is the same in every step.
+
+    >>> scale(np.array([1.0, 2.0]), 2, np.empty(2))
+    array([2., 4.])
+    """
+    if on_cuda(out):
+        return np.multiply(x, factor, out=out)
+    return _apply("multiply", x, _number(factor, x.dtype), out)
+
+
+def _apply(name: str, a: Any, b: Any, out: Any) -> Any:
+    """out = f(a, b), f being one of loops/arrays.py; on the CPU."""
+    known = all(array.dtype.char in KINDS for array in (a, b, out))
+    fast = loops("arrays", np.float64) if known else None
+    if fast is not None and (walk := _walk(out.shape, *map(_steps, (a, b, out)))) is not None:
+        sizes, (first, second, third) = walk
+        given = _flat(a), first, _flat(b), second, sizes, _flat(out), third
+        run(fast.function(name), out.size, *given, grain=GRAIN)
+        return out
+    in_slices(lambda *_: _plain(name, a, b, out), 1)
+    return out
+
+
+def _plain(name: str, a: Any, b: Any, out: Any) -> None:
+    if name == "copy":
+        np.copyto(out, b, casting="same_kind")
+    else:
+        (np.add if name == "add" else np.multiply)(a, b, out=out)
+
+
+def _steps(array: Any) -> tuple[tuple[int, int], ...]:
+    """Of each axis its size and how many entries lie between neighbours."""
+    return tuple(
+        (n, step // array.itemsize) for n, step in zip(array.shape, array.strides, strict=True)
+    )
+
+
+@functools.lru_cache(4096)
+def _walk(shape: tuple[int, ...], *arrays: tuple[tuple[int, int], ...]) -> Any:
+    """The sizes of a walk over all entries, and each array's steps in it; None for too many axes."""
+    stretched = [
+        [(0, 0)] * (len(shape) - len(axes)) + [(n, 0 if n == 1 else step) for n, step in axes]
+        for axes in arrays
+    ]
+    walk: list[tuple[int, ...]] = []  # of each axis its size and the steps
+    for size, *of_each in zip(shape, *stretched, strict=True):
+        steps = [step for _, step in of_each]
+        if any(n not in (0, 1, size) for n, _ in of_each):
+            raise ValueError(f"arrays of shapes {arrays} do not go into one of {shape}")
+        if size == 1:
+            continue
+        if walk and all(far == size * step for far, step in zip(walk[-1][1:], steps, strict=True)):
+            walk[-1] = (walk[-1][0] * size, *steps)
+        else:
+            walk.append((size, *steps))
+    rank = next((rank for rank in RANKS if rank >= len(walk)), None)
+    if rank is None or any(step < 0 for _, *steps in walk for step in steps):
+        return None
+    sizes, *steps_of = zip(*[(1,) * (1 + len(arrays))] * (rank - len(walk)), *walk, strict=True)
+    return sizes, steps_of
+
+
+def _flat(array: Any) -> Any:
+    """The entries of an array, and for a view all that lies between its first and its last."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1)
+    span = 1 + sum((n - 1) * step for n, step in _steps(array))
+    return np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,))
+
+
+@functools.lru_cache(1024)
+def _number(value: float, dtype: np.dtype) -> Any:
+    return np.array(value, dtype)
