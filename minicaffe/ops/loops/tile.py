@@ -20,102 +20,38 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core import cgutils, types
-from numba.core.registry import cpu_target
-from numba.extending import intrinsic
 
-made: Any = intrinsic
-ir: Any = cgutils.ir  # llvmlite's
+from minicaffe.ops.loops.vector import LONG, Emitter, lanes, made, wide
+
+__all__ = [
+    "ADD",
+    "BIAS",
+    "COLUMNS",
+    "ROWS",
+    "ZERO",
+    "add_sums",
+    "lanes",
+    "multiply",
+    "product",
+    "sums",
+]
 ZERO, BIAS, ADD = range(
     3
 )  # what the sums of `product` begin with: nothing, a number a row, c itself
-_INT, _LONG = ir.IntType(32), ir.IntType(64)
-
-
-@functools.cache
-def _wide() -> bool:
-    """Whether there are 32 registers of 512 bits; else 16 of 256 are counted on."""
-    return "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2]
-
-
-def lanes(dtype: Any) -> int:
-    """Neighbours that are computed at a time.
-
-    >>> lanes(np.float32) == 2 * lanes(np.float64)
-    True
-    """
-    return (64 if _wide() else 32) // int(np.dtype(dtype).itemsize)
-
-
 # In registers at a time: the sums, a vector of b for each column and one of a. 25 of 32, or all of 16.
-ROWS, COLUMNS = (5, 4) if _wide() else (4, 3)
+ROWS, COLUMNS = (5, 4) if wide() else (4, 3)
 
 
-class _Emitter:
-    """What both kernels are made of: vectors, and positions in arrays of one type of numbers."""
+def _tile(on: Emitter) -> list[list[Any]]:
+    """Accumulators: [row][column]."""
+    make = functools.partial(cgutils.alloca_once, on.builder, on.vector)
+    return [[make() for _ in range(COLUMNS)] for _ in range(ROWS)]
 
-    def __init__(self, context: Any, builder: Any, kind: Any):
-        self.context, self.builder = context, builder
-        self.real = context.get_data_type(kind.dtype)
-        self.size = context.get_abi_sizeof(self.real)
-        self.count = lanes(np.dtype(str(kind.dtype)))
-        self.vector = ir.VectorType(self.real, self.count)
-        self.name = f"v{self.count}f{8 * self.size}"
 
-    def data(self, kind: Any, value: Any) -> Any:
-        """The address of an array's first entry."""
-        return self.context.make_array(kind)(self.context, self.builder, value).data
-
-    def at(self, pointer: Any, *positions: Any) -> Any:
-        for position in positions:
-            pointer = self.builder.gep(pointer, [position])
-        return pointer
-
-    def entry(self, table: Any, index: Any, column: int) -> Any:
-        """table[index, column] of a table of two columns."""
-        where = self.builder.add(self.builder.mul(index, _LONG(2)), _LONG(column))
-        return self.builder.sext(self.builder.load(self.at(table, where)), _LONG)
-
-    def load(self, pointer: Any) -> Any:
-        found = self.builder.load(self.builder.bitcast(pointer, self.vector.as_pointer()))
-        found.align = self.size
-        return found
-
-    def store(self, vector: Any, pointer: Any) -> None:
-        to = self.builder.bitcast(pointer, self.vector.as_pointer())
-        self.builder.store(vector, to).align = self.size
-
-    def spread(self, pointer: Any) -> Any:
-        """A number in all lanes."""
-        none, zeros = ir.Constant(self.vector, ir.Undefined), ir.VectorType(_INT, self.count)
-        one = self.builder.insert_element(none, self.builder.load(pointer), _INT(0))
-        return self.builder.shuffle_vector(one, none, ir.Constant(zeros, [0] * self.count))
-
-    def multiply_add(self, left: Any, right: Any, accumulator: Any) -> None:
-        kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        module, name = self.builder.module, f"llvm.fma.{self.name}"
-        fma = cgutils.get_or_insert_function(module, kind, name)
-        total = self.builder.call(fma, [left, right, self.builder.load(accumulator)])
-        self.builder.store(total, accumulator)
-
-    def total(self, vector: Any, more: Any) -> Any:
-        """The sum over the lanes, and more."""
-        kind, module = ir.FunctionType(self.real, [self.real, self.vector]), self.builder.module
-        name = f"llvm.vector.reduce.fadd.{self.name}"
-        add = cgutils.get_or_insert_function(module, kind, name)
-        return self.builder.call(add, [more, vector], fastmath=("reassoc",))
-
-    def tile(self) -> list[list[Any]]:
-        """Accumulators: [row][column]."""
-        make = functools.partial(cgutils.alloca_once, self.builder, self.vector)
-        return [[make() for _ in range(COLUMNS)] for _ in range(ROWS)]
-
-    def zero(self) -> Any:
-        return ir.Constant(self.vector, [0.0] * self.count)
-
-    def upto(self, most: int, there: Any) -> list[Any]:
-        """0, 1, ... most - 1, but none beyond the last that is there."""
-        last, b = self.builder.sub(there, _LONG(1)), self.builder
-        return [b.select(b.icmp_signed("<", _LONG(i), last), _LONG(i), last) for i in range(most)]
+def _upto(b: Any, most: int, there: Any) -> list[Any]:
+    """0, 1, ... most - 1, but none beyond the last that is there."""
+    last = b.sub(there, LONG(1))
+    return [b.select(b.icmp_signed("<", LONG(i), last), LONG(i), last) for i in range(most)]
 
 
 @made
@@ -148,22 +84,25 @@ def product(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         a_, a0, row, rows, steps_, step, count, b_, b0, places_, place, columns, *rest = args
         c_, c0, apart, begin, bias_, i0 = rest
-        on, add, mul = _Emitter(context, builder, a), builder.add, builder.mul
+        on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
         table, where = on.data(steps, steps_), on.data(places, places_)
-        down, across = on.upto(ROWS, rows), [add(place, v) for v in on.upto(COLUMNS, columns)]
+        down, across = (
+            _upto(builder, ROWS, rows),
+            [add(place, v) for v in _upto(builder, COLUMNS, columns)],
+        )
         left = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
         right = [on.at(on.data(b, b_), b0, on.entry(where, p, 0)) for p in across]
         lines = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
         ends = [[on.at(line, on.entry(where, p, 1)) for p in across] for line in lines]
-        sums = on.tile()
-        with builder.if_else(builder.icmp_signed("==", begin, _LONG(ADD))) as (there, anew):
+        sums = _tile(on)
+        with builder.if_else(builder.icmp_signed("==", begin, LONG(ADD))) as (there, anew):
             with there:
                 for r, v in np.ndindex(ROWS, COLUMNS):
                     builder.store(on.load(ends[r][v]), sums[r][v])
             with anew:
                 for r, v in np.ndindex(ROWS, COLUMNS):
                     builder.store(on.zero(), sums[r][v])
-                with builder.if_then(builder.icmp_signed("==", begin, _LONG(BIAS))):
+                with builder.if_then(builder.icmp_signed("==", begin, LONG(BIAS))):
                     starts = [on.spread(on.at(on.data(bias, bias_), add(i0, r))) for r in down]
                     for r, v in np.ndindex(ROWS, COLUMNS):
                         builder.store(starts[r], sums[r][v])
@@ -209,14 +148,17 @@ def sums(
         a_, a0, row, rows, steps_, step, columns, b_, b0, places_, place, count, c_, c0, apart = (
             args
         )
-        on, add, mul = _Emitter(context, builder, a), builder.add, builder.mul
+        on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
         table, where = on.data(steps, steps_), on.data(places, places_)
-        down, across = on.upto(ROWS, rows), [add(step, v) for v in on.upto(COLUMNS, columns)]
+        down, across = (
+            _upto(builder, ROWS, rows),
+            [add(step, v) for v in _upto(builder, COLUMNS, columns)],
+        )
         left = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
         right = [on.at(on.data(b, b_), b0, on.entry(table, k, 1)) for k in across]
         lines = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
         ends = [[on.at(line, on.entry(table, k, 0)) for k in across] for line in lines]
-        totals = on.tile()
+        totals = _tile(on)
         for r, v in np.ndindex(ROWS, COLUMNS):
             builder.store(on.zero(), totals[r][v])
         with cgutils.for_range(builder, count) as loop:
