@@ -24,7 +24,8 @@ from minicaffe.ops.conv.implicit import cuda_workspace
 from minicaffe.ops.conv.lanes_tables import WIDTHS, sweep
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import Piece, run, share
+from minicaffe.ops.record import Piece
+from minicaffe.ops.threads import run, share
 
 __all__ = ["cuda_workspace", "forward", "input_gradient", "refuses", "weight_gradient", "workspace"]
 COMPILED = True  # of use to the planner only where there are compiled loops
