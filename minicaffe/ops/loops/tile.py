@@ -9,7 +9,7 @@ Two tables of int32 say which numbers meet, and serve all three directions of a 
     sums:     a[r row + ak] += sum over p, l of c[r apart + cp + l] b[bk + bp + l]
 
 l counts the lanes of a vector: `lanes(dtype)` of them, neighbours in b and c. A tile is ROWS values of r by
-COLUMNS places; where fewer are left, its last is computed again. All positions are in elements.
+COLUMNS places; where fewer rows are left, its last is computed again. All positions are in elements.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ ZERO, BIAS, ADD = range(
 ROWS, COLUMNS = (5, 4) if wide() else (4, 3)
 
 
-def _tile(on: Emitter) -> list[list[Any]]:
+def _tile(on: Emitter, columns: int = COLUMNS) -> list[list[Any]]:
     """Accumulators: [row][column]."""
     make = functools.partial(cgutils.alloca_once, on.builder, on.vector)
-    return [[make() for _ in range(COLUMNS)] for _ in range(ROWS)]
+    return [[make() for _ in range(columns)] for _ in range(ROWS)]
 
 
 def _upto(b: Any, most: int, there: Any) -> list[Any]:
@@ -54,73 +54,78 @@ def _upto(b: Any, most: int, there: Any) -> list[Any]:
     return [b.select(b.icmp_signed("<", LONG(i), last), LONG(i), last) for i in range(most)]
 
 
-@made
-def product(
-    typing: Any,
-    a: Any,
-    a0: Any,
-    row: Any,
-    rows: Any,
-    steps: Any,
-    step: Any,
-    count: Any,
-    b: Any,
-    b0: Any,
-    places: Any,
-    place: Any,
-    columns: Any,
-    c: Any,
-    c0: Any,
-    apart: Any,
-    begin: Any,
-    bias: Any,
-    i0: Any,
-) -> Any:
-    """A tile of c (see above): rows 0..rows, places `place`.. + columns, steps `step`.. + count.
+def _product(columns: int) -> Any:
+    """The kernel `product` for a tile of so many columns."""
 
-    `begin`: ZERO, BIAS (row r begins with bias[i0 + r]) or ADD. a, b and c begin at a0, b0 and c0.
-    """
+    @made
+    def made_of_them(
+        typing: Any,
+        a: Any,
+        a0: Any,
+        row: Any,
+        rows: Any,
+        steps: Any,
+        step: Any,
+        count: Any,
+        b: Any,
+        b0: Any,
+        places: Any,
+        place: Any,
+        c: Any,
+        c0: Any,
+        apart: Any,
+        begin: Any,
+        bias: Any,
+        i0: Any,
+    ) -> Any:
+        """A tile of c (see above): rows 0..rows, `columns` places from `place`, steps `step`.. + count.
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        a_, a0, row, rows, steps_, step, count, b_, b0, places_, place, columns, *rest = args
-        c_, c0, apart, begin, bias_, i0 = rest
-        on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
-        table, where = on.data(steps, steps_), on.data(places, places_)
-        down, across = (
-            _upto(builder, ROWS, rows),
-            [add(place, v) for v in _upto(builder, COLUMNS, columns)],
-        )
-        left = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
-        right = [on.at(on.data(b, b_), b0, on.entry(where, p, 0)) for p in across]
-        lines = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
-        ends = [[on.at(line, on.entry(where, p, 1)) for p in across] for line in lines]
-        sums = _tile(on)
-        with builder.if_else(builder.icmp_signed("==", begin, LONG(ADD))) as (there, anew):
-            with there:
-                for r, v in np.ndindex(ROWS, COLUMNS):
-                    builder.store(on.load(ends[r][v]), sums[r][v])
-            with anew:
-                for r, v in np.ndindex(ROWS, COLUMNS):
-                    builder.store(on.zero(), sums[r][v])
-                with builder.if_then(builder.icmp_signed("==", begin, LONG(BIAS))):
-                    starts = [on.spread(on.at(on.data(bias, bias_), add(i0, r))) for r in down]
-                    for r, v in np.ndindex(ROWS, COLUMNS):
-                        builder.store(starts[r], sums[r][v])
-        with cgutils.for_range(builder, count) as loop:
-            k = add(step, loop.index)
-            here, there = on.entry(table, k, 0), on.entry(table, k, 1)
-            pixels = [on.load(on.at(pointer, there)) for pointer in right]
-            for r in range(ROWS):
-                weight = on.spread(on.at(left[r], here))
-                for v in range(COLUMNS):
-                    on.multiply_add(weight, pixels[v], sums[r][v])
-        for r, v in np.ndindex(ROWS, COLUMNS):
-            on.store(builder.load(sums[r][v]), ends[r][v])
-        return context.get_dummy_value()
+        `begin`: ZERO, BIAS (row r begins with bias[i0 + r]) or ADD. a, b and c begin at a0, b0 and c0.
+        """
 
-    long = types.int64
-    tables = steps, long, long, b, long, places, long, long
-    return types.void(a, long, long, long, *tables, c, long, long, long, bias, long), generate
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a_, a0, row, rows, steps_, step, count, b_, b0, places_, place, *rest = args
+            c_, c0, apart, begin, bias_, i0 = rest
+            on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
+            table, where = on.data(steps, steps_), on.data(places, places_)
+            down, across = _upto(builder, ROWS, rows), [add(place, LONG(v)) for v in range(columns)]
+            left = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
+            right = [on.at(on.data(b, b_), b0, on.entry(where, p, 0)) for p in across]
+            lines = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
+            ends = [[on.at(line, on.entry(where, p, 1)) for p in across] for line in lines]
+            sums = _tile(on, columns)
+            with builder.if_else(builder.icmp_signed("==", begin, LONG(ADD))) as (there, anew):
+                with there:
+                    for r, v in np.ndindex(ROWS, columns):
+                        builder.store(on.load(ends[r][v]), sums[r][v])
+                with anew:
+                    for r, v in np.ndindex(ROWS, columns):
+                        builder.store(on.zero(), sums[r][v])
+                    with builder.if_then(builder.icmp_signed("==", begin, LONG(BIAS))):
+                        starts = [on.spread(on.at(on.data(bias, bias_), add(i0, r))) for r in down]
+                        for r, v in np.ndindex(ROWS, columns):
+                            builder.store(starts[r], sums[r][v])
+            with cgutils.for_range(builder, count) as loop:
+                k = add(step, loop.index)
+                here, there = on.entry(table, k, 0), on.entry(table, k, 1)
+                pixels = [on.load(on.at(pointer, there)) for pointer in right]
+                for r in range(ROWS):
+                    weight = on.spread(on.at(left[r], here))
+                    for v in range(columns):
+                        on.multiply_add(weight, pixels[v], sums[r][v])
+            for r, v in np.ndindex(ROWS, columns):
+                on.store(builder.load(sums[r][v]), ends[r][v])
+            return context.get_dummy_value()
+
+        long = types.int64
+        tables = steps, long, long, b, long, places, long
+        return types.void(a, long, long, long, *tables, c, long, long, long, bias, long), generate
+
+    return made_of_them
+
+
+product, *_narrower = (_product(columns) for columns in range(COLUMNS, 0, -1))
+_one, _two, _three = (_narrower[-i] if i <= len(_narrower) else product for i in (1, 2, 3))
 
 
 @made
@@ -194,8 +199,15 @@ def multiply(
         across = min(COLUMNS, end - p)
         for r in range(0, rows, ROWS):
             down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart
-            own = table, step, last - step, y, b0, where, p, across
-            product(x, x0, row, down, *own, z, z0, apart, begin, values, i0 + r)
+            own = x, x0, row, down, table, step, last - step, y, b0, where, p, z, z0, apart
+            if across == COLUMNS:
+                product(*own, begin, values, i0 + r)
+            elif across == 1:
+                _one(*own, begin, values, i0 + r)
+            elif across == 2:
+                _two(*own, begin, values, i0 + r)
+            else:
+                _three(*own, begin, values, i0 + r)
 
 
 @numba.njit(nogil=True)
