@@ -20,9 +20,11 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 SCRIPTS = (
     "breakdown",
+    "checkouts",
     "cifar10_quick",
     "feeding",
     "forms",
+    "inference",
     "inference_memory",
     "ladder",
     "lenet_step",
@@ -35,6 +37,7 @@ SCRIPTS = (
     "photographs",
     "photos",
     "readme",
+    "served",
     "zoo",
     "zoo_layers",
     "zoo_names",
@@ -47,6 +50,7 @@ SCRIPTS = (
     "zoo_step",
     "zoo_tables",
     "zoo_torch",
+    "zoo_turns",
 )
 SCRIPTS += ("onnx_tables", "zoo_onnx", "chart", "run", "tables")
 
@@ -79,6 +83,7 @@ def test_pages_show_what_the_result_files_say(scripts):
     files = {
         "paper_tables": "paper_tables/results/{}.json",
         "feeding": "benchmarks/results/feeding_{}.json",
+        "inference": "benchmarks/results/inference_{}.json",
         "inference_memory": "benchmarks/results/inference_memory_{}.json",
         "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
         "logging_cost": "benchmarks/results/logging_cost_{}.json",
@@ -193,6 +198,22 @@ def test_two_checkouts_side_by_side(scripts, monkeypatch, tmp_path):
         checkouts.starts(roots, checkouts.STARTS["minicaffe --help"], 1),
     ):
         assert found["ms"]["this"]["median"] > 0 and found["ratio"]["median"] > 0
+
+
+def test_inference_on_one_thread_and_on_two(scripts):
+    """Ours stands for PyTorch, which may not be there."""
+    inference = scripts("inference")
+    found = inference.measure("lenet", 2, 1, {"minicaffe": "minicaffe", "torch none": "minicaffe"})
+    assert set(found["threads"]) == {"1", "2"} and found["scaling"]["median"] > 0
+    ms = {"minicaffe": spread(10.0), "torch eager": spread(30.0), "torch compile": spread(20.0)}
+    one = {"ms": ms, "ratio": spread(2.0)}
+    net = {"threads": {"1": one, "2": one}, "scaling": spread(1.5)}
+    machine = {"processor": "P", "torch": "2", "numpy": "3", "numba": "4"}
+    found = {"device": "cpu", "threads": 2, "machine": machine, "nets": {"vgg16": net}}
+    text = inference.table(found).split("\n")
+    assert "| VGG-16 | 1 | **2.00x** ± 0.50 | 10 | 20 compile |  |" in text
+    assert "| VGG-16 | 2 | **2.00x** ± 0.50 | 10 | 20 compile | **1.50x** ± 0.50 |" in text
+    assert inference.table(None) == "Not yet measured."
 
 
 def test_where_the_milliseconds_go(scripts):

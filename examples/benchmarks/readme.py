@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+import inference
 import inference_memory
 import logging_cost
 import onnx_tables
@@ -111,6 +112,7 @@ def feeding(found: dict | None) -> str:
 
 SECTIONS = {
     "feeding_cpu": lambda: feeding(peer_tables.read("feeding", "cpu")),
+    "inference_cpu": lambda: inference.table(peer_tables.read("inference", "cpu")),
     "inference_memory_cpu": lambda: inference_memory.table(
         peer_tables.read("inference_memory", "cpu")
     ),
