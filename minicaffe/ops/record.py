@@ -99,10 +99,12 @@ def active() -> bool:
     return getattr(_here, "made", None) is not None
 
 
-def row(loop: Callable[..., None], args: tuple[Any, ...], n: int, slices: int) -> None:
-    """Note a row, if this thread records: for the gate."""
-    if (made := getattr(_here, "made", None)) is not None:
-        made.rows.append(Row(loop, args, n, slices))
+def row(loop: Callable[..., None], args: tuple[Any, ...], n: int, slices: int) -> Row:
+    """A row, noted if this thread records: for the gate."""
+    made = Row(loop, args, n, slices)
+    if (recording := getattr(_here, "made", None)) is not None:
+        recording.rows.append(made)
+    return made
 
 
 def arrays(args: Any) -> Iterator[np.ndarray]:
