@@ -21,7 +21,8 @@ from minicaffe.ops import loops as compiled
 from minicaffe.ops.conv.planes import Planes
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import Piece, run
+from minicaffe.ops.record import Piece
+from minicaffe.ops.threads import run
 
 TILE = 8  # filters of a tile at the most
 MOST = 2**31  # elements that a table can tell apart
