@@ -38,6 +38,7 @@ SCRIPTS = (
     "photos",
     "readme",
     "served",
+    "start_up",
     "zoo",
     "zoo_layers",
     "zoo_names",
@@ -91,7 +92,9 @@ def test_pages_show_what_the_result_files_say(scripts):
         "photos": "benchmarks/results/photos_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
+        "start_up": "benchmarks/results/start_up_{}.json",
         "zoo": "benchmarks/results/zoo_{}.json",
+        "zoo_before": "benchmarks/results/zoo_{}.json",
         "after_opencv": "after_opencv_5/results/opencv_{}.json",
         "zoo_means": "benchmarks/results/zoo_{}.json",
         "zoo_layers": "benchmarks/results/zoo_{}.json",
@@ -214,6 +217,21 @@ def test_inference_on_one_thread_and_on_two(scripts):
     assert "| VGG-16 | 1 | **2.00x** ± 0.50 | 10 | 20 compile |  |" in text
     assert "| VGG-16 | 2 | **2.00x** ± 0.50 | 10 | 20 compile | **1.50x** ± 0.50 |" in text
     assert inference.table(None) == "Not yet measured."
+
+
+def test_what_starting_takes(scripts, monkeypatch):
+    start = scripts("start_up")
+    monkeypatch.setattr(start, "SETTLED", 3)
+    monkeypatch.setenv("MINICAFFE_NUM_THREADS", "2")
+    found = start.measure(ROOT, 1, 2, 1)
+    for one in found.values():
+        assert 0 < one["over"] < one["first"] and one["peak"] > 50
+    machine = {"processor": "P", "numba": "1"}
+    report = {"machine": machine, "threads": 2, "batches": {"1": {"now": found, "before": found}}}
+    text = start.table(report).split("\n")
+    assert text[0].endswith("batch 1, an empty cache, before | batch 1, a filled one, before |")
+    assert f"| of that beyond their own time | {found['first']['over']:.2f} |" in text[5]
+    assert start.table(None) == "Not yet measured."
 
 
 def test_where_the_milliseconds_go(scripts):
@@ -492,7 +510,13 @@ def test_the_zoo_is_told_from_a_result(scripts):
     slower = tables.slower(found).split("\n")
     assert "one sample takes 1.50x the time" in slower[-1]
     assert "| AlexNet | onnxruntime 0.50x | convolution 6 (4), LRN 2 (0.5) |" in slower
-    assert tables.zoo(None) == tables.layers(None) == "Not yet measured."
+    assert tables.zoo(None) == tables.layers(None) == tables.before(None) == "Not yet measured."
+    assert tables.before(found) == "Not measured beside another checkout."
+    for one in (infer, train):
+        one["ratios"] |= {"before": spread(1.5)}
+        one["ms"] |= {"before": spread(15.0)}
+    row = "| AlexNet | **1.50x** ± 0.50 | 10 | 15 | **1.50x** ± 0.50 | 10 | 15 |"
+    assert row in tables.before(found).split("\n")
 
 
 def test_training_from_files_is_measured(scripts, tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """A net of the zoo in a process of its own, taking turns with others: minicaffe, of any checkout, or PyTorch.
 
 The settings: `name`, `way` (infer or train), `who` (minicaffe, or PyTorch as "torch MODE"), `form`, `threads`,
-and how many `passes` or steps one answer takes.
+how many `passes` or steps one answer takes, and the file of the `weights` to infer with.
 """
 
 from collections.abc import Callable
@@ -13,9 +13,10 @@ from served import serve
 
 def begin(settings: dict) -> Callable[[], float]:
     """So many passes or steps in this process; gives a number that tells what they found."""
-    name, way, who = (settings[key] for key in ("name", "way", "who"))
+    name, who = settings["name"], settings["who"]
     forms.prepare(settings | {"contender": "" if who.startswith("torch") else who})
-    call = {"infer": inference, "train": training}[way](name, who)
+    infer = settings["way"] == "infer"
+    call = inference(name, who, settings.get("weights")) if infer else training(name, who)
 
     def turn() -> float:
         for _ in range(settings["passes"] - 1):
@@ -25,12 +26,12 @@ def begin(settings: dict) -> Callable[[], float]:
     return turn
 
 
-def inference(name: str, who: str) -> Callable[[], float]:
+def inference(name: str, who: str, weights: str | None = None) -> Callable[[], float]:
     """A forward pass of one sample; the sum of the outputs' absolute values."""
     from zoo_nets import inputs_of
     from zoo_ours import ours
 
-    net = ours(name, "infer")
+    net = ours(name, "infer", weights)
     given = inputs_of(net)
     if who == "minicaffe":
 
@@ -41,7 +42,12 @@ def inference(name: str, who: str) -> Callable[[], float]:
 
         call = torch_inference(net, given, modes=[who.partition(" ")[2]])[who]
         del net
-    return lambda: float(sum(np.abs(array).sum() for array in call()))
+    return lambda: size(call())
+
+
+def size(arrays: list[np.ndarray]) -> float:
+    """The sum of absolute values."""
+    return float(sum(np.abs(array).sum() for array in arrays))
 
 
 def training(name: str, who: str) -> Callable[[], float]:
