@@ -1,7 +1,7 @@
 """Element-wise functions y(x): a row each, of the formula, its slope dy/dx, and what the slope reads.
 
-A formula is written once. NumPy evaluates it on blocks of entries; unless it is of those that NumPy does
-faster, Numba compiles it for one entry (loops/elementwise.py), where `where`, `maximum` and the like mean
+A formula is written once. NumPy evaluates it on blocks of entries; where Numba is at hand that
+compiles it for one entry (loops/elementwise.py), where `where`, `maximum` and the like mean
 the same of numbers. The numbers in it are floats and become of the entries' own type, as those that follow
 x are; a condition is 1 or 0. A CUDA row of the same name stands in kernels/elementwise.cu.
 """

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from minicaffe.ops.formulas import typed
-from minicaffe.ops.loops import helper
 
 FRACTION = np.int64((1 << 52) - 1)  # the bits of a float64 behind its exponent
 ROOT = np.int64(0x6A09E667F3BCD)  # those of sqrt(2)
@@ -101,8 +100,7 @@ def log64(x: Any) -> Any:
 def log1p64(x: Any) -> Any:
     """The logarithm of 1 + x, also of a small x."""
     u = 1.0 + x
-    found = log64(u) + (x - (u - 1.0)) / u
-    return found if u > 0.0 and u < np.inf else log64(u)
+    return log64(u) + ((x - (u - 1.0)) / u if u > 0.0 and u < np.inf else 0.0)
 
 
 def power64(x: Any, p: Any) -> Any:
@@ -114,22 +112,29 @@ def power64(x: Any, p: Any) -> Any:
     return 1.0 if p == 0.0 else size
 
 
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compiled into whatever calls it: around a call no vectors are made."""
+    import numba
+
+    return numba.njit(error_model="numpy", forceinline=True)(function)
+
+
 @functools.cache
 def words(dtype: np.dtype) -> dict[str, Callable[..., Any]]:
     """Each function for numbers of a type, by its name; those of float32 with a logarithm by float64."""
     double = np.dtype(np.float64)
     names = {"np": np, "abs": abs, "float": float, "math": math, "FRACTION": FRACTION, "ROOT": ROOT}
-    log = helper(typed(log64, double, names))
-    log1p = helper(typed(log1p64, double, names | {"log64": log}))
+    log = inlined(typed(log64, double, names))
+    log1p = inlined(typed(log1p64, double, names | {"log64": log}))
     own = split64 if dtype == double else split32
-    there = names | {"split": helper(typed(own, dtype, names))}
-    found = {f.__name__: helper(typed(f, dtype, there)) for f in (exp, expm1, tanh)}
+    there = names | {"split": inlined(typed(own, dtype, names))}
+    found = {f.__name__: inlined(typed(f, dtype, there)) for f in (exp, expm1, tanh)}
     if dtype == double:
         return found | {"log": log, "log1p": log1p, "power": math.pow}
     known = names | {"log64": log, "exp": words(double)["exp"]}
-    power = helper(typed(power64, double, known))
+    power = inlined(typed(power64, double, known))
     return found | {
-        "log": helper(lambda x: np.float32(log(np.float64(x)))),
-        "log1p": helper(lambda x: np.float32(log1p(np.float64(x)))),
-        "power": helper(lambda x, p: np.float32(power(np.float64(x), np.float64(p)))),
+        "log": inlined(lambda x: np.float32(log(np.float64(x)))),
+        "log1p": inlined(lambda x: np.float32(log1p(np.float64(x)))),
+        "power": inlined(lambda x, p: np.float32(power(np.float64(x), np.float64(p)))),
     }
