@@ -16,15 +16,16 @@ def prepare(settings: dict) -> None:
     Plain NumPy is what an installation without the extra `cpu` gives: neither Numba nor threadpoolctl.
     """
     form, threads = settings["form"], settings["threads"]
+    alone = settings.get("contender", "").partition(" ")[0]
     os.environ["MINICAFFE_NUM_THREADS"] = str(threads)
     if form == "numpy":
         os.environ["MINICAFFE_NUMBA"] = "0"
         sys.modules["numba"] = sys.modules["threadpoolctl"] = None
-    if settings.get("contender") != "minicaffe":
+    if alone != "minicaffe":
         import torch
 
         torch.set_num_threads(threads)
-    if settings.get("contender") != "torch":
+    if alone != "torch":
         check(form, threads)
 
 

@@ -3,9 +3,10 @@
 peers.py starts this as a process of its own, with settings as JSON; the answer is the last line printed.
 A step is: gradients cleared, forward, backward, and SGD with momentum 0.9, weight decay 5e-4 and a rate
 of 0.01 (biases 0.02, as in Caffe's LeNet), on drawn digits that are in memory. PyTorch is written as its
-users write it, with the fused SGD, its fastest.
+users write it, with the fused SGD, its fastest, and runs eager, with channels_last and with torch.compile.
 """
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import forms
 from machine import peak_memory
 from measure import ROOT, drawn, in_memory, interleaved, rates, ratios
+from zoo_peers import MODES, in_mode
 
 SOLVER = {"base_lr": 0.01, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.0005}
 NAMES = ("conv1", "conv2", "ip1", "ip2")
@@ -40,25 +42,21 @@ def ours(batch: int, device: str, **settings: object) -> tuple[Contender, object
     return Contender(lambda: solver.step(1), solver.loss), solver
 
 
-def torchs(batch: int, device: str, weights: dict, graph: bool = False) -> Contender:
-    """PyTorch, from the weights given; with `graph`, its steps as one CUDA graph."""
+def torchs(batch: int, device: str, weights: dict, mode: str) -> Contender:
+    """PyTorch in a mode, from the weights given; in the mode graph, its steps are one CUDA graph."""
     import torch
-    from torch import nn
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    layers = (nn.Conv2d(1, 20, 5), nn.Conv2d(20, 50, 5), nn.Linear(800, 500), nn.Linear(500, 10))
-    conv1, conv2, ip1, ip2 = layers
-    pool = nn.MaxPool2d(2)
-    net = nn.Sequential(conv1, pool, conv2, pool, nn.Flatten(), ip1, nn.ReLU(), ip2).to(device)
+    plain = module().to(device)
+    layers = [getattr(plain, name) for name in NAMES]
     groups = [
         {"params": [layer.weight for layer in layers]},
         {"params": [layer.bias for layer in layers], "lr": 2 * SOLVER["base_lr"]},
     ]
     sgd = torch.optim.SGD(groups, lr=0.01, momentum=0.9, weight_decay=0.0005, fused=True)
-    images, labels = drawn(batch)
-    x = torch.from_numpy(images).to(device)
-    label = torch.from_numpy(labels.astype("int64")).to(device)
+    given = dict(zip(plain.inputs, drawn(batch), strict=True))
+    net, inputs = in_mode(plain, given, mode, device)
     loss = None
 
     def start() -> None:
@@ -73,7 +71,7 @@ def torchs(batch: int, device: str, weights: dict, graph: bool = False) -> Conte
     def step() -> None:
         nonlocal loss
         sgd.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), label)
+        loss = net(*inputs)
         loss.backward()
         sgd.step()
 
@@ -81,7 +79,7 @@ def torchs(batch: int, device: str, weights: dict, graph: bool = False) -> Conte
         return float(loss.detach())
 
     start()
-    if not graph:
+    if mode != "graph":
         return Contender(step, last_loss)
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -95,13 +93,38 @@ def torchs(batch: int, device: str, weights: dict, graph: bool = False) -> Conte
     return Contender(recorded.replay, last_loss)
 
 
+def module():
+    """LeNet in PyTorch: gives the loss of images and labels."""
+    from torch import nn
+
+    class LeNet(nn.Module):
+        inputs = ("data", "label")
+
+        def __init__(self):
+            super().__init__()
+            self.conv1, self.conv2 = nn.Conv2d(1, 20, 5), nn.Conv2d(20, 50, 5)
+            self.ip1, self.ip2 = nn.Linear(800, 500), nn.Linear(500, 10)
+
+        def forward(self, data, label):
+            pool, relu = nn.functional.max_pool2d, nn.functional.relu
+            x = pool(self.conv2(pool(self.conv1(data), 2)), 2)
+            x = self.ip2(relu(self.ip1(x.flatten(1))))
+            return nn.functional.cross_entropy(x, label.long())
+
+    return LeNet()
+
+
+def modes(device: str) -> tuple[str, ...]:
+    """How PyTorch is run on a device; the fastest counts."""
+    return MODES if device == "cpu" else (*MODES[:2], "graph")
+
+
 def compare(batch: int, device: str, rounds: int, block_ms: float) -> dict[str, object]:
-    """Iterations a second side by side, after both have shown the same losses."""
+    """Iterations a second side by side, after all have shown the same losses."""
     mine, solver = ours(batch, device)
     weights = solver.net.weights()
-    contenders = {"minicaffe": mine, "torch": torchs(batch, device, weights)}
-    if solver.device.is_cuda:
-        contenders["torch graph"] = torchs(batch, device, weights, graph=True)
+    contenders = {"minicaffe": mine}
+    contenders |= {f"torch {mode}": torchs(batch, device, weights, mode) for mode in modes(device)}
     losses = {name: [] for name in contenders}
     for name, one in contenders.items():
         for _ in range(STEPS):
@@ -130,23 +153,21 @@ def compare(batch: int, device: str, rounds: int, block_ms: float) -> dict[str, 
 
 def memory(contender: str, batch: int, device: str) -> dict[str, float]:
     """Peak memory of this process, MiB, with one contender alone: imports, and all of 20 steps."""
-    if contender == "torch":
-        import torch  # noqa: F401
-    else:
-        import minicaffe.solver  # noqa: F401
+    whose, _, mode = contender.partition(" ")
+    importlib.import_module("torch" if whose == "torch" else "minicaffe.solver")
     imports = peak_memory()
-    one = torchs(batch, device, {}) if contender == "torch" else ours(batch, device)[0]
+    one = torchs(batch, device, {}, mode) if whose == "torch" else ours(batch, device)[0]
     for _ in range(20):
         one.step()
     found = {"imports": imports, "peak": peak_memory(), "loss": one.loss()}
     if device.startswith("cuda"):
-        found["device_pool"] = device_pool(contender)
+        found["device_pool"] = device_pool(whose)
     return found
 
 
-def device_pool(contender: str) -> float:
-    """The device memory that a contender's allocator holds, MiB."""
-    if contender == "torch":
+def device_pool(whose: str) -> float:
+    """The device memory that an allocator holds, PyTorch's or CuPy's, MiB."""
+    if whose == "torch":
         import torch
 
         return torch.cuda.max_memory_reserved() / 2**20

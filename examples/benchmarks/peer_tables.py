@@ -10,11 +10,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
 from forms import FORMS
+from measure import fastest
 from tables import lay_out, plain
 
 HERE = Path(__file__).resolve().parent
 NOT_YET = "Not yet measured."
-PEERS = {"torch": "PyTorch", "torch graph": "PyTorch with CUDA graphs"}
 WAYS = ("forward", "input_gradient", "weight_gradient")
 
 
@@ -25,24 +25,25 @@ def read(what: str, device: str) -> dict | None:
 
 
 def peers(found: dict | None) -> str:
-    """LeNet's training step and its memory, ratios first."""
+    """LeNet's training step and its memory, ratios to the fastest PyTorch first."""
     if found is None:
         return NOT_YET
     batches = list(next(iter(found["lenet"].values())))
     rows, details = [], []
     for form, by_batch in found["lenet"].items():
-        for peer in next(iter(by_batch.values()))["ratios"]:
-            ratios = [by_batch[n]["ratios"][peer] for n in batches]
-            halves = [(ratio["high"] - ratio["low"]) / 2 for ratio in ratios]
-            values = [
-                f"**{ratio['median']:.2f}x** ± {half:.2f}"
-                for ratio, half in zip(ratios, halves, strict=True)
-            ]
-            rows.append([f"**{FORMS[form]} : {PEERS[peer]}**", *values])
-        for name in next(iter(by_batch.values()))["rates"]:
-            who = FORMS[form] if name == "minicaffe" else f"{PEERS[name]}, beside {FORMS[form]}"
-            values = [plain(by_batch[n]["rates"][name], ".0f") for n in batches]
-            details.append([f"{who}, iter/s", *values])
+        ratios = [by_batch[n]["ratios"] for n in batches]
+        ways = [fastest(ratio) for ratio in ratios]
+        values = [faster(ratio[way]) for ratio, way in zip(ratios, ways, strict=True)]
+        rows.append([f"**{FORMS[form]} : PyTorch**", *values])
+        rates = [by_batch[n]["rates"] for n in batches]
+        details.append(
+            [f"{FORMS[form]}, iter/s", *(plain(rate["minicaffe"], ".0f") for rate in rates)]
+        )
+        theirs = [
+            f"{plain(rate[way], '.0f')} {mode(way)}".rstrip()
+            for rate, way in zip(rates, ways, strict=True)
+        ]
+        details.append([f"PyTorch, beside {FORMS[form]}, iter/s", *theirs])
     for name, by_batch in found["memory"].items():
         who, all_of = FORMS.get(name, "PyTorch"), [by_batch[n] for n in batches]
         details.append([f"{who}, peak memory, MiB", *(f"{one['peak']:.0f}" for one in all_of)])
@@ -51,6 +52,16 @@ def peers(found: dict | None) -> str:
     return (
         lay_out(["LeNet's training step, batch", *batches], rows + details) + "\n\n" + where(found)
     )
+
+
+def faster(ratio: dict) -> str:
+    """A ratio, with half the interquartile range."""
+    return f"**{ratio['median']:.2f}x** ± {(ratio['high'] - ratio['low']) / 2:.2f}"
+
+
+def mode(way: str) -> str:
+    """What a way of PyTorch is called in a table."""
+    return way.removeprefix("torch").strip()
 
 
 def ladder(found: dict | None) -> str:
@@ -83,7 +94,8 @@ def rung(name: str, one: dict) -> list[str]:
     """A row of the ladder."""
     ways = [one[way] for way in ("forward", "backward")]
     ms = [
-        " + ".join(milliseconds(way["ms"][who]) for way in ways) for who in ("minicaffe", "torch")
+        " + ".join(milliseconds(way["ms"]["minicaffe"]) for way in ways),
+        " + ".join(theirs(way["ms"]) for way in ways),
     ]
     return [
         f"{name} ({one['shape']})",
@@ -95,6 +107,12 @@ def rung(name: str, one: dict) -> list[str]:
         f"{one['columns_mib']:.1f} MiB",
         ", ".join(one["plan"][way] for way in WAYS),
     ]
+
+
+def theirs(ms: dict) -> str:
+    """The ms of the fastest PyTorch, and which it is."""
+    way = fastest(ms)
+    return f"{milliseconds(ms[way])} {mode(way)}".rstrip()
 
 
 def milliseconds(spread: dict) -> str:

@@ -4,9 +4,10 @@
     python examples/benchmarks/peers.py --device cuda
     python examples/benchmarks/peers.py --quick --into /tmp --only lenet
 
-Needs PyTorch in the same environment (minicaffe does not). Contenders run in one process, interleaved,
-with as many threads each; the two forms of minicaffe's CPU ops are processes of their own, each with
-PyTorch beside it; so is all that measures memory. Results go to results/peers_DEVICE.json and
+Needs PyTorch in the same environment (minicaffe does not). It runs LeNet eager, with channels_last and with
+torch.compile (on CUDA: with CUDA graphs), a convolution in both formats; the fastest counts. Contenders run in
+one process, interleaved, with as many threads each; the two forms of minicaffe's CPU ops are processes apart,
+each with PyTorch beside it; so is all that measures memory. Results go to results/peers_DEVICE.json and
 results/ladder_DEVICE.json; peer_tables.py makes Markdown of them.
 """
 
@@ -21,10 +22,10 @@ from typing import Any
 from forms import FORMS
 from ladder import LADDER
 from machine import describe, free_environment, free_process, new_plans, version, warn_if_busy
-from measure import geometric_mean, write
+from measure import fastest, geometric_mean, write
 
 HERE = Path(__file__).resolve().parent
-BATCHES = (32, 64, 128, 256)
+BATCHES = (1, 8, 32, 64, 128, 256)
 PARTS = ("lenet", "memory", "ladder")
 FULL = {"rounds": 15, "block_ms": 250.0}
 QUICK = {"rounds": 3, "block_ms": 60.0}
@@ -54,6 +55,7 @@ def arguments() -> argparse.Namespace:
         "--batch", type=int, default=8, help="of the ladder, LeNet's apart; default: 8"
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--batches", nargs="+", type=int, default=BATCHES, help="of LeNet's step")
     parser.add_argument("--rungs", nargs="+", choices=list(LADDER), default=list(LADDER))
     parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
     parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
@@ -95,26 +97,29 @@ def lenet(args: argparse.Namespace) -> None:
     if "lenet" in args.only:
         found["lenet"] = {form: {} for form in args.forms}
         for form in args.forms:
-            for batch in BATCHES:
+            for batch in args.batches:
                 one = child(
                     "lenet_step.py", common(args, form) | {"what": "compare", "batch": batch}
                 )
-                found["lenet"][form][batch] = one
+                found["lenet"][form][str(batch)] = one
                 shown = ", ".join(
                     f"{name} {rate['median']:.1f} iter/s" for name, rate in one["rates"].items()
                 )
                 print(
-                    f"{one['ratios']['torch']['median']:.2f}x: {FORMS[form]}, batch {batch}: {shown}"
+                    f"{one['ratios'][fastest(one['ratios'])]['median']:.2f}x: {FORMS[form]}, "
+                    f"batch {batch}: {shown}"
                 )
     if "memory" in args.only:
         found["memory"] = {name: {} for name in ("torch", *args.forms)}
         for name, by_batch in found["memory"].items():
-            for batch in BATCHES:
-                whose = "torch" if name == "torch" else "minicaffe"
-                form = args.forms[0] if name == "torch" else name
-                told = {"what": "memory", "contender": whose, "batch": batch}
-                by_batch[batch] = child("lenet_step.py", common(args, form) | told)
-                print(f"{name}, batch {batch}: {by_batch[batch]['peak']:.0f} MiB at the peak")
+            for batch in args.batches:
+                one, form = "minicaffe", name
+                if name == "torch":
+                    form = args.forms[0]
+                    one = fastest(found["lenet"][form][str(batch)]["ratios"])
+                told = {"what": "memory", "contender": one, "batch": batch}
+                by_batch[str(batch)] = child("lenet_step.py", common(args, form) | told)
+                print(f"{name}, batch {batch}: {by_batch[str(batch)]['peak']:.0f} MiB at the peak")
     write(path, found)
 
 
@@ -125,9 +130,10 @@ def ladder(args: argparse.Namespace) -> None:
     rungs = {}
     for name in args.rungs:
         rungs |= child("ladder.py", told | {"rungs": [name]})
+        way = fastest(rungs[name]["backward"]["ms"])
         rungs[name]["memory_mib"] = {
-            one: child("ladder.py", told | {"rungs": [name], "contender": one})
-            for one in ("minicaffe", "torch")
+            one.partition(" ")[0]: child("ladder.py", told | {"rungs": [name], "contender": one})
+            for one in ("minicaffe", way)
         }
     means = {
         way: geometric_mean([rung[way]["ratio"]["median"] for rung in rungs.values()])

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from machine import describe, free_environment, free_process, new_plans, version, warn_if_busy
-from measure import write
-from zoo_names import NETS, fastest
+from measure import fastest, write
+from zoo_names import NETS
 from zoo_runtimes import RUNTIMES
 
 HERE = Path(__file__).resolve().parent

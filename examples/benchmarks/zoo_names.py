@@ -28,8 +28,3 @@ STREAMS = {"lstm"}  # whose data are (t, n, ...)
 def batch_of(name: str, way: str) -> int:
     """How many samples a net is given."""
     return TRAIN_BATCH.get(name, BATCH[way]) if way == "train" else BATCH[way]
-
-
-def fastest(ms: dict[str, dict[str, float]]) -> str:
-    """The way in which PyTorch takes the least time."""
-    return min((who for who in ms if who.startswith("torch ")), key=lambda who: ms[who]["median"])

@@ -48,11 +48,11 @@ def torch_steps(net, given: Mapping[str, np.ndarray], tell: bool = True, modes=M
     return calls
 
 
-def in_mode(module, given: Mapping[str, np.ndarray], mode: str):
+def in_mode(module, given: Mapping[str, np.ndarray], mode: str, device: str = "cpu"):
     """A module and what it takes in a mode of PyTorch."""
     import torch
 
-    inputs = [torch.from_numpy(given[name]) for name in module.inputs]
+    inputs = [torch.from_numpy(given[name]).to(device) for name in module.inputs]
     if mode == "channels_last":
         last = torch.channels_last
         inputs = [x.to(memory_format=last) if x.ndim == 4 else x for x in inputs]

@@ -274,8 +274,7 @@ def relative(a: float, b: float) -> float:
 
 
 def main(settings: dict) -> None:
-    alone = {"contender": settings.get("who", "").partition(" ")[0]}
-    forms.prepare(settings | alone)
+    forms.prepare(settings | {"contender": settings.get("who", "")})
     what, keys = settings["what"], {**settings}
     for key in ("what", "form", *(() if what == "infer" else ("threads",))):
         keys.pop(key)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
-from measure import geometric_mean
+from measure import fastest, geometric_mean
 from peer_tables import NOT_YET, read
 from tables import lay_out
-from zoo_names import NETS, PEERS, fastest
+from zoo_names import NETS, PEERS
 
 SHOWN = 4  # kinds of layers
 LIMITED, LIMIT = ("alexnet", "googlenet", "resnet50"), 6 * 1024  # whose step takes under 6 GiB

@@ -26,6 +26,7 @@ class Dropout(Layer):
     dropout_ratio: Annotated[float, "share of entries dropped", AtLeast(0), Below(1)] = 0.5
 
     in_place = True
+    recordable = True
 
     def setup(self, x: Shape) -> Shape:
         self.shape = x
@@ -38,11 +39,16 @@ class Dropout(Layer):
                 self.empty(self.shape, np.bool_),
             )
 
+    def prepare(self) -> None:
+        if self.phase == "TEST":
+            return
+        uniform(self.noise, self.context.seed, self.name, self.context.passes)
+        self.xp.greater_equal(self.noise, np.float32(self.dropout_ratio), out=self.kept)
+
     def forward(self, x: Any) -> Any:
         if self.phase == "TEST":
             return x
-        uniform(self.noise, self.context.seed, self.name, self.context.passes)
-        self.xp.greater_equal(self.noise, np.float32(self.dropout_ratio), out=self.kept)
+        self.prepare()
         return activation.dropout(self.xp, x, self.kept, self.scale, self.out[0])
 
     def backward(self, dy: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from minicaffe.backend import Device, on_its_device
 from minicaffe.errors import DeviceError, SpecError
+from minicaffe.ops import arrays
 from minicaffe.ops.gemm import gemm
 from minicaffe.spec.declare import Filler
 
@@ -151,7 +152,7 @@ class Param(Blob):
         """The gradient, an array of the net's device."""
         if self.owner.stale:
             self.owner.stale = False
-            super().diff.fill(0)
+            arrays.fill(super().diff, 0)
         return super().diff
 
     @diff.setter

@@ -10,6 +10,7 @@ from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import ZERO
 from minicaffe.ops import channels as ops
+from minicaffe.ops.arrays import fill
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 
@@ -19,6 +20,8 @@ QUARTER = Filler(type="constant", value=0.25)
 
 class PerChannel(Layer):
     """What they have in common: x seen as (n, f, p), and gradients that are sums over n and p."""
+
+    recordable = True
 
     def see(self, x: Shape, axis: int, own: Shape) -> None:
         """Bottom 0 has the axes `own` from `axis` on; a single number goes with all of it."""
@@ -99,7 +102,7 @@ class Scale(PerChannel):
         if self.weight is not None and self.weight.learns:
             self.add_gradient(dy, self.x, self.weight.diff)
         elif self.weight is None and self.needs_gradient[1]:
-            self.grad[1].fill(0)
+            fill(self.grad[1], 0)
             self.add_gradient(dy, self.x, self.grad[1])
         if self.needs_gradient[0]:
             self.scaled(dy, self.scale, None, self.grad[0])
@@ -136,7 +139,7 @@ class Bias(PerChannel):
         if self.bias is not None and self.bias.learns:
             self.add_gradient(dy, None, self.bias.diff)
         elif self.bias is None and self.needs_gradient[1]:
-            self.grad[1].fill(0)
+            fill(self.grad[1], 0)
             self.add_gradient(dy, None, self.grad[1])
         dx = dy if self.needs_gradient[0] else None
         return [dx, *self.grad[1:]]
@@ -208,7 +211,7 @@ class Axpy(PerChannel):
     def backward(self, dy: Any) -> Any:
         da, dx, _ = self.grad
         if self.needs_gradient[0]:
-            da.fill(0)
+            fill(da, 0)
             self.add_gradient(dy, self.x, da)
         if self.needs_gradient[1]:
             self.scaled(dy, self.a, None, dx)

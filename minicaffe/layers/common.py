@@ -34,6 +34,8 @@ class InnerProduct(Layer):
     axis: Annotated[int, "the first axis that is summed over"] = 1
     transpose: Annotated[bool, "store the weight as (k, num_output)"] = False
 
+    recordable = True
+
     def setup(self, x: Shape) -> Shape:
         axis = canonical_axis(self.axis, x)
         self.m, self.k = math.prod(x[:axis]), math.prod(x[axis:])

@@ -85,6 +85,7 @@ class Data(Fed):
             self.in_bytes()
             return
         # of each image of a batch: the entry, top and left of the crop, and whether it is mirrored
+        self.recordable = True
         self.places = np.zeros((4, self.batch_size), np.int64)
         self.index = self.places[0]
         self.there = self.context.device.asarray(self.places)  # the same array on the CPU
@@ -110,12 +111,17 @@ class Data(Fed):
         self.images, self.mean_image = device.asarray(images), device.asarray(mean)
         self.all_labels = device.asarray(labels.astype(self.sum_dtype)) if labelled else None
 
-    def forward(self) -> Any:
+    def prepare(self) -> None:
         if self.images is None:
-            return self.fed()
+            return
         self.draw()
         if self.there is not self.places:
             self.context.device.copy_from_host(self.there, self.places)
+
+    def forward(self) -> Any:
+        if self.images is None:
+            return self.fed()
+        self.prepare()
         given = self.images, self.all_labels, self.there, self.mean_image, self.transform.scale
         gather(*given, *self.out, *[None] * (2 - len(self.out)))
         return self.out

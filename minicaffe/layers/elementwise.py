@@ -40,7 +40,7 @@ class Elementwise(Layer):
     """What all rows do."""
 
     row: ClassVar[Row]
-    keeps_dtype = True
+    keeps_dtype = recordable = True
 
     @property
     def call(self) -> Call:

@@ -23,6 +23,7 @@ class Normalization(Layer):
     way back, so that a layer behind may work in place on the top.
     """
 
+    recordable = True
     by_past = False  # whether forward takes the rows' statistics from elsewhere
     scale: Param | None
     bias: Param | None

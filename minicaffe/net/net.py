@@ -17,7 +17,7 @@ from minicaffe.net import copies, debug, graph, memory, run, weights
 from minicaffe.net.model import read
 from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
-from minicaffe.ops import conv, sums
+from minicaffe.ops import arrays, conv, sums
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.state import TRAIN, Phase, State
 
@@ -183,7 +183,7 @@ class Net:
     def loss_into(self, total: Any) -> Any:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
         self.memory.check_taken()
-        total.fill(0)
+        arrays.fill(total, 0)
         for value in self.losses:
             scale, scratch = value.loss_weight, self.memory.scratch
             sums.total(value.blob.data, total, scratch, scale=scale, add=True)

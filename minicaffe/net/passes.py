@@ -1,4 +1,4 @@
-"""The passes of a net noted layer by layer, so that they can be replayed; and what a replay of them goes by."""
+"""The passes of a net noted layer by layer, so that they can be replayed; and what a replay goes by."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ class Passes:
         """The passes are over: in a replay, too, the net is to be as they leave it."""
         if tape is not None:
             work = partial(self._end, [p for p in self.net.learnable if p.stale])
-            tape.notes.append(Call("the end", "what the net knows of itself", self._later(None, work)))
+            tape.notes.append(
+                Call("the end", "what the net knows of itself", self._later(None, work))
+            )
 
     def _end(self, unwritten: Sequence[Any]) -> None:
         for param in unwritten:
@@ -79,12 +81,14 @@ class Passes:
         self.net.memory.sharing.held = self.net.memory.sharing.whole
 
     def _later(self, step: Step | None, work: Callable[[], Any]) -> Callable[[], Any]:
-        """Work as it is to be done in a replay: with the number of the pass, and gradients as stale, as now."""
+        """Work as a replay is to do it: the number of the pass, and which gradients are stale, as now."""
         params = [] if step is None else [param.owner for param in step.layer.params]
         stale = [(param, param.stale) for param in params]
         return partial(self._again, self.net.context.passes - self.first, stale, work)
 
-    def _again(self, passes: int, stale: Sequence[tuple[Any, bool]], work: Callable[[], Any]) -> None:
+    def _again(
+        self, passes: int, stale: Sequence[tuple[Any, bool]], work: Callable[[], Any]
+    ) -> None:
         self.net.context.passes = self.first + passes
         for param, was in stale:
             param.stale = was
@@ -129,7 +133,8 @@ def premise(net: Net) -> tuple[Any, ...] | None:
         layer = step.layer
         if step.watchers or layer.sizes_vary:
             return None
-        told += _keys(type(layer))(layer), layer.needs_gradient[:], vars(layer).get("plan")
+        kind: Any = type(layer)
+        told += _keys(kind)(layer), layer.needs_gradient[:], vars(layer).get("plan")
         for value in step.tops:
             told.append(value.loss_weight)
             lies += _arrays(value.blob)
@@ -144,6 +149,6 @@ _multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")
 
 
 @functools.cache
-def _keys(kind: type[Layer]) -> Callable[[Layer], tuple[Any, ...]]:
-    names = [key.name for key in keys_of(kind).values()]  # type: ignore[arg-type]
+def _keys(kind: Any) -> Callable[[Layer], tuple[Any, ...]]:
+    names = [key.name for key in keys_of(kind).values()]
     return operator.attrgetter("forward", "backward", "recordable", "runs_backward", *names)

@@ -43,7 +43,11 @@ class Tape:
         self.notes: list[tuple[str, Row] | Call] = []
 
     def take(
-        self, what: str, work: Callable[[], Any], why: str = "", again: Callable[[], Any] | None = None
+        self,
+        what: str,
+        work: Callable[[], Any],
+        why: str = "",
+        again: Callable[[], Any] | None = None,
     ) -> bool:
         """Do some work, and note its rows; or, for a reason `why`, that `again` is to be called in a replay.
 
@@ -78,12 +82,12 @@ class Tape:
         return nodes if any(isinstance(node, Segment) for node in nodes) else []
 
 
-def take(tape: Tape | None, what: str, work: Callable[[], Any]) -> None:
+def take(tape: Tape | None, what: str, work: Callable[[], Any], why: str = "") -> None:
     """Do some work, and note it if there is a tape."""
     if tape is None:
         work()
     else:
-        tape.take(what, work)
+        tape.take(what, work, why)
 
 
 class Repeated:

@@ -14,6 +14,7 @@ from minicaffe.net import debug as debug_info
 from minicaffe.net.graph import Graph
 from minicaffe.net.memory import Memory, fit
 from minicaffe.net.step import Step, Value
+from minicaffe.ops import arrays
 
 
 def forward(step: Step, graph: Graph, memory: Memory, debug: debug_info.Say = None) -> None:
@@ -24,7 +25,7 @@ def forward(step: Step, graph: Graph, memory: Memory, debug: debug_info.Say = No
     with step.named():
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
         if not layer.sizes_vary:
-            _store(device, step, tops, layer.out, step.tops)
+            _store(step, tops, layer.out, step.tops)
     if layer.sizes_vary:
         fit(graph, memory, step, list(tops) if isinstance(tops, (tuple, list)) else [tops])
     debug_info.tell(debug, debug_info.forward_lines(step, device))
@@ -112,9 +113,9 @@ def backward(
         step.tell("before_backward")
     for value in step.tops:
         if value.loss_weight and id(value) not in written:
-            value.blob.diff.fill(value.loss_weight * loss_scale)
+            arrays.fill(value.blob.diff, value.loss_weight * loss_scale)
         elif step.layer.runs_backward and id(value) not in written:
-            value.blob.diff.fill(0)
+            arrays.fill(value.blob.diff, 0)
     if not step.layer.runs_backward:
         if step.watchers:
             step.tell("after_backward")
@@ -128,7 +129,7 @@ def backward(
             layer.grad[i] = None
         elif id(value) in written or value.loss_weight:
             if id(value) not in written:
-                value.blob.diff.fill(value.loss_weight * loss_scale)
+                arrays.fill(value.blob.diff, value.loss_weight * loss_scale)
             part = scratch[offset : offset + value.blob.size]
             layer.grad[i] = part.reshape(value.shape)
             offset += value.blob.size
@@ -139,9 +140,9 @@ def backward(
             written.add(id(value))
     with step.named():
         bottoms = layer.backward(*[value.blob.diff for value in step.tops])
-        _store(device, step, bottoms, layer.grad, step.bottoms)
+        _store(step, bottoms, layer.grad, step.bottoms)
     for blob, part in added:
-        device.xp.add(blob.diff, part, out=blob.diff)
+        arrays.add(part, blob.diff)
     debug_info.tell(debug, debug_info.backward_lines(step, device))
     if step.watchers:
         step.tell("after_backward")
@@ -187,24 +188,22 @@ def written_before(steps: Sequence[Step], start: int | None, given: Collection[s
     return written
 
 
-def _store(
-    device: Device, step: Step, arrays: Any, buffers: Sequence[Any], values: Sequence[Value]
-) -> None:
+def _store(step: Step, given: Any, buffers: Sequence[Any], values: Sequence[Value]) -> None:
     """See that what a layer returned stands in its buffers; built-in layers have put it there."""
-    if arrays is None and not buffers:
+    if given is None and not buffers:
         return
-    arrays = list(arrays) if isinstance(arrays, (tuple, list)) else [arrays]
-    if len(arrays) != len(buffers):
+    given = list(given) if isinstance(given, (tuple, list)) else [given]
+    if len(given) != len(buffers):
         what = "top" if values is step.tops else "bottom"
-        raise ShapeError(f"expected an array for each of {len(buffers)} {what}s, got {len(arrays)}")
-    for array, buffer, value in zip(arrays, buffers, values, strict=True):
+        raise ShapeError(f"expected an array for each of {len(buffers)} {what}s, got {len(given)}")
+    for array, buffer, value in zip(given, buffers, values, strict=True):
         if array is buffer or buffer is None:
             continue
         if array is None and values is step.bottoms:
-            buffer.fill(0)
+            arrays.fill(buffer, 0)
             continue
         shape = getattr(array, "shape", None)
         if shape != value.shape:
             got = f"an array of {shape}" if shape is not None else type(array).__name__
             raise ShapeError(f"setup promised shape {value.shape}, got {got}")
-        device.xp.copyto(buffer, array)
+        arrays.copy(array, buffer)

@@ -9,7 +9,7 @@ import numpy as np
 from minicaffe.errors import ShapeError
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices, run
+from minicaffe.ops.threads import run
 
 LONG = 2**15  # elements from which threads pay NumPy
 

@@ -54,6 +54,15 @@ def add(x: Any, out: Any) -> Any:
     return np.add(out, x, out=out) if on_cuda(out) else _apply("add", out, x, out)
 
 
+def plus(a: Any, b: Any, out: Any) -> Any:
+    """out = a + b.
+
+    >>> plus(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
+    array([4., 5.])
+    """
+    return np.add(a, b, out=out) if on_cuda(out) else _apply("add", a, b, out)
+
+
 def multiply(x: Any, factor: Any, out: Any) -> Any:
     """out = x factor, both of them arrays.
 

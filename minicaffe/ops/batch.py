@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
+from minicaffe.ops import record
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import run
 
-MANY = 1 << 18  # elements of a batch from which on threads share it
+MANY = 1 << 15  # elements of a batch that a thread is worth waking for
 
 
 def gather(
@@ -35,19 +37,24 @@ def gather(
         given = images, labels, places, mean, scaling, n, *sizes, out, out_labels
         launch("batch.cu", "gather", out.size, out, *given)
         return out
-    if labels is not None:
-        np.take(labels, places[0], out=out_labels, mode="clip")
     fast = loops("elementwise", out.dtype)
     if fast is not None and images.flags.c_contiguous:
-        flat = images.reshape(-1), *places, mean.reshape(-1), out.dtype.type(scale), sizes
-        y = out.reshape(-1)
-        if out.size < MANY:
-            fast.gather(*flat, y, 0, n)
-        else:
-            in_slices(lambda first, last, work: fast.gather(*flat, y, first, last), n)
+        none = _none(out.dtype)
+        given = (labels, out_labels) if labels is not None else (none, none)
+        flat = images.reshape(-1), given[0], tuple(places), mean.reshape(-1), out.dtype.type(scale)
+        grain = 1 + MANY * n // max(1, out.size)
+        run(fast.gather, n, *flat, sizes, out.reshape(-1), given[1], grain=grain)
         return out
+    record.host("gather")
+    if labels is not None:
+        np.take(labels, places[0], out=out_labels, mode="clip")
     rows, columns = area
     for b, (entry, top, left, flip) in enumerate(places.T):
         seen = (slice(None), slice(top, top + rows), slice(left, left + columns))
         np.subtract(images[entry][seen], mean[seen], out=out[b, ..., ::-1] if flip else out[b])
     return np.multiply(out, scale, out=out)
+
+
+@functools.cache
+def _none(dtype: np.dtype) -> np.ndarray:
+    return np.empty(0, dtype)

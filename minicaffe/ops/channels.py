@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
+from minicaffe.ops import arrays, record
+from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.sums import WORK, add_places, in_sum_type
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import run
 
 FILE = "channels.cu"
 
@@ -27,18 +30,21 @@ def scale(x: Any, a: Any | None, b: Any | None, out: Any) -> Any:
     array([[[ 0.5,  1.5],
             [20. , 30. ]]])
     """
-    _, f, p = x.shape
+    n, f, p = x.shape
     whole = b is not None and b.shape == x.shape
     if on_cuda(x):
         launch(FILE, "scale", x.size, x, x, a, b, int(whole), f, p, out)
         return out
     fast = loops("channels", x.dtype)
-    if fast is not None and a is not None and not whole:
-        _rows(fast.scale, x, a, b, out)
+    if fast is not None and p > 1:
+        none = _none(x.dtype)
+        given = none if a is None else a, none if b is None else b.reshape(-1), whole
+        flat = x.reshape(-1), *given, out.reshape(-1)
+        run(fast.scale, n * f, *flat, f, p, grain=max(1, GRAIN // p))
         return out
     if a is not None:
-        x = np.multiply(x, a.reshape(f, 1), out=out)
-    return x if b is None else np.add(x, b if whole else b.reshape(f, 1), out=out)
+        x = arrays.multiply(x, a.reshape(f, 1), out)
+    return x if b is None else arrays.plus(x, b if whole else b.reshape(f, 1), out)
 
 
 def prelu(x: Any, a: Any, out: Any, work: Any) -> Any:
@@ -58,14 +64,16 @@ def prelu_gradient(dy: Any, x: Any, a: Any, out: Any, work: Any) -> Any:
     >>> prelu_gradient(dy, x, np.array([0.5]), np.empty_like(x), np.empty(2))
     array([[[0.5, 1. ]]])
     """
-    _, f, p = x.shape
+    n, f, p = x.shape
     if on_cuda(x):
         launch(FILE, "prelu", x.size, x, dy, x, a, f, p, out)
         return out
     fast = loops("channels", x.dtype)
     if fast is not None:
-        _rows(fast.prelu, dy, x, a, out)
+        flat = dy.reshape(-1), x.reshape(-1), a.reshape(-1), out.reshape(-1)
+        run(fast.prelu, n * f, *flat, f, p, grain=max(1, GRAIN // max(1, p)))
         return out
+    record.host("PReLU by NumPy")
     positive = np.greater(x, 0, out=work.view(np.bool_)[: x.size].reshape(x.shape))
     np.multiply(dy, a.reshape(f, 1), out=out)
     np.copyto(out, dy, where=positive)
@@ -79,16 +87,12 @@ def add_products(dy: Any, x: Any, out: Any, work: Any, *, below: bool = False) -
     >>> add_products(dy, x, np.zeros(1), np.empty(4), below=True)
     array([-3.])
     """
-    _, f, p = x.shape
     if on_cuda(x):
         work = in_sum_type(work, x)
         products, rest = work[: x.size].reshape(x.shape), work[x.size :]
         launch(FILE, "products", x.size, x, dy, x, int(below), products)
         return add_places(products, out, rest)
-    fast = loops("channels", x.dtype)
-    if fast is not None:
-        flat = dy.reshape(-1), x.reshape(-1), below, f, p, len(x), out
-        in_slices(lambda first, last, _: fast.add_products(*flat, first, last), f)
+    if _summed(dy, x, 2 if below else 1, out):
         return out
     products = work[: x.size].reshape(x.shape)
     np.multiply(dy, np.minimum(x, 0, out=products) if below else x, out=products)
@@ -101,7 +105,21 @@ def add_sums(dy: Any, out: Any, work: Any) -> Any:
     >>> add_sums(np.ones((2, 1, 3)), np.ones(1), np.empty(1))
     array([7.])
     """
-    return add_places(dy, out, work) if on_cuda(dy) else _add_sums(dy, out, work)
+    if on_cuda(dy):
+        return add_places(dy, out, work)
+    return out if _summed(dy, dy, 0, out) else _add_sums(dy, out, work)
+
+
+def _summed(dy: Any, x: Any, way: int, out: Any) -> bool:
+    """Whether a compiled loop has added the sums."""
+    fast = loops("channels", x.dtype)
+    if fast is None:
+        record.host("sums by NumPy")
+        return False
+    n, f, p = dy.shape
+    flat = dy.reshape(-1), x.reshape(-1), way, f, p, n, out.reshape(-1)
+    run(fast.add_sums, f, *flat, grain=max(1, GRAIN // max(1, n * p)))
+    return True
 
 
 def _add_sums(x: Any, out: Any, work: Any) -> Any:
@@ -110,8 +128,6 @@ def _add_sums(x: Any, out: Any, work: Any) -> Any:
     return np.add(out, sums, out=out)
 
 
-def _rows(loop: Any, *arrays: Any) -> None:
-    """Run a loop over the n f rows of p places that the last array has."""
-    n, f, p = arrays[-1].shape
-    flat = [None if array is None else array.reshape(-1) for array in arrays]
-    in_slices(lambda first, last, _: loop(*flat, f, p, first, last), n * f)
+@functools.cache
+def _none(dtype: Any) -> Any:
+    return np.empty(0, dtype)

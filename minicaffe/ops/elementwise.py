@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
+from minicaffe.ops import record
 from minicaffe.ops.activation import LONG, run_loop
-from minicaffe.ops.formulas import FORMULAS, on_blocks, vectorised
+from minicaffe.ops.formulas import FORMULAS, on_blocks
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices
 
@@ -78,9 +79,12 @@ def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out
 
 
 def _loop(name: str, part: str, dtype: np.dtype) -> Any:
-    """A formula's compiled loop; None without Numba, or where NumPy is faster."""
-    fast = None if vectorised(name, part) else loops("elementwise", dtype)
-    return fast and fast.formula(name, part, dtype)
+    """A formula's compiled loop; None where NumPy has to compute it, which no program can."""
+    fast = loops("elementwise", dtype)
+    if fast is None:
+        record.host(f"{name} of {dtype} by NumPy")
+        return None
+    return fast.formula(name, part, dtype)
 
 
 @functools.lru_cache(256)

@@ -1,7 +1,7 @@
 """Element-wise functions y(x): a row each, of the formula, its slope dy/dx, and what the slope reads.
 
-A formula is written once. NumPy evaluates it on blocks of entries; unless it is of those that NumPy does
-faster, Numba compiles it for one entry (loops/elementwise.py), where `where`, `maximum` and the like mean
+A formula is written once. NumPy evaluates it on blocks of entries; where Numba is at hand that
+compiles it for one entry (loops/elementwise.py), where `where`, `maximum` and the like mean
 the same of numbers. The numbers in it are floats and become of the entries' own type, as those that follow
 x are; a condition is 1 or 0. A CUDA row of the same name stands in kernels/elementwise.cu.
 """
@@ -19,9 +19,6 @@ import numpy as np
 from numpy import exp, expm1, log, log1p, maximum, minimum, power, sign, tanh, where
 
 Function = Callable[..., Any]
-# NumPy computes eight or sixteen of these at a time; a loop that calls the C library for each took up to 20
-# times as long (tanh, float32, on a processor with AVX-512).
-VECTORISED = {"exp", "expm1", "log", "log1p", "power", "tanh"}
 
 
 @dataclass(frozen=True)
@@ -156,13 +153,6 @@ def typed(function: Function, dtype: np.dtype, meaning: Mapping[str, Any]) -> Fu
     code = function.__code__
     numbers = tuple(dtype.type(c) if type(c) is float else c for c in code.co_consts)
     return FunctionType(code.replace(co_consts=numbers), dict(meaning))
-
-
-@functools.cache
-def vectorised(name: str, part: str) -> bool:
-    """Whether a formula's time goes into what NumPy computes many at a time; `erfc` is not of these."""
-    words = set(getattr(FORMULAS[name], part).__code__.co_names)
-    return bool(words & VECTORISED) and "erfc" not in words
 
 
 @functools.cache

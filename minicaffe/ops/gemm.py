@@ -1,4 +1,4 @@
-"""Matrix products into buffers that exist: NumPy's BLAS on the CPU, cuBLAS on CUDA."""
+"""Matrix products into buffers that exist: BLAS on the CPU, in compiled loops or NumPy's, cuBLAS on CUDA."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.errors import ShapeError
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.loops import with_blas
+from minicaffe.ops.threads import in_slices, run
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides, these in elements
 _SCALARS = {size: np.array([0, 1], f"f{size}") for size in (4, 8)}
 ZERO_ONE = {size: pair.ctypes.data for size, pair in _SCALARS.items()}  # where cuBLAS reads them
 LARGE = 2**22  # multiply-adds from which threads pay
+GRAIN = 2**15  # multiply-adds that a compiled slice is worth
 KINDS = {
     "float16": "CUDA_R_16F",
     "bfloat16": "CUDA_R_16BF",
@@ -40,6 +42,8 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
     if on_cuda(a):
         _cublas(a, b, out, accumulate)
         return out
+    if _compiled(a, b, out, accumulate):
+        return out
     product = out
     if accumulate:
         product = np.empty_like(out) if scratch is None else scratch[: out.size].reshape(out.shape)
@@ -59,6 +63,35 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
 
     in_slices(part, max(out.shape))
     return out
+
+
+def _compiled(a: Any, b: Any, out: Any, accumulate: bool) -> bool:
+    """The product in slices of its longer side, if it is one of two matrices that lie whole."""
+    (x, x_turned), (y, y_turned), (c, c_turned) = map(whole, (a, b, out))
+    if x is None or y is None or c is None or not a.dtype == b.dtype == out.dtype:
+        return False
+    fast, blas = with_blas("product", out)
+    if fast is None:
+        return False
+    if c_turned:
+        return _compiled(b.T, a.T, out.T, accumulate)
+    (m, n), k = out.shape, a.shape[1]
+    given = blas, (m, n, k), x, x_turned, y, y_turned, m >= n, accumulate, c
+    run(fast.product, max(m, n), *given, grain=1 + GRAIN // (min(m, n) * k))
+    return True
+
+
+def whole(matrix: Any) -> tuple[Any, bool]:
+    """A matrix as it lies in memory, flat, and whether by columns; none if its rows stand apart.
+
+    >>> whole(np.array([[1, 2], [3, 4]]).T)
+    (array([1, 2, 3, 4]), True)
+    """
+    if matrix.ndim == 2 and matrix.size:
+        for array, turned in ((matrix, False), (matrix.T, True)):
+            if array.flags.c_contiguous:
+                return array.reshape(-1), turned
+    return None, False
 
 
 def _cublas(a: Any, b: Any, out: Any, accumulate: bool) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops.gemm import gemm
+from minicaffe.ops.gemm import GRAIN, gemm, whole
+from minicaffe.ops.loops import loops, with_blas
 from minicaffe.ops.sums import add_places
+from minicaffe.ops.threads import run
 
 
 def workspace(m: int, k: int, f: int, gradients: bool = True) -> int:
@@ -26,6 +29,8 @@ def linear(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
     >>> linear(x, weight, np.array([5.0]), np.empty((1, 1)), np.empty(3))
     array([[16.]])
     """
+    if _compiled(x, weight, bias, out, work):
+        return out
     if not on_cuda(x) and not weight.flags.c_contiguous:
         y = work[: out.size].reshape(out.shape[::-1])
         gemm(weight.T, x.T, y)
@@ -34,6 +39,32 @@ def linear(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
     if bias is not None:
         out += bias
     return out
+
+
+def _compiled(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> bool:
+    """The same in slices of the numbers, or of the vectors, whichever are more; if it can be."""
+    fast, blas = with_blas("product", out)
+    if fast is None or not x.flags.c_contiguous:
+        return False
+    (w, turned), (flat, _) = whole(weight), whole(x)
+    if w is None or flat is None:
+        return False
+    bias = _no_bias(out.dtype) if bias is None else bias
+    (m, k), f, y = x.shape, weight.shape[1], out.reshape(-1)
+    if turned or f == 1 or k == 1:
+        sizes, n, features = (m, f, k), max(m, f), f >= m
+        given = blas, sizes, flat, w, bias, features, work[: out.size], y
+        run(fast.linear, n, *given, grain=1 + GRAIN // (m * f * k // n))
+        return True
+    gemm(x, weight, out)
+    if bias.size:
+        run(fast.add_bias, m, bias, y, grain=1 + GRAIN // f)
+    return True
+
+
+@functools.lru_cache(2)
+def _no_bias(dtype: Any) -> Any:
+    return np.empty(0, dtype)
 
 
 def weight_gradient(a: Any, b: Any, out: Any, empty: bool, work: Any) -> Any:
@@ -46,6 +77,11 @@ def bias_gradient(dy: Any, out: Any, work: Any) -> Any:
     """dbias = 1' dy, added to `out` (f,)."""
     if on_cuda(dy):
         return add_places(dy.reshape(*dy.shape, 1), out, work)
+    fast = loops("product", dy.dtype)
+    if fast is not None and dy.flags.c_contiguous:
+        m, f = dy.shape
+        run(fast.add_columns, f, dy.reshape(-1), m, f, out, grain=1 + GRAIN // max(m, 1))
+        return out
     ones, scratch = ones_and_scratch(len(dy), work)
     gemm(ones.T, dy, out.reshape(1, -1), accumulate=True, scratch=scratch)
     return out

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, launch_blocks, on_cuda
+from minicaffe.ops import arrays, channels
 from minicaffe.ops.rows import KINDS, Affine, Norm, Rows, Statistics, cut
 
 FILE = "normalize.cu"
@@ -21,20 +22,13 @@ def normalise(x: Any, rows: Rows, found: Statistics, affine: Affine | None, out:
         numbers = found.mean, found.rate, *rows.seen, *_learned(affine)
         launch(FILE, "normalise", x.size, out, x, *numbers, out)
         return out
-    fast = rows.loops(x)
-    if fast is not None:
-        flat = x.reshape(-1), *rows.seen, found.mean, found.rate, out.reshape(-1)
-        rows.in_slices(lambda first, last, _: fast.normalise(*flat, first, last))
-    else:
+    if not rows.run("normalise", x, rows.seen, found.mean, found.rate, out):
         y = rows.of(out)
         np.subtract(rows.of(x), rows.each(found.mean), out=y)
         np.multiply(y, rows.each(found.rate), out=y)
     if affine is not None:
-        y = affine.rows.of(out)
-        if affine.scale is not None:
-            np.multiply(y, affine.rows.each(affine.scale), out=y)
-        if affine.bias is not None:
-            np.add(y, affine.rows.each(affine.bias), out=y)
+        y = affine.see(out)
+        channels.scale(y, *affine.flat(), y)
     return out
 
 
@@ -55,15 +49,12 @@ def scale_gradient(
         _, parts, grid = _gradient_sums(x, dy, rows, found, None, features, work)
         launch(FILE, "scale_gradient", features.count, x, parts, grid[1], dscale, dbias)
         return
-    sums = work[x.size : x.size + features.count]
-    product = work[: x.size].reshape(x.shape)
+    see, rest = features.see, work[x.size :]
     if dscale is not None:
-        normalise(x, rows, found, None, product)
-        np.multiply(product, dy, out=product)
-    for values, gradient in ((product, dscale), (dy, dbias)):
-        if gradient is not None:
-            features.sum(values, sums, work)
-            gradient += sums.reshape(gradient.shape)
+        y = normalise(x, rows, found, None, work[: x.size].reshape(x.shape))
+        channels.add_products(see(dy), see(y), dscale.reshape(-1), rest)
+    if dbias is not None:
+        channels.add_sums(see(dy), dbias.reshape(-1), rest)
 
 
 def normalise_gradient(
@@ -96,22 +87,18 @@ def normalise_gradient(
         return out
     g = rows.of(dy)
     if affine is not None and affine.scale is not None:
-        scaled = affine.rows.of(out)
-        np.multiply(affine.rows.of(dy), affine.rows.each(affine.scale), out=scaled)
+        channels.scale(affine.see(dy), affine.scale.reshape(-1), None, affine.see(out))
         g = rows.of(out)
     if norm is None:
-        np.multiply(g, rows.each(found.rate), out=rows.of(out))
+        arrays.multiply(g, rows.each(found.rate), rows.of(out))
+        return out
+    numbers = KINDS.index(norm.kind), found.rate.dtype.type(norm.eps)
+    if rows.run("gradient", x, g, rows.seen, *numbers, found.mean, found.rate, out):
         return out
     ends = work[2 * x.size : 2 * (x.size + rows.count)].reshape(2, -1)
     part, sums = ends
     _part_of_y(rows, norm, found, part)
     of_ones = 0.0 if norm.kind == "length" else 1 / rows.length
-    fast = rows.loops(x)
-    if fast is not None:
-        read = x.reshape(-1), g.reshape(-1), *rows.seen, of_ones, part
-        flat = *read, found.mean, found.rate, out.reshape(-1)
-        rows.in_slices(lambda first, last, _: fast.normalise_gradient(*flat, first, last))
-        return out
     y, product = (rows.of(work[i * x.size : (i + 1) * x.size]) for i in (0, 1))
     normalise(x, rows, found, None, y)
     np.multiply(g, y, out=product)

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 
 from minicaffe.ops import threads
 from minicaffe.ops.record import Row
+from minicaffe.ops.table import Table
 
 
 class Program:
     """Rows, run in their order on the arguments they were recorded with, which it keeps alive."""
 
     def __init__(self, rows: Sequence[Row]):
-        self.rows = tuple(rows)
+        self._table = Table(rows)
+        self.rows = self._table.rows
 
     def run(self) -> None:
         """Run all rows, each after the one before."""
-        for row in self.rows:
-            threads.again(row)
+        threads.walk(self._table)
 
     def times(self, repeats: int = 10) -> list[float]:
         """Seconds that each row takes by itself, the least of so many runs: it does run them."""

@@ -28,12 +28,21 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A call of loop(*args, first, last) over slices of 0..n; keeps alive what its arguments point to."""
+    """A call of loop(*args, first, last) over slices of 0..n; keeps alive what its arguments point to.
+
+    Rows are equal if they do the same: arrays that lie at one place are the same, whatever they hold.
+    """
 
     loop: Callable[..., None]
     args: tuple[Any, ...]
     n: int
     slices: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Row):
+            return NotImplemented
+        mine, theirs = ((row.loop, row.n, row.slices, place(row.args)) for row in (self, other))
+        return mine == theirs
 
     @property
     def name(self) -> str:
@@ -85,10 +94,17 @@ def host(why: str) -> None:
         made.hosts.append(why)
 
 
-def row(loop: Callable[..., None], args: tuple[Any, ...], n: int, slices: int) -> None:
-    """Note a row, if this thread records: for the gate."""
-    if (made := getattr(_here, "made", None)) is not None:
-        made.rows.append(Row(loop, args, n, slices))
+def active() -> bool:
+    """Whether this thread records."""
+    return getattr(_here, "made", None) is not None
+
+
+def row(loop: Callable[..., None], args: tuple[Any, ...], n: int, slices: int) -> Row:
+    """A row, noted if this thread records: for the gate."""
+    made = Row(loop, args, n, slices)
+    if (recording := getattr(_here, "made", None)) is not None:
+        recording.rows.append(made)
+    return made
 
 
 def arrays(args: Any) -> Iterator[np.ndarray]:
@@ -104,3 +120,21 @@ def arrays(args: Any) -> Iterator[np.ndarray]:
             yield arg.work
         elif isinstance(arg, np.ndarray):
             yield arg
+
+
+def place(arg: Any) -> Any:
+    """What an argument is: of an array where it lies, its shape and type, of a number its bits.
+
+    >>> x = np.zeros(2)
+    >>> place((x, 1)) == place((x[:], 1)), place(x) == place(x.copy()), place(1) == place(True)
+    (True, False, False)
+    """
+    if isinstance(arg, tuple):
+        return tuple(map(place, arg))
+    if isinstance(arg, Piece):
+        return Piece, place(arg.work)
+    if isinstance(arg, np.ndarray):
+        return arg.__array_interface__["data"][0], arg.shape, arg.strides, arg.dtype
+    if isinstance(arg, np.generic):
+        return type(arg), arg.tobytes()
+    return type(arg), arg

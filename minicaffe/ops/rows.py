@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from minicaffe.backend import THREADS
+from minicaffe.ops import record
+from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.sums import BLOCKS, EACH, SECTOR, in_sum_type
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import run
 
 KINDS = ("variance", "deviation", "mean", "length")  # as the kernels count them
-LONG = 2**15  # entries from which threads pay
 PARTIAL = BLOCKS * SECTOR  # rows, in parts, of which sums are kept
 
 
@@ -43,16 +43,17 @@ class Rows:
         """(outer, kept, inner), for loops and kernels."""
         return self.outer, self.kept, self.inner
 
-    def loops(self, x: Any) -> Any:
-        """The compiled loops, which go along a row: None where its entries lie apart."""
-        return loops("normalize", x.dtype) if self.inner > 1 or self.kept == 1 else None
-
-    def in_slices(self, part: Callable[..., None]) -> None:
-        """Run part(first, last, work) over slices of the rows, one a thread, where that pays."""
-        if self.count * self.length < LONG:
-            part(0, self.count, None)
-        else:
-            in_slices(part, self.count)
+    def run(self, name: str, x: Any, *args: Any) -> bool:
+        """Run a compiled loop of x over the rows, in the form for their entries; False if there is none."""
+        fast = loops("normalize", x.dtype)
+        if fast is None:
+            record.host(f"{name} by NumPy")
+            return False
+        apart = self.inner == 1 and self.kept > 1
+        loop = getattr(fast, name + "_across" if apart else name)
+        flat = [arg.reshape(-1) if isinstance(arg, np.ndarray) else arg for arg in (x, *args)]
+        run(loop, self.count, *flat, grain=max(1, GRAIN // max(1, self.length)))
+        return True
 
     def of(self, x: Any) -> Any:
         """The array as the rows see it."""
@@ -67,6 +68,10 @@ class Rows:
         np.sum(self.of(x), axis=(1, 3), dtype=np.float64, keepdims=True, out=self.each(wide))
         np.copyto(out, self.each(wide))
         return out
+
+    def see(self, x: Any) -> Any:
+        """The array as (outer, kept, inner), of rows with batch 1: their numbers are one a channel."""
+        return x.reshape(self.seen)
 
     def each(self, values: Any) -> Any:
         """One number a row, to be stretched along it."""
@@ -102,6 +107,15 @@ class Affine:
     rows: Rows
     scale: Any
     bias: Any
+
+    def see(self, x: Any) -> Any:
+        """The array as (samples, features, places)."""
+        return self.rows.see(x)
+
+    def flat(self) -> tuple[Any, Any]:
+        """Scale and bias, each (features,) or None."""
+        scale, bias = (None if b is None else b.reshape(-1) for b in (self.scale, self.bias))
+        return scale, bias
 
     @property
     def places(self) -> int:

@@ -17,7 +17,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, launch_blocks, on_cuda
+from minicaffe.ops import record
+from minicaffe.ops.arrays import GRAIN, fill
+from minicaffe.ops.loops import loops
 from minicaffe.ops.rows import KINDS, Norm, Rows, Statistics, cut
+from minicaffe.ops.threads import run
 
 FILE = "normalize.cu"
 
@@ -32,7 +36,7 @@ def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> St
     """
     if x.size == 0:
         for values in (out.mean, out.spread, out.rate):
-            values.fill(0)
+            fill(values, 0)
         return out
     if on_cuda(x):
         _, parts, grid, wide = cut(rows, work, x)
@@ -42,11 +46,8 @@ def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> St
         results = out.mean, out.spread, out.rate
         launch(FILE, "statistics", rows.count, x, parts, *sizes, eps, *results)
         return out
-    fast = rows.loops(x)
-    if fast is not None:
-        flat = x.reshape(-1), *rows.seen, norm.kind != "length", out.mean, out.spread
-        rows.in_slices(lambda first, last, _: fast.statistics(*flat, first, last))
-        _rate(out, norm)
+    numbers = KINDS.index(norm.kind), out.rate.dtype.type(norm.eps)
+    if rows.run("statistics", x, rows.seen, *numbers, out.mean, out.spread, out.rate):
         return out
     x, apart = rows.of(x), rows.of(work[: x.size])
     mean, spread = rows.each(out.mean), rows.each(out.spread)
@@ -95,6 +96,13 @@ def remember(
         sums = mean, variance, batches
         launch(FILE, "remember", mean.size, mean, found.mean, found.spread, *numbers, *sums)
         return
+    fast = loops("normalize", mean.dtype)
+    if fast is not None:
+        numbers = mean.dtype.type(fraction), mean.dtype.type(correction)
+        flat = found.mean, found.spread, *numbers, mean, variance, batches
+        run(fast.remember, mean.size, *flat, grain=GRAIN)
+        return
+    record.host("running sums by NumPy")
     mean *= fraction
     mean += found.mean
     variance *= fraction / correction
@@ -110,6 +118,12 @@ def recall(mean: Any, variance: Any, batches: Any, norm: Norm, out: Statistics) 
         eps, results = mean.dtype.type(norm.eps), (out.mean, out.spread, out.rate)
         launch(FILE, "recall", mean.size, mean, mean, variance, batches, eps, *results)
         return out
+    fast = loops("normalize", mean.dtype)
+    if fast is not None:
+        flat = mean, variance, batches, mean.dtype.type(norm.eps), out.mean, out.spread, out.rate
+        run(fast.recall, mean.size, *flat, grain=GRAIN)
+        return out
+    record.host("running sums by NumPy")
     share = 1 / batches[0] if batches[0] != 0 else 0
     np.multiply(mean, share, out=out.mean)
     np.multiply(variance, share, out=out.spread)

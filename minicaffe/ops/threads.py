@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
-import itertools
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.errors import MinicaffeError
 from minicaffe.ops import record
+from minicaffe.ops.crew import CompiledCrew, Crew, here
 from minicaffe.ops.loops import loops
-from minicaffe.ops.record import Piece
+from minicaffe.ops.table import Table
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
 MOST = 1024  # threads one may ask for
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-PATIENCE = 5_000_000  # looks of a thread that waits, some 3 ms, before it goes to sleep
-HEAD_START = 40_000  # looks, some 25 us, that a caller gives the other threads to get past the GIL
 _here = threading.local()
-_busy = threading.Lock()  # the workers serve one caller at a time
 _held: list[Any] = []  # holds on BLAS, never let go: its own threads would wake and take the cores
 
 
@@ -79,28 +75,24 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
     >>> sum(parts)
     5
     """
-    if not getattr(_here, "inside", False):
-        record.host(getattr(part, "__qualname__", repr(part)))
-    return _in_slices(part, n, work)
-
-
-def _in_slices(part: Callable[..., None], n: int, work: Any) -> list[Any]:
-    if getattr(_here, "inside", False):
+    if inside():
         if n:
             part(0, n, work)
         return [work] * min(n, 1)
+    record.host(getattr(part, "__qualname__", repr(part)))
     slices = min(n, share(work))
     if slices == 1:
         part(0, n, work)
         return [work]
     size = 0 if work is None or not slices else work.size // slices
     pieces = [None if work is None else work[i * size : (i + 1) * size] for i in range(slices)]
-    _run(
-        [
-            functools.partial(part, n * i // slices, n * (i + 1) // slices, piece)
-            for i, piece in enumerate(pieces)
-        ]
-    )
+    calls = [
+        functools.partial(part, n * i // slices, n * (i + 1) // slices, piece)
+        for i, piece in enumerate(pieces)
+    ]
+    for error in crew(count()).run(calls) if calls else []:
+        if error:
+            raise error
     return pieces
 
 
@@ -110,25 +102,22 @@ def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
     A slice has at least `grain` units, if there is more than one. Of an argument Piece(work) each slice gets
     the piece that is its own, all of one size, in the order of the slices. Recorded, if this thread records.
     """
-    most = 1 if getattr(_here, "inside", False) else share(None)
+    most = 1 if inside() else share(None)
     slices = min(n, max(1, min(n // grain, most)))
-    record.row(loop, args, n, slices)
-    again(record.Row(loop, args, n, slices))
+    if slices:
+        walk(Table([record.row(loop, args, n, slices)]))
     return slices
 
 
-def again(row: record.Row) -> None:
-    """Run a row."""
-    work = next((arg.work for arg in row.args if isinstance(arg, Piece)), None)
-    with at_most(max(row.slices, 1)):
-        _in_slices(_bound(row.loop, row.args), row.n, work)
+def walk(table: Table) -> None:
+    """Run the rows of a table, side by side if this is no slice itself."""
+    walkers = 1 if inside() else min(table.walkers, count())
+    cast(CompiledCrew, crew(count())).walk(table.where, table.length, walkers)
 
 
-def _bound(loop: Callable[..., None], args: Sequence[Any]) -> Callable[..., None]:
-    def part(first: int, last: int, piece: Any) -> None:
-        loop(*(piece if isinstance(arg, Piece) else arg for arg in args), first, last)
-
-    return part
+def inside() -> bool:
+    """Whether this thread runs a slice."""
+    return getattr(here, "inside", False)
 
 
 def share(work: Any) -> int:
@@ -139,116 +128,14 @@ def share(work: Any) -> int:
     return count() if most is None else min(count(), most)
 
 
-def _run(calls: Sequence[Callable[[], None]]) -> None:
-    """Run calls side by side, the first here; raises the first exception once all have ended."""
-    if not calls:
-        return
-    workers, errors = _workers(count())[: len(calls) - 1], []
-    _here.inside = True
-    try:
-        if _busy.acquire(blocking=False):
-            try:
-                for worker, call in zip(workers, calls[1:], strict=True):
-                    worker.start(functools.partial(contextvars.copy_context().run, call))
-                errors.append(_error_of(calls[0]))
-                errors += [worker.join() for worker in workers]
-            finally:
-                for worker in workers:  # also after Ctrl-C, which finds this thread waiting
-                    worker.join()
-                _busy.release()
-        else:  # another thread of the user's has the workers
-            errors += [_error_of(call) for call in calls]
-    finally:
-        _here.inside = False
-    for error in filter(None, errors):
-        raise error
-
-
-def _error_of(call: Callable[[], None]) -> BaseException | None:
-    try:
-        call()
-    except BaseException as error:  # raised again by who waits
-        return error
-    return None
-
-
-class _Signal:
-    """A count that one thread sets and another waits for."""
-
-    def __init__(self) -> None:
-        self.count = np.zeros(1, np.int64)
-        self.asleep, self._awake = False, threading.Lock()
-        self._awake.acquire()
-
-    def wake(self) -> None:
-        """Wake up who sleeps until the count is what it is now."""
-        if self.asleep and self._awake.locked():
-            self._awake.release()
-
-    def sleep_until(self, count: int) -> None:
-        """Wait without taking time from other threads; to wake up takes 40 us."""
-        self.asleep = True
-        try:
-            while self.count[0] != count:
-                self._awake.acquire()
-        finally:
-            self.asleep = False
-
-
-def _exchange(mine: _Signal, count: int, theirs: _Signal, wanted: int, looks: int) -> bool:
-    """Set one count, and look so many times whether the other is as wanted, with the GIL let go.
-
-    It is let go before the count is set, so that who sees it finds the GIL free: to wait for that is to
-    sleep, and to wake up takes as long as many a slice.
-    """
-    spin = _spinner()
-    if spin is None:
-        mine.count[0] = count
-        met = bool(theirs.count[0] == wanted)
-    else:
-        met = spin(mine.count, count, theirs.count, wanted, 0 if mine.asleep else looks)
-    mine.wake()
-    return met
-
-
-class _Worker:
-    """A thread that runs one call after the other."""
-
-    def __init__(self, number: int) -> None:
-        self.call: Callable[[], None] | None = None
-        self.error: BaseException | None = None
-        self.asked, self.done, self.calls = _Signal(), _Signal(), 0
-        threading.Thread(target=self._loop, name=f"minicaffe_{number}", daemon=True).start()
-
-    def start(self, call: Callable[[], None]) -> None:
-        """Begin a call, and give it a moment to get under way."""
-        self.call, self.calls = call, self.calls + 1
-        _exchange(self.asked, self.calls, self.done, self.calls, HEAD_START)
-
-    def join(self) -> BaseException | None:
-        """Wait for the call to end; gives what it raised."""
-        if not _exchange(self.asked, self.calls, self.done, self.calls, PATIENCE):
-            self.done.sleep_until(self.calls)
-        error, self.call, self.error = self.error, None, None
-        return error
-
-    def _loop(self) -> None:
-        _here.inside = True
-        for number in itertools.count(1):
-            if not _exchange(self.done, number - 1, self.asked, number, PATIENCE):
-                self.asked.sleep_until(number)
-            assert self.call is not None
-            self.error = _error_of(self.call)
-
-
 @functools.cache
-def _workers(threads: int) -> list[_Worker]:
-    """All threads but the caller's; from now on BLAS has one thread in each."""
+def crew(threads: int) -> Crew:
+    """So many threads, the caller's among them; from now on BLAS has one thread in each."""
     if (controller := _controller()) is not None:
         _held.append(controller.limit(limits=1, user_api="blas"))
-    _spinner()
     try:
-        return [_Worker(number) for number in range(1, threads)]
+        replay = loops("replay", np.float64)
+        return CompiledCrew(threads, replay) if replay else Crew(threads)
     except RuntimeError as error:  # the system has no more
         raise MinicaffeError(f"{threads} threads: {error}; ask for fewer with {VARIABLE}") from None
 
@@ -267,18 +154,10 @@ def _can_hold_blas() -> bool:
     return _controller() is not None or any(os.environ.get(name) == "1" for name in BLAS_THREADS)
 
 
-@functools.cache
-def _spinner() -> Any:
-    """spin(mine, count, theirs, wanted, looks): `_exchange` without a GIL; None without Numba."""
-    fast = loops("spin", np.float64)
-    return None if fast is None else fast.spin
-
-
 def _after_fork() -> None:
     """Begin anew in a child: threads do not survive a fork, and what they held stays held."""
-    global _busy
-    _workers.cache_clear()
-    _busy, _here.inside = threading.Lock(), False
+    crew.cache_clear()
+    here.inside = False
 
 
 if hasattr(os, "register_at_fork"):

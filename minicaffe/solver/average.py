@@ -30,11 +30,14 @@ class Average:
         self.means = [self.xp.zeros(param.shape, param.dtype) for param in self.params]
         self.inside = False  # the net has the means, and `means` the weights
 
-    def update(self, iteration: int) -> None:
-        """Take the weights after an iteration into the mean."""
-        share = 1 - min(self.decay, (1 + iteration) / (10 + iteration))
+    def prepare(self, iteration: int) -> None:
+        """Set the share of the weights after an iteration."""
+        self.share = 1 - min(self.decay, (1 + iteration) / (10 + iteration))
+
+    def step(self) -> None:
+        """Take the weights into the mean."""
         for param, mean in zip(self.params, self.means, strict=True):
-            average(mean, param.data, share, self.rule.scratch[: param.size], self.watch.skip)
+            average(mean, param.data, self.share, self.rule.scratch[: param.size], self.watch.skip)
 
     def begin(self) -> None:
         """Let the mean be the weights that are there."""

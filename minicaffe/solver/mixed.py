@@ -92,9 +92,13 @@ class Mixed:
             if master.learns:
                 unscale(master.param.diff, self.scale, master.diff, not first, self.watch.bad)
 
-    def update(self, rate: float, iteration: int) -> None:
-        """Take one step at the learning rate `rate`, and round the weights into the net."""
-        self.rule.update(rate, iteration)
+    def prepare(self, rate: float, iteration: int) -> None:
+        """Set the numbers of the next step."""
+        self.rule.prepare(rate, iteration)
+
+    def step(self) -> None:
+        """Take the step that was prepared, and round the weights into the net."""
+        self.rule.step()
         self.round()
 
     def round(self) -> None:

@@ -79,7 +79,8 @@ class Replay:
             self.batches = Batches(solver.net, self.given)
             with self.look, self.batches:
                 solver.passes()
-            solver.watch.judge(rule.gradients, -1.0, solver.iteration)
+            solver.watch.expect(solver.iteration)
+            solver.watch.judge(rule.gradients, -1.0)
             solver.watch.weigh(rule.weights)
             self.told = solver.watch.told(solver.device)
         self.loss = float(self.told.losses[(solver.recorded - 1) % len(self.told.losses)])

@@ -108,15 +108,25 @@ class Update:
 
     def update(self, rate: float, iteration: int) -> None:
         """Take one step at the learning rate `rate`, if the watch lets it; leaves the step in each diff."""
+        self.prepare(rate, iteration)
+        self.step()
+
+    def prepare(self, rate: float, iteration: int) -> None:
+        """Set the numbers of the next step."""
+        self.rate, self.iteration = rate, iteration
+        self.watch.expect(iteration)
+
+    def step(self) -> None:
+        """Take the step that was prepared."""
         learners = [i for i, param in enumerate(self.params) if param.learns]
         for i in learners:
             self.params[i].diff  # noqa: B018  (zero, where no layer has written any)
-        self.watch.judge(self.gradients, self.spec.clip_gradients, iteration)
+        self.watch.judge(self.gradients, self.spec.clip_gradients)
         if self.spec.clip_gradients >= 0:
             for gradient in self.gradients:
                 self.xp.multiply(gradient, self.watch.factor, out=gradient)
         for i in learners:
-            self._step(i, rate, iteration)
+            self._step(i, self.rate, self.iteration)
 
     @property
     def weights(self) -> list[Any]:

@@ -16,8 +16,8 @@ from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.solver import snapshots
 from minicaffe.solver.average import Average
-from minicaffe.solver.finite import Finite
 from minicaffe.solver.interrupt import Signals
+from minicaffe.solver.iteration import Iterating
 from minicaffe.solver.judging import Judging
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.report import Report, keys_given
@@ -29,7 +29,7 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import with_settings
 
 
-class Solver(Judging, Finite):
+class Solver(Judging, Iterating):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
@@ -93,6 +93,7 @@ class Solver(Judging, Finite):
         self.scores: dict[str, Any] = {}  # of the last test
         self.trends = trends(spec, self.spec, self.test_nets)
         self.begin_saving(spec)
+        self.begin_iterating()
 
     @property
     def test_net(self) -> Net | None:
@@ -201,32 +202,3 @@ class Solver(Judging, Finite):
             self.scores = test_scores(self.test_nets, *given)
         self.report.tested(self.iteration, self.scores)
         return self.scores
-
-    def update(self) -> None:
-        """Change the parameters by the gradients that are there, at the rate of this iteration."""
-        if self.average is not None and self.iteration == 0:
-            self.average.begin()
-        self.rule.update(self.rate, self.iteration)
-        if self.average is not None:
-            self.average.update(self.iteration)
-
-    def gradient(self) -> None:
-        """Compute the gradient of this iteration's batches."""
-        self.passes()
-
-    def passes(self) -> None:
-        """Forward and backward over iter_size batches; their mean loss goes into the window."""
-        xp, slot = self.device.xp, self.recorded % len(self.losses)
-        loss = self.watch.begin(slot)
-        for param in self.net.learnable:
-            param.stale = True
-        for batch in range(self.spec.iter_size):
-            self.net.context.passes = self.iteration * self.spec.iter_size + batch
-            self.net.forward()
-            self.net.backward()
-            if self.mixed is not None:
-                self.mixed.gather(first=batch == 0)
-            self.net.loss_into(self._one)
-            xp.add(loss, self._one, out=loss)
-        xp.multiply(loss, 1 / self.spec.iter_size, out=loss)
-        self.recorded += 1

@@ -50,7 +50,8 @@ class Watch:
         self.going = going.view(np.bool_).reshape(())
         self.going.fill(True)
         self.parts = xp.empty(ops.BLOCKS, np.float64)
-        self.loss = self.losses[:1]  # of this iteration
+        # of this iteration; on the CPU always at one place, so that what reads it can be replayed
+        self.loss = self.losses[:1] if on_cuda(self.block) else np.zeros(1, dtype)
         self.asked, self.last = 0, -1  # how many updates were asked for; the iteration of the last
         self.kept: list[tuple[Any, list[Any]]] = []
 
@@ -82,13 +83,22 @@ class Watch:
                 if copies[i].shape != array.shape:  # the net was reshaped
                     copies[i] = array.copy()
                 self.xp.copyto(copies[i], array, where=self.going)
-        self.loss = self.losses[slot : slot + 1]
+        if on_cuda(self.block):
+            self.loss = self.losses[slot : slot + 1]
         self.loss.fill(0)
         return self.loss
 
-    def judge(self, gradients: Sequence[Any], limit: float, iteration: int) -> None:
-        """Measure the gradient, flat arrays, and decide whether the update of an iteration is taken."""
+    def end(self, slot: int) -> None:
+        """The loss of an iteration is there: it goes into its slot."""
+        if not on_cuda(self.block):
+            self.losses[slot] = self.loss[0]
+
+    def expect(self, iteration: int) -> None:
+        """The update of an iteration is about to be judged."""
         self.asked, self.last = self.asked + 1, iteration
+
+    def judge(self, gradients: Sequence[Any], limit: float) -> None:
+        """Measure the gradient, flat arrays, and decide whether the update of the iteration is taken."""
         for i, gradient in enumerate(gradients):
             ops.squares(gradient, self.gradient, self.parts, self.bad, add=i > 0)
         given = self.pass_over, self.flags, self.going, self.factor

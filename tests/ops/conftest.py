@@ -40,14 +40,14 @@ def device(request, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def workers():
-    """Threads beside the caller's, more than any test wants."""
-    return [module._Worker(number) for number in range(1, 64)]
+def crew():
+    """More threads than any test wants."""
+    return module.crew(64)
 
 
 @pytest.fixture(params=[1, 2, 3])
-def threads(request, monkeypatch, workers):
+def threads(request, monkeypatch, crew):
     """That many threads, however few the cores."""
     monkeypatch.setattr("minicaffe.ops.threads.count", lambda: request.param)
-    monkeypatch.setattr("minicaffe.ops.threads._workers", lambda threads: workers)
+    monkeypatch.setattr("minicaffe.ops.threads.crew", lambda threads: crew)
     return request.param

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ops.cases import blank, cases
 
 from minicaffe.errors import MinicaffeError
+from minicaffe.ops import crew
 from minicaffe.ops import threads as module
 from minicaffe.ops.threads import at_most, in_slices, share
 
@@ -247,10 +248,10 @@ def test_an_interrupted_wait_leaves_the_threads_in_order(threads, monkeypatch):
     """Ctrl-C finds the caller waiting: the others end, and the next call is split as before."""
     if threads == 1:
         return
-    join, ended = module._Worker.join, []
+    error, ended = crew.Job.error, []
 
-    def interrupted(worker):
-        monkeypatch.setattr(module._Worker, "join", join)
+    def interrupted(job):
+        monkeypatch.setattr(crew.Job, "error", error)
         raise KeyboardInterrupt
 
     def part(first, last, work):
@@ -258,10 +259,13 @@ def test_an_interrupted_wait_leaves_the_threads_in_order(threads, monkeypatch):
             threading.Event().wait(0.02)
         ended.append(first)
 
-    monkeypatch.setattr(module._Worker, "join", interrupted)
+    monkeypatch.setattr(crew.Job, "error", interrupted)
     with pytest.raises(KeyboardInterrupt):
         in_slices(part, threads)
-    assert sorted(ended) == list(range(threads))
+    now = list(ended)
+    threading.Event().wait(0.05)
+    assert ended == now  # what had been begun has ended, the rest is never begun
+    assert 0 in now
     test_slices_run_at_the_same_time(threads)
 
 
@@ -281,13 +285,11 @@ def test_fewer_threads_are_used_where_no_more_are_wanted(threads):
 
 
 def test_threads_that_cannot_be_started_are_told_in_one_line(monkeypatch):
-    def fails(number):
+    def fails(thread):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(module, "_Worker", fails)
-    module._workers.cache_clear()
+    monkeypatch.setattr(threading.Thread, "start", fails)
     with pytest.raises(
         MinicaffeError, match="3 threads: can't start new thread; ask for fewer with"
     ):
-        module._workers(3)
-    module._workers.cache_clear()
+        module.crew.__wrapped__(3)

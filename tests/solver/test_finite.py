@@ -462,6 +462,7 @@ def test_the_watch_counts_from_where_it_stopped():
     for iteration in range(10, 16):
         seen.begin(0)
         gradient[0][2] = np.nan if iteration == 13 else 1
-        seen.judge(gradient, -1.0, iteration)
+        seen.expect(iteration)
+        seen.judge(gradient, -1.0)
     told = seen.told(type("Host", (), {"to_host": staticmethod(lambda array: array)}))
     assert told.stopped and told.done == 3 and seen.iteration(told) == 13

@@ -10,6 +10,7 @@ from minicaffe.ops.conv import (
     implicit,
     loopfree,
     mec,
+    places,
     pointwise,
 )
 from minicaffe.ops.conv.winograd import Winograd
@@ -25,4 +26,5 @@ STRATEGIES: dict[str, Any] = {
     "winograd": Winograd(4),
     "winograd2": Winograd(2),
     "pointwise": pointwise,
+    "places": places,
 }

@@ -64,20 +64,22 @@ def dropout(x: Any, kept: Any, scale: Any, y: Any, first: int, last: int) -> Non
 @compiled
 def gather(
     images: Any,
-    entry: Any,
-    top: Any,
-    left: Any,
-    mirror: Any,
+    labels: Any,
+    places: Any,
     mean: Any,
     scale: Any,
     sizes: Any,
     y: Any,
+    y_labels: Any,
     first: int,
     last: int,
 ) -> None:
-    """Samples first..last of a batch: entry, crop, mirror, mean, scale."""
+    """Samples first..last of a batch: entry, crop, mirror, mean, scale; and their labels, if there are any."""
     c, h, w, oh, ow = sizes
+    entry, top, left, mirror = places
     for b in range(first, last):
+        if labels.size:
+            y_labels[at(b)] = labels[at(entry[b])]
         for k in range(c):
             for r in range(oh):
                 here = (k * h + r + top[b]) * w + left[b]

@@ -36,7 +36,8 @@ _told = threading.Lock()  # taken by the first loop that could not be kept, for 
 class Kept(NullCache):
     """A dispatcher's cache: Numba asks it before it compiles a loop, and hands it what it compiled."""
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., Any], *more: Any):
+        self.more = more  # what the code depends on beside the sources and the signature
         self.name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
     def load_overload(self, signature: Any, context: Any) -> Any:
@@ -62,7 +63,7 @@ class Kept(NullCache):
     def _file(self, signature: Any, context: Any) -> tuple[Path, bytes]:
         """Where the loop for a signature is kept, and all that it depends on beside the sources."""
         machine = context.codegen().magic_tuple(), sys.version, numba.__version__
-        key = repr((self.name, signature, machine)).encode()
+        key = repr((self.name, self.more, signature, machine)).encode()
         return folder() / f"{self.name}-{_digest(key)[:8].hex()}", key
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from minicaffe.ops.formulas import typed
-from minicaffe.ops.loops import helper
 
 FRACTION = np.int64((1 << 52) - 1)  # the bits of a float64 behind its exponent
 ROOT = np.int64(0x6A09E667F3BCD)  # those of sqrt(2)
@@ -46,7 +45,9 @@ def split64(x: Any) -> Any:
     rr = r * r
     p = (1.26177193074810590878e-4 * rr + 3.02994407707441961300e-2) * rr
     p = r * (p + 9.99999999999999999910e-1)
-    q = (3.00198505138664455042e-6 * rr + 2.52448340349684104192e-3) * rr + 2.27265548208155028766e-1
+    q = (
+        3.00198505138664455042e-6 * rr + 2.52448340349684104192e-3
+    ) * rr + 2.27265548208155028766e-1
     q = q * rr + 2.0
     half = k >> np.int64(1)
     a = np.int64((half + np.int64(1023)) << np.int64(52)).view(np.float64)
@@ -99,23 +100,41 @@ def log64(x: Any) -> Any:
 def log1p64(x: Any) -> Any:
     """The logarithm of 1 + x, also of a small x."""
     u = 1.0 + x
-    found = log64(u) + (x - (u - 1.0)) / u
-    return found if u > 0.0 and u < np.inf else log64(u)
+    return log64(u) + ((x - (u - 1.0)) / u if u > 0.0 and u < np.inf else 0.0)
+
+
+def power64(x: Any, p: Any) -> Any:
+    """x^p, but for float64 itself, of which the logarithm has too few places; NaN of x < 0 and a broken p."""
+    size = exp(p * log64(abs(x)))
+    whole = math.floor(p) == p
+    odd = whole and math.floor(p * 0.5) * 2.0 != p
+    size = (-size if odd else (size if whole else np.nan)) if x < 0.0 else size
+    return 1.0 if p == 0.0 else size
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compiled into whatever calls it: around a call no vectors are made."""
+    import numba
+
+    return numba.njit(error_model="numpy", forceinline=True)(function)
 
 
 @functools.cache
 def words(dtype: np.dtype) -> dict[str, Callable[..., Any]]:
-    """Each function for numbers of a type, by its name; the logarithms of float32 by way of float64."""
+    """Each function for numbers of a type, by its name; those of float32 with a logarithm by float64."""
     double = np.dtype(np.float64)
     names = {"np": np, "abs": abs, "float": float, "math": math, "FRACTION": FRACTION, "ROOT": ROOT}
-    log = helper(typed(log64, double, names))
-    log1p = helper(typed(log1p64, double, names | {"log64": log}))
+    log = inlined(typed(log64, double, names))
+    log1p = inlined(typed(log1p64, double, names | {"log64": log}))
     own = split64 if dtype == double else split32
-    there = names | {"split": helper(typed(own, dtype, names))}
-    found = {f.__name__: helper(typed(f, dtype, there)) for f in (exp, expm1, tanh)}
+    there = names | {"split": inlined(typed(own, dtype, names))}
+    found = {f.__name__: inlined(typed(f, dtype, there)) for f in (exp, expm1, tanh)}
     if dtype == double:
-        return found | {"log": log, "log1p": log1p}
+        return found | {"log": log, "log1p": log1p, "power": math.pow}
+    known = names | {"log64": log, "exp": words(double)["exp"]}
+    power = inlined(typed(power64, double, known))
     return found | {
-        "log": helper(lambda x: np.float32(log(np.float64(x)))),
-        "log1p": helper(lambda x: np.float32(log1p(np.float64(x)))),
+        "log": inlined(lambda x: np.float32(log(np.float64(x)))),
+        "log1p": inlined(lambda x: np.float32(log1p(np.float64(x)))),
+        "power": inlined(lambda x, p: np.float32(power(np.float64(x), np.float64(p)))),
     }

@@ -1,0 +1,169 @@
+"""The threads beside the one that asks: they walk tables of compiled loops, or run calls of Python's."""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, cast
+
+import numpy as np
+
+LOOKS, LOOKS_OF_MANY = (
+    400,
+    20,
+)  # awake, before others are given way: some us; more threads than cores
+
+Call = Callable[[], None]
+here = threading.local()  # .inside: this thread runs a slice
+
+
+class Job:
+    """A call of Python's, run by whichever thread gets to it first."""
+
+    def __init__(self, call: Call):
+        self._call: Call | None = call
+        self._context, self._error = contextvars.copy_context(), cast(BaseException | None, None)
+        self._begun, self._ended = threading.Lock(), threading.Lock()
+        self._ended.acquire()
+
+    def run(self) -> None:
+        """Run the call, unless it has been begun."""
+        if self._begun.acquire(blocking=False):
+            assert self._call is not None
+            self._error = self._context.run(error_of, self._call)
+            self._call = None
+            self._ended.release()
+
+    def drop(self) -> None:
+        """See to it that the call is not running, nor will be."""
+        if self._begun.acquire(blocking=False):
+            self._call = None
+        else:
+            with self._ended:
+                pass
+
+    def error(self) -> BaseException | None:
+        """Run the call here, or wait for it to end; gives what it raised."""
+        self.run()
+        with self._ended:
+            return self._error
+
+
+def error_of(call: Call) -> BaseException | None:
+    """What a call raises."""
+    try:
+        call()
+    except BaseException as error:  # raised again by who asked for the call
+        return error
+    return None
+
+
+class Crew:
+    """So many threads, the asking one among them. Without Numba they run calls of Python's only."""
+
+    def __init__(self, threads: int):
+        self._owner: dict[str, int] = {}
+        self._queues: list[SimpleQueue[Job]] = [SimpleQueue() for _ in range(1, threads)]
+        for t, queue in enumerate(self._queues, 1):
+            args, name = (t, queue), f"minicaffe_{t}"
+            threading.Thread(target=self._life, args=args, name=name, daemon=True).start()
+
+    def run(self, calls: Sequence[Call]) -> list[BaseException | None]:
+        """What each call raises: the first is run here, the others beside it if the crew is nobody's."""
+        jobs, me = [Job(call) for call in calls[1:]], threading.get_ident()
+        here.inside = True
+        try:
+            if self._claim(me):
+                for t, (job, queue) in enumerate(zip(jobs, self._queues, strict=False), 1):
+                    queue.put(job)
+                    self._wake(t)
+            return [error_of(calls[0]), *(job.error() for job in jobs)]
+        finally:  # also after Ctrl-C
+            for job in jobs:
+                job.drop()
+            self._free(me)
+            here.inside = False
+
+    def _claim(self, me: int) -> bool:
+        return (
+            self._owner.setdefault("crew", me) == me
+        )  # one step of Python's, which Ctrl-C cannot part
+
+    def _free(self, me: int) -> None:
+        if self._owner.get("crew") == me:
+            del self._owner["crew"]
+
+    def _wake(self, t: int) -> None:
+        """A thread that waits for its queue needs no more."""
+
+    def _life(self, t: int, queue: SimpleQueue[Job]) -> None:
+        here.inside = True
+        while True:
+            queue.get().run()
+
+
+class CompiledCrew(Crew):
+    """Threads that wait in compiled code, without the GIL, and walk tables there."""
+
+    def __init__(self, threads: int, replay: Any):
+        self._replay = replay
+        lines = 2 + 2 * threads
+        self._memory = np.zeros((lines + 1) * replay.LINE // 8, np.int64)
+        start = self._memory.ctypes.data
+        self.where = start + -start % replay.LINE
+        many = threads > (os.cpu_count() or 1)
+        self._set(replay.LOOKS, LOOKS_OF_MANY if many else LOOKS)
+        for place, function in (
+            (replay.YIELD, _give_way()),
+            (replay.ACQUIRE, ctypes.pythonapi.PyThread_acquire_lock),
+            (replay.NAP, ctypes.pythonapi.PyThread_acquire_lock_timed),
+            (replay.RELEASE, ctypes.pythonapi.PyThread_release_lock),
+        ):
+            self._set(place, ctypes.cast(function, ctypes.c_void_p).value or 0)
+        for t in range(threads):
+            self._set(replay.LINE * (2 + 2 * t) + replay.LOCK, _lock())
+        super().__init__(threads)
+
+    def walk(self, table: int, length: int, walkers: int) -> None:
+        """Run the rows at an address, with so many threads if the crew is nobody's."""
+        self._replay.lead(self.where, table, length, walkers)
+
+    def _set(self, place: int, value: int) -> None:
+        self._memory[(self.where - self._memory.ctypes.data + place) // 8] = value
+
+    def _claim(self, me: int) -> bool:
+        return self._replay.claim(self.where, me)
+
+    def _free(self, me: int) -> None:
+        self._replay.free(self.where, me)
+
+    def _wake(self, t: int) -> None:
+        self._replay.summon(self.where, t)
+
+    def _life(self, t: int, queue: SimpleQueue[Job]) -> None:
+        here.inside = True
+        while True:
+            self._replay.serve(self.where, t)
+            while not queue.empty():
+                queue.get().run()
+
+
+def _give_way() -> Any:
+    """What lets another thread have this processor."""
+    library: Any = ctypes
+    return (
+        library.windll.kernel32.SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
+    )
+
+
+def _lock() -> int:
+    """A lock of Python's for threads without the GIL, taken: its address, for good."""
+    make, take = ctypes.pythonapi.PyThread_allocate_lock, ctypes.pythonapi.PyThread_acquire_lock
+    make.restype, take.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int)
+    lock: int = make()
+    take(lock, 1)
+    return lock

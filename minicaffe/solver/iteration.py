@@ -1,0 +1,88 @@
+"""What one iteration computes: its gradient, and its update. Each is recorded, and then replayed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.net.passes import Passes, premise
+from minicaffe.net.recorded import Node, Repeated, Tape, take
+from minicaffe.ops import arrays
+from minicaffe.solver.finite import Finite
+from minicaffe.solver.mixed import Mixed
+
+
+class Iterating(Finite):
+    """The part of a Solver that computes an iteration."""
+
+    mixed: Mixed | None
+    _one: Any  # where the loss of a batch is summed
+
+    def begin_iterating(self) -> None:
+        """Nothing is recorded yet."""
+        self._noted = Passes(self.net)
+        self._passes, self._update = Repeated(self._all_passes), Repeated(self._step)
+
+    @property
+    def recordings(self) -> dict[str, list[Node]]:
+        """What replays go through, of the passes and of the update; nothing where they are not replayed."""
+        of = {"passes": self._passes, "update": self._update}
+        return {name: one.nodes or [] for name, one in of.items()}
+
+    def gradient(self) -> None:
+        """Compute the gradient of this iteration's batches."""
+        self.passes()
+
+    def passes(self) -> None:
+        """Forward and backward over iter_size batches; their mean loss goes into the window."""
+        slot = self.recorded % len(self.losses)
+        self.watch.begin(slot)
+        self._noted.begin(self.iteration * self.spec.iter_size)
+        self._passes.run(self._premise)
+        self.watch.end(slot)
+        self.recorded += 1
+
+    def update(self) -> None:
+        """Change the parameters by the gradients that are there, at the rate of this iteration."""
+        self.rule.prepare(self.rate, self.iteration)
+        if self.average is not None:
+            if self.iteration == 0:
+                self.average.begin()
+            self.average.prepare(self.iteration)
+        self._update.run(self._premise_of_update)
+
+    def _all_passes(self, tape: Tape | None) -> None:
+        """All of the passes; noted, if there is a tape."""
+        net, noted, count = self.net, self._noted, self.spec.iter_size
+        for param in net.learnable:
+            param.stale = True
+        for batch in range(count):
+            net.context.passes = noted.first + batch
+            noted.forward(tape)
+            noted.backward(tape)
+            if self.mixed is not None:
+                self.mixed.gather(first=batch == 0)
+            take(tape, "loss", self._add_loss, "until sums go through the gate")
+        take(tape, "loss", lambda: arrays.scale(self.watch.loss, 1 / count, self.watch.loss))
+        noted.end(tape)
+
+    def _add_loss(self) -> None:
+        """Add the loss of a batch to that of the iteration."""
+        self.net.loss_into(self._one)
+        arrays.add(self._one, self.watch.loss)
+
+    def _step(self, tape: Tape | None) -> None:
+        """The update, whose numbers are set."""
+        take(tape, self.spec.type, self.rule.step, "until rules go through the gate")
+        if self.average is not None:
+            take(tape, "average", self.average.step, "until rules go through the gate")
+
+    def _premise(self) -> Any:
+        """What recorded passes go by."""
+        held = premise(self.net) if self.mixed is None else None
+        return held and (held, id(self.spec), id(self.watch.loss))
+
+    def _premise_of_update(self) -> Any:
+        """What a recorded update goes by."""
+        held = self._premise()
+        stale = [param.stale for param in self.net.learnable]
+        return held and (held, stale, id(self.rule), id(self.average))

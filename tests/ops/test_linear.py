@@ -1,0 +1,45 @@
+"""linear: the inner product and its gradients, sizes of 1 among them, weights in either order, added or not."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ops import references as ref
+from ops.cases import blank, cases, close, dtypes, numbers, put, seeds
+
+from minicaffe.ops import linear, threads
+from minicaffe.ops.gemm import gemm
+
+sizes = st.sampled_from([1, 2, 3, 7])
+
+
+@cases(120)
+@given(sizes, sizes, sizes, st.booleans(), st.booleans(), st.booleans(), dtypes, seeds)
+def test_against_loops(device, m, k, f, turned, biased, empty, dtype, seed):
+    x, w, b, dy, dw, db = numbers(seed, (m, k), (f, k), (f,), (m, f), (f, k), (f,), dtype=dtype)
+    weight = put(device, w).T if turned else put(device, np.ascontiguousarray(w.T))
+    bias = put(device, b) if biased else None
+    out, work = blank(device, (m, f), dtype), blank(device, linear.workspace(m, k, f), dtype)
+    linear.linear(put(device, x), weight, bias, out, work)
+    close(device, out, ref.matmul(x, w.T) + (b if biased else 0))
+    to, to_bias = put(device, dw), put(device, db)
+    linear.weight_gradient(put(device, dy).T, put(device, x), to, empty, work)
+    close(device, to, ref.matmul(dy.T, x) + (0 if empty else dw))
+    linear.bias_gradient(put(device, dy), to_bias, work)
+    close(device, to_bias, db + dy.astype(np.float64).sum(0))
+    dx = blank(device, (m, k), dtype)
+    gemm(put(device, dy), weight.T, dx)
+    close(device, dx, ref.matmul(dy, w))
+
+
+@pytest.mark.parametrize("m, k, f", [(1, 700, 300), (200, 300, 20), (3, 900, 400)])
+def test_what_threads_share_is_the_same(m, k, f):
+    """Slices of the numbers, or of the vectors where those are more."""
+    x, w, b = numbers(m, (m, k), (f, k), (f,), dtype=np.float32)
+    whole, shared = np.empty((2, m, f), np.float32)
+    work = np.empty(linear.workspace(m, k, f), np.float32)
+    linear.linear(x, w.T, b, shared, work)
+    with threads.at_most(1):
+        linear.linear(x, w.T, b, whole, work)
+    np.testing.assert_allclose(shared, whole, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(shared, x @ w.T + b, rtol=1e-5, atol=1e-4)
