@@ -82,12 +82,12 @@ class Tape:
         return nodes if any(isinstance(node, Segment) for node in nodes) else []
 
 
-def take(tape: Tape | None, what: str, work: Callable[[], Any], why: str = "") -> None:
+def take(tape: Tape | None, what: str, work: Callable[[], Any]) -> None:
     """Do some work, and note it if there is a tape."""
     if tape is None:
         work()
     else:
-        tape.take(what, work, why)
+        tape.take(what, work)
 
 
 class Repeated:

@@ -7,36 +7,39 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops.activation import LONG, run_loop
+from minicaffe.ops import record
+from minicaffe.ops.activation import LONG
+from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import in_slices, run
 
 
-def average(mean: Any, x: Any, share: float, scratch: Any, skip: Any) -> None:
-    """mean += share (x - mean), in place; `scratch`, of the same shape and type, is NumPy's. Where `skip`, one
-    int32, is not 0, nothing is done.
+def average(mean: Any, x: Any, share: Any, scratch: Any, skip: Any) -> None:
+    """mean += share (x - mean), in place; `scratch`, of the same shape and type, is NumPy's. `share` is one
+    float64 on the host. Where `skip`, one int32, is not 0, nothing is done.
 
     What stands still stays as it is to the bit.
 
     >>> mean, x = np.array([1.0, 5.0]), np.array([2.0, 5.0])
-    >>> average(mean, x, 0.25, np.empty(2), [0])
+    >>> average(mean, x, np.array([0.25]), np.empty(2), np.zeros(1, np.int32))
     >>> mean
     array([1.25, 5.  ])
     """
-    share = np.float64(share) if mean.dtype == np.float64 else np.float32(share)
+    part = (np.float64 if mean.dtype == np.float64 else np.float32)(share[0])
     if on_cuda(mean):
-        launch("average.cu", "average", mean.size, mean, mean, x, share, skip)
-        return
-    if skip[0]:
+        launch("average.cu", "average", mean.size, mean, mean, x, part, skip)
         return
     fast: Any = loops("average", mean.dtype)
     if fast is not None:
-        run_loop(fast.average, mean, x, share)
+        run(fast.average, mean.size, x.reshape(-1), share, skip, mean.reshape(-1), grain=GRAIN)
+        return
+    record.host("average")
+    if skip[0]:
         return
 
     def step(m: Any, x: Any, s: Any) -> None:
         np.subtract(x, m, out=s)
-        np.multiply(s, share, out=s)
+        np.multiply(s, part, out=s)
         np.add(m, s, out=m)
 
     flat = [array.reshape(-1) for array in (mean, x, scratch)]

@@ -7,6 +7,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import THREADS, launch_blocks, on_cuda
+from minicaffe.ops import record
+from minicaffe.ops.arrays import GRAIN
+from minicaffe.ops.loops import loops
+from minicaffe.ops.record import Piece
+from minicaffe.ops.threads import run
 
 SECTOR = 8  # neighbours that are read at once: 32 bytes of float32
 BLOCKS = 256  # that are enough to keep a device busy
@@ -27,7 +32,7 @@ def total(
     """out = scale (sum of x), of the squares with `squares`, plus what it was with `add`.
 
     out is of shape (), of x's type, or float32 for one of 16 bits, in which it is summed. `work` is flat
-    scratch that makes large sums quicker on CUDA: it is as right, and slower, without.
+    scratch that makes large sums quicker: it is as right, and slower, without.
 
     >>> total(np.array([3.0, 4.0]), np.array(1.0), scale=2, squares=True, add=True)
     array(51.)
@@ -35,6 +40,18 @@ def total(
     if on_cuda(x):
         _launch(x, (1, 1, x.size), out, work, scale, int(squares), add)
         return out
+    fast: Any = loops("sums", x.dtype)
+    if fast is not None and x.flags.c_contiguous:
+        given, scaled = (x.reshape(-1), squares), (float(scale), add, out.reshape(1))
+        if work is None or work.dtype != x.dtype or not work.size or x.size < 2 * GRAIN:
+            run(fast.total, 1, *given, *scaled)
+            return out
+        slices = run(
+            fast.part, x.size, *given, Piece(work), grain=max(GRAIN, -(-x.size // work.size))
+        )
+        run(fast.together, 1, work, work.size // slices, slices, *scaled)
+        return out
+    record.host("total")
     flat = x.reshape(-1)
     value = np.dot(flat, flat) if squares else np.sum(flat, dtype=out.dtype)
     out[...] = scale * value + (out if add else 0)

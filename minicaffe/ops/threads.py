@@ -17,6 +17,7 @@ from minicaffe.errors import MinicaffeError
 from minicaffe.ops import record
 from minicaffe.ops.crew import CompiledCrew, Crew, here
 from minicaffe.ops.loops import loops
+from minicaffe.ops.record import Piece as Piece
 from minicaffe.ops.table import Table
 
 VARIABLE = "MINICAFFE_NUM_THREADS"

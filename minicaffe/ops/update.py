@@ -8,9 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops.activation import LONG, run_loop
+from minicaffe.ops import record
+from minicaffe.ops.activation import LONG
+from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import in_slices, run
 
 # The NumPy form of each rule, by the name that its kernel and its compiled loop bear as well: makes of the
 # gradient in d the step, and brings the history up to date. s is scratch of the same shape.
@@ -93,7 +95,7 @@ def update(
     weight: Any,
     diff: Any,
     history: Sequence[Any],
-    numbers: Sequence[float],
+    numbers: Any,
     decay: float,
     penalty: Literal["L1", "L2"],
     scale: float,
@@ -112,11 +114,12 @@ def update(
         adam      m, v  rate, momentum, momentum2,   m, v: running means of g, g^2;
                         delta, shrink                step = rate m / (sqrt(v) + delta) + shrink weight
 
-    All in place; `scratch`, of the weight's shape, is NumPy's. Where `skip`, one int32, is not 0, nothing is
-    done. Source: Caffe's solvers; `shrink` is AdamW's.
+    All in place; `scratch`, of the weight's shape, is NumPy's. `numbers` are an array of float64 on the host.
+    Where `skip`, one int32, is not 0, nothing is done. Source: Caffe's solvers; `shrink` is AdamW's.
 
     >>> weight, diff, history = np.array([1.0]), np.array([2.0]), np.array([10.0])
-    >>> update("sgd", weight, diff, [history], [0.1, 0.5], 0.0, "L2", 1.0, np.empty(1), [0])
+    >>> numbers, skip = np.array([0.1, 0.5]), np.zeros(1, np.int32)
+    >>> update("sgd", weight, diff, [history], numbers, 0.0, "L2", 1.0, np.empty(1), skip)
     >>> weight, history
     (array([-4.2]), array([5.2]))
     """
@@ -126,14 +129,16 @@ def update(
         given = *map(kind, numbers), kind(decay), int(l1), kind(scale), skip
         launch("update.cu", rule, weight.size, weight, weight, diff, *history, *given)
         return
-    if skip[0]:
-        return
     fast: Any = loops("update", weight.dtype)
     if fast is not None:
-        given = *map(kind, numbers), kind(decay), l1, kind(scale)
-        run_loop(getattr(fast, rule), weight, diff, *history, *given)
+        flat = [array.reshape(-1) for array in (diff, *history)]
+        given = numbers, kind(decay), l1, kind(scale), skip, weight.reshape(-1)
+        run(getattr(fast, rule), weight.size, *flat, *given, grain=GRAIN)
         return
-    form = FORMS[rule]
+    record.host("update")
+    if skip[0]:
+        return
+    form, floats = FORMS[rule], numbers.tolist()  # which leave the type of an array as it is
 
     def step(w: Any, d: Any, s: Any, *h: Any) -> None:
         if scale != 1:
@@ -141,7 +146,7 @@ def update(
         if decay:
             np.multiply(w if not l1 else np.sign(w, out=s), decay, out=s)
             np.add(d, s, out=d)
-        form(w, d, s, *h, *numbers)
+        form(w, d, s, *h, *floats)
         np.subtract(w, d, out=w)
 
     arrays = weight, diff, scratch, *history

@@ -8,20 +8,24 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import THREADS, launch, launch_blocks, on_cuda
+from minicaffe.ops import record
+from minicaffe.ops.arrays import GRAIN
+from minicaffe.ops.loops import loops
+from minicaffe.ops.record import Piece
 from minicaffe.ops.sums import BLOCKS, EACH, total
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import in_slices, run
 
 BAD, SKIP, STOP, DONE, PASSED = range(5)  # the flags, see watch.cu
 FLAGS = 6  # int32, so that they end where a float64 may begin
 FILE = "watch.cu"
-ALONE = 2**21  # entries up to which one thread is as quick as many
+ALONE = 2**21  # entries up to which one thread is as quick as many, with NumPy
 
 
 def squares(x: Any, out: Any, parts: Any, bad: Any, add: bool = False) -> Any:
     """out = sum of x^2, plus what it was with `add`; bad = 1 if any of x is no finite number.
 
     x is flat; out (), in float64, is finite if x is, but for a float64 above 1e154; `bad` is one int32,
-    `parts` CUDA's scratch of float64, up to BLOCKS of which serve.
+    `parts` scratch of float64, up to BLOCKS of which serve.
 
     >>> bad = np.zeros(1, np.int32)
     >>> squares(np.array([3.0, 4.0]), np.array(0.0), np.empty(8), bad), bad
@@ -31,6 +35,14 @@ def squares(x: Any, out: Any, parts: Any, bad: Any, add: bool = False) -> Any:
         blocks = max(1, min(BLOCKS, parts.size, x.size // (EACH * THREADS)))
         launch_blocks(FILE, "squares", (blocks,), (x,), x.size, x, parts, bad)
         return total(parts[:blocks], out, add=add)
+    fast: Any = loops("watch", x.dtype)
+    if fast is not None:
+        grain = max(GRAIN, x.size // parts.size + 1)
+        slices = run(fast.squares, x.size, x, Piece(parts), grain=grain)
+        each = parts.size // max(slices, 1)
+        run(fast.together, 1, parts, each, slices, add, bad, out.reshape(1))
+        return out
+    record.host("squares")
     with np.errstate(all="ignore"):
         found = _sum(x)
     if not math.isfinite(
@@ -75,6 +87,12 @@ def judge(
         given = np.float64(limit), int(pass_over), flags, going, factor
         launch(FILE, "judge", 1, loss, loss, square, *given)
         return
+    fast: Any = loops("watch", square.dtype)
+    if fast is not None:
+        ones = going.reshape(1), factor.reshape(1)
+        run(fast.judge, 1, loss, square.reshape(1), float(limit), pass_over, flags, *ones)
+        return
+    record.host("judge")
     bad, norm = int(flags[BAD]), math.sqrt(square)
     if not math.isfinite(loss[0]) or (bad and not pass_over):
         flags[STOP] = 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import numpy as np
+
 from minicaffe.ops.average import average
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.rules import Update
@@ -28,11 +30,12 @@ class Average:
         self.rule = rule.rule if isinstance(rule, Mixed) else rule
         self.params = self.rule.params
         self.means = [self.xp.zeros(param.shape, param.dtype) for param in self.params]
+        self.share = np.empty(1, np.float64)
         self.inside = False  # the net has the means, and `means` the weights
 
     def prepare(self, iteration: int) -> None:
         """Set the share of the weights after an iteration."""
-        self.share = 1 - min(self.decay, (1 + iteration) / (10 + iteration))
+        self.share[0] = 1 - min(self.decay, (1 + iteration) / (10 + iteration))
 
     def step(self) -> None:
         """Take the weights into the mean."""

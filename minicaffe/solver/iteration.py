@@ -61,7 +61,7 @@ class Iterating(Finite):
             noted.backward(tape)
             if self.mixed is not None:
                 self.mixed.gather(first=batch == 0)
-            take(tape, "loss", self._add_loss, "until sums go through the gate")
+            take(tape, "loss", self._add_loss)
         take(tape, "loss", lambda: arrays.scale(self.watch.loss, 1 / count, self.watch.loss))
         noted.end(tape)
 
@@ -72,9 +72,9 @@ class Iterating(Finite):
 
     def _step(self, tape: Tape | None) -> None:
         """The update, whose numbers are set."""
-        take(tape, self.spec.type, self.rule.step, "until rules go through the gate")
+        take(tape, self.spec.type, self.rule.step)
         if self.average is not None:
-            take(tape, "average", self.average.step, "until rules go through the gate")
+            take(tape, "average", self.average.step)
 
     def _premise(self) -> Any:
         """What recorded passes go by."""

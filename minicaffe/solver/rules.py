@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minicaffe.ops import arrays
 from minicaffe.ops.update import update
 from minicaffe.solver.watch import Watch, flat
 from minicaffe.spec.solver import SolverSpec
@@ -103,6 +104,9 @@ class Update:
         largest = max((param.size for param in self.params), default=0)
         dtype = self.params[0].dtype if self.params else None
         self.scratch = xp.empty(largest, dtype)
+        count = len(self.kind.numbers(spec, 0.0, 0, 0.0))
+        self.numbers = np.empty((len(self.params), count))  # on the host; a row for each group
+        self.groups: dict[tuple[float, float], np.ndarray] = {}
         self.gradients = flat(self.params, xp)
         self.watch = watch or Watch(xp, 1, dtype or np.float32)
 
@@ -112,9 +116,13 @@ class Update:
         self.step()
 
     def prepare(self, rate: float, iteration: int) -> None:
-        """Set the numbers of the next step."""
-        self.rate, self.iteration = rate, iteration
+        """Set the numbers of the next step, on the host: those of all parameters with the same multipliers."""
         self.watch.expect(iteration)
+        groups = dict.fromkeys((param.lr_mult, param.decay_mult) for param in self.params)
+        for (lr_mult, decay_mult), numbers in zip(groups, self.numbers, strict=False):
+            decay = self.spec.weight_decay * decay_mult
+            numbers[:] = self.kind.numbers(self.spec, rate * lr_mult, iteration, decay)
+        self.groups = dict(zip(groups, self.numbers, strict=False))
 
     def step(self) -> None:
         """Take the step that was prepared."""
@@ -124,21 +132,20 @@ class Update:
         self.watch.judge(self.gradients, self.spec.clip_gradients)
         if self.spec.clip_gradients >= 0:
             for gradient in self.gradients:
-                self.xp.multiply(gradient, self.watch.factor, out=gradient)
+                arrays.multiply(gradient, self.watch.factor, gradient)
         for i in learners:
-            self._step(i, self.rate, self.iteration)
+            self._step(i)
 
     @property
     def weights(self) -> list[Any]:
         """What it changes."""
         return [param.data for param in self.params if param.learns]
 
-    def _step(self, i: int, rate: float, iteration: int) -> None:
+    def _step(self, i: int) -> None:
         """Take parameter i's step."""
-        param, spec, kind = self.params[i], self.spec, self.kind
-        rate, decay = rate * param.lr_mult, spec.weight_decay * param.decay_mult
-        numbers = kind.numbers(spec, rate, iteration, decay)
-        decay = 0.0 if kind.decoupled else decay
+        param, spec = self.params[i], self.spec
+        numbers = self.groups[param.lr_mult, param.decay_mult]
+        decay = 0.0 if self.kind.decoupled else spec.weight_decay * param.decay_mult
         scratch = self.scratch[: param.size].reshape(param.shape)
         given = decay, spec.regularization_type, 1 / spec.iter_size, scratch, self.watch.skip
-        update(kind.rule, param.data, param.diff, self.remembered[i], numbers, *given)
+        update(self.kind.rule, param.data, param.diff, self.remembered[i], numbers, *given)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe.ops import activation, loops
+from minicaffe.ops import loops
 from minicaffe.ops.average import average
 
 
@@ -26,11 +26,11 @@ def test_a_mean_is_its_formula(compiled, n, share, dtype, seed):
     wanted = [m + share * (float(v) - m) for m, v in zip(map(float, mean), x, strict=True)]
     still = mean[n // 2]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(activation, "LONG", 10)  # several threads
-        patch.setattr("minicaffe.ops.average.LONG", 10)
+        patch.setattr("minicaffe.ops.average.LONG", 10)  # several threads
+        patch.setattr("minicaffe.ops.average.GRAIN", 5)
         if not compiled:
             patch.setattr(loops, "available", lambda: False)
-        average(mean, x, share, np.empty(n, dtype), [0])
+        average(mean, x, np.array([share]), np.empty(n, dtype), np.zeros(1, np.int32))
     tolerance = 1e-12 if dtype == "float64" else 1e-6
     np.testing.assert_allclose(mean, wanted, rtol=tolerance, atol=tolerance)
     assert mean[n // 2] == still  # what does not move does not drift
@@ -41,7 +41,7 @@ def test_a_mean_is_its_formula_on_each_device(device):
     mean, x = (random.normal(size=(3, 5)).astype(np.float32) for _ in range(2))
     there = [device.asarray(mean.copy()), device.asarray(x), device.xp.empty((3, 5), np.float32)]
     skip = device.xp.zeros(1, np.int32)
-    average(*there[:2], 0.25, there[2], skip)
+    average(*there[:2], np.array([0.25]), there[2], skip)
     skip.fill(1)
-    average(*there[:2], 0.25, there[2], skip)
+    average(*there[:2], np.array([0.25]), there[2], skip)
     np.testing.assert_allclose(device.to_host(there[0]), mean + 0.25 * (x - mean), rtol=1e-6)

@@ -8,8 +8,11 @@ from minicaffe.ops.loops import at, compiled
 
 
 @compiled
-def average(x: Any, share: Any, mean: Any, first: int, last: int) -> None:
-    """mean += share (x - mean)."""
+def average(x: Any, share: Any, skip: Any, mean: Any, first: int, last: int) -> None:
+    """mean += share (x - mean), unless `skip` says no."""
+    if skip[0]:
+        return
+    part = mean.dtype.type(share[0])
     for i in range(first, last):
         m = mean[at(i)]
-        mean[at(i)] = m + share * (x[at(i)] - m)
+        mean[at(i)] = m + part * (x[at(i)] - m)

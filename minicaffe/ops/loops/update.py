@@ -1,6 +1,7 @@
 """The solver's steps: one pass over a parameter, its gradient and its history, from entry first to last.
 
-Each rule takes g = scale diff + penalty, leaves its step in diff and subtracts it from the weight.
+Each rule takes g = scale diff + penalty, leaves its step in diff and subtracts it from the weight; or does
+nothing where `skip` says so. What may change from step to step, its numbers, lies in memory.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ def regularized(w: Any, diff: Any, decay: Any, l1: bool, scale: Any) -> Any:
 def sgd(
     diff: Any,
     history: Any,
-    rate: Any,
-    momentum: Any,
+    numbers: Any,
     decay: Any,
     l1: bool,
     scale: Any,
+    skip: Any,
     weight: Any,
     first: int,
     last: int,
 ) -> None:
     """h = momentum h + rate g; step = h."""
+    if skip[0]:
+        return
+    kind = weight.dtype.type
+    rate, momentum = kind(numbers[0]), kind(numbers[1])
     for i in range(first, last):
         w, d = weight[at(i)], diff[at(i)]
         g = regularized(w, d, decay, l1, scale)
@@ -47,16 +52,20 @@ def sgd(
 def nesterov(
     diff: Any,
     history: Any,
-    rate: Any,
-    momentum: Any,
+    numbers: Any,
     decay: Any,
     l1: bool,
     scale: Any,
+    skip: Any,
     weight: Any,
     first: int,
     last: int,
 ) -> None:
     """h = momentum h + rate g; step = (1 + momentum) h - momentum h_before."""
+    if skip[0]:
+        return
+    kind = weight.dtype.type
+    rate, momentum = kind(numbers[0]), kind(numbers[1])
     for i in range(first, last):
         w, d = weight[at(i)], diff[at(i)]
         g = regularized(w, d, decay, l1, scale)
@@ -72,18 +81,23 @@ def nesterov(
 def scaled(
     diff: Any,
     history: Any,
-    rate: Any,
-    keep: Any,
-    take: Any,
-    delta: Any,
+    numbers: Any,
     decay: Any,
     l1: bool,
     scale: Any,
+    skip: Any,
     weight: Any,
     first: int,
     last: int,
 ) -> None:
     """h = keep h + take g^2; step = rate g / (sqrt(h) + delta)."""
+    if skip[0]:
+        return
+    kind = weight.dtype.type
+    rate = kind(numbers[0])
+    keep = kind(numbers[1])
+    take = kind(numbers[2])
+    delta = kind(numbers[3])
     for i in range(first, last):
         w, d = weight[at(i)], diff[at(i)]
         g = regularized(w, d, decay, l1, scale)
@@ -99,17 +113,22 @@ def adadelta(
     diff: Any,
     gradients: Any,
     updates: Any,
-    rate: Any,
-    momentum: Any,
-    delta: Any,
+    numbers: Any,
     decay: Any,
     l1: bool,
     scale: Any,
+    skip: Any,
     weight: Any,
     first: int,
     last: int,
 ) -> None:
     """a and b are running means of g^2 and u^2; u = g sqrt((b + delta) / (a + delta)); step = rate u."""
+    if skip[0]:
+        return
+    kind = weight.dtype.type
+    rate = kind(numbers[0])
+    momentum = kind(numbers[1])
+    delta = kind(numbers[2])
     for i in range(first, last):
         w, d = weight[at(i)], diff[at(i)]
         g = regularized(w, d, decay, l1, scale)
@@ -128,19 +147,24 @@ def adam(
     diff: Any,
     mean: Any,
     square: Any,
-    rate: Any,
-    momentum: Any,
-    momentum2: Any,
-    delta: Any,
-    shrink: Any,
+    numbers: Any,
     decay: Any,
     l1: bool,
     scale: Any,
+    skip: Any,
     weight: Any,
     first: int,
     last: int,
 ) -> None:
     """m and v are running means of g and g^2; step = rate m / (sqrt(v) + delta) + shrink w."""
+    if skip[0]:
+        return
+    kind = weight.dtype.type
+    rate = kind(numbers[0])
+    momentum = kind(numbers[1])
+    momentum2 = kind(numbers[2])
+    delta = kind(numbers[3])
+    shrink = kind(numbers[4])
     for i in range(first, last):
         w, d = weight[at(i)], diff[at(i)]
         g = regularized(w, d, decay, l1, scale)
