@@ -115,6 +115,8 @@ class Case:
         """Why a strategy that could be taken is no candidate."""
         if name == REFERENCE and self._suits(name):
             return "the reference, too slow to be a candidate"
+        if self._alias(name):
+            return "as `implicit`, where there are no loops compiled for this type and device"
         if self._suits(name):
             return "calls NumPy where others are compiled: only when asked for by name"
         return f"sums the weight's gradient in {self.dtype.name}: only when asked for by name"
@@ -141,9 +143,13 @@ class Case:
 
     def _able(self, names: Iterable[str]) -> list[str]:
         """Those that may be taken: only compiled ones, if there is one but the reference."""
-        able = [name for name in names if self._suits(name)]
+        able = [name for name in names if self._suits(name) and not self._alias(name)]
         compiled = [name for name in able if self.recordable(name)]
         return compiled if set(compiled) - {REFERENCE} else able
+
+    def _alias(self, name: str) -> bool:
+        """Whether a strategy is compiled loops alone, and there are none: it computes as `implicit` does."""
+        return hasattr(STRATEGIES[name], "COMPILED") and not self.recordable(name)
 
     def _suits(self, name: str) -> bool:
         """Whether a strategy can be, and sums samples in float32 where the numbers have 16 bits."""

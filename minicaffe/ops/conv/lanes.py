@@ -27,11 +27,24 @@ from minicaffe.ops.loops import loops
 from minicaffe.ops.record import Piece
 from minicaffe.ops.threads import run, share
 
-__all__ = ["cuda_workspace", "forward", "input_gradient", "refuses", "weight_gradient", "workspace"]
+__all__ = [
+    "cuda_workspace",
+    "forward",
+    "input_gradient",
+    "recordable",
+    "refuses",
+    "weight_gradient",
+    "workspace",
+]
 COMPILED = True  # of use to the planner only where there are compiled loops
 CHUNK = 128  # places that are summed at a time
 GRAIN = 2**13  # weights that a thread adds at the least
 LARGEST = 2**31 // max(WIDTHS)  # entries of a sample whose places in a block an int32 holds
+
+
+def recordable(dtype: Any) -> bool:
+    """Whether all that it does is compiled loops."""
+    return loops("lanes", dtype) is not None
 
 
 def refuses(g: ConvGeometry) -> str | None:
