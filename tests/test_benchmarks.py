@@ -20,9 +20,11 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 SCRIPTS = (
     "breakdown",
+    "checkouts",
     "cifar10_quick",
     "feeding",
     "forms",
+    "inference",
     "inference_memory",
     "ladder",
     "lenet_step",
@@ -35,6 +37,8 @@ SCRIPTS = (
     "photographs",
     "photos",
     "readme",
+    "served",
+    "start_up",
     "zoo",
     "zoo_layers",
     "zoo_names",
@@ -47,6 +51,7 @@ SCRIPTS = (
     "zoo_step",
     "zoo_tables",
     "zoo_torch",
+    "zoo_turns",
 )
 SCRIPTS += ("onnx_tables", "zoo_onnx", "chart", "run", "tables")
 
@@ -79,6 +84,7 @@ def test_pages_show_what_the_result_files_say(scripts):
     files = {
         "paper_tables": "paper_tables/results/{}.json",
         "feeding": "benchmarks/results/feeding_{}.json",
+        "inference": "benchmarks/results/inference_{}.json",
         "inference_memory": "benchmarks/results/inference_memory_{}.json",
         "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
         "logging_cost": "benchmarks/results/logging_cost_{}.json",
@@ -86,7 +92,9 @@ def test_pages_show_what_the_result_files_say(scripts):
         "photos": "benchmarks/results/photos_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
+        "start_up": "benchmarks/results/start_up_{}.json",
         "zoo": "benchmarks/results/zoo_{}.json",
+        "zoo_before": "benchmarks/results/zoo_{}.json",
         "after_opencv": "after_opencv_5/results/opencv_{}.json",
         "zoo_means": "benchmarks/results/zoo_{}.json",
         "zoo_layers": "benchmarks/results/zoo_{}.json",
@@ -193,6 +201,37 @@ def test_two_checkouts_side_by_side(scripts, monkeypatch, tmp_path):
         checkouts.starts(roots, checkouts.STARTS["minicaffe --help"], 1),
     ):
         assert found["ms"]["this"]["median"] > 0 and found["ratio"]["median"] > 0
+
+
+def test_inference_on_one_thread_and_on_two(scripts):
+    """Ours stands for PyTorch, which may not be there."""
+    inference = scripts("inference")
+    found = inference.measure("lenet", 2, 1, {"minicaffe": "minicaffe", "torch none": "minicaffe"})
+    assert set(found["threads"]) == {"1", "2"} and found["scaling"]["median"] > 0
+    ms = {"minicaffe": spread(10.0), "torch eager": spread(30.0), "torch compile": spread(20.0)}
+    one = {"ms": ms, "ratio": spread(2.0)}
+    net = {"threads": {"1": one, "2": one}, "scaling": spread(1.5)}
+    machine = {"processor": "P", "torch": "2", "numpy": "3", "numba": "4"}
+    found = {"device": "cpu", "threads": 2, "machine": machine, "nets": {"vgg16": net}}
+    text = inference.table(found).split("\n")
+    assert "| VGG-16 | 1 | **2.00x** ± 0.50 | 10 | 20 compile |  |" in text
+    assert "| VGG-16 | 2 | **2.00x** ± 0.50 | 10 | 20 compile | **1.50x** ± 0.50 |" in text
+    assert inference.table(None) == "Not yet measured."
+
+
+def test_what_starting_takes(scripts, monkeypatch):
+    start = scripts("start_up")
+    monkeypatch.setattr(start, "SETTLED", 3)
+    monkeypatch.setenv("MINICAFFE_NUM_THREADS", "2")
+    found = start.measure(ROOT, 1, 2, 1)
+    for one in found.values():
+        assert 0 < one["over"] < one["first"] and one["peak"] > 50
+    machine = {"processor": "P", "numba": "1"}
+    report = {"machine": machine, "threads": 2, "batches": {"1": {"now": found, "before": found}}}
+    text = start.table(report).split("\n")
+    assert text[0].endswith("batch 1, an empty cache, before | batch 1, a filled one, before |")
+    assert f"| of that beyond their own time | {found['first']['over']:.2f} |" in text[5]
+    assert start.table(None) == "Not yet measured."
 
 
 def test_where_the_milliseconds_go(scripts):
@@ -471,7 +510,13 @@ def test_the_zoo_is_told_from_a_result(scripts):
     slower = tables.slower(found).split("\n")
     assert "one sample takes 1.50x the time" in slower[-1]
     assert "| AlexNet | onnxruntime 0.50x | convolution 6 (4), LRN 2 (0.5) |" in slower
-    assert tables.zoo(None) == tables.layers(None) == "Not yet measured."
+    assert tables.zoo(None) == tables.layers(None) == tables.before(None) == "Not yet measured."
+    assert tables.before(found) == "Not measured beside another checkout."
+    for one in (infer, train):
+        one["ratios"] |= {"before": spread(1.5)}
+        one["ms"] |= {"before": spread(15.0)}
+    row = "| AlexNet | **1.50x** ± 0.50 | 10 | 15 | **1.50x** ± 0.50 | 10 | 15 |"
+    assert row in tables.before(found).split("\n")
 
 
 def test_training_from_files_is_measured(scripts, tmp_path, monkeypatch):

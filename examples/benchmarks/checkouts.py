@@ -9,20 +9,21 @@ with the same packages, threads and data; --write keeps the result in results/ch
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import forms
-from machine import describe, free_environment, free_process, version, warn_if_busy
+from machine import describe, free_process, version, warn_if_busy
 from measure import ROOT, clock, interleaved, ratios, spread, write
+from served import Served, of_checkout, serve
 
 HERE = Path(__file__).resolve().parent
-BATCHES = (1, 32, 64)
-STEPS = 10  # that one question to a process asks for
+BATCHES = (1, 8, 64)
+STEPS = 20  # that one question to a process asks for
 STARTS = {
     "minicaffe --help": ["--help"],
     "minicaffe summary": ["summary", "models/lenet.yaml"],
@@ -30,57 +31,39 @@ STARTS = {
 }
 
 
-class Checkout:
-    """A process that takes training steps with the code of one checkout."""
-
-    def __init__(self, root: Path, settings: dict[str, object]):
-        command = [sys.executable, str(HERE / "checkouts.py"), "--steps-of", json.dumps(settings)]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            command, env=environment(root), stdin=pipe, stdout=pipe, text=True
-        )
-
-    def steps(self) -> str:
-        """Take some steps; gives the loss of the last."""
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline()
-
-    def end(self) -> None:
-        """Let the process go."""
-        self.process.communicate()
-
-
-def environment(root: Path) -> dict[str, str]:
-    """One in which `import minicaffe` takes a checkout's, with plans and bytecode of its own."""
-    home = os.environ["MINICAFFE_CACHE"] + ("this" if root == ROOT else "other")
-    own = {"PYTHONPATH": str(root), "OPENBLAS_NUM_THREADS": "1", "MINICAFFE_CACHE": home}
-    own |= {"PYTHONPYCACHEPREFIX": f"{home}-bytecode", "PYTHONDONTWRITEBYTECODE": ""}
-    return free_environment() | own
-
-
-def serve(settings: dict) -> None:
-    """Answer each line by the loss after some steps."""
+def begin(settings: dict) -> Callable[[], float]:
+    """Some training steps, in this process; gives the loss of the last."""
     forms.prepare(settings | {"contender": "minicaffe"})
     from lenet_step import ours
 
     one, _ = ours(settings["batch"], "cpu")
-    for _ in sys.stdin:
+
+    def call() -> float:
         for _ in range(STEPS):
             one.step()
-        print(one.loss(), flush=True)
+        return one.loss()
+
+    return call
+
+
+def environment(root: Path) -> dict[str, str]:
+    """That of a checkout, with a cache of its own."""
+    home = os.environ["MINICAFFE_CACHE"] + ("this" if root == ROOT else "other")
+    return of_checkout(root, home)
 
 
 def steps(roots: dict[str, Path], form: str, batch: int, threads: int, rounds: int) -> dict:
     """The ms of a step in both, and their ratio. Raises SystemExit where they do not compute the same."""
     settings = {"form": form, "batch": batch, "threads": threads}
-    both = {name: Checkout(root, settings) for name, root in roots.items()}
+    both, losses = {}, {}
     try:
-        losses = {name: [float(one.steps()) for _ in range(3)] for name, one in both.items()}
+        for name, root in roots.items():
+            both[name] = Served("checkouts.py", settings, environment(root))
+            losses[name] = [float(both[name]()) for _ in range(3)]
         apart = max(abs(a - b) for a, b in zip(*losses.values(), strict=True))
         if not apart < 1e-3:
             raise SystemExit(f"the checkouts compute different losses: {losses}")
-        times = interleaved({n: one.steps for n, one in both.items()}, clock, rounds, 400.0)
+        times = interleaved(both, clock, rounds, 400.0)
     finally:
         for one in both.values():
             one.end()
@@ -112,8 +95,7 @@ def compared(times: dict[str, list[float]]) -> dict:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--steps-of"]:
-        serve(json.loads(sys.argv[2]))
+    if serve(begin):
         return
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

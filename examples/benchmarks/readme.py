@@ -13,11 +13,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
+import inference
 import inference_memory
 import logging_cost
 import onnx_tables
 import opencv_tables
 import peer_tables
+import start_up
 import tables
 import zoo_sizes
 import zoo_tables
@@ -111,6 +113,7 @@ def feeding(found: dict | None) -> str:
 
 SECTIONS = {
     "feeding_cpu": lambda: feeding(peer_tables.read("feeding", "cpu")),
+    "inference_cpu": lambda: inference.table(peer_tables.read("inference", "cpu")),
     "inference_memory_cpu": lambda: inference_memory.table(
         peer_tables.read("inference_memory", "cpu")
     ),
@@ -123,11 +126,13 @@ SECTIONS = {
     "ladder_means_cpu": lambda: peer_tables.means(peer_tables.read("ladder", "cpu")),
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
+    "start_up_cpu": lambda: start_up.table(peer_tables.read("start_up", "cpu")),
     "zoo_nets": zoo_sizes.sizes,
     "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),
     "zoo_means_cpu": lambda: zoo_tables.means(peer_tables.read("zoo", "cpu")),
     "zoo_slower_cpu": lambda: zoo_tables.slower(peer_tables.read("zoo", "cpu")),
     "zoo_layers_cpu": lambda: zoo_tables.layers(peer_tables.read("zoo", "cpu")),
+    "zoo_before_cpu": lambda: zoo_tables.before(peer_tables.read("zoo", "cpu")),
     "zoo_onnx": onnx_tables.differences,
     "after_opencv_5": opencv_tables.differences,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),

@@ -4,18 +4,20 @@ The answer is the last line printed, JSON: `infer` and `train` compare numbers f
 in turn; `memory` is of minicaffe or PyTorch alone; `export` writes the files that the other runtimes read.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import forms
 import numpy as np
 from machine import peak_memory
 from measure import clock, digits, interleaved, ratios, spread
+from served import Served, of_checkout
 from zoo_names import batch_of
 from zoo_nets import begin, inputs_of, spec_of
 from zoo_ours import (
@@ -29,6 +31,7 @@ from zoo_ours import (
 )
 from zoo_peers import MODES, in_mode, torch_inference, torch_steps
 from zoo_runtimes import RUNTIMES, RefusedError
+from zoo_turns import size
 
 TOLERANCE = {
     "opencv": 1e-3
@@ -38,12 +41,13 @@ LOSSES = 1e-3  # of the losses of the first steps, through fifty BatchNorms
 EXACT = 1e-6  # of loss and gradients in float64
 ROUNDED = {"mnist_siamese": 1e-3}  # ContrastiveLoss divides by a distance + 1e-4, as Caffe's does
 STEPS = 3  # whose losses are compared
+TURN = 0.05  # seconds that another checkout works for an answer
 SLOW = (
     1.0  # seconds of a call; the losses of fewer steps are compared then, and no call goes untimed
 )
 
 
-def infer(name: str, folder: str, threads: int, budget: float, others: bool = True) -> dict:
+def infer(name: str, folder: str, threads: int, budget: float, before: dict | None = None) -> dict:
     """The ms of a forward pass of one sample, after all outputs have been compared with ours."""
     net = ours(name, "infer", Path(folder) / "net.npz")
     given = inputs_of(net)
@@ -52,23 +56,28 @@ def infer(name: str, folder: str, threads: int, budget: float, others: bool = Tr
     calls["minicaffe, one thread"] = on_one_thread(calls["minicaffe"])
     calls |= torch_inference(net, given)
     refused = {}
-    if others:
-        for who, load in RUNTIMES.items():
-            try:
-                calls[who] = load(Path(folder), threads)
-                calls[who]()
-            except RefusedError as error:
-                refused[who] = str(error)
-                calls.pop(who, None)
+    for who, load in RUNTIMES.items():
+        try:
+            calls[who] = load(Path(folder), threads)
+            calls[who]()
+        except RefusedError as error:
+            refused[who] = str(error)
+            calls.pop(who, None)
     apart = {}
     for who, call in calls.items():
         apart[who] = max(distance(a, b) for a, b in zip(call(), wanted, strict=True))
         if apart[who] > TOLERANCE.get(who, CLOSE):
             raise SystemExit(f"{name}: {who} is {apart[who]:.1e} away from minicaffe")
-    return {"apart": apart, "refused": refused} | timed(calls, budget)
+    told = {"name": name, "way": "infer", "weights": f"{folder}/net.npz", "threads": threads}
+    with earlier(before, told, calls["minicaffe"]) as (one, passes):
+        if one is not None:
+            apart["before"] = relative(float(one()), size(wanted))
+        return {"apart": apart, "refused": refused} | timed(calls, budget, one, passes)
 
 
-def train(name: str, budget: float, batch: int | None = None) -> dict:
+def train(
+    name: str, threads: int, budget: float, batch: int | None = None, before: dict | None = None
+) -> dict:
     """The ms of a training step, after what `compared` compares."""
     apart = compared(name, batch)
     net, solver = trained(name, batch)
@@ -76,7 +85,29 @@ def train(name: str, budget: float, batch: int | None = None) -> dict:
     net.forward(**given)
     calls = {"minicaffe": ours_step(solver, tell=False)}
     calls |= torch_steps(net, given, tell=False)
-    return {"apart": apart} | timed(calls, budget)
+    told = {"name": name, "way": "train", "threads": threads}
+    with earlier(before, told, calls["minicaffe"]) as (one, passes):
+        return {"apart": apart} | timed(calls, budget, one, passes)
+
+
+@contextlib.contextmanager
+def earlier(before: dict | None, told: dict, call: Callable) -> Iterator[tuple[Served | None, int]]:
+    """Another checkout's minicaffe in a process of its own, if wanted, and how many passes an answer takes.
+
+    So many that asking costs next to nothing.
+    """
+    if before is None:
+        yield None, 1
+        return
+    call()
+    passes = max(1, round(TURN / seconds(call)))
+    told = told | {"who": "minicaffe", "form": before["form"], "passes": passes}
+    one = Served("zoo_turns.py", told, of_checkout(Path(before["root"]), before["home"]))
+    try:
+        one()
+        yield one, passes
+    finally:
+        one.end()
 
 
 def compared(name: str, batch: int | None = None) -> dict[str, float]:
@@ -220,9 +251,12 @@ def producers(net) -> list[str]:
     return [value.producer.name for value in net.graph.outputs.values()]
 
 
-def timed(calls: Mapping[str, Callable], budget: float) -> dict:
+def timed(
+    calls: Mapping[str, Callable], budget: float, before: Served | None = None, passes: int = 1
+) -> dict:
     """The ms of each contender, in turn, and by how much ours is faster; in about `budget` seconds."""
     block, whole, most = 200.0, 0.0, 0.0
+    calls = {**calls, **({"before": before} if before is not None else {})}
     for call in calls.values():
         call()  # what is compiled is compiled now
         taken = seconds(call)
@@ -230,6 +264,8 @@ def timed(calls: Mapping[str, Callable], budget: float) -> dict:
     rounds = int(min(9, max(3, budget / whole)))
     settled = most <= SLOW
     times = interleaved(calls, clock, rounds, block, 0) if settled else one_by_one(calls, rounds)
+    if before is not None:
+        times["before"] = [ms / passes for ms in times["before"]]
     return {
         "ms": {who: spread(values) for who, values in times.items()},
         "ratios": {
@@ -276,7 +312,7 @@ def relative(a: float, b: float) -> float:
 def main(settings: dict) -> None:
     forms.prepare(settings | {"contender": settings.get("who", "")})
     what, keys = settings["what"], {**settings}
-    for key in ("what", "form", *(() if what == "infer" else ("threads",))):
+    for key in ("what", "form", *(() if what in ("infer", "train") else ("threads",))):
         keys.pop(key)
     calls = {one.__name__: one for one in (export, infer, train, layers, memory, warm)}
     found = calls[what](**keys)

@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
 from measure import fastest, geometric_mean
-from peer_tables import NOT_YET, read
+from peer_tables import NOT_YET, faster, read
 from tables import lay_out
 from zoo_names import NETS, PEERS
 
@@ -59,6 +59,24 @@ def layers(found: dict | None) -> str:
             row.append(", ".join(f"{kind} {100 * ms[kind] / whole:.0f}%" for kind in most))
         rows.append(row)
     return lay_out(["net", "inference of one", "a training step"], rows)
+
+
+def before(found: dict | None) -> str:
+    """Every net beside the checkout that was measured with it: by how much this one is faster."""
+    if found is None:
+        return NOT_YET
+    rows = []
+    for name, net in found["nets"].items():
+        ones = [net[way] for way in ("infer", "train")]
+        if all("before" in one["ratios"] for one in ones):
+            told = [(faster(one["ratios"]["before"]), one["ms"]) for one in ones]
+            rows.append([NETS[name]])
+            for ratio, ms in told:
+                rows[-1] += [ratio, *(milliseconds(ms[who]) for who in ("minicaffe", "before"))]
+    if not rows:
+        return "Not measured beside another checkout."
+    head = ["net", "inference of one", "ms", "before", "a training step", "ms", "before"]
+    return lay_out(head, rows)
 
 
 def slower(found: dict | None) -> str:

@@ -11,7 +11,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
-from minicaffe.ops import linear
+from minicaffe.ops import arrays, eltwise, linear
 from minicaffe.ops.gemm import gemm
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
@@ -76,7 +76,7 @@ class InnerProduct(Layer):
 class Viewed(Layer):
     """Layers whose top holds the bottom's numbers, in their order, in another shape."""
 
-    keeps_dtype = True
+    keeps_dtype = recordable = True
     x_shape: Shape
     y_shape: Shape
 
@@ -120,6 +120,8 @@ class Eltwise(Layer):
     coeff: Annotated[tuple[float, ...], "SUM: a factor for each bottom; default 1"] = ()
     stable_prod_grad: Annotated[bool, "Caffe's; without effect: it always is"] = True
 
+    recordable = True
+
     def setup(self, x: Shape, other: Shape, *more: Shape) -> Shape:
         self.count = 2 + len(more)
         for shape in (other, *more):
@@ -138,41 +140,24 @@ class Eltwise(Layer):
             self.which = self.empty(self.shape, np.int32)
 
     def forward(self, *xs: Any) -> Any:
-        xp, y = self.xp, self.out[0]
-        self.xs, scratch = xs, self.context.scratch(self.shape)
+        self.xs, y = xs, self.out[0]
         if self.operation == "SUM":
-            xp.multiply(xs[0], self.factors[0], out=y)
-            for x, factor in zip(xs[1:], self.factors[1:], strict=True):
-                xp.add(y, xp.multiply(x, factor, out=scratch), out=y)
-            return y
-        xp.copyto(y, xs[0])
-        won = self.context.scratch(self.shape, np.bool_)
-        if self.which is not None:
-            self.which.fill(0)
-        for i, x in enumerate(xs[1:], 1):
-            if self.operation == "PROD":
-                xp.multiply(y, x, out=y)
-            else:
-                xp.greater_equal(x, y, out=won)
-                xp.copyto(y, x, where=won)
-                if self.which is not None:
-                    xp.copyto(self.which, np.int32(i), where=won)
-        return y
+            return eltwise.total(xs, self.factors, y, self.context.scratch(self.shape))
+        if self.operation == "PROD":
+            return eltwise.product(xs[1:], arrays.copy(xs[0], y))
+        return eltwise.largest(xs, y, self.which, self.context.scratch(self.shape, np.bool_))
 
     def backward(self, dy: Any) -> Any:
         for i, dx in enumerate(self.grad):
             if not self.needs_gradient[i]:
                 continue
             if self.operation == "SUM":
-                self.xp.multiply(dy, self.factors[i], out=dx)
+                arrays.scale(dy, self.factors[i], dx)
             elif self.operation == "MAX":
                 won = self.context.scratch(self.shape, np.bool_)
-                self.xp.multiply(dy, self.xp.equal(self.which, i, out=won), out=dx)
+                eltwise.largest_gradient(dy, self.which, i, dx, won)
             else:
-                self.xp.copyto(dx, dy)
-                for j, x in enumerate(self.xs):
-                    if j != i:
-                        self.xp.multiply(dx, x, out=dx)
+                eltwise.product(self.xs, arrays.copy(dy, dx), without=i)
         return self.grad
 
 
@@ -186,7 +171,7 @@ class Concat(Layer):
     axis: Annotated[int | None, "the axis along which they are joined; 1 if not given"] = None
     concat_dim: Annotated[int | None, "axis, as old nets spell it", AtLeast(0)] = None
 
-    keeps_dtype = True
+    keeps_dtype = recordable = True
 
     def setup(self, x: Shape, *more: Shape) -> Shape:
         if self.axis is not None and self.concat_dim is not None:
@@ -212,11 +197,11 @@ class Concat(Layer):
 
     def forward(self, *xs: Any) -> Any:
         for x, part in zip(xs, self.parts, strict=True):
-            self.xp.copyto(self.out[0][part], x)
+            arrays.copy(x, self.out[0][part])
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
         for dx, part, wanted in zip(self.grad, self.parts, self.needs_gradient, strict=True):
             if wanted:
-                self.xp.copyto(dx, dy[part])
+                arrays.copy(dy[part], dx)
         return self.grad

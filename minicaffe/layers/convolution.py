@@ -62,6 +62,7 @@ class Filtered(Unrolled):
     def allocate(self) -> None:
         self.choose(self.context.deterministic)
         self.before = self.plan
+        self.recordable = self.plan.recordable
 
     def choose(self, deterministic: bool) -> None:
         """Plan how to compute, and reserve the work. Raises ShapeError if no way fits the cap."""
@@ -189,6 +190,8 @@ class Im2col(Unrolled):
 
     Example: (2, 3, 5, 5) -> {type: Im2col, kernel_size: 3} -> (2, 27, 3, 3)
     """
+
+    recordable = True
 
     def setup(self, x: Shape) -> Shape:
         lead, c, image, self.window = self.split(x)

@@ -27,7 +27,7 @@ class Input(Layer):
 
     shape: Annotated[tuple[BlobShape, ...], "one {dim: [...]} a top, or one for all"]
 
-    keeps_top = tops_apart = True
+    keeps_top = tops_apart = recordable = True
 
     def setup(self) -> list[Shape]:
         tops = max(len(self.top), 1)

@@ -8,6 +8,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.losses import check_labels, folded, same_type
+from minicaffe.ops import arrays
 from minicaffe.ops import softmax as ops
 from minicaffe.ops.sums import WORK, total
 from minicaffe.spec.types import AtLeast
@@ -22,7 +23,7 @@ class Softmax(Layer):
 
     axis: Annotated[int, "the axis of the classes"] = 1
 
-    keeps_top = True
+    keeps_top = recordable = True
 
     def setup(self, x: Shape) -> Shape:
         self.ncs = folded(x, self.axis)
@@ -41,7 +42,7 @@ class Softmax(Layer):
             self.y = self.wide[0]
         ops.softmax(x.reshape(self.ncs), self.y, self.reduced)
         if self.wide:
-            self.xp.copyto(y, self.y)
+            arrays.copy(self.y, y)
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
@@ -49,7 +50,7 @@ class Softmax(Layer):
         out = self.wide[1] if self.wide else dx
         ops.softmax_gradient(dy.reshape(self.ncs), self.y, out, self.reduced)
         if self.wide:
-            self.xp.copyto(dx, out)
+            arrays.copy(out, dx)
         return self.grad[0]
 
 
@@ -67,6 +68,7 @@ class Accuracy(Layer):
     axis: Annotated[int, "the axis of the classes"] = 1
     ignore_label: Annotated[int | None, "labels of this value do not count"] = None
 
+    recordable = True
     label_bottoms = (0, 1)
     float32_bottoms = (1,)
     float32_tops = (0, 1)
@@ -101,9 +103,9 @@ class Accuracy(Layer):
             self.lower,
         )
         total(self.read.valid, self.count, work)
-        xp.maximum(self.count, 1, out=self.count)
+        arrays.at_least(self.count, 1)
         total(self.hits, self.out[0], work)
-        xp.divide(self.out[0], self.count, out=self.out[0])
+        arrays.divide(self.out[0], self.count, self.out[0])
         if len(self.top) > 1:
             ops.class_accuracy(self.hits, self.read.valid, labels, self.out[1])
         return self.out

@@ -11,6 +11,7 @@ import numpy as np
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis
 from minicaffe.layers.blob import Shape
+from minicaffe.ops import arrays
 from minicaffe.ops.softmax import Labels
 from minicaffe.ops.sums import total
 
@@ -42,8 +43,7 @@ def same_type(xp: Any, array: Any, copy: Any) -> Any:
     """An array, or a copy of it in the buffer `copy` if that is of another type."""
     if copy is None or array.dtype == copy.dtype:
         return array
-    xp.copyto(copy, array)
-    return copy
+    return arrays.copy(array, copy)
 
 
 class Loss(Layer):
@@ -61,7 +61,7 @@ class Loss(Layer):
 
     def scaled(self, dloss: Any, divisor: float, sign: int = 1) -> Any:
         """`scale`: the gradient of the loss over a number, 1 for that of no samples."""
-        return self.xp.multiply(dloss, sign / max(divisor, 1), out=self.scale)
+        return arrays.scale(dloss, sign / max(divisor, 1), self.scale)
 
 
 class LabelLoss(Loss):
@@ -112,13 +112,13 @@ class Normalized(LabelLoss):
 
     def normalized(self, losses: Any, valid: Any) -> Any:
         """The first top: the sum of losses over the normalizer; `valid` is 1 where a label counts."""
-        xp, work = self.xp, self.context.workspace
+        work = self.context.workspace
         if self.how == "VALID" and self.ignore_label is not None:
             total(valid, self.normalizer, work)
-            xp.maximum(self.normalizer, 1, out=self.normalizer)
+            arrays.at_least(self.normalizer, 1)
         total(losses, self.out[0], work)
-        return xp.divide(self.out[0], self.normalizer, out=self.out[0])
+        return arrays.divide(self.out[0], self.normalizer, self.out[0])
 
     def divided(self, dloss: Any) -> Any:
         """`scale`: the gradient of the loss over the normalizer."""
-        return self.xp.divide(dloss, self.normalizer, out=self.scale)
+        return arrays.divide(dloss, self.normalizer, self.scale)

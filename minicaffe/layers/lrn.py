@@ -32,6 +32,8 @@ class LRN(Layer):
     ] = "ACROSS_CHANNELS"
     k: Annotated[float, "ACROSS_CHANNELS: added to the squares' mean"] = 1.0
 
+    recordable = True
+
     def setup(self, x: Shape) -> Shape:
         if len(x) != 4:
             raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")

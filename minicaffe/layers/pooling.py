@@ -12,7 +12,7 @@ from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.context import Context
 from minicaffe.layers.window import Windowed
-from minicaffe.ops import pool, stochastic
+from minicaffe.ops import arrays, pool, record, stochastic
 from minicaffe.ops.geometry import Sizes, Window, pool_output_size
 from minicaffe.ops.random import uniform
 from minicaffe.spec.types import AtLeast, Below
@@ -47,7 +47,10 @@ class Pool:
         self.draws = kind == "STOCHASTIC" and context.phase == "TRAIN"
         self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
         wide = max(1, 4 // context.dtype.itemsize)  # of 16 bits, room for `which` and `flags` too
-        context.reserve(2 * wide * math.prod(self.y_shape))
+        start = 2 * wide * math.prod(self.y_shape)
+        room = 0 if context.device.is_cuda else pool.workspace(x[2:], self.y_shape[2:])
+        self.loops = slice(start, start + room)  # where in the workspace compiled loops work
+        context.reserve(self.loops.stop)
 
     def allocate(self, backward: bool) -> None:
         """Take what forward leaves for backward, or for a mask."""
@@ -68,7 +71,9 @@ class Pool:
 
     def forward(self, x: Any, y: Any) -> Any:
         """The top into `y`."""
+        loops = self.context.workspace[self.loops]
         if self.draws:
+            record.host("pixels are drawn")
             uniform(self.noise, self.context.seed, *self.names, self.context.passes)
             work = self.work(0), self.work(1), self.flags, self.more_flags
             return stochastic.draw_pool(x, self.window, self.noise, y, self.which, work)
@@ -76,18 +81,19 @@ class Pool:
             self.x, self.y = x, y
             return stochastic.expected_pool(x, self.window, y, self.total)
         if self.kind == "AVE":
-            return pool.ave_pool(x, self.window, y)
+            return pool.ave_pool(x, self.window, y, loops)
         if self.which is not None:
-            return pool.max_pool(x, self.window, y, self.which, self.flags)
+            return pool.max_pool(x, self.window, y, self.which, self.flags, loops)
         which = self.context.scratch(self.y_shape, np.int32)
         flags = self.context.scratch(self.y_shape, np.bool_, which.nbytes)
-        return pool.max_pool(x, self.window, y, which, flags)
+        return pool.max_pool(x, self.window, y, which, flags, loops, keep=False)
 
     def backward(self, dy: Any, dx: Any) -> Any:
         """The bottom's gradient into `dx`."""
         share = self.work(0)
         if self.kind == "AVE":
-            return pool.ave_pool_gradient(dy, self.window, dx, share)
+            loops = self.context.workspace[self.loops]
+            return pool.ave_pool_gradient(dy, self.window, dx, share, loops)
         if self.kind == "MAX" or self.draws:
             return pool.max_pool_gradient(dy, self.which, self.window, dx, self.flags, share)
         given = dy, self.x, self.y, self.total, self.window, dx, share
@@ -114,6 +120,7 @@ class Pooling(Windowed):
     round_mode: Annotated[Literal["CEIL", "FLOOR"], "how the output size is rounded"] = "CEIL"
 
     float32_tops = (1,)
+    recordable = True
 
     @property
     def keeps_top(self) -> bool:  # type: ignore[override]
@@ -156,6 +163,7 @@ class Pooling(Windowed):
 
     def write_mask(self, mask: Any) -> None:
         """Each window's corner, and its winner's row and column from there; -1 if there is none."""
+        record.host("a mask")
         xp, place, which = self.xp, self.place, self.it.which
         xp.floor_divide(which, self.window.kernel[1], out=place)
         xp.multiply(place, self.it.x_shape[3] - self.window.kernel[1], out=place)
@@ -183,6 +191,8 @@ class SPP(Layer):
     pyramid_height: Annotated[int, "levels", AtLeast(1), Below(16)]
     pool: Annotated[Kind, "what to take of a window"] = "MAX"
 
+    recordable = True
+
     def setup(self, x: Shape) -> Shape:
         if len(x) != 4:
             raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
@@ -198,7 +208,7 @@ class SPP(Layer):
                 raise error.at(f"level {level}, {2**level} windows an axis of {x}") from None
         sizes = [math.prod(level.y_shape[1:]) for level in self.levels]
         self.ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-        self.context.reserve(math.prod(x) + 2 * x[0] * max(sizes))
+        self.context.reserve(math.prod(x) + max(level.loops.stop for level in self.levels))
         return self.levels[0].y_shape if len(sizes) == 1 else (x[0], sum(sizes))
 
     def allocate(self) -> None:
@@ -217,7 +227,7 @@ class SPP(Layer):
         for i, (level, y) in enumerate(zip(self.levels, self.ys, strict=True)):
             level.forward(x, y)
             part = self.part(self.out[0], i)
-            self.xp.copyto(part, y.reshape(part.shape))
+            arrays.copy(y.reshape(part.shape), part)
         return self.out
 
     def backward(self, dy: Any) -> Any:
@@ -226,8 +236,8 @@ class SPP(Layer):
         more = work[work.size - dx.size :].reshape(dx.shape)
         for i, (level, part) in enumerate(zip(self.levels, self.dy, strict=True)):
             given = self.part(dy, i)
-            self.xp.copyto(part.reshape(given.shape), given)
+            arrays.copy(given, part.reshape(given.shape))
             level.backward(part, more if i else dx)
             if i:
-                self.xp.add(dx, more, out=dx)
+                arrays.add(more, dx)
         return self.grad

@@ -10,6 +10,7 @@ import numpy as np
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
+from minicaffe.ops import arrays, record
 from minicaffe.ops.argmax import largest
 from minicaffe.ops.sums import WORK, rows
 from minicaffe.spec.types import AtLeast
@@ -52,14 +53,15 @@ class Reduction(Layer):
     def backward(self, dy: Any) -> Any:
         xp, dx, dy = self.xp, self.grad[0].reshape(self.m, self.k), dy.reshape(self.m, 1)
         if self.operation in ("SUM", "MEAN"):
-            xp.multiply(dy, self.scale, out=dx)
+            arrays.scale(dy, self.scale, dx)
             return self.grad
         if self.operation == "ASUM":
+            record.host("signs")
             xp.sign(self.x, out=dx)
             xp.multiply(dx, self.scale, out=dx)
         else:
-            xp.multiply(self.x, 2 * self.scale, out=dx)
-        xp.multiply(dx, dy, out=dx)
+            arrays.scale(self.x, 2 * self.scale, dx)
+        arrays.multiply(dx, dy, dx)
         return self.grad
 
 
@@ -82,6 +84,7 @@ class ArgMax(Layer):
     axis: Annotated[int | None, "the axis to search; default: all but the first as one"] = None
 
     label_bottoms = (0,)
+    recordable = True
     float32_tops = (0,)
 
     def setup(self, x: Shape) -> Shape:
@@ -106,15 +109,15 @@ class ArgMax(Layer):
         self.flags = self.empty((4, n, s), np.bool_)
 
     def forward(self, x: Any) -> Any:
-        xp, (n, _, s), k = self.xp, self.ncs, self.top_k
+        (n, _, s), k = self.ncs, self.top_k
         largest(x.reshape(self.ncs), self.place, self.number, self.flags)
         if self.axis is not None:
             found = self.number if self.out_max_val else self.place
-            xp.copyto(self.out[0].reshape(n, k, s), found)
+            arrays.copy(found, self.out[0].reshape(n, k, s))
             return self.out
         both = self.out[0].reshape(n, 2 if self.out_max_val else 1, k)
         for i, found in enumerate((self.place, self.number)[: both.shape[1]]):
-            xp.copyto(both[:, i], found.reshape(n, k))
+            arrays.copy(found.reshape(n, k), both[:, i])
         return self.out
 
     def backward(self, dy: Any) -> Any:

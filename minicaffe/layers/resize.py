@@ -11,7 +11,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.loss import same_type
-from minicaffe.ops import unpool
+from minicaffe.ops import arrays, unpool
 from minicaffe.ops.geometry import interp_output_size
 from minicaffe.ops.interp import Axis, interp, interp_gradient
 from minicaffe.ops.take import fold
@@ -38,6 +38,7 @@ class Interp(Layer):
     pad_end: Annotated[int, "minus the rows and columns cut off behind, or 0", Below(1)] = 0
 
     label_bottoms = (1,)
+    recordable = True
 
     def setup(self, x: Shape, like: Shape | None = None) -> Shape:
         for shape in (x, like or x):
@@ -98,6 +99,7 @@ class Upsample(Layer):
     pad_out_w: Annotated[bool, "one column less than scale says"] = False
 
     label_bottoms = float32_bottoms = (1,)
+    recordable = True
 
     def setup(self, x: Shape, mask: Shape | None = None) -> Shape:
         if len(x) != 4:
@@ -141,7 +143,7 @@ class Upsample(Layer):
         if mask is None:
             sh, sw = self.scales
             blocks = self.out[0].reshape(n * c, h, sh, w, sw)
-            self.xp.copyto(blocks, x.reshape(n * c, h, 1, w, 1))
+            arrays.copy(x.reshape(n * c, h, 1, w, 1), blocks)
             return self.out
         mask = same_type(self.xp, mask, self.copy)
         unpool.places(mask, self.y_shape[2:], self.place)

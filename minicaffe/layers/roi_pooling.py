@@ -32,6 +32,7 @@ class ROIPooling(Layer):
     spatial_scale: Annotated[float, "size of the maps over that of what regions are given in"] = 1.0
 
     label_bottoms = float32_bottoms = (1,)
+    recordable = True
 
     def setup(self, x: Shape, rois: Shape) -> Shape:
         if len(x) != 4:

@@ -12,6 +12,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.loss import same_type
+from minicaffe.ops import arrays
 from minicaffe.ops import take as rows
 from minicaffe.spec.types import AtLeast
 
@@ -31,7 +32,7 @@ class Slice(Layer):
     ] = ()
     slice_dim: Annotated[int | None, "axis, as old nets spell it", AtLeast(0)] = None
 
-    keeps_dtype = True
+    keeps_dtype = recordable = True
 
     def setup(self, x: Shape) -> list[Shape]:
         if self.axis is not None and self.slice_dim is not None:
@@ -57,12 +58,12 @@ class Slice(Layer):
 
     def forward(self, x: Any) -> Any:
         for y, part in zip(self.out, self.parts, strict=True):
-            self.xp.copyto(y, x[part])
+            arrays.copy(x[part], y)
         return self.out
 
     def backward(self, *dys: Any) -> Any:
         for dy, part in zip(dys, self.parts, strict=True):
-            self.xp.copyto(self.grad[0][part], dy)
+            arrays.copy(dy, self.grad[0][part])
         return self.grad
 
 
@@ -75,20 +76,20 @@ class Split(Layer):
     Example: (2, 3) -> {type: Split} -> (2, 3), (2, 3)
     """
 
-    keeps_dtype = True
+    keeps_dtype = recordable = True
 
     def setup(self, x: Shape) -> list[Shape]:
         return [x] * max(len(self.top), 1)
 
     def forward(self, x: Any) -> Any:
         for y in self.out:
-            self.xp.copyto(y, x)
+            arrays.copy(x, y)
         return self.out
 
     def backward(self, dy: Any, *others: Any) -> Any:
-        self.xp.copyto(self.grad[0], dy)
+        arrays.copy(dy, self.grad[0])
         for other in others:
-            self.xp.add(self.grad[0], other, out=self.grad[0])
+            arrays.add(other, self.grad[0])
         return self.grad
 
 
@@ -101,6 +102,8 @@ class Silence(Layer):
     Example: (2, 3), (4,) -> {type: Silence} ->
     """
 
+    recordable = True
+
     def setup(self, x: Shape, *more: Shape) -> list[Shape]:
         return []
 
@@ -110,7 +113,7 @@ class Silence(Layer):
     def backward(self, *dys: Any) -> Any:
         for dx in self.grad:
             if dx is not None:
-                dx.fill(0)
+                arrays.fill(dx, 0)
         return self.grad
 
 
@@ -125,6 +128,7 @@ class BatchReindex(Layer):
     """
 
     label_bottoms = float32_bottoms = (1,)
+    recordable = True
 
     def setup(self, x: Shape, index: Shape) -> Shape:
         if not x or len(index) != 1:

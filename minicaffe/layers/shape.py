@@ -10,6 +10,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.common import Viewed
+from minicaffe.ops import arrays
 from minicaffe.ops.take import fold
 from minicaffe.spec.types import AtLeast
 
@@ -79,7 +80,7 @@ class Permute(Layer):
 
     order: Annotated[tuple[int, ...], "the axes in their new order", AtLeast(0)] = ()
 
-    keeps_dtype = True
+    keeps_dtype = recordable = True
 
     def setup(self, x: Shape) -> Shape:
         for axis in self.order:
@@ -91,11 +92,11 @@ class Permute(Layer):
         return tuple(x[i] for i in self.axes)
 
     def forward(self, x: Any) -> Any:
-        self.xp.copyto(self.out[0], x.transpose(self.axes))
+        arrays.copy(x.transpose(self.axes), self.out[0])
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
-        self.xp.copyto(self.grad[0].transpose(self.axes), dy)
+        arrays.copy(dy, self.grad[0].transpose(self.axes))
         return self.grad[0]
 
 
@@ -110,6 +111,8 @@ class ShuffleChannel(Layer):
 
     group: Annotated[int, "groups that the channels come in", AtLeast(1)] = 1
 
+    recordable = True
+
     def setup(self, x: Shape) -> Shape:
         if len(x) < 2 or x[1] % self.group:
             raise ShapeError(f"group {self.group} does not divide the channels (axis 1) of {x}")
@@ -118,11 +121,11 @@ class ShuffleChannel(Layer):
         return x
 
     def forward(self, x: Any) -> Any:
-        self.xp.copyto(self.out[0].reshape(self.after), x.reshape(self.before).swapaxes(1, 2))
+        arrays.copy(x.reshape(self.before).swapaxes(1, 2), self.out[0].reshape(self.after))
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
-        self.xp.copyto(self.grad[0].reshape(self.before), dy.reshape(self.after).swapaxes(1, 2))
+        arrays.copy(dy.reshape(self.after).swapaxes(1, 2), self.grad[0].reshape(self.before))
         return self.grad[0]
 
 
@@ -143,6 +146,7 @@ class Crop(Layer):
     ] = ()
 
     label_bottoms = (1,)
+    recordable = True
 
     def setup(self, x: Shape, like: Shape) -> Shape:
         axis, count = canonical_axis(self.axis, x), len(x)
@@ -163,12 +167,12 @@ class Crop(Layer):
         return (*x[:axis], *like[axis:])
 
     def forward(self, x: Any, like: Any) -> Any:
-        self.xp.copyto(self.out[0], x[self.part])
+        arrays.copy(x[self.part], self.out[0])
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
-        self.grad[0].fill(0)
-        self.xp.copyto(self.grad[0][self.part], dy)
+        arrays.fill(self.grad[0], 0)
+        arrays.copy(dy, self.grad[0][self.part])
         return self.grad[0], None
 
 
@@ -182,6 +186,8 @@ class Tile(Layer):
     axis: Annotated[int, "the axis that grows"] = 1
     tiles: Annotated[int, "how many times", AtLeast(1)]
 
+    recordable = True
+
     def setup(self, x: Shape) -> Shape:
         axis = canonical_axis(self.axis, x)
         self.outer, self.inner = math.prod(x[:axis]), math.prod(x[axis:])
@@ -189,7 +195,7 @@ class Tile(Layer):
 
     def forward(self, x: Any) -> Any:
         tiled = self.out[0].reshape(self.outer, self.tiles, self.inner)
-        self.xp.copyto(tiled, x.reshape(self.outer, 1, self.inner))
+        arrays.copy(x.reshape(self.outer, 1, self.inner), tiled)
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:

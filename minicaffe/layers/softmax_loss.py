@@ -13,7 +13,7 @@ from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.files import read_array
 from minicaffe.layers.losses import Normalized, check_labels, folded, same_type
-from minicaffe.ops import infogain
+from minicaffe.ops import arrays, infogain
 from minicaffe.ops import softmax as ops
 from minicaffe.ops.sums import WORK
 
@@ -22,6 +22,7 @@ class SoftmaxLoss(Normalized):
     """Scores to probabilities, those to a loss a label; a second top is the probabilities."""
 
     keeps_top = True  # backward reads the probabilities
+    recordable = True
     axis: int
 
     def shapes(self, x: Shape, labels: Shape) -> list[Shape]:
@@ -62,7 +63,7 @@ class SoftmaxLoss(Normalized):
         self.lose(*more)
         self.normalized(self.losses, self.read.valid)
         if len(self.out) > 1 and self.out[1].dtype != self.prob.dtype:
-            self.xp.copyto(self.out[1].reshape(self.ncs), self.prob)
+            arrays.copy(self.prob, self.out[1].reshape(self.ncs))
         return self.out
 
     def backward(self, dloss: Any, dprob: Any = None) -> Any:
@@ -72,9 +73,9 @@ class SoftmaxLoss(Normalized):
         self.gradient(out)
         if dprob is not None:
             ops.softmax_gradient(dprob.reshape(self.ncs), self.prob, self.through, self.reduced)
-            self.xp.add(out, self.through, out=out)
+            arrays.add(self.through, out)
         if self.wide is not None:
-            self.xp.copyto(dx, out)
+            arrays.copy(out, dx)
         return [self.grad[0], *[None] * (len(self.bottom) - 1)]
 
 

@@ -72,6 +72,26 @@ def multiply(x: Any, factor: Any, out: Any) -> Any:
     return np.multiply(x, factor, out=out) if on_cuda(out) else _apply("multiply", x, factor, out)
 
 
+def divide(x: Any, by: Any, out: Any) -> Any:
+    """out = x / by, both of them arrays.
+
+    >>> divide(np.array([1.0, 2.0]), np.array(2.0), np.empty(2))
+    array([0.5, 1. ])
+    """
+    return np.divide(x, by, out=out) if on_cuda(out) else _apply("divide", x, by, out)
+
+
+def at_least(x: Any, value: float) -> Any:
+    """x = max(x, value); NaN stays.
+
+    >>> at_least(np.array([0.5, 2.0]), 1)
+    array([1., 2.])
+    """
+    if on_cuda(x):
+        return np.maximum(x, value, out=x)
+    return _apply("maximum", x, _number(value, x.dtype), x)
+
+
 def scale(x: Any, factor: float, out: Any) -> Any:
     """out = factor x, with a number that is the same in every step.
 

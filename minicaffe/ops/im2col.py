@@ -14,7 +14,7 @@ from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import ShapeError, did_you_mean
 from minicaffe.ops.geometry import Sizes, Window, lift
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import in_slices, run
 
 NAMED = ("caffe", "columns", "rows")  # those of minicaffe.im2col
 LAYOUTS = (*NAMED, "patches")
@@ -76,10 +76,8 @@ def im2col(
             launch("im2col.cu", "im2col_loopfree", threads, out, x, *sizes, out)
         return out
     fast = loops("im2col", x.dtype)
-    if fast is not None:
-        loop = fast.im2col if steps[-1] == 1 else fast.im2row
-        args = x.reshape(-1), *shapes, out.reshape(-1), steps
-        in_slices(lambda first, last, _: loop(*args, first, last), n)
+    if fast is not None and steps[-1] == 1:
+        run(fast.im2col, n * c, x.reshape(-1), *shapes, out.reshape(-1), steps)
         return out
     col = _windows_of(out, n, c, window, places, layout)
 
@@ -129,10 +127,8 @@ def col2im(
             launch("im2col.cu", "col2im", out.size, out, col, *sizes, int(add), out)
         return out
     fast = loops("im2col", out.dtype)
-    if fast is not None:
-        loop = fast.col2im if steps[-1] == 1 else fast.row2im
-        args = col.reshape(-1), *shapes, out.reshape(-1), steps
-        in_slices(lambda first, last, _: loop(*args, first, last, not add), n)
+    if fast is not None and steps[-1] == 1:
+        run(fast.col2im, n * c, col.reshape(-1), *shapes, out.reshape(-1), steps, not add)
         return out
     columns = _windows_of(col, n, c, window, places, layout)
 

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.ops import record
 from minicaffe.ops.label_losses import LEAST
-from minicaffe.ops.softmax import Labels
+from minicaffe.ops.loops import loops
+from minicaffe.ops.softmax import Labels, grain
+from minicaffe.ops.threads import run
 from minicaffe.ops.typed import flag, launch_typed, number
 
 FILE = "infogain.cu"
@@ -39,6 +42,11 @@ def row_sums(matrix: Any, out: Any) -> Any:
     if on_cuda(matrix):
         launch_typed(FILE, "row_sums", out.size, (matrix, out), matrix, out)
         return out
+    fast = loops("label_losses", matrix.dtype)
+    if fast is not None:
+        run(fast.row_sums, out.size, matrix.reshape(-1), out, grain=grain(out.size))
+        return out
+    record.host(row_sums.__name__)
     return np.sum(matrix, axis=1, out=out)
 
 
@@ -62,6 +70,14 @@ def infogain(
         given = matrix, prob, labels, c, s, *flag(ignore), number(LEAST, out), out, read.valid
         launch_typed(FILE, "infogain", n * s, (matrix, out), *given)
         return out
+    fast = loops("label_losses", prob.dtype)
+    if fast is not None:
+        flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), c, s, flag(ignore)
+        to = out.reshape(-1), read.valid.reshape(-1), read.bad
+        run(fast.infogain, n * s, *flat, number(LEAST, out), *to, grain=grain(c))
+        read.check(labels, ignore, c, s)
+        return out
+    record.host(infogain.__name__)
     read.read(labels, ignore, c, s)
     np.floor_divide(
         np.subtract(read.place, read.start, out=scratch.classes), s, out=scratch.classes
@@ -94,6 +110,13 @@ def infogain_gradient(
         given = matrix, prob, labels, sums, c, s, *flag(ignore), scale, out
         launch_typed(FILE, "infogain_gradient", n * c * s, (matrix, out), *given)
         return out
+    fast = loops("label_losses", prob.dtype)
+    if fast is not None:
+        flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), sums, c, s
+        more = read.valid.reshape(-1), scale.reshape(-1), out.reshape(-1)
+        run(fast.infogain_gradient, n * s, *flat, *more, grain=grain(c))
+        return out
+    record.host(infogain_gradient.__name__)
     np.take(sums, scratch.classes, out=scratch.sums, mode="clip")
     np.take(matrix, scratch.classes, axis=0, out=scratch.rows, mode="clip")
     np.multiply(prob, scratch.sums.reshape(n, 1, s), out=out)

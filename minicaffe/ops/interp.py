@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
+from minicaffe.ops import record
+from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import run
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ def interp(x: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> Any:
         axes = rows.low, rows.share, columns.low, columns.share
         launch("interp.cu", "interp", out.size, x, x, *axes, h, w, oh, ow, out)
         return out
+    if _looped("interp", x, rows, columns, (h, w, oh, ow), work, out):
+        return out
     half = work[: out.size // ow * w].reshape(*x.shape[:2], oh, w)
     for given, axis, number, to in ((x, rows, 2, half), (half, columns, 3, out)):
         beyond = work[half.size : half.size + to.size].reshape(to.shape)
@@ -80,6 +86,8 @@ def interp_gradient(dy: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> 
         axes = [part for axis in (rows, columns) for part in (axis.low, axis.share, axis.first)]
         launch("interp.cu", "interp_gradient", out.size, dy, dy, *axes, h, w, oh, ow, out)
         return out
+    if _looped("interp_gradient", dy, rows, columns, (h, w, oh, ow), work, out):
+        return out
     half = work[: dy.size // ow * w].reshape(*dy.shape[:2], oh, w)
     for given, axis, order, to in (
         (dy, columns, (3, 0, 1, 2), half),
@@ -94,3 +102,18 @@ def interp_gradient(dy: Any, rows: Axis, columns: Axis, out: Any, work: Any) -> 
             if high > low:
                 to[high] += np.multiply(line, share, out=part)
     return out
+
+
+def _looped(
+    name: str, given: Any, rows: Axis, columns: Axis, sizes: tuple[int, ...], work: Any, out: Any
+) -> bool:
+    """Whether a compiled loop has done it."""
+    fast = loops("interp", given.dtype)
+    if fast is None:
+        record.host("interpolation by NumPy")
+        return False
+    tables = [(axis.low, axis.high, axis.share) for axis in (rows, columns)]
+    planes = math.prod(given.shape[:2])
+    half = work[: planes * sizes[2] * sizes[1]]
+    run(getattr(fast, name), planes, given.reshape(-1), *tables, sizes, half, out.reshape(-1))
+    return True

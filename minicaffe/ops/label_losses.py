@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops.softmax import Labels
+from minicaffe.ops import record
+from minicaffe.ops.loops import loops
+from minicaffe.ops.softmax import Labels, grain
+from minicaffe.ops.threads import run
 from minicaffe.ops.typed import launch_typed, number
 
 FILE = "label_losses.cu"
@@ -32,6 +35,12 @@ def hinge(x: Any, labels: Any, out: Any, read: Labels, own: Any) -> Any:
     if on_cuda(x):
         launch_typed(FILE, "hinge", n * d, (x, labels, out), x, labels, d, out)
         return out
+    fast = loops("label_losses", x.dtype)
+    if fast is not None:
+        run(fast.hinge, n, x.reshape(-1), labels, d, read.bad, out.reshape(-1), grain=grain(d))
+        read.check(labels.reshape(n, 1), None, d, 1)
+        return out
+    record.host(hinge.__name__)
     read.read(labels.reshape(n, 1), None, d, 1)
     np.copyto(out, x)
     _negate(out, read.place[:, 0], own)
@@ -54,6 +63,12 @@ def hinge_gradient(
         given = margins, labels, d, int(squared), scale, out
         launch_typed(FILE, "hinge_gradient", n * d, (margins, labels, out), *given)
         return out
+    fast = loops("label_losses", margins.dtype)
+    if fast is not None:
+        flat = margins.reshape(-1), labels, d, squared, scale.reshape(-1), out.reshape(-1)
+        run(fast.hinge_gradient, n, *flat, grain=grain(d))
+        return out
+    record.host(hinge_gradient.__name__)
     if squared:
         np.multiply(margins, 2, out=out)
     else:
@@ -74,6 +89,12 @@ def multinomial(prob: Any, labels: Any, out: Any, read: Labels) -> Any:
         given = prob, labels, d, number(LEAST, out), out
         launch_typed(FILE, "multinomial", n, (prob, labels, out), *given)
         return out
+    fast = loops("label_losses", prob.dtype)
+    if fast is not None:
+        run(fast.multinomial, n, prob.reshape(-1), labels, d, number(LEAST, out), read.bad, out)
+        read.check(labels.reshape(n, 1), None, d, 1)
+        return out
+    record.host(multinomial.__name__)
     read.read(labels.reshape(n, 1), None, d, 1)
     np.take(prob.reshape(-1), read.place[:, 0], out=out, mode="clip")
     np.log(np.maximum(out, LEAST, out=out), out=out)
@@ -96,6 +117,12 @@ def multinomial_gradient(
         given = prob, labels, d, number(LEAST, out), scale, out
         launch_typed(FILE, "multinomial_gradient", n * d, (prob, labels, out), *given)
         return out
+    fast = loops("label_losses", prob.dtype)
+    if fast is not None:
+        flat = prob.reshape(-1), labels, d, number(LEAST, out), scale.reshape(-1)
+        run(fast.multinomial_gradient, n, *flat, out.reshape(-1), grain=grain(d))
+        return out
+    record.host(multinomial_gradient.__name__)
     np.take(prob.reshape(-1), read.place[:, 0], out=own, mode="clip")
     np.divide(scale, np.maximum(own, LEAST, out=own), out=own)
     out.fill(0)

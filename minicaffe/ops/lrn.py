@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
+from minicaffe.ops import record
 from minicaffe.ops.loops import loops
 from minicaffe.ops.sums import in_sum_type
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import run
+
+STRIP = 256  # columns of a unit of the compiled loops
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,9 @@ def lrn(x: Any, response: Response, s: Any, out: Any, work: Any) -> Any:
         sizes, numbers = (*r.image[1:], r.up, r.side), (kind(r.base), kind(r.alpha), kind(r.beta))
         launch("lrn.cu", "lrn", x.size, out, x, *sizes, *numbers, s, out)
         return out
-    fast = _loops(x, r)
-    if fast is not None:
-        given = r.up, x.dtype.type(r.base), x.dtype.type(r.alpha)
-        flat = x.reshape(-1), *r.image[1:], *given, s.reshape(-1), out.reshape(-1)
-        in_slices(lambda first, last, _: fast.lrn(*flat, first, last), r.image[0])
+    if (found := _loops(x, r)) is not None:
+        (loop, _), units, given = found
+        run(loop, units, x.reshape(-1), *given, work, s.reshape(-1), out.reshape(-1))
         return out
     squares, spare = work[: 2 * x.size].reshape(2, *r.image)
     there, y = x.reshape(r.image), out.reshape(r.image)
@@ -83,12 +84,10 @@ def lrn_gradient(x: Any, dy: Any, response: Response, s: Any, out: Any, work: An
         launch("lrn.cu", "lrn_ratio", x.size, out, x, dy, s, numbers[1], ratio)
         launch("lrn.cu", "lrn_gradient", x.size, out, x, dy, s, ratio, *sizes, *numbers, out)
         return out
-    fast = _loops(x, r)
-    if fast is not None:
-        both = r.up, x.dtype.type(2 * r.alpha * r.beta)
-        given = x.reshape(-1), dy.reshape(-1), *r.image[1:], *both, s.reshape(-1)
-        flat = *given, work[: x.size], work[x.size : 2 * x.size], out.reshape(-1)
-        in_slices(lambda first, last, _: fast.lrn_gradient(*flat, first, last), r.image[0])
+    if (found := _loops(x, r)) is not None:
+        (_, loop), units, given = found
+        scratch = s.reshape(-1), work[: x.size], work[x.size : 2 * x.size]
+        run(loop, units, x.reshape(-1), dy.reshape(-1), *given, *scratch, out.reshape(-1))
         return out
     ratio, spare = work[: 2 * x.size].reshape(2, *r.image)
     there, dy, s, dx = (array.reshape(r.image) for array in (x, dy, s, out))
@@ -104,8 +103,16 @@ def lrn_gradient(x: Any, dy: Any, response: Response, s: Any, out: Any, work: An
 
 
 def _loops(x: Any, r: Response) -> Any:
-    """The compiled loops, where there is one for such windows."""
-    return loops("lrn", x.dtype) if r.side == 0 and r.beta == 0.75 else None
+    """The compiled loops, how many units they take, and their sizes and numbers; None without Numba."""
+    fast = loops("lrn", x.dtype)
+    if fast is None:
+        record.host("LRN by NumPy")
+        return None
+    m, h, w = r.image
+    wide = w if r.side else min(w, STRIP)
+    numbers = tuple(map(x.dtype.type, (r.base, r.alpha, r.beta)))
+    units = m * -(-w // wide)
+    return fast.of(x.dtype, r.beta == 0.75), units, ((h, w, wide), (r.up, r.side), numbers)
 
 
 def _around(values: Any, r: Response, spare: Any) -> Any:

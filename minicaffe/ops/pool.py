@@ -9,19 +9,34 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops.geometry import Window, window_sizes
+from minicaffe.ops.geometry import Sizes, Window, window_sizes
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.record import Piece
+from minicaffe.ops.threads import count, in_slices, run
 
 PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side
 
 
-def max_pool(x: Any, window: Window, out: Any, which: Any, better: Any) -> Any:
+def workspace(image: Sizes, pooled: Sizes) -> int:
+    """Elements of work that the functions below share among the threads of the CPU; (h, w) and (oh, ow)."""
+    return (4 * math.prod(image) + pooled[1]) * count()
+
+
+def max_pool(
+    x: Any,
+    window: Window,
+    out: Any,
+    which: Any,
+    better: Any,
+    work: Any = None,
+    keep: bool = True,
+) -> Any:
     """y[o] = max of x over window o; `which` (int32) is the kernel element i kw + j that won.
 
     Padding never wins, the first of equal values does, and a window that lies wholly past the image
     (possible when the stride exceeds the kernel) gives 0, where Caffe gives -FLT_MAX. `better` is
-    boolean scratch. x is (n, c, h, w); out, which and better are (n, c, oh, ow).
+    boolean scratch. x is (n, c, h, w); out, which and better are (n, c, oh, ow). `work` is flat scratch, of
+    `workspace`, taken anew if it is not given. Unless asked to `keep` it, `which` may be left as it is.
     Source: Caffe's PoolingLayer.
 
     >>> x = np.array([[1.0, 4.0], [3.0, 2.0]]).reshape(1, 1, 2, 2)
@@ -37,13 +52,12 @@ def max_pool(x: Any, window: Window, out: Any, which: Any, better: Any) -> Any:
     fast = loops("pool", x.dtype)
     if fast is not None:
         image, sizes, pooled = _tuples(x, window, out)
-        if sizes == PAIRS and image == tuple(2 * size for size in pooled):
-            flat: tuple[Any, ...] = (x.reshape(-1), image, pooled)
-            loop = fast.max_halve
+        planes, to = math.prod(x.shape[:2]), (out.reshape(-1), which.reshape(-1))
+        if _halves(window, image, pooled):
+            run(fast.max_halve, planes, x.reshape(-1), image, pooled, keep, *to)
         else:
-            flat, loop = (x.reshape(-1), image, sizes, pooled), fast.max_pool
-        flat += out.reshape(-1), which.reshape(-1)
-        in_slices(lambda first, last, _: loop(*flat, first, last), math.prod(x.shape[:2]))
+            given = x.reshape(-1), image, sizes, pooled, keep, Piece(_work(work, x, out))
+            run(fast.max_pool, planes, *given, *to)
         return out
 
     def part(first: int, last: int, _: Any) -> None:
@@ -100,9 +114,13 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
         return out
     fast = loops("pool", dy.dtype)
     if fast is not None:
-        flat = dy.reshape(-1), which.reshape(-1), *_tuples(out, window, dy), out.reshape(-1)
-        planes = math.prod(out.shape[:2])
-        in_slices(lambda first, last, _: fast.max_pool_gradient(*flat, first, last), planes)
+        image, sizes, pooled = _tuples(out, window, dy)
+        planes, given = math.prod(out.shape[:2]), (dy.reshape(-1), which.reshape(-1), image)
+        if _halves(window, image, pooled):
+            run(fast.max_halve_gradient, planes, *given, pooled, out.reshape(-1))
+        else:
+            offsets = _offsets(window.kernel, image[1])
+            run(fast.max_pool_gradient, planes, *given, sizes, pooled, offsets, out.reshape(-1))
         return out
 
     apart = all(k <= s for k, s in zip(window.kernel, window.stride, strict=True))
@@ -124,8 +142,8 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
     return out
 
 
-def ave_pool(x: Any, window: Window, out: Any) -> Any:
-    """y[o] = sum of x over window o / the window's size clipped to the padded image.
+def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
+    """y[o] = sum of x over window o / the window's size clipped to the padded image; `work` as above.
 
     The zeros of the padding count, what lies beyond the padding does not; a window wholly past the
     image gives 0, where Caffe gives 0/0. Source: Caffe's PoolingLayer.
@@ -139,14 +157,9 @@ def ave_pool(x: Any, window: Window, out: Any) -> Any:
     rows, columns = (_divisors(axis, x, window, out) for axis in (0, 1))
     fast = loops("pool", x.dtype)
     if fast is not None:
-        flat = (
-            x.reshape(-1),
-            *_tuples(x, window, out),
-            rows.ravel(),
-            columns.ravel(),
-            out.reshape(-1),
-        )
-        in_slices(lambda first, last, _: fast.ave_pool(*flat, first, last), math.prod(x.shape[:2]))
+        given = x.reshape(-1), *_tuples(x, window, out), rows.reshape(-1), columns.reshape(-1)
+        planes = math.prod(x.shape[:2])
+        run(fast.ave_pool, planes, *given, Piece(_work(work, x, out)), out.reshape(-1))
         return out
 
     def part(first: int, last: int, _: Any) -> None:
@@ -161,8 +174,10 @@ def ave_pool(x: Any, window: Window, out: Any) -> Any:
     return out
 
 
-def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any) -> Any:
+def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any = None) -> Any:
     """dx[i] = sum over the windows that hold i of dy / window size; `share` is scratch of dy's shape.
+
+    `work` is as above.
 
     >>> dy = np.full((1, 1, 1, 1), 4.0)
     >>> ave_pool_gradient(dy, Window((2, 2)), np.empty((1, 1, 2, 2)), np.empty_like(dy)).tolist()
@@ -182,10 +197,9 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any) -> Any:
     rows, columns = (_divisors(axis, out, window, dy) for axis in (0, 1))
     fast = loops("pool", dy.dtype)
     if fast is not None:
-        sizes = _tuples(out, window, dy)
-        flat = dy.reshape(-1), *sizes, rows.ravel(), columns.ravel(), out.reshape(-1)
+        given = dy.reshape(-1), *_tuples(out, window, dy), rows.reshape(-1), columns.reshape(-1)
         planes = math.prod(out.shape[:2])
-        in_slices(lambda first, last, _: fast.ave_pool_gradient(*flat, first, last), planes)
+        run(fast.ave_pool_gradient, planes, *given, Piece(_work(work, out, dy)), out.reshape(-1))
         return out
 
     def part(first: int, last: int, _: Any) -> None:
@@ -210,6 +224,24 @@ def _divisors(axis: int, image: Any, window: Window, pooled: Any) -> Any:
 def _column_of_sizes(axis: int, size: int, count: int, window: Window, dtype: Any) -> Any:
     sizes = window_sizes(size, count, window.kernel[axis], window.stride[axis], window.pad[axis])
     return np.maximum(sizes, 1).astype(dtype).reshape((-1, 1) if axis == 0 else (1, -1))
+
+
+@functools.cache
+def _offsets(kernel: Sizes, width: int) -> Any:
+    """Of each kernel element how far it is from the window's corner."""
+    i, j = np.indices(kernel)
+    return (i * width + j).astype(np.int64).reshape(-1)
+
+
+def _halves(window: Window, image: Sizes, pooled: Sizes) -> bool:
+    sizes = window.kernel, window.stride, window.pad
+    return sizes == PAIRS and image == tuple(2 * size for size in pooled)
+
+
+def _work(work: Any, image: Any, pooled: Any) -> Any:
+    if work is None:
+        return np.empty(workspace(image.shape[2:], pooled.shape[2:]), image.dtype)
+    return work
 
 
 def _tuples(image: Any, window: Window, pooled: Any) -> tuple[Any, ...]:

@@ -9,8 +9,9 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import DataError
+from minicaffe.ops import record
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import run
 from minicaffe.ops.typed import number
 
 FILE = "roi_pool.cu"
@@ -36,13 +37,14 @@ def roi_pool(x: Any, rois: Any, scale: float, out: Any, which: Any, better: Any)
         sizes = n, c, h, w, oh, ow, number(scale, x)
         launch(FILE, "roi_pool", math.prod(out.shape), out, x, rois, *sizes, out, which)
         return out
-    check(rois, n)
+    if not record.active():
+        check(rois, n)
     fast = loops("roi_pool", x.dtype)
     if fast is not None:
-        flat = x.reshape(-1), rois.reshape(-1), (c, h, w), (oh, ow), x.dtype.type(scale)
-        to = out.reshape(-1), which.reshape(-1)
-        in_slices(lambda first, last, _: fast.roi_pool(*flat, *to, first, last), len(rois))
+        flat = x.reshape(-1), rois.reshape(-1), (n, c, h, w), (oh, ow), x.dtype.type(scale)
+        run(fast.roi_pool, len(rois) * c, *flat, out.reshape(-1), which.reshape(-1))
         return out
+    record.host("regions by NumPy")
     for r, roi in enumerate(rois):
         image, spans = _spans(roi, x.dtype.type(scale), (h, w), (oh, ow))
         for p, rows in enumerate(spans[0]):
@@ -80,8 +82,9 @@ def roi_pool_gradient(dy: Any, which: Any, rois: Any, scale: float, out: Any, sc
     if fast is not None:
         flat = dy.reshape(-1), which.reshape(-1), rois.reshape(-1), out.shape, oh * ow
         dx = out.reshape(-1)
-        in_slices(lambda first, last, _: fast.roi_pool_gradient(*flat, dx, first, last), c)
+        run(fast.roi_pool_gradient, c, *flat, dx)
         return out
+    record.host("regions by NumPy")
     places, won, share = scratch
     np.maximum(which, 0, out=places)
     for r in range(count):

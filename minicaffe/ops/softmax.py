@@ -6,16 +6,19 @@ of the axes after it. Labels are (n, s), whole numbers held in the scores' own t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import GRID, THREADS, launch, launch_blocks, on_cuda
 from minicaffe.errors import DataError
+from minicaffe.ops import record
 from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import run
 
 MANY = 2**16  # threads that are enough to keep a device busy
+GRAIN = 2**11  # scores that a thread is worth waking for
 
 
 def softmax(x: Any, out: Any, reduced: Any) -> Any:
@@ -34,9 +37,10 @@ def softmax(x: Any, out: Any, reduced: Any) -> Any:
         return out
     fast = loops("softmax", x.dtype)
     if fast is not None:
-        flat = x.reshape(-1), c, s, out.reshape(-1)
-        fast.softmax(*flat, 0, n)
+        flat = x.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
+        run(fast.softmax(x.dtype), n * s, *flat, grain=grain(c))
         return out
+    record.host(softmax.__name__)
     if x.dtype != out.dtype:
         np.copyto(out, x)
         x = out
@@ -57,10 +61,22 @@ def softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> Any:
     if on_cuda(dy):
         _launch("softmax_gradient", dy.shape, (dy, out), dy, y)
         return out
+    fast = loops("softmax", dy.dtype)
+    if fast is not None:
+        n, c, s = dy.shape
+        given = dy.reshape(-1), y.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
+        run(fast.softmax_gradient, n * s, *given, grain=grain(c))
+        return out
+    record.host(softmax_gradient.__name__)
     np.multiply(dy, y, out=out)
     np.sum(out, axis=1, keepdims=True, out=reduced)
     np.subtract(dy, reduced, out=out)
     return np.multiply(out, y, out=out)
+
+
+def grain(c: int) -> int:
+    """Places of c scores that a thread is worth waking for."""
+    return 1 + GRAIN // c
 
 
 def _launch(name: str, shape: tuple[int, int, int], types: tuple[Any, Any], *arrays: Any) -> None:
@@ -78,13 +94,15 @@ class Labels:
     """What is read off labels (n, s): `valid` is 1 where a label counts, `place` its flat score.
 
     `ignored` is its opposite. `start` holds the flat positions of class 0, a constant. All are of the
-    labels' shape: `valid` in the scores' type, `ignored` bool, `place` and `start` int64.
+    labels' shape: `valid` in the scores' type, `ignored` bool, `place` and `start` int64. Compiled loops,
+    which raise nothing, set `bad` where a label is no class.
     """
 
     valid: Any
     ignored: Any
     place: Any
     start: Any
+    bad: Any = field(default_factory=lambda: np.zeros(1, np.int32))
 
     @classmethod
     def empty(cls, xp: Any, n: int, c: int, s: int, dtype: Any) -> Labels:
@@ -107,6 +125,12 @@ class Labels:
             raise DataError(f"label {bad:g} is not one of the {c} classes 0..{c - 1}")
         np.multiply(self.place, s, out=self.place)
         np.add(self.place, self.start, out=self.place)
+
+    def check(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
+        """Raise DataError for a label that a compiled loop found to be no class; not while it is recorded."""
+        if self.bad[0] and not record.active():
+            self.bad[0] = 0
+            self.read(labels, ignore, c, s)
 
 
 def nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> Any:
@@ -138,10 +162,19 @@ def nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> A
         return out
     fast = loops("softmax", prob.dtype)
     if fast is not None:
-        flat = prob.reshape(-1), labels.reshape(-1), c, s, *_flag(ignore)
-        tiny = np.finfo(prob.dtype).tiny
-        if fast.nll(*flat, tiny, out.reshape(-1), read.valid.reshape(-1)):
-            return out
+        flat = prob.reshape(-1), labels.reshape(-1), c, s, _flag(ignore), np.finfo(prob.dtype).tiny
+        run(
+            fast.nll,
+            n * s,
+            *flat,
+            out.reshape(-1),
+            read.valid.reshape(-1),
+            read.bad,
+            grain=grain(c),
+        )
+        read.check(labels, ignore, c, s)
+        return out
+    record.host(nll.__name__)
     read.read(labels, ignore, c, s)
     np.take(prob.reshape(-1), read.place, out=out, mode="clip")
     np.maximum(out, np.finfo(prob.dtype).tiny, out=out)
@@ -171,9 +204,10 @@ def nll_gradient(
         return out
     fast = loops("softmax", prob.dtype)
     if fast is not None:
-        flat = prob.reshape(-1), labels.reshape(-1), c, s, read.valid.reshape(-1)
-        fast.nll_gradient(*flat, scale[()], out.reshape(-1))
+        flat = prob.reshape(-1), labels.reshape(-1), c, s, read.valid.reshape(-1), scale.reshape(-1)
+        run(fast.nll_gradient, n * s, *flat, out.reshape(-1), grain=grain(c))
         return out
+    record.host(nll_gradient.__name__)
     np.copyto(out, prob)
     np.take(out.reshape(-1), read.place, out=chosen, mode="clip")
     np.subtract(chosen, 1, out=chosen)
@@ -201,6 +235,13 @@ def accuracy(
         sizes = (c, s, top_k, *_flag(ignore))
         launch("accuracy.cu", "accuracy", n * s, out, scores, labels, *sizes, out, read.valid)
         return out
+    fast = loops("softmax", scores.dtype)
+    if fast is not None:
+        flat = scores.reshape(-1), labels.reshape(-1), c, s, top_k, _flag(ignore), out.reshape(-1)
+        run(fast.accuracy, n * s, *flat, read.valid.reshape(-1), read.bad, grain=grain(c))
+        read.check(labels, ignore, c, s)
+        return out
+    record.host(accuracy.__name__)
     read.read(labels, ignore, c, s)
     np.take(scores.reshape(-1), read.place, out=out, mode="clip")
     np.less(scores, out.reshape(n, 1, s), out=lower)
@@ -225,6 +266,12 @@ def class_accuracy(hits: Any, valid: Any, labels: Any, out: Any) -> Any:
             "accuracy.cu", "class_accuracy", out.size, out, hits, valid, labels, labels.size, out
         )
         return out
+    fast = loops("softmax", hits.dtype)
+    if fast is not None:
+        flat = hits.reshape(-1), valid.reshape(-1), labels.reshape(-1), out
+        run(fast.class_accuracy, out.size, *flat, grain=1 + GRAIN // max(labels.size, 1))
+        return out
+    record.host(class_accuracy.__name__)
     classes = np.where(valid, labels, 0).astype(np.int64).ravel()
     counts = np.bincount(classes, valid.ravel(), out.size)
     out[...] = np.bincount(classes, (hits * valid).ravel(), out.size) / np.maximum(counts, 1)

@@ -8,6 +8,10 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import DataError
+from minicaffe.ops import record
+from minicaffe.ops.arrays import GRAIN
+from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import run
 
 
 def places(index: Any, n: int, out: Any) -> Any:
@@ -21,12 +25,16 @@ def places(index: Any, n: int, out: Any) -> Any:
     if on_cuda(index):
         launch("rows.cu", "places", index.size, index, index, n, out)
         return out
-    with np.errstate(invalid="ignore"):
-        np.copyto(out, index, casting="unsafe")
-    for i, value in enumerate(index):
-        if not -1 < value < n:
-            out[i] = -1
-    check(out, n, index)
+    if (fast := _loops(index)) is not None:
+        run(fast.places, index.size, index, n, out, grain=GRAIN)
+    else:
+        with np.errstate(invalid="ignore"):
+            np.copyto(out, index, casting="unsafe")
+        for i, value in enumerate(index):
+            if not -1 < value < n:
+                out[i] = -1
+    if not record.active():
+        check(out, n, index)
     return out
 
 
@@ -49,6 +57,11 @@ def take(x: Any, place: Any, out: Any) -> Any:
     if on_cuda(x):
         launch("rows.cu", "take", out.size, x, x, place, x.shape[1], out)
         return out
+    d = x.shape[1]
+    if (fast := _loops(x)) is not None:
+        grain = max(1, GRAIN // max(1, d))
+        run(fast.take, len(place), x.reshape(-1), place, d, out.reshape(-1), grain=grain)
+        return out
     return np.take(x, place, axis=0, out=out, mode="clip")
 
 
@@ -60,6 +73,11 @@ def put_back(dy: Any, place: Any, out: Any) -> Any:
     """
     if on_cuda(dy):
         launch("rows.cu", "put_back", out.size, dy, dy, place, dy.shape[1], dy.shape[0], out)
+        return out
+    d = dy.shape[1]
+    if (fast := _loops(dy)) is not None:
+        grain = max(1, GRAIN // max(1, d))
+        run(fast.put_back, len(out), dy.reshape(-1), place, d, out.reshape(-1), grain=grain)
         return out
     out.fill(0)
     for row, k in zip(dy, place, strict=True):
@@ -77,4 +95,16 @@ def fold(x: Any, out: Any) -> Any:
     if on_cuda(x):
         launch("rows.cu", "fold", out.size, x, x, x.shape[1], x.shape[2], out)
         return out
+    if (fast := _loops(x)) is not None:
+        a, count, d = x.shape
+        grain = max(1, GRAIN // max(1, count * d))
+        run(fast.fold, a, x.reshape(-1), count, d, out.reshape(-1), grain=grain)
+        return out
     return np.sum(x, axis=1, out=out)
+
+
+def _loops(x: Any) -> Any:
+    fast = loops("take", x.dtype)
+    if fast is None:
+        record.host("rows by NumPy")
+    return fast

@@ -9,6 +9,10 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import DataError
+from minicaffe.ops import record
+from minicaffe.ops.arrays import GRAIN
+from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import run
 
 NOWHERE, OUTSIDE = -1, -2
 
@@ -24,6 +28,10 @@ def places(mask: Any, image: tuple[int, int], out: Any) -> Any:
     h, w = image
     if on_cuda(mask):
         launch("unpool.cu", "mask_places", mask.size, mask, mask, h * w, out)
+        return out
+    fast = loops("take", mask.dtype)
+    if fast is not None and record.active():  # what is wrong is found when the loss is read
+        run(fast.mask_places, mask.size, mask.reshape(-1), h * w, out.reshape(-1), grain=GRAIN)
         return out
     lowest, highest = mask.min(initial=0), mask.max(initial=0)
     if not (lowest >= NOWHERE and highest < h * w):
@@ -55,6 +63,12 @@ def unpool(x: Any, place: Any, out: Any, winner: Any) -> Any:
         launch("unpool.cu", "claim", x.size, x, place, pixels, size, winner)
         launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
         return out
+    fast = loops("take", x.dtype)
+    if fast is not None:
+        planes, flat = math.prod(x.shape[:2]), (x.reshape(-1), place.reshape(-1))
+        run(fast.unpool, planes, *flat, pixels, size, out.reshape(-1))
+        return out
+    record.host("places by NumPy")
     out.fill(0)
     planes = x.reshape(-1, pixels), place.reshape(-1, pixels), out.reshape(-1, size)
     for values, where, to in zip(*planes, strict=True):
@@ -70,6 +84,12 @@ def unpool_gradient(dy: Any, place: Any, out: Any) -> Any:
     if on_cuda(dy):
         launch("unpool.cu", "unpool_gradient", out.size, dy, dy, place, pixels, size, out)
         return out
+    fast = loops("take", dy.dtype)
+    if fast is not None:
+        planes, flat = math.prod(out.shape[:2]), (dy.reshape(-1), place.reshape(-1))
+        run(fast.unpool_gradient, planes, *flat, pixels, size, out.reshape(-1))
+        return out
+    record.host("places by NumPy")
     planes = dy.reshape(-1, size), place.reshape(-1, pixels), out.reshape(-1, pixels)
     for values, where, to in zip(*planes, strict=True):
         np.take(values, where, out=to, mode="clip")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from minicaffe.ops import conv
+from minicaffe.ops import conv, loops
 from minicaffe.ops.conv import case, memory, trial
 
 CPU = ("--device", "cpu")
@@ -187,3 +188,36 @@ def test_what_was_measured_on_a_busy_machine_is_measured_anew(cli, folder, monke
     assert [text.count(" 2.000 ") > 0 for text in shown] == [False, False, True, True]
     assert ["measured now" in text for text in shown] == [True, False, True, False]
     assert found["ms"] == 2.0
+
+
+# explain --step
+
+
+def test_explain_the_rows_of_an_iteration(cli):
+    """Each row with what it is of; what Python does between them, and why; nothing is left behind."""
+    ran = cli("explain", "tiny.yaml", *CPU, "--step")
+    assert ran.code == 0
+    head, *lines = ran.out.splitlines()
+    assert re.fullmatch(
+        r"Tiny, an iteration of SGD, float32, on cpu, \d+ threads: \d+\.\d{3} ms", head
+    )
+    if not loops.available():
+        assert lines == ["nothing of it is replayed: Numba is not installed"]
+        return
+    assert lines[0].split() == ["of", "loop", "slices", "us", "share", "%", "MiB", "GFLOP/s"]
+    shown = [re.split("  +", line) for line in lines[1:-2]]
+    of = [row[0] for row in shown]
+    for layer in ("conv1", "ip1", "loss"):
+        assert f"{layer} forward" in of and f"{layer} backward" in of
+    (ip,) = (row for row in shown if row[0] == "ip1 forward")
+    assert float(ip[-1]) > 0  # GFLOP/s
+    assert re.fullmatch(r"\d+ rows .* ms, Python between them .* ms,", lines[-2])
+    assert int(lines[-2].split()[0]) == sum("." in row[1].partition(":")[0] for row in shown)
+    assert not list(Path().glob("*_iter_*"))
+
+
+def test_explaining_a_step_is_of_training_as_it_is(mistake):
+    for more in (("--batch", "2"), ("--measure",), ("--phase", "TEST")):
+        assert "--step is of training as it is" in mistake(
+            "explain", "tiny.yaml", *CPU, "--step", *more
+        )

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from minicaffe.errors import ShapeError, SpecError
-from minicaffe.ops import conv
-from minicaffe.ops.conv import batched, memory, trial
+from minicaffe.ops import conv, record
 from minicaffe.ops.conv import case as case_module
+from minicaffe.ops.conv import implicit, memory, trial
 from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.common import bias_workspace
 from minicaffe.ops.conv.trial import DIRECTIONS, Finding
@@ -41,10 +41,10 @@ def cpu():
 
 
 def finding(ms):
-    """Instead of measuring: all candidates are exact, `batched` is as fast as told."""
+    """Instead of measuring: all candidates are exact, `implicit` is as fast as told."""
 
     def measure(case):
-        times = {name: ms if name == "batched" else 9.0 for name in case.candidates}
+        times = {name: ms if name == "implicit" else 9.0 for name in case.candidates}
         return {way: Finding(times, dict.fromkeys(times, 0.0), "2020-01-01") for way in DIRECTIONS}
 
     return measure
@@ -70,9 +70,9 @@ def replace_strategies(monkeypatch, table):
 
 
 def fake(monkeypatch, **changes):
-    """A strategy `fake`, like `batched` but for some functions."""
-    parts = ("refuses", "workspace", *DIRECTIONS)
-    module = types.SimpleNamespace(**{part: getattr(batched, part) for part in parts} | changes)
+    """A strategy `fake`, like `implicit` but for some functions."""
+    parts = ("refuses", "workspace", "cuda_workspace", "recordable", *DIRECTIONS)
+    module = types.SimpleNamespace(**{part: getattr(implicit, part) for part in parts} | changes)
     replace_strategies(monkeypatch, {**conv.STRATEGIES, "fake": module})
 
 
@@ -119,7 +119,7 @@ def test_a_plan_computes_a_convolution_within_its_workspace(device, engine):
 def test_the_gradient_of_the_bias_has_room_in_the_workspace(cpu, monkeypatch):
     fake(monkeypatch, workspace=lambda g, limit: 1)
     p = conv.plan(SMALL, "f4", cpu, "fake")
-    assert p.workspace == p.case.shares * (bias_workspace(SMALL) + p.case.sums)
+    assert p.workspace == p.case.shares * bias_workspace(SMALL)
 
 
 def test_work_is_cut_to_what_a_strategy_asked_for(cpu, monkeypatch):
@@ -218,7 +218,7 @@ def test_of_equals_the_first_is_taken(cpu):
 @pytest.mark.parametrize("way", DIRECTIONS)
 def test_what_is_inexact_is_never_taken(device, monkeypatch, way):
     """Not even where it is the fastest by far, and exact in the other directions."""
-    op = batched
+    op = implicit
 
     def wrong(*given):
         out = getattr(op, way)(*given)
@@ -226,6 +226,7 @@ def test_what_is_inexact_is_never_taken(device, monkeypatch, way):
         return out
 
     fake(monkeypatch, **{way: wrong})
+    monkeypatch.setattr(trial, "HOPELESS", math.inf)
     monkeypatch.setattr(
         trial, "_interleaved", lambda timings: {n: 1.0 if n == "fake" else 9.0 for n in timings}
     )
@@ -302,7 +303,7 @@ def test_no_plan_exceeds_the_cap(cpu):
 
 def test_the_cap_bounds_what_one_thread_may_take(cpu):
     case = Case(LARGE, np.dtype("f4"), cpu, 4000 * 4)
-    assert case.limit == 4000 // case.shares - case.sums
+    assert case.limit == 4000 // case.shares
     assert Case(LARGE, np.dtype("f4"), cpu, 2**40).limit == case_module.IN_CACHE
 
 
@@ -399,16 +400,16 @@ def entry(path):
 BREAKAGES = {
     "another strategy": lambda d: d["forward"]["ms"].update(nonsense=0.001),
     "a strategy less": lambda d: (
-        d["forward"]["ms"].pop("batched"),
-        d["forward"]["error"].pop("batched"),
+        d["forward"]["ms"].pop("implicit"),
+        d["forward"]["error"].pop("implicit"),
     ),
     "no time": lambda d: d["forward"]["ms"].clear(),
-    "a time less": lambda d: d["forward"]["ms"].pop("caffe"),
-    "a time below nothing": lambda d: d["forward"]["ms"].update(batched=-1.0),
-    "a time that is text": lambda d: d["forward"]["ms"].update(batched="fast"),
-    "a time that is none": lambda d: d["forward"]["ms"].update(batched=float("nan")),
-    "inexact, yet timed": lambda d: d["forward"]["error"].update(batched=1.0),
-    "an error that is none": lambda d: d["forward"]["error"].update(batched=float("nan")),
+    "a time less": lambda d: d["forward"]["ms"].pop("winograd"),
+    "a time below nothing": lambda d: d["forward"]["ms"].update(implicit=-1.0),
+    "a time that is text": lambda d: d["forward"]["ms"].update(implicit="fast"),
+    "a time that is none": lambda d: d["forward"]["ms"].update(implicit=float("nan")),
+    "inexact, yet timed": lambda d: d["forward"]["error"].update(implicit=1.0),
+    "an error that is none": lambda d: d["forward"]["error"].update(implicit=float("nan")),
     "a direction less": lambda d: d.pop("input_gradient"),
     "a list": lambda d: d.update(forward=[1, 2]),
     "null": lambda d: d.update(forward=None),
@@ -496,7 +497,7 @@ def test_of_two_that_measure_the_same_the_first_to_write_is_right(cpu, monkeypat
         return finding(ms=99.0)(case)
 
     monkeypatch.setattr(memory, "measure", slow)
-    assert set(conv.plan(LARGE, "f4", cpu).names.values()) == {"batched"}
+    assert set(conv.plan(LARGE, "f4", cpu).names.values()) == {"implicit"}
 
 
 def writer(folder, numbers):
@@ -527,7 +528,7 @@ def test_many_threads_leave_room_for_a_good_engine(cpu, threads):
     g = ConvGeometry(8, 16, (9, 9), 32, Window((3, 3)))
     p = conv.plan(g, "f4", cpu, cap=300_000, deterministic=True)
     assert p.workspace * 4 <= 300_000
-    assert 1 <= p.case.shares <= min(threads, 8)
+    assert 1 <= p.case.shares <= threads
     assert p.names["forward"] != "direct"
     x, dy, weight, bias = arrays(cpu, g, np.float32)
     work = np.full(p.workspace, np.nan, np.float32)
@@ -568,4 +569,43 @@ def test_forward_gets_by_with_the_work_that_it_says(device, engine, g):
 def test_the_rule_never_unrolls_what_leaves_the_cache(cpu):
     wide = ConvGeometry(1, 64, (112, 112), 8, Window((3, 3), pad=(1, 1)))
     assert Case(wide, np.dtype("f4"), cpu, conv.CAP).by_rule == "implicit"
-    assert Case(LARGE, np.dtype("f4"), cpu, conv.CAP).by_rule == "batched"
+    small = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
+    assert small.by_rule == "implicit" if compiled(small) else "batched"
+
+
+def compiled(case):
+    """Whether there are compiled strategies."""
+    return case.recordable("implicit")
+
+
+def test_where_loops_are_compiled_no_other_is_a_candidate(cpu, monkeypatch):
+    pytest.importorskip("numba")
+    others = {"caffe", "batched", "columns", "mec", "loopfree"}
+    case = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
+    assert set(case.candidates) == {"direct", "implicit", "winograd", "winograd2"}
+    assert case.passes_over("batched").startswith("calls NumPy where others are compiled")
+    assert conv.plan(LARGE, "f4", cpu, deterministic=True).recordable
+    assert conv.plan(POINT, "f4", cpu).recordable
+    assert not conv.plan(LARGE, "f4", cpu, "batched").recordable
+    half = Case(LARGE, np.dtype("f2"), cpu, conv.CAP)  # which no loop takes
+    assert not compiled(half) and "columns" in half.candidates
+    monkeypatch.setattr("minicaffe.ops.loops.available", lambda: False)
+    plain = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
+    assert others < set(plain.candidates)
+
+
+@pytest.mark.parametrize("threads", [2, 3], indirect=True)
+@pytest.mark.parametrize("g", [LARGE, POINT, SMALL], ids=["3x3", "1x1", "small"])
+def test_one_sample_is_work_for_all_threads(cpu, threads, monkeypatch, g):
+    """Whatever the direction: the loops that take time have a slice a thread at least."""
+    pytest.importorskip("numba")
+    wide = dataclasses.replace(g, n=1, c=8, f=32, image=(24, 24))
+    x, dy, weight, bias = arrays(cpu, wide, np.float32)
+    for engine in Case(wide, np.dtype("f4"), cpu, conv.CAP).candidates:
+        p = conv.plan(wide, "f4", cpu, engine)
+        work, y = np.empty(p.workspace, np.float32), np.empty_like(dy)
+        with record.recording() as made:
+            p.forward(x, weight, bias, y, work)
+            p.gradients(x, dy, weight, np.empty_like(x), weight.copy(), bias.copy(), work)
+        assert not made.hosts
+        assert all(row.slices > 1 for row in made.rows), engine

@@ -2,15 +2,17 @@
 
 A strategy is a candidate if it takes the shape within the cap and sums the samples of a chunk, on CUDA
 nearly always a whole batch, in no less than float32. `direct` is one only where a group has few channels
-and filters, or where nothing else can be taken.
+and filters, or where nothing else can be taken. On the CPU compiled strategies, which can be recorded, keep
+those out that call NumPy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,13 +43,16 @@ class Case:
     dtype: np.dtype
     device: Device
     cap: int
+    most: int | None = None  # threads at the most
 
     @functools.cached_property
     def shares(self) -> int:
         """Threads that divide the work: the most that leave each enough for one of `RULE`, but the last."""
         if self.device.is_cuda:
             return 1
-        most = max(1, min(threads.count(), self.g.n))
+        most = threads.count() if self.most is None else self.most
+        if not any(map(self.recordable, STRATEGIES)):  # they share samples only
+            most = max(1, min(most, self.g.n))
         able = [name for name in RULE if STRATEGIES[name].refuses(self.g) is None]
         for names in (able[:-1], able):
             for shares in range(most, 0, -1):
@@ -57,7 +62,7 @@ class Case:
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         """What runs within uses no more threads than the work is for."""
-        fewer = self.shares < min(threads.count(), self.g.n)
+        fewer = self.shares < threads.count()
         return threads.at_most(self.shares) if fewer else contextlib.nullcontext()
 
     @property
@@ -65,22 +70,13 @@ class Case:
         """Elements of work that a strategy may take in one thread."""
         return self._limit(self.shares)
 
-    @property
-    def sums(self) -> int:
-        """Elements of work in which a thread, if there are more than one, sums dweight and dbias."""
-        return self._sums(self.shares)
+    def workspace(self, name: str, way: str = "") -> int:
+        """Elements of work that a strategy takes, all threads together; in one direction, `way`."""
+        return self._elements(name, self.g, self.shares, way)
 
-    def workspace(self, name: str) -> int:
-        """Elements of work of all threads: a strategy's, or the bias's gradient's, and their sums."""
-        return self._bytes(name, self.shares) // self.dtype.itemsize
-
-    def elements(self, name: str, g: ConvGeometry, way: str = "") -> int:
-        """Elements of work that a strategy takes in one thread, for some samples; in one direction, `way`."""
-        op = STRATEGIES[name]
-        own = self.device.is_cuda and hasattr(op, "cuda_workspace")
-        if way == "forward" and hasattr(op, "forward_workspace") and not own:
-            return int(op.forward_workspace(g, self.limit))
-        return self._elements(name, g, self.limit)
+    def of(self, g: ConvGeometry) -> Case:
+        """Another part of the batch, or of the image, by as many threads with as much work each."""
+        return dataclasses.replace(self, g=g, most=self.shares)
 
     def refuses(self, name: str) -> str | None:
         """Why a strategy is no candidate: it cannot take the shape, or needs more than the cap."""
@@ -90,28 +86,27 @@ class Case:
             return f"needs {mib(size)} of workspace, the cap is {mib(self.cap)}"
         return reason
 
-    def _sums(self, shares: int) -> int:
-        return math.prod(self.g.weight_shape) + self.g.f if shares > 1 else 0
-
     def _limit(self, shares: int) -> int:
-        most = max(0, self.cap // self.dtype.itemsize // shares - self._sums(shares))
+        most = self.cap // self.dtype.itemsize // shares
         return most if self.device.is_cuda else min(most, IN_CACHE)
 
-    def _elements(self, name: str, g: ConvGeometry, limit: int) -> int:
-        op = STRATEGIES[name]
+    def _elements(self, name: str, g: ConvGeometry, shares: int, way: str = "") -> int:
+        """What each thread needs, and what all share."""
+        op, limit = STRATEGIES[name], self._limit(shares)
         if self.device.is_cuda and hasattr(op, "cuda_workspace"):
             return int(op.cuda_workspace(g, limit, self.dtype.itemsize))
-        return int(op.workspace(g, limit))
+        forward = way == "forward" and hasattr(op, "forward_workspace")
+        each = op.forward_workspace(g, limit) if forward else op.workspace(g, limit)
+        return int(shares * each + (op.shared(g) if hasattr(op, "shared") else 0))
 
     def _bytes(self, name: str, shares: int) -> int:
-        size = self._elements(name, self.g, self._limit(shares))
-        needed = max(size, common.bias_workspace(self.g)) + self._sums(shares)
-        return shares * needed * self.dtype.itemsize
+        size = self._elements(name, self.g, shares)
+        return max(size, shares * common.bias_workspace(self.g)) * self.dtype.itemsize
 
     @functools.cached_property
     def candidates(self) -> tuple[str, ...]:
         """The strategies to choose from."""
-        g, able = self.g, [name for name in STRATEGIES if self._suits(name)]
+        g, able = self.g, self._able(STRATEGIES)
         if g.c * g.f <= FEW * g.group**2:
             return tuple(able)
         return tuple(name for name in able if name != REFERENCE) or tuple(able)
@@ -120,6 +115,10 @@ class Case:
         """Why a strategy that could be taken is no candidate."""
         if name == REFERENCE and self._suits(name):
             return "the reference, too slow to be a candidate"
+        if self._alias(name):
+            return "as `implicit`, where there are no loops compiled for this type and device"
+        if self._suits(name):
+            return "calls NumPy where others are compiled: only when asked for by name"
         return f"sums the weight's gradient in {self.dtype.name}: only when asked for by name"
 
     @property
@@ -131,11 +130,26 @@ class Case:
     @property
     def by_rule(self) -> str | None:
         """What is taken where nothing is measured: the first of `RULE` that can be, on the CPU in cache."""
-        able = [name for name in RULE if self._suits(name)]
+        able = self._able(RULE)
         large = not self.device.is_cuda and self.g.column_elements > IN_CACHE
         return next(
             (name for name in able if not (large and name in WHOLE)), next(iter(able), None)
         )
+
+    def recordable(self, name: str) -> bool:
+        """Whether a strategy runs as compiled loops alone, which can be recorded."""
+        serves = getattr(STRATEGIES[name], "recordable", None)
+        return not self.device.is_cuda and serves is not None and serves(self.dtype)
+
+    def _able(self, names: Iterable[str]) -> list[str]:
+        """Those that may be taken: only compiled ones, if there is one but the reference."""
+        able = [name for name in names if self._suits(name) and not self._alias(name)]
+        compiled = [name for name in able if self.recordable(name)]
+        return compiled if set(compiled) - {REFERENCE} else able
+
+    def _alias(self, name: str) -> bool:
+        """Whether a strategy is compiled loops alone, and there are none: it computes as `implicit` does."""
+        return hasattr(STRATEGIES[name], "COMPILED") and not self.recordable(name)
 
     def _suits(self, name: str) -> bool:
         """Whether a strategy can be, and sums samples in float32 where the numbers have 16 bits."""

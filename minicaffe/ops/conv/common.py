@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -10,9 +11,29 @@ import numpy as np
 from minicaffe.backend import on_cuda
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import loops
+from minicaffe.ops.loops import loops, with_blas
 from minicaffe.ops.sums import add_places
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import in_slices, run
+
+
+def recordable(dtype: Any) -> bool:
+    """Whether loops that call BLAS serve arrays of a type."""
+    return with_blas("filters", no_bias(np.dtype(dtype)))[0] is not None
+
+
+@functools.cache
+def no_bias(dtype: Any) -> Any:
+    """What loops are given where there is no bias."""
+    return np.empty(0, dtype)
+
+
+def add_pieces(work: Any, slices: int, start: int, g: ConvGeometry, out: Any) -> None:
+    """Add what slices of a compiled loop summed to `out`, in their order.
+
+    From `start` of each one's piece of `work` on lies a matrix (k, f) for each group.
+    """
+    sizes = g.f // g.group, g.rows // g.group
+    run(_loops(out).add_pieces, g.f, work, slices, start, sizes, out.reshape(-1))
 
 
 def partial_sums(work: Any, g: ConvGeometry) -> Any:
@@ -44,9 +65,14 @@ def from_chunk(y: Any, bias: Any | None, out: Any) -> None:
 
 def add_bias(bias: Any | None, out: Any) -> None:
     """Add bias (f,) to out (n, f, *out)."""
-    if bias is not None:
-        target = out.reshape(*out.shape[:2], math.prod(out.shape[2:]))
-        target += bias.reshape(-1, 1)
+    if bias is None:
+        return
+    n, f, *sizes = out.shape
+    if (fast := _loops(out)) is not None:
+        run(fast.add_bias, n * f, bias, f, math.prod(sizes), out.reshape(-1))
+        return
+    target = out.reshape(n, f, math.prod(sizes))
+    target += bias.reshape(-1, 1)
 
 
 def bias_workspace(g: ConvGeometry) -> int:
@@ -62,12 +88,11 @@ def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     dy = dy.reshape(g.n, g.f, g.places)
     if on_cuda(dy):
         return add_places(dy, out, work)
-    fast = loops("elementwise", dy.dtype)
+    if (fast := _loops(dy)) is not None:
+        run(fast.bias_gradient, g.f, dy.reshape(-1), g.n, g.f, g.places, out)
+        return out
 
     def part(first: int, last: int, work: Any) -> None:
-        if fast is not None:
-            fast.sums_of_rows(dy.reshape(-1), g.f, g.places, work[-g.f :], first, last)
-            return
         n, most = last - first, max(g.places, g.n)
         ones, sums, total = work[:most], work[most : most + n * g.f], work[-g.f :]
         ones.fill(1)
@@ -81,6 +106,11 @@ def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     for piece in in_slices(part, g.n, work):
         out += piece[-g.f :]
     return out
+
+
+def _loops(array: Any) -> Any:
+    """The compiled loops, if they serve an array."""
+    return loops("filters", array.dtype) if isinstance(array, np.ndarray) else None
 
 
 def as_strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops.conv.common import add_partial_sums, partial_sums
+from minicaffe.ops.conv.common import add_partial_sums, no_bias, partial_sums
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import in_slices, run
 
 
 def refuses(g: ConvGeometry) -> str | None:
@@ -30,19 +30,24 @@ def workspace(g: ConvGeometry, limit: int) -> int:
     return math.prod(g.weight_shape)
 
 
+def recordable(dtype: Any) -> bool:
+    """Whether loops serve arrays of a type."""
+    return loops("direct", dtype) is not None
+
+
 def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
     """y = weight * x + bias, into `out`."""
     if on_cuda(x):
         launch("direct.cu", "conv", out.size, out, x, weight, bias, *_sizes(g), out)
         return out
-    fast, axes = _loop(x, weight), _letters(g)
+    fast, axes = loops("direct", x.dtype), _letters(g)
+    if fast is not None:
+        given = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+        run(fast.forward, g.n * g.f, *given, out.reshape(-1), _lifted(g))
+        return out
 
     def part(first: int, last: int, _: Any) -> None:
         out[first:last] = 0 if bias is None else bias.reshape(-1, *[1] * len(g.image))
-        if fast is not None:
-            flat = x.reshape(-1), weight.reshape(-1), out.reshape(-1)
-            fast.direct(fast.FORWARD, *flat, *_lifted(g), first, last)
-            return
         y, seen = _grouped(out[first:last], g), _grouped(x[first:last], g)
         for w, places, pixels in _elements(weight, g):
             y[places] += np.einsum(f"gfc,sgc{axes}->sgf{axes}", w, seen[pixels])
@@ -56,14 +61,14 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
     if on_cuda(dy):
         launch("direct.cu", "conv_input_gradient", out.size, out, dy, weight, *_sizes(g), out)
         return out
-    fast, axes = _loop(dy, weight), _letters(g)
+    fast, axes = loops("direct", dy.dtype), _letters(g)
+    if fast is not None:
+        given = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
+        run(fast.input_gradient, g.n * g.c, *given, _lifted(g))
+        return out
 
     def part(first: int, last: int, _: Any) -> None:
         out[first:last] = 0
-        if fast is not None:
-            flat = out.reshape(-1), weight.reshape(-1), dy.reshape(-1)
-            fast.direct(fast.INPUT_GRADIENT, *flat, *_lifted(g), first, last)
-            return
         dx, seen = _grouped(out[first:last], g), _grouped(dy[first:last], g)
         for w, places, pixels in _elements(weight, g):
             dx[pixels] += np.einsum(f"gfc,sgf{axes}->sgc{axes}", w, seen[places])
@@ -77,26 +82,20 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     if on_cuda(x):
         launch("direct.cu", "conv_weight_gradient", out.size, out, x, dy, *_sizes(g), out)
         return out
-    fast, axes = _loop(x, dy), _letters(g)
+    fast, axes = loops("direct", dy.dtype), _letters(g)
+    if fast is not None:
+        given = x.reshape(-1), dy.reshape(-1), g.n, out.reshape(-1)
+        run(fast.weight_gradient, g.f, *given, _lifted(g))
+        return out
 
     def part(first: int, last: int, work: Any) -> None:
         sums = partial_sums(work, g)
-        if fast is not None:
-            flat = x.reshape(-1), sums.reshape(-1), dy.reshape(-1)
-            fast.direct(fast.WEIGHT_GRADIENT, *flat, *_lifted(g), first, last)
-            return
         there, seen = _grouped(dy[first:last], g), _grouped(x[first:last], g)
         for w, places, pixels in _elements(sums.reshape(g.weight_shape), g):
             w += np.einsum(f"sgf{axes},sgc{axes}->gfc", there[places], seen[pixels])
 
     add_partial_sums(in_slices(part, g.n, work), out)
     return out
-
-
-def _loop(*given: Any) -> Any:
-    """The compiled loop, if it serves; it is for arrays that can be written, though it only reads some."""
-    writeable = all(array.flags.writeable for array in given)
-    return loops("direct", given[0].dtype) if writeable else None
 
 
 def _letters(g: ConvGeometry) -> str:

@@ -7,8 +7,9 @@ product that reads it:
     y[s, g, :, band] = weight[g] im2col(x[s])[g][:, band] + bias[g],   then max(0, y) where a ReLU is fused
 
 A band is a window that starts further down: the first axis has pad - row stride. With Numba, all bands of a
-thread are one compiled loop (`loops.implicit`) that calls BLAS itself. Source: S. Chetlur et al.,
-cuDNN: Efficient Primitives for Deep Learning, 2014.
+thread are one compiled loop (`loops.implicit`) that calls BLAS itself; threads share samples, groups, bands
+and, where these are few, blocks of filters or channels. Source: S. Chetlur et al., cuDNN: Efficient Primitives
+for Deep Learning, 2014.
 """
 
 from __future__ import annotations
@@ -22,17 +23,31 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops.conv import implicit_gemm
+from minicaffe.ops.conv import implicit_gemm, split
+from minicaffe.ops.conv.common import add_pieces, no_bias, recordable
 from minicaffe.ops.conv.implicit_gemm import workspace as cuda_workspace
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import with_blas
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.record import Piece
+from minicaffe.ops.threads import in_slices, run, share
 
-__all__ = ["cuda_workspace", "forward", "input_gradient", "refuses", "weight_gradient", "workspace"]
+__all__ = [
+    "cuda_workspace",
+    "forward",
+    "input_gradient",
+    "recordable",
+    "refuses",
+    "weight_gradient",
+    "workspace",
+]
 TILE = 2**16  # entries of a tile: 256 KiB in float32
 PLACES = 64  # of a product at the least, where an image has so many: fewer would starve it
+FILTERS = 16  # of a product at the least, where filters are shared among threads
+ROWS = (
+    64  # of the columns that a thread takes of all samples, at the least, for the weight's gradient
+)
 
 
 def refuses(g: ConvGeometry) -> str | None:
@@ -47,7 +62,7 @@ def workspace(g: ConvGeometry, limit: int) -> int:
 
 def forward_workspace(g: ConvGeometry, limit: int) -> int:
     """Elements a thread needs for `forward`: a tile."""
-    return _band(g) * g.rows * _across(g)
+    return max(_band(g) * g.rows * _across(g), _tile(g))
 
 
 def forward(
@@ -56,16 +71,18 @@ def forward(
     """y = weight * x + bias, with `relu` max(0, y), into `out`."""
     if on_cuda(x):
         return implicit_gemm.forward(x, weight, bias, g, out, relu)
+    fast, blas = with_blas("implicit", x)
+    if fast is not None:
+        rows, parts = _cut(g, share(work))
+        given = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+        units = g.n * g.group * -(-g.out[0] // rows) * parts
+        args = *_numbers(g, rows), parts, *given, relu, out.reshape(-1)
+        run(fast.forward, units, blas, *args, Piece(work))
+        return out
     w, y = weight.reshape(g.group, g.f // g.group, -1), _rows(out, g)
     b = None if bias is None else bias.reshape(g.group, -1, 1)
-    fast, blas = with_blas("implicit", x)
 
     def part(first: int, last: int, work: Any) -> None:
-        if fast is not None:
-            given = np.empty(0, x.dtype) if bias is None else bias
-            flat = x.reshape(-1), weight.reshape(-1), given, relu
-            fast.forward(blas, *_numbers(g), *flat, work, out.reshape(-1), first, last)
-            return
         for s in range(first, last):
             for rows, window, places, tile in _tiles(g, work):
                 im2col(x[s : s + 1], window, tile, places=places)
@@ -84,14 +101,16 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
     """dx = sum over the bands of col2im(weight' dy), into `out`."""
     if on_cuda(dy):
         return implicit_gemm.input_gradient(dy, weight, g, out)
-    w, dy = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2), _rows(dy, g)
     fast, blas = with_blas("implicit", dy)
+    if fast is not None:
+        parts = split.parts(g.n * g.group, share(work), g.c // g.group)
+        args = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
+        numbers = *_numbers(g, _band(g, g.group)), parts
+        run(fast.input_gradient, g.n * g.group * parts, blas, *numbers, *args, Piece(work))
+        return out
+    w, dy = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2), _rows(dy, g)
 
     def part(first: int, last: int, work: Any) -> None:
-        if fast is not None:
-            flat = dy.reshape(-1), weight.reshape(-1), work, out.reshape(-1)
-            fast.input_gradient(blas, *_numbers(g), *flat, first, last)
-            return
         for s in range(first, last):
             out[s] = 0
             for rows, window, places, tile in _tiles(g, work):
@@ -106,16 +125,15 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     """dweight' = sum over samples and bands of im2col(x) dy', added to `out`."""
     if on_cuda(x):
         return implicit_gemm.weight_gradient(x, dy, g, out, work)
-    size, dw, dy = out.size, out.reshape(g.group, g.f // g.group, -1), _rows(dy, g)
     fast, blas = with_blas("implicit", dy)
+    if fast is not None:
+        _weight_gradient(fast, blas, x, dy, g, out, work)
+        return out
+    size, dw, dy = out.size, out.reshape(g.group, g.f // g.group, -1), _rows(dy, g)
 
     def part(first: int, last: int, work: Any) -> None:
         product, sums = work[-2 * size : -size], work[-size:]
         sums.fill(0)
-        if fast is not None:
-            flat = x.reshape(-1), dy.reshape(-1), work, sums
-            fast.weight_gradient(blas, *_numbers(g), *flat, first, last)
-            return
         for s in range(first, last):
             for rows, window, places, tile in _tiles(g, work):
                 im2col(x[s : s + 1], window, tile, places=places)
@@ -131,22 +149,54 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     return out
 
 
+def _weight_gradient(
+    fast: Any, blas: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any
+) -> None:
+    """As rows of the program: each thread takes all samples of some channels, or some samples and bands."""
+    threads, room, arrays = share(work), _tile(g), (x.reshape(-1), dy.reshape(-1))
+    rows, _ = _cut(g, threads)
+    units = g.n * -(-g.out[0] // rows)
+    if units < threads or (g.rows >= ROWS * threads and split.even(g.c, threads)):
+        numbers = *_numbers(g, _band(g, g.group)), g.n, room
+        args = *arrays, out.reshape(-1), Piece(work)
+        run(fast.weight_rows_gradient, g.c, blas, *numbers, *args)
+        return
+    numbers = *_numbers(g, rows), room
+    slices = run(fast.weight_gradient, units, blas, *numbers, *arrays, Piece(work))
+    add_pieces(work, slices, room, g, out)
+
+
 def _across(g: ConvGeometry) -> int:
     """Outputs of one row: along all axes but the first."""
     return math.prod(g.out[1:])
 
 
-def _band(g: ConvGeometry) -> int:
-    """Output rows of a tile."""
+def _band(g: ConvGeometry, groups: int = 1) -> int:
+    """Output rows of a tile of one of so many groups."""
     across = _across(g)
-    return max(1, min(g.out[0], max(TILE // (g.rows * across), -(-PLACES // across))))
+    return max(1, min(g.out[0], max(TILE // (g.rows // groups * across), -(-PLACES // across))))
+
+
+def _tile(g: ConvGeometry) -> int:
+    """Elements of a tile, as the loops have it: of one group."""
+    return _band(g, g.group) * (g.rows // g.group) * _across(g)
 
 
 @functools.lru_cache(maxsize=1024)
-def _numbers(g: ConvGeometry) -> tuple[Any, ...]:
+def _cut(g: ConvGeometry, threads: int) -> tuple[int, int]:
+    """Output rows of a band, and in how many parts the filters of a group are taken, to be even."""
+    units, bands = g.n * g.group, -(-g.out[0] // _band(g, g.group))
+    most = min(g.out[0], g.places // (2 * PLACES))
+    rows = -(-g.out[0] // split.parts(units, threads, most, bands))
+    units *= -(-g.out[0] // rows)
+    return rows, split.parts(units, threads, max(1, g.f // g.group // FILTERS))
+
+
+@functools.lru_cache(maxsize=1024)
+def _numbers(g: ConvGeometry, rows: int) -> tuple[Any, ...]:
     """What the loops want to know: sizes, the first axis of three, and im2col's shapes."""
-    sizes = g.group, g.f // g.group, g.rows // g.group, _band(g)
-    return sizes, 3 - len(g.image), (g.c, lift(g.image), g.window.lifted(), lift(g.out))
+    sizes = g.group, g.f // g.group, g.c // g.group, rows
+    return sizes, 3 - len(g.image), (lift(g.image), g.window.lifted(), lift(g.out))
 
 
 def _rows(y: Any, g: ConvGeometry) -> Any:

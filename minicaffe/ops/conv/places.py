@@ -3,10 +3,11 @@
     y[f, p] = bias[f] + sum over k of w[f, k] X[where[k] + p]
 
 X are the channels as planes in which all places of a band are one flat run (see `planes`), so that through an
-element k of the kernel they see pixels that lie as they do, `where[k]` further on. A tile of filters times vectors
-of places stays in registers (`loops.tile`). dx is the same of dy with the weight turned; dweight[f, k] is the
-sum over p of dy[f, p] X[where[k] + p]. Forward and dx split into samples, bands and tiles of filters, so that
-one image keeps all threads busy; dweight into tiles of filters. Needs Numba.
+element k of the kernel they see pixels that lie as they do, `where[k]` further on. A tile of filters by
+vectors of places stays in registers (`loops.tile`). dx is the same of dy with the weight turned; dweight[f, k]
+is the sum over p of dy[f, p] X[where[k] + p]. Forward and dx split into samples, bands and tiles of filters,
+so that one image keeps all threads busy; dweight into tiles of filters, which add to it themselves. Where
+there are no compiled loops, on CUDA and without Numba, it is `implicit`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.ops import loops as compiled
+from minicaffe.backend import on_cuda
+from minicaffe.ops.conv import implicit
+from minicaffe.ops.conv.common import no_bias
+from minicaffe.ops.conv.implicit import cuda_workspace
 from minicaffe.ops.conv.planes import Planes
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import Piece
 from minicaffe.ops.threads import run
 
+__all__ = ["cuda_workspace", "forward", "input_gradient", "refuses", "weight_gradient", "workspace"]
+COMPILED = True  # of use to the planner only where there are compiled loops
 TILE = 8  # filters of a tile at the most
 MOST = 2**31  # elements that a table can tell apart
 
@@ -34,92 +40,83 @@ def recordable(dtype: Any) -> bool:
 
 
 def refuses(g: ConvGeometry) -> str | None:
-    """Why a shape cannot be taken."""
-    if not compiled.available():
-        return "it needs Numba"
-    if max(_elements(g), math.prod(g.weight_shape)) >= MOST:
-        return "its planes are too large"
+    """Why a shape cannot be taken: places are counted in 32 bits."""
+    if max(_room(Planes(g, False)), _room(Planes(g, True)), math.prod(g.weight_shape)) >= MOST:
+        return f"it needs a row of images, and weights, of less than {MOST} numbers"
     return None
 
 
 def workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs: a band of planes, and the sums of a tile or what they are of."""
-    return _elements(g)
+    """Elements a thread needs: a band of planes, and a tile of sums or of what they are of."""
+    own = max(_room(Planes(g, False)), _room(Planes(g, True)))
+    return max(own, implicit.workspace(g, limit))
 
 
 def forward_workspace(g: ConvGeometry, limit: int) -> int:
     """Elements a thread needs for `forward`."""
-    return _room(Planes(g, False))
+    return max(_room(Planes(g, False)), implicit.forward_workspace(g, limit))
 
 
 def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
     """y = weight * x + bias, into `out`."""
-    taps = math.prod(g.weight_shape[1:])
-    weights = g.f // g.group * taps, taps
-    given = x.reshape(-1), weight.reshape(-1), _no_bias(x.dtype) if bias is None else bias
-    _correlate(*given, out.reshape(-1), g, False, (lift(g.out), (1, 1, 1)), weights, work)
+    fast = _loops(x)
+    if fast is None:
+        return implicit.forward(x, weight, bias, g, out, work)
+    arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+    _correlate(fast, g, False, (*arrays, out.reshape(-1)), work)
     return out
 
 
 def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     """dx, into `out`."""
-    stride = g.window.lifted()[1]
-    weights = g.f // g.group * math.prod(g.weight_shape[1:]), math.prod(g.window.kernel)
-    given = dy.reshape(-1), weight.reshape(-1), _no_bias(dy.dtype)
-    _correlate(*given, out.reshape(-1), g, True, (lift(g.image), stride), weights, work)
+    fast = _loops(dy)
+    if fast is None:
+        return implicit.input_gradient(dy, weight, g, out, work)
+    arrays = dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype), out.reshape(-1)
+    _correlate(fast, g, True, arrays, work)
     return out
 
 
 def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     """dweight, added to `out`."""
-    fast: Any = loops("places", x.dtype)
-    numbers, *tables, room, vector = _numbers(g, False, x.dtype)
-    flat = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
-    row = math.prod(g.weight_shape[1:])
-    tiles = g.group * -(-(g.f // g.group) // fast.ROWS)
-    own = g.n, numbers, lift(g.out), row, *tables, room, vector, Piece(work)
-    run(fast.weigh, tiles, *flat, *own)
+    fast = _loops(x)
+    if fast is None:
+        return implicit.weight_gradient(x, dy, g, out, work)
+    numbers, *tables = _numbers(g, False, x.dtype)
+    arrays = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
+    tiles = -(-(g.f // g.group) // fast.ROWS)
+    run(fast.weigh, g.group * tiles, *arrays, g.n, *numbers, *tables, Piece(work))
     return out
 
 
-def _correlate(
-    x: Any,
-    w: Any,
-    bias: Any,
-    y: Any,
-    g: ConvGeometry,
-    back: bool,
-    target: Any,
-    weights: Any,
-    work: Any,
-) -> None:
-    fast: Any = loops("places", x.dtype)
-    numbers, *tables, room, vector = _numbers(g, back, x.dtype)
-    (_, f, groups), *_, (_, bands) = numbers
-    units = g.n * groups * bands * -(-f // fast.ROWS)
-    own = numbers, target, weights, *tables, room, vector, Piece(work)
-    run(fast.correlate, units, x, w, bias, y, *own)
+def _loops(x: Any) -> Any:
+    return None if on_cuda(x) else loops("places", x.dtype)
 
 
-def _elements(g: ConvGeometry) -> int:
-    return max(_room(Planes(g, False)), _room(Planes(g, True)))
+def _correlate(fast: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
+    """Targets of sources, x and y or dy and dx: a unit is a tile of channels of a band of a sample."""
+    numbers, *tables = _numbers(g, back, arrays[0].dtype)
+    planes = Planes(g, back)
+    units = g.n * g.group * planes.bands * -(-planes.channels[1] // fast.ROWS)
+    run(fast.correlate, units, *arrays, *numbers, *tables, Piece(work))
 
 
 @functools.lru_cache(maxsize=4096)
 def _room(planes: Planes) -> int:
+    """Elements of work: planes, and a tile."""
     return planes.room + TILE * planes.run
 
 
 @functools.lru_cache(maxsize=256)
 def _numbers(g: ConvGeometry, back: bool, dtype: Any) -> tuple[Any, ...]:
-    """What the loops want to know of one direction: numbers, phases, jobs, steps, places, room, lanes."""
+    """What the loops want to know of one direction: `plane`, `target`, tables; see there."""
     tile: Any = loops("tile", dtype)
-    planes, vector = Planes(g, back), tile.lanes(dtype)
-    starts = np.arange(0, planes.run, vector, np.int32)
-    places = np.stack((starts, starts), axis=1)
-    return planes.numbers, planes.phases, *planes.tables, places, planes.room, vector
-
-
-@functools.cache
-def _no_bias(dtype: Any) -> Any:
-    return np.empty(0, dtype)
+    planes, vector = Planes(g, back), int(tile.lanes(dtype))
+    starts = np.arange(0, planes.run, vector).astype(np.int32)
+    row, window = math.prod(g.weight_shape[1:]), math.prod(g.window.kernel)
+    group = g.f // g.group * row
+    target: Any = lift(g.out), (1, 1, 1), (group, row)
+    if back:
+        target = lift(g.image), g.window.lifted()[1], (group, window)
+    plane = *planes.numbers, (planes.room, vector)
+    return (plane, target), planes.phases, *planes.tables, np.stack((starts, starts), axis=1)

@@ -3,9 +3,9 @@
 A strategy asked for by name is taken. Else (`auto`) the candidates are measured once, and the fastest
 that is exact enough is taken (see `case`, `trial` and `memory` for where that is remembered). A convolution
 too small to measure, or one that must not depend on a stopwatch (`deterministic`), goes by a fixed
-rule: the first of `case.RULE` that takes the shape within the cap and, on the CPU, unrolls no sample whose
-columns leave its cache. A layer whose images are given another size, of nearly as much work, is computed
-as it was before, so that pictures of any size need no measurement.
+rule: the first of `case.RULE` that takes the shape within the cap and, on the CPU, is compiled, or else
+unrolls no sample whose columns leave its cache. A layer whose images are given another size, of nearly
+as much work, is computed as it was before, so that pictures of any size need no measurement.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.conv.trial import DIRECTIONS
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.threads import in_slices
 
 AUTO = "auto"
 CAP = 256 * 2**20  # bytes of workspace; more where one thread of the usual strategies needs it
@@ -41,7 +40,6 @@ class Plan:
     names: Mapping[str, str]
     reasons: Mapping[str, str]
     measured: ConvGeometry | None = None  # what its strategies were the fastest for
-    _parts: dict[int, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def suits(self, case: Case) -> bool:
         """Whether its strategies, measured for another size of the same layer, will do."""
@@ -50,22 +48,27 @@ class Plan:
         less, more = sorted((self.measured.multiply_adds, case.g.multiply_adds))
         return more <= NEAR * less
 
+    @property
+    def recordable(self) -> bool:
+        """Whether all directions run as compiled loops alone."""
+        return all(map(self.case.recordable, self.names.values()))
+
     @functools.cached_property
     def workspace(self) -> int:
         """Elements of work that any direction takes, all threads together."""
-        return max(map(self.case.workspace, self.names.values()))
+        bias = self.case.shares * common.bias_workspace(self.case.g)
+        return max(bias, *(self.case.workspace(name) for name in self.names.values()))
 
     @property
     def forward_workspace(self) -> int:
         """Elements of work that `forward` takes, all threads together."""
-        return self.case.shares * self.case.elements(self.names["forward"], self.case.g, "forward")
+        return self.case.workspace(self.names["forward"], "forward")
 
     def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         """y = weight * x + bias, into `out`."""
-        g, ways = self._of(self.case.g.n)
-        op, size = ways["forward"]
+        op, size = self._ways["forward"]
         with self.case.held():
-            return op.forward(x, weight, bias, g, out, work[: self.case.shares * size])
+            return op.forward(x, weight, bias, self.case.g, out, work[:size])
 
     def input_gradient(self, dy: Any, weight: Any, out: Any, work: Any) -> Any:
         """dx, into `out`."""
@@ -73,62 +76,28 @@ class Plan:
         return out
 
     def gradients(self, x: Any, dy: Any, weight: Any, dx: Any, dw: Any, db: Any, work: Any) -> None:
-        """dx into `dx`, dweight added to `dw`, dbias to `db`; each may be None: not wanted.
-
-        A thread takes all gradients of its samples. The first adds to `dw` and `db` themselves, the
-        others to sums at the end of their work, which are added in the order of the threads.
-        """
-
-        def part(first: int, last: int, work: Any) -> None:
-            here, sums = slice(first, last), (dw, db)
-            if first:
-                sums = self._sums(work)
-                for total, share in zip((dw, db), sums, strict=True):
-                    if total is not None:
-                        share.fill(0)
-            some = None if x is None else x[here], dy[here], None if dx is None else dx[here]
-            self._gradients(*some, weight, dw if dw is None else sums[0], work)
-            if db is not None:
-                g, _ = self._of(last - first)
-                common.bias_gradient(dy[here], g, sums[1], work[: common.bias_workspace(g)])
-
-        with self.case.held():
-            pieces = in_slices(part, self.case.g.n, work[: self.workspace])
-        for piece in pieces[1:]:
-            for total, share in zip((dw, db), self._sums(piece), strict=True):
-                if total is not None:
-                    total += share
-
-    def _gradients(self, x: Any, dy: Any, dx: Any, weight: Any, dw: Any, work: Any) -> None:
-        """dx and dweight of some samples: at once, if both are by one strategy that can."""
-        g, ways = self._of(len(dy))
+        """dx into `dx`, dweight added to `dw`, dbias to `db`; each may be None: not wanted."""
+        g, ways = self.case.g, self._ways
         (op, size), (other, other_size) = ways["weight_gradient"], ways["input_gradient"]
-        if op is other and dx is not None and dw is not None and hasattr(op, "gradients"):
-            op.gradients(x, dy, weight, g, dx, dw, work[:size])
-            return
-        if dw is not None:
-            op.weight_gradient(x, dy, g, dw, work[:size])
-        if dx is not None:
-            other.input_gradient(dy, weight, g, dx, work[:other_size])
+        with self.case.held():
+            if op is other and dx is not None and dw is not None and hasattr(op, "gradients"):
+                op.gradients(x, dy, weight, g, dx, dw, work[:size])
+            else:
+                if dw is not None:
+                    op.weight_gradient(x, dy, g, dw, work[:size])
+                if dx is not None:
+                    other.input_gradient(dy, weight, g, dx, work[:other_size])
+            if db is not None:
+                size = self.case.shares * common.bias_workspace(g)
+                common.bias_gradient(dy, g, db, work[:size])
 
-    def _sums(self, work: Any) -> tuple[Any, Any]:
-        """Where a thread sums its samples' share of dweight and dbias: the end of its work."""
-        g = self.case.g
-        sums = work[work.size - self.case.sums :]
-        return sums[: -g.f].reshape(g.weight_shape), sums[-g.f :]
-
-    def _of(self, n: int) -> tuple[ConvGeometry, dict[str, tuple[Any, int]]]:
-        """The convolution of n samples; each direction's strategy, and the work it takes in one thread."""
-        if n not in self._parts:
-            g = dataclasses.replace(self.case.g, n=n)
-            self._parts[n] = (
-                g,
-                {
-                    way: (STRATEGIES[name], self.case.elements(name, g, way))
-                    for way, name in self.names.items()
-                },
-            )
-        return self._parts[n]
+    @functools.cached_property
+    def _ways(self) -> dict[str, tuple[Any, int]]:
+        """Each direction's strategy, and the elements of work that it takes, all threads together."""
+        return {
+            way: (STRATEGIES[name], self.case.workspace(name, way))
+            for way, name in self.names.items()
+        }
 
 
 def plan(
@@ -146,8 +115,8 @@ def plan(
 
     >>> from minicaffe.backend import device
     >>> from minicaffe.ops.geometry import Window
-    >>> plan(ConvGeometry(1, 2, (4, 4), 3, Window((3, 3))), "f4", device("cpu")).names["forward"]
-    'batched'
+    >>> plan(ConvGeometry(1, 2, (4, 4), 3, Window((1, 1))), "f4", device("cpu")).names["forward"]
+    'pointwise'
     """
     case, measured = Case(g, np.dtype(dtype), device, cap), None
     if cap == CAP and case.by_rule is None:  # nobody asked for this cap: it refuses nothing

@@ -49,6 +49,7 @@ class Axis:
 
     @property
     def targets(self) -> int:
+        """The most that a run has."""
         return max(run.count for run in self.runs)
 
     @property
@@ -105,6 +106,7 @@ class Planes:
 
     @functools.cached_property
     def layers(self) -> int:
+        """Lines of the first axis."""
         return self.axes[0].length
 
     @functools.cached_property
@@ -122,10 +124,12 @@ class Planes:
 
     @property
     def bands(self) -> int:
+        """How many there are."""
         return -(-self.axes[1].targets // self.band)
 
     @property
     def lines(self) -> int:
+        """Lines that a band's targets see."""
         return self.band + self.axes[1].extent
 
     @functools.cached_property
@@ -153,12 +157,14 @@ class Planes:
 
     @property
     def phases(self) -> Any:
+        """Which pixels each plane of a channel has, along the three axes."""
         return np.array(list(itertools.product(*(axis.phases for axis in self.axes))), np.int64)
 
     @property
     def tables(self) -> tuple[Any, Any]:
         """The jobs, and the steps of all of them: where in the weight, where in the planes."""
-        jobs, steps = [], []
+        jobs: list[list[int]] = []
+        steps: list[Any] = []
         sizes, kernel = (self.layers, self.lines, self.axes[2].pitch), lift(self.g.window.kernel)
         plane, taps = math.prod(sizes), math.prod(kernel)
         channels = np.arange(self.channels[0])[:, None]

@@ -3,19 +3,35 @@
     y[s, g] = weight[g] x[s, g] + bias[g]                        (f/g, c/g) (c/g, p)
 
 One strided-batched GEMM; the weight's gradient is a product a sample, summed: on the CPU as soon as it is
-there, on CUDA as many at a time as the work holds.
+there, on CUDA as many at a time as the work holds. With Numba, products are compiled loops
+(`loops.pointwise`), whose threads share samples, groups, and bands of rows or columns.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
-from minicaffe.ops.conv.common import add_bias
+from minicaffe.ops.conv import split
+from minicaffe.ops.conv.common import add_bias, no_bias, recordable
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
+from minicaffe.ops.loops import with_blas
 from minicaffe.ops.sums import add_rows
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.threads import in_slices, run, share
+
+__all__ = [
+    "cuda_workspace",
+    "forward",
+    "forward_workspace",
+    "input_gradient",
+    "recordable",
+    "refuses",
+    "weight_gradient",
+    "workspace",
+]
+BAND = 8  # rows or columns of a product that threads share, at the least
 
 
 def refuses(g: ConvGeometry) -> str | None:
@@ -41,6 +57,8 @@ def cuda_workspace(g: ConvGeometry, limit: int, size: int) -> int:
 
 def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
     """y = weight x + bias, into `out`."""
+    if _product(weight, False, x, bias, g, out):
+        return out
     w, y = (
         weight.reshape(g.group, g.f // g.group, -1),
         out.reshape(g.n, g.group, g.f // g.group, g.places),
@@ -57,6 +75,8 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
 
 def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     """dx = weight' dy, into `out`."""
+    if _product(weight, True, dy, None, g, out):
+        return out
     w = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2)
     dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
     dx = out.reshape(g.n, g.group, g.c // g.group, g.places)
@@ -70,6 +90,13 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
 
 def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     """dweight' = sum over samples of x[s] dy[s]', added to `out`."""
+    fast, blas = with_blas("pointwise", x)
+    if fast is not None:
+        sizes = g.group, g.f // g.group, g.c // g.group, g.places
+        parts = _grid(g.group, *sizes[1:3], share(x))
+        given = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
+        run(fast.weight_gradient, g.group * math.prod(parts), blas, sizes, parts, g.n, *given)
+        return out
     size, dw = out.size, out.reshape(g.group, g.f // g.group, -1)
     x = x.reshape(g.n, g.group, g.c // g.group, g.places)
     dy = dy.reshape(g.n, g.group, g.f // g.group, g.places).swapaxes(2, 3)
@@ -86,3 +113,26 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     for piece in in_slices(part, g.n, work):
         dw += piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2)
     return out
+
+
+def _product(weight: Any, turned: bool, x: Any, bias: Any, g: ConvGeometry, out: Any) -> bool:
+    """out = weight x + bias by the compiled loop, if it serves; the weight is transposed if `turned`."""
+    fast, blas = with_blas("pointwise", x)
+    if fast is None:
+        return False
+    f, c = g.f // g.group, g.c // g.group
+    sizes = (g.group, c, f, g.places) if turned else (g.group, f, c, g.places)
+    parts = _grid(g.n * g.group, sizes[1], g.places, share(x))
+    given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, out.reshape(-1)
+    args = blas, sizes, parts, weight.reshape(-1), turned, *given
+    run(fast.product, g.n * g.group * math.prod(parts), *args)
+    return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _grid(units: int, rows: int, columns: int, threads: int) -> tuple[int, int]:
+    """Into how many bands the rows and the columns of each product are cut; the longer side first."""
+    longer, shorter = sorted((rows, columns), reverse=True)
+    first = split.parts(units, threads, max(1, longer // BAND))
+    second = split.parts(units * first, threads, max(1, shorter // BAND))
+    return (first, second) if rows >= columns else (second, first)

@@ -8,6 +8,7 @@ from minicaffe.ops.conv import (
     columns,
     direct,
     implicit,
+    lanes,
     loopfree,
     mec,
     places,
@@ -25,6 +26,7 @@ STRATEGIES: dict[str, Any] = {
     "implicit": implicit,
     "winograd": Winograd(4),
     "winograd2": Winograd(2),
+    "lanes": lanes,
     "pointwise": pointwise,
     "places": places,
 }

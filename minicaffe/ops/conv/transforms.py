@@ -73,6 +73,13 @@ def along(
     return plain, turned
 
 
+@functools.cache
+def reversed_columns(m: int, kernel: Sizes, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """G of both axes, for a kernel that is back to front."""
+    (_, g0, _, _, g1, _), _ = along(m, kernel, dtype)
+    return np.ascontiguousarray(g0[:, ::-1]), np.ascontiguousarray(g1[:, ::-1])
+
+
 def two(sizes: Sizes, fill: int) -> Sizes:
     """Sizes along two axes: the second is missing where there is one, so that its rows can be split.
 

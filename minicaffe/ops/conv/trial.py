@@ -169,7 +169,7 @@ class _Arrays:
         self.case.device.synchronize()
 
     def _size(self, name: str) -> int:
-        return self.case.shares * self.case.elements(name, self.g)
+        return self.case.of(self.g).workspace(name)
 
     def time(self, name: str, direction: str) -> float:
         """The ms of a run."""

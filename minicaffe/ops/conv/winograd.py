@@ -9,32 +9,35 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
     y = tiles'((A' (x) A') M)                           col2im with a window of m and stride m
 
 (x) is the Kronecker product: each two-sided transform is one GEMM. All is linear, so the gradients are the
-transposes, read from right to left. With Numba, all of it is one compiled loop a thread, whose transforms
-take one axis after the other (`loops.winograd`). One or two axes; tiles up to 8 pixels a side; stride 1, no
-dilation.
+transposes, read from right to left. With Numba, compiled loops take one axis after the other
+(`loops.winograd`), and the input's gradient is a convolution of dy by the weight back to front. One or two
+axes; tiles up to 8 pixels a side; stride 1, no dilation.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from minicaffe.backend import on_cuda
+from minicaffe.ops.conv import split
+from minicaffe.ops.conv.common import no_bias, recordable
 from minicaffe.ops.conv.tiles import Chunk, Tiles
-from minicaffe.ops.conv.transforms import POINTS, along, constants, two
+from minicaffe.ops.conv.transforms import POINTS, along, constants, reversed_columns, two
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import with_blas
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.record import Piece
+from minicaffe.ops.threads import in_slices, run, share
 
 TILES = 64  # of a product at the least: fewer would starve it
+FEWEST = 8  # of a product, where threads share the tiles of one sample
 PRODUCTS = 2**18  # elements of products that are added to the sums at a time
 IN_CACHE = 2**18  # elements of V and M that the compiled loops have at a time
 
@@ -44,6 +47,8 @@ class Winograd:
 
     def __init__(self, m: int):
         self.m = m
+
+    recordable = staticmethod(recordable)
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Why a shape cannot be taken."""
@@ -58,18 +63,23 @@ class Winograd:
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs: U, the sums that become dweight, some products, and a chunk of tiles."""
-        fixed, tiles = sum(self._parts(g)), self._tiles(g)
-        many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
-        return fixed + min(many, g.n * math.prod(tiles)) * self._tile(g)
+        back = _adjoint(g)  # of which the loops take a row of tiles at the least
+        row = math.prod(self._sides(g)) * (g.c + g.f) * math.prod(self._tiles(back)[1:])
+        fixed = self.forward_workspace(g, limit) + sum(self._parts(g)[1:])
+        return max(fixed, self._parts(g)[0] + row)
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs for `forward`: U and a chunk of tiles."""
-        return self.workspace(g, limit) - sum(self._parts(g)[1:])
+        fixed, tiles = sum(self._parts(g)), self._tiles(g)
+        many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
+        return self._parts(g)[0] + min(many, g.n * math.prod(tiles)) * self._tile(g)
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
         """y = A' [U V] A + bias, into `out`."""
+        if self._compiled(x, weight, bias, g, out, work, False):
+            return out
         at, _, bt = self._matrices(g, x)
 
         def part(first: int, last: int, work: Any) -> None:
@@ -88,23 +98,31 @@ class Winograd:
                 to = out[chunk.samples]
                 col2im(chunk.y, chunk.writes, to, "patches", places=chunk.tiles, add=True)
 
-        in_slices(self._forward_loop(x, weight, bias, g, out) or part, g.n, work)
+        in_slices(part, g.n, work)
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dx = tiles'(B [U' (A dy A')] B'), into `out`."""
-        self.gradients(None, dy, weight, g, out, None, work)
+        """dx = tiles'(B [U' (A dy A')] B'), into `out`; compiled, it is a convolution of dy."""
+        if not self._compiled(dy, weight, None, _adjoint(g), out, work, True):
+            self.gradients(None, dy, weight, g, out, None, work)
         return out
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """dweight = G' [sum over tiles of (A dy A') V'] G, added to `out`."""
-        self.gradients(x, dy, None, g, None, out, work)
+        if not self._compiled_weight_gradient(x, dy, g, out, work):
+            self.gradients(x, dy, None, g, None, out, work)
         return out
 
     def gradients(
         self, x: Any, dy: Any, weight: Any, g: ConvGeometry, dx: Any, dw: Any, work: Any
     ) -> None:
-        """Both gradients at once, the tiles of dy transformed once; dx or dw may be None: not wanted."""
+        """Both gradients, by NumPy with the tiles of dy transformed once; dx or dw may be None: not wanted."""
+        if with_blas("winograd", dy)[0] is not None:
+            if dw is not None:
+                self.weight_gradient(x, dy, g, dw, work)
+            if dx is not None:
+                self.input_gradient(dy, weight, g, dx, work)
+            return
         at, gg, bt = self._matrices(g, dy)
         shape = (len(gg), g.group, g.f // g.group, g.c // g.group)
 
@@ -135,57 +153,63 @@ class Winograd:
             if dw is not None:  # where U was
                 gemm(sums.reshape(len(gg), -1).T, gg, share.reshape(-1, gg.shape[1]))
 
-        for piece in in_slices(self._gradients_loop(x, dy, weight, g, dx, dw) or part, g.n, work):
+        for piece in in_slices(part, g.n, work):
             if dw is not None:
                 dw += piece[: dw.size].reshape(dw.shape)
 
-    def _forward_loop(self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any) -> Any:
-        """The compiled loop that computes y for a slice of samples, if there is one."""
+    def _compiled(
+        self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any, turned: bool
+    ) -> bool:
+        """Compute y by compiled loops, if they serve: also where the weight is `turned`, to (c, f) and back to
+        front, and `g` the convolution that is then the input's gradient."""
         fast, blas = with_blas("winograd", x)
         if fast is None:
-            return None
+            return False
         plain, _ = along(self.m, g.window.kernel, x.dtype)
-        bias = np.empty(0, x.dtype) if bias is None else bias
-        given, y = (x.reshape(-1), weight.reshape(-1), bias), out.reshape(-1)
+        (_, g0, _, _, g1, _), size = plain, self._weights(g)
+        if turned:
+            g0, g1 = reversed_columns(self.m, g.window.kernel, x.dtype)
+        run(fast.transform, size // (len(g0) * len(g1)), weight.reshape(-1), g0, g1, work[:size])
+        units, numbers = self._numbers(g, (work.size - size) // share(work), share(work))
+        given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, work[:size]
+        args = plain, turned, *given, out.reshape(-1), Piece(work[size:])
+        run(fast.forward, units, blas, *numbers, *args)
+        return True
 
-        def part(first: int, last: int, work: Any) -> None:
-            size = self._parts(g)[0]
-            u, rest = work[:size], work[size:]
-            numbers = self._numbers(g, rest.size)
-            fast.forward(blas, *numbers, plain, *given, u, rest, y, first, last)
-
-        return part
-
-    def _gradients_loop(
-        self, x: Any, dy: Any, weight: Any, g: ConvGeometry, dx: Any, dw: Any
-    ) -> Any:
-        """The compiled loop that computes both gradients of a slice of samples, if there is one."""
+    def _compiled_weight_gradient(
+        self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any
+    ) -> bool:
+        """Add dweight to `out` by compiled loops, if they serve."""
         fast, blas = with_blas("winograd", dy)
         if fast is None:
-            return None
+            return False
         plain, turned = along(self.m, g.window.kernel, dy.dtype)
-        none = np.empty(0, dy.dtype)
-        given = [none if array is None else array.reshape(-1) for array in (x, dy, weight, dx)]
-
-        def part(first: int, last: int, work: Any) -> None:
-            u, sums, _, rest = self._split(g, work)
-            share = none if dw is None else u[: dw.size]
-            own = plain, turned, *given, share, u, sums, rest
-            fast.gradients(blas, *self._numbers(g, rest.size), *own, first, last)
-
-        return part
+        (_, gt0, _, _, gt1, _), size = turned, self._weights(g)
+        units, numbers = self._numbers(g, work.size // share(work) - size, share(work))
+        args = plain, turned, x.reshape(-1), dy.reshape(-1), Piece(work)
+        slices = run(fast.weight_gradient, units, blas, *numbers, *args)
+        pairs = math.prod(g.weight_shape[:2])
+        if slices:
+            run(fast.transform_back, pairs, work, slices, gt0, gt1, pairs, out.reshape(-1))
+        return True
 
     @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
-    def _numbers(self, g: ConvGeometry, rest: int) -> tuple[Any, ...]:
-        """What the loops want to know: sizes, how many samples and rows of tiles at a time, the pad."""
+    def _numbers(self, g: ConvGeometry, rest: int, threads: int) -> tuple[int, tuple[Any, ...]]:
+        """How many units there are; and sizes, samples and rows of tiles of a unit, and the pad."""
         (h, w), (oh, ow), (rows, columns), pad = (
             two(sizes, fill)
             for sizes, fill in ((g.image, 1), (g.out, 1), (self._tiles(g), 1), (g.window.pad, 0))
         )
         points = math.prod(self._sides(g)) * (g.c + g.f)
-        most = min(rest // self._tile(g), max(TILES, (IN_CACHE + self._weights(g)) // points))
-        chunk = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
-        return (g.n, g.c, h, w, g.f, oh, ow, g.group), chunk, pad
+        most = min(rest // points, max(TILES, (IN_CACHE + self._weights(g)) // points))
+        samples, high = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
+        chunks = -(-g.n // samples)
+        samples = max(1, g.n // max(threads, chunks + -chunks % threads))  # as many a thread
+        if samples == 1:
+            fewest = max(1, FEWEST // columns)
+            high = -(-rows // split.parts(g.n, threads, rows // fewest, -(-rows // high)))
+        units = -(-g.n // samples) * -(-rows // high)
+        return units, ((g.n, g.c, h, w, g.f, oh, ow, g.group), (samples, high), pad)
 
     def _tiles(self, g: ConvGeometry) -> Sizes:
         return tuple(-(-size // self.m) for size in g.out)
@@ -244,3 +268,10 @@ class Winograd:
                 writes = Window(steps, steps, (-row * m, *[0] * len(pads)))
                 found.append(Tiles(slice(s, min(s + samples, last)), here, reads, writes, g))
         return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _adjoint(g: ConvGeometry) -> ConvGeometry:
+    """The convolution of dy that gives dx, of stride 1: dy's places are its pixels."""
+    pad = tuple(k - 1 - p for k, p in zip(g.window.kernel, g.window.pad, strict=True))
+    return ConvGeometry(g.n, g.f, g.out, g.c, dataclasses.replace(g.window, pad=pad), g.group)

@@ -101,3 +101,25 @@ def sums_of_rows(x: Any, f: int, p: int, y: Any, first: int, last: int) -> None:
             for q in range((s * f + i) * p, (s * f + i + 1) * p):
                 total += x[at(q)]
             y[at(i)] = total
+
+
+@compiled
+def larger(x: Any, y: Any, first: int, last: int) -> None:
+    """y = the larger of x and y."""
+    for i in range(first, last):
+        y[at(i)] = x[at(i)] if x[at(i)] >= y[at(i)] else y[at(i)]
+
+
+@compiled
+def larger_of(x: Any, number: int, which: Any, y: Any, first: int, last: int) -> None:
+    """The same, and which = `number` where it is x."""
+    for i in range(first, last):
+        which[at(i)] = np.int32(number) if x[at(i)] >= y[at(i)] else which[at(i)]
+        y[at(i)] = x[at(i)] if x[at(i)] >= y[at(i)] else y[at(i)]
+
+
+@compiled
+def where_it_is(dy: Any, which: Any, number: int, dx: Any, first: int, last: int) -> None:
+    """dx = dy where `which` is a number, else 0."""
+    for i in range(first, last):
+        dx[at(i)] = dy[at(i)] if which[at(i)] == np.int32(number) else dx.dtype.type(0)

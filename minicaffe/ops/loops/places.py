@@ -1,10 +1,11 @@
-"""A convolution with places in the lanes: planes of pixels in one flat run each, tiles of filters times places.
+"""A convolution with places in the lanes: planes of pixels in one flat run each, tiles of filters by places.
 
 `plane` tells how images are laid out (see `conv.planes`): (sources, targets) channels of a group, groups; the
-image; the step and the pad at which planes take pixels; layers, lines and pitch of a plane; lines that
-bands are apart, and bands. `phases` are the planes of a channel: which pixels of a step each takes. A job is
-a run of targets: steps first..last of the table, where it begins in a plane, its counts, its first target. The
-first `room` elements of the work are for planes; a vector has `vector` places.
+image; the step and the pad at which planes take pixels; layers, lines and pitch of a plane; lines of a band,
+and bands; elements of work for them, and places in a vector. `target`: its sizes, how far places of a job
+are apart, and the elements of weight of a group and from target to target. `phases` are the planes of a
+channel: which pixels of a step each takes. A job is a run of targets: steps first..last of the table, where it
+begins in a plane, its counts along the axes, its first target.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def _lay(
     x: Any, start: int, channels: int, plane: Any, phases: Any, line: int, room: int, to: Any
 ) -> None:
     """Channels of an image as planes, from a line on, with zeros for pixels that are not there."""
-    _, (d, h, w), (sd, sh, sw), (pd, ph, pw), (layers, lines, pitch), _ = plane
+    _, (d, h, w), (sd, sh, sw), (pd, ph, pw), (layers, lines, pitch), _, _ = plane
     zero, k = x.dtype.type(0), 0
     for c in range(channels):
         for q in range(len(phases)):
@@ -64,21 +65,17 @@ def correlate(
     y: Any,
     plane: Any,
     target: Any,
-    weights: Any,
     phases: Any,
     jobs: Any,
     steps: Any,
     places: Any,
-    room: int,
-    vector: int,
     work: Any,
     first: int,
     last: int,
 ) -> None:
     """Targets y of sources x, by tiles of ROWS channels: unit ((sample, group, band), tile)."""
-    (c, f, groups), (d, h, wide), _, _, (layers, lines, pitch), (band, bands) = plane
-    (od, oh, ow), (sd, sh, sw) = target
-    group, row = weights
+    (c, f, groups), (d, h, wide), _, _, (_, lines, pitch), (band, bands), (room, vector) = plane
+    (od, oh, ow), (sd, sh, sw), (group, row) = target
     tiles, before = -(-f // ROWS), -1
     sums = work[room:]
     for unit in range(first, last):
@@ -128,21 +125,18 @@ def weigh(
     dw: Any,
     n: int,
     plane: Any,
-    out: Any,
-    row: int,
+    target: Any,
     phases: Any,
     jobs: Any,
     steps: Any,
     places: Any,
-    room: int,
-    vector: int,
     work: Any,
     first: int,
     last: int,
 ) -> None:
     """dw += sums over places of dy times x, by tiles of ROWS filters: unit (group, tile)."""
-    (c, f, groups), (d, h, wide), _, _, (layers, lines, pitch), (band, bands) = plane
-    od, oh, ow = out
+    (c, f, groups), (d, h, wide), _, _, (_, lines, pitch), (band, _), (room, vector) = plane
+    (od, oh, ow), _, (_, row) = target
     tiles, job = -(-f // ROWS), jobs[0]
     zero, gradient = dw.dtype.type(0), work[room:]
     for g in range(first // tiles, -(-last // tiles)):

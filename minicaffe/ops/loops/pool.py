@@ -1,4 +1,9 @@
-"""Max and average pooling of planes (h, w), a row of windows at a time; planes first..last of a batch."""
+"""Max and average pooling of planes (h, w); planes first..last of a batch.
+
+What all windows share is computed once, at every pixel, in two passes over a plane as one long row: the best
+(or the sum) of kw neighbours, then of kh of those a row apart. A window's result is then found at its corner.
+Vectors are thus filled whatever the width. Windows that reach past the image are computed one by one.
+"""
 
 from __future__ import annotations
 
@@ -6,53 +11,170 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.ops.loops import at, compiled
-from minicaffe.ops.loops.im2col import span
+from minicaffe.ops.loops import at, compiled, compiled_sums, helper
+
+
+@helper
+def whole(size: int, count: int, kernel: int, stride: int, pad: int) -> tuple[int, int]:
+    """The windows, from first to end, that lie in the image along an axis."""
+    first = -(-pad // stride)
+    return min(first, count), max(
+        min((size - kernel + pad) // stride + 1, count), min(first, count)
+    )
+
+
+@helper
+def best_of(x: Any, start: int, count: int, k: int, step: int, out: Any, to: int) -> None:
+    """out[to + p] = the largest of x[start + p + i step], i < k; a NaN is none."""
+    least = out.dtype.type(-np.inf)
+    if k == 3:
+        for p in range(count):
+            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
+            best = a if a > least else least
+            best = b if b > best else best
+            out[at(to + p)] = c if c > best else best
+        return
+    for p in range(count):
+        a = x[at(start + p)]
+        out[at(to + p)] = a if a > least else least
+    for i in range(1, k):
+        for p in range(count):
+            a, best = x[at(start + p + i * step)], out[at(to + p)]
+            out[at(to + p)] = a if a > best else best
+
+
+@helper
+def find_best(
+    x: Any,
+    start: int,
+    known: Any,
+    count: int,
+    k: int,
+    step: int,
+    each: int,
+    out: Any,
+    to: int,
+    names: int,
+) -> None:
+    """`best_of`, and out[names + p] = each i + known[known's start + p + i step] of the first such."""
+    numbers, there, given = known
+    kind = out.dtype.type
+    least = kind(-np.inf)
+    if k == 3 and not given:
+        one, two = kind(each), kind(2 * each)
+        for p in range(count):
+            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
+            best = a if a > least else least
+            name = kind(0) if a > least else kind(-1)
+            name = one if b > best else name
+            best = b if b > best else best
+            out[at(names + p)] = two if c > best else name
+            out[at(to + p)] = c if c > best else best
+        return
+    if k == 3:
+        one, two = kind(each), kind(2 * each)
+        for p in range(count):
+            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
+            name = numbers[at(there + p)]
+            second = one + numbers[at(there + p + step)]
+            third = two + numbers[at(there + p + 2 * step)]
+            best = a if a > least else least
+            name = name if a > least else kind(-1)
+            name = second if b > best else name
+            best = b if b > best else best
+            out[at(names + p)] = third if c > best else name
+            out[at(to + p)] = c if c > best else best
+        return
+    for p in range(count):
+        a = x[at(start + p)]
+        number = numbers[at(there + p)] if given else kind(0)
+        out[at(to + p)] = a if a > least else least
+        out[at(names + p)] = number if a > least else kind(-1)
+    for i in range(1, k):
+        for p in range(count):
+            a, best, name = x[at(start + p + i * step)], out[at(to + p)], out[at(names + p)]
+            number = (numbers[at(there + p + i * step)] if given else kind(0)) + kind(each * i)
+            out[at(to + p)] = a if a > best else best
+            out[at(names + p)] = number if a > best else name
 
 
 @compiled
 def max_pool(
-    x: Any, image: Any, window: Any, out: Any, y: Any, which: Any, first: int, last: int
+    x: Any,
+    image: Any,
+    window: Any,
+    out: Any,
+    keep: bool,
+    work: Any,
+    y: Any,
+    which: Any,
+    first: int,
+    last: int,
 ) -> None:
-    """Each window's largest pixel, and the number of the kernel element that saw it."""
+    """Each window's largest pixel and, with `keep`, the number of the kernel element that saw it."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
-    for row in range(first * oh, last * oh):
-        top = row % oh * sh - ph
-        for q in range(ow):
-            past = top >= h or q * sw - pw >= w
-            y[at(row * ow + q)] = 0 if past else -np.inf
-            which[at(row * ow + q)] = -1
-        for i in range(max(0, -top), min(kh, h - top)):
-            for j in range(max(0, pw - (ow - 1) * sw), min(kw, w + pw)):
-                x0, x1 = span(w, ow, j - pw, sw)
-                here = (row // oh * h + top + i) * w + j - pw
-                if sw == 2:  # said apart: a step known beforehand becomes vector loads
-                    for q in range(x0, x1):
-                        value, best = x[at(here + q * 2)], y[at(row * ow + q)]
-                        y[at(row * ow + q)] = value if value > best else best
-                        which[at(row * ow + q)] = (
-                            i * kw + j if value > best else which[at(row * ow + q)]
-                        )
-                else:
-                    for q in range(x0, x1):
-                        value, best = x[at(here + q * sw)], y[at(row * ow + q)]
-                        y[at(row * ow + q)] = value if value > best else best
-                        which[at(row * ow + q)] = (
-                            i * kw + j if value > best else which[at(row * ow + q)]
-                        )
+    y0, y1 = whole(h, oh, kh, sh, ph)
+    x0, x1 = whole(w, ow, kw, sw, pw)
+    if oh * ow == 1 or y1 <= y0 or x1 <= x0:  # nothing that windows share
+        y1, x1 = y0, x0
+    size, along, down = h * w, h * w - kw + 1, (h - kh) * w + w - kw + 1
+    for plane in range(first, last):
+        start, to = plane * size, plane * oh * ow
+        if y1 > y0 and keep:
+            find_best(x, start, (work, 0, False), along, kw, 1, 1, work, 0, size)
+            given = (work, size, True)
+            find_best(work, 0, given, down, kh, w, kw, work, 2 * size, 3 * size)
+        elif y1 > y0:
+            best_of(x, start, along, kw, 1, work, 0)
+            best_of(work, 0, down, kh, w, work, size)
+        found = 2 * size if keep else size
+        for oy in range(oh):
+            top, row = oy * sh - ph, to + oy * ow
+            inner = y0 <= oy < y1
+            here = found + top * w - pw
+            if inner and sw == 2:  # said apart: a step known beforehand becomes vector loads
+                for q in range(x0, x1):
+                    y[at(row + q)] = work[at(here + 2 * q)]
+            elif inner:
+                for q in range(x0, x1):
+                    y[at(row + q)] = work[at(here + q * sw)]
+            if inner and keep and sw == 2:
+                for q in range(x0, x1):
+                    which[at(row + q)] = np.int32(work[at(here + size + 2 * q)])
+            elif inner and keep:
+                for q in range(x0, x1):
+                    which[at(row + q)] = np.int32(work[at(here + size + q * sw)])
+            within = x1 - x0 if inner else 0
+            for k in range(ow - within):  # the others
+                q = k if k < x0 else k + within
+                left = q * sw - pw
+                best, winner = y.dtype.type(-np.inf), np.int32(-1)
+                for i in range(max(0, -top), min(kh, h - top)):
+                    for j in range(max(0, -left), min(kw, w - left)):
+                        value = x[at(start + (top + i) * w + left + j)]
+                        winner = np.int32(i * kw + j) if value > best else winner
+                        best = value if value > best else best
+                y[at(row + q)] = 0 if top >= h or left >= w else best
+                if keep:
+                    which[at(row + q)] = winner
 
 
 @compiled
 def max_pool_gradient(
-    dy: Any, which: Any, image: Any, window: Any, out: Any, dx: Any, first: int, last: int
+    dy: Any,
+    which: Any,
+    image: Any,
+    window: Any,
+    out: Any,
+    offset: Any,
+    dx: Any,
+    first: int,
+    last: int,
 ) -> None:
-    """Each window's gradient to the pixel that won it."""
+    """Each window's gradient to the pixel that won it, at `offset[winner]` from the window's corner."""
     (h, w), (oh, ow) = image, out
-    (kh, kw), (sh, sw), (ph, pw) = window
-    offset = np.empty(kh * kw, np.int64)  # of each kernel element from a window's corner
-    for k in range(kh * kw):
-        offset[k] = k // kw * w + k % kw
+    _, (sh, sw), (ph, pw) = window
     for i in range(first * h * w, last * h * w):
         dx[at(i)] = 0
     for row in range(first * oh, last * oh):
@@ -63,7 +185,22 @@ def max_pool_gradient(
                 dx[at(corner + q * sw + offset[at(winner)])] += dy[at(row * ow + q)]
 
 
-@compiled
+@helper
+def sum_of(x: Any, start: int, count: int, k: int, step: int, out: Any, to: int) -> None:
+    """out[to + p] = the sum of x[start + p + i step], i < k."""
+    if k == 3:
+        for p in range(count):
+            pair = x[at(start + p)] + x[at(start + p + step)]
+            out[at(to + p)] = pair + x[at(start + p + 2 * step)]
+        return
+    for p in range(count):
+        out[at(to + p)] = x[at(start + p)]
+    for i in range(1, k):
+        for p in range(count):
+            out[at(to + p)] += x[at(start + p + i * step)]
+
+
+@compiled_sums
 def ave_pool(
     x: Any,
     image: Any,
@@ -71,6 +208,7 @@ def ave_pool(
     out: Any,
     rows: Any,
     columns: Any,
+    work: Any,
     y: Any,
     first: int,
     last: int,
@@ -78,18 +216,40 @@ def ave_pool(
     """Each window's sum, divided by its rows and columns."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
-    for row in range(first * oh, last * oh):
-        top = row % oh * sh - ph
-        for q in range(ow):
-            y[at(row * ow + q)] = 0
-        for i in range(max(0, -top), min(kh, h - top)):
-            for j in range(max(0, pw - (ow - 1) * sw), min(kw, w + pw)):
-                x0, x1 = span(w, ow, j - pw, sw)
-                here = (row // oh * h + top + i) * w + j - pw
+    y0, y1 = whole(h, oh, kh, sh, ph)
+    x0, x1 = whole(w, ow, kw, sw, pw)
+    if oh * ow == 1 or y1 <= y0 or x1 <= x0:
+        y1, x1 = y0, x0
+    size = h * w
+    for plane in range(first, last):
+        start = plane * size
+        if y1 > y0:
+            sum_of(x, start, size - kw + 1, kw, 1, work, 0)
+            sum_of(work, 0, (h - kh) * w + w - kw + 1, kh, w, work, size)
+        for oy in range(oh):
+            top, row = oy * sh - ph, (plane * oh + oy) * ow
+            inner = y0 <= oy < y1
+            here = size + top * w - pw
+            if inner and sw == 2:
                 for q in range(x0, x1):
-                    y[at(row * ow + q)] += x[at(here + q * sw)]
-        for q in range(ow):
-            y[at(row * ow + q)] = y[at(row * ow + q)] / rows[row % oh] / columns[q]
+                    y[at(row + q)] = work[at(here + 2 * q)] / rows[oy] / columns[at(q)]
+            elif inner:
+                for q in range(x0, x1):
+                    y[at(row + q)] = work[at(here + q * sw)] / rows[oy] / columns[at(q)]
+            within = x1 - x0 if inner else 0
+            for k in range(ow - within):  # the others
+                q = k if k < x0 else k + within
+                left, total = q * sw - pw, y.dtype.type(0)
+                if left <= 0 and left + kw >= w:  # whole rows
+                    upper, lower = max(0, top), min(h, top + kh)
+                    for p in range(start + upper * w, start + lower * w):
+                        total += x[at(p)]
+                    y[at(row + q)] = total / rows[oy] / columns[q]
+                    continue
+                for i in range(max(0, -top), min(kh, h - top)):
+                    for j in range(max(0, -left), min(kw, w - left)):
+                        total += x[at(start + (top + i) * w + left + j)]
+                y[at(row + q)] = total / rows[oy] / columns[q]
 
 
 @compiled
@@ -100,36 +260,76 @@ def ave_pool_gradient(
     out: Any,
     rows: Any,
     columns: Any,
+    work: Any,
     dx: Any,
     first: int,
     last: int,
 ) -> None:
-    """Each window's gradient, divided by its rows and columns, to all its pixels."""
+    """Each window's gradient, divided by its rows and columns, to all its pixels: to a row, then down."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
     for i in range(first * h * w, last * h * w):
         dx[at(i)] = 0
     for row in range(first * oh, last * oh):
-        top = row % oh * sh - ph
-        for i in range(max(0, -top), min(kh, h - top)):
-            for j in range(max(0, pw - (ow - 1) * sw), min(kw, w + pw)):
-                x0, x1 = span(w, ow, j - pw, sw)
-                here = (row // oh * h + top + i) * w + j - pw
+        top, plane = row % oh * sh - ph, row // oh * h
+        for p in range(w):
+            work[at(p)] = 0
+        for q in range(ow):
+            work[at(w + q)] = dy[at(row * ow + q)] / rows[row % oh] / columns[at(q)]
+        for j in range(min(kw, w + pw)):
+            x0, x1 = max(0, -((j - pw) // sw)), min(ow, (w - 1 - j + pw) // sw + 1)
+            if sw == 1:
                 for q in range(x0, x1):
-                    dx[at(here + q * sw)] += dy[at(row * ow + q)] / rows[row % oh] / columns[q]
+                    work[at(j - pw + q)] += work[at(w + q)]
+            else:
+                for q in range(x0, x1):
+                    work[at(j - pw + q * sw)] += work[at(w + q)]
+        for i in range(max(0, -top), min(kh, h - top)):
+            here = (plane + top + i) * w
+            for p in range(w):
+                dx[at(here + p)] += work[at(p)]
 
 
 @compiled
-def max_halve(x: Any, image: Any, out: Any, y: Any, which: Any, first: int, last: int) -> None:
-    """`max_pool` of 2 x 2 windows side by side, eight times as fast: all is known but the pixels."""
+def max_halve(
+    x: Any, image: Any, out: Any, keep: bool, y: Any, which: Any, first: int, last: int
+) -> None:
+    """`max_pool` of 2 x 2 windows side by side: all is known but the pixels."""
     (_, w), (oh, ow) = image, out
+    least = y.dtype.type(-np.inf)
     for row in range(first * oh, last * oh):
+        here = 2 * row * w
         for q in range(ow):
-            here = 2 * row * w + 2 * q
-            best, winner = -np.inf, -1
-            for k in range(4):
-                value = x[at(here + k // 2 * w + k % 2)]
-                winner = k if value > best else winner
-                best = value if value > best else best
-            y[at(row * ow + q)] = best
-            which[at(row * ow + q)] = winner
+            a, b = x[at(here + 2 * q)], x[at(here + 2 * q + 1)]
+            c, d = x[at(here + w + 2 * q)], x[at(here + w + 2 * q + 1)]
+            best = a if a > least else least
+            best = b if b > best else best
+            best = c if c > best else best
+            y[at(row * ow + q)] = d if d > best else best
+        if keep:
+            for q in range(ow):
+                a, b = x[at(here + 2 * q)], x[at(here + 2 * q + 1)]
+                c, best = x[at(here + w + 2 * q)], y[at(row * ow + q)]
+                number = np.int32(2) if c == best else np.int32(3)
+                number = np.int32(1) if b == best else number
+                number = np.int32(0) if a == best else number
+                which[at(row * ow + q)] = number if best > least else np.int32(-1)
+
+
+@compiled
+def max_halve_gradient(
+    dy: Any, which: Any, image: Any, out: Any, dx: Any, first: int, last: int
+) -> None:
+    """`max_pool_gradient` of such windows, each of whose pixels is written once."""
+    (_, w), (oh, ow) = image, out
+    zero = dx.dtype.type(0)
+    for row in range(first * oh, last * oh):
+        here = 2 * row * w
+        for q in range(ow):
+            value, winner = dy[at(row * ow + q)], which[at(row * ow + q)]
+            dx[at(here + 2 * q)] = value if winner == 0 else zero
+            dx[at(here + 2 * q + 1)] = value if winner == 1 else zero
+        for q in range(ow):
+            value, winner = dy[at(row * ow + q)], which[at(row * ow + q)]
+            dx[at(here + w + 2 * q)] = value if winner == 2 else zero
+            dx[at(here + w + 2 * q + 1)] = value if winner == 3 else zero

@@ -40,35 +40,40 @@ def roi_pool(
     first: int,
     last: int,
 ) -> None:
-    """The bins of regions first..last."""
-    (c, h, w), (oh, ow) = image, out
+    """The bins of channels first..last, counted region by region; NaN of an image that is not there."""
+    (n, c, h, w), (oh, ow) = image, out
     one = scale * 0 + 1  # in its type, as are the lengths of bins
-    for r in range(first, last):
+    for unit in range(first, last):
+        r, k = unit // c, unit % c
         x0, y0 = pixel(rois[r * 5 + 1] * scale), pixel(rois[r * 5 + 2] * scale)
         x1, y1 = pixel(rois[r * 5 + 3] * scale), pixel(rois[r * 5 + 4] * scale)
         bin_h, bin_w = (
             one * max(y1 - y0 + 1, 1) / (one * oh),
             one * max(x1 - x0 + 1, 1) / (one * ow),
         )
-        for k in range(c):
-            plane = (int(rois[r * 5]) * c + k) * h * w
-            for p in range(oh):
-                top = within(math.floor(one * p * bin_h) + y0, h)
-                bottom = within(math.ceil(one * (p + 1) * bin_h) + y0, h)
-                for q in range(ow):
-                    left = within(math.floor(one * q * bin_w) + x0, w)
-                    right = within(math.ceil(one * (q + 1) * bin_w) + x0, w)
-                    best, winner = -np.inf, -1
-                    if bottom <= top or right <= left:
-                        best = 0.0
-                    for i in range(top, bottom):
-                        for j in range(left, right):
-                            value = x[at(plane + i * w + j)]
-                            if value > best:
-                                best, winner = value, i * w + j
-                    here = ((r * c + k) * oh + p) * ow + q
-                    y[at(here)] = best
-                    which[at(here)] = winner
+        if not (rois[r * 5] > -1 and rois[r * 5] < n):
+            for here in range(unit * oh * ow, (unit + 1) * oh * ow):
+                y[at(here)] = np.nan
+                which[at(here)] = -1
+            continue
+        plane = (int(rois[r * 5]) * c + k) * h * w
+        for p in range(oh):
+            top = within(math.floor(one * p * bin_h) + y0, h)
+            bottom = within(math.ceil(one * (p + 1) * bin_h) + y0, h)
+            for q in range(ow):
+                left = within(math.floor(one * q * bin_w) + x0, w)
+                right = within(math.ceil(one * (q + 1) * bin_w) + x0, w)
+                best, winner = -np.inf, -1
+                if bottom <= top or right <= left:
+                    best = 0.0
+                for i in range(top, bottom):
+                    for j in range(left, right):
+                        value = x[at(plane + i * w + j)]
+                        if value > best:
+                            best, winner = value, i * w + j
+                here = ((r * c + k) * oh + p) * ow + q
+                y[at(here)] = best
+                which[at(here)] = winner
 
 
 @compiled

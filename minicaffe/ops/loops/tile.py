@@ -9,7 +9,7 @@ Two tables of int32 say which numbers meet, and serve all three directions of a 
     sums:     a[r row + ak] += sum over p, l of c[r apart + cp + l] b[bk + bp + l]
 
 l counts the lanes of a vector: `lanes(dtype)` of them, neighbours in b and c. A tile is ROWS values of r by
-COLUMNS places; where fewer are left, its last is computed again. All positions are in elements.
+COLUMNS places; where fewer rows are left, its last is computed again. All positions are in elements.
 """
 
 from __future__ import annotations
@@ -20,168 +20,112 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core import cgutils, types
-from numba.core.registry import cpu_target
-from numba.extending import intrinsic
 
-made: Any = intrinsic
-ir: Any = cgutils.ir  # llvmlite's
+from minicaffe.ops.loops.vector import LONG, Emitter, lanes, made, wide
+
+__all__ = [
+    "ADD",
+    "BIAS",
+    "COLUMNS",
+    "ROWS",
+    "ZERO",
+    "add_sums",
+    "lanes",
+    "multiply",
+    "product",
+    "sums",
+]
 ZERO, BIAS, ADD = range(
     3
 )  # what the sums of `product` begin with: nothing, a number a row, c itself
-_INT, _LONG = ir.IntType(32), ir.IntType(64)
-
-
-@functools.cache
-def _wide() -> bool:
-    """Whether there are 32 registers of 512 bits; else 16 of 256 are counted on."""
-    return "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2]
-
-
-def lanes(dtype: Any) -> int:
-    """Neighbours that are computed at a time.
-
-    >>> lanes(np.float32) == 2 * lanes(np.float64)
-    True
-    """
-    return (64 if _wide() else 32) // int(np.dtype(dtype).itemsize)
-
-
 # In registers at a time: the sums, a vector of b for each column and one of a. 25 of 32, or all of 16.
-ROWS, COLUMNS = (5, 4) if _wide() else (4, 3)
+ROWS, COLUMNS = (5, 4) if wide() else (4, 3)
 
 
-class _Emitter:
-    """What both kernels are made of: vectors, and positions in arrays of one type of numbers."""
-
-    def __init__(self, context: Any, builder: Any, kind: Any):
-        self.context, self.builder = context, builder
-        self.real = context.get_data_type(kind.dtype)
-        self.size = context.get_abi_sizeof(self.real)
-        self.count = lanes(np.dtype(str(kind.dtype)))
-        self.vector = ir.VectorType(self.real, self.count)
-        self.name = f"v{self.count}f{8 * self.size}"
-
-    def data(self, kind: Any, value: Any) -> Any:
-        """The address of an array's first entry."""
-        return self.context.make_array(kind)(self.context, self.builder, value).data
-
-    def at(self, pointer: Any, *positions: Any) -> Any:
-        for position in positions:
-            pointer = self.builder.gep(pointer, [position])
-        return pointer
-
-    def entry(self, table: Any, index: Any, column: int) -> Any:
-        """table[index, column] of a table of two columns."""
-        where = self.builder.add(self.builder.mul(index, _LONG(2)), _LONG(column))
-        return self.builder.sext(self.builder.load(self.at(table, where)), _LONG)
-
-    def load(self, pointer: Any) -> Any:
-        found = self.builder.load(self.builder.bitcast(pointer, self.vector.as_pointer()))
-        found.align = self.size
-        return found
-
-    def store(self, vector: Any, pointer: Any) -> None:
-        to = self.builder.bitcast(pointer, self.vector.as_pointer())
-        self.builder.store(vector, to).align = self.size
-
-    def spread(self, pointer: Any) -> Any:
-        """A number in all lanes."""
-        none, zeros = ir.Constant(self.vector, ir.Undefined), ir.VectorType(_INT, self.count)
-        one = self.builder.insert_element(none, self.builder.load(pointer), _INT(0))
-        return self.builder.shuffle_vector(one, none, ir.Constant(zeros, [0] * self.count))
-
-    def multiply_add(self, left: Any, right: Any, accumulator: Any) -> None:
-        kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        module, name = self.builder.module, f"llvm.fma.{self.name}"
-        fma = cgutils.get_or_insert_function(module, kind, name)
-        total = self.builder.call(fma, [left, right, self.builder.load(accumulator)])
-        self.builder.store(total, accumulator)
-
-    def total(self, vector: Any, more: Any) -> Any:
-        """The sum over the lanes, and more."""
-        kind, module = ir.FunctionType(self.real, [self.real, self.vector]), self.builder.module
-        name = f"llvm.vector.reduce.fadd.{self.name}"
-        add = cgutils.get_or_insert_function(module, kind, name)
-        return self.builder.call(add, [more, vector], fastmath=("reassoc",))
-
-    def tile(self) -> list[list[Any]]:
-        """Accumulators: [row][column]."""
-        make = functools.partial(cgutils.alloca_once, self.builder, self.vector)
-        return [[make() for _ in range(COLUMNS)] for _ in range(ROWS)]
-
-    def zero(self) -> Any:
-        return ir.Constant(self.vector, [0.0] * self.count)
-
-    def upto(self, most: int, there: Any) -> list[Any]:
-        """0, 1, ... most - 1, but none beyond the last that is there."""
-        last, b = self.builder.sub(there, _LONG(1)), self.builder
-        return [b.select(b.icmp_signed("<", _LONG(i), last), _LONG(i), last) for i in range(most)]
+def _tile(on: Emitter, columns: int = COLUMNS) -> list[list[Any]]:
+    """Accumulators: [row][column]."""
+    make = functools.partial(cgutils.alloca_once, on.builder, on.vector)
+    return [[make() for _ in range(columns)] for _ in range(ROWS)]
 
 
-@made
-def product(
-    typing: Any,
-    a: Any,
-    a0: Any,
-    row: Any,
-    rows: Any,
-    steps: Any,
-    step: Any,
-    count: Any,
-    b: Any,
-    b0: Any,
-    places: Any,
-    place: Any,
-    columns: Any,
-    c: Any,
-    c0: Any,
-    apart: Any,
-    begin: Any,
-    bias: Any,
-    i0: Any,
-) -> Any:
-    """A tile of c (see above): rows 0..rows, places `place`.. + columns, steps `step`.. + count.
+def _upto(b: Any, most: int, there: Any) -> list[Any]:
+    """0, 1, ... most - 1, but none beyond the last that is there."""
+    last = b.sub(there, LONG(1))
+    return [b.select(b.icmp_signed("<", LONG(i), last), LONG(i), last) for i in range(most)]
 
-    `begin`: ZERO, BIAS (row r begins with bias[i0 + r]) or ADD. a, b and c begin at a0, b0 and c0.
-    """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        a_, a0, row, rows, steps_, step, count, b_, b0, places_, place, columns, *rest = args
-        c_, c0, apart, begin, bias_, i0 = rest
-        on, add, mul = _Emitter(context, builder, a), builder.add, builder.mul
-        table, where = on.data(steps, steps_), on.data(places, places_)
-        down, across = on.upto(ROWS, rows), [add(place, v) for v in on.upto(COLUMNS, columns)]
-        left = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
-        right = [on.at(on.data(b, b_), b0, on.entry(where, p, 0)) for p in across]
-        lines = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
-        ends = [[on.at(line, on.entry(where, p, 1)) for p in across] for line in lines]
-        sums = on.tile()
-        with builder.if_else(builder.icmp_signed("==", begin, _LONG(ADD))) as (there, anew):
-            with there:
-                for r, v in np.ndindex(ROWS, COLUMNS):
-                    builder.store(on.load(ends[r][v]), sums[r][v])
-            with anew:
-                for r, v in np.ndindex(ROWS, COLUMNS):
-                    builder.store(on.zero(), sums[r][v])
-                with builder.if_then(builder.icmp_signed("==", begin, _LONG(BIAS))):
-                    starts = [on.spread(on.at(on.data(bias, bias_), add(i0, r))) for r in down]
-                    for r, v in np.ndindex(ROWS, COLUMNS):
-                        builder.store(starts[r], sums[r][v])
-        with cgutils.for_range(builder, count) as loop:
-            k = add(step, loop.index)
-            here, there = on.entry(table, k, 0), on.entry(table, k, 1)
-            pixels = [on.load(on.at(pointer, there)) for pointer in right]
-            for r in range(ROWS):
-                weight = on.spread(on.at(left[r], here))
-                for v in range(COLUMNS):
-                    on.multiply_add(weight, pixels[v], sums[r][v])
-        for r, v in np.ndindex(ROWS, COLUMNS):
-            on.store(builder.load(sums[r][v]), ends[r][v])
-        return context.get_dummy_value()
+def _product(columns: int) -> Any:
+    """The kernel `product` for a tile of so many columns."""
 
-    long = types.int64
-    tables = steps, long, long, b, long, places, long, long
-    return types.void(a, long, long, long, *tables, c, long, long, long, bias, long), generate
+    @made
+    def made_of_them(
+        typing: Any,
+        a: Any,
+        a0: Any,
+        row: Any,
+        rows: Any,
+        steps: Any,
+        step: Any,
+        count: Any,
+        b: Any,
+        b0: Any,
+        places: Any,
+        place: Any,
+        c: Any,
+        c0: Any,
+        apart: Any,
+        begin: Any,
+        bias: Any,
+        i0: Any,
+    ) -> Any:
+        """A tile of c (see above): rows 0..rows, `columns` places from `place`, steps `step`.. + count.
+
+        `begin`: ZERO, BIAS (row r begins with bias[i0 + r]) or ADD. a, b and c begin at a0, b0 and c0.
+        """
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a_, a0, row, rows, steps_, step, count, b_, b0, places_, place, *rest = args
+            c_, c0, apart, begin, bias_, i0 = rest
+            on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
+            table, where = on.data(steps, steps_), on.data(places, places_)
+            down, across = _upto(builder, ROWS, rows), [add(place, LONG(v)) for v in range(columns)]
+            left = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
+            right = [on.at(on.data(b, b_), b0, on.entry(where, p, 0)) for p in across]
+            lines = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
+            ends = [[on.at(line, on.entry(where, p, 1)) for p in across] for line in lines]
+            sums = _tile(on, columns)
+            with builder.if_else(builder.icmp_signed("==", begin, LONG(ADD))) as (there, anew):
+                with there:
+                    for r, v in np.ndindex(ROWS, columns):
+                        builder.store(on.load(ends[r][v]), sums[r][v])
+                with anew:
+                    for r, v in np.ndindex(ROWS, columns):
+                        builder.store(on.zero(), sums[r][v])
+                    with builder.if_then(builder.icmp_signed("==", begin, LONG(BIAS))):
+                        starts = [on.spread(on.at(on.data(bias, bias_), add(i0, r))) for r in down]
+                        for r, v in np.ndindex(ROWS, columns):
+                            builder.store(starts[r], sums[r][v])
+            with cgutils.for_range(builder, count) as loop:
+                k = add(step, loop.index)
+                here, there = on.entry(table, k, 0), on.entry(table, k, 1)
+                pixels = [on.load(on.at(pointer, there)) for pointer in right]
+                for r in range(ROWS):
+                    weight = on.spread(on.at(left[r], here))
+                    for v in range(columns):
+                        on.multiply_add(weight, pixels[v], sums[r][v])
+            for r, v in np.ndindex(ROWS, columns):
+                on.store(builder.load(sums[r][v]), ends[r][v])
+            return context.get_dummy_value()
+
+        long = types.int64
+        tables = steps, long, long, b, long, places, long
+        return types.void(a, long, long, long, *tables, c, long, long, long, bias, long), generate
+
+    return made_of_them
+
+
+product, *_narrower = (_product(columns) for columns in range(COLUMNS, 0, -1))
+_one, _two, _three = (_narrower[-i] if i <= len(_narrower) else product for i in (1, 2, 3))
 
 
 @made
@@ -209,14 +153,17 @@ def sums(
         a_, a0, row, rows, steps_, step, columns, b_, b0, places_, place, count, c_, c0, apart = (
             args
         )
-        on, add, mul = _Emitter(context, builder, a), builder.add, builder.mul
+        on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
         table, where = on.data(steps, steps_), on.data(places, places_)
-        down, across = on.upto(ROWS, rows), [add(step, v) for v in on.upto(COLUMNS, columns)]
+        down, across = (
+            _upto(builder, ROWS, rows),
+            [add(step, v) for v in _upto(builder, COLUMNS, columns)],
+        )
         left = [on.at(on.data(c, c_), add(c0, mul(apart, r))) for r in down]
         right = [on.at(on.data(b, b_), b0, on.entry(table, k, 1)) for k in across]
         lines = [on.at(on.data(a, a_), add(a0, mul(row, r))) for r in down]
         ends = [[on.at(line, on.entry(table, k, 0)) for k in across] for line in lines]
-        totals = on.tile()
+        totals = _tile(on)
         for r, v in np.ndindex(ROWS, COLUMNS):
             builder.store(on.zero(), totals[r][v])
         with cgutils.for_range(builder, count) as loop:
@@ -252,8 +199,15 @@ def multiply(
         across = min(COLUMNS, end - p)
         for r in range(0, rows, ROWS):
             down, x0, z0 = min(ROWS, rows - r), a0 + r * row, c0 + r * apart
-            own = table, step, last - step, y, b0, where, p, across
-            product(x, x0, row, down, *own, z, z0, apart, begin, values, i0 + r)
+            own = x, x0, row, down, table, step, last - step, y, b0, where, p, z, z0, apart
+            if across == COLUMNS:
+                product(*own, begin, values, i0 + r)
+            elif across == 1:
+                _one(*own, begin, values, i0 + r)
+            elif across == 2:
+                _two(*own, begin, values, i0 + r)
+            else:
+                _three(*own, begin, values, i0 + r)
 
 
 @numba.njit(nogil=True)

@@ -1,11 +1,11 @@
-"""Winograd's convolution of a thread's samples: transforms of tiles, and the products between them.
+"""Winograd's convolution: transforms of tiles, and the products between them.
 
 Tiles are transformed `LANES` side by side. (a0, a1) pixels become P tile Q', (b0, b1) points, first along one
 axis and then along the other: b0 a1 (a0 + b1) multiplications instead of the a0 a1 b0 b1 of the Kronecker
 product. Points lie in memory as (b0 b1, channels, tiles): a matrix each. The letters are `conv.winograd`'s.
 
-What the two loops share: `sizes` are n, c, h, w, f, oh, ow and groups; `chunk` how many samples, and rows of
-their tiles, are taken at a time; `matrices` A', G and B' of the first axis, then of the second.
+What the loops share: `sizes` are n, c, h, w, f, oh, ow and groups; `chunk` how many samples, and rows of
+their tiles, are a unit; `matrices` A', G and B' of the first axis, then of the second.
 """
 
 from __future__ import annotations
@@ -67,11 +67,22 @@ def _next(column: int, row: int, sample: int, channel: int, ends: Any) -> tuple[
 
 @numba.njit(**options)
 def read(
-    x: Any, start: int, sizes: Any, ends: Any, pad: Any, step: Any, p: Any, q: Any, points: Any
+    x: Any,
+    start: int,
+    sizes: Any,
+    ends: Any,
+    pad: Any,
+    step: Any,
+    p: Any,
+    q: Any,
+    points: Any,
+    to: int,
+    apart: int,
 ) -> None:
     """points[i b1 + j] = (P tile Q')[i, j] for all tiles of the images from `start` on.
 
-    sizes are the images' c, h, w; ends the number of samples, of rows and of columns of tiles.
+    sizes are the images' c, h, w; ends the number of samples, of rows and of columns of tiles. Points begin
+    at `to` and lie `apart`.
     """
     (c, h, w), (a0, a1) = sizes, (p.shape[1], q.shape[1])
     count = c * ends[0] * ends[1] * ends[2]
@@ -96,7 +107,7 @@ def read(
         for i in range(len(p)):
             _sum(p, i, tiles, 0, a1 * LANES, half, 0, a1 * LANES)
             for j in range(len(q)):
-                _sum(q, j, half, 0, LANES, points, (i * len(q) + j) * count + done, lanes)
+                _sum(q, j, half, 0, LANES, points, to + (i * len(q) + j) * apart + done, lanes)
 
 
 @numba.njit(**options)
@@ -111,11 +122,12 @@ def write(
     ends: Any,
     pad: Any,
     step: Any,
-    add: bool,
+    apart: int = 0,
 ) -> None:
-    """Tiles (P points Q') back to images: added, or with the bias in place of what is there."""
+    """Tiles (P points Q') back to images, with the bias; or added to them, if points lie `apart`."""
     (c, h, w), (b0, b1), (a0, a1) = sizes, (len(p), len(q)), (p.shape[1], q.shape[1])
     count = c * ends[0] * ends[1] * ends[2]
+    add, apart = apart > 0, apart if apart > 0 else count
     tiles, half = np.empty(a0 * a1 * LANES, y.dtype), np.empty(a1 * LANES, y.dtype)
     out = np.empty(b0 * b1 * LANES, y.dtype)
     column, row, sample, channel = 0, 0, 0, 0
@@ -123,7 +135,7 @@ def write(
         lanes = min(LANES, count - done)
         for k in range(a0 * a1):
             for lane in range(lanes):
-                tiles[at(k * LANES + lane)] = points[at(k * count + done + lane)]
+                tiles[at(k * LANES + lane)] = points[at(k * apart + done + lane)]
         for i in range(b0):
             _sum(p, i, tiles, 0, a1 * LANES, half, 0, a1 * LANES)
             for j in range(b1):
@@ -155,6 +167,29 @@ def _multiply(blas: int, a: Any, b: Any, add: bool, c: Any, sizes: Any, many: in
         gemm(blas, sizes, left, right, add, (c, i * m * n, n))
 
 
+@numba.njit(**options)
+def _unit(unit: int, bands: int, chunk: Any, tiles: Any, n: int) -> Any:
+    """The first sample and row of tiles of a unit, and how many of both, and of columns, it has."""
+    s, row = unit // bands * chunk[0], unit % bands * chunk[1]
+    return s, row, (min(chunk[0], n - s), min(chunk[1], tiles[0] - row), tiles[1])
+
+
+@numba.njit(**options)
+def _tiles(sizes: Any, step: Any, chunk: Any) -> tuple[tuple[int, int], int]:
+    """Rows and columns of tiles of an image, and into how many bands the rows are cut."""
+    oh, ow = sizes[5], sizes[6]
+    rows, columns = (oh + step[0] - 1) // step[0], (ow + step[1] - 1) // step[1]
+    return (rows, columns), (rows + chunk[1] - 1) // chunk[1]
+
+
+@compiled_sums
+def transform(weight: Any, g0: Any, g1: Any, u: Any, first: int, last: int) -> None:
+    """u = G weight G' of pairs of a filter and a channel, first..last."""
+    kernel, pairs = (g0.shape[1], g1.shape[1]), len(u) // (len(g0) * len(g1))
+    start, some = first * kernel[0] * kernel[1], (last - first, *kernel)
+    read(weight, start, some, (1, 1, 1), (0, 0), kernel, g0, g1, u, first, pairs)
+
+
 @compiled_sums
 def forward(
     blas: int,
@@ -162,36 +197,33 @@ def forward(
     chunk: Any,
     pad: Any,
     matrices: Any,
+    turned: bool,
     x: Any,
-    weight: Any,
     bias: Any,
     u: Any,
-    rest: Any,
     y: Any,
+    rest: Any,
     first: int,
     last: int,
 ) -> None:
-    """y = A' [U V] A + bias."""
-    _, c, h, w, f, oh, ow, groups = sizes
-    at0, g0, bt0, at1, g1, bt1 = matrices
-    points, step, kernel = len(bt0) * len(bt1), (len(at0), len(at1)), (g0.shape[1], g1.shape[1])
-    pairs = f * (c // groups)
-    read(weight, 0, (pairs, *kernel), (1, 1, 1), (0, 0), kernel, g0, g1, u)
-    columns = (ow + step[1] - 1) // step[1]
-    for s in range(first, last, chunk[0]):
-        for row in range(0, (oh + step[0] - 1) // step[0], chunk[1]):
-            rows = min(chunk[1], (oh + step[0] - 1) // step[0] - row)
-            ends = min(chunk[0], last - s), rows, columns
-            n, down = ends[0] * rows * columns, row * step[0]
-            v, m = rest[: points * c * n], rest[points * c * n : points * (c + f) * n]
-            read(x, s * c * h * w, (c, h, w), ends, (pad[0] - down, pad[1]), step, bt0, bt1, v)
-            shape = f // groups, n, c // groups
-            _multiply(blas, (u, False), (v, False), False, m, shape, points * groups)
-            write(m, at0, at1, bias, y, s * f * oh * ow, (f, oh, ow), ends, (-down, 0), step, False)
+    """y = A' [U V] A + bias; u lies there as (points, c, f) if it is `turned`."""
+    n, c, h, w, f, oh, ow, groups = sizes
+    at0, _, bt0, at1, _, bt1 = matrices
+    points, step = len(bt0) * len(bt1), (len(at0), len(at1))
+    tiles, bands = _tiles(sizes, step, chunk)
+    for unit in range(first, last):
+        s, row, ends = _unit(unit, bands, chunk, tiles, n)
+        count, down = ends[0] * ends[1] * ends[2], row * step[0]
+        v, m = rest[: points * c * count], rest[points * c * count : points * (c + f) * count]
+        top, apart = (pad[0] - down, pad[1]), c * count
+        read(x, s * c * h * w, (c, h, w), ends, top, step, bt0, bt1, v, 0, apart)
+        shape = f // groups, count, c // groups
+        _multiply(blas, (u, turned), (v, False), False, m, shape, points * groups)
+        write(m, at0, at1, bias, y, s * f * oh * ow, (f, oh, ow), ends, (-down, 0), step)
 
 
 @compiled_sums
-def gradients(
+def weight_gradient(
     blas: int,
     sizes: Any,
     chunk: Any,
@@ -200,46 +232,44 @@ def gradients(
     turned: Any,
     x: Any,
     dy: Any,
-    weight: Any,
-    dx: Any,
-    dw: Any,
-    u: Any,
-    sums: Any,
-    rest: Any,
+    work: Any,
     first: int,
     last: int,
 ) -> None:
-    """dx = tiles'(B [U' (A dy A')] B'), and dw = G' [sum of (A dy A') V'] G; of no size: not wanted.
+    """The sums of (A dy A') V' over units, at the beginning of `work`."""
+    n, c, h, w, f, oh, ow, groups = sizes
+    at0, _, bt0, at1, _, bt1 = matrices
+    a0, _, _, a1, _, _ = turned
+    points, step = len(bt0) * len(bt1), (len(at0), len(at1))
+    tiles, bands = _tiles(sizes, step, chunk)
+    size = points * f * (c // groups)
+    sums, rest = work[:size], work[size:]
+    for unit in range(first, last):
+        s, row, ends = _unit(unit, bands, chunk, tiles, n)
+        count, down = ends[0] * ends[1] * ends[2], row * step[0]
+        v, m = rest[: points * c * count], rest[points * c * count : points * (c + f) * count]
+        top, apart = (pad[0] - down, pad[1]), c * count
+        read(x, s * c * h * w, (c, h, w), ends, top, step, bt0, bt1, v, 0, apart)
+        top, apart = (-down, 0), f * count
+        read(dy, s * f * oh * ow, (f, oh, ow), ends, top, step, a0, a1, m, 0, apart)
+        shape = f // groups, c // groups, count
+        _multiply(blas, (m, False), (v, True), unit > first, sums, shape, points * groups)
 
-    dw is written when all else is done, and may lie in u.
+
+@compiled_sums
+def transform_back(
+    work: Any, slices: int, gt0: Any, gt1: Any, pairs: int, dw: Any, first: int, last: int
+) -> None:
+    """dw += G' [the sums of all slices, in their order] G, for pairs of a filter and a channel.
+
+    Of the equal pieces of `work`, one a slice, each begins with its sums; those of all go to the first's.
     """
-    _, c, h, w, f, oh, ow, groups = sizes
-    at0, g0, bt0, at1, g1, bt1 = matrices
-    a0, gt0, b0, a1, gt1, b1 = turned
-    points, step, kernel = len(bt0) * len(bt1), (len(at0), len(at1)), (g0.shape[1], g1.shape[1])
-    pairs, none = f * (c // groups), rest[:0]
-    if dx.size:
-        read(weight, 0, (pairs, *kernel), (1, 1, 1), (0, 0), kernel, g0, g1, u)
-        for q in range(first * c * h * w, last * c * h * w):
-            dx[at(q)] = 0
-    for q in range(len(sums)):
-        sums[at(q)] = 0
-    columns = (ow + step[1] - 1) // step[1]
-    for s in range(first, last, chunk[0]):
-        for row in range(0, (oh + step[0] - 1) // step[0], chunk[1]):
-            rows = min(chunk[1], (oh + step[0] - 1) // step[0] - row)
-            ends = min(chunk[0], last - s), rows, columns
-            n, down = ends[0] * rows * columns, row * step[0]
-            v, m = rest[: points * c * n], rest[points * c * n : points * (c + f) * n]
-            start, top = s * c * h * w, (pad[0] - down, pad[1])
-            read(dy, s * f * oh * ow, (f, oh, ow), ends, (-down, 0), step, a0, a1, m)
-            if dw.size:
-                read(x, start, (c, h, w), ends, top, step, bt0, bt1, v)
-                shape = f // groups, c // groups, n
-                _multiply(blas, (m, False), (v, True), True, sums, shape, points * groups)
-            if dx.size:
-                shape = c // groups, n, f // groups
-                _multiply(blas, (u, True), (m, False), False, v, shape, points * groups)
-                write(v, b0, b1, none, dx, start, (c, h, w), ends, top, step, True)
-    if dw.size:
-        write(sums, gt0, gt1, none, dw, 0, (pairs, *kernel), (1, 1, 1), (0, 0), kernel, False)
+    kernel, points = (len(gt0), len(gt1)), gt0.shape[1] * gt1.shape[1]
+    piece, none = len(work) // slices, dw[:0]
+    for i in range(1, slices):
+        for point in range(points):
+            here, there = work[point * pairs + first :], work[i * piece + point * pairs + first :]
+            for q in range(last - first):
+                here[at(q)] += there[at(q)]
+    start, some = first * kernel[0] * kernel[1], (last - first, *kernel)
+    write(work[first:], gt0, gt1, none, dw, start, some, (1, 1, 1), (0, 0), kernel, pairs)

@@ -1,0 +1,102 @@
+"""Inference of one picture on one thread and on all, beside the fastest PyTorch: AlexNet, VGG-16, ResNet-50.
+
+    python examples/benchmarks/inference.py              some 4 minutes on 2 CPU cores
+    python examples/benchmarks/inference.py --quick --only alexnet --into /tmp
+
+Each contender on each number of threads is a process of its own; all of a net take turns, and have first been
+seen to find the same. Goes to results/inference_cpu.json, which readme.py makes a table of.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
+
+from machine import describe, free_process, new_plans, version, warn_if_busy
+from measure import clock, fastest, interleaved, ratios, spread, write
+from peer_tables import NOT_YET, faster, milliseconds, mode, where
+from served import HERE, Served
+from tables import lay_out
+from zoo_names import NETS
+from zoo_peers import MODES
+
+ONLY = ("alexnet", "vgg16", "resnet50")
+WHO = {one: one for one in ("minicaffe", *(f"torch {mode}" for mode in MODES))}
+CLOSE = 1e-3  # of what the contenders find
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", nargs="+", choices=list(NETS), default=ONLY, metavar="NET")
+    parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
+    parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
+    args = parser.parse_args()
+    if args.quick and args.into is None:
+        parser.error("--quick makes no result to keep: say with --into where it goes")
+    free_process()
+    warn_if_busy()
+    machine = describe() | {name: version(name) for name in ("torch", "numba", "threadpoolctl")}
+    found = {"device": "cpu", "threads": args.threads, "quick": args.quick, "machine": machine}
+    machine["blas_threads"] = "1 a thread"  # in every process
+    found["nets"] = {}
+    with new_plans():
+        for name in args.only:
+            found["nets"][name] = net = measure(name, args.threads, 3 if args.quick else 9)
+            told = {way: one["ratio"]["median"] for way, one in net["threads"].items()}
+            print(name, told, "all threads to one:", net["scaling"]["median"], flush=True)
+    write((args.into or HERE / "results") / "inference_cpu.json", found)
+
+
+def measure(name: str, threads: int, rounds: int, who: dict[str, str] = WHO) -> dict:
+    """The ms of all contenders on one thread and on all; ours beside the fastest, and beside ours on one."""
+    counts = list(dict.fromkeys((1, threads)))
+    each, answers = {}, {}
+    try:
+        for key in [(one, count) for count in counts for one in who]:
+            each[key] = begun(name, who[key[0]], key[1])
+            answers[key] = float(each[key]())  # before the next one begins
+        least, most = min(answers.values()), max(answers.values())
+        if not most - least <= CLOSE * most:
+            raise SystemExit(f"{name}: the contenders find different numbers: {answers}")
+        times = interleaved(each, clock, rounds, 200.0)
+    finally:
+        for one in each.values():
+            one.end()
+    by_threads = {}
+    for count in counts:
+        ms = {one: spread(times[one, count]) for one in who}
+        ours, theirs = times["minicaffe", count], times[fastest(ms), count]
+        by_threads[str(count)] = {"ms": ms, "ratio": ratios(theirs, ours)}
+    scaling = ratios(times["minicaffe", 1], times["minicaffe", threads])
+    return {"threads": by_threads, "scaling": scaling}
+
+
+def begun(name: str, who: str, threads: int) -> Served:
+    """A process that computes a net when asked."""
+    told = {"name": name, "way": "infer", "who": who, "passes": 1}
+    return Served("zoo_turns.py", told | {"form": "numba", "threads": threads})
+
+
+def table(found: dict | None) -> str:
+    """A row a net and a number of threads."""
+    if found is None:
+        return NOT_YET
+    rows = []
+    for name, net in found["nets"].items():
+        for count, one in net["threads"].items():
+            way = fastest(one["ms"])
+            theirs = f"{milliseconds(one['ms'][way])} {mode(way)}"
+            row = [NETS[name], count, faster(one["ratio"])]
+            row += [milliseconds(one["ms"]["minicaffe"]), theirs]
+            rows.append([*row, faster(net["scaling"]) if count != "1" else ""])
+    head = ["one picture", "threads", "minicaffe : PyTorch", "ms", "PyTorch's", "to one thread"]
+    return lay_out(head, rows) + "\n\n" + where(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Tell what an iteration of training runs: the rows of its recorded program, and what lies between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from minicaffe.backend import Device
+from minicaffe.net.recorded import Call, Node, Segment
+from minicaffe.net.summary import table
+from minicaffe.ops import loops, threads
+from minicaffe.ops.program import Program
+from minicaffe.solver import Solver
+from minicaffe.spec.declare import NetSpec
+
+HEAD = ("of", "loop", "slices", "us", "share %", "MiB", "GFLOP/s")
+REPEATS = 10  # of each row, the least counts
+SETTLED = 5  # iterations: what is replayed is replayed by then
+Line = tuple[str, str, int, float, int, float]  # of, loop, slices, us, bytes, flop
+
+
+def explain_step(spec: NetSpec, device: Device, settings: dict[str, Any]) -> None:
+    """Train a few iterations, of which nothing is kept, and print what they ran."""
+    quiet: dict[str, Any] = {"test_interval": 0, "display": 0, "snapshot": 0}
+    solver = Solver(spec, device=device, **settings, **quiet, test_iter=())
+    solver.step(SETTLED)
+
+    def iteration() -> None:
+        solver.step(1)
+        device.synchronize()
+
+    whole = least(iteration)
+    nodes = [node for part in solver.recordings.values() for node in part]
+    name, dtype = solver.net.name or "the net", solver.net.context.dtype
+    where = f"{dtype}, on {device.name}, {threads.count()} threads"
+    print(f"{name}, an iteration of {solver.spec.type}, {where}: {whole / 1e3:.3f} ms")
+    if not nodes:
+        print(f"nothing of it is replayed: {why_nothing(device)}")
+        return
+    lines = list(measured(nodes, flops(solver)))
+    taken = sum(line[3] for line in lines)
+    print(table([cells(line, taken) for line in joined(lines)], HEAD, left=(0, 1)))
+    rows = sum(line[3] for line in lines if line[2])
+    count = sum(len(node.rows) for node in nodes if isinstance(node, Segment))
+    print(f"{count} rows {rows / 1e3:.3f} ms, Python between them {(taken - rows) / 1e3:.3f} ms,")
+    print("each by itself, the least of some runs; MiB are all arrays that a row is given")
+
+
+def why_nothing(device: Device) -> str:
+    """Why there is no program."""
+    if device.is_cuda:
+        return "on CUDA an iteration runs layer by layer"
+    return "it changes from one to the next" if loops.available() else "Numba is not installed"
+
+
+def flops(solver: Solver) -> dict[str, float]:
+    """The arithmetic of products, by what a row is of."""
+    found = {}
+    for step in solver.net.steps:
+        layer, name = step.layer, step.spec.name
+        learns = any(param.owner.lr_mult for param in layer.params)
+        products = learns + any(layer.needs_gradient)
+        found[f"{name} forward"] = 2.0 * layer.multiply_adds
+        found[f"{name} backward"] = 2.0 * layer.multiply_adds * products
+    return found
+
+
+def measured(nodes: Sequence[Node], flop: dict[str, float]) -> Iterator[Line]:
+    """A line for each row, and each call between rows; the arithmetic is of all rows of a pass of a layer."""
+    for node in nodes:
+        if isinstance(node, Call):
+            yield node.what, f"Python: {node.why}", 0, least(node.work), 0, 0.0
+            continue
+        times = Program(node.rows).times(REPEATS)
+        for what, row, seconds in zip(node.whose, node.rows, times, strict=True):
+            yield what, row.name, row.slices, 1e6 * seconds, row.bytes, flop.get(what, 0.0)
+
+
+def joined(lines: Sequence[Line]) -> Iterator[Line]:
+    """The lines; over several rows of one thing stands their sum, and only there the arithmetic."""
+    for what, group in groupby(lines, key=lambda line: line[0]):
+        rows = list(group)
+        if len(rows) == 1:
+            yield rows[0]
+            continue
+        yield what, f"{len(rows)} parts", 0, sum(row[3] for row in rows), 0, rows[0][5]
+        for row in rows:
+            yield "", f"  {row[1]}", *row[2:5], 0.0
+
+
+def cells(line: Line, whole: float) -> tuple[str, ...]:
+    """A line as the table shows it."""
+    what, loop, slices, us, size, flop = line
+    return (
+        what,
+        loop,
+        str(slices or ""),
+        f"{us:.1f}",
+        f"{100 * us / whole:.1f}",
+        f"{size / 2**20:.2f}" if size else "",
+        f"{1e-3 * flop / us:.1f}" if flop else "",
+    )
+
+
+def least(call: Callable[[], Any]) -> float:
+    """The us of a call, the least of some."""
+    found = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        call()
+        found.append(1e6 * (time.perf_counter() - start))
+    return min(found)

@@ -1,0 +1,103 @@
+"""Vectors in compiled loops: their width, and the instructions that kernels are emitted from. Needs Numba."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numba.core import cgutils, types
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+
+made: Any = intrinsic
+ir: Any = cgutils.ir  # llvmlite's
+INT, LONG = ir.IntType(32), ir.IntType(64)
+
+
+@functools.cache
+def wide() -> bool:
+    """Whether there are 32 registers of 512 bits; else 16 of 256 are counted on."""
+    return "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2]
+
+
+def lanes(dtype: Any) -> int:
+    """Neighbours that are computed at a time.
+
+    >>> lanes(np.float32) == 2 * lanes(np.float64)
+    True
+    """
+    return (64 if wide() else 32) // int(np.dtype(dtype).itemsize)
+
+
+@made
+def lanes_of(typing: Any, x: Any) -> Any:
+    """`lanes` of an array's type, inside a loop."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return LONG(lanes(np.dtype(str(x.dtype))))
+
+    return types.int64(x), generate
+
+
+class Emitter:
+    """What both kernels are made of: vectors, and positions in arrays of one type of numbers."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any):
+        self.context, self.builder = context, builder
+        self.real = context.get_data_type(kind.dtype)
+        self.size = context.get_abi_sizeof(self.real)
+        self.count = lanes(np.dtype(str(kind.dtype)))
+        self.vector = ir.VectorType(self.real, self.count)
+        self.name = f"v{self.count}f{8 * self.size}"
+
+    def data(self, kind: Any, value: Any) -> Any:
+        """The address of an array's first entry."""
+        return self.context.make_array(kind)(self.context, self.builder, value).data
+
+    def at(self, pointer: Any, *positions: Any) -> Any:
+        """The address so many entries further."""
+        for position in positions:
+            pointer = self.builder.gep(pointer, [position])
+        return pointer
+
+    def entry(self, table: Any, index: Any, column: int) -> Any:
+        """table[index, column] of a table of two columns."""
+        where = self.builder.add(self.builder.mul(index, LONG(2)), LONG(column))
+        return self.builder.sext(self.builder.load(self.at(table, where)), LONG)
+
+    def load(self, pointer: Any) -> Any:
+        """A vector, wherever it lies."""
+        found = self.builder.load(self.builder.bitcast(pointer, self.vector.as_pointer()))
+        found.align = self.size
+        return found
+
+    def store(self, vector: Any, pointer: Any) -> None:
+        """A vector, to wherever."""
+        to = self.builder.bitcast(pointer, self.vector.as_pointer())
+        self.builder.store(vector, to).align = self.size
+
+    def spread(self, pointer: Any) -> Any:
+        """A number in all lanes."""
+        none, zeros = ir.Constant(self.vector, ir.Undefined), ir.VectorType(INT, self.count)
+        one = self.builder.insert_element(none, self.builder.load(pointer), INT(0))
+        return self.builder.shuffle_vector(one, none, ir.Constant(zeros, [0] * self.count))
+
+    def multiply_add(self, left: Any, right: Any, accumulator: Any) -> None:
+        """accumulator += left * right, rounded once."""
+        kind = ir.FunctionType(self.vector, [self.vector] * 3)
+        module, name = self.builder.module, f"llvm.fma.{self.name}"
+        fma = cgutils.get_or_insert_function(module, kind, name)
+        total = self.builder.call(fma, [left, right, self.builder.load(accumulator)])
+        self.builder.store(total, accumulator)
+
+    def total(self, vector: Any, more: Any) -> Any:
+        """The sum over the lanes, and more."""
+        kind, module = ir.FunctionType(self.real, [self.real, self.vector]), self.builder.module
+        name = f"llvm.vector.reduce.fadd.{self.name}"
+        add = cgutils.get_or_insert_function(module, kind, name)
+        return self.builder.call(add, [more, vector], fastmath=("reassoc",))
+
+    def zero(self) -> Any:
+        """A vector of zeros."""
+        return ir.Constant(self.vector, [0.0] * self.count)
