@@ -72,9 +72,9 @@ def infogain(
         return out
     fast = loops("label_losses", prob.dtype)
     if fast is not None:
-        given = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), c, s, flag(ignore)
+        flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), c, s, flag(ignore)
         to = out.reshape(-1), read.valid.reshape(-1), read.bad
-        run(fast.infogain, n * s, *given, number(LEAST, out), *to, grain=grain(c))
+        run(fast.infogain, n * s, *flat, number(LEAST, out), *to, grain=grain(c))
         read.check(labels, ignore, c, s)
         return out
     record.host(infogain.__name__)
@@ -112,9 +112,9 @@ def infogain_gradient(
         return out
     fast = loops("label_losses", prob.dtype)
     if fast is not None:
-        given = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), sums, c, s
+        flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), sums, c, s
         more = read.valid.reshape(-1), scale.reshape(-1), out.reshape(-1)
-        run(fast.infogain_gradient, n * s, *given, *more, grain=grain(c))
+        run(fast.infogain_gradient, n * s, *flat, *more, grain=grain(c))
         return out
     record.host(infogain_gradient.__name__)
     np.take(sums, scratch.classes, out=scratch.sums, mode="clip")

@@ -65,8 +65,8 @@ def hinge_gradient(
         return out
     fast = loops("label_losses", margins.dtype)
     if fast is not None:
-        given = margins.reshape(-1), labels, d, squared, scale.reshape(-1), out.reshape(-1)
-        run(fast.hinge_gradient, n, *given, grain=grain(d))
+        flat = margins.reshape(-1), labels, d, squared, scale.reshape(-1), out.reshape(-1)
+        run(fast.hinge_gradient, n, *flat, grain=grain(d))
         return out
     record.host(hinge_gradient.__name__)
     if squared:
@@ -119,8 +119,8 @@ def multinomial_gradient(
         return out
     fast = loops("label_losses", prob.dtype)
     if fast is not None:
-        given = prob.reshape(-1), labels, d, number(LEAST, out), scale.reshape(-1)
-        run(fast.multinomial_gradient, n, *given, out.reshape(-1), grain=grain(d))
+        flat = prob.reshape(-1), labels, d, number(LEAST, out), scale.reshape(-1)
+        run(fast.multinomial_gradient, n, *flat, out.reshape(-1), grain=grain(d))
         return out
     record.host(multinomial_gradient.__name__)
     np.take(prob.reshape(-1), read.place[:, 0], out=own, mode="clip")

@@ -14,6 +14,8 @@ from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices, run
 
+BLOCK = 2**14  # entries that NumPy takes at a time, so that they stay in the cache
+
 # The NumPy form of each rule, by the name that its kernel and its compiled loop bear as well: makes of the
 # gradient in d the step, and brings the history up to date. s is scratch of the same shape.
 
@@ -114,8 +116,8 @@ def update(
         adam      m, v  rate, momentum, momentum2,   m, v: running means of g, g^2;
                         delta, shrink                step = rate m / (sqrt(v) + delta) + shrink weight
 
-    All in place; `scratch`, of the weight's shape, is NumPy's. `numbers` are an array of float64 on the host.
-    Where `skip`, one int32, is not 0, nothing is done. Source: Caffe's solvers; `shrink` is AdamW's.
+    All in place; `scratch`, flat, is NumPy's: each thread takes as many entries at a time as its share of it
+    holds, up to BLOCK. `numbers` are an array of float64 on the host. Where `skip`, one int32, is not 0, nothing is done. Source: Caffe's solvers; `shrink` is AdamW's.
 
     >>> weight, diff, history = np.array([1.0]), np.array([2.0]), np.array([10.0])
     >>> numbers, skip = np.array([0.1, 0.5]), np.zeros(1, np.int32)
@@ -149,12 +151,18 @@ def update(
         form(w, d, s, *h, *floats)
         np.subtract(w, d, out=w)
 
-    arrays = weight, diff, scratch, *history
+    flat = [array.reshape(-1) for array in (weight, diff, *history)]
+
+    def part(first: int, last: int, piece: Any) -> None:
+        block = min(piece.size, BLOCK)
+        for start in range(first, last, block):
+            w, d, *h = (array[start : min(start + block, last)] for array in flat)
+            step(w, d, piece[: w.size], *h)
+
     if weight.size < LONG:
-        step(*arrays)
-        return
-    flat = [array.reshape(-1) for array in arrays]
-    in_slices(lambda first, last, _: step(*(one[first:last] for one in flat)), weight.size)
+        part(0, weight.size, scratch)
+    else:
+        in_slices(part, weight.size, scratch)
 
 
 def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None:

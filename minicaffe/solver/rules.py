@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.ops import arrays
-from minicaffe.ops.update import update
-from minicaffe.solver.watch import Watch, flat
+from minicaffe.ops.update import BLOCK, update
+from minicaffe.solver.laid import Laid, multipliers
+from minicaffe.solver.watch import Watch
 from minicaffe.spec.solver import SolverSpec
 
 
@@ -94,20 +95,15 @@ class Update:
         self, spec: SolverSpec, params: Sequence[Any], xp: Any, watch: Watch | None = None
     ):
         self.spec, self.xp, self.kind = spec, xp, KINDS[spec.type]
-        self.params = list(params)
-        self.history = [
-            xp.zeros(param.shape, param.dtype)
-            for _ in range(self.kind.memory)
-            for param in self.params
-        ]
-        self.remembered = [self.history[i :: len(self.params)] for i in range(len(self.params))]
+        self.laid = Laid(params, self.kind.memory, xp)
+        self.params, self.history = self.laid.params, self.laid.history
+        self.gradients = self.laid.gradients
         largest = max((param.size for param in self.params), default=0)
         dtype = self.params[0].dtype if self.params else None
-        self.scratch = xp.empty(largest, dtype)
+        self.scratch = xp.empty(max(largest, 2 * BLOCK if xp is np else 0), dtype)
         count = len(self.kind.numbers(spec, 0.0, 0, 0.0))
         self.numbers = np.empty((len(self.params), count))  # on the host; a row for each group
         self.groups: dict[tuple[float, float], np.ndarray] = {}
-        self.gradients = flat(self.params, xp)
         self.watch = watch or Watch(xp, 1, dtype or np.float32)
 
     def update(self, rate: float, iteration: int) -> None:
@@ -118,7 +114,7 @@ class Update:
     def prepare(self, rate: float, iteration: int) -> None:
         """Set the numbers of the next step, on the host: those of all parameters with the same multipliers."""
         self.watch.expect(iteration)
-        groups = dict.fromkeys((param.lr_mult, param.decay_mult) for param in self.params)
+        groups = dict.fromkeys(map(multipliers, self.params))
         for (lr_mult, decay_mult), numbers in zip(groups, self.numbers, strict=False):
             decay = self.spec.weight_decay * decay_mult
             numbers[:] = self.kind.numbers(self.spec, rate * lr_mult, iteration, decay)
@@ -126,26 +122,22 @@ class Update:
 
     def step(self) -> None:
         """Take the step that was prepared."""
-        learners = [i for i, param in enumerate(self.params) if param.learns]
-        for i in learners:
-            self.params[i].diff  # noqa: B018  (zero, where no layer has written any)
-        self.watch.judge(self.gradients, self.spec.clip_gradients)
-        if self.spec.clip_gradients >= 0:
+        for param in self.params:
+            if param.learns:
+                param.diff  # noqa: B018  (zero, where no layer has written any)
+        spec = self.spec
+        self.watch.judge(self.gradients, spec.clip_gradients)
+        if spec.clip_gradients >= 0:
             for gradient in self.gradients:
                 arrays.multiply(gradient, self.watch.factor, gradient)
-        for i in learners:
-            self._step(i)
+        apart = spec.delta == 0  # then a rule may make NaN of zeros
+        for stretch in self.laid.stretches(apart):
+            decay = 0.0 if self.kind.decoupled else spec.weight_decay * stretch.multipliers[1]
+            numbers, penalty = self.groups[stretch.multipliers], spec.regularization_type
+            given = numbers, decay, penalty, 1 / spec.iter_size, self.scratch, self.watch.skip
+            update(self.kind.rule, stretch.weight, stretch.diff, stretch.history, *given)
 
     @property
     def weights(self) -> list[Any]:
         """What it changes."""
         return [param.data for param in self.params if param.learns]
-
-    def _step(self, i: int) -> None:
-        """Take parameter i's step."""
-        param, spec = self.params[i], self.spec
-        numbers = self.groups[param.lr_mult, param.decay_mult]
-        decay = 0.0 if self.kind.decoupled else spec.weight_decay * param.decay_mult
-        scratch = self.scratch[: param.size].reshape(param.shape)
-        given = decay, spec.regularization_type, 1 / spec.iter_size, scratch, self.watch.skip
-        update(self.kind.rule, param.data, param.diff, self.remembered[i], numbers, *given)

@@ -13,7 +13,6 @@ from minicaffe.ops import watch as ops
 from minicaffe.ops.watch import BAD, DONE, FLAGS, PASSED, SKIP, STOP
 
 NUMBERS = 3  # float64: sums of squares, of the gradient, of the weights, of what else passes change
-ALIGNED = 64  # entries that each gradient begins at a multiple of
 
 
 class Told(NamedTuple):
@@ -138,20 +137,3 @@ class Watch:
         self.flags.fill(0)
         self.going.fill(True)
         self.asked = 0
-
-
-def flat(params: Sequence[Any], xp: Any) -> list[Any]:
-    """Have the gradients of parameters that learn lie one behind the other; gives one array a type.
-
-    What shares a parameter must share it anew.
-    """
-    arrays = []
-    for dtype in dict.fromkeys(param.dtype for param in params if param.learns):
-        mine = [param for param in params if param.learns and param.dtype == dtype]
-        sizes = [-(-param.size // ALIGNED) * ALIGNED for param in mine]
-        array, start = xp.zeros(sum(sizes), dtype), 0
-        for param, size in zip(mine, sizes, strict=True):
-            param.lie_in(array[start : start + param.size].reshape(param.shape), "diff")
-            start += size
-        arrays.append(array)
-    return arrays

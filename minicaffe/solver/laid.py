@@ -1,0 +1,86 @@
+"""What a rule works on, laid one behind the other in memory, so that it takes few passes over long arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ALIGNED = 64  # entries that each parameter begins at a multiple of
+
+
+class Stretch(NamedTuple):
+    """What is taken in one pass: arrays, and the multipliers of all parameters in it."""
+
+    weight: Any
+    diff: Any
+    history: list[Any]
+    multipliers: tuple[float, float]
+
+
+class Laid:
+    """The gradients of parameters that learn, one array a type; on the CPU their values and history as well.
+
+    Those of equal multipliers are neighbours there, and are taken together. What shares a parameter must share
+    it anew. `history` holds `memory` arrays of each parameter: the first of each, then the second.
+    """
+
+    def __init__(self, params: Sequence[Any], memory: int, xp: Any):
+        self.params, self.gradients = list(params), []
+        self.history = [xp.zeros(p.shape, p.dtype) for _ in range(memory) for p in self.params]
+        self.where: dict[int, tuple[list[Any], int]] = {}  # of a parameter: arrays, and its place
+        self.order = list(range(len(self.params)))
+        if xp is np:
+            groups = list(dict.fromkeys(map(multipliers, self.params)))
+            self.order.sort(key=lambda i: groups.index(multipliers(self.params[i])))
+        learners = [i for i in self.order if self.params[i].learns]
+        for dtype in dict.fromkeys(self.params[i].dtype for i in learners):
+            mine = [i for i in learners if self.params[i].dtype == dtype]
+            sizes = [-(-self.params[i].size // ALIGNED) * ALIGNED for i in mine]
+            arrays = [xp.zeros(sum(sizes), dtype) for _ in range(2 + memory if xp is np else 1)]
+            self.gradients.append(arrays[0])
+            for k, i in enumerate(mine):
+                self._lie(i, arrays, sum(sizes[:k]))
+
+    def _lie(self, i: int, arrays: list[Any], start: int) -> None:
+        """Have parameter i lie in arrays, from `start` on."""
+        param, size = self.params[i], self.params[i].size
+        diff, *others = (array[start : start + size].reshape(param.shape) for array in arrays)
+        param.lie_in(diff, "diff")
+        if others:
+            np.copyto(others[0], param.data)
+            param.lie_in(others[0], "data")
+            self.history[i :: len(self.params)] = others[1:]
+            self.where[i] = arrays, start
+
+    def stretches(self, apart: bool) -> list[Stretch]:
+        """All that learns now; parameters `apart`, or as many at a time as go together.
+
+        What lies between two of them is zeros, and may become what a rule makes of zeros.
+        """
+        found: list[Stretch] = []
+        begin, before = 0, -1
+        for at, i in enumerate(self.order):
+            param, (arrays, start) = self.params[i], self.where.get(i, (None, 0))
+            if not param.learns:
+                continue
+            own = multipliers(param)
+            if arrays is None:
+                history = self.history[i :: len(self.params)]
+                found.append(Stretch(param.data, param.diff, history, own))
+                continue
+            goes_on = before == at - 1 and found and found[-1].multipliers == own
+            if goes_on and not apart and found[-1].diff.base is arrays[0]:
+                found.pop()
+            else:
+                begin = start
+            diff, weight, *history = (array[begin : start + param.size] for array in arrays)
+            found.append(Stretch(weight, diff, history, own))
+            before = at
+        return found
+
+
+def multipliers(param: Any) -> tuple[float, float]:
+    """What multiplies a parameter's rate, and its decay."""
+    return param.lr_mult, param.decay_mult
