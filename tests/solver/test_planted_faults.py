@@ -1,0 +1,141 @@
+"""Faults planted in what is replayed: the comparison with iterations taken as they are finds each."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from solver.twins import twins
+
+from minicaffe.data import datasets
+from minicaffe.net.passes import Passes
+from minicaffe.net.recorded import Call, Segment
+from minicaffe.ops import loops
+
+pytestmark = pytest.mark.skipif(not loops.available(), reason="nothing is recorded without Numba")
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """The drawn digits, but few."""
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
+    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+
+
+def change_rows(solver, half, change):
+    """Have a replay go by other rows: `change` gives (what, row) for those of a segment."""
+    nodes = getattr(solver, f"_{half}").nodes
+    for i, node in enumerate(nodes):
+        if isinstance(node, Segment):
+            nodes[i] = Segment(change(list(zip(node.whose, node.rows, strict=True))))
+
+
+def of(what, rows):
+    """The place of the first row of a layer's pass."""
+    return next(i for i, (whose, _) in enumerate(rows) if whose == what)
+
+
+def a_row_left_out(solver, patch):
+    change_rows(solver, "passes", lambda rows: [r for r in rows if r[0] != "relu backward"])
+
+
+def two_rows_in_each_others_place(solver, patch):
+    def change(rows):
+        i, k = of("pool forward", rows), of("ip forward", rows)
+        rows[i], rows[k] = rows[k], rows[i]
+        return rows
+
+    change_rows(solver, "passes", change)
+
+
+def a_stale_address(solver, patch):
+    """An array that a row reads has moved; the row still reads where it was."""
+
+    def change(rows):
+        i = of("left forward", rows)
+        what, row = rows[i]
+        args = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in row.args)
+        rows[i] = what, dataclasses.replace(row, args=args)
+        return rows
+
+    change_rows(solver, "passes", change)
+
+
+def a_slice_too_few(solver, patch):
+    """The last units of a row are nobody's."""
+
+    def change(rows):
+        i = of("relu forward", rows)
+        rows[i] = rows[i][0], dataclasses.replace(rows[i][1], n=rows[i][1].n - 1)
+        return rows
+
+    change_rows(solver, "passes", change)
+
+
+def a_row_twice(solver, patch):
+    """As when a thread walks a table again."""
+
+    def change(rows):
+        rows.append(rows[of("SGD", rows)] if rows[0][0] != "SGD" else rows[-1])
+        return rows
+
+    change_rows(solver, "update", change)
+
+
+def a_rate_of_before(solver, patch):
+    patch.setattr(solver.rule, "prepare", lambda rate, i: solver.watch.expect(i))
+
+
+def a_batch_of_before(solver, patch):
+    nodes = solver._passes.nodes
+    nodes[:] = [node for node in nodes if getattr(node, "what", "") != "the batch"]
+
+
+def the_number_of_another_pass(solver, patch):
+    """Data and Dropout are functions of it."""
+    patch.setattr(solver._noted, "begin", lambda first: Passes.begin(solver._noted, first + 1))
+
+
+def a_reshape_that_nobody_sees(solver, patch):
+    """What was recorded goes on, over arrays that are not the net's any more."""
+    held = solver._passes.premise
+    patch.setattr(solver, "_now", lambda: held)
+    solver.net.memory.take(solver.net.graph)
+
+
+def a_multiplier_that_nobody_sees(solver, patch):
+    held = solver._update.premise
+    patch.setattr(solver, "_now_of_update", lambda: held)
+    solver.net.params["ip"][0].decay_mult = 50.0
+
+
+def a_loss_that_is_not_begun_anew(solver, patch):
+    patch.setattr(solver.watch, "begin", lambda slot: solver.watch.loss)
+
+
+FAULTS = [
+    *(a_row_left_out, two_rows_in_each_others_place, a_stale_address, a_slice_too_few, a_row_twice),
+    *(a_rate_of_before, a_batch_of_before, the_number_of_another_pass, a_reshape_that_nobody_sees),
+    *(a_multiplier_that_nobody_sees, a_loss_that_is_not_begun_anew),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault, monkeypatch):
+    both = twins(", lr_policy: exp, gamma: 0.9", keep=None)
+    both.step(6)
+    assert both.replays
+    fault(both.replaying, monkeypatch)
+    if fault is a_multiplier_that_nobody_sees:
+        both.plain.net.params["ip"][0].decay_mult = 50.0
+    with pytest.raises(AssertionError, match="iteration"):
+        both.step(3)
+
+
+def test_without_a_fault_nothing_is_found():
+    both = twins(", lr_policy: exp, gamma: 0.9", keep=None)
+    both.step(6)
+    change_rows(both.replaying, "passes", lambda rows: rows)
+    both.step(3)
+    assert both.replays and isinstance(both.replaying._passes.nodes[0], Call)
