@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from solver.twins import SMALL, Quiet, Twins, calls, segments, twins
 
-from minicaffe import Layer, Net, Solver, parse, register
+from minicaffe import DataError, Layer, Net, Solver, parse, register
 from minicaffe.backend import on_cuda
 from minicaffe.data import datasets
+from minicaffe.errors import DivergedError
 from minicaffe.layers import REGISTRY
 from minicaffe.net.passes import why_not
 from minicaffe.ops import loops, threads
@@ -324,3 +325,33 @@ def test_nothing_is_recorded_on_cuda(cuda):
     solver = Solver(parse(SMALL.format(more="")), device=cuda, report=Quiet())
     solver.step(4)
     assert on_cuda(solver.losses) and solver.recordings == {"passes": [], "update": []}
+
+
+def test_a_bad_label_is_told_as_ever():
+    """A replay does not raise on the way; what it leaves and says is that of an iteration as it is."""
+    both = twins(keep=None)
+    both.step(6)
+    assert both.replays
+    told = []
+    for solver in both.both:
+        solver.net.layers["data"].all_labels[:] = 99
+        before = solver.net.weights()
+        with pytest.raises(DataError) as error:
+            solver.step(1)
+        told.append(str(error.value))
+        assert solver.iteration == 6 == solver.net.context.passes
+        now = solver.net.weights()
+        learnt = [name for name in now if not name.startswith("norm")]
+        assert all(np.array_equal(now[name], before[name]) for name in learnt)
+    assert told[0] == told[1] and "label 99 is not one of the 10 classes" in told[0]
+
+
+def test_what_diverges_is_told_as_ever(tmp_path):
+    both, told = twins(keep=None), []
+    both.step(6)
+    for solver in both.both:
+        solver.net.params["left"][0].data[0, 0] = np.inf
+        with pytest.raises(DivergedError) as error:
+            solver.step(1)
+        told.append(str(error.value))
+    assert told[0] == told[1] and told[0].startswith("iteration 6: ")
