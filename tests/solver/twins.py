@@ -88,7 +88,11 @@ def numbers(solver: Solver) -> dict[str, np.ndarray]:
     found |= {f"history {i}": array for i, array in enumerate(solver.rule.history)}
     if solver.average is not None:
         found |= {f"mean {i}": array for i, array in enumerate(solver.average.means)}
-    found |= {"losses": solver.losses, "flags": solver.watch.flags, "square": solver.watch.squares[:1]}
+    found |= {
+        "losses": solver.losses,
+        "flags": solver.watch.flags,
+        "square": solver.watch.squares[:1],
+    }
     return found
 
 
