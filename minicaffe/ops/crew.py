@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ LOOKS, LOOKS_OF_MANY = (
 )  # awake, before others are given way: some us; more threads than cores
 
 Call = Callable[[], None]
-here = threading.local()  # .inside: this thread runs a slice
+inside = contextvars.ContextVar("inside", default=False)  # whether this is a slice of something
 
 
 class Job:
@@ -26,7 +26,8 @@ class Job:
 
     def __init__(self, call: Call):
         self._call: Call | None = call
-        self._context, self._error = contextvars.copy_context(), cast(BaseException | None, None)
+        self._error: BaseException | None = None
+        self._context = contextvars.copy_context()
         self._begun, self._ended = threading.Lock(), threading.Lock()
         self._ended.acquire()
 
@@ -34,7 +35,7 @@ class Job:
         """Run the call, unless it has been begun."""
         if self._begun.acquire(blocking=False):
             assert self._call is not None
-            self._error = self._context.run(error_of, self._call)
+            self._error = self._context.run(_error_of, self._call)
             self._call = None
             self._ended.release()
 
@@ -53,8 +54,8 @@ class Job:
             return self._error
 
 
-def error_of(call: Call) -> BaseException | None:
-    """What a call raises."""
+def _error_of(call: Call) -> BaseException | None:
+    inside.set(True)  # in the context of the job, which ends with it
     try:
         call()
     except BaseException as error:  # raised again by who asked for the call
@@ -66,42 +67,28 @@ class Crew:
     """So many threads, the asking one among them. Without Numba they run calls of Python's only."""
 
     def __init__(self, threads: int):
-        self._owner: dict[str, int] = {}
         self._queues: list[SimpleQueue[Job]] = [SimpleQueue() for _ in range(1, threads)]
         for t, queue in enumerate(self._queues, 1):
             args, name = (t, queue), f"minicaffe_{t}"
             threading.Thread(target=self._life, args=args, name=name, daemon=True).start()
 
     def run(self, calls: Sequence[Call]) -> list[BaseException | None]:
-        """What each call raises: the first is run here, the others beside it if the crew is nobody's."""
-        jobs, me = [Job(call) for call in calls[1:]], threading.get_ident()
-        here.inside = True
+        """What each call raises: the first is run here, the others beside it, or here, should nobody come."""
+        first, *others = jobs = [Job(call) for call in calls]
         try:
-            if self._claim(me):
-                for t, (job, queue) in enumerate(zip(jobs, self._queues, strict=False), 1):
-                    queue.put(job)
-                    self._wake(t)
-            return [error_of(calls[0]), *(job.error() for job in jobs)]
+            for t, (job, queue) in enumerate(zip(others, self._queues, strict=False), 1):
+                queue.put(job)
+                self._wake(t)
+            first.run()
+            return [job.error() for job in jobs]
         finally:  # also after Ctrl-C
             for job in jobs:
                 job.drop()
-            self._free(me)
-            here.inside = False
-
-    def _claim(self, me: int) -> bool:
-        return (
-            self._owner.setdefault("crew", me) == me
-        )  # one step of Python's, which Ctrl-C cannot part
-
-    def _free(self, me: int) -> None:
-        if self._owner.get("crew") == me:
-            del self._owner["crew"]
 
     def _wake(self, t: int) -> None:
         """A thread that waits for its queue needs no more."""
 
     def _life(self, t: int, queue: SimpleQueue[Job]) -> None:
-        here.inside = True
         while True:
             queue.get().run()
 
@@ -135,17 +122,10 @@ class CompiledCrew(Crew):
     def _set(self, place: int, value: int) -> None:
         self._memory[(self.where - self._memory.ctypes.data + place) // 8] = value
 
-    def _claim(self, me: int) -> bool:
-        return self._replay.claim(self.where, me)
-
-    def _free(self, me: int) -> None:
-        self._replay.free(self.where, me)
-
     def _wake(self, t: int) -> None:
-        self._replay.summon(self.where, t)
+        self._replay.ring(self.where, t)
 
     def _life(self, t: int, queue: SimpleQueue[Job]) -> None:
-        here.inside = True
         while True:
             self._replay.serve(self.where, t)
             while not queue.empty():

@@ -12,14 +12,14 @@ from minicaffe.backend import launch, on_cuda
 from minicaffe.ops.geometry import Sizes, Window, window_sizes
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import Piece
-from minicaffe.ops.threads import count, in_slices, run
+from minicaffe.ops.threads import in_slices, run, share
 
 PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side
 
 
 def workspace(image: Sizes, pooled: Sizes) -> int:
     """Elements of work that the functions below share among the threads of the CPU; (h, w) and (oh, ow)."""
-    return (4 * math.prod(image) + pooled[1]) * count()
+    return (4 * math.prod(image) + pooled[1]) * share(None)
 
 
 def max_pool(

@@ -15,7 +15,7 @@ import numpy as np
 from minicaffe.backend import on_cuda
 from minicaffe.errors import MinicaffeError
 from minicaffe.ops import record
-from minicaffe.ops.crew import CompiledCrew, Crew, here
+from minicaffe.ops.crew import CompiledCrew, Crew, inside
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import Piece as Piece
 from minicaffe.ops.table import Table
@@ -76,7 +76,7 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
     >>> sum(parts)
     5
     """
-    if inside():
+    if inside.get():
         if n:
             part(0, n, work)
         return [work] * min(n, 1)
@@ -103,7 +103,7 @@ def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
     A slice has at least `grain` units, if there is more than one. Of an argument Piece(work) each slice gets
     the piece that is its own, all of one size, in the order of the slices. Recorded, if this thread records.
     """
-    most = 1 if inside() else share(None)
+    most = 1 if inside.get() else share(None)
     slices = min(n, max(1, min(n // grain, most)))
     if slices:
         walk(Table([record.row(loop, args, n, slices)]))
@@ -112,13 +112,8 @@ def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
 
 def walk(table: Table) -> None:
     """Run the rows of a table, side by side if this is no slice itself."""
-    walkers = 1 if inside() else min(table.walkers, count())
+    walkers = 1 if inside.get() else min(table.walkers, count())
     cast(CompiledCrew, crew(count())).walk(table.where, table.length, walkers)
-
-
-def inside() -> bool:
-    """Whether this thread runs a slice."""
-    return getattr(here, "inside", False)
 
 
 def share(work: Any) -> int:
@@ -155,11 +150,5 @@ def _can_hold_blas() -> bool:
     return _controller() is not None or any(os.environ.get(name) == "1" for name in BLAS_THREADS)
 
 
-def _after_fork() -> None:
-    """Begin anew in a child: threads do not survive a fork, and what they held stays held."""
-    crew.cache_clear()
-    here.inside = False
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork, and what they held stays held
+    os.register_at_fork(after_in_child=crew.cache_clear)

@@ -42,7 +42,7 @@ def device(request, monkeypatch):
 @pytest.fixture(scope="session")
 def crew():
     """More threads than any test wants."""
-    return module.crew(8)
+    return module.crew(64)
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -30,7 +30,8 @@ from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import with_blas
-from minicaffe.ops.threads import Piece, in_slices, run, share
+from minicaffe.ops.record import Piece
+from minicaffe.ops.threads import in_slices, run, share
 
 __all__ = [
     "cuda_workspace",

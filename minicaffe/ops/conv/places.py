@@ -20,6 +20,7 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit
+from minicaffe.ops.conv.common import no_bias
 from minicaffe.ops.conv.implicit import cuda_workspace
 from minicaffe.ops.conv.planes import Planes
 from minicaffe.ops.geometry import ConvGeometry, lift
@@ -61,7 +62,7 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
     fast = _loops(x)
     if fast is None:
         return implicit.forward(x, weight, bias, g, out, work)
-    arrays = x.reshape(-1), weight.reshape(-1), _no_bias(x.dtype) if bias is None else bias
+    arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
     _correlate(fast, g, False, (*arrays, out.reshape(-1)), work)
     return out
 
@@ -71,7 +72,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
     fast = _loops(dy)
     if fast is None:
         return implicit.input_gradient(dy, weight, g, out, work)
-    arrays = dy.reshape(-1), weight.reshape(-1), _no_bias(dy.dtype), out.reshape(-1)
+    arrays = dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype), out.reshape(-1)
     _correlate(fast, g, True, arrays, work)
     return out
 
@@ -119,8 +120,3 @@ def _numbers(g: ConvGeometry, back: bool, dtype: Any) -> tuple[Any, ...]:
         target = lift(g.image), g.window.lifted()[1], (group, window)
     plane = *planes.numbers, (planes.room, vector)
     return (plane, target), planes.phases, *planes.tables, np.stack((starts, starts), axis=1)
-
-
-@functools.cache
-def _no_bias(dtype: Any) -> Any:
-    return np.empty(0, dtype)

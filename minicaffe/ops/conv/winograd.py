@@ -33,7 +33,8 @@ from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import with_blas
-from minicaffe.ops.threads import Piece, in_slices, run, share
+from minicaffe.ops.record import Piece
+from minicaffe.ops.threads import in_slices, run, share
 
 TILES = 64  # of a product at the least: fewer would starve it
 FEWEST = 8  # of a product, where threads share the tiles of one sample

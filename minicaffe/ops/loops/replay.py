@@ -4,29 +4,29 @@ A row is (entry, address of its words, n, slices, whether to meet after it). Thr
 t + w, ... of each row; then it waits for the others. What they share lies in lines of memory, one word of it
 looked at by one who waits, so that nobody's looking slows another's work:
 
-    line 0       CLAIM: whose the crew is now, 0 for nobody's
+    line 0       TAKEN: 1 while the crew walks a table, for one caller at a time
     line 1       what does not change, and MEETING: how often they met
-    line 2 + 2t  what is asked of thread t: ASKED counts up, then TABLE (0: a call of Python's) ...
+    line 2 + 2t  what is asked of thread t: ASKED counts up; TABLE is there until the thread has taken it
     line 3 + 2t  how far thread t is: the number of the meeting that it has come to
 
 Waiting is looking, then giving way to other threads, then sleep. Between tables a thread sleeps at its lock:
 it says so in ASLEEP, and who has counted up ASKED and takes ASLEEP back opens the lock, once each time; so no
-call is lost. At a meeting it naps, and looks again.
+call is lost. At a meeting it naps, and looks again. Where ASKED has counted up and there is no table, the
+thread goes back to Python, to see what there is to do: its caller does not wait for that, and may ask anew.
 """
 
 from __future__ import annotations
 
 from minicaffe.ops.loops import compiled, helper
-from minicaffe.ops.loops.spin import function, load, pause, store, swap, swap_if
+from minicaffe.ops.loops.spin import add, function, load, pause, store, swap
 
 LINE, WORD = 128, 8  # bytes
-CLAIM = 0
+TAKEN = 0
 MEETING, LOOKS, YIELD, ACQUIRE, NAP, RELEASE = (LINE + WORD * i for i in range(6))
 ASKED, TABLE, LENGTH, WALKERS, FROM, ASLEEP, LOCK, SEEN = (WORD * i for i in range(8))
 ROW = 5  # words
 YIELDS = 2000  # times to give way before sleep, some ms
 LONGEST = 500  # us of a nap
-WALKING = 1  # the claim of who walks a table; others claim with the number of their thread
 call = function(0, (64, 64, 64, 64))
 give_way = function(32, ())
 acquire = function(32, (64, 32))
@@ -75,15 +75,11 @@ def walk(crew: int, table: int, length: int, t: int, walkers: int, meeting: int)
                         nap = min(2 * nap, LONGEST)
 
 
-@helper
-def ask(crew: int, t: int, table: int, length: int, walkers: int, meeting: int) -> None:
-    """Have thread t walk a table, or, if there is none, come back to Python."""
+@compiled
+def ring(crew: int, t: int) -> None:
+    """Let thread t see what is asked of it."""
     where = box(crew, t)
-    store(where + TABLE, table)
-    store(where + LENGTH, length)
-    store(where + WALKERS, walkers)
-    store(where + FROM, meeting)
-    store(where + ASKED, load(where + ASKED) + 1)
+    add(where + ASKED, 1)
     if swap(where + ASLEEP, 0):
         release_lock(load(crew + RELEASE), (load(where + LOCK),))
 
@@ -91,13 +87,18 @@ def ask(crew: int, t: int, table: int, length: int, walkers: int, meeting: int) 
 @compiled
 def lead(crew: int, table: int, length: int, walkers: int) -> None:
     """Walk a table, with the crew if it is nobody's, else alone."""
-    if walkers > 1 and swap_if(crew + CLAIM, 0, WALKING):
+    if walkers > 1 and not swap(crew + TAKEN, 1):
         meeting = load(crew + MEETING)
         for t in range(1, walkers):
-            ask(crew, t, table, length, walkers, meeting)
+            where = box(crew, t)
+            store(where + LENGTH, length)
+            store(where + WALKERS, walkers)
+            store(where + FROM, meeting)
+            store(where + TABLE, table)
+            ring(crew, t)
         walk(crew, table, length, 0, walkers, meeting)
         store(crew + MEETING, meeting + length)
-        store(crew + CLAIM, 0)
+        store(crew + TAKEN, 0)
     else:
         walk(crew, table, length, 0, 1, 0)
 
@@ -112,26 +113,9 @@ def serve(crew: int, t: int) -> None:
             swap(where + ASLEEP, 1)
             if load(where + ASKED) < number or not swap(where + ASLEEP, 0):
                 acquire(load(crew + ACQUIRE), (lock, 1))
-        store(where + SEEN, number)
-        table, length = load(where + TABLE), load(where + LENGTH)
+        store(where + SEEN, load(where + ASKED))
+        table = swap(where + TABLE, 0)
         if not table:
             return
-        walk(crew, table, length, t, load(where + WALKERS), load(where + FROM))
-
-
-@compiled
-def claim(crew: int, who: int) -> bool:
-    """Take the crew for calls of Python's, if it is nobody's; whether it was."""
-    return swap_if(crew + CLAIM, 0, who)
-
-
-@compiled
-def free(crew: int, who: int) -> None:
-    """Let the crew go, if one has it."""
-    swap_if(crew + CLAIM, who, 0)
-
-
-@compiled
-def summon(crew: int, t: int) -> None:
-    """Ask thread t to come back to Python."""
-    ask(crew, t, 0, 0, 0, 0)
+        length, walkers, meeting = load(where + LENGTH), load(where + WALKERS), load(where + FROM)
+        walk(crew, table, length, t, walkers, meeting)

@@ -53,15 +53,14 @@ def swap(context: Any, where: Any, value: Any) -> Any:
 
 
 @made
-def swap_if(context: Any, where: Any, expected: Any, value: Any) -> Any:
-    """Set the word at an address if it is as expected; whether it was."""
+def add(context: Any, where: Any, value: Any) -> Any:
+    """Add to the word at an address; gives what was there."""
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         at = builder.inttoptr(args[0], WORD.as_pointer())
-        both = builder.cmpxchg(at, args[1], args[2], "seq_cst", "seq_cst")
-        return builder.extract_value(both, 1)
+        return builder.atomic_rmw("add", at, args[1], "seq_cst")
 
-    return types.boolean(types.int64, types.int64, types.int64), generate
+    return types.int64(types.int64, types.int64), generate
 
 
 @made

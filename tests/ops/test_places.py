@@ -1,0 +1,66 @@
+"""What is `places`' alone: images in bands of lines, and bits that do not depend on the number of threads."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ops.cases import EDGES, cases, convolutions, dtypes, seeds
+from ops.test_conv import DIRECTIONS, check, on_threads, run
+
+from minicaffe.ops.conv import places, planes
+from minicaffe.ops.geometry import ConvGeometry, Window
+
+every_direction = pytest.mark.parametrize("direction", DIRECTIONS)
+compiled = pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """Bands of a line, or of a few."""
+
+    def forget():
+        places._room.cache_clear()
+        places._numbers.cache_clear()
+
+    def set_to(elements):
+        monkeypatch.setattr(planes, "IN_CACHE", elements)
+        forget()
+
+    yield set_to
+    monkeypatch.undo()
+    forget()
+
+
+@on_threads
+@compiled
+@every_direction
+@cases(15)
+@given(convolutions(), st.integers(1, 400), dtypes, seeds)
+def test_bands_against_loops(device, narrow, direction, g, elements, dtype, seed):
+    narrow(elements)
+    check(device, "places", direction, g, dtype=dtype, seed=seed)
+
+
+@compiled
+@every_direction
+@pytest.mark.parametrize("name", ["more places than a tile", "three axes", "two groups"])
+def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direction, name):
+    g, got = EDGES[name], []
+    monkeypatch.setattr("minicaffe.ops.threads.crew", lambda threads: crew)
+    for count in (1, 2, 3):
+        monkeypatch.setattr("minicaffe.ops.threads.count", lambda count=count: count)
+        got.append(run(device, "places", direction, g, 1, True, np.float32, 1))
+    for other in got[1:]:
+        np.testing.assert_array_equal(got[0], other)
+
+
+def test_a_line_s_zeros_are_those_of_the_next():
+    g = ConvGeometry(1, 2, (13, 13), 3, Window((3, 3), pad=(1, 1)))
+    found = planes.Planes(g, False)
+    assert (found.axes[2].length, found.axes[2].pitch, found.bands) == (15, 14, 1)
+
+
+def test_planes_are_the_remainders_that_the_kernel_meets():
+    g = ConvGeometry(1, 1, (9, 9), 1, Window((1, 3), (2, 2)))
+    assert planes.Planes(g, False).phases.tolist() == [[0, 0, 0], [0, 0, 1]]
+    assert len(planes.Planes(g, True).tables[0]) == 4  # which of them a place of dx is
