@@ -6,9 +6,11 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from minicaffe.layers import Layer
+from minicaffe.layers.convolution import Filtered
 from minicaffe.net import run
 from minicaffe.net.net import Net
 from minicaffe.net.recorded import Call, Tape
@@ -118,37 +120,57 @@ def why_not(layer: Layer) -> str:
     return "" if layer.recordable else f"{type(layer).__name__} computes on the host"
 
 
-def premise(net: Net) -> tuple[Any, ...] | None:
-    """What recorded passes of a net go by; None while they are not to be replayed, whatever it is.
+class Premise:
+    """What recorded passes of a net go by: where all arrays lie, and each key and multiplier.
 
-    That is where all arrays lie, and each key and multiplier: what else a user can change between two passes.
+    That is what a user can change between two passes.
     """
-    context, held = net.context, net.memory
-    seen = net.debug is not None or net._left_out or type(net) is not Net
-    if net.device.is_cuda or seen or "forward" in vars(net) or "backward" in vars(net):
-        return None
-    lies: list[Any] = [context._workspace, held.scratch, held.sharing.block]
-    told: list[Any] = [threads.share(None), context.state, context.engine, net.loss_scale]
-    for step in net.steps:
-        layer = step.layer
-        if step.watchers or layer.sizes_vary:
+
+    def __init__(self, net: Net):
+        self.net = net
+        self.watchers = [step.watchers for step in net.steps]
+        kinds: list[Any] = [type(step.layer) for step in net.steps]
+        self.keys = [(_keys(kind), step.layer) for kind, step in zip(kinds, net.steps, strict=True)]
+        self.values = [value for step in net.steps for value in step.tops]
+        self.params = [param for step in net.steps for param in step.layer.params]
+        one_size = not any(step.layer.sizes_vary for step in net.steps)
+        self.can_be = one_size and not net.device.is_cuda and type(net) is Net
+
+    def now(self) -> tuple[Any, ...] | None:
+        """As it is now; None while passes are not to be replayed, for somebody looks."""
+        if self.seen:
             return None
-        kind: Any = type(layer)
-        told += _keys(kind)(layer), layer.needs_gradient[:], vars(layer).get("plan")
-        for value in step.tops:
-            told.append(value.loss_weight)
-            lies += _arrays(value.blob)
-        for param in layer.params:
-            told += _multipliers(param)
-            lies += _arrays(param)
-    return list(map(id, lies)), told
+        net = self.net
+        held, context = net.memory, net.context
+        lies = map(_arrays, chain(map(_blob, self.values), self.params))
+        places = [*map(id, chain((context._workspace, held.scratch), *lies))]
+        told = [get(layer) for get, layer in self.keys]
+        numbers = [*map(_weight, self.values), *map(_multipliers, self.params)]
+        return places, told, numbers, threads.share(None), context.state, net.loss_scale
+
+    def of_params(self) -> tuple[Any, ...] | None:
+        """The part of it that an update goes by."""
+        if self.seen:
+            return None
+        told = [*map(_multipliers, self.params), *map(_stale, self.params)]
+        return [*map(id, chain(*map(_arrays, self.params)))], told, threads.share(None)
+
+    @property
+    def seen(self) -> bool:
+        """Whether all is to be done as it is."""
+        net = self.net
+        if not self.can_be or any(self.watchers) or net.debug is not None or net._left_out:
+            return True
+        return "forward" in vars(net) or "backward" in vars(net)
 
 
-_arrays = operator.attrgetter("_data", "_diff")
+_blob, _arrays = operator.attrgetter("blob"), operator.attrgetter("_data", "_diff")
+_weight, _stale = operator.attrgetter("loss_weight"), operator.attrgetter("stale")
 _multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")
 
 
 @functools.cache
 def _keys(kind: Any) -> Callable[[Layer], tuple[Any, ...]]:
     names = [key.name for key in keys_of(kind).values()]
-    return operator.attrgetter("forward", "backward", "recordable", "runs_backward", *names)
+    names += ["plan"] if issubclass(kind, Filtered) else []
+    return operator.attrgetter("forward", "backward", "recordable", "needs_gradient", *names)

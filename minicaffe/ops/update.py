@@ -117,7 +117,8 @@ def update(
                         delta, shrink                step = rate m / (sqrt(v) + delta) + shrink weight
 
     All in place; `scratch`, flat, is NumPy's: each thread takes as many entries at a time as its share of it
-    holds, up to BLOCK. `numbers` are an array of float64 on the host. Where `skip`, one int32, is not 0, nothing is done. Source: Caffe's solvers; `shrink` is AdamW's.
+    holds, up to BLOCK. `numbers` are an array of float64 on the host. Where `skip`, one int32, is not 0,
+    nothing is done. Source: Caffe's solvers; `shrink` is AdamW's.
 
     >>> weight, diff, history = np.array([1.0]), np.array([2.0]), np.array([10.0])
     >>> numbers, skip = np.array([0.1, 0.5]), np.zeros(1, np.int32)

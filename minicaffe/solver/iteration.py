@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minicaffe.net.passes import Passes, premise
+from minicaffe.net.passes import Passes, Premise
 from minicaffe.net.recorded import Node, Repeated, Tape, take
 from minicaffe.ops import arrays
 from minicaffe.solver.finite import Finite
@@ -19,7 +19,7 @@ class Iterating(Finite):
 
     def begin_iterating(self) -> None:
         """Nothing is recorded yet."""
-        self._noted = Passes(self.net)
+        self._noted, self._premise = Passes(self.net), Premise(self.net)
         self._passes, self._update = Repeated(self._all_passes), Repeated(self._step)
 
     @property
@@ -37,7 +37,7 @@ class Iterating(Finite):
         slot = self.recorded % len(self.losses)
         self.watch.begin(slot)
         self._noted.begin(self.iteration * self.spec.iter_size)
-        self._passes.run(self._premise)
+        self._passes.run(self._now)
         self.watch.end(slot)
         self.recorded += 1
 
@@ -48,7 +48,7 @@ class Iterating(Finite):
             if self.iteration == 0:
                 self.average.begin()
             self.average.prepare(self.iteration)
-        self._update.run(self._premise_of_update)
+        self._update.run(self._now_of_update)
 
     def _all_passes(self, tape: Tape | None) -> None:
         """All of the passes; noted, if there is a tape."""
@@ -76,13 +76,12 @@ class Iterating(Finite):
         if self.average is not None:
             take(tape, "average", self.average.step)
 
-    def _premise(self) -> Any:
+    def _now(self) -> Any:
         """What recorded passes go by."""
-        held = premise(self.net) if self.mixed is None else None
+        held = self._premise.now() if self.mixed is None else None
         return held and (held, id(self.spec), id(self.watch.loss))
 
-    def _premise_of_update(self) -> Any:
+    def _now_of_update(self) -> Any:
         """What a recorded update goes by."""
-        held = self._premise()
-        stale = [param.stale for param in self.net.learnable]
-        return held and (held, stale, id(self.rule), id(self.average))
+        held = self._premise.of_params() if self.mixed is None else None
+        return held and (held, id(self.spec), id(self.rule), id(self.average))

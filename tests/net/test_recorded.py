@@ -7,7 +7,7 @@ import pytest
 from layers.rows import ROWS, net_of
 
 from minicaffe import Net, parse
-from minicaffe.net.passes import Passes, premise
+from minicaffe.net.passes import Passes, Premise
 from minicaffe.net.recorded import Call, Repeated, Segment, Tape
 from minicaffe.ops import arrays, loops
 
@@ -21,6 +21,7 @@ class Replayed:
     def __init__(self, text, plain):
         self.net, self.plain, self.number = Net(parse(text), device="cpu"), plain, 0
         self.noted, self.work = Passes(self.net), Repeated(self.passes)
+        self.premise = Premise(self.net)
 
     def passes(self, tape):
         for param in self.net.learnable:
@@ -31,7 +32,7 @@ class Replayed:
 
     def run(self):
         self.noted.begin(self.number)
-        self.work.run(lambda: None if self.plain else premise(self.net))
+        self.work.run(lambda: None if self.plain else self.premise.now())
         self.number += 1
 
     def numbers(self):
@@ -53,7 +54,7 @@ def test_a_layer_replayed_on_other_numbers(name, keys, bottoms):
     both = [Replayed(net_of(name, keys, bottoms), plain) for plain in (False, True)]
     random = np.random.default_rng(5)
     if any(step.layer.sizes_vary for step in both[0].net.steps):
-        assert premise(both[0].net) is None
+        assert both[0].premise.now() is None
         return
     for turn in range(6):
         for i, bottom in enumerate(bottoms):
