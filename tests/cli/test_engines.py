@@ -132,7 +132,7 @@ def test_explain_measures_and_tells_what_would_be_used(cli, options, why):
     rule = "implicit" if implicit.recordable(np.float32) else "batched"
     name = "columns" if "columns" in options else rule
     assert f"  forward: {name} ({why})\n" in ran.out
-    assert re.search(r"\n  implicit  +\d+\.\d{3}  ", ran.out)
+    assert re.search(r"\n  implicit  [ *]+\d+\.\d{3}  ", ran.out)
     batch = options[1] if "--batch" in options else "20"
     assert f"conv1: {batch}x1x28x28 -> {batch}x4x12x12" in ran.out
 
