@@ -58,7 +58,7 @@ class InnerProduct(Layer):
             a, b = (self.x.T, dy) if self.transpose else (dy.T, self.x)
             linear.weight_gradient(a, b, *self.weight.sums(), work)
         if self.bias is not None and self.bias.learns:
-            linear.bias_gradient(dy, self.bias.diff, work)
+            linear.bias_gradient(dy, *self.bias.sums(), work)
         if not self.needs_gradient[0]:
             return None
         gemm(dy, self._matrix(self.weight.data), self.grad[0].reshape(self.m, self.k))

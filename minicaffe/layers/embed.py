@@ -62,7 +62,7 @@ class Embed(Layer):
         if self.weight.learns:
             ops.add_gradient(dy, self.indices, self.rows, self.weight.diff)
         if self.bias is not None and self.bias.learns:
-            linear.bias_gradient(dy, self.bias.diff, self.context.workspace)
+            linear.bias_gradient(dy, *self.bias.sums(), self.context.workspace)
         return None
 
     def check(self) -> None:

@@ -106,7 +106,7 @@ class RNN(Recurrent):
         ops.tanh_unit_gradient(self._rows(self.out[0]), self._rows(do), None, self.cont, da)
         add_product(da, self._rows(h), self.out_weight, work)
         if self.out_bias.learns:
-            linear.bias_gradient(da, self.out_bias.diff, work)
+            linear.bias_gradient(da, *self.out_bias.sums(), work)
         gemm(da, self.out_weight.data, self._rows(dh))
         after = self.cont[-1]
         self.dr.fill(0)

@@ -133,7 +133,7 @@ class Recurrent(Layer):
         rows = dz.reshape(-1, self.wide)
         add_product(rows, self.x, self.weight, work)
         if self.bias.learns:
-            linear.bias_gradient(rows, self.bias.diff, work)
+            linear.bias_gradient(rows, *self.bias.sums(), work)
         xp.multiply(self.first, self.cont[0][:, None], out=before[0])
         xp.multiply(h[:-1], self.cont[1:, :, None], out=before[1:])
         add_product(rows, before.reshape(-1, self.num_output), self.state_weight, work)

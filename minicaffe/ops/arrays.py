@@ -120,7 +120,7 @@ def _plain(name: str, a: Any, b: Any, out: Any) -> None:
     if name == "copy":
         np.copyto(out, b, casting="same_kind")
     else:
-        (np.add if name == "add" else np.multiply)(a, b, out=out)
+        getattr(np, name)(a, b, out=out)
 
 
 def _steps(array: Any) -> tuple[tuple[int, int], ...]:

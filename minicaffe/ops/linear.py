@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.ops.arrays import fill
 from minicaffe.ops.gemm import GRAIN, gemm, whole
 from minicaffe.ops.loops import loops, with_blas
 from minicaffe.ops.sums import add_places
@@ -73,15 +74,18 @@ def weight_gradient(a: Any, b: Any, out: Any, empty: bool, work: Any) -> Any:
     return gemm(a, b, out, accumulate=not empty, scratch=scratch)
 
 
-def bias_gradient(dy: Any, out: Any, work: Any) -> Any:
-    """dbias = 1' dy, added to `out` (f,)."""
-    if on_cuda(dy):
-        return add_places(dy.reshape(*dy.shape, 1), out, work)
-    fast = loops("product", dy.dtype)
+def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:
+    """dbias = 1' dy, added to `out` (f,), or into it where it is still empty."""
+    fast = loops("product", dy.dtype) if isinstance(dy, np.ndarray) else None
     if fast is not None and dy.flags.c_contiguous:
         m, f = dy.shape
-        run(fast.add_columns, f, dy.reshape(-1), m, f, out, grain=1 + GRAIN // max(m, 1))
+        given = dy.reshape(-1), m, f, not empty, out
+        run(fast.add_columns, f, *given, grain=1 + GRAIN // max(m, 1))
         return out
+    if empty:
+        fill(out, 0)
+    if on_cuda(dy):
+        return add_places(dy.reshape(*dy.shape, 1), out, work)
     ones, scratch = ones_and_scratch(len(dy), work)
     gemm(ones.T, dy, out.reshape(1, -1), accumulate=True, scratch=scratch)
     return out

@@ -27,7 +27,7 @@ import numpy as np
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 from minicaffe.ops.loops import loops
 mean = np.zeros(1)
-loops("average", np.float64).average(np.ones(1), 0.5, mean, 0, 1)
+loops("average", np.float64).average(np.ones(1), np.full(1, 0.5), np.zeros(1, bool), mean, 0, 1)
 print(mean)
 """
 

@@ -582,7 +582,7 @@ def test_where_loops_are_compiled_no_other_is_a_candidate(cpu, monkeypatch):
     pytest.importorskip("numba")
     others = {"caffe", "batched", "columns", "mec", "loopfree"}
     case = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
-    assert set(case.candidates) == {"direct", "implicit", "winograd", "winograd2"}
+    assert set(case.candidates) == {"direct", "implicit", "winograd", "winograd2", "places"}
     assert case.passes_over("batched").startswith("calls NumPy where others are compiled")
     assert conv.plan(LARGE, "f4", cpu, deterministic=True).recordable
     assert conv.plan(POINT, "f4", cpu).recordable

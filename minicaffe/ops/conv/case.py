@@ -30,6 +30,7 @@ RULE = ("pointwise", "batched", "columns", "implicit", "caffe", "direct")  # the
 SUMS_ROUNDED = ("caffe", "loopfree", "batched", "mec", "pointwise")
 WHOLE = ("batched", "columns")  # that unroll at least a sample
 IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near its cache
+VECTOR = 16  # samples side by side in float32: of fewer a thread, places are
 FEW = 64  # channels times filters of a group, up to which `direct` is worth a trial
 TIE = 1.05  # times the best: as good, so that the first of these is taken
 EQUALS = ("pointwise", "implicit", "batched", "columns", "caffe", "direct")
@@ -106,7 +107,7 @@ class Case:
     @functools.cached_property
     def candidates(self) -> tuple[str, ...]:
         """The strategies to choose from."""
-        g, able = self.g, self._able(STRATEGIES)
+        g, able = self.g, [name for name in self._able(STRATEGIES) if not self._beaten(name)]
         if g.c * g.f <= FEW * g.group**2:
             return tuple(able)
         return tuple(name for name in able if name != REFERENCE) or tuple(able)
@@ -117,6 +118,8 @@ class Case:
             return "the reference, too slow to be a candidate"
         if self._alias(name):
             return "as `implicit`, where there are no loops compiled for this type and device"
+        if self._beaten(name):
+            return "others are faster for batches of this size: only when asked for by name"
         if self._suits(name):
             return "calls NumPy where others are compiled: only when asked for by name"
         return f"sums the weight's gradient in {self.dtype.name}: only when asked for by name"
@@ -150,6 +153,14 @@ class Case:
     def _alias(self, name: str) -> bool:
         """Whether a strategy is compiled loops alone, and there are none: it computes as `implicit` does."""
         return hasattr(STRATEGIES[name], "COMPILED") and not self.recordable(name)
+
+    def _beaten(self, name: str) -> bool:
+        """Whether a compiled strategy need not be tried, for to compile it takes seconds.
+
+        Of those that keep samples or places side by side the batch tells which.
+        """
+        full = VECTOR * 4 // self.dtype.itemsize * self.shares
+        return name == ("lanes" if self.g.n < full else "places") and self.recordable(name)
 
     def _suits(self, name: str) -> bool:
         """Whether a strategy can be, and sums samples in float32 where the numbers have 16 bits."""

@@ -16,8 +16,6 @@ import functools
 import math
 from typing import Any
 
-import numpy as np
-
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit
 from minicaffe.ops.conv.common import no_bias
@@ -82,7 +80,7 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     fast = _loops(x)
     if fast is None:
         return implicit.weight_gradient(x, dy, g, out, work)
-    numbers, *tables = _numbers(g, False, x.dtype)
+    numbers, *tables = _numbers(Planes(g, False, laid=True), x.dtype)
     arrays = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
     tiles = -(-(g.f // g.group) // fast.ROWS)
     run(fast.weigh, g.group * tiles, *arrays, g.n, *numbers, *tables, Piece(work))
@@ -95,8 +93,8 @@ def _loops(x: Any) -> Any:
 
 def _correlate(fast: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
     """Targets of sources, x and y or dy and dx: a unit is a tile of channels of a band of a sample."""
-    numbers, *tables = _numbers(g, back, arrays[0].dtype)
     planes = Planes(g, back)
+    numbers, *tables = _numbers(planes, arrays[0].dtype)
     units = g.n * g.group * planes.bands * -(-planes.channels[1] // fast.ROWS)
     run(fast.correlate, units, *arrays, *numbers, *tables, Piece(work))
 
@@ -108,15 +106,14 @@ def _room(planes: Planes) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _numbers(g: ConvGeometry, back: bool, dtype: Any) -> tuple[Any, ...]:
+def _numbers(planes: Planes, dtype: Any) -> tuple[Any, ...]:
     """What the loops want to know of one direction: `plane`, `target`, tables; see there."""
     tile: Any = loops("tile", dtype)
-    planes, vector = Planes(g, back), int(tile.lanes(dtype))
-    starts = np.arange(0, planes.run, vector).astype(np.int32)
+    g, vector = planes.g, int(tile.lanes(dtype))
     row, window = math.prod(g.weight_shape[1:]), math.prod(g.window.kernel)
     group = g.f // g.group * row
     target: Any = lift(g.out), (1, 1, 1), (group, row)
-    if back:
+    if planes.back:
         target = lift(g.image), g.window.lifted()[1], (group, window)
-    plane = *planes.numbers, (planes.room, vector)
-    return (plane, target), planes.phases, *planes.tables, np.stack((starts, starts), axis=1)
+    plane = *planes.numbers, (planes.room, vector, int(planes.flat))
+    return (plane, target), planes.phases, *planes.tables, planes.starts(vector)

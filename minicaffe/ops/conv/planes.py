@@ -89,6 +89,7 @@ class Planes:
 
     g: ConvGeometry
     back: bool
+    laid: bool = False  # always, also where they are the images as they are
 
     @functools.cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -155,6 +156,23 @@ class Planes:
         sizes = self.layers, self.lines, self.axes[2].pitch
         return self.channels, image, steps, pads, sizes, (self.band, self.bands)
 
+    @functools.cached_property
+    def flat(self) -> bool:
+        """Whether planes are the images as they are: bands of places of a 1 x 1 convolution."""
+        last = self.axes[1].targets - (self.bands - 1) * self.band
+        some = not self.laid and self.axes[0].targets == 1 and last * self.axes[2].pitch >= LANES
+        return some and self.g.window.is_point
+
+    def starts(self, vector: int) -> Any:
+        """Where a band's vectors start in the planes, and in the targets; `flat`: and of the last band."""
+        runs, pitch = [self.run], self.axes[2].pitch
+        if self.flat:
+            last = self.axes[1].targets - (self.bands - 1) * self.band
+            runs = [lines * pitch for lines in (self.band, last)]
+        each = [np.minimum(np.arange(0, run, vector), max(0, run - vector)) for run in runs]
+        starts = np.concatenate(each).astype(np.int32)
+        return np.stack((starts, starts), axis=1)
+
     @property
     def phases(self) -> Any:
         """Which pixels each plane of a channel has, along the three axes."""
@@ -166,7 +184,7 @@ class Planes:
         jobs: list[list[int]] = []
         steps: list[Any] = []
         sizes, kernel = (self.layers, self.lines, self.axes[2].pitch), lift(self.g.window.kernel)
-        plane, taps = math.prod(sizes), math.prod(kernel)
+        plane, taps = self.g.places if self.flat else math.prod(sizes), math.prod(kernel)
         channels = np.arange(self.channels[0])[:, None]
         counts = [len(axis.phases) for axis in self.axes]
         row = self.g.c // self.g.group * taps if self.back else taps  # of the weight, a source

@@ -2,10 +2,11 @@
 
 `plane` tells how images are laid out (see `conv.planes`): (sources, targets) channels of a group, groups; the
 image; the step and the pad at which planes take pixels; layers, lines and pitch of a plane; lines of a band,
-and bands; elements of work for them, and places in a vector. `target`: its sizes, how far places of a job
-are apart, and the elements of weight of a group and from target to target. `phases` are the planes of a
-channel: which pixels of a step each takes. A job is a run of targets: steps first..last of the table, where it
-begins in a plane, its counts along the axes, its first target.
+bands; elements of work for them, places in a vector, and whether planes are the images as they are (`flat`):
+nothing is laid out, and targets are written by whole vectors. `target`: its sizes, how far places of a job are
+apart, and the elements of weight of a group and from target to target. `phases` are the planes of a channel:
+which pixels of a step each takes. A job is a run of targets: steps first..last of the table, where it begins
+in a plane, its counts along the axes, its first target.
 """
 
 from __future__ import annotations
@@ -74,15 +75,17 @@ def correlate(
     last: int,
 ) -> None:
     """Targets y of sources x, by tiles of ROWS channels: unit ((sample, group, band), tile)."""
-    (c, f, groups), (d, h, wide), _, _, (_, lines, pitch), (band, bands), (room, vector) = plane
+    (c, f, groups), (d, h, wide), _, _, (_, lines, pitch), (band, bands), (room, vector, flat) = (
+        plane
+    )
     (od, oh, ow), (sd, sh, sw), (group, row) = target
     tiles, before = -(-f // ROWS), -1
     sums = work[room:]
     for unit in range(first, last):
         where, tile = unit // tiles, unit % tiles
         line, g, s = where % bands * band, where // bands % groups, where // bands // groups
-        if where != before:
-            start = (s * groups + g) * c * d * h * wide
+        start = (s * groups + g) * c * d * h * wide
+        if where != before and not flat:
             _lay(x, start, c, plane, phases, line, room, work)
             before = where
         r, rows = tile * ROWS, min(ROWS, f - tile * ROWS)
@@ -91,19 +94,22 @@ def correlate(
             down = min(band, job[4] - line)
             if down <= 0 or job[3] <= 0 or job[5] <= 0:
                 continue
-            run = _run(job, down, pitch)
-            vectors = -(-run // vector)
-            apart, begin = vectors * vector, BIAS if bias.size else ZERO
-            for z in range(job[3]):
+            vectors = -(-_run(job, down, pitch) // vector)
+            a, begin = (w, g * group + r * row, row), BIAS if bias.size else ZERO
+            if flat:  # the last vector of a band ends with it: there is a table for the last band
+                lap, to = 0 if down == band else len(places) - vectors, (s * groups + g) * f + r
+                table, right = (places, lap, lap + vectors), (x, start + line * wide)
+                left = y, (to * oh + line) * ow, oh * ow
                 multiply(
-                    (w, g * group + r * row, row),
-                    (work, job[2] + z * lines * pitch),
-                    (sums, 0, apart),
-                    (steps, job[0], job[1]),
-                    (places, 0, vectors),
-                    rows,
-                    begin,
-                    (bias, g * f + r),
+                    a, right, left, (steps, job[0], job[1]), table, rows, begin, (bias, g * f + r)
+                )
+                continue
+            apart = vectors * vector
+            for z in range(job[3]):
+                table, right = (places, 0, vectors), (work, job[2] + z * lines * pitch)
+                left = sums, 0, apart
+                multiply(
+                    a, right, left, (steps, job[0], job[1]), table, rows, begin, (bias, g * f + r)
                 )
                 for k in range(rows):
                     channel = (s * groups + g) * f + r + k
@@ -135,7 +141,7 @@ def weigh(
     last: int,
 ) -> None:
     """dw += sums over places of dy times x, by tiles of ROWS filters: unit (group, tile)."""
-    (c, f, groups), (d, h, wide), _, _, (_, lines, pitch), (band, _), (room, vector) = plane
+    (c, f, groups), (d, h, wide), _, _, (_, lines, pitch), (band, _), (room, vector, _) = plane
     (od, oh, ow), _, (_, row) = target
     tiles, job = -(-f // ROWS), jobs[0]
     zero, gradient = dw.dtype.type(0), work[room:]

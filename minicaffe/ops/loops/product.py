@@ -132,8 +132,11 @@ def add_bias(bias: Any, y: Any, first: int, last: int) -> None:
 
 
 @compiled
-def add_columns(x: Any, m: int, f: int, y: Any, first: int, last: int) -> None:
-    """y[j] += the sum of column j of x (m, f)."""
+def add_columns(x: Any, m: int, f: int, add: bool, y: Any, first: int, last: int) -> None:
+    """y[j] = the sum of column j of x (m, f), or y[j] += that."""
+    if not add:
+        for j in range(first, last):
+            y[at(j)] = 0
     for i in range(m):
         for j in range(first, last):
             y[at(j)] += x[at(i * f + j)]
