@@ -10,6 +10,7 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.errors import ShapeError
+from minicaffe.ops import record
 from minicaffe.ops.loops import with_blas
 from minicaffe.ops.threads import in_slices, run
 
@@ -44,6 +45,7 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
         return out
     if _compiled(a, b, out, accumulate):
         return out
+    record.host("gemm")
     product = out
     if accumulate:
         product = np.empty_like(out) if scratch is None else scratch[: out.size].reshape(out.shape)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.ops import record
 from minicaffe.ops.arrays import fill
 from minicaffe.ops.gemm import GRAIN, gemm, whole
 from minicaffe.ops.loops import loops, with_blas
@@ -32,6 +33,8 @@ def linear(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
     """
     if _compiled(x, weight, bias, out, work):
         return out
+    if not on_cuda(x):
+        record.host("linear")
     if not on_cuda(x) and not weight.flags.c_contiguous:
         y = work[: out.size].reshape(out.shape[::-1])
         gemm(weight.T, x.T, y)
@@ -86,6 +89,7 @@ def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:
         fill(out, 0)
     if on_cuda(dy):
         return add_places(dy.reshape(*dy.shape, 1), out, work)
+    record.host("bias_gradient")
     ones, scratch = ones_and_scratch(len(dy), work)
     gemm(ones.T, dy, out.reshape(1, -1), accumulate=True, scratch=scratch)
     return out

@@ -67,6 +67,7 @@ def rows(x: Any, out: Any, work: Any, of: str = "values", scale: float = 1.0) ->
     if on_cuda(x):
         _launch(x, (1, *x.shape), out, work, scale, OF.index(of))
         return out
+    record.host("rows")
     if of != "values":
         work = work[: x.size].reshape(x.shape)
         x = np.abs(x, out=work) if of == "magnitudes" else np.square(x, out=work)
@@ -83,6 +84,7 @@ def add_rows(rows: Any, out: Any) -> Any:
     if on_cuda(rows):
         _launch(rows, (len(rows), out.size, 1), out, None, add=True)
         return out
+    record.host("add_rows")
     for row in rows:
         out += row
     return out
@@ -97,6 +99,7 @@ def add_places(x: Any, out: Any, work: Any = None) -> Any:
     if on_cuda(x):
         _launch(x, x.shape, out, work, add=True)
         return out
+    record.host("add_places")
     out += np.sum(x, axis=(0, 2))
     return out
 
