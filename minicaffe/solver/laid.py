@@ -66,7 +66,7 @@ class Laid:
             if not param.learns:
                 continue
             own = multipliers(param)
-            if arrays is None:
+            if arrays is None or param.data.base is not arrays[1]:  # or another's, shared since
                 history = self.history[i :: len(self.params)]
                 found.append(Stretch(param.data, param.diff, history, own))
                 continue
