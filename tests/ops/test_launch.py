@@ -300,7 +300,7 @@ def average(device, dtype):
 
     def run():
         device.copy_from_host(mean, given)
-        means.average(mean, x, 0.125, scratch, skip)
+        means.average(mean, x, np.array([0.125]), scratch, skip)
 
     return run, [mean]
 
