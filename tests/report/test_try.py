@@ -372,7 +372,7 @@ def test_nets_too_large_leave_the_section_out(tmp_path, monkeypatch, change, why
 
 def test_another_transform_leaves_the_section_out(tmp_path, monkeypatch):
     made = classifier(tmp_path, "digits")
-    monkeypatch.setattr(made.data, "prepare", lambda image: image / 2)
+    monkeypatch.setattr(made.data, "as_tested", lambda image: image / 2)
     with pytest.raises(
         LeftOutError, match="data: its transform is more than a crop, a mean and a scale"
     ):
