@@ -50,7 +50,7 @@ class LRN(Layer):
         self.context.reserve(2 * math.prod(x))
         if self.context.forward_only:
             wide = self.sum_dtype.itemsize // self.dtype.itemsize
-            self.context.reserve((2 + wide) * math.prod(x))
+            self.context.reserve(2 * wide * math.prod(x))
         return x
 
     def allocate(self) -> None:
@@ -60,7 +60,7 @@ class LRN(Layer):
     def forward(self, x: Any) -> Any:
         self.x, s = x, self.s
         if s is None:
-            s = self.context.scratch(self.shape, self.sum_dtype, 2 * x.nbytes)
+            s = self.context.scratch(self.shape, self.sum_dtype, x.size * self.sum_dtype.itemsize)
         return lrn.lrn(x, self.response, s, self.out[0], self.context.workspace)
 
     def backward(self, dy: Any) -> Any:

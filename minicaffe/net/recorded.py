@@ -93,33 +93,32 @@ def take(tape: Tape | None, what: str, work: Callable[[], Any]) -> None:
 class Repeated:
     """Work done as it is the first time, then noted until two tapes in a row agree, then replayed.
 
-    `work` is given the tape, or None. Whatever a replay goes by, such as where arrays lie, is its premise:
-    where that is another than it was, all begins anew.
+    What a replay goes by, such as where arrays lie, is its premise: where that is another than it was, all
+    begins anew. The work itself is not kept, for whoever does it may hold this.
     """
 
-    def __init__(self, work: Callable[[Tape | None], None]):
-        self.work = work
+    def __init__(self) -> None:
         self.premise: Any = None
         self.tape: Tape | None = None  # the last
         self.nodes: list[Node] | None = None
 
-    def run(self, premise: Callable[[], Any]) -> None:
-        """Do it once more. A premise of None says: as it is, this time."""
+    def run(self, work: Callable[[Tape | None], None], premise: Callable[[], Any]) -> None:
+        """Do it once more; `work` is given the tape, or None. A premise of None says: as it is, this time."""
         now = premise()
         if now is None:
-            self.work(None)
+            work(None)
         elif now != self.premise:
             self.tape = self.nodes = None
-            self.work(None)
+            work(None)
             self.premise = premise()
         elif self.nodes:
             for node in self.nodes:
                 node.work()
         elif self.nodes is not None:
-            self.work(None)
+            work(None)
         else:
             tape, before = Tape(), self.tape
-            self.work(tape)
+            work(tape)
             if before is not None and tape.notes == before.notes:
                 self.nodes, tape.notes = tape.nodes(), []
             self.tape = tape

@@ -36,7 +36,9 @@ class Response:
 
 
 def lrn(x: Any, response: Response, s: Any, out: Any, work: Any) -> Any:
-    """y = x s^-beta; leaves s, of float32 where x is of 16 bits, for the gradient. `work` is of 2 x.size.
+    """y = x s^-beta; leaves s, of float32 where x is of 16 bits, for the gradient.
+
+    `work` is of 2 x.size; on the CPU s may be its second half.
 
     >>> x, s = np.array([[[1.0], [2.0], [3.0]]]), np.empty((1, 3, 1))
     >>> lrn(x, Response((1, 3, 1), 1, 0, 1, 1.0, 1.0), s, np.empty_like(x), np.empty(6)).ravel() * s.ravel()

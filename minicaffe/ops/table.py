@@ -20,11 +20,9 @@ class Table:
     """
 
     def __init__(self, rows: Sequence[Row]):
-        self.rows = tuple(row for row in rows if row.slices)
-        self.length, self.walkers = (
-            len(self.rows),
-            max((row.slices for row in self.rows), default=0),
-        )
+        self.rows = tuple([row for row in rows if row.slices])  # of a generator Python keeps more
+        self.length = len(self.rows)
+        self.walkers = max([row.slices for row in self.rows], default=0)
         entry: Any = loops("entry", "f")
         words, self._words = array("q"), array("q")
         for i, row in enumerate(self.rows, 1):

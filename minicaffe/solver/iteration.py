@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from minicaffe.net.net import Net
 from minicaffe.net.passes import Passes, Premise
 from minicaffe.net.recorded import Node, Repeated, Tape, take
 from minicaffe.ops import arrays
@@ -20,7 +22,7 @@ class Iterating(Finite):
     def begin_iterating(self) -> None:
         """Nothing is recorded yet."""
         self._noted, self._premise = Passes(self.net), Premise(self.net)
-        self._passes, self._update = Repeated(self._all_passes), Repeated(self._step)
+        self._passes, self._update = Repeated(), Repeated()
 
     @property
     def recordings(self) -> dict[str, list[Node]]:
@@ -37,7 +39,7 @@ class Iterating(Finite):
         slot = self.recorded % len(self.losses)
         self.watch.begin(slot)
         self._noted.begin(self.iteration * self.spec.iter_size)
-        self._passes.run(self._now)
+        self._passes.run(self._all_passes, self._now)
         self.watch.end(slot)
         self.recorded += 1
 
@@ -48,11 +50,11 @@ class Iterating(Finite):
             if self.iteration == 0:
                 self.average.begin()
             self.average.prepare(self.iteration)
-        self._update.run(self._now_of_update)
+        self._update.run(self._step, self._now_of_update)
 
     def _all_passes(self, tape: Tape | None) -> None:
         """All of the passes; noted, if there is a tape."""
-        net, noted, count = self.net, self._noted, self.spec.iter_size
+        net, noted, count, loss = self.net, self._noted, self.spec.iter_size, self.watch.loss
         for param in net.learnable:
             param.stale = True
         for batch in range(count):
@@ -61,14 +63,9 @@ class Iterating(Finite):
             noted.backward(tape)
             if self.mixed is not None:
                 self.mixed.gather(first=batch == 0)
-            take(tape, "loss", self._add_loss)
-        take(tape, "loss", lambda: arrays.scale(self.watch.loss, 1 / count, self.watch.loss))
+            take(tape, "loss", partial(_add_loss, net, self._one, loss))
+        take(tape, "loss", partial(arrays.scale, loss, 1 / count, loss))
         noted.end(tape)
-
-    def _add_loss(self) -> None:
-        """Add the loss of a batch to that of the iteration."""
-        self.net.loss_into(self._one)
-        arrays.add(self._one, self.watch.loss)
 
     def _step(self, tape: Tape | None) -> None:
         """The update, whose numbers are set."""
@@ -85,3 +82,8 @@ class Iterating(Finite):
         """What a recorded update goes by."""
         held = self._premise.of_params() if self.mixed is None else None
         return held and (held, id(self.spec), id(self.rule), id(self.average))
+
+
+def _add_loss(net: Net, one: Any, loss: Any) -> None:
+    """Add the loss of a batch to that of the iteration."""
+    arrays.add(net.loss_into(one), loss)

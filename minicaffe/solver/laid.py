@@ -22,8 +22,8 @@ class Stretch(NamedTuple):
 class Laid:
     """The gradients of parameters that learn, one array a type; on the CPU their values and history as well.
 
-    Those of equal multipliers are neighbours there, and are taken together. What shares a parameter must share
-    it anew. `history` holds `memory` arrays of each parameter: the first of each, then the second.
+    Those of equal multipliers are neighbours there, and are taken together; one that since then was given
+    another's values is taken apart. What shares a parameter must share it anew. `history` holds `memory` arrays of each parameter: the first of each, then the second.
     """
 
     def __init__(self, params: Sequence[Any], memory: int, xp: Any):
@@ -66,7 +66,7 @@ class Laid:
             if not param.learns:
                 continue
             own = multipliers(param)
-            if arrays is None or param.data.base is not arrays[1]:  # or another's, shared since
+            if arrays is None or not lies_in(param.data, arrays[1]):
                 history = self.history[i :: len(self.params)]
                 found.append(Stretch(param.data, param.diff, history, own))
                 continue
@@ -79,6 +79,11 @@ class Laid:
             found.append(Stretch(weight, diff, history, own))
             before = at
         return found
+
+
+def lies_in(part: Any, whole: Any) -> bool:
+    """Whether an array is a view of another, which is nobody's view."""
+    return part is whole or part.base is whole
 
 
 def multipliers(param: Any) -> tuple[float, float]:

@@ -85,7 +85,7 @@ def test_a_dropped_net_and_solver_are_freed_at_once():
         net.forward(x=np.ones((2, 1, 8, 8)), label=[0, 1])
         net.backward()
         solver = Solver(parse(TEXT), device="cpu", report=Report())
-        solver.step(2)
+        solver.step(5)  # of which the last replay what was recorded
         kept = [net, solver, solver.net, *net.steps, *net.layers.values(), *net.learnable]
         kept += net.blobs.values()
         gone = [weakref.ref(thing) for thing in kept]

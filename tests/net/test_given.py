@@ -199,7 +199,7 @@ def test_what_an_input_holds_may_be_given_to_any_pass():
     net = Net(parse(SIDE), device="cpu")
     net.forward(end="side", x=np.ones((4, 3)), label=[1, 1, 0, 0])
     loss = float(net.forward(start="loss")["loss"])
-    assert float(net.forward(start="loss", label=[0, 0, 1, 1])["loss"]) != loss
+    assert float(net.forward(start="loss", label=[0, 0, 0, 1])["loss"]) != loss
 
 
 def test_layers_in_the_wrong_order_run_nothing():

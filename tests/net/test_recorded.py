@@ -20,7 +20,7 @@ class Replayed:
 
     def __init__(self, text, plain):
         self.net, self.plain, self.number = Net(parse(text), device="cpu"), plain, 0
-        self.noted, self.work = Passes(self.net), Repeated(self.passes)
+        self.noted, self.work = Passes(self.net), Repeated()
         self.premise = Premise(self.net)
 
     def passes(self, tape):
@@ -32,7 +32,7 @@ class Replayed:
 
     def run(self):
         self.noted.begin(self.number)
-        self.work.run(lambda: None if self.plain else self.premise.now())
+        self.work.run(self.passes, lambda: None if self.plain else self.premise.now())
         self.number += 1
 
     def numbers(self):
@@ -85,19 +85,19 @@ ONE = np.ones(3)
 
 def test_work_is_done_once_each_time_and_replayed_from_the_fourth():
     x = np.zeros(3)
-    repeated = Repeated(counter(x))
+    repeated, work = Repeated(), counter(x)
     for i in range(1, 9):
-        repeated.run(lambda: 0)
+        repeated.run(work, lambda: 0)
         assert list(x) == [i] * 3
         assert bool(repeated.nodes) is (i >= 3)
 
 
 def test_another_premise_begins_anew_and_none_leaves_all_as_it_is():
     x, held = np.zeros(3), [0]
-    repeated = Repeated(counter(x))
+    repeated, work = Repeated(), counter(x)
     for i in range(1, 12):
         held[0] = None if i == 5 else (1 if i > 6 else 0)
-        repeated.run(lambda: held[0])
+        repeated.run(work, lambda: held[0])
         assert list(x) == [i] * 3
         assert bool(repeated.nodes) is (3 <= i <= 6 or i >= 9)
 
@@ -113,9 +113,9 @@ def test_work_that_is_another_each_time_is_never_replayed():
         else:
             tape.take("add", lambda: arrays.add(ONE, part))
 
-    repeated = Repeated(work)
+    repeated = Repeated()
     for _ in range(8):
-        repeated.run(lambda: 0)
+        repeated.run(work, lambda: 0)
     assert repeated.nodes is None and list(x) == [4, 8, 8, 4]
 
 

@@ -21,12 +21,11 @@ LANES = 64
 @helper
 def rate_of(spread: Any, kind: int, eps: Any) -> Any:
     """What a row is multiplied by."""
-    one = spread * 0 + 1
     if kind == MEAN:
-        return one
+        return 1.0
     if kind == DEVIATION:
-        return one / (math.sqrt(spread) + eps)
-    return one / math.sqrt(spread + eps)
+        return 1.0 / (math.sqrt(spread) + eps)
+    return 1.0 / math.sqrt(spread + eps)
 
 
 @helper
