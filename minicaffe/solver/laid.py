@@ -23,7 +23,8 @@ class Laid:
     """The gradients of parameters that learn, one array a type; on the CPU their values and history as well.
 
     Those of equal multipliers are neighbours there, and are taken together; one that since then was given
-    another's values is taken apart. What shares a parameter must share it anew. `history` holds `memory` arrays of each parameter: the first of each, then the second.
+    another's values is taken apart. What shares a parameter must share it anew. `history` holds `memory`
+    arrays of each parameter: the first of each, then the second.
     """
 
     def __init__(self, params: Sequence[Any], memory: int, xp: Any):

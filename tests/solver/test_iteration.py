@@ -135,7 +135,6 @@ def test_going_on_from_a_snapshot(tmp_path):
     assert both.replays and fresh.replays
 
 
-@register
 class Doubled(Layer):
     """y = 2 w x, in Python; a user's own layer."""
 
@@ -152,13 +151,22 @@ class Doubled(Layer):
         return 2 * self.weight.data * dy
 
 
+@pytest.fixture
+def doubled():
+    before = dict(REGISTRY)
+    register(Doubled)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
 OWN = SMALL.replace(
     "  - {{name: left,", "  - {{name: own, type: Doubled, top: ip}}\n  - {{name: left,"
 )
 
 
 @pytest.mark.parametrize("more", ["", ", iter_size: 2, clip_gradients: 0.5"])
-def test_a_layer_of_ones_own_lies_between_segments(more):
+def test_a_layer_of_ones_own_lies_between_segments(doubled, more):
     both = twins(more, text=OWN)
     both.step(10)
     assert both.replays
