@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
@@ -51,4 +52,15 @@ class _Compiler(Compiler):
 def part(function: Callable[..., Any], **options: Any) -> Any:
     """A function that only compiled code may call, compiled into each that does."""
     made: Any = numba.njit(pipeline_class=_Compiler, **options)
-    return made(function)
+    dispatcher = made(function)
+    find = dispatcher.get_call_template
+    dispatcher.get_call_template = lambda args, kws: find([_general(arg) for arg in args], kws)
+    return dispatcher
+
+
+def _general(kind: Any) -> Any:
+    """A type of argument without its value, for which Numba would translate the function anew.
+
+    Tuples of several types stay as they are: Numba does not cast them to tuples of one.
+    """
+    return kind if isinstance(kind, types.Tuple) else types.unliteral(kind)
