@@ -18,6 +18,7 @@ import numpy as np
 
 F = TypeVar("F", bound=Callable[..., Any])
 at: Any = np.uintp
+REORDERED = {"reassoc", "contract"}  # what LLVM may do to sums
 _modules: dict[str, ModuleType] = {}
 _import = threading.RLock()  # Numba must not be imported by two threads at once
 
@@ -68,13 +69,18 @@ def compiled(function: F, fastmath: Any = False) -> F:
     return cast(F, loop)
 
 
-def helper(function: F) -> F:
-    """A function that loops call entry by entry, compiled into each of them."""
-    import numba
+def helper(function: F, fastmath: Any = False) -> F:
+    """A function that loops call entry by entry, compiled into each of them; Python cannot call it."""
+    from minicaffe.ops.loops.part import part
 
-    return cast(F, numba.njit(nogil=True, error_model="numpy")(function))
+    return cast(F, part(function, nogil=True, error_model="numpy", fastmath=fastmath))
+
+
+def helper_sums(function: F) -> F:
+    """A helper whose sums may be taken in another order."""
+    return helper(function, REORDERED)
 
 
 def compiled_sums(function: F) -> F:
     """A loop whose sums may be taken in another order, eight or sixteen at a time."""
-    return compiled(function, {"reassoc", "contract"})
+    return compiled(function, REORDERED)

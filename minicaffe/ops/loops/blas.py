@@ -12,10 +12,11 @@ import functools
 import itertools
 from typing import Any
 
-import numba
 import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from minicaffe.ops.loops import helper
 
 made: Any = intrinsic
 ir: Any = cgutils.ir  # llvmlite's
@@ -70,7 +71,7 @@ def _call(
     return types.void(*sizes_of), generate
 
 
-@numba.njit(nogil=True)
+@helper
 def gemm(blas: int, sizes: Any, a: Any, b: Any, add: bool, c: Any) -> None:
     """c = a b, or c += a b, of matrices (m, k) and (k, n) in flat arrays; sizes are (m, n, k).
 

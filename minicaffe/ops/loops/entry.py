@@ -20,6 +20,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
+from minicaffe.ops.loops import helper
 from minicaffe.ops.loops.kept import Kept
 from minicaffe.ops.record import Piece
 
@@ -85,10 +86,10 @@ def _bind(arg: Any, slices: int, words: array.array[int]) -> Any:
 
 
 def _entry(loop: Any, kinds: tuple[Any, ...]) -> Any:
-    read = _reader(kinds)
+    read, body = _reader(kinds), helper(loop.py_func, loop.targetoptions["fastmath"])
 
     def call(where: int, first: int, last: int, piece: int) -> None:
-        loop(*read(where, piece), first, last)
+        body(*read(where, piece), first, last)
 
     call.__module__, call.__name__ = loop.__module__, loop.__name__
     entry: Any = CFunc(call, SIGNATURE, locals={}, options=OPTIONS)

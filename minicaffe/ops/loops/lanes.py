@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
-
-from minicaffe.ops.loops import at, compiled
+from minicaffe.ops.loops import at, compiled, helper
 from minicaffe.ops.loops.tile import BIAS, ROWS, ZERO, add_sums, multiply
 from minicaffe.ops.loops.turn import from_lanes, to_lanes
 from minicaffe.ops.loops.vector import lanes, lanes_of
@@ -24,13 +22,13 @@ __all__ = ["ROWS", "added", "lanes", "multiplied", "summed"]
 LINE = 64  # bytes of the cache, to which vectors are aligned
 
 
-@numba.njit(nogil=True)
+@helper
 def _aligned(work: Any) -> int:
     """The first entry at which a line of the cache begins."""
     return (-work.ctypes.data % LINE) // work.itemsize
 
 
-@numba.njit(nogil=True)
+@helper
 def _fill(
     x: Any, cut: Any, block: int, group: int, band: int, blob: Any, places: Any, work: Any, to: int
 ) -> None:
@@ -50,7 +48,7 @@ def _fill(
         to_lanes(x, start * across, size, valid, count, places, place, work, there)
 
 
-@numba.njit(nogil=True)
+@helper
 def _place(unit: int, cut: Any) -> tuple[int, int, int, int]:
     """The block, group, band and part of a unit."""
     _, groups, bands, parts = cut
@@ -60,7 +58,7 @@ def _place(unit: int, cut: Any) -> tuple[int, int, int, int]:
     return block, group, band, part
 
 
-@numba.njit(nogil=True)
+@helper
 def _channels(channels: int, part: int, parts: int) -> tuple[int, int]:
     """The first and last channels of a part: whole tiles."""
     tiles = (channels + ROWS - 1) // ROWS

@@ -114,9 +114,9 @@ def power64(x: Any, p: Any) -> Any:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Compiled into whatever calls it: around a call no vectors are made."""
-    import numba
+    from minicaffe.ops.loops.part import part
 
-    return numba.njit(error_model="numpy", forceinline=True)(function)
+    return part(function, error_model="numpy", forceinline=True)
 
 
 @functools.cache

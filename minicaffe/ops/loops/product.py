@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minicaffe.ops.loops import at, compiled, compiled_sums
+from minicaffe.ops.loops import at, compiled, helper, helper_sums
 from minicaffe.ops.loops.blas import gemm
 
 
@@ -78,7 +78,7 @@ def linear(
             y[at((i0 + i) * f + q0 + q)] = work[at(start + q * some + i)] + more
 
 
-@compiled
+@helper
 def outer(a: Any, b: Any, n: int, r0: int, r1: int, q0: int, q1: int, add: bool, c: Any) -> None:
     """c[r, q] = a[r] b[q], or c[r, q] += a[r] b[q], of rows r0..r1 and columns q0..q1 of n."""
     for r in range(r0, r1):
@@ -91,7 +91,7 @@ def outer(a: Any, b: Any, n: int, r0: int, r1: int, q0: int, q1: int, add: bool,
                 c[at(r * n + q)] = value * b[at(q)]
 
 
-@compiled_sums
+@helper_sums
 def vector(
     x: Any, k: int, w: Any, apart: int, rows: bool, add: bool, y: Any, first: int, last: int
 ) -> None:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numba
 import numpy as np
 from numba.core import cgutils, types
 
+from minicaffe.ops.loops import helper
 from minicaffe.ops.loops.vector import LONG, Emitter, lanes, made, wide
 
 __all__ = [
@@ -185,7 +185,7 @@ def sums(
     return types.void(a, long, long, long, *tables, c, long, long), generate
 
 
-@numba.njit(nogil=True)
+@helper
 def multiply(
     a: Any, b: Any, c: Any, steps: Any, places: Any, rows: int, begin: int, bias: Any
 ) -> None:
@@ -210,7 +210,7 @@ def multiply(
                 _three(*own, begin, values, i0 + r)
 
 
-@numba.njit(nogil=True)
+@helper
 def add_sums(a: Any, b: Any, c: Any, steps: Any, places: Any, rows: int) -> None:
     """All tiles of `sums`: the arguments are those of `multiply`."""
     (x, a0, row), (y, b0), (z, c0, apart) = a, b, c

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 from numba.core import types
 
-from minicaffe.ops.loops import at
+from minicaffe.ops.loops import at, helper
 from minicaffe.ops.loops.vector import INT, LONG, Emitter, ir, lanes_of, made
 
 
@@ -45,7 +44,7 @@ def _turn(
     return types.void(a, long, long, b, long, places, long), generate
 
 
-@numba.njit(nogil=True)
+@helper
 def to_lanes(
     x: Any,
     start: int,
@@ -74,7 +73,7 @@ def to_lanes(
             out[at(there + lane)] = 0
 
 
-@numba.njit(nogil=True)
+@helper
 def from_lanes(x: Any, start: int, count: int, samples: Any, valid: int, out: Any, to: int) -> None:
     """out[to + samples[l] + i] = x[start + i lanes + l] for i < count and the first `valid` lanes."""
     lanes = lanes_of(x)

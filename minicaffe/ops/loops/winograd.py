@@ -12,21 +12,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from minicaffe.ops.loops import at, compiled_sums
+from minicaffe.ops.loops import at, compiled_sums, helper_sums
 from minicaffe.ops.loops.blas import gemm
 
 LANES = 128
-options: dict[str, Any] = {
-    "nogil": True,
-    "error_model": "numpy",
-    "fastmath": {"reassoc", "contract"},
-}
 
 
-@numba.njit(**options)
+@helper_sums
 def _sum(p: Any, row: int, a: Any, start: int, apart: int, out: Any, to: int, count: int) -> None:
     """out[to + q] = sum over k of p[row, k] a[start + k apart + q] for q < count, four terms at a time."""
     y, terms = out[to : to + count], p.shape[1]
@@ -52,7 +46,7 @@ def _sum(p: Any, row: int, a: Any, start: int, apart: int, out: Any, to: int, co
                 y[at(q)] += p0 * a0[at(q)]
 
 
-@numba.njit(**options)
+@helper_sums
 def _next(column: int, row: int, sample: int, channel: int, ends: Any) -> tuple[int, int, int, int]:
     """The tile after this: by channel, sample, row and column."""
     column += 1
@@ -65,7 +59,7 @@ def _next(column: int, row: int, sample: int, channel: int, ends: Any) -> tuple[
     return column, row, sample, channel
 
 
-@numba.njit(**options)
+@helper_sums
 def read(
     x: Any,
     start: int,
@@ -110,7 +104,7 @@ def read(
                 _sum(q, j, half, 0, LANES, points, to + (i * len(q) + j) * apart + done, lanes)
 
 
-@numba.njit(**options)
+@helper_sums
 def write(
     points: Any,
     p: Any,
@@ -156,7 +150,7 @@ def write(
             column, row, sample, channel = _next(column, row, sample, channel, ends)
 
 
-@numba.njit(**options)
+@helper_sums
 def _multiply(blas: int, a: Any, b: Any, add: bool, c: Any, sizes: Any, many: int) -> None:
     """`many` products (m, k) (k, n) of matrices that lie one behind the other; a, b: (array, transposed)."""
     m, n, k = sizes
@@ -167,14 +161,14 @@ def _multiply(blas: int, a: Any, b: Any, add: bool, c: Any, sizes: Any, many: in
         gemm(blas, sizes, left, right, add, (c, i * m * n, n))
 
 
-@numba.njit(**options)
+@helper_sums
 def _unit(unit: int, bands: int, chunk: Any, tiles: Any, n: int) -> Any:
     """The first sample and row of tiles of a unit, and how many of both, and of columns, it has."""
     s, row = unit // bands * chunk[0], unit % bands * chunk[1]
     return s, row, (min(chunk[0], n - s), min(chunk[1], tiles[0] - row), tiles[1])
 
 
-@numba.njit(**options)
+@helper_sums
 def _tiles(sizes: Any, step: Any, chunk: Any) -> tuple[tuple[int, int], int]:
     """Rows and columns of tiles of an image, and into how many bands the rows are cut."""
     oh, ow = sizes[5], sizes[6]
