@@ -96,7 +96,7 @@ def remember(
         sums = mean, variance, batches
         launch(FILE, "remember", mean.size, mean, found.mean, found.spread, *numbers, *sums)
         return
-    fast = loops("normalize", mean.dtype)
+    fast = loops("running", mean.dtype)
     if fast is not None:
         numbers = mean.dtype.type(fraction), mean.dtype.type(correction)
         flat = found.mean, found.spread, *numbers, mean, variance, batches
@@ -118,7 +118,7 @@ def recall(mean: Any, variance: Any, batches: Any, norm: Norm, out: Statistics) 
         eps, results = mean.dtype.type(norm.eps), (out.mean, out.spread, out.rate)
         launch(FILE, "recall", mean.size, mean, mean, variance, batches, eps, *results)
         return out
-    fast = loops("normalize", mean.dtype)
+    fast = loops("running", mean.dtype)
     if fast is not None:
         flat = mean, variance, batches, mean.dtype.type(norm.eps), out.mean, out.spread, out.rate
         run(fast.recall, mean.size, *flat, grain=GRAIN)
