@@ -8,8 +8,9 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.losses import check_labels, folded, same_type
-from minicaffe.ops import arrays
+from minicaffe.ops import accuracy, arrays
 from minicaffe.ops import softmax as ops
+from minicaffe.ops.labels import Labels
 from minicaffe.ops.sums import WORK, total
 from minicaffe.spec.types import AtLeast
 
@@ -84,7 +85,7 @@ class Accuracy(Layer):
     def allocate(self) -> None:
         (n, c, s), dtype = self.ncs, self.sum_dtype
         self.hits, self.lower = self.empty((n, s), dtype), self.empty(self.ncs, bool)
-        self.read = ops.Labels.empty(self.xp, n, c, s, dtype)
+        self.read = Labels.empty(self.xp, n, c, s, dtype)
         self.count = self.empty((), dtype)
         self.copies: Any = (None, None)  # of 16 bits: scores and, should they be so too, labels
         if self.dtype != dtype:
@@ -93,7 +94,7 @@ class Accuracy(Layer):
     def forward(self, x: Any, labels: Any) -> Any:
         xp, (n, _, s), work = self.xp, self.ncs, self.context.workspace
         labels = same_type(xp, labels.reshape(n, s), self.copies[1])
-        ops.accuracy(
+        accuracy.accuracy(
             same_type(xp, x.reshape(self.ncs), self.copies[0]),
             labels,
             self.top_k,
@@ -107,5 +108,5 @@ class Accuracy(Layer):
         total(self.hits, self.out[0], work)
         arrays.divide(self.out[0], self.count, self.out[0])
         if len(self.top) > 1:
-            ops.class_accuracy(self.hits, self.read.valid, labels, self.out[1])
+            accuracy.class_accuracy(self.hits, self.read.valid, labels, self.out[1])
         return self.out

@@ -12,7 +12,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import arrays
-from minicaffe.ops.softmax import Labels
+from minicaffe.ops.labels import Labels
 from minicaffe.ops.sums import total
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from minicaffe.backend import on_cuda
 from minicaffe.ops import record
 from minicaffe.ops.label_losses import LEAST
+from minicaffe.ops.labels import Labels
 from minicaffe.ops.loops import loops
-from minicaffe.ops.softmax import Labels, grain
+from minicaffe.ops.softmax import grain
 from minicaffe.ops.threads import run
 from minicaffe.ops.typed import flag, launch_typed, number
 

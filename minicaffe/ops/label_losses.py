@@ -1,6 +1,6 @@
 """Losses of scores (n, d) with a label a row (n,), and their gradients; of 16 bits in float32.
 
-`read` are the buffers of softmax.Labels for (n, d, 1), filled by the loss on the CPU. A label that is no
+`read` are the buffers of labels.Labels for (n, d, 1), filled by the loss on the CPU. A label that is no
 class raises DataError there; on CUDA, which is not waited for, the loss is NaN.
 """
 
@@ -12,8 +12,9 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops import record
+from minicaffe.ops.labels import Labels
 from minicaffe.ops.loops import loops
-from minicaffe.ops.softmax import Labels, grain
+from minicaffe.ops.softmax import grain
 from minicaffe.ops.threads import run
 from minicaffe.ops.typed import launch_typed, number
 

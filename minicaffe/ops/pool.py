@@ -155,7 +155,7 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
         launch("pool.cu", "ave_pool", math.prod(out.shape), out, x, *_sizes(x, window, out), out)
         return out
     rows, columns = (_divisors(axis, x, window, out) for axis in (0, 1))
-    fast = loops("pool", x.dtype)
+    fast = loops("ave_pool", x.dtype)
     if fast is not None:
         given = x.reshape(-1), *_tuples(x, window, out), rows.reshape(-1), columns.reshape(-1)
         planes = math.prod(x.shape[:2])
@@ -195,7 +195,7 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any =
         )
         return out
     rows, columns = (_divisors(axis, out, window, dy) for axis in (0, 1))
-    fast = loops("pool", dy.dtype)
+    fast = loops("ave_pool", dy.dtype)
     if fast is not None:
         given = dy.reshape(-1), *_tuples(out, window, dy), rows.reshape(-1), columns.reshape(-1)
         planes = math.prod(out.shape[:2])
@@ -229,8 +229,7 @@ def _column_of_sizes(axis: int, size: int, count: int, window: Window, dtype: An
 @functools.cache
 def _offsets(kernel: Sizes, width: int) -> Any:
     """Of each kernel element how far it is from the window's corner."""
-    i, j = np.indices(kernel)
-    return (i * width + j).astype(np.int64).reshape(-1)
+    return np.ravel(np.arange(kernel[0])[:, None] * width + np.arange(kernel[1]))
 
 
 def _halves(window: Window, image: Sizes, pooled: Sizes) -> bool:
@@ -239,9 +238,8 @@ def _halves(window: Window, image: Sizes, pooled: Sizes) -> bool:
 
 
 def _work(work: Any, image: Any, pooled: Any) -> Any:
-    if work is None:
-        return np.empty(workspace(image.shape[2:], pooled.shape[2:]), image.dtype)
-    return work
+    sizes = image.shape[2:], pooled.shape[2:]
+    return np.empty(workspace(*sizes), image.dtype) if work is None else work
 
 
 def _tuples(image: Any, window: Window, pooled: Any) -> tuple[Any, ...]:

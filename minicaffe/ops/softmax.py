@@ -1,4 +1,4 @@
-"""Softmax along an axis, its negative log-likelihood, and accuracy.
+"""Softmax along an axis, and its negative log-likelihood.
 
 Scores are seen as (n, c, s): n = product of the axes before the softmax axis, c classes, s = product
 of the axes after it. Labels are (n, s), whole numbers held in the scores' own type, as in Caffe.
@@ -6,14 +6,13 @@ of the axes after it. Labels are (n, s), whole numbers held in the scores' own t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import GRID, THREADS, launch, launch_blocks, on_cuda
-from minicaffe.errors import DataError
 from minicaffe.ops import record
+from minicaffe.ops.labels import Labels, flag
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import run
 
@@ -89,50 +88,6 @@ def _launch(name: str, shape: tuple[int, int, int], types: tuple[Any, Any], *arr
     launch_blocks("softmax.cu", name, grid, types, n * s, *arrays, c, s, lanes, types[1])
 
 
-@dataclass(frozen=True)
-class Labels:
-    """What is read off labels (n, s): `valid` is 1 where a label counts, `place` its flat score.
-
-    `ignored` is its opposite. `start` holds the flat positions of class 0, a constant. All are of the
-    labels' shape: `valid` in the scores' type, `ignored` bool, `place` and `start` int64. Compiled loops,
-    which raise nothing, set `bad` where a label is no class.
-    """
-
-    valid: Any
-    ignored: Any
-    place: Any
-    start: Any
-    bad: Any = field(default_factory=lambda: np.zeros(1, np.int32))
-
-    @classmethod
-    def empty(cls, xp: Any, n: int, c: int, s: int, dtype: Any) -> Labels:
-        """The buffers for labels of scores (n, c, s)."""
-        start = np.arange(n).reshape(-1, 1) * (c * s) + np.arange(s)
-        valid, ignored, place = (xp.empty((n, s), t) for t in (dtype, np.bool_, np.int64))
-        return cls(valid, ignored, place, xp.asarray(start))
-
-    def read(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
-        """Fill the buffers on the CPU. Raises DataError for a label that is no class."""
-        if ignore is None:
-            self.valid.fill(1)
-        else:
-            np.not_equal(labels, ignore, out=self.valid)
-        np.equal(self.valid, 0, out=self.ignored)
-        with np.errstate(invalid="ignore"):
-            np.multiply(labels, self.valid, out=self.place, casting="unsafe")
-        if self.place.size and (self.place.min() < 0 or self.place.max() >= c):
-            bad = labels[(self.place < 0) | (self.place >= c)][0]
-            raise DataError(f"label {bad:g} is not one of the {c} classes 0..{c - 1}")
-        np.multiply(self.place, s, out=self.place)
-        np.add(self.place, self.start, out=self.place)
-
-    def check(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
-        """Raise DataError for a label that a compiled loop found to be no class; not while it is recorded."""
-        if self.bad[0] and not record.active():
-            self.bad[0] = 0
-            self.read(labels, ignore, c, s)
-
-
 def nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> Any:
     """out[n, s] = -log max(prob[n, label, s], smallest normal number), 0 where the label is ignored.
 
@@ -155,14 +110,14 @@ def nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> A
             labels,
             c,
             s,
-            *_flag(ignore),
+            *flag(ignore),
             out,
             read.valid,
         )
         return out
     fast = loops("softmax", prob.dtype)
     if fast is not None:
-        flat = prob.reshape(-1), labels.reshape(-1), c, s, _flag(ignore), np.finfo(prob.dtype).tiny
+        flat = prob.reshape(-1), labels.reshape(-1), c, s, flag(ignore), np.finfo(prob.dtype).tiny
         run(
             fast.nll,
             n * s,
@@ -199,7 +154,7 @@ def nll_gradient(
     """
     n, c, s = prob.shape
     if on_cuda(prob):
-        sizes = (c, s, *_flag(ignore))
+        sizes = (c, s, *flag(ignore))
         launch("softmax_loss.cu", "nll_gradient", n * c * s, out, prob, labels, *sizes, scale, out)
         return out
     fast = loops("softmax", prob.dtype)
@@ -214,65 +169,4 @@ def nll_gradient(
     np.put(out, read.place, chosen, mode="clip")
     np.multiply(out, scale, out=out)
     np.copyto(out, 0, where=read.ignored.reshape(n, 1, s))
-    return out
-
-
-def accuracy(
-    scores: Any, labels: Any, top_k: int, ignore: int | None, out: Any, read: Labels, lower: Any
-) -> Any:
-    """out[n, s] = 1 if fewer than top_k other classes score at least as high as the label's, else 0.
-
-    Ties count against the label, as in Caffe; a NaN score is a miss (in Caffe, by accident, a hit).
-    `lower` is boolean scratch of the scores' shape. Source: Caffe's AccuracyLayer.
-
-    >>> scores, labels = np.array([[0.1, 0.9], [0.5, 0.5]]).reshape(2, 2, 1), np.array([[1.0], [0.0]])
-    >>> read, lower = Labels.empty(np, 2, 2, 1, float), np.empty((2, 2, 1), bool)
-    >>> accuracy(scores, labels, 1, None, np.empty((2, 1)), read, lower).ravel()
-    array([1., 0.])
-    """
-    n, c, s = scores.shape
-    if on_cuda(scores):
-        sizes = (c, s, top_k, *_flag(ignore))
-        launch("accuracy.cu", "accuracy", n * s, out, scores, labels, *sizes, out, read.valid)
-        return out
-    fast = loops("softmax", scores.dtype)
-    if fast is not None:
-        flat = scores.reshape(-1), labels.reshape(-1), c, s, top_k, _flag(ignore), out.reshape(-1)
-        run(fast.accuracy, n * s, *flat, read.valid.reshape(-1), read.bad, grain=grain(c))
-        read.check(labels, ignore, c, s)
-        return out
-    record.host(accuracy.__name__)
-    read.read(labels, ignore, c, s)
-    np.take(scores.reshape(-1), read.place, out=out, mode="clip")
-    np.less(scores, out.reshape(n, 1, s), out=lower)
-    np.sum(lower, axis=1, out=read.place)
-    np.greater_equal(read.place, c - top_k, out=out)
-    return np.multiply(out, read.valid, out=out)
-
-
-def _flag(ignore: int | None) -> tuple[int, int]:
-    return (0, 0) if ignore is None else (1, ignore)
-
-
-def class_accuracy(hits: Any, valid: Any, labels: Any, out: Any) -> Any:
-    """out[k] = share of hits among the valid labels k; 0 for a class that did not occur.
-
-    >>> hits, labels = np.array([1.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0])
-    >>> class_accuracy(hits, np.ones(3), labels, np.empty(3))
-    array([0.5, 1. , 0. ])
-    """
-    if on_cuda(hits):
-        launch(
-            "accuracy.cu", "class_accuracy", out.size, out, hits, valid, labels, labels.size, out
-        )
-        return out
-    fast = loops("softmax", hits.dtype)
-    if fast is not None:
-        flat = hits.reshape(-1), valid.reshape(-1), labels.reshape(-1), out
-        run(fast.class_accuracy, out.size, *flat, grain=1 + GRAIN // max(labels.size, 1))
-        return out
-    record.host(class_accuracy.__name__)
-    classes = np.where(valid, labels, 0).astype(np.int64).ravel()
-    counts = np.bincount(classes, valid.ravel(), out.size)
-    out[...] = np.bincount(classes, (hits * valid).ravel(), out.size) / np.maximum(counts, 1)
     return out

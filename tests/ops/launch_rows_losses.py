@@ -6,7 +6,7 @@ from ops.launch_rows import summed, table
 
 from minicaffe.ops import infogain as gains
 from minicaffe.ops import label_losses, pair_losses
-from minicaffe.ops.softmax import Labels
+from minicaffe.ops.labels import Labels
 
 ROWS, row = table()
 

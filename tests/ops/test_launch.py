@@ -18,6 +18,7 @@ from ops.launch_rows import summed, table
 
 from minicaffe import backend
 from minicaffe.errors import ShapeError
+from minicaffe.ops import accuracy as accuracies
 from minicaffe.ops import average as means
 from minicaffe.ops import batch, channels, pool, random, threads, update, watch
 from minicaffe.ops import elementwise as functions
@@ -29,6 +30,7 @@ from minicaffe.ops import statistics as past
 from minicaffe.ops.conv import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.im2col import col2im, im2col
+from minicaffe.ops.labels import Labels
 from minicaffe.ops.lrn import Response
 from minicaffe.ops.rows import Affine, Norm, Rows, Statistics, workspace
 from minicaffe.ops.statistics import statistics as measure
@@ -134,7 +136,7 @@ def max_pool_gradient(device, dtype):
 
 def scores_and_labels(device, dtype):
     rng = np.random.default_rng(1)
-    read = ops.Labels.empty(device.xp, 8, 5, 3, dtype)
+    read = Labels.empty(device.xp, 8, 5, 3, dtype)
     return (
         put(device, rng.random((8, 5, 3)), dtype),
         put(device, rng.integers(0, 5, (8, 3)), dtype),
@@ -185,7 +187,7 @@ def nll_gradient(device, dtype):
 def accuracy(device, dtype):
     scores, labels, read = scores_and_labels(device, dtype)
     hits, lower = blank(device, (8, 3), dtype), blank(device, (8, 5, 3), bool)
-    return lambda: ops.accuracy(scores, labels, 2, 0, hits, read, lower), [hits, read.valid]
+    return lambda: accuracies.accuracy(scores, labels, 2, 0, hits, read, lower), [hits, read.valid]
 
 
 @row
@@ -194,7 +196,7 @@ def class_accuracy(device, dtype):
     valid = rng.integers(0, 2, 60)
     hits, valid = put(device, valid * rng.integers(0, 2, 60), dtype), put(device, valid, dtype)
     labels, out = put(device, rng.integers(0, 9, 60), dtype), blank(device, 10, dtype)
-    return lambda: ops.class_accuracy(hits, valid, labels, out), [out]
+    return lambda: accuracies.class_accuracy(hits, valid, labels, out), [out]
 
 
 @row

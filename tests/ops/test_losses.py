@@ -9,7 +9,7 @@ from ops.cases import blank, cases, close, dtypes, put, same, seeds
 
 from minicaffe.errors import DataError
 from minicaffe.ops import infogain, label_losses, pair_losses
-from minicaffe.ops.softmax import Labels
+from minicaffe.ops.labels import Labels
 
 shapes = st.tuples(st.integers(1, 5), st.integers(1, 6))
 sizes = st.sampled_from([0.5, 3.0, 50.0])

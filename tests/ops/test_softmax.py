@@ -8,7 +8,9 @@ from ops import score_references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
 from minicaffe.errors import DataError
+from minicaffe.ops import accuracy as accuracies
 from minicaffe.ops import softmax as ops
+from minicaffe.ops.labels import Labels
 
 pytestmark = pytest.mark.usefixtures("threads")
 shapes = st.tuples(st.integers(0, 4), st.integers(1, 5), st.integers(1, 3))
@@ -33,7 +35,7 @@ def draw_prob(rng, shape, dtype):
 
 def nll(device, prob, labels, ignore):
     n, c, s = prob.shape
-    read = ops.Labels.empty(device.xp, n, c, s, prob.dtype)
+    read = Labels.empty(device.xp, n, c, s, prob.dtype)
     losses = blank(device, (n, s), prob.dtype)
     ops.nll(put(device, prob), put(device, labels), ignore, losses, read)
     return losses, read
@@ -41,9 +43,9 @@ def nll(device, prob, labels, ignore):
 
 def accuracy(device, scores, labels, top_k, ignore):
     n, c, s = scores.shape
-    read = ops.Labels.empty(device.xp, n, c, s, scores.dtype)
+    read = Labels.empty(device.xp, n, c, s, scores.dtype)
     hits, lower = blank(device, (n, s), scores.dtype), blank(device, (n, c, s), bool)
-    ops.accuracy(put(device, scores), put(device, labels), top_k, ignore, hits, read, lower)
+    accuracies.accuracy(put(device, scores), put(device, labels), top_k, ignore, hits, read, lower)
     return hits, read
 
 
@@ -204,7 +206,7 @@ def test_class_accuracy_against_loops(device, count, classes, dtype, seed):
     labels[(valid == 0) & (rng.random(count) < 0.5)] = 255  # what does not count may be no class
     hits = (rng.random(count) < 0.5).astype(dtype) * valid
     arrays = (put(device, array) for array in (hits, valid, labels))
-    shares = ops.class_accuracy(*arrays, blank(device, classes, dtype))
+    shares = accuracies.class_accuracy(*arrays, blank(device, classes, dtype))
     close(device, shares, ref.class_accuracy(hits, valid, labels, classes))
 
 
@@ -213,4 +215,4 @@ def test_class_accuracy_of_a_map_of_labels(device):
     labels = np.array([[0.0, 1.0, 1.0], [3.0, 0.0, -1.0]])
     valid, hits = np.array([[1.0, 1, 1], [1, 1, 0]]), np.array([[1.0, 0, 1], [1, 1, 0]])
     arrays = (put(device, array) for array in (hits, valid, labels))
-    same(device, ops.class_accuracy(*arrays, blank(device, 4, float)), [1, 0.5, 0, 1])
+    same(device, accuracies.class_accuracy(*arrays, blank(device, 4, float)), [1, 0.5, 0, 1])

@@ -8,7 +8,7 @@ from ops.test_conv import arrays
 from minicaffe import Net, parse
 from minicaffe.backend import device as device_called
 from minicaffe.ops import conv
-from minicaffe.ops.conv import winograd
+from minicaffe.ops.conv import tiles
 from minicaffe.ops.conv.plan import plan
 from minicaffe.ops.conv.transforms import kronecker
 from minicaffe.ops.geometry import ConvGeometry, Window
@@ -67,7 +67,7 @@ def test_the_transforms_filter(m, kernel):
 def test_products_are_added_in_groups_of_points(monkeypatch, threads, products):
     """However many points are taken at a time: on NumPy, which cannot add a product to what is there."""
     monkeypatch.setattr("minicaffe.ops.loops.available", lambda: False)
-    monkeypatch.setattr(winograd, "PRODUCTS", products)
+    monkeypatch.setattr(tiles, "PRODUCTS", products)
     g, op = ConvGeometry(3, 3, (9, 8), 4, Window((3, 3), pad=(1, 1))), conv.STRATEGIES["winograd"]
     x, _, _, dy, dw = arrays(g, np.float32, 1)
     expected = conv.STRATEGIES["direct"].weight_gradient(

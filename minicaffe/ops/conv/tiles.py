@@ -10,6 +10,8 @@ from typing import Any
 
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 
+PRODUCTS = 2**18  # elements of products that are added to the sums at a time
+
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
@@ -47,3 +49,49 @@ class Chunk:
     def by_point(self, form: Any) -> Any:
         """(t^2, channels tiles) as a matrix (channels of a group, tiles) for each point and group."""
         return form.reshape(len(form), self.of.g.group, -1, self.of.count)
+
+
+class Sizing:
+    """How many tiles of F(m x m, r x r) a convolution has, and what they take."""
+
+    def __init__(self, m: int):
+        self.m = m
+
+    def _tiles(self, g: ConvGeometry) -> Sizes:
+        return tuple(-(-size // self.m) for size in g.out)
+
+    def _sides(self, g: ConvGeometry) -> Sizes:
+        return tuple(self.m + r - 1 for r in g.window.kernel)
+
+    def _tile(self, g: ConvGeometry) -> int:
+        """Elements that one tile takes in all its forms."""
+        t, m = math.prod(self._sides(g)), self.m ** len(g.image)
+        return 2 * g.c * t + g.f * (t + m)
+
+    def _weights(self, g: ConvGeometry) -> int:
+        return math.prod(self._sides(g)) * g.f * (g.c // g.group)
+
+    def _parts(self, g: ConvGeometry) -> tuple[int, int, int]:
+        """Elements of U, of the sums, and of the products of one group of points."""
+        size = self._weights(g)
+        return size, size, self._groups(g)[0].stop * size // math.prod(self._sides(g))
+
+    def _groups(self, g: ConvGeometry) -> list[slice]:
+        """The points, in groups whose products are no more than is handled at a time."""
+        points = math.prod(self._sides(g))
+        many = min(points, max(1, PRODUCTS * points // max(1, self._weights(g))))
+        return [slice(i, i + many) for i in range(0, points, many)]
+
+    @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
+    def _some_tiles(self, first: int, last: int, g: ConvGeometry, most: int) -> list[Tiles]:
+        tiles, t, m = self._tiles(g), self._sides(g), self.m
+        samples = max(1, most // math.prod(tiles))
+        rows = min(tiles[0], most // math.prod(tiles[1:]))
+        pads, steps, found = g.window.pad[1:], (m,) * len(t), []
+        for s in range(first, last, samples):
+            for row in range(0, tiles[0], rows):
+                here = (min(rows, tiles[0] - row), *tiles[1:])
+                reads = Window(t, steps, (g.window.pad[0] - row * m, *pads))
+                writes = Window(steps, steps, (-row * m, *[0] * len(pads)))
+                found.append(Tiles(slice(s, min(s + samples, last)), here, reads, writes, g))
+        return found

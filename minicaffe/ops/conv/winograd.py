@@ -27,10 +27,10 @@ from typing import Any
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import split
 from minicaffe.ops.conv.common import no_bias, recordable
-from minicaffe.ops.conv.tiles import Chunk, Tiles
+from minicaffe.ops.conv.tiles import Chunk, Sizing
 from minicaffe.ops.conv.transforms import POINTS, along, constants, reversed_columns, two
 from minicaffe.ops.gemm import gemm
-from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
+from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import with_blas
 from minicaffe.ops.record import Piece
@@ -38,15 +38,11 @@ from minicaffe.ops.threads import in_slices, run, share
 
 TILES = 64  # of a product at the least: fewer would starve it
 FEWEST = 8  # of a product, where threads share the tiles of one sample
-PRODUCTS = 2**18  # elements of products that are added to the sums at a time
 IN_CACHE = 2**18  # elements of V and M that the compiled loops have at a time
 
 
-class Winograd:
+class Winograd(Sizing):
     """F(m x m, r x r) as a strategy, for whichever r the convolution has."""
-
-    def __init__(self, m: int):
-        self.m = m
 
     recordable = staticmethod(recordable)
 
@@ -211,33 +207,8 @@ class Winograd:
         units = -(-g.n // samples) * -(-rows // high)
         return units, ((g.n, g.c, h, w, g.f, oh, ow, g.group), (samples, high), pad)
 
-    def _tiles(self, g: ConvGeometry) -> Sizes:
-        return tuple(-(-size // self.m) for size in g.out)
-
-    def _sides(self, g: ConvGeometry) -> Sizes:
-        return tuple(self.m + r - 1 for r in g.window.kernel)
-
-    def _tile(self, g: ConvGeometry) -> int:
-        """Elements that one tile takes in all its forms."""
-        t, m = math.prod(self._sides(g)), self.m ** len(g.image)
-        return 2 * g.c * t + g.f * (t + m)
-
-    def _weights(self, g: ConvGeometry) -> int:
-        return math.prod(self._sides(g)) * g.f * (g.c // g.group)
-
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         return constants(self.m, g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
-
-    def _parts(self, g: ConvGeometry) -> tuple[int, int, int]:
-        """Elements of U, of the sums, and of the products of one group of points."""
-        size = self._weights(g)
-        return size, size, self._groups(g)[0].stop * size // math.prod(self._sides(g))
-
-    def _groups(self, g: ConvGeometry) -> list[slice]:
-        """The points, in groups whose products are no more than is handled at a time."""
-        points = math.prod(self._sides(g))
-        many = min(points, max(1, PRODUCTS * points // max(1, self._weights(g))))
-        return [slice(i, i + many) for i in range(0, points, many)]
 
     def _split(self, g: ConvGeometry, work: Any) -> tuple[Any, Any, Any, Any]:
         """U, sums and products in a thread's work, and what is left for tiles."""
@@ -254,20 +225,6 @@ class Winograd:
         """Samples first..last: whole ones, or bands of a sample's tiles, as many as the work holds."""
         for tiles in self._some_tiles(first, last, g, work.size // self._tile(g)):
             yield Chunk(tiles, work)
-
-    @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
-    def _some_tiles(self, first: int, last: int, g: ConvGeometry, most: int) -> list[Tiles]:
-        tiles, t, m = self._tiles(g), self._sides(g), self.m
-        samples = max(1, most // math.prod(tiles))
-        rows = min(tiles[0], most // math.prod(tiles[1:]))
-        pads, steps, found = g.window.pad[1:], (m,) * len(t), []
-        for s in range(first, last, samples):
-            for row in range(0, tiles[0], rows):
-                here = (min(rows, tiles[0] - row), *tiles[1:])
-                reads = Window(t, steps, (g.window.pad[0] - row * m, *pads))
-                writes = Window(steps, steps, (-row * m, *[0] * len(pads)))
-                found.append(Tiles(slice(s, min(s + samples, last)), here, reads, writes, g))
-        return found
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,0 +1,60 @@
+"""Labels as losses and accuracies read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import DataError
+from minicaffe.ops import record
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What is read off labels (n, s): `valid` is 1 where a label counts, `place` its flat score.
+
+    `ignored` is its opposite. `start` holds the flat positions of class 0, a constant. All are of the
+    labels' shape: `valid` in the scores' type, `ignored` bool, `place` and `start` int64. Compiled loops,
+    which raise nothing, set `bad` where a label is no class.
+    """
+
+    valid: Any
+    ignored: Any
+    place: Any
+    start: Any
+    bad: Any = field(default_factory=lambda: np.zeros(1, np.int32))
+
+    @classmethod
+    def empty(cls, xp: Any, n: int, c: int, s: int, dtype: Any) -> Labels:
+        """The buffers for labels of scores (n, c, s)."""
+        start = np.arange(n).reshape(-1, 1) * (c * s) + np.arange(s)
+        valid, ignored, place = (xp.empty((n, s), t) for t in (dtype, np.bool_, np.int64))
+        return cls(valid, ignored, place, xp.asarray(start))
+
+    def read(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
+        """Fill the buffers on the CPU. Raises DataError for a label that is no class."""
+        if ignore is None:
+            self.valid.fill(1)
+        else:
+            np.not_equal(labels, ignore, out=self.valid)
+        np.equal(self.valid, 0, out=self.ignored)
+        with np.errstate(invalid="ignore"):
+            np.multiply(labels, self.valid, out=self.place, casting="unsafe")
+        if self.place.size and (self.place.min() < 0 or self.place.max() >= c):
+            bad = labels[(self.place < 0) | (self.place >= c)][0]
+            raise DataError(f"label {bad:g} is not one of the {c} classes 0..{c - 1}")
+        np.multiply(self.place, s, out=self.place)
+        np.add(self.place, self.start, out=self.place)
+
+    def check(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
+        """Raise DataError for a label that a compiled loop found to be no class; not while it is recorded."""
+        if self.bad[0] and not record.active():
+            self.bad[0] = 0
+            self.read(labels, ignore, c, s)
+
+
+def flag(ignore: int | None) -> tuple[int, int]:
+    """Whether labels of a value are ignored, and which: as kernels and loops take it."""
+    return (0, 0) if ignore is None else (1, ignore)
