@@ -74,9 +74,11 @@ class Strips:
         (t0, t1), (m0, m1), columns = self.points, self.step, self.tiles[1]
         seen = (columns - 1) * m1 + -(-t1 // BLOCK) * BLOCK
         pitch = max(seen, max(0, self._pad[1]) + self._wide[0], self._wide[1])
+        pitch = -(-pitch // self.lanes) * self.lanes
         most = max(1, min(self.g.n * self.tiles[0], IN_ROOM // (t0 * pitch)))
-        own, half = most * t0 * pitch, (most + 1) * m0 * columns * m1 + BLOCK
-        reads, writes = own + t0 * max(self._wide), half + m0 * t1 * self._vectors(most)
+        own, half = (most + 1) * t0 * pitch, (most + 1) * m0 * columns * m1 + BLOCK
+        plane = max(t0, (most - 1) * m0 + t0) * pitch  # at the most, of what is added up
+        reads, writes = own + plane, half + m0 * t1 * self._vectors(most)
         return most, pitch, own, half, -(-max(reads, writes) // GAP) * GAP
 
     def _vectors(self, strips: int) -> int:
@@ -89,9 +91,22 @@ class Strips:
         (most, pitch, *_), columns, (m0, m1) = self.cut, self.tiles[1], self.step
         strip, column = np.divmod(np.arange(self._vectors(most)), columns)
         there = strip < most
-        read = np.where(there, strip * self.points[0] * pitch + column * m1, 0)
+        read = np.where(
+            there, strip * self.points[0] * pitch + column * m1, most * self.points[0] * pitch
+        )
         write = np.where(there, strip * m0 * columns * m1 + column * m1, most * m0 * columns * m1)
         return read.astype(np.int32), write.astype(np.int32)
+
+    def adds_up(self, chunk: tuple[int, int]) -> bool:
+        """Whether dx is better made of tiles of x that overlap than of its own, of which there are more.
+
+        Units must then be whole samples, and a sample fit in the room.
+        """
+        rows = self.tiles[0]
+        if len(self.g.image) == 1 or chunk[1] < rows or self.cut[0] < rows or min(self._pad) < 0:
+            return False
+        others = strips(adjoint(self.g), self.m, self.lanes)
+        return math.prod(others.tiles) > math.prod(self.tiles)
 
     @property
     def least(self) -> int:

@@ -92,7 +92,10 @@ class Winograd(Sizing):
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """dx = tiles'(B [U' (A dy A')] B'), into `out`; compiled, it is a convolution of dy."""
-        if not self._compiled(dy, weight, None, adjoint(g), out, work, True):
+        if not (
+            self._compiled_adding(dy, weight, g, out, work)
+            or self._compiled(dy, weight, None, adjoint(g), out, work, True)
+        ):
             self.gradients(None, dy, weight, g, out, None, work)
         return out
 
@@ -161,6 +164,22 @@ class Winograd(Sizing):
         given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u, out.reshape(-1)
         matrices = by_axes(self.m, g.window.kernel, x.dtype)
         run(fast.forward, units, blas, *numbers, matrices, turned, *given, Piece(work[size:]))
+        return True
+
+    def _compiled_adding(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> bool:
+        """Compute dx by compiled loops from overlapping tiles, if that is best and they serve."""
+        fast, blas = with_blas("winograd", dy)
+        if fast is None:
+            return False
+        cut, size = self._strips(g, fast, dy), self._strips(g, fast, dy).weights
+        units, numbers = self._units(g, fast, dy, work.size - size)
+        if not cut.adds_up(numbers[1]):
+            return False
+        matrix = of_weights(self.m, g.window.kernel, dy.dtype, False)
+        run(fast.transform, size // len(matrix), blas, matrix, weight.reshape(-1), work[:size])
+        matrices = by_axes(self.m, g.window.kernel, dy.dtype)
+        given = dy.reshape(-1), work[:size], out.reshape(-1), Piece(work[size:])
+        run(fast.input_gradient, units, blas, *numbers, matrices, *given)
         return True
 
     def _compiled_weight_gradient(

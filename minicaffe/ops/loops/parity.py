@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numba.core import cgutils, types
 
-from minicaffe.ops.loops.vector import LONG, Emitter, made
+from minicaffe.ops.loops.vector import LONG, Emitter, ir, made
 
 IMAGES = ((4, 4), (3, 3), (2, 2))  # halves of the sizes of B'
 RESULTS = ((4, 2), (3, 2), (4, 1), (3, 1), (2, 1))  # and of A
@@ -97,13 +97,20 @@ class _Transform(Emitter):
         """From each spot, one a lane, `size` numbers: the first of all spots, the second, ..."""
         found, block = [], self.block
         for start in range(0, size, block):
-            parts = [self.part(self.at(spot, LONG(start))) for spot in spots]
+            kind = ir.VectorType(self.real, block)
+            parts = [self.load(self.at(spot, LONG(start)), kind) for spot in spots]
             lines = [self.joined(parts[i::block]) for i in range(block)]
             found += self.squares(lines)
         return found[:size]
 
-    def scatter(self, vectors: Sequence[Any], spots: Sequence[Any]) -> None:
-        """The other way round."""
+    def give(self, vector: Any, pointer: Any, add: bool) -> None:
+        """Store a vector, or add it to what is there."""
+        if add:
+            vector = self.builder.fadd(self.load(pointer, vector.type), vector)
+        self.store(vector, pointer)
+
+    def scatter(self, vectors: Sequence[Any], spots: Sequence[Any], add: bool) -> None:
+        """The other way round; or added to what is there, spot by spot."""
         for start in range(0, len(vectors), self.block):
             some = list(vectors[start : start + self.block])
             width = len(some)
@@ -111,7 +118,7 @@ class _Transform(Emitter):
             for i, line in enumerate(self.squares(some)):
                 for j, spot in enumerate(spots[i :: self.block]):
                     there = [j * self.block + k for k in range(width)]
-                    self.store(self.pick(line, there), self.at(spot, LONG(start)))
+                    self.give(self.pick(line, there), self.at(spot, LONG(start)), add)
 
 
 def _emit(context: Any, builder: Any, matrix: Any, value: Any, known: Any, body: Any) -> Any:
@@ -128,7 +135,7 @@ def _emit(context: Any, builder: Any, matrix: Any, value: Any, known: Any, body:
     return context.get_dummy_value()
 
 
-def _columns(known: Any, back: bool = False) -> Any:
+def _columns(known: Any, back: bool = False, add_to: bool = False) -> Any:
     """The transform of columns by a matrix of known sizes."""
 
     @made
@@ -158,7 +165,7 @@ def _columns(known: Any, back: bool = False) -> Any:
                     size = 2 * (on.pairs if back else on.halves)
                     x = [on.load(on.at(source, add(q, mul(apart, LONG(k))))) for k in range(size)]
                     for i, vector in enumerate(on.from_points(x) if back else on.to_points(x)):
-                        on.store(vector, on.at(target, add(q, mul(further, LONG(i)))))
+                        on.give(vector, on.at(target, add(q, mul(further, LONG(i)))), add_to)
 
             return _emit(context, builder, numbers, value, known, body)
 
@@ -168,7 +175,7 @@ def _columns(known: Any, back: bool = False) -> Any:
     return columns
 
 
-def _rows(known: Any, back: bool = False) -> Any:
+def _rows(known: Any, back: bool = False, add_to: bool = False) -> Any:
     """The transform of the rows of tiles by a matrix of known sizes."""
 
     @made
@@ -202,7 +209,7 @@ def _rows(known: Any, back: bool = False) -> Any:
                     size = 2 * on.pairs
                     lines = [on.at(matrix, add(q, mul(apart, LONG(i)))) for i in range(size)]
                     if back:
-                        on.scatter(on.from_points([on.load(line) for line in lines]), spots)
+                        on.scatter(on.from_points([on.load(line) for line in lines]), spots, add_to)
                     else:
                         found = on.to_points(on.gather(spots, 2 * on.halves))
                         for vector, line in zip(found, lines, strict=True):
@@ -219,3 +226,4 @@ def _rows(known: Any, back: bool = False) -> Any:
 image_columns, image_rows = _columns(IMAGES), _rows(IMAGES)
 result_columns, result_rows = _columns(RESULTS), _rows(RESULTS)
 columns_back, rows_back = _columns(RESULTS, True), _rows(RESULTS, True)
+columns_added, rows_added = _columns(IMAGES, True, True), _rows(IMAGES, True, True)

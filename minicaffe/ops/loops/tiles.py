@@ -17,11 +17,13 @@ from typing import Any
 
 from minicaffe.ops.loops import at, helper
 from minicaffe.ops.loops.parity import (
+    columns_added,
     columns_back,
     image_columns,
     image_rows,
     result_columns,
     result_rows,
+    rows_added,
     rows_back,
 )
 from minicaffe.ops.loops.vector import add_vector, lanes_of
@@ -149,3 +151,42 @@ def write(
                 else:
                     for j in range(high):
                         _line(room, (i * m0 + j) * pitch, w, more, y, to + j * w)
+
+
+@helper
+def add_up(
+    points: Any,
+    apart: int,
+    matrices: Any,
+    x: Any,
+    start: int,
+    sizes: Any,
+    ends: Any,
+    pad: Any,
+    step: Any,
+    cut: Any,
+    places: Any,
+    room: Any,
+) -> None:
+    """The transpose of `read_images`: whole images as sums of tiles P0' points P1."""
+    (c, h, w), (most, pitch, own), (p0, p1), rows = sizes, cut[:3], matrices, ends[1]
+    t0, t1, plane = 2 * p0.shape[1], 2 * p1.shape[1], rows * ends[2]
+    count, size = ends[0] * plane, ((rows - 1) * step[0] + t0) * pitch
+    for channel in range(c):
+        for first in range(0, ends[0], most // rows):
+            some = min(most // rows, ends[0] - first)
+            there = channel * count + first * plane
+            for q in range(some * rows * t0 * pitch):
+                room[at(q)] = 0
+            for i in range(t0):
+                line = there + i * t1 * apart
+                rows_added(p1, room, i * pitch, places, points, line, apart, some * plane)
+            for i in range(some):
+                for q in range(own, own + size):
+                    room[at(q)] = 0
+                for row in range(rows):
+                    strip, to = (i * rows + row) * t0 * pitch, own + row * step[0] * pitch
+                    columns_added(p0, room, strip, pitch, room, to, pitch, pitch)
+                to, none = start + ((first + i) * c + channel) * h * w, x.dtype.type(0)
+                for j in range(h):
+                    _line(room, own + (pad[0] + j) * pitch + pad[1], w, none, x, to + j * w)

@@ -70,9 +70,10 @@ class Emitter:
         where = self.builder.add(self.builder.mul(index, LONG(2)), LONG(column))
         return self.builder.sext(self.builder.load(self.at(table, where)), LONG)
 
-    def load(self, pointer: Any) -> Any:
-        """A vector, wherever it lies."""
-        found = self.builder.load(self.builder.bitcast(pointer, self.vector.as_pointer()))
+    def load(self, pointer: Any, kind: Any = None) -> Any:
+        """A vector, of another width if asked, wherever it lies."""
+        kind = kind or self.vector
+        found = self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()))
         found.align = self.size
         return found
 
@@ -118,13 +119,6 @@ class Emitter:
         mask = ir.Constant(ir.VectorType(INT, len(lanes)), list(lanes))
         other = ir.Constant(vector.type, ir.Undefined) if other is None else other
         return self.builder.shuffle_vector(vector, other, mask)
-
-    def part(self, pointer: Any) -> Any:
-        """A block, wherever it lies."""
-        kind = ir.VectorType(self.real, self.block)
-        found = self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()))
-        found.align = self.size
-        return found
 
     def joined(self, parts: Sequence[Any]) -> Any:
         """One vector of several, side by side."""

@@ -13,10 +13,10 @@ from typing import Any
 
 from minicaffe.ops.loops import at, compiled, helper
 from minicaffe.ops.loops.blas import gemm
-from minicaffe.ops.loops.tiles import read_images, read_results, write
+from minicaffe.ops.loops.tiles import add_up, read_images, read_results, write
 from minicaffe.ops.loops.vector import lanes
 
-__all__ = ["forward", "lanes", "transform", "transform_back", "weight_gradient"]
+__all__ = ["forward", "input_gradient", "lanes", "transform", "transform_back", "weight_gradient"]
 
 
 @helper
@@ -90,6 +90,47 @@ def forward(
                 gemm(blas, (m, count, k), weights, right, False, to)
         there = y, s * f * oh * ow, (f, oh, ow), ends, top, step
         write(out, of_m, results, bias, *there, cut, places[1], room)
+
+
+@compiled
+def input_gradient(
+    blas: int,
+    sizes: Any,
+    chunk: Any,
+    pad: Any,
+    tiles: Any,
+    step: Any,
+    cut: Any,
+    places: Any,
+    matrices: Any,
+    dy: Any,
+    u: Any,
+    dx: Any,
+    rest: Any,
+    first: int,
+    last: int,
+) -> None:
+    """dx = the sums of tiles B [U' (A dy A')] B', of units that are whole samples."""
+    n, c, h, w, f, oh, ow, groups = sizes
+    images, results = matrices
+    points, room = _points(images), rest[: cut[4]]
+    k, m = c // groups, f // groups
+    for unit in range(first, last):
+        s, _, ends = _unit(unit, chunk, tiles, n)
+        count = ends[0] * ends[1] * ends[2]
+        of_v, of_m = _apart(c, count), _apart(f, count)
+        v = rest[cut[4] : cut[4] + points * of_v]
+        out = rest[cut[4] + points * of_v :]
+        where = dy, s * f * oh * ow, (f, oh, ow), ends, (0, 0), step
+        read_results(*where, results, cut, places[0], room, out, of_m)
+        for i in range(points):
+            for j in range(groups):
+                left = u, (i * groups + j) * m * k, k, True
+                right = out, i * of_m + j * m * count, count, False
+                to = v, i * of_v + j * k * count, count
+                gemm(blas, (k, count, m), left, right, False, to)
+        there = dx, s * c * h * w, (c, h, w), ends, pad, step
+        add_up(v, of_v, images, *there, cut, places[0], room)
 
 
 @compiled
