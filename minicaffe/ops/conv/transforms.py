@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,32 +59,54 @@ def constants(m: int, kernel: Sizes, dtype: Any, device: int | None) -> tuple[An
 
 
 @functools.cache
-def along(
-    m: int, kernel: Sizes, dtype: Any
-) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """A', G and B' of the first of two axes, then of the second, and their transposes; on the CPU.
+def by_axes(m: int, kernel: Sizes, dtype: Any) -> tuple[tuple[np.ndarray, ...], ...]:
+    """B' and A of the first of two axes and of the second, as `loops.parity` wants them; on the CPU.
 
-    Where there is one axis, the second is of size 1, and nothing is done along it.
+    Where there is one axis, nothing is done along the first.
     """
-    axes = [matrices(m, r) for r in kernel] + [(np.ones((1, 1)),) * 3] * (2 - len(kernel))
-    found = [matrix for axis in axes for matrix in axis]
-    plain, turned = (
-        tuple(np.array(a, dtype, order="C") for a in some) for some in (found, [a.T for a in found])
+    none = (np.zeros((2, 0, 0)),) * 2
+    axes = [none] * (2 - len(kernel))
+    for r in kernel:
+        at, _, bt = matrices(m, even(m + r - 1) - m + 1)
+        axes.append((halves(bt), halves(at.T)))
+    return tuple(
+        tuple(np.array(a, dtype, order="C") for a in some) for some in zip(*axes, strict=True)
     )
-    return plain, turned
 
 
 @functools.cache
-def reversed_columns(m: int, kernel: Sizes, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """G of both axes, for a kernel that is back to front."""
-    (_, g0, _, _, g1, _), _ = along(m, kernel, dtype)
-    return np.ascontiguousarray(g0[:, ::-1]), np.ascontiguousarray(g1[:, ::-1])
+def of_weights(m: int, kernel: Sizes, dtype: Any, reverse: bool) -> np.ndarray:
+    """G for both axes at once, for the tiles of `by_axes`; for a kernel that is back to front, if asked."""
+    found = np.ones((1, 1))
+    for r in kernel:
+        _, g, _ = matrices(m, even(m + r - 1) - m + 1)
+        found = np.kron(found, g[:, :r][:, :: -1 if reverse else 1])
+    return np.array(found, dtype, order="C")
 
 
-def two(sizes: Sizes, fill: int) -> Sizes:
-    """Sizes along two axes: the second is missing where there is one, so that its rows can be split.
+def halves(matrix: np.ndarray) -> np.ndarray:
+    """Of rows for points 0, p, -p, q, ..., infinity those that differ, the even columns and the odd ones.
+
+    >>> halves(matrices(2, 3)[0].T)
+    array([[[1.],
+            [1.]],
+    <BLANKLINE>
+           [[1.],
+            [1.]]])
+    """
+    rows = range(1, len(matrix) - 1, 2)
+    return np.stack([matrix[[0, *rows], ::2], matrix[[-1, *rows], 1::2]])
+
+
+def even(size: int) -> int:
+    """The next even size, if it is not: the points but 0 and infinity then are pairs."""
+    return size + size % 2
+
+
+def two(sizes: Sequence[int], fill: int) -> Sizes:
+    """Sizes along two axes: where there is one, it is the second.
 
     >>> two((7,), 1)
-    (7, 1)
+    (1, 7)
     """
-    return (*sizes, *[fill] * (2 - len(sizes)))
+    return (*[fill] * (2 - len(sizes)), *sizes)

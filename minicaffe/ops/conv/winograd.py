@@ -17,28 +17,22 @@ Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CV
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops.conv import split
 from minicaffe.ops.conv.common import no_bias, recordable
+from minicaffe.ops.conv.strips import TILES, Strips, adjoint, least, strips, units
 from minicaffe.ops.conv.tiles import Chunk, Sizing
-from minicaffe.ops.conv.transforms import POINTS, along, constants, reversed_columns, two
+from minicaffe.ops.conv.transforms import POINTS, by_axes, constants, of_weights
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import with_blas
 from minicaffe.ops.record import Piece
 from minicaffe.ops.threads import in_slices, run, share
-
-TILES = 64  # of a product at the least: fewer would starve it
-FEWEST = 8  # of a product, where threads share the tiles of one sample
-IN_CACHE = 2**18  # elements of V and M that the compiled loops have at a time
 
 
 class Winograd(Sizing):
@@ -59,16 +53,15 @@ class Winograd(Sizing):
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs: U, the sums that become dweight, some products, and a chunk of tiles."""
-        back = _adjoint(g)  # of which the loops take a row of tiles at the least
-        row = math.prod(self._sides(g)) * (g.c + g.f) * math.prod(self._tiles(back)[1:])
         fixed = self.forward_workspace(g, limit) + sum(self._parts(g)[1:])
-        return max(fixed, self._parts(g)[0] + row)
+        return max(fixed, least(adjoint(g), self.m))
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs for `forward`: U and a chunk of tiles."""
         fixed, tiles = sum(self._parts(g)), self._tiles(g)
         many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
-        return self._parts(g)[0] + min(many, g.n * math.prod(tiles)) * self._tile(g)
+        chunk = min(many, g.n * math.prod(tiles)) * self._tile(g)
+        return max(self._parts(g)[0] + chunk, least(g, self.m))
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
@@ -99,7 +92,10 @@ class Winograd(Sizing):
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """dx = tiles'(B [U' (A dy A')] B'), into `out`; compiled, it is a convolution of dy."""
-        if not self._compiled(dy, weight, None, _adjoint(g), out, work, True):
+        if not (
+            self._compiled_adding(dy, weight, g, out, work)
+            or self._compiled(dy, weight, None, adjoint(g), out, work, True)
+        ):
             self.gradients(None, dy, weight, g, out, None, work)
         return out
 
@@ -161,15 +157,29 @@ class Winograd(Sizing):
         fast, blas = with_blas("winograd", x)
         if fast is None:
             return False
-        plain, _ = along(self.m, g.window.kernel, x.dtype)
-        (_, g0, _, _, g1, _), size = plain, self._weights(g)
-        if turned:
-            g0, g1 = reversed_columns(self.m, g.window.kernel, x.dtype)
-        run(fast.transform, size // (len(g0) * len(g1)), weight.reshape(-1), g0, g1, work[:size])
-        units, numbers = self._numbers(g, (work.size - size) // share(work), share(work))
-        given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, work[:size]
-        args = plain, turned, *given, out.reshape(-1), Piece(work[size:])
-        run(fast.forward, units, blas, *numbers, *args)
+        cut, matrix = self._strips(g, fast, x), of_weights(self.m, g.window.kernel, x.dtype, turned)
+        size, u = cut.weights, work[: cut.weights]
+        run(fast.transform, size // len(matrix), blas, matrix, weight.reshape(-1), u)
+        units, numbers = self._units(g, fast, x, work.size - size)
+        given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u, out.reshape(-1)
+        matrices = by_axes(self.m, g.window.kernel, x.dtype)
+        run(fast.forward, units, blas, *numbers, matrices, turned, *given, Piece(work[size:]))
+        return True
+
+    def _compiled_adding(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> bool:
+        """Compute dx by compiled loops from overlapping tiles, if that is best and they serve."""
+        fast, blas = with_blas("winograd", dy)
+        if fast is None:
+            return False
+        cut, size = self._strips(g, fast, dy), self._strips(g, fast, dy).weights
+        units, numbers = self._units(g, fast, dy, work.size - size)
+        if not cut.adds_up(numbers[1]):
+            return False
+        matrix = of_weights(self.m, g.window.kernel, dy.dtype, False)
+        run(fast.transform, size // len(matrix), blas, matrix, weight.reshape(-1), work[:size])
+        matrices = by_axes(self.m, g.window.kernel, dy.dtype)
+        given = dy.reshape(-1), work[:size], out.reshape(-1), Piece(work[size:])
+        run(fast.input_gradient, units, blas, *numbers, matrices, *given)
         return True
 
     def _compiled_weight_gradient(
@@ -179,33 +189,22 @@ class Winograd(Sizing):
         fast, blas = with_blas("winograd", dy)
         if fast is None:
             return False
-        plain, turned = along(self.m, g.window.kernel, dy.dtype)
-        (_, gt0, _, _, gt1, _), size = turned, self._weights(g)
-        units, numbers = self._numbers(g, work.size // share(work) - size, share(work))
-        args = plain, turned, x.reshape(-1), dy.reshape(-1), Piece(work)
-        slices = run(fast.weight_gradient, units, blas, *numbers, *args)
+        size = self._strips(g, fast, x).weights
+        units, numbers = self._units(g, fast, x, work.size - size * share(work))
+        args = by_axes(self.m, g.window.kernel, dy.dtype), x.reshape(-1), dy.reshape(-1)
+        slices = run(fast.weight_gradient, units, blas, *numbers, *args, Piece(work))
         pairs = math.prod(g.weight_shape[:2])
         if slices:
-            run(fast.transform_back, pairs, work, slices, gt0, gt1, pairs, out.reshape(-1))
+            matrix = of_weights(self.m, g.window.kernel, dy.dtype, False)
+            run(fast.transform_back, pairs, blas, work, slices, matrix, pairs, out.reshape(-1))
         return True
 
-    @functools.lru_cache(maxsize=1024)  # noqa: B019  (there are two of this class, for good)
-    def _numbers(self, g: ConvGeometry, rest: int, threads: int) -> tuple[int, tuple[Any, ...]]:
-        """How many units there are; and sizes, samples and rows of tiles of a unit, and the pad."""
-        (h, w), (oh, ow), (rows, columns), pad = (
-            two(sizes, fill)
-            for sizes, fill in ((g.image, 1), (g.out, 1), (self._tiles(g), 1), (g.window.pad, 0))
-        )
-        points = math.prod(self._sides(g)) * (g.c + g.f)
-        most = min(rest // points, max(TILES, (IN_CACHE + self._weights(g)) // points))
-        samples, high = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
-        chunks = -(-g.n // samples)
-        samples = max(1, g.n // max(threads, chunks + -chunks % threads))  # as many a thread
-        if samples == 1:
-            fewest = max(1, FEWEST // columns)
-            high = -(-rows // split.parts(g.n, threads, rows // fewest, -(-rows // high)))
-        units = -(-g.n // samples) * -(-rows // high)
-        return units, ((g.n, g.c, h, w, g.f, oh, ow, g.group), (samples, high), pad)
+    def _strips(self, g: ConvGeometry, fast: Any, x: Any) -> Strips:
+        return strips(g, self.m, fast.lanes(x.dtype))
+
+    def _units(self, g: ConvGeometry, fast: Any, x: Any, rest: int) -> tuple[int, tuple[Any, ...]]:
+        threads = share(x)
+        return units(g, self.m, fast.lanes(x.dtype), rest // threads, threads)
 
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         return constants(self.m, g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
@@ -225,10 +224,3 @@ class Winograd(Sizing):
         """Samples first..last: whole ones, or bands of a sample's tiles, as many as the work holds."""
         for tiles in self._some_tiles(first, last, g, work.size // self._tile(g)):
             yield Chunk(tiles, work)
-
-
-@functools.lru_cache(maxsize=1024)
-def _adjoint(g: ConvGeometry) -> ConvGeometry:
-    """The convolution of dy that gives dx, of stride 1: dy's places are its pixels."""
-    pad = tuple(k - 1 - p for k, p in zip(g.window.kernel, g.window.pad, strict=True))
-    return ConvGeometry(g.n, g.f, g.out, g.c, dataclasses.replace(g.window, pad=pad), g.group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,9 @@ class Emitter:
         self.real = context.get_data_type(kind.dtype)
         self.size = context.get_abi_sizeof(self.real)
         self.count = lanes(np.dtype(str(kind.dtype)))
+        self.block = (
+            16 // self.size
+        )  # lanes of a block of 128 bits, in which they change places fastest
         self.vector = ir.VectorType(self.real, self.count)
         self.name = f"v{self.count}f{8 * self.size}"
 
@@ -66,29 +70,37 @@ class Emitter:
         where = self.builder.add(self.builder.mul(index, LONG(2)), LONG(column))
         return self.builder.sext(self.builder.load(self.at(table, where)), LONG)
 
-    def load(self, pointer: Any) -> Any:
-        """A vector, wherever it lies."""
-        found = self.builder.load(self.builder.bitcast(pointer, self.vector.as_pointer()))
+    def load(self, pointer: Any, kind: Any = None) -> Any:
+        """A vector, of another width if asked, wherever it lies."""
+        kind = kind or self.vector
+        found = self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()))
         found.align = self.size
         return found
 
     def store(self, vector: Any, pointer: Any) -> None:
-        """A vector, to wherever."""
-        to = self.builder.bitcast(pointer, self.vector.as_pointer())
+        """A vector of any width, to wherever."""
+        to = self.builder.bitcast(pointer, vector.type.as_pointer())
         self.builder.store(vector, to).align = self.size
 
     def spread(self, pointer: Any) -> Any:
-        """A number in all lanes."""
-        none, zeros = ir.Constant(self.vector, ir.Undefined), ir.VectorType(INT, self.count)
-        one = self.builder.insert_element(none, self.builder.load(pointer), INT(0))
-        return self.builder.shuffle_vector(one, none, ir.Constant(zeros, [0] * self.count))
+        """A number in memory, in all lanes."""
+        return self.repeated(self.builder.load(pointer))
 
-    def multiply_add(self, left: Any, right: Any, accumulator: Any) -> None:
-        """accumulator += left * right, rounded once."""
+    def repeated(self, number: Any) -> Any:
+        """A number in all lanes."""
+        none = ir.Constant(self.vector, ir.Undefined)
+        return self.pick(self.builder.insert_element(none, number, INT(0)), [0] * self.count)
+
+    def fused(self, left: Any, right: Any, more: Any) -> Any:
+        """left * right + more, rounded once."""
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
         module, name = self.builder.module, f"llvm.fma.{self.name}"
         fma = cgutils.get_or_insert_function(module, kind, name)
-        total = self.builder.call(fma, [left, right, self.builder.load(accumulator)])
+        return self.builder.call(fma, [left, right, more])
+
+    def multiply_add(self, left: Any, right: Any, accumulator: Any) -> None:
+        """accumulator += left * right, rounded once."""
+        total = self.fused(left, right, self.builder.load(accumulator))
         self.builder.store(total, accumulator)
 
     def total(self, vector: Any, more: Any) -> Any:
@@ -101,3 +113,55 @@ class Emitter:
     def zero(self) -> Any:
         """A vector of zeros."""
         return ir.Constant(self.vector, [0.0] * self.count)
+
+    def pick(self, vector: Any, lanes: Sequence[int], other: Any = None) -> Any:
+        """Some lanes of a vector, and of another, whose lanes are counted on."""
+        mask = ir.Constant(ir.VectorType(INT, len(lanes)), list(lanes))
+        other = ir.Constant(vector.type, ir.Undefined) if other is None else other
+        return self.builder.shuffle_vector(vector, other, mask)
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """One vector of several, side by side."""
+        while len(parts) > 1:
+            lanes = range(2 * parts[0].type.count)
+            parts = [
+                self.pick(one, lanes, other)
+                for one, other in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        return parts[0]
+
+    def squares(self, lines: Sequence[Any]) -> list[Any]:
+        """As many vectors as a block has lanes, turned block by block: the first has all blocks' first lanes.
+
+        Halves of their blocks are put side by side, in steps of 1, 2, ... lanes.
+        """
+        lines, step = list(lines), 1
+        while step < self.block:
+            low = [
+                block + half + lane + of
+                for block in range(0, self.count, self.block)
+                for half in range(0, self.block // 2, step)
+                for of in (0, self.count)
+                for lane in range(step)
+            ]
+            high = [lane + self.block // 2 for lane in low]
+            firsts = [i for i in range(self.block) if not i & step]
+            pairs = [(lines[i], lines[i + step]) for i in firsts]
+            found = [[self.pick(a, lanes, b) for lanes in (low, high)] for a, b in pairs]
+            lines = [vector for pair in found for vector in pair]
+            step *= 2
+        return lines
+
+
+@made
+def add_vector(typing: Any, a: Any, a0: Any, more: Any, b: Any, b0: Any) -> Any:
+    """b[b0 + l] = a[a0 + l] + more for all lanes l."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        a_, a0, more, b_, b0 = args
+        on, add = Emitter(context, builder, a), builder.fadd
+        total = add(on.load(on.at(on.data(a, a_), a0)), on.repeated(more))
+        on.store(total, on.at(on.data(b, b_), b0))
+        return context.get_dummy_value()
+
+    return types.void(a, types.int64, a.dtype, b, types.int64), generate

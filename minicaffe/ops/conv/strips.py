@@ -1,0 +1,162 @@
+"""How Winograd's compiled loops cut a convolution: into units, and their rows of tiles into strips.
+
+A unit of work is some samples, or a band of one's rows of tiles. What the loops want to know of it says
+`loops.winograd`, what a strip and its room are `loops.tiles`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.ops.conv import split
+from minicaffe.ops.conv.lanes_tables import WIDTHS
+from minicaffe.ops.conv.transforms import even, two
+from minicaffe.ops.geometry import ConvGeometry
+
+TILES = 64  # of a product at the least: fewer would starve it
+FEWEST = 8  # of a product, where threads share the tiles of one sample
+IN_CACHE = 2**18  # elements of V and M that the loops have at a time
+IN_ROOM = 2**12  # elements of strips that are transformed at a time: what stays in the first cache
+BLOCK = 4  # pixels that are read at a time, at the most
+GAP = 64  # elements between the matrices of two points, at the most
+
+
+@dataclass(frozen=True)
+class Strips:
+    """The tiles of F(m x m, r x r), for vectors of so many lanes; with one axis rows are all there is."""
+
+    g: ConvGeometry
+    m: int
+    lanes: int
+
+    @functools.cached_property
+    def points(self) -> tuple[int, int]:
+        """Of a tile along each axis."""
+        rows, columns = two([even(self.m + r - 1) for r in self.g.window.kernel], 1)
+        return rows, columns
+
+    @functools.cached_property
+    def step(self) -> tuple[int, int]:
+        """Outputs of a tile along each axis."""
+        return (1 if len(self.g.image) == 1 else self.m), self.m
+
+    @functools.cached_property
+    def tiles(self) -> tuple[int, int]:
+        """Of an image, along each axis."""
+        rows, columns = (-(-o // m) for o, m in zip(two(self.g.out, 1), self.step, strict=True))
+        return rows, columns
+
+    @functools.cached_property
+    def weights(self) -> int:
+        """Elements of U, and of the sums that become dweight."""
+        return math.prod(self.points) * self.g.f * (self.g.c // self.g.group)
+
+    @property
+    def _wide(self) -> tuple[int, int]:
+        """The pixels of a row of x and of dy that are transformed: a vector at the least."""
+        widths = two(self.g.image, 1)[1] + min(0, self._pad[1]), two(self.g.out, 1)[1]
+        return max(widths[0], self.lanes), max(widths[1], self.lanes)
+
+    @property
+    def _pad(self) -> tuple[int, int]:
+        above, left = two(self.g.window.pad, 0)
+        return above, left
+
+    @functools.cached_property
+    def cut(self) -> tuple[int, int, int, int, int]:
+        """Strips in a room, its pitch, where a strip's pixels, or points half way, are put; its elements."""
+        (t0, t1), (m0, m1), columns = self.points, self.step, self.tiles[1]
+        seen = (columns - 1) * m1 + -(-t1 // BLOCK) * BLOCK
+        pitch = max(seen, max(0, self._pad[1]) + self._wide[0], self._wide[1])
+        pitch = -(-pitch // self.lanes) * self.lanes
+        most = max(1, min(self.g.n * self.tiles[0], IN_ROOM // (t0 * pitch)))
+        own, half = (most + 1) * t0 * pitch, (most + 1) * m0 * columns * m1 + BLOCK
+        plane = max(t0, (most - 1) * m0 + t0) * pitch  # at the most, of what is added up
+        reads, writes = own + plane, half + m0 * t1 * self._vectors(most)
+        return most, pitch, own, half, -(-max(reads, writes) // GAP) * GAP
+
+    def _vectors(self, strips: int) -> int:
+        """Tiles of so many strips, and what fills the last vector of them."""
+        return -(-strips * self.tiles[1] // self.lanes) * self.lanes
+
+    @functools.cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where in the room each tile is read, and written: those that fill the last vector, behind all."""
+        (most, pitch, *_), columns, (m0, m1) = self.cut, self.tiles[1], self.step
+        strip, column = np.divmod(np.arange(self._vectors(most)), columns)
+        there = strip < most
+        read = np.where(
+            there, strip * self.points[0] * pitch + column * m1, most * self.points[0] * pitch
+        )
+        write = np.where(there, strip * m0 * columns * m1 + column * m1, most * m0 * columns * m1)
+        return read.astype(np.int32), write.astype(np.int32)
+
+    def adds_up(self, chunk: tuple[int, int]) -> bool:
+        """Whether dx is better made of tiles of x that overlap than of its own, of which there are more.
+
+        Units must then be whole samples, and a sample fit in the room.
+        """
+        rows = self.tiles[0]
+        if len(self.g.image) == 1 or chunk[1] < rows or self.cut[0] < rows or min(self._pad) < 0:
+            return False
+        others = strips(adjoint(self.g), self.m, self.lanes)
+        return math.prod(others.tiles) > math.prod(self.tiles)
+
+    @property
+    def least(self) -> int:
+        """Elements of work that a thread needs: U or the sums, the room, V and M of a row of tiles."""
+        return self.weights + self.cut[-1] + self._elements(self.tiles[1])
+
+    def _elements(self, tiles: int) -> int:
+        """Of V and M of so many."""
+        return math.prod(self.points) * ((self.g.c + self.g.f) * tiles + 2 * GAP)
+
+    def units(self, rest: int, threads: int) -> tuple[int, tuple[Any, ...]]:
+        """How many there are, of which each has so many elements of work; and what the loops are told."""
+        g, (rows, columns) = self.g, self.tiles
+        tile = math.prod(self.points) * (g.c + g.f)
+        room = (rest - self.cut[-1] - self._elements(0)) // tile
+        most = min(room, max(TILES, (IN_CACHE + self.weights) // tile))
+        samples, high = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
+        chunks = -(-g.n // samples)
+        samples = max(1, g.n // max(threads, chunks + -chunks % threads))  # as many a thread
+        if samples == 1:
+            fewest = max(1, FEWEST // columns)
+            high = -(-rows // split.parts(g.n, threads, rows // fewest, -(-rows // high)))
+        units = -(-g.n // samples) * -(-rows // high)
+        sizes = g.n, g.c, *two(g.image, 1), g.f, *two(g.out, 1), g.group
+        chunk = (samples, high)
+        return units, (sizes, chunk, self._pad, self.tiles, self.step, self.cut, self.places)
+
+
+@functools.lru_cache(maxsize=1024)
+def strips(g: ConvGeometry, m: int, lanes: int) -> Strips:
+    """The strips of a convolution, remembered."""
+    return Strips(g, m, lanes)
+
+
+@functools.lru_cache(maxsize=1024)
+def units(
+    g: ConvGeometry, m: int, lanes: int, rest: int, threads: int
+) -> tuple[int, tuple[Any, ...]]:
+    """`Strips.units`, remembered."""
+    return strips(g, m, lanes).units(rest, threads)
+
+
+@functools.lru_cache(maxsize=1024)
+def least(g: ConvGeometry, m: int) -> int:
+    """Elements of work that a thread needs, however wide its vectors are."""
+    return max(strips(g, m, lanes).least for lanes in WIDTHS)
+
+
+@functools.lru_cache(maxsize=1024)
+def adjoint(g: ConvGeometry) -> ConvGeometry:
+    """The convolution of dy that gives dx, of stride 1: dy's places are its pixels."""
+    pad = tuple(k - 1 - p for k, p in zip(g.window.kernel, g.window.pad, strict=True))
+    return ConvGeometry(g.n, g.f, g.out, g.c, dataclasses.replace(g.window, pad=pad), g.group)
