@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -41,13 +42,13 @@ def lanes_of(typing: Any, x: Any) -> Any:
 
 
 class Emitter:
-    """What both kernels are made of: vectors, and positions in arrays of one type of numbers."""
+    """What kernels are made of: vectors, of `lanes` if not of `count`, and positions in arrays of a type."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any):
+    def __init__(self, context: Any, builder: Any, kind: Any, count: int = 0):
         self.context, self.builder = context, builder
         self.real = context.get_data_type(kind.dtype)
         self.size = context.get_abi_sizeof(self.real)
-        self.count = lanes(np.dtype(str(kind.dtype)))
+        self.count = count or lanes(np.dtype(str(kind.dtype)))
         self.vector = ir.VectorType(self.real, self.count)
         self.name = f"v{self.count}f{8 * self.size}"
 
@@ -66,22 +67,28 @@ class Emitter:
         where = self.builder.add(self.builder.mul(index, LONG(2)), LONG(column))
         return self.builder.sext(self.builder.load(self.at(table, where)), LONG)
 
-    def load(self, pointer: Any) -> Any:
-        """A vector, wherever it lies."""
-        found = self.builder.load(self.builder.bitcast(pointer, self.vector.as_pointer()))
-        found.align = self.size
+    def load(self, pointer: Any, kind: Any = None) -> Any:
+        """A vector, wherever it lies; of another kind if that is given."""
+        kind = kind or self.vector
+        found = self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()))
+        found.align = self.context.get_abi_sizeof(kind.element)
         return found
 
     def store(self, vector: Any, pointer: Any) -> None:
         """A vector, to wherever."""
-        to = self.builder.bitcast(pointer, self.vector.as_pointer())
-        self.builder.store(vector, to).align = self.size
+        to = self.builder.bitcast(pointer, vector.type.as_pointer())
+        self.builder.store(vector, to).align = self.context.get_abi_sizeof(vector.type.element)
 
     def spread(self, pointer: Any) -> Any:
         """A number in all lanes."""
-        none, zeros = ir.Constant(self.vector, ir.Undefined), ir.VectorType(INT, self.count)
+        none = ir.Constant(self.vector, ir.Undefined)
         one = self.builder.insert_element(none, self.builder.load(pointer), INT(0))
-        return self.builder.shuffle_vector(one, none, ir.Constant(zeros, [0] * self.count))
+        return self.mixed(one, none, [0] * self.count)
+
+    def mixed(self, left: Any, right: Any, places: Iterable[int]) -> Any:
+        """A vector of numbers of two, where those of the right one count on from the left one's."""
+        chosen = ir.Constant(ir.VectorType(INT, self.count), list(places))
+        return self.builder.shuffle_vector(left, right, chosen)
 
     def multiply_add(self, left: Any, right: Any, accumulator: Any) -> None:
         """accumulator += left * right, rounded once."""
@@ -101,3 +108,7 @@ class Emitter:
     def zero(self) -> Any:
         """A vector of zeros."""
         return ir.Constant(self.vector, [0.0] * self.count)
+
+    def numbers(self, value: int) -> Any:
+        """An int32 in all lanes."""
+        return ir.Constant(ir.VectorType(INT, self.count), [value] * self.count)
