@@ -34,12 +34,12 @@ def _best(count: int) -> Any:
                 best = builder.select(builder.fcmp_ordered(">", pixel, best), pixel, best)
             on.store(best, on.at(on.data(y, y_), to))
             with builder.if_then(keep):
-                number = on.numbers(3)
+                number = on.integers(3)
                 for k in (2, 1, 0):
                     same = builder.fcmp_ordered("==", pixels[k], best)
-                    number = builder.select(same, on.numbers(k), number)
+                    number = builder.select(same, on.integers(k), number)
                 there = builder.fcmp_ordered(">", best, least)
-                number = builder.select(there, number, on.numbers(-1))
+                number = builder.select(there, number, on.integers(-1))
                 on.store(number, on.at(on.data(which, which_), to))
             return context.get_dummy_value()
 
@@ -57,9 +57,9 @@ def _spread(count: int) -> Any:
             dy_, which_, at, dx_, here, w = args
             on = Emitter(context, builder, dy, count)
             value = on.load(on.at(on.data(dy, dy_), at))
-            winner = on.load(on.at(on.data(which, which_), at), on.numbers(0).type)
+            winner = on.load(on.at(on.data(which, which_), at), on.integers(0).type)
             pixels = [
-                builder.select(builder.icmp_signed("==", winner, on.numbers(k)), value, on.zero())
+                builder.select(builder.icmp_signed("==", winner, on.integers(k)), value, on.zero())
                 for k in range(4)
             ]
             mixed = [j // 2 + j % 2 * count for j in range(2 * count)]

@@ -112,7 +112,7 @@ class Emitter:
         """A vector of zeros."""
         return ir.Constant(self.vector, [0.0] * self.count)
 
-    def numbers(self, value: int) -> Any:
+    def integers(self, value: int) -> Any:
         """An int32 in all lanes."""
         return ir.Constant(ir.VectorType(INT, self.count), [value] * self.count)
 
