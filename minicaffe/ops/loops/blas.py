@@ -16,8 +16,6 @@ import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from minicaffe.ops.loops import helper
-
 made: Any = intrinsic
 ir: Any = cgutils.ir  # llvmlite's
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS's numbers
@@ -46,39 +44,36 @@ def address(dtype: Any) -> int | None:
 
 
 @made
-def _call(
-    context: Any, where: Any, ops: Any, sizes: Any, one: Any, pointers: Any, steps: Any, beta: Any
-) -> Any:
-    """cblas_?gemm(ROW_MAJOR, *ops, *sizes, one, a, lda, b, ldb, beta, c, ldc)."""
-    three = types.UniTuple(types.int64, 3)
-    sizes_of = types.int64, types.UniTuple(types.int64, 2), three, one, three, three, one
+def gemm(typing: Any, blas: Any, sizes: Any, a: Any, b: Any, add: Any, c: Any) -> Any:
+    """c = a b, or c += a b, of matrices (m, k) and (k, n) in flat arrays; sizes are (m, n, k).
+
+    a and b are (array, start, distance of rows, whether it lies there transposed), c the first three. Called
+    is cblas_?gemm(ROW_MAJOR, ops of a and b, *sizes, 1, a, lda, b, ldb, add, c, ldc).
+    """
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         enum, integer, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
-        where, ops, sizes, one, pointers, steps, beta = args
-        real, pick = one.type, builder.extract_value
-        a, b, c = (builder.inttoptr(pick(pointers, i), pointer) for i in range(3))
-        lda, ldb, ldc = (pick(steps, i) for i in range(3))
-        given = [enum(ROW_MAJOR), *(builder.trunc(pick(ops, i), enum) for i in range(2))]
-        given += [*(pick(sizes, i) for i in range(3)), one, a, lda, b, ldb, beta, c, ldc]
-        kinds = (
-            [enum] * 3 + [integer] * 3 + [real] + [pointer, integer] * 2 + [real, pointer, integer]
-        )
-        function = ir.FunctionType(ir.VoidType(), kinds).as_pointer()
+        pick, (where, sizes, *matrices, add, c_) = builder.extract_value, args
+        parts = [[pick(one, i) for i in range(3)] for one in (*matrices, c_)]
+        places = [
+            builder.bitcast(builder.gep(_data(target, builder, kind[0], array), [start]), pointer)
+            for kind, (array, start, _) in zip((a, b, c), parts, strict=True)
+        ]
+        (_, _, lda), (_, _, ldb), (_, _, ldc) = parts
+        turned, plain = enum(TRANSPOSED), enum(PLAIN)
+        ops = [builder.select(pick(one, 3), turned, plain) for one in matrices]
+        real = target.get_data_type(c[0].dtype)
+        one, beta = real(1), builder.uitofp(add, real)
+        given = [enum(ROW_MAJOR), *ops, *(pick(sizes, i) for i in range(3)), one]
+        given += [places[0], lda, places[1], ldb, beta, places[2], ldc]
+        kinds = [enum] * 3 + [integer] * 3 + [real] + [pointer, integer] * 2
+        function = ir.FunctionType(ir.VoidType(), [*kinds, real, pointer, integer]).as_pointer()
         builder.call(builder.inttoptr(where, function), given)
         return target.get_dummy_value()
 
-    return types.void(*sizes_of), generate
+    return types.void(blas, sizes, a, b, types.boolean, c), generate
 
 
-@helper
-def gemm(blas: int, sizes: Any, a: Any, b: Any, add: bool, c: Any) -> None:
-    """c = a b, or c += a b, of matrices (m, k) and (k, n) in flat arrays; sizes are (m, n, k).
-
-    a and b are (array, start, distance of rows, whether it lies there transposed), c the first three.
-    """
-    (x, x0, ldx, x_turned), (y, y0, ldy, y_turned), (z, z0, ldz) = a, b, c
-    one, size = z.dtype.type(1), z.itemsize
-    ops = (TRANSPOSED if x_turned else PLAIN, TRANSPOSED if y_turned else PLAIN)
-    pointers = (x.ctypes.data + x0 * size, y.ctypes.data + y0 * size, z.ctypes.data + z0 * size)
-    _call(blas, ops, sizes, one, pointers, (ldx, ldy, ldz), one if add else one * 0)
+def _data(target: Any, builder: Any, kind: Any, array: Any) -> Any:
+    """The address of an array's first entry."""
+    return target.make_array(kind)(target, builder, array).data
