@@ -3,13 +3,15 @@
 What is not known yet is measured, and remembered; --measure measures all anew, for times that were taken
 while the machine was busy. The choice (*) is the one that training with the same options would make. A
 Deconvolution is the adjoint of the convolution shown: its forward pass is that one's input gradient.
-With --step: what an iteration of training runs instead, row by row, and what it does in Python, and why.
+With --step: what an iteration of training runs instead, row by row, and what it does in Python, and why; with
+--phase TEST, what a forward pass runs.
 
 example:
   minicaffe explain models/lenet.yaml
   minicaffe explain models/lenet.yaml --batch 256 --workspace 64
   minicaffe explain models/lenet.yaml --measure
   minicaffe explain models/lenet.yaml --step
+  minicaffe explain models/lenet.yaml --step --phase TEST
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import mib
-from minicaffe.cli.explain_step import explain_step
+from minicaffe.cli.explain_step import explain_pass, explain_step
 from minicaffe.cli.options import (
     device_option,
     engine_options,
@@ -58,20 +60,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--measure", action="store_true", help="measure anew, instead of what is remembered"
     )
     parser.add_argument(
-        "--step", action="store_true", help="explain a training iteration, not the convolutions"
+        "--step", action="store_true", help="explain an iteration or a pass, not the convolutions"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Explain; no blob is allocated, but for --step."""
-    if args.step and (args.batch or args.measure or args.phase == "TEST"):
-        raise MinicaffeError(
-            "--step is of training as it is: no --batch, --measure or --phase TEST"
-        )
+    if args.step and (args.batch or args.measure):
+        raise MinicaffeError("--step is of the net as it is: no --batch or --measure")
     spec = read_model(args)
     device = pick_device(args, spec)
     if args.step:
-        explain_step(spec, device, engine_settings(args))
+        tell = explain_pass if args.phase == "TEST" else explain_step
+        tell(spec, device, engine_settings(args))
         return 0
     net = Net(spec, args.phase, device=device, shapes_only=True, **engine_settings(args))
     check_type(net.context.dtype, device)

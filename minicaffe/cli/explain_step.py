@@ -1,4 +1,4 @@
-"""Tell what an iteration of training runs: the rows of its recorded program, and what lies between them."""
+"""Tell what an iteration of training runs, or a pass that infers: the rows of its program, and the Python."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from minicaffe.backend import Device
+from minicaffe.net import Net
 from minicaffe.net.recorded import Call, Node, Segment
 from minicaffe.net.summary import table
 from minicaffe.ops import loops, threads
@@ -26,26 +27,43 @@ def explain_step(spec: NetSpec, device: Device, settings: dict[str, Any]) -> Non
     quiet: dict[str, Any] = {"test_interval": 0, "display": 0, "snapshot": 0}
     solver = Solver(spec, device=device, **settings, **quiet, test_iter=())
     solver.step(SETTLED)
-
-    def iteration() -> None:
-        solver.step(1)
-        device.synchronize()
-
-    whole = least(iteration)
     nodes = [node for part in solver.recordings.values() for node in part]
-    name, dtype = solver.net.name or "the net", solver.net.context.dtype
-    where = f"{dtype}, on {device.name}, {threads.count()} threads"
-    print(f"{name}, an iteration of {solver.spec.type}, {where}: {whole / 1e3:.3f} ms")
+    what = f"an iteration of {solver.spec.type}"
+    explain_nodes(solver.net, what, lambda: solver.step(1), nodes, flops(solver.net, True))
+
+
+def explain_pass(spec: NetSpec, device: Device, settings: dict[str, Any]) -> None:
+    """Infer a few times, and print what a forward pass of the phase TEST ran."""
+    net = Net(spec, "TEST", device=device, **settings)
+    for _ in range(SETTLED):
+        net.forward()
+    nodes, flop = net.passes.nodes, flops(net, False)
+    explain_nodes(net, "a forward pass of the phase TEST", net.forward, nodes, flop)
+
+
+def explain_nodes(
+    net: Net, what: str, call: Callable[[], Any], nodes: Sequence[Node], flop: dict[str, float]
+) -> None:
+    """Print how long a call takes, and the nodes that it goes through."""
+
+    def whole() -> None:
+        call()
+        net.device.synchronize()
+
+    where = f"{net.context.dtype}, on {net.device.name}, {threads.count()} threads"
+    print(f"{net.name or 'the net'}, {what}, {where}: {least(whole) / 1e3:.3f} ms")
     if not nodes:
-        print(f"nothing of it is replayed: {why_nothing(device)}")
+        print(f"nothing of it is replayed: {why_nothing(net.device)}")
         return
-    lines = list(measured(nodes, flops(solver)))
+    lines = list(measured(nodes, flop))
     taken = sum(line[3] for line in lines)
     print(table([cells(line, taken) for line in joined(lines)], HEAD, left=(0, 1)))
     rows = sum(line[3] for line in lines if line[2])
     count = sum(len(node.rows) for node in nodes if isinstance(node, Segment))
     print(f"{count} rows {rows / 1e3:.3f} ms, Python between them {(taken - rows) / 1e3:.3f} ms,")
-    print("each by itself, the least of some runs; MiB are all arrays that a row is given")
+    print(
+        "each behind the one before, the least of some runs; MiB are all arrays that a row is given"
+    )
 
 
 def why_nothing(device: Device) -> str:
@@ -55,15 +73,16 @@ def why_nothing(device: Device) -> str:
     return "it changes from one to the next" if loops.available() else "Numba is not installed"
 
 
-def flops(solver: Solver) -> dict[str, float]:
+def flops(net: Net, learning: bool) -> dict[str, float]:
     """The arithmetic of products, by what a row is of."""
     found = {}
-    for step in solver.net.steps:
+    for step in net.steps:
         layer, name = step.layer, step.spec.name
-        learns = any(param.owner.lr_mult for param in layer.params)
-        products = learns + any(layer.needs_gradient)
         found[f"{name} forward"] = 2.0 * layer.multiply_adds
-        found[f"{name} backward"] = 2.0 * layer.multiply_adds * products
+        if learning:
+            learns = any(param.owner.lr_mult for param in layer.params)
+            products = learns + any(layer.needs_gradient)
+            found[f"{name} backward"] = 2.0 * layer.multiply_adds * products
     return found
 
 

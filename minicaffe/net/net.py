@@ -13,7 +13,7 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import SpecError, note
 from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
-from minicaffe.net import copies, debug, graph, memory, run, weights
+from minicaffe.net import again, copies, debug, graph, memory, run, weights
 from minicaffe.net.model import read
 from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
@@ -79,6 +79,7 @@ class Net:
         self.params, self.learnable = built.params, built.learnable
         self.memory = memory.Memory(self.graph, memory.names(self.spec, keep))
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
+        self.passes = again.Forward(self.graph, self.memory)
         self._left_out: set[Step] = set()  # whose tops were given to the last forward pass
         self.debug = note if self.spec.debug_info else None  # told what passes give; waits for it
         self.loss_scale = 1.0  # a backward pass gives the gradients of so many times the loss
@@ -149,9 +150,7 @@ class Net:
         with self.memory.sharing.over("data", first, last, run.among(blobs, inputs)):
             run.put(inputs, blobs, "data")
             debug.tell(self.debug, debug.input_lines(self.steps, self.device))
-            for step in steps:
-                if step not in self._left_out:
-                    run.forward(step, self.graph, self.memory, self.debug)
+            self.passes.run(steps, self._left_out, self.debug)
         self.context.passes += last == len(self.steps) - 1  # then the pass is over
         if end is not None:
             return {value.name: value.blob.data for value in self.steps[last].tops}
@@ -208,6 +207,7 @@ class Net:
         Those of a Data layer can have another number of samples. Raises ShapeError, and leaves the net
         as it was, if the shapes do not fit.
         """
+        self.passes.forget()
         memory.reshape(self.graph, self.memory, shapes)
 
     def share_with(self, other: Net) -> None:

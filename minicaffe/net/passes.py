@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from minicaffe.layers import Layer
-from minicaffe.layers.convolution import Filtered
 from minicaffe.net import run
+from minicaffe.net.again import keys, note, why_not
 from minicaffe.net.net import Net
 from minicaffe.net.recorded import Call, Tape
 from minicaffe.net.step import Step
 from minicaffe.ops import threads
-from minicaffe.spec.types import keys_of
-
-OURS = "minicaffe."
 
 
 class Passes:
@@ -40,18 +35,9 @@ class Passes:
         if tape is None:
             net.forward()
             return
-        begins, ready = len(tape.notes), []
+        works = [(step, partial(run.forward, step, net.graph, net.memory)) for step in net.steps]
         with net.memory.sharing.over("data", 0, len(net.steps) - 1, ()):
-            for step in net.steps:
-                work = partial(run.forward, step, net.graph, net.memory)
-                what, why = f"{step.spec.name} forward", why_not(step.layer)
-                if tape.take(what, work, why, self._later(step, work)) and _prepares(step.layer):
-                    ready.append(step)
-        if ready:
-            work = partial(_prepare, ready)
-            tape.notes.insert(
-                begins, Call("the batch", "numbers that loops read", self._later(None, work))
-            )
+            note(tape, works, self._later)
         net.context.passes += 1
 
     def backward(self, tape: Tape | None) -> None:
@@ -97,27 +83,8 @@ class Passes:
         work()
 
 
-def _prepare(steps: Sequence[Step]) -> None:
-    """What the layers do on the host before the rows of a pass."""
-    for step in steps:
-        with step.named():
-            step.layer.prepare()
-
-
-def _prepares(layer: Layer) -> bool:
-    return type(layer).prepare is not Layer.prepare
-
-
 def _backward(step: Step, net: Net, written: frozenset[int]) -> None:
     run.backward(step, net.device, set(written), net.memory.scratch, net.loss_scale)
-
-
-def why_not(layer: Layer) -> str:
-    """Why a layer cannot be recorded, as far as it can be told beforehand; else nothing."""
-    of = type(layer), layer.forward, layer.backward
-    if not all(getattr(one, "__module__", "").startswith(OURS) for one in of):
-        return "its Python is not minicaffe's"
-    return "" if layer.recordable else f"{type(layer).__name__} computes on the host"
 
 
 class Premise:
@@ -130,7 +97,7 @@ class Premise:
         self.net = net
         self.watchers = [step.watchers for step in net.steps]
         kinds: list[Any] = [type(step.layer) for step in net.steps]
-        self.keys = [(_keys(kind), step.layer) for kind, step in zip(kinds, net.steps, strict=True)]
+        self.keys = [(keys(kind), step.layer) for kind, step in zip(kinds, net.steps, strict=True)]
         self.values = [value for step in net.steps for value in step.tops]
         self.params = [param for step in net.steps for param in step.layer.params]
         one_size = not any(step.layer.sizes_vary for step in net.steps)
@@ -167,10 +134,3 @@ class Premise:
 _blob, _arrays = operator.attrgetter("blob"), operator.attrgetter("_data", "_diff")
 _weight, _stale = operator.attrgetter("loss_weight"), operator.attrgetter("stale")
 _multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")
-
-
-@functools.cache
-def _keys(kind: Any) -> Callable[[Layer], tuple[Any, ...]]:
-    names = [key.name for key in keys_of(kind).values()]
-    names += ["plan"] if issubclass(kind, Filtered) else []
-    return operator.attrgetter("forward", "backward", "recordable", "needs_gradient", *names)

@@ -108,9 +108,8 @@ class Repeated:
         if now is None:
             work(None)
         elif now != self.premise:
-            self.tape = self.nodes = None
+            self.premise, self.tape, self.nodes = now, None, None
             work(None)
-            self.premise = premise()
         elif self.nodes:
             for node in self.nodes:
                 node.work()

@@ -52,9 +52,9 @@ def max_pool(
     fast = loops("pool", x.dtype)
     if fast is not None:
         image, sizes, pooled = _tuples(x, window, out)
-        planes, to = math.prod(x.shape[:2]), (out.reshape(-1), which.reshape(-1))
-        if _halves(window, image, pooled):
-            run(fast.max_halve, planes, x.reshape(-1), image, pooled, keep, *to)
+        planes, to = len(x) * x.shape[1], (out.reshape(-1), which.reshape(-1))
+        if halves := _halves(window, image, pooled, x.dtype):
+            run(halves.max_halve, planes, x.reshape(-1), image, pooled, keep, *to)
         else:
             given = x.reshape(-1), image, sizes, pooled, keep, Piece(_work(work, x, out))
             run(fast.max_pool, planes, *given, *to)
@@ -116,8 +116,8 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
     if fast is not None:
         image, sizes, pooled = _tuples(out, window, dy)
         planes, given = math.prod(out.shape[:2]), (dy.reshape(-1), which.reshape(-1), image)
-        if _halves(window, image, pooled):
-            run(fast.max_halve_gradient, planes, *given, pooled, out.reshape(-1))
+        if halves := _halves(window, image, pooled, dy.dtype):
+            run(halves.max_halve_gradient, planes, *given, pooled, out.reshape(-1))
         else:
             offsets = _offsets(window.kernel, image[1])
             run(fast.max_pool_gradient, planes, *given, sizes, pooled, offsets, out.reshape(-1))
@@ -184,15 +184,8 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any =
     [[[[1.0, 1.0], [1.0, 1.0]]]]
     """
     if on_cuda(dy):
-        launch(
-            "pool.cu",
-            "ave_pool_gradient",
-            math.prod(out.shape),
-            out,
-            dy,
-            *_sizes(out, window, dy),
-            out,
-        )
+        given = out, dy, *_sizes(out, window, dy), out
+        launch("pool.cu", "ave_pool_gradient", math.prod(out.shape), *given)
         return out
     rows, columns = (_divisors(axis, out, window, dy) for axis in (0, 1))
     fast = loops("ave_pool", dy.dtype)
@@ -232,14 +225,15 @@ def _offsets(kernel: Sizes, width: int) -> Any:
     return np.ravel(np.arange(kernel[0])[:, None] * width + np.arange(kernel[1]))
 
 
-def _halves(window: Window, image: Sizes, pooled: Sizes) -> bool:
-    sizes = window.kernel, window.stride, window.pad
-    return sizes == PAIRS and image == tuple(2 * size for size in pooled)
+def _halves(window: Window, image: Sizes, pooled: Sizes, dtype: Any) -> Any:
+    """The loops for windows of 2 x 2 side by side, if these are such."""
+    pairs = (window.kernel, window.stride, window.pad) == PAIRS
+    return loops("halve", dtype) if pairs and image == tuple(2 * o for o in pooled) else None
 
 
 def _work(work: Any, image: Any, pooled: Any) -> Any:
-    sizes = image.shape[2:], pooled.shape[2:]
-    return np.empty(workspace(*sizes), image.dtype) if work is None else work
+    size = workspace(image.shape[2:], pooled.shape[2:])
+    return np.empty(size, image.dtype) if work is None else work
 
 
 def _tuples(image: Any, window: Window, pooled: Any) -> tuple[Any, ...]:

@@ -22,13 +22,12 @@ class Program:
         threads.walk(self._table)
 
     def times(self, repeats: int = 10) -> list[float]:
-        """Seconds that each row takes by itself, the least of so many runs: it does run them."""
-        found = []
-        for row in self.rows:
-            one, least = Program([row]), float("inf")
-            for _ in range(repeats):
+        """Seconds that each row takes behind the one before, the least of so many runs: it does run them."""
+        alone = [Program([row]) for row in self.rows]
+        found = [float("inf")] * len(alone)
+        for _ in range(repeats):
+            for i, one in enumerate(alone):
                 start = time.perf_counter()
                 one.run()
-                least = min(least, time.perf_counter() - start)
-            found.append(least)
+                found[i] = min(found[i], time.perf_counter() - start)
         return found

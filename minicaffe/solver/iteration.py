@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from minicaffe.layers.blob import Param
 from minicaffe.net.net import Net
 from minicaffe.net.passes import Passes, Premise
-from minicaffe.net.recorded import Node, Repeated, Tape, take
+from minicaffe.net.recorded import Call, Node, Repeated, Tape, take
 from minicaffe.ops import arrays
 from minicaffe.solver.finite import Finite
 from minicaffe.solver.mixed import Mixed
@@ -69,9 +70,12 @@ class Iterating(Finite):
 
     def _step(self, tape: Tape | None) -> None:
         """The update, whose numbers are set."""
+        stale = [param for param in self.net.learnable if param.stale]  # no gradient comes to them
         take(tape, self.spec.type, self.rule.step)
         if self.average is not None:
             take(tape, "average", self.average.step)
+        if tape is not None and (read := [param for param in stale if not param.stale]):
+            tape.notes.append(Call("the end", "what the net knows of itself", partial(_read, read)))
 
     def _now(self) -> Any:
         """What recorded passes go by."""
@@ -82,6 +86,12 @@ class Iterating(Finite):
         """What a recorded update goes by."""
         held = self._premise.of_params() if self.mixed is None else None
         return held and (held, id(self.spec), id(self.rule), id(self.average))
+
+
+def _read(params: list[Param]) -> None:
+    """What lies in the memory of their gradients is of this step."""
+    for param in params:
+        param.stale = False
 
 
 def _add_loss(net: Net, one: Any, loss: Any) -> None:

@@ -217,8 +217,19 @@ def test_explain_the_rows_of_an_iteration(cli):
     assert not list(Path().glob("*_iter_*"))
 
 
-def test_explaining_a_step_is_of_training_as_it_is(mistake):
-    for more in (("--batch", "2"), ("--measure",), ("--phase", "TEST")):
-        assert "--step is of training as it is" in mistake(
+def test_explain_the_rows_of_a_pass(cli):
+    ran = cli("explain", "tiny.yaml", *CPU, "--step", "--phase", "TEST")
+    assert ran.code == 0
+    head, *lines = ran.out.splitlines()
+    assert head.startswith("Tiny, a forward pass of the phase TEST, float32, on cpu, ")
+    if loops.available():
+        of = [re.split("  +", line)[0] for line in lines[1:-2]]
+        assert "ip1 forward" in of and not [name for name in of if name.endswith("backward")]
+        assert re.fullmatch(r"\d+ rows .* ms, Python between them .* ms,", lines[-2])
+
+
+def test_explaining_a_step_is_of_the_net_as_it_is(mistake):
+    for more in (("--batch", "2"), ("--measure",)):
+        assert "--step is of the net as it is" in mistake(
             "explain", "tiny.yaml", *CPU, "--step", *more
         )

@@ -102,6 +102,22 @@ def test_another_premise_begins_anew_and_none_leaves_all_as_it_is():
         assert bool(repeated.nodes) is (3 <= i <= 6 or i >= 9)
 
 
+def test_a_premise_that_the_work_itself_changes():
+    """What is asked before each run alone counts."""
+    x, held = np.zeros(3), [0]
+    repeated, add = Repeated(), counter(x)
+
+    def work(tape):
+        held[0] += 1
+        add(tape)
+
+    for i in range(1, 7):
+        held[0] = 0
+        repeated.run(work, lambda: held[0])
+        assert list(x) == [i] * 3
+    assert repeated.nodes
+
+
 def test_work_that_is_another_each_time_is_never_replayed():
     x, turn = np.zeros(4), [0]
 

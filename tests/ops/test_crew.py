@@ -343,31 +343,18 @@ os._exit(0)
 
 
 LOADED = """
-import os, subprocess, sys, threading, time
+import time
 import numpy as np
+from disturbed import others_take_the_cores
 from ops.test_crew import chain
-busy = "import time\\nend = time.time() + 0.3\\nwhile time.time() < end: pass"
 x, y = np.zeros(3000), np.zeros(3000)
-program, done = chain(x, y, 10), False
-
-def disturb():
-    while not done:
-        others = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(os.cpu_count())]
-        for other in others:
-            other.wait()
-        time.sleep(0.5)
-
-disturber = threading.Thread(target=disturb)
-disturber.start()
-try:
+program = chain(x, y, 10)
+with others_take_the_cores():
     for times in range(2, REPLAYS + 2):
         program.run()
         assert (x == 10 * times).all(), times
         if times % 500 == 0:
             time.sleep(0.02)
-finally:
-    done = True
-    disturber.join()
 """
 
 

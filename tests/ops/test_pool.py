@@ -119,6 +119,16 @@ def test_edges_against_loops(device, image, window):
         check_ave(device, x, window, 3)
 
 
+@pytest.mark.parametrize("width", [1, 3, 4, 7, 8, 9, 12, 16, 21])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_pairs_of_pixels_in_rows_of_any_width(device, width, dtype):
+    """A vector of windows at a time, whose last are those of the row."""
+    x = tied(3, 2, (6, 2 * width), dtype, width)
+    x[1, 0, :4, ::2] = -np.inf
+    check_max(device, x, Window((2, 2), (2, 2)))
+    check_max_gradient(device, x, Window((2, 2), (2, 2)), width)
+
+
 @cases(60)
 @given(pool_windows, dtypes, seeds)
 def test_every_form_agrees(cuda, monkeypatch, drawn, dtype, seed):

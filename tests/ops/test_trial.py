@@ -1,4 +1,4 @@
-"""The planner's stopwatch on CUDA, by a clock of our own: what it may see, and of how many samples."""
+"""The planner's stopwatch: what it may see, and of how many samples; on CUDA by a clock of our own."""
 
 import numpy as np
 import pytest
@@ -52,6 +52,24 @@ def test_no_compiler_is_timed(cuda, clock, monkeypatch):
     assert tiles == {"float, float, 1, 2", "float, float, 1, 4"}  # of two samples, and of all
     for one in found.values():
         assert max(one.ms.values()) < 100, one.ms
+
+
+@pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
+def test_what_is_recorded_is_timed_without_its_python(device, monkeypatch):
+    """Else Python of an engine, which training runs once, decides among quick convolutions."""
+    case = Case(SOME, np.dtype("f4"), device, conv.CAP)
+    arrays = trial._Arrays(case, SOME)
+    names = [name for name in case.candidates if case.recordable(name)]
+    assert names
+    for name in names:
+        for direction in ("forward", "input_gradient"):
+            arrays.time(name, direction)
+            expected = arrays.outs[direction].copy()
+            arrays.outs[direction].fill(np.nan)
+            with monkeypatch.context() as patch:
+                patch.setattr(arrays, "run", None)
+                assert arrays.time(name, direction) > 0
+            np.testing.assert_array_equal(arrays.outs[direction], expected)
 
 
 @pytest.mark.parametrize(

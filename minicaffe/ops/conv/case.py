@@ -31,7 +31,7 @@ SUMS_ROUNDED = ("caffe", "loopfree", "batched", "mec", "pointwise")
 WHOLE = ("batched", "columns")  # that unroll at least a sample
 IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near its cache
 VECTOR = 16  # samples side by side in float32: of fewer a thread, places are
-FEW = 64  # channels times filters of a group, up to which `direct` is worth a trial
+FEW = 8  # channels times filters of a group, up to which `direct` is worth a trial
 TIE = 1.05  # times the best: as good, so that the first of these is taken
 EQUALS = ("pointwise", "implicit", "batched", "columns", "caffe", "direct")
 

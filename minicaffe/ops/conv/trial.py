@@ -1,10 +1,11 @@
 """What the planner measures: which strategies may take a convolution, how exact and how fast they are.
 
-A candidate is first run on two samples at most, of large images only a corner, and its error taken
-against `direct` in float64: max |a - b| / max |b|. One beyond `case.TOLERANCE` is never timed. The others
+A candidate is first run on two samples at most, of large images only a corner, and its error taken against
+the definition in float64: max |a - b| / max |b|. One beyond `case.TOLERANCE` is never timed. The others
 are timed in turn, round by round, and the shortest time counts: whatever else the machine does only
-adds to it. Where a batch takes long, fewer samples are timed and the ms scaled. On CUDA what is to be timed
-is run before, so that no compiler is.
+adds to it. What training replays is timed so, without the Python that recorded it. Where a batch takes
+long, fewer samples are timed and the ms scaled. On CUDA what is to be timed is run before, so that no
+compiler is.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.ops.conv import definition
 from minicaffe.ops.conv.case import REFERENCE, Case
 from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry
+from minicaffe.ops.program import Program
+from minicaffe.ops.record import recording
 
 DIRECTIONS = ("forward", "input_gradient", "weight_gradient")
 ENOUGH = 50_000_000  # multiply-adds that show an error
@@ -53,7 +57,7 @@ def _measure(case: Case) -> dict[str, Finding]:
     wanted = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, few)
     most = few
     for direction in DIRECTIONS:
-        reference = wanted.run(REFERENCE, direction)
+        reference = wanted.truth(direction)
         error = {name: few.error(name, direction, reference) for name in case.candidates}
         first = {name: few.time(name, direction) for name in case.exact(error)}
         fastest, times = min(first, key=first.__getitem__), g.multiply_adds / few.g.multiply_adds
@@ -139,24 +143,30 @@ class _Arrays:
         for out in self.outs.values():  # filled, so that no run is the first to touch them
             out.fill(0)
         names = {*case.candidates, REFERENCE}
-        self.work = device.xp.empty(max(map(self._size, names)), case.dtype)
+        self.sizes = {name: case.of(g).workspace(name) for name in names}
+        self.work = device.xp.empty(max(self.sizes.values()), case.dtype)
         self.work.fill(0)
+        self.programs: dict[tuple[str, str], Program] = {}
 
     def run(self, name: str, direction: str) -> Any:
         """One direction by one strategy, with as many threads as a plan would use."""
         with self.case.held():
-            return self._run(name, direction)
+            return self._run(STRATEGIES[name], direction, self.work[: self.sizes[name]])
 
-    def _run(self, name: str, direction: str) -> Any:
-        op: Any = STRATEGIES[name]
+    def truth(self, direction: str) -> Any:
+        """What one direction should give: on the CPU by NumPy, for loops would take seconds to compile."""
+        if self.case.device.is_cuda:
+            return self.run(REFERENCE, direction)
+        return self._run(definition, direction)
+
+    def _run(self, op: Any, direction: str, *work: Any) -> Any:
         out = self.outs[direction]
-        work = self.work[: self._size(name)]
         if direction == "forward":
-            return op.forward(self.x, self.weight, self.bias, self.g, out, work)
+            return op.forward(self.x, self.weight, self.bias, self.g, out, *work)
         if direction == "input_gradient":
-            return op.input_gradient(self.dy, self.weight, self.g, out, work)
+            return op.input_gradient(self.dy, self.weight, self.g, out, *work)
         out.fill(0)
-        return op.weight_gradient(self.x, self.dy, self.g, out, work)
+        return op.weight_gradient(self.x, self.dy, self.g, out, *work)
 
     def of(self, g: ConvGeometry) -> _Arrays:
         """The arrays of a part of the convolution: these, if they are of it."""
@@ -168,14 +178,21 @@ class _Arrays:
             self.run(name, direction)
         self.case.device.synchronize()
 
-    def _size(self, name: str) -> int:
-        return self.case.of(self.g).workspace(name)
-
     def time(self, name: str, direction: str) -> float:
-        """The ms of a run."""
+        """The ms of a run; of what can be recorded without its Python, as training replays it."""
+        again = self._again(name, direction)
         stop = self.case.device.timer()
-        self.run(name, direction)
+        again()
         return stop()
+
+    def _again(self, name: str, direction: str) -> Callable[[], object]:
+        if not self.case.recordable(name):
+            return lambda: self.run(name, direction)
+        if (name, direction) not in self.programs:
+            with recording() as made:
+                self.run(name, direction)
+            self.programs[name, direction] = Program(made.rows)
+        return self.programs[name, direction].run
 
     def error(self, name: str, direction: str, reference: Any) -> float:
         """The largest difference from the reference, relative to its largest entry."""

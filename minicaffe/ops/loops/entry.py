@@ -22,6 +22,7 @@ from numba.np.numpy_support import from_dtype
 
 from minicaffe.ops.loops import helper
 from minicaffe.ops.loops.kept import Kept
+from minicaffe.ops.loops.part import Whole
 from minicaffe.ops.record import Piece
 
 made: Any = intrinsic
@@ -92,7 +93,7 @@ def _entry(loop: Any, kinds: tuple[Any, ...]) -> Any:
         body(*read(where, piece), first, last)
 
     call.__module__, call.__name__ = loop.__module__, loop.__name__
-    entry: Any = CFunc(call, SIGNATURE, locals={}, options=OPTIONS)
+    entry: Any = CFunc(call, SIGNATURE, locals={}, options=OPTIONS, pipeline_class=Whole)
     entry._cache = Kept(call, kinds)
     entry.compile()
     return entry

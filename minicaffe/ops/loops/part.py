@@ -1,7 +1,8 @@
-"""Functions compiled as parts of others: no machine code of their own. Needs Numba.
+"""How loops are compiled: with few of Numba's passes, and optimised once. Needs Numba.
 
 Numba makes machine code of every function by itself, and then again within each that calls it, into which LLVM
-puts it. A part is left as it was translated, for its callers: what is optimised, once, is a whole loop.
+puts it. A part is left as it was translated, for its callers: what is optimised, once, is a whole loop. Numba
+also optimises twice, first to find reference counts that cancel out; loops have few.
 """
 
 from __future__ import annotations
@@ -10,12 +11,42 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-from numba.core import types
+from numba.core import typed_passes, types, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.compiler_machinery import PassManager
+
+# Those of Numba's that loops need: no closure, no `with` and no sum of whole arrays is in them.
+PASSES = (
+    untyped_passes.TranslateByteCode,
+    untyped_passes.FixupArgs,
+    untyped_passes.IRProcessing,
+    untyped_passes.RewriteSemanticConstants,
+    untyped_passes.DeadBranchPrune,
+    untyped_passes.GenericRewrites,
+    untyped_passes.ReconstructSSA,
+    untyped_passes.DeadBranchPrune,
+    typed_passes.NopythonTypeInference,
+    typed_passes.PreLowerStripPhis,
+    typed_passes.IRLegalization,
+    typed_passes.AnnotateTypes,
+    typed_passes.NativeLowering,
+    typed_passes.NoPythonBackend,
+)
 
 
-class _Library(JITCodeLibrary):
+class _Loop(JITCodeLibrary):
+    """A loop's code, optimised once."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        manager, builder = self._codegen._module_pass_manager()
+        manager.run(self._final_module, builder)
+
+
+class _Part(_Loop):
     """A function's code, to be linked into others only."""
 
     def _optimize_final_module(self) -> None:
@@ -30,7 +61,7 @@ class _Library(JITCodeLibrary):
         return 0
 
     @property
-    def codegen(self) -> _Library:
+    def codegen(self) -> _Part:
         """What is asked to `set_env`: there is no machine code that has one."""
         return self
 
@@ -38,20 +69,42 @@ class _Library(JITCodeLibrary):
         """Do nothing."""
 
 
-class _Compiler(Compiler):
-    """Numba's, for a function that nothing but compiled code calls."""
+class Whole(Compiler):
+    """Numba's compiler, for a loop."""
+
+    library: type[_Loop] = _Loop
+
+    def __init__(
+        self, typing: Any, target: Any, _: Any, args: Any, gives: Any, flags: Any, local: Any
+    ):
+        library = self.library(target.codegen(), "loop")
+        library.enable_object_caching()
+        super().__init__(typing, target, library, args, gives, flags, local)
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Of the passes; Numba asks for them."""
+        manager = PassManager("loop")
+        for one in PASSES:
+            manager.add_pass(one, one.__name__)
+        manager.finalize()
+        return [manager]
+
+
+class Part(Whole):
+    """Numba's compiler, for a function that nothing but compiled code calls."""
+
+    library = _Part
 
     def __init__(
         self, typing: Any, target: Any, _: Any, args: Any, gives: Any, flags: Any, local: Any
     ):
         flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-        library = _Library(target.codegen(), "part")
-        super().__init__(typing, target, library, args, gives, flags, local)
+        super().__init__(typing, target, _, args, gives, flags, local)
 
 
 def part(function: Callable[..., Any], **options: Any) -> Any:
     """A function that only compiled code may call, compiled into each that does."""
-    made: Any = numba.njit(pipeline_class=_Compiler, **options)
+    made: Any = numba.njit(pipeline_class=Part, **options)
     dispatcher = made(function)
     find = dispatcher.get_call_template
     dispatcher.get_call_template = lambda args, kws: find([_general(arg) for arg in args], kws)

@@ -7,7 +7,7 @@ from typing import Any
 from numba.core import types
 
 from minicaffe.ops.loops import at, helper
-from minicaffe.ops.loops.vector import INT, LONG, Emitter, ir, lanes_of, made
+from minicaffe.ops.loops.vector import LONG, Emitter, lanes_of, made
 
 
 @made
@@ -23,7 +23,7 @@ def _turn(
         a_, a0, apart, b_, b0, places_, place = args
         on, add, mul = Emitter(context, builder, a), builder.add, builder.mul
         source, target, table = on.data(a, a_), on.data(b, b_), on.data(places, places_)
-        count, mask = on.count, ir.VectorType(INT, on.count)
+        count = on.count
         rows = [on.load(on.at(source, add(a0, mul(apart, LONG(i))))) for i in range(count)]
         distance = 1
         while distance < count:
@@ -32,8 +32,8 @@ def _turn(
             for i in range(count):
                 if not i & distance:
                     two = rows[i], rows[i + distance]
-                    rows[i] = builder.shuffle_vector(*two, ir.Constant(mask, low))
-                    rows[i + distance] = builder.shuffle_vector(*two, ir.Constant(mask, high))
+                    rows[i] = on.pick(two[0], low, two[1])
+                    rows[i + distance] = on.pick(two[0], high, two[1])
             distance *= 2
         for j, vector in enumerate(rows):
             there = builder.sext(builder.load(on.at(table, add(place, LONG(j)))), LONG)

@@ -42,16 +42,14 @@ def lanes_of(typing: Any, x: Any) -> Any:
 
 
 class Emitter:
-    """What both kernels are made of: vectors, and positions in arrays of one type of numbers."""
+    """What kernels are made of: vectors, of `lanes` if not of `count`, and positions in arrays of a type."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any):
+    def __init__(self, context: Any, builder: Any, kind: Any, count: int = 0):
         self.context, self.builder = context, builder
         self.real = context.get_data_type(kind.dtype)
         self.size = context.get_abi_sizeof(self.real)
-        self.count = lanes(np.dtype(str(kind.dtype)))
-        self.block = (
-            16 // self.size
-        )  # lanes of a block of 128 bits, in which they change places fastest
+        self.count = count or lanes(np.dtype(str(kind.dtype)))
+        self.block = 16 // self.size  # lanes of 128 bits, in which they change places fastest
         self.vector = ir.VectorType(self.real, self.count)
         self.name = f"v{self.count}f{8 * self.size}"
 
@@ -71,16 +69,16 @@ class Emitter:
         return self.builder.sext(self.builder.load(self.at(table, where)), LONG)
 
     def load(self, pointer: Any, kind: Any = None) -> Any:
-        """A vector, of another width if asked, wherever it lies."""
+        """A vector, wherever it lies; of another kind if that is given."""
         kind = kind or self.vector
         found = self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()))
-        found.align = self.size
+        found.align = self.context.get_abi_sizeof(kind.element)
         return found
 
     def store(self, vector: Any, pointer: Any) -> None:
-        """A vector of any width, to wherever."""
+        """A vector, to wherever."""
         to = self.builder.bitcast(pointer, vector.type.as_pointer())
-        self.builder.store(vector, to).align = self.size
+        self.builder.store(vector, to).align = self.context.get_abi_sizeof(vector.type.element)
 
     def spread(self, pointer: Any) -> Any:
         """A number in memory, in all lanes."""
@@ -113,6 +111,10 @@ class Emitter:
     def zero(self) -> Any:
         """A vector of zeros."""
         return ir.Constant(self.vector, [0.0] * self.count)
+
+    def integers(self, value: int) -> Any:
+        """An int32 in all lanes."""
+        return ir.Constant(ir.VectorType(INT, self.count), [value] * self.count)
 
     def pick(self, vector: Any, lanes: Sequence[int], other: Any = None) -> Any:
         """Some lanes of a vector, and of another, whose lanes are counted on."""

@@ -1,0 +1,111 @@
+"""One net of every row of the contract table, and of the layers that have no row there, for a solver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from layers.rows import ROWS
+from solver.twins import Quiet
+
+from minicaffe import Solver, parse
+from minicaffe.layers import REGISTRY
+
+FILES = Path(__file__).parent.parent / "fixtures" / "examples"
+ELSEWHERE = {  # whose tops vary in size: a net of them is not recorded, says tests/net/test_recorded.py
+    "DetectionOutput",
+    "Filter",
+    "Python",
+}
+REST = """
+  - {name: digits, type: Data, top: [digit, label], source: digits, batch_size: 4, transform: {crop_size: 6, mirror: true}}
+  - {name: scores, type: InnerProduct, bottom: digit, num_output: 10}
+  - {name: right, type: Accuracy, bottom: [scores, label]}
+  - {name: wrong, type: SoftmaxWithLoss, bottom: [scores, label], loss_weight: 0.01}
+  - {name: learnt, type: Parameter, shape: {dim: [2, 3]}}
+  - {name: all of it, type: Reduction, bottom: learnt, operation: SUM, loss_weight: 1}
+  - {name: own, type: Stretched, bottom: scores}
+  - {name: of own, type: Reduction, bottom: own, operation: MEAN, loss_weight: 0.1}
+  - {name: boxes, type: PriorBox, bottom: [image, image], min_size: 2}
+  - {name: image, type: ImageData, top: [image, kind], source: FILES/images.txt, batch_size: 4}
+  - {name: window, type: WindowData, top: [window, of], source: FILES/windows.txt, batch_size: 4, transform: {crop_size: 8}}
+  - {name: rows, type: HDF5Data, top: t0, source: FILES/rows.txt, batch_size: 4}
+  - {name: given, type: MemoryData, top: [image in memory, its label], batch_size: 4, channels: 2, height: 3, width: 2}
+  - {name: learns too, type: InnerProduct, bottom: image in memory, num_output: 3}
+  - {name: of memory, type: Reduction, bottom: learns too, operation: ASUM, loss_weight: 0.01}
+  - {name: written, type: HDF5Output, bottom: [image in memory, its label], top: [], file_name: OUTPUT}
+"""
+
+
+class Every:
+    """Makes solvers of the net; `whole`: of all rows, else of the first of each type."""
+
+    def __init__(self, whole: bool, **solver: Any):
+        self.given: dict[str, np.ndarray] = {}  # to Input
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of what is drawn anew in each pass
+        self.layers: list[str] = []
+        for name, rows in ROWS.items():
+            for i, (keys, bottoms) in enumerate(rows if whole else rows[:1]):
+                if name not in ELSEWHERE:
+                    self.layers += self.row(f"{name}{i}", name, dict(keys), bottoms)
+        self.made, self.solver = 0, {"max_iter": 1000, "snapshot_after_train": False} | solver
+
+    def row(self, it: str, name: str, keys: dict[str, Any], bottoms: list[Any]) -> Iterator[str]:
+        """The layers of a row: what is given, times a number that is learnt; the layer; a loss of each top."""
+        names, size = [f"{it} b{i}" for i in range(len(bottoms))], 1.0
+        for i, (bottom, given) in enumerate(zip(names, bottoms, strict=True)):
+            no_gradient = i in REGISTRY[name].label_bottoms
+            source = bottom if no_gradient else f"{bottom} x"
+            if isinstance(given, tuple):
+                self.shapes[source] = given
+            else:
+                self.given[source] = np.asarray(given)
+            if not no_gradient:
+                size = max(size, float(np.abs(self.given.get(source, 1)).max()))
+                yield layer(bottom, "Scale", [source], [bottom], num_axes=0)
+        tops = [f"{it} {top}" for top in keys.pop("top", ["it"])]
+        if REGISTRY[name].is_loss:
+            keys["loss_weight"] = [0.01 / size**2]
+        yield layer(it, name, names, tops, **keys)
+        for top in tops:
+            weight = 0.01 / size ** (4 if REGISTRY[name].is_loss else 2)
+            keys = {"operation": "PROD", "loss_weight": weight}
+            yield layer(f"{top} squared", "Eltwise", [top, top], [f"{top} squared"], **keys)
+
+    def __call__(self) -> Solver:
+        """A solver, with all that is given to it."""
+        drawn = {"shape": [{"dim": list(shape)} for shape in self.shapes.values()]}
+        drawn["data_filler"] = [{"type": "gaussian"}]
+        given = {"shape": [{"dim": list(array.shape)} for array in self.given.values()]}
+        rest = REST.replace("FILES", str(FILES)).replace("OUTPUT", f"out{self.made}.h5")
+        lines = [
+            "layers:",
+            layer("drawn", "DummyData", [], list(self.shapes), **drawn),
+            layer("inputs", "Input", [], list(self.given), **given),
+            *self.layers,
+            *sorted(rest.strip("\n").split("\n"), key=lambda line: "PriorBox" in line),
+            f"solver: {text(self.solver)}",
+        ]
+        made = Solver(parse("\n".join(lines)), device="cpu", report=Quiet())
+        random = np.random.default_rng(4)
+        made.net.layers["given"].reset(random.normal(size=(12, 2, 3, 2)), np.arange(12) % 3)
+        for name, array in self.given.items():
+            made.net.blobs[name].data[...] = array
+        self.made += 1
+        return made
+
+
+def layer(name: str, kind: str, bottoms: list[str], tops: list[str], **keys: Any) -> str:
+    """A line of the model."""
+    return f"  - {text({'name': name, 'type': kind, 'bottom': bottoms, 'top': tops} | keys)}"
+
+
+def text(keys: Any) -> str:
+    """Keys as YAML."""
+    if isinstance(keys, dict):
+        return "{" + ", ".join(f"{key}: {text(value)}" for key, value in keys.items()) + "}"
+    if isinstance(keys, (list, tuple)):
+        return "[" + ", ".join(map(text, keys)) + "]"
+    return {True: "true", False: "false"}[keys] if isinstance(keys, bool) else str(keys)
