@@ -3,17 +3,28 @@
 import numpy as np
 import pytest
 from ops.cases import EDGES, blank, close, put, same
-from ops.test_conv import arrays
+from ops.test_conv import DIRECTIONS, arrays, check
 
 from minicaffe import Net, parse
 from minicaffe.backend import device as device_called
 from minicaffe.ops import conv
 from minicaffe.ops.conv import tiles
 from minicaffe.ops.conv.plan import plan
-from minicaffe.ops.conv.transforms import kronecker
+from minicaffe.ops.conv.strips import Strips
+from minicaffe.ops.conv.transforms import halves, kronecker, matrices
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.threads import share
 
+WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, over samples, in both
+    "samples": ConvGeometry(19, 3, (12, 12), 5, Window((5, 5))),
+    "a long row": ConvGeometry(1, 2, (9, 150), 3, Window((3, 3), pad=(1, 1))),
+    "many rows": ConvGeometry(2, 3, (70, 11), 4, Window((3, 5), pad=(0, 2))),
+    "groups": ConvGeometry(5, 4, (21, 37), 6, Window((3, 3), pad=(2, 0)), 2),
+    "even kernels": ConvGeometry(7, 2, (23, 18), 3, Window((2, 4), pad=(1, 1))),
+    "one axis": ConvGeometry(3, 2, (331,), 4, Window((5,), pad=(3,))),
+    "narrow": ConvGeometry(17, 2, (30, 3), 3, Window((3, 2), pad=(1, 0))),
+    "padded widely": ConvGeometry(3, 2, (14, 13), 3, Window((3, 3), pad=(4, 5))),
+}
 SHAPES = [g for g in EDGES.values() if conv.STRATEGIES["winograd"].refuses(g) is None]
 
 
@@ -75,6 +86,33 @@ def test_products_are_added_in_groups_of_points(monkeypatch, threads, products):
     )
     work = np.full(threads * op.workspace(g, 0), np.nan, np.float32)
     close(device_called("cpu"), op.weight_gradient(x, dy, g, dw, work), expected.astype("f8"))
+
+
+@pytest.mark.parametrize("m, r", [(2, 3), (2, 5), (2, 7), (4, 3), (4, 5)])
+def test_halves_make_up_the_matrix(m, r):
+    at, _, bt = matrices(m, r)
+    for matrix in (bt, at.T):
+        even, odd = np.zeros((2, len(matrix) // 2, matrix.shape[1]))
+        even[:, ::2], odd[:, 1::2] = halves(matrix)
+        inner = [row for e, o in zip(even[1:], odd[1:], strict=True) for row in (e + o, e - o)]
+        np.testing.assert_allclose(np.stack([even[0], *inner, odd[0]]), matrix, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["winograd", "winograd2"])
+@pytest.mark.parametrize("g", WIDE.values(), ids=WIDE)
+def test_whole_vectors_and_what_is_left_over(device, threads, name, g, dtype):
+    for direction in DIRECTIONS:
+        for limit in (1, 10**6):
+            check(device, name, direction, g, limit, True, dtype)
+
+
+def test_dx_is_added_up_where_its_own_tiles_would_be_more():
+    """And where a sample's tiles are all in one unit."""
+    without, padded = (ConvGeometry(8, 3, (12, 12), 5, Window((5, 5), pad=(p, p))) for p in (0, 2))
+    assert Strips(without, 4, 8).adds_up((2, 2))
+    assert not Strips(without, 4, 8).adds_up((1, 1))
+    assert not Strips(padded, 4, 8).adds_up((2, 3))
 
 
 @pytest.mark.parametrize("image, kernel", [((3000,), (3,)), ((5, 600), (3, 3)), ((600, 5), (5, 5))])

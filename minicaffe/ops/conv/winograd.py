@@ -9,9 +9,9 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
     y = tiles'((A' (x) A') M)                           col2im with a window of m and stride m
 
 (x) is the Kronecker product: each two-sided transform is one GEMM. All is linear, so the gradients are the
-transposes, read from right to left. With Numba, compiled loops take one axis after the other
-(`loops.winograd`), and the input's gradient is a convolution of dy by the weight back to front. One or two
-axes; tiles up to 8 pixels a side; stride 1, no dilation.
+transposes, read from right to left. With Numba, compiled loops take one axis after the other,
+in vectors (`loops.winograd`), and the input's gradient is a convolution of dy by the weight back to front, but
+where that has more tiles. One or two axes; tiles up to 8 pixels a side; stride 1, no dilation.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 
@@ -91,11 +91,8 @@ class Winograd(Sizing):
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dx = tiles'(B [U' (A dy A')] B'), into `out`; compiled, it is a convolution of dy."""
-        if not (
-            self._compiled_adding(dy, weight, g, out, work)
-            or self._compiled(dy, weight, None, adjoint(g), out, work, True)
-        ):
+        """dx = tiles'(B [U' (A dy A')] B'), into `out`."""
+        if not self._compiled_input_gradient(dy, weight, g, out, work):
             self.gradients(None, dy, weight, g, out, None, work)
         return out
 
@@ -157,29 +154,25 @@ class Winograd(Sizing):
         fast, blas = with_blas("winograd", x)
         if fast is None:
             return False
-        cut, matrix = self._strips(g, fast, x), of_weights(self.m, g.window.kernel, x.dtype, turned)
-        size, u = cut.weights, work[: cut.weights]
-        run(fast.transform, size // len(matrix), blas, matrix, weight.reshape(-1), u)
-        units, numbers = self._units(g, fast, x, work.size - size)
+        u, work = self._transformed(fast, blas, weight, g, turned, work)
+        units, told = self._units(fast, x, g, work.size)
         given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u, out.reshape(-1)
-        matrices = by_axes(self.m, g.window.kernel, x.dtype)
-        run(fast.forward, units, blas, *numbers, matrices, turned, *given, Piece(work[size:]))
+        run(fast.forward, units, blas, *told, turned, *given, Piece(work))
         return True
 
-    def _compiled_adding(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> bool:
-        """Compute dx by compiled loops from overlapping tiles, if that is best and they serve."""
+    def _compiled_input_gradient(
+        self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any
+    ) -> bool:
+        """Compute dx by compiled loops, if they serve: of tiles that overlap or of its own, the fewer."""
         fast, blas = with_blas("winograd", dy)
         if fast is None:
             return False
-        cut, size = self._strips(g, fast, dy), self._strips(g, fast, dy).weights
-        units, numbers = self._units(g, fast, dy, work.size - size)
-        if not cut.adds_up(numbers[1]):
-            return False
-        matrix = of_weights(self.m, g.window.kernel, dy.dtype, False)
-        run(fast.transform, size // len(matrix), blas, matrix, weight.reshape(-1), work[:size])
-        matrices = by_axes(self.m, g.window.kernel, dy.dtype)
-        given = dy.reshape(-1), work[:size], out.reshape(-1), Piece(work[size:])
-        run(fast.input_gradient, units, blas, *numbers, matrices, *given)
+        units, told = self._units(fast, dy, g, work.size - self._strips(fast, dy, g).weights)
+        if not self._strips(fast, dy, g).adds_up(told[1]):
+            return self._compiled(dy, weight, None, adjoint(g), out, work, True)
+        u, work = self._transformed(fast, blas, weight, g, False, work)
+        given = dy.reshape(-1), u, out.reshape(-1), Piece(work)
+        run(fast.input_gradient, units, blas, *told, *given)
         return True
 
     def _compiled_weight_gradient(
@@ -189,22 +182,33 @@ class Winograd(Sizing):
         fast, blas = with_blas("winograd", dy)
         if fast is None:
             return False
-        size = self._strips(g, fast, x).weights
-        units, numbers = self._units(g, fast, x, work.size - size * share(work))
-        args = by_axes(self.m, g.window.kernel, dy.dtype), x.reshape(-1), dy.reshape(-1)
-        slices = run(fast.weight_gradient, units, blas, *numbers, *args, Piece(work))
+        sums = self._strips(fast, x, g).weights
+        units, told = self._units(fast, x, g, work.size - sums * share(work))
+        args = x.reshape(-1), dy.reshape(-1), Piece(work)
+        slices = run(fast.weight_gradient, units, blas, *told, *args)
         pairs = math.prod(g.weight_shape[:2])
         if slices:
             matrix = of_weights(self.m, g.window.kernel, dy.dtype, False)
             run(fast.transform_back, pairs, blas, work, slices, matrix, pairs, out.reshape(-1))
         return True
 
-    def _strips(self, g: ConvGeometry, fast: Any, x: Any) -> Strips:
+    def _transformed(
+        self, fast: Any, blas: int, weight: Any, g: ConvGeometry, turned: bool, work: Any
+    ) -> tuple[Any, Any]:
+        """U, and the work that is left."""
+        size = self._strips(fast, weight, g).weights
+        matrix = of_weights(self.m, g.window.kernel, weight.dtype, turned)
+        u = work[:size]
+        run(fast.transform, size // len(matrix), blas, matrix, weight.reshape(-1), u)
+        return u, work[size:]
+
+    def _strips(self, fast: Any, x: Any, g: ConvGeometry) -> Strips:
         return strips(g, self.m, fast.lanes(x.dtype))
 
-    def _units(self, g: ConvGeometry, fast: Any, x: Any, rest: int) -> tuple[int, tuple[Any, ...]]:
-        threads = share(x)
-        return units(g, self.m, fast.lanes(x.dtype), rest // threads, threads)
+    def _units(self, fast: Any, x: Any, g: ConvGeometry, rest: int) -> tuple[int, tuple[Any, ...]]:
+        """How many units share so much of the work, and what the loops are told."""
+        found, told = units(g, self.m, fast.lanes(x.dtype), rest // share(x), share(x))
+        return found, (*told, by_axes(self.m, g.window.kernel, x.dtype))
 
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         return constants(self.m, g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)

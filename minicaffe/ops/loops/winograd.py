@@ -17,6 +17,7 @@ from minicaffe.ops.loops.tiles import add_up, read_images, read_results, write
 from minicaffe.ops.loops.vector import lanes
 
 __all__ = ["forward", "input_gradient", "lanes", "transform", "transform_back", "weight_gradient"]
+PAIRS = 1024  # of a filter and a channel, whose sums are taken back at a time
 
 
 @helper
@@ -183,10 +184,13 @@ def transform_back(
     Of the equal pieces of `work`, one a slice, each begins with its sums; those of all go to the first's.
     """
     (points, size), piece = g.shape, len(work) // slices
-    for i in range(1, slices):
-        for point in range(points):
-            here, there = work[point * pairs + first :], work[i * piece + point * pairs + first :]
-            for q in range(last - first):
-                here[at(q)] += there[at(q)]
-    left, right = (work, first, pairs, True), (g.reshape(-1), 0, size, False)
-    gemm(blas, (last - first, size, points), left, right, True, (dw, first * size, size))
+    for pair in range(first, last, PAIRS):
+        many = min(PAIRS, last - pair)
+        for i in range(1, slices):
+            for point in range(points):
+                start = point * pairs + pair
+                here, there = work[start : start + many], work[i * piece + start :]
+                for q in range(many):
+                    here[at(q)] += there[at(q)]
+        left, right = (work, pair, pairs, True), (g.reshape(-1), 0, size, False)
+        gemm(blas, (many, size, points), left, right, True, (dw, pair * size, size))
