@@ -1,4 +1,4 @@
-"""What is done entry by entry beside the ops, on either device: fill, copy, add, multiply, scale.
+"""What is done entry by entry beside the ops, on either device: fill, copy, add, subtract, multiply, scale.
 
 Arrays may be views, of other types, and are stretched as NumPy does. On the CPU all goes through one compiled
 loop, which walks the axes that are left once neighbours have been joined.
@@ -61,6 +61,15 @@ def plus(a: Any, b: Any, out: Any) -> Any:
     array([4., 5.])
     """
     return np.add(a, b, out=out) if on_cuda(out) else _apply("add", a, b, out)
+
+
+def minus(a: Any, b: Any, out: Any) -> Any:
+    """out = a - b.
+
+    >>> minus(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
+    array([-2., -1.])
+    """
+    return np.subtract(a, b, out=out) if on_cuda(out) else _apply("subtract", a, b, out)
 
 
 def multiply(x: Any, factor: Any, out: Any) -> Any:
