@@ -145,8 +145,8 @@ def sigmoid_cross_entropy(
         launch_typed(FILE, "sigmoid_cross_entropy", out.size, (x, target, out), *given)
         return out
     if (fast := _loops("sigmoid_cross_entropy", x)) is not None:
-        loop, given = fast.sigmoid_cross_entropy(x.dtype), (x, target, flag(ignore), out, valid)
-        run(loop, out.size, *map(_flat, given), grain=arrays.GRAIN)
+        loop, there = fast.sigmoid_cross_entropy(x.dtype), (x, target, flag(ignore), out, valid)
+        run(loop, out.size, *map(_flat, there), grain=arrays.GRAIN)
         return out
     np.negative(np.absolute(x, out=out), out=out)
     np.log1p(np.exp(out, out=out), out=out)
@@ -174,8 +174,8 @@ def sigmoid_cross_entropy_gradient(
         launch_typed(FILE, "sigmoid_cross_entropy_gradient", out.size, (x, target, out), *given)
         return out
     if (fast := _loops("sigmoid_cross_entropy_gradient", x)) is not None:
-        loop, given = fast.sigmoid_cross_entropy_gradient(x.dtype), (x, target, valid, scale, out)
-        run(loop, out.size, *map(_flat, given), grain=arrays.GRAIN)
+        loop, there = fast.sigmoid_cross_entropy_gradient(x.dtype), (x, target, valid, scale, out)
+        run(loop, out.size, *map(_flat, there), grain=arrays.GRAIN)
         return out
     np.tanh(np.multiply(x, 0.5, out=out), out=out)
     np.add(np.multiply(out, 0.5, out=out), 0.5, out=out)
