@@ -11,6 +11,7 @@ import numpy as np
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
+from minicaffe.ops import arrays
 from minicaffe.ops import boxes as ops
 from minicaffe.spec.types import AtLeast
 
@@ -47,7 +48,7 @@ class PriorBox(Layer):
 
     label_bottoms = (0, 1)
     float32_tops = (0,)
-    keeps_top = True
+    keeps_top = recordable = True
 
     def setup(self, x: Shape, image: Shape) -> Shape:
         if len(x) != 4 or len(image) != 4:
@@ -96,8 +97,7 @@ class PriorBox(Layer):
         self.priors = self.context.device.asarray(both)
 
     def forward(self, x: Any, image: Any) -> Any:
-        self.xp.copyto(self.out[0], self.priors)
-        return self.out[0]
+        return arrays.copy(self.priors, self.out[0])
 
     def backward(self, dy: Any) -> Any:
         return None, None

@@ -11,6 +11,7 @@ from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import ZERO, fill, refill
 from minicaffe.layers.inputs import BlobShape
+from minicaffe.ops import arrays
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 
@@ -34,6 +35,8 @@ class DummyData(Layer):
     channels: Annotated[tuple[int, ...], "size of axis 1, as old nets spell it", AtLeast(1)] = ()
     height: Annotated[tuple[int, ...], "size of axis 2, as old nets spell it", AtLeast(1)] = ()
     width: Annotated[tuple[int, ...], "size of axis 3, as old nets spell it", AtLeast(1)] = ()
+
+    recordable = True
 
     def setup(self) -> list[Shape]:
         tops = max(len(self.top), 1)
@@ -65,11 +68,15 @@ class DummyData(Layer):
                 values = fill(filler, shape, random_stream(self.context.seed, self.name, i))
                 self.context.device.copy_from_host(self.out[i], values.astype(self.out[i].dtype))
 
-    def forward(self) -> Any:
+    def prepare(self) -> None:
         for i in self.drawn:
             names = self.context.seed, self.name, self.context.passes, i
-            given = self.fillers[i], self.shapes[i], self.xp, self.noise[i]
-            self.xp.copyto(self.out[i], refill(*given, *names))
+            refill(self.fillers[i], self.shapes[i], self.xp, self.noise[i], *names)
+
+    def forward(self) -> Any:
+        self.prepare()
+        for i in self.drawn:
+            arrays.copy(self.noise[i][0].reshape(self.shapes[i]), self.out[i])
         return self.out
 
     def backward(self, *tops: Any) -> Any:

@@ -12,8 +12,8 @@ from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
 from minicaffe.layers.inputs import BlobShape
 from minicaffe.layers.loss import same_type
+from minicaffe.ops import arrays, linear
 from minicaffe.ops import embed as ops
-from minicaffe.ops import linear
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 
@@ -36,6 +36,7 @@ class Embed(Layer):
     weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
 
+    recordable = True
     label_bottoms = float32_bottoms = (0,)
 
     def setup(self, x: Shape) -> Shape:
@@ -47,27 +48,27 @@ class Embed(Layer):
 
     def allocate(self) -> None:
         m, _ = self.mf
-        self.rows = self.empty((m,), np.int64)
+        self.rows = self.empty((m,), np.int32)
         self.copy = self.empty((m,), self.sum_dtype) if self.dtype != self.sum_dtype else None
 
     def forward(self, x: Any) -> Any:
         self.indices = same_type(self.xp, x.reshape(-1), self.copy)
         y = ops.embed(self.indices, self.weight.data, self.out[0].reshape(self.mf), self.rows)
         if self.bias is not None:
-            self.xp.add(y, self.bias.data, out=y)
+            arrays.add(self.bias.data, y)
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
         dy = dy.reshape(self.mf)
         if self.weight.learns:
-            ops.add_gradient(dy, self.indices, self.rows, self.weight.diff)
+            ops.add_gradient(dy, self.indices, self.rows, *self.weight.sums())
         if self.bias is not None and self.bias.learns:
             linear.bias_gradient(dy, *self.bias.sums(), self.context.workspace)
         return None
 
     def check(self) -> None:
         indices = self.context.device.to_host(self.indices)
-        ops.read(indices, self.input_dim, np.empty(indices.shape, np.int64))
+        ops.read(indices, self.input_dim, np.empty(indices.shape, np.int32))
 
 
 @register
@@ -81,15 +82,17 @@ class Parameter(Layer):
 
     shape: Annotated[BlobShape, "{dim: [...]}, the shape of it"]
 
+    recordable = True
+
     def setup(self) -> Shape:
         self.values = self.param(self.shape.dim, ZERO)
         return self.shape.dim
 
     def forward(self) -> Any:
-        self.xp.copyto(self.out[0], self.values.data)
-        return self.out[0]
+        return arrays.copy(self.values.data, self.out[0])
 
     def backward(self, dy: Any) -> Any:
         if self.values.learns:
-            self.xp.add(self.values.diff, dy, out=self.values.diff)
+            diff, empty = self.values.sums()
+            (arrays.copy if empty else arrays.add)(dy, diff)
         return []

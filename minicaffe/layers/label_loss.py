@@ -15,8 +15,6 @@ from minicaffe.ops.sums import WORK
 class SampleLoss(LabelLoss):
     """Bottoms: scores (n, ...), seen as (n, d), and n labels."""
 
-    recordable = True
-
     def setup(self, x: Shape, labels: Shape) -> Shape:
         n = samples(x)
         self.ncs = n, math.prod(x[1:]), 1

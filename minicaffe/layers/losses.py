@@ -49,7 +49,7 @@ def same_type(xp: Any, array: Any, copy: Any) -> Any:
 class Loss(Layer):
     """A layer whose first top is one number; `scale` is for its gradient by a sum, on the device."""
 
-    is_loss = True
+    is_loss = recordable = True
 
     def allocate(self) -> None:
         self.scale = self.empty((), self.sum_dtype)

@@ -18,6 +18,7 @@ from minicaffe.layers.losses import (
     same_type,
     samples,
 )
+from minicaffe.ops import arrays
 from minicaffe.ops import pair_losses as ops
 from minicaffe.ops.sums import WORK
 
@@ -49,7 +50,7 @@ class EuclideanLoss(Loss):
         for dx, wanted, sign in zip(self.grad, self.needs_gradient, (1, -1), strict=True):
             if wanted:
                 scale = self.scaled(dloss, self.n, sign)
-                self.xp.multiply(self.difference.reshape(dx.shape), scale, out=dx)
+                arrays.multiply(self.difference.reshape(dx.shape), scale, dx)
         return self.grad
 
 
@@ -96,12 +97,11 @@ class ContrastiveLoss(Loss):
         return self.mean(self.losses, 2 * self.pairs[0])
 
     def backward(self, dloss: Any) -> Any:
-        xp, pulls = self.xp, self.losses  # which are done with
+        pulls = self.losses  # which are done with
         for dx, wanted, sign in zip(self.grad, self.needs_gradient, (1, -1, 0), strict=True):
             if wanted:
-                xp.multiply(self.pull, self.scaled(dloss, self.pairs[0], sign), out=pulls)
-                out = dx.reshape(self.pairs)
-                xp.multiply(self.difference, pulls.reshape(-1, 1), out=out)
+                arrays.multiply(self.pull, self.scaled(dloss, self.pairs[0], sign), pulls)
+                arrays.multiply(self.difference, pulls.reshape(-1, 1), dx.reshape(self.pairs))
         return self.grad
 
 

@@ -9,7 +9,7 @@ from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.loss import same_type
 from minicaffe.layers.sequence import Recurrent, add_product
-from minicaffe.ops import linear
+from minicaffe.ops import arrays, linear
 from minicaffe.ops import recurrent as ops
 from minicaffe.ops.gemm import gemm
 
@@ -55,8 +55,8 @@ class LSTM(Recurrent):
 
     def backward(self, dh: Any, *states: Any) -> Any:
         (dz, _, _), c, cont, after = self.parts(), self.c, self.cont, self.cont[-1]
-        self.dr.fill(0)
-        self.dc.fill(0)
+        arrays.fill(self.dr, 0)
+        arrays.fill(self.dc, 0)
         for t in reversed(range(self.t)):
             given = self.z[t], c[t], c[t + 1], cont[t]
             ops.lstm_unit_gradient(*given, dh[t], self.dr, after, self.dc, dz[t])
@@ -109,7 +109,7 @@ class RNN(Recurrent):
             linear.bias_gradient(da, *self.out_bias.sums(), work)
         gemm(da, self.out_weight.data, self._rows(dh))
         after = self.cont[-1]
-        self.dr.fill(0)
+        arrays.fill(self.dr, 0)
         for t in reversed(range(self.t)):
             ops.tanh_unit_gradient(h[t], dh[t], self.dr, after, dz[t])
             if t:
@@ -136,7 +136,7 @@ class LSTMUnit(Layer):
     Example: (1, 2, 3), (1, 2, 12), (1, 2) -> {type: LSTMUnit} -> (1, 2, 3), (1, 2, 3)
     """
 
-    keeps_top = True
+    keeps_top = recordable = True
     label_bottoms = (2,)
 
     def setup(self, c: Shape, x: Shape, cont: Shape) -> list[Shape]:
@@ -162,8 +162,8 @@ class LSTMUnit(Layer):
             c_out = self.grad[0][0]
         if self.needs_gradient[1]:
             x_out = self.grad[1][0]
-        self.nothing.fill(0)
-        self.xp.copyto(c_out, dc[0])
+        arrays.fill(self.nothing, 0)
+        arrays.copy(dc[0], c_out)
         given = self.acts, self.c, self.out[0][0], self.cont, dh[0]
         ops.lstm_unit_gradient(*given, self.nothing, self.cont, c_out, x_out)
         return self.grad

@@ -10,7 +10,7 @@ import numpy as np
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
-from minicaffe.ops import arrays, record
+from minicaffe.ops import arrays, elementwise
 from minicaffe.ops.argmax import largest
 from minicaffe.ops.sums import WORK, rows
 from minicaffe.spec.types import AtLeast
@@ -34,6 +34,8 @@ class Reduction(Layer):
     axis: Annotated[int, "the first axis that is summed over"] = 0
     coeff: Annotated[float, "a factor"] = 1.0
 
+    recordable = True
+
     def setup(self, x: Shape) -> Shape:
         axis = canonical_axis(self.axis, x) if x else 0
         self.m, self.k = math.prod(x[:axis]), math.prod(x[axis:])
@@ -51,17 +53,12 @@ class Reduction(Layer):
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
-        xp, dx, dy = self.xp, self.grad[0].reshape(self.m, self.k), dy.reshape(self.m, 1)
-        if self.operation in ("SUM", "MEAN"):
-            arrays.scale(dy, self.scale, dx)
-            return self.grad
+        dx, dy = self.grad[0].reshape(self.m, self.k), dy.reshape(self.m, 1)
+        arrays.scale(dy, (1 + (self.operation == "SUMSQ")) * self.scale, dx)
         if self.operation == "ASUM":
-            record.host("signs")
-            xp.sign(self.x, out=dx)
-            xp.multiply(dx, self.scale, out=dx)
-        else:
-            arrays.scale(self.x, 2 * self.scale, dx)
-        arrays.multiply(dx, dy, dx)
+            elementwise.gradient("AbsVal", dx, self.x, self.x, (), dx)
+        elif self.operation == "SUMSQ":
+            arrays.multiply(dx, self.x, dx)
         return self.grad
 
 

@@ -11,9 +11,8 @@ from minicaffe.layers.base import Layer
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
 from minicaffe.layers.loss import same_type
-from minicaffe.ops import linear
+from minicaffe.ops import arrays, linear
 from minicaffe.ops.gemm import gemm
-from minicaffe.ops.sums import add_rows
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 
@@ -34,7 +33,7 @@ class Recurrent(Layer):
     )
     debug_info: Annotated[bool, "refused if true: there is no unrolled net to tell of"] = False
 
-    keeps_top = True
+    keeps_top = recordable = True
     label_bottoms = (1,)
     gates = states = 1
 
@@ -97,18 +96,18 @@ class Recurrent(Layer):
 
     def begin(self, x: Any, cont: Any, more: tuple[Any, ...]) -> None:
         """z = what the inputs give; the states as they were at the end, or as the bottoms give them."""
-        xp, work = self.xp, self.context.workspace
+        work = self.context.workspace
         self.x, self.static_x = x.reshape(-1, self.k), None
-        self.cont = same_type(xp, cont, self.cont_copy)
+        self.cont = same_type(self.xp, cont, self.cont_copy)
         given = more[self.static :] if self.expose_hidden else self.ends
         for start, state in zip(self.starts, given, strict=True):
-            xp.copyto(start, state.reshape(start.shape))
+            arrays.copy(state.reshape(start.shape), start)
         z = self.z.reshape(-1, self.wide)
         linear.linear(self.x, self.weight.data.T, self.bias.data, z, work)
         if self.static:
             self.static_x = more[0].reshape(self.n, self.static_k)
             linear.linear(self.static_x, self.static_weight.data.T, None, self.of_static, work)
-            xp.add(self.z, self.of_static, out=self.z)
+            arrays.add(self.of_static, self.z)
 
     def from_before(self, h: Any, t: int) -> Any:
         """r of step t: the h of the step before through the weights."""
@@ -116,9 +115,9 @@ class Recurrent(Layer):
 
     def end(self, h: Any) -> list[Any]:
         """Keep the last states, and give them as tops if they are exposed."""
-        self.xp.copyto(self.last, h[-1])
+        arrays.copy(h[-1], self.last)
         for top, state in zip(self.out[1:], self.ends, strict=False):
-            self.xp.copyto(top, state.reshape(top.shape))
+            arrays.copy(state.reshape(top.shape), top)
         return self.out
 
     def parts(self) -> tuple[Any, Any, Any]:
@@ -129,19 +128,19 @@ class Recurrent(Layer):
 
     def gradients(self, h: Any) -> list[Any]:
         """What dz, at the workspace's start, makes of parameters and bottoms; h (t, n, d)."""
-        xp, (dz, before, work) = self.xp, self.parts()
+        dz, before, work = self.parts()
         rows = dz.reshape(-1, self.wide)
         add_product(rows, self.x, self.weight, work)
         if self.bias.learns:
             linear.bias_gradient(rows, *self.bias.sums(), work)
-        xp.multiply(self.first, self.cont[0][:, None], out=before[0])
-        xp.multiply(h[:-1], self.cont[1:, :, None], out=before[1:])
+        arrays.multiply(self.first, self.cont[0][:, None], before[0])
+        arrays.multiply(h[:-1], self.cont[1:, :, None], before[1:])
         add_product(rows, before.reshape(-1, self.num_output), self.state_weight, work)
         if self.needs_gradient[0]:
             gemm(rows, self.weight.data, self.grad[0].reshape(-1, self.k))
         if self.static:
-            self.of_static.fill(0)
-            add_rows(dz, self.of_static)
+            sums = dz.reshape(self.t, -1), self.of_static.reshape(-1)
+            linear.bias_gradient(*sums, True, work)
             add_product(self.of_static, self.static_x, self.static_weight, work)
             if self.needs_gradient[2]:
                 dx = self.grad[2].reshape(self.n, self.static_k)

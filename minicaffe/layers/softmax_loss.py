@@ -22,7 +22,6 @@ class SoftmaxLoss(Normalized):
     """Scores to probabilities, those to a loss a label; a second top is the probabilities."""
 
     keeps_top = True  # backward reads the probabilities
-    recordable = True
     axis: int
 
     def shapes(self, x: Shape, labels: Shape) -> list[Shape]:

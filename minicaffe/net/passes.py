@@ -13,7 +13,7 @@ from minicaffe.net.again import keys, note, why_not
 from minicaffe.net.net import Net
 from minicaffe.net.recorded import Call, Tape
 from minicaffe.net.step import Step
-from minicaffe.ops import threads
+from minicaffe.ops import loops, threads
 
 
 class Passes:
@@ -101,7 +101,7 @@ class Premise:
         self.values = [value for step in net.steps for value in step.tops]
         self.params = [param for step in net.steps for param in step.layer.params]
         one_size = not any(step.layer.sizes_vary for step in net.steps)
-        self.can_be = one_size and not net.device.is_cuda and type(net) is Net
+        self.can_be = one_size and not net.device.is_cuda and type(net) is Net and loops.available()
 
     def now(self) -> tuple[Any, ...] | None:
         """As it is now; None while passes are not to be replayed, for somebody looks."""

@@ -1,4 +1,4 @@
-"""What is done entry by entry beside the ops, on either device: fill, copy, add, multiply, scale.
+"""What is done entry by entry beside the ops, on either device: fill, copy, add, subtract, multiply, scale.
 
 Arrays may be views, of other types, and are stretched as NumPy does. On the CPU all goes through one compiled
 loop, which walks the axes that are left once neighbours have been joined.
@@ -7,13 +7,14 @@ loop, which walks the axes that are left once neighbours have been joined.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.ops import record
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices, run
+from minicaffe.ops.threads import run
 
 GRAIN = 2**13  # entries that a thread is worth waking for
 RANKS = (1, 4, 8)  # axes that the loop is compiled for
@@ -63,6 +64,15 @@ def plus(a: Any, b: Any, out: Any) -> Any:
     return np.add(a, b, out=out) if on_cuda(out) else _apply("add", a, b, out)
 
 
+def minus(a: Any, b: Any, out: Any) -> Any:
+    """out = a - b.
+
+    >>> minus(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
+    array([-2., -1.])
+    """
+    return np.subtract(a, b, out=out) if on_cuda(out) else _apply("subtract", a, b, out)
+
+
 def multiply(x: Any, factor: Any, out: Any) -> Any:
     """out = x factor, both of them arrays.
 
@@ -105,22 +115,19 @@ def scale(x: Any, factor: float, out: Any) -> Any:
 
 def _apply(name: str, a: Any, b: Any, out: Any) -> Any:
     """out = f(a, b), f being one of loops/arrays.py; on the CPU."""
-    known = all(array.dtype.char in KINDS for array in (a, b, out))
-    fast = loops("arrays", np.float64) if known else None
-    if fast is not None and (walk := _walk(out.shape, *map(_steps, (a, b, out)))) is not None:
+    fast, given = loops("arrays", np.float64), (a, b, out)
+    known = fast is not None and all(array.dtype.char in KINDS for array in given)
+    if known and (walk := _walk(out.shape, *map(_steps, given))) is not None:
         sizes, (first, second, third) = walk
-        given = _flat(a), first, _flat(b), second, sizes, _flat(out), third
-        run(fast.function(name), out.size, *given, grain=GRAIN)
+        flat = _flat(a), first, _flat(b), second, sizes, _flat(out), third
+        run(cast(Any, fast).function(name), out.size, *flat, grain=GRAIN)
         return out
-    in_slices(lambda *_: _plain(name, a, b, out), 1)
-    return out
-
-
-def _plain(name: str, a: Any, b: Any, out: Any) -> None:
+    record.host(name)
     if name == "copy":
         np.copyto(out, b, casting="same_kind")
     else:
         getattr(np, name)(a, b, out=out)
+    return out
 
 
 def _steps(array: Any) -> tuple[tuple[int, int], ...]:

@@ -8,13 +8,18 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import DataError
+from minicaffe.ops import record
+from minicaffe.ops.arrays import GRAIN, fill
+from minicaffe.ops.loops import loops
+from minicaffe.ops.take import put_back, take
+from minicaffe.ops.threads import run
 
 
 def read(indices: Any, count: int, out: Any) -> Any:
     """Indices as integers, on the CPU. Raises DataError for one that is no row of `count`.
 
-    >>> read(np.array([2.0, 0.0]), 3, np.empty(2, np.int64))
-    array([2, 0])
+    >>> read(np.array([2.0, 0.0]), 3, np.empty(2, np.int32))
+    array([2, 0], dtype=int32)
     """
     with np.errstate(invalid="ignore"):
         np.copyto(out, indices, casting="unsafe")
@@ -27,22 +32,26 @@ def read(indices: Any, count: int, out: Any) -> Any:
 def embed(indices: Any, weight: Any, out: Any, rows: Any) -> Any:
     """out[i] = weight[indices[i]]; indices (m,), weight (count, f), out (m, f).
 
-    `rows` (m,) int64 is then what was read. Raises DataError for an index that is no row; on CUDA, which is
-    not waited for, its numbers are NaN.
+    `rows` (m,) int32 is then what was read. Raises DataError for an index that is no row; on CUDA, which is
+    not waited for, and in a replay, its numbers are NaN.
 
     >>> weight = np.array([[1.0, 2.0], [3.0, 4.0]])
-    >>> embed(np.array([1.0]), weight, np.empty((1, 2)), np.empty(1, np.int64))
+    >>> embed(np.array([1.0]), weight, np.empty((1, 2)), np.empty(1, np.int32))
     array([[3., 4.]])
     """
     count, f = weight.shape
     if on_cuda(weight):
         launch("embed.cu", "embed", out.size, out, indices, weight, count, f, out)
         return out
-    return np.take(weight, read(indices, count, rows), axis=0, out=out, mode="clip")
+    if (fast := loops("take", weight.dtype)) is not None:
+        run(fast.places, rows.size, indices, count, rows, grain=GRAIN)
+    if fast is None or (not record.active() and rows.size and rows.min() < 0):
+        read(indices, count, rows)
+    return take(weight, rows, out)
 
 
-def add_gradient(dy: Any, indices: Any, rows: Any, out: Any) -> Any:
-    """out[indices[i]] += dy[i], always in one order; `rows` as `embed` left it.
+def add_gradient(dy: Any, indices: Any, rows: Any, out: Any, empty: bool = False) -> Any:
+    """out[indices[i]] += dy[i], always in one order; `rows` as `embed` left it. `empty`: out holds nothing.
 
     >>> rows = np.array([1, 1])
     >>> add_gradient(np.ones((2, 1)), rows * 1.0, rows, np.zeros((2, 1)))
@@ -50,8 +59,8 @@ def add_gradient(dy: Any, indices: Any, rows: Any, out: Any) -> Any:
            [2.]])
     """
     if on_cuda(dy):
+        if empty:
+            fill(out, 0)
         launch("embed.cu", "embed_gradient", dy.size, out, dy, indices, len(dy), *out.shape, out)
         return out
-    for row, part in zip(rows, dy, strict=True):
-        out[row] += part
-    return out
+    return put_back(dy, rows, out, add=not empty)

@@ -69,11 +69,11 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
 
 def _compiled(a: Any, b: Any, out: Any, accumulate: bool) -> bool:
     """The product in slices of its longer side, if it is one of two matrices that lie whole."""
-    (x, x_turned), (y, y_turned), (c, c_turned) = map(whole, (a, b, out))
-    if x is None or y is None or c is None or not a.dtype == b.dtype == out.dtype:
-        return False
     fast, blas = with_blas("product", out)
     if fast is None:
+        return False
+    (x, x_turned), (y, y_turned), (c, c_turned) = map(whole, (a, b, out))
+    if x is None or y is None or c is None or not a.dtype == b.dtype == out.dtype:
         return False
     if c_turned:
         return _compiled(b.T, a.T, out.T, accumulate)

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.ops import arrays, record
+from minicaffe.ops.loops import loops
+from minicaffe.ops.threads import run
 from minicaffe.ops.typed import flag, launch_typed, number
 
 FILE = "pair_losses.cu"
@@ -21,7 +24,7 @@ def difference(a: Any, b: Any, out: Any) -> Any:
     if on_cuda(a):
         launch_typed(FILE, "difference", out.size, (a, b, out), a, b, out)
         return out
-    return np.subtract(a, b, out=out)
+    return arrays.minus(a, b, out)
 
 
 def contrastive(
@@ -42,6 +45,10 @@ def contrastive(
     if on_cuda(diff):
         given = diff, similar, c, number(margin, out), int(legacy)
         launch_typed(FILE, "contrastive", n, (diff, similar, out), *given, out, pull)
+        return out
+    if (fast := _loops("contrastive", diff)) is not None:
+        flat = diff.reshape(-1), similar, c, number(margin, out), legacy, out, pull
+        run(fast.contrastive, n, *flat, grain=1 + arrays.GRAIN // max(c, 1))
         return out
     work, gap, chosen = scratch
     np.sum(np.multiply(diff, diff, out=work), axis=1, out=out)
@@ -76,6 +83,10 @@ def smooth_l1(a: Any, b: Any, inside: Any, outside: Any, sigma: float, out: Any,
         given = a, b, inside, outside, number(sigma**2, out)
         launch_typed(FILE, "smooth_l1", out.size, (a, b, out), *given, out)
         return out
+    if (fast := _loops("smooth_l1", a)) is not None:
+        given = a, b, *_weights(inside, outside, a), number(sigma**2, out), out
+        run(fast.smooth_l1, out.size, *map(_flat, given), grain=arrays.GRAIN)
+        return out
     np.subtract(a, b, out=work)
     if inside is not None:
         np.multiply(work, inside, out=work)
@@ -99,6 +110,11 @@ def smooth_l1_gradient(
     if on_cuda(a):
         given = a, b, inside, outside, number(sigma**2, out), scale, sign
         launch_typed(FILE, "smooth_l1_gradient", out.size, (a, b, out), *given, out)
+        return out
+    if (fast := _loops("smooth_l1_gradient", a)) is not None:
+        given = a, b, *_weights(inside, outside, a), number(sigma**2, out), scale
+        signed = number(sign, out), out
+        run(fast.smooth_l1_gradient, out.size, *map(_flat, (*given, *signed)), grain=arrays.GRAIN)
         return out
     np.subtract(a, b, out=out)
     np.multiply(out, sign * sigma**2, out=out)
@@ -128,6 +144,10 @@ def sigmoid_cross_entropy(
         given = x, target, *flag(ignore), out, valid
         launch_typed(FILE, "sigmoid_cross_entropy", out.size, (x, target, out), *given)
         return out
+    if (fast := _loops("sigmoid_cross_entropy", x)) is not None:
+        loop, there = fast.sigmoid_cross_entropy(x.dtype), (x, target, flag(ignore), out, valid)
+        run(loop, out.size, *map(_flat, there), grain=arrays.GRAIN)
+        return out
     np.negative(np.absolute(x, out=out), out=out)
     np.log1p(np.exp(out, out=out), out=out)
     np.add(out, np.maximum(x, 0, out=work), out=out)
@@ -153,9 +173,31 @@ def sigmoid_cross_entropy_gradient(
         given = x, target, *flag(ignore), scale, out
         launch_typed(FILE, "sigmoid_cross_entropy_gradient", out.size, (x, target, out), *given)
         return out
+    if (fast := _loops("sigmoid_cross_entropy_gradient", x)) is not None:
+        loop, there = fast.sigmoid_cross_entropy_gradient(x.dtype), (x, target, valid, scale, out)
+        run(loop, out.size, *map(_flat, there), grain=arrays.GRAIN)
+        return out
     np.tanh(np.multiply(x, 0.5, out=out), out=out)
     np.add(np.multiply(out, 0.5, out=out), 0.5, out=out)
     np.multiply(np.subtract(out, target, out=out), scale, out=out)
     if ignore is not None:
         np.copyto(out, 0, where=np.equal(valid, 0, out=flags))
     return out
+
+
+def _loops(name: str, like: Any) -> Any:
+    """The compiled loops for a type; none where NumPy has to compute `name`, which no program can."""
+    fast = loops("pair_losses", like.dtype)
+    if fast is None:
+        record.host(f"{name} by NumPy")
+    return fast
+
+
+def _weights(inside: Any, outside: Any, like: Any) -> list[Any]:
+    """Weights as the loops take them: empty where there are none."""
+    return [like.reshape(-1)[:0] if weight is None else weight for weight in (inside, outside)]
+
+
+def _flat(given: Any) -> Any:
+    """An array flat, anything else as it is."""
+    return given.reshape(-1) if isinstance(given, np.ndarray) else given

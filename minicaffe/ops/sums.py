@@ -42,7 +42,7 @@ def total(
         return out
     fast: Any = loops("sums", x.dtype)
     if fast is not None and x.flags.c_contiguous:
-        given, scaled = (x.reshape(-1), squares), (float(scale), add, out.reshape(1))
+        given, scaled = (x.reshape(-1), int(squares)), (float(scale), add, out.reshape(1))
         if work is None or work.dtype != x.dtype or not work.size or x.size < 2 * GRAIN:
             run(fast.total, 1, *given, *scaled)
             return out
@@ -66,6 +66,12 @@ def rows(x: Any, out: Any, work: Any, of: str = "values", scale: float = 1.0) ->
     """
     if on_cuda(x):
         _launch(x, (1, *x.shape), out, work, scale, OF.index(of))
+        return out
+    fast: Any = loops("sums", x.dtype)
+    if fast is not None and x.flags.c_contiguous:
+        m, k = x.shape
+        given = x.reshape(-1), k, OF.index(of), float(scale), out
+        run(fast.rows, m, *given, grain=1 + GRAIN // max(k, 1))
         return out
     record.host("rows")
     if of != "values":

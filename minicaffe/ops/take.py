@@ -65,8 +65,10 @@ def take(x: Any, place: Any, out: Any) -> Any:
     return np.take(x, place, axis=0, out=out, mode="clip")
 
 
-def put_back(dy: Any, place: Any, out: Any) -> Any:
+def put_back(dy: Any, place: Any, out: Any, add: bool = False) -> Any:
     """out[k] = sum of dy[i] over the i with place[i] = k, in their order: the gradient of `take`.
+
+    With `add`, on the CPU, it is added to what is there.
 
     >>> put_back(np.array([[1.0], [2.0], [4.0]]), np.array([1, 1, 0]), np.empty((3, 1))).ravel()
     array([4., 3., 0.])
@@ -77,9 +79,10 @@ def put_back(dy: Any, place: Any, out: Any) -> Any:
     d = dy.shape[1]
     if (fast := _loops(dy)) is not None:
         grain = max(1, GRAIN // max(1, d))
-        run(fast.put_back, len(out), dy.reshape(-1), place, d, out.reshape(-1), grain=grain)
+        run(fast.put_back, len(out), dy.reshape(-1), place, d, add, out.reshape(-1), grain=grain)
         return out
-    out.fill(0)
+    if not add:
+        out.fill(0)
     for row, k in zip(dy, place, strict=True):
         if k >= 0:
             out[k] += row

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
@@ -13,14 +12,6 @@ from minicaffe.ops import recurrent as ops
 sizes = st.integers(0, 4), st.integers(1, 5)
 conts = st.sampled_from([0.0, 1.0, 0.25])
 BY_DIFFERENCES = {"f": 1e-5, "d": 1e-8}
-
-
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request):
-    """There are no compiled loops."""
-    from minicaffe import backend
-
-    return backend.device("cpu") if request.param == "cpu" else request.getfixturevalue("cuda")
 
 
 def sigmoid(x):

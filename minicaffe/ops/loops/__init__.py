@@ -42,7 +42,7 @@ def loops(name: str, dtype: Any) -> ModuleType | None:
     >>> loops("im2col", np.float16) is None
     True
     """
-    if np.dtype(dtype).char not in "fd" or not available():
+    if not available() or np.dtype(dtype).char not in "fd":
         return None
     if name not in _modules:
         with _import:

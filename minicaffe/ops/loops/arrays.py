@@ -10,6 +10,7 @@ from minicaffe.ops.loops import at, compiled, helper
 FUNCTIONS = {
     "copy": lambda a, b: b,
     "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
     "multiply": lambda a, b: a * b,
     "divide": lambda a, b: a / b,
     "maximum": lambda a, b: a if a >= b or a != a else b,

@@ -8,15 +8,20 @@ import numpy as np
 
 from minicaffe.ops.loops import at, compiled, compiled_sums
 
+SQUARES, MAGNITUDES = 1, 2  # ops/sums.py's OF; 0 are the values
+
 
 @compiled_sums
-def some(x: Any, squares: bool, first: int, last: int) -> float:
-    """The sum of entries first..last, or of their squares."""
+def some(x: Any, of: int, first: int, last: int) -> float:
+    """The sum of entries first..last, of their squares, or of their magnitudes."""
     total = 0.0
-    if squares:
+    if of == SQUARES:
         for i in range(first, last):
             value = np.float64(x[at(i)])
             total += value * value
+    elif of == MAGNITUDES:
+        for i in range(first, last):
+            total += np.float64(abs(x[at(i)]))
     else:
         for i in range(first, last):
             total += np.float64(x[at(i)])
@@ -24,9 +29,9 @@ def some(x: Any, squares: bool, first: int, last: int) -> float:
 
 
 @compiled
-def part(x: Any, squares: bool, sums: Any, first: int, last: int) -> None:
+def part(x: Any, of: int, sums: Any, first: int, last: int) -> None:
     """sums[0] = the sum of a slice."""
-    sums[0] = some(x, squares, first, last)
+    sums[0] = some(x, of, first, last)
 
 
 @compiled
@@ -41,6 +46,13 @@ def together(
 
 
 @compiled
-def total(x: Any, squares: bool, scale: float, add: bool, out: Any, first: int, last: int) -> None:
+def total(x: Any, of: int, scale: float, add: bool, out: Any, first: int, last: int) -> None:
     """out = scale times the sum of all of x; one unit of work."""
-    out[0] = scale * some(x, squares, 0, x.size) + (out[0] if add else 0.0)
+    out[0] = scale * some(x, of, 0, x.size) + (out[0] if add else 0.0)
+
+
+@compiled
+def rows(x: Any, k: int, of: int, scale: float, out: Any, first: int, last: int) -> None:
+    """out[i] = scale times the sum of row i, of k entries."""
+    for i in range(first, last):
+        out[at(i)] = scale * some(x, of, i * k, (i + 1) * k)

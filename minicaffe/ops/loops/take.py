@@ -27,10 +27,11 @@ def take(x: Any, place: Any, d: int, out: Any, first: int, last: int) -> None:
 
 
 @compiled
-def put_back(dy: Any, place: Any, d: int, out: Any, first: int, last: int) -> None:
+def put_back(dy: Any, place: Any, d: int, add: bool, out: Any, first: int, last: int) -> None:
     """out[k] = sum of dy[i] over the i with place[i] = k, in their order, for rows first..last of out."""
-    for q in range(first * d, last * d):
-        out[at(q)] = 0
+    if not add:
+        for q in range(first * d, last * d):
+            out[at(q)] = 0
     for i in range(len(place)):
         k = place[i]
         if k >= first and k < last:
