@@ -48,7 +48,7 @@ class Pool:
         self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
         wide = max(1, 4 // context.dtype.itemsize)  # of 16 bits, room for `which` and `flags` too
         start = 2 * wide * math.prod(self.y_shape)
-        room = 0 if context.device.is_cuda else pool.workspace(x[2:], self.y_shape[2:])
+        room = 0 if context.device.is_cuda else pool.workspace(window, x[2:], self.y_shape[2:])
         self.loops = slice(start, start + room)  # where in the workspace compiled loops work
         context.reserve(self.loops.stop)
 

@@ -68,7 +68,11 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
 
 
 def _compiled(a: Any, b: Any, out: Any, accumulate: bool) -> bool:
-    """The product in slices of its longer side, if it is one of two matrices that lie whole."""
+    """The product in slices of its rows, or of its columns where these are more than twice as many.
+
+    It must be one of two matrices that lie whole. Rows of the result lie whole too: threads write in no line
+    of another, which is worth the larger matrix that each of them reads.
+    """
     fast, blas = with_blas("product", out)
     if fast is None:
         return False
@@ -78,8 +82,9 @@ def _compiled(a: Any, b: Any, out: Any, accumulate: bool) -> bool:
     if c_turned:
         return _compiled(b.T, a.T, out.T, accumulate)
     (m, n), k = out.shape, a.shape[1]
-    given = blas, (m, n, k), x, x_turned, y, y_turned, m >= n, accumulate, c
-    run(fast.product, max(m, n), *given, grain=1 + GRAIN // (min(m, n) * k))
+    rows = m >= n or 1 < m >= n / 2
+    given = blas, (m, n, k), x, x_turned, y, y_turned, rows, accumulate, c
+    run(fast.product, m if rows else n, *given, grain=1 + GRAIN // ((n if rows else m) * k))
     return True
 
 

@@ -17,9 +17,12 @@ from minicaffe.ops.threads import in_slices, run, share
 PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side
 
 
-def workspace(image: Sizes, pooled: Sizes) -> int:
+def workspace(window: Window, image: Sizes, pooled: Sizes) -> int:
     """Elements of work that the functions below share among the threads of the CPU; (h, w) and (oh, ow)."""
-    return (4 * math.prod(image) + pooled[1]) * share(None)
+    lines, across = (
+        (o - 1) * s + k for o, s, k in zip(pooled, window.stride, window.kernel, strict=True)
+    )
+    return (5 * lines * max(across, image[1]) + pooled[1]) * share(None)
 
 
 def max_pool(
@@ -56,7 +59,7 @@ def max_pool(
         if halves := _halves(window, image, pooled, x.dtype):
             run(halves.max_halve, planes, x.reshape(-1), image, pooled, keep, *to)
         else:
-            given = x.reshape(-1), image, sizes, pooled, keep, Piece(_work(work, x, out))
+            given = x.reshape(-1), image, sizes, pooled, keep, Piece(_work(work, window, x, out))
             run(fast.max_pool, planes, *given, *to)
         return out
 
@@ -101,16 +104,8 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
     [[[[0.0, 5.0], [0.0, 0.0]]]]
     """
     if on_cuda(dy):
-        launch(
-            "pool.cu",
-            "max_pool_gradient",
-            math.prod(out.shape),
-            out,
-            dy,
-            which,
-            *_sizes(out, window, dy),
-            out,
-        )
+        given = out, dy, which, *_sizes(out, window, dy), out
+        launch("pool.cu", "max_pool_gradient", math.prod(out.shape), *given)
         return out
     fast = loops("pool", dy.dtype)
     if fast is not None:
@@ -159,7 +154,7 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
     if fast is not None:
         given = x.reshape(-1), *_tuples(x, window, out), rows.reshape(-1), columns.reshape(-1)
         planes = math.prod(x.shape[:2])
-        run(fast.ave_pool, planes, *given, Piece(_work(work, x, out)), out.reshape(-1))
+        run(fast.ave_pool, planes, *given, Piece(_work(work, window, x, out)), out.reshape(-1))
         return out
 
     def part(first: int, last: int, _: Any) -> None:
@@ -192,7 +187,13 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any =
     if fast is not None:
         given = dy.reshape(-1), *_tuples(out, window, dy), rows.reshape(-1), columns.reshape(-1)
         planes = math.prod(out.shape[:2])
-        run(fast.ave_pool_gradient, planes, *given, Piece(_work(work, out, dy)), out.reshape(-1))
+        run(
+            fast.ave_pool_gradient,
+            planes,
+            *given,
+            Piece(_work(work, window, out, dy)),
+            out.reshape(-1),
+        )
         return out
 
     def part(first: int, last: int, _: Any) -> None:
@@ -231,8 +232,8 @@ def _halves(window: Window, image: Sizes, pooled: Sizes, dtype: Any) -> Any:
     return loops("halve", dtype) if pairs and image == tuple(2 * o for o in pooled) else None
 
 
-def _work(work: Any, image: Any, pooled: Any) -> Any:
-    size = workspace(image.shape[2:], pooled.shape[2:])
+def _work(work: Any, window: Window, image: Any, pooled: Any) -> Any:
+    size = workspace(window, image.shape[2:], pooled.shape[2:])
     return np.empty(size, image.dtype) if work is None else work
 
 

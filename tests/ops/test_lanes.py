@@ -1,5 +1,7 @@
 """What is `lanes`' alone: whole and partial blocks of samples, and its tables."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -67,6 +69,27 @@ def test_small_bands(device, monkeypatch, direction, band, name, seed):
         check(device, "lanes", direction, SHAPES[name], seed=seed)
     finally:
         lanes_tables.sweep.cache_clear()
+
+
+@pytest.mark.parametrize("columns", lanes_tables.COLUMNS)
+@pytest.mark.parametrize(
+    ("g", "turned", "least", "most"),
+    [
+        (SHAPES["LeNet's second"], True, 0.44, 0.6),
+        (SHAPES["LeNet's second"], False, 1.0, 1.0),
+        (edge(16, 8, (4, 4), 8, (3, 3), (1, 1), (1, 1)), False, 0.69, 0.9),
+        (SHAPES["padding past the kernel"], False, 0.1, 0.3),
+    ],
+)
+def test_elements_that_see_only_padding_are_left_out(g, turned, least, most, columns):
+    """Places times steps of all phases, against each place with the whole kernel; no place is left out."""
+    found = lanes_tables.sweep(g, turned, 8, columns=columns)
+    _, _, places, phases, _ = found.tables
+    met = sum((k1 - k0) * (p1 - p0) for k0, k1, p0, p1 in phases)
+    image = math.prod(g.image if turned else g.out)
+    assert sorted(places[:, 1] // 8) == list(range(image))
+    whole = image * math.prod(g.window.kernel) * (g.f if turned else g.c)
+    assert least * whole <= met <= most * whole
 
 
 @compiled

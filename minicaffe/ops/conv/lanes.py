@@ -4,7 +4,8 @@ Blocks of samples are turned so, band by band of the output's rows, with the pad
 every output is a sum over the kernel of a weight times a vector, a tile of such sums in the registers
 (`loops.tile`). What meets what is said by two tables, which are all that differs between a convolution and
 its input's gradient. There outputs are sorted by their phase, the remainder of their place by the stride,
-since only every stride-th element of a kernel sees them:
+since only every stride-th element of a kernel sees them, and in both, where much is padding, by the elements
+that see something else (`lanes_tables`):
 
     y[o]  = sum over t of w[t] x[o stride - pad + t dilation]                              one phase
     dx[i] = sum over t of w[t] dy[(i + pad - t dilation) / stride]      where that is whole: a phase's steps
@@ -15,13 +16,14 @@ thread on, 8 in float64.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit
 from minicaffe.ops.conv.implicit import cuda_workspace
-from minicaffe.ops.conv.lanes_tables import WIDTHS, sweep
+from minicaffe.ops.conv.lanes_tables import COLUMNS, WIDTHS, sweep
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import Piece
@@ -57,14 +59,17 @@ def refuses(g: ConvGeometry) -> str | None:
 def workspace(g: ConvGeometry, limit: int) -> int:
     """Elements a thread needs: a band of the source and one of the result, and sums of dweight."""
     sums = max(sweep(g, False, count, True).entries for count in WIDTHS) + math.prod(g.weight_shape)
-    ways = (sweep(g, turned, count).entries for turned in (False, True) for count in WIDTHS)
-    return max(sums, *ways, implicit.workspace(g, limit))
+    return max(sums, _entries(g, False), _entries(g, True), implicit.workspace(g, limit))
 
 
 def forward_workspace(g: ConvGeometry, limit: int) -> int:
     """Elements a thread needs for `forward`: a band of the input, and a tile of filters of the output."""
-    own = max(sweep(g, False, count).entries for count in WIDTHS)
-    return max(own, implicit.forward_workspace(g, limit))
+    return max(_entries(g, False), implicit.forward_workspace(g, limit))
+
+
+def _entries(g: ConvGeometry, turned: bool) -> int:
+    ways = itertools.product(WIDTHS, COLUMNS)
+    return max(sweep(g, turned, count, columns=columns).entries for count, columns in ways)
 
 
 def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -102,7 +107,7 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 def _multiply(
     fast: Any, x: Any, w: Any, bias: Any | None, g: ConvGeometry, turned: bool, y: Any, work: Any
 ) -> None:
-    found, flat = sweep(g, turned, fast.lanes(x.dtype)), w.reshape(-1)
+    found, flat = sweep(g, turned, fast.lanes(x.dtype), columns=fast.COLUMNS), w.reshape(-1)
     units, cut = found.units(g.n, share(work), fast.ROWS)
     more = (flat, False) if bias is None else (bias, True)
     given = cut, found.source, found.result[:4], found.weights, found.tables

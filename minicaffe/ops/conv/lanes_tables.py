@@ -5,7 +5,9 @@ Along an axis a result sees the source at base + delta, where a phase's results 
     y[o],  o = 0, 1 ...    base o stride                     delta t dilation - pad              one phase
     dx[i], i + pad = base stride + phase                     delta (phase - t dilation) / stride, if whole
 
-Bands are so many rows of the result, and of the source all rows that those see.
+Bands are so many rows of the result, and of the source all rows that those see. Where much of what results
+see is padding, those that see the same elements of the kernel are a phase of their own (see `Axis`): if that
+makes fewer steps of tiles.
 """
 
 from __future__ import annotations
@@ -14,17 +16,20 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from minicaffe.ops.conv.lanes_axis import Axis, Phase
 from minicaffe.ops.geometry import ConvGeometry, Sizes
 
 BAND = 2**17  # entries of a band, turned: half a MiB in float32
 TILE = 5  # channels of the result that are computed at a time, at the most
 UNEVEN = 1.1  # times the work of a thread, at which it is shared well enough
 WIDTHS = (4, 8, 16)  # lanes of vectors of 256 or 512 bits
+COLUMNS = (3, 4)  # places of a tile there
+START = 4  # steps that it takes to begin and end a tile
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class Sweep:
     turned: bool  # whether it goes from dy to dx
     lanes: int
     sums: bool = False
+    columns: int = 0  # places of a tile, for which phases may be split
 
     @functools.cached_property
     def channels(self) -> tuple[int, int]:
@@ -66,7 +72,7 @@ class Sweep:
         """How many there are."""
         return -(-self.images[1][0] // self.rows)
 
-    @property
+    @functools.cached_property
     def entries(self) -> int:
         """Of a band of the source and of the result, and what it takes to align them."""
         return self._entries(self.rows) + max(WIDTHS)
@@ -83,9 +89,28 @@ class Sweep:
 
     def _axes(self, rows: int) -> tuple[Axis, ...]:
         window = self.g.window
-        parts = (window.kernel, window.stride, window.pad, window.dilation)
-        out = (rows, *self.images[1][1:])
-        return tuple(Axis(*one, self.turned) for one in zip(out, *parts, strict=True))
+        parts = zip(window.kernel, window.stride, window.pad, window.dilation, strict=True)
+        sizes = zip((rows, *self.images[1][1:]), self.images[0], parts, strict=True)
+        axes = [Axis(size, source, *part, self.turned) for size, source, part in sizes]
+        if not self.columns:
+            return tuple(axes)
+        last = len(axes) - 1
+        ways = [
+            (axis,)
+            if i == 0 and rows < self.images[1][0]  # bands differ
+            else (axis, dataclasses.replace(axis, least=self.columns if i == last else 1))
+            for i, axis in enumerate(axes)
+        ]
+        return min(itertools.product(*ways), key=self._steps)
+
+    def _steps(self, axes: Sequence[Axis]) -> int:
+        """Steps of all tiles of a row of them."""
+        total = 0
+        for phase in _phases(axes):
+            places = math.prod(len(part.results) for part in phase)
+            steps = math.prod(len(part.elements) for part in phase) * self.channels[0]
+            total += -(-places // self.columns) * (steps + START)
+        return total
 
     @functools.cached_property
     def source(self) -> tuple[int, ...]:
@@ -158,16 +183,16 @@ class Sweep:
         apart = self.g.c // self.g.group * size if self.turned else size
         out = (self.rows, *self.images[1][1:])
         found_steps, found_places, phases, k, p = [], [], [], 0, 0
-        for phase in itertools.product(*(axis.phases for axis in axes)):
+        for phase in _phases(axes):
             places = np.zeros((1, 2), np.int64)
             taps = np.zeros((1, 2), np.int64)
-            for (results, bases, elements, deltas), axis, distance, i in zip(
-                phase, axes, pitch, range(len(axes)), strict=True
-            ):
-                at = np.stack([bases * distance, results * math.prod(out[i + 1 :])], 1)
+            for i, (part, axis, distance) in enumerate(zip(phase, axes, pitch, strict=True)):
+                results = part.results * math.prod(out[i + 1 :])
+                at = np.stack([part.bases * distance, results], 1)
                 places = (places[:, None] + at).reshape(-1, 2)
-                tap = [elements * math.prod(kernel[i + 1 :]), (deltas - axis.begin) * distance]
-                taps = (taps[:, None] + np.stack(tap, 1)).reshape(-1, 2)
+                elements = part.elements * math.prod(kernel[i + 1 :])
+                tap = np.stack([elements, (part.deltas - axis.begin) * distance], 1)
+                taps = (taps[:, None] + tap).reshape(-1, 2)
             steps = np.stack([channel * apart + taps[:, 0], channel * plane + taps[:, 1]], 2)
             found_steps.append(steps.reshape(-1, 2) * (1, self.lanes))
             found_places.append(places * self.lanes)
@@ -188,56 +213,13 @@ class Sweep:
         return whole * best[1], (n, self.g.group, self.bands, best[1])
 
 
-@dataclass(frozen=True)
-class Axis:
-    """One axis: `size` results, which see source pixels begin .. begin + extent."""
-
-    size: int
-    kernel: int
-    stride: int
-    pad: int
-    dilation: int
-    turned: bool
-
-    @functools.cached_property
-    def phases(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Of each: results and their bases, elements of the kernel and their deltas."""
-        results, reach = np.arange(self.size), np.arange(self.kernel) * self.dilation
-        if not self.turned:
-            return [(results, results * self.stride, np.arange(self.kernel), reach - self.pad)]
-        bases, remainders = np.divmod(results + self.pad, self.stride)
-        found = []
-        for phase in np.unique(remainders):
-            own, elements = remainders == phase, np.flatnonzero((reach - phase) % self.stride == 0)
-            deltas = (phase - reach[elements]) // self.stride
-            found.append((results[own], bases[own], elements, deltas))
-        return found
-
-    @functools.cached_property
-    def _range(self) -> tuple[int, int]:
-        seen = [
-            base + delta
-            for _, bases, _, deltas in self.phases
-            if deltas.size
-            for base in (bases.min(), bases.max())
-            for delta in (deltas.min(), deltas.max())
-        ]
-        return (int(min(seen)), int(max(seen)) + 1) if seen else (0, 1)
-
-    @property
-    def begin(self) -> int:
-        """The first pixel that is seen; before the image there are zeros."""
-        return self._range[0]
-
-    @property
-    def extent(self) -> int:
-        """Pixels from the first that is seen to the last."""
-        return self._range[1] - self._range[0]
+def _phases(axes: Sequence[Axis]) -> Iterator[tuple[Phase, ...]]:
+    return itertools.product(*(axis.phases for axis in axes))
 
 
 @functools.lru_cache(maxsize=4096)
-def sweep(g: ConvGeometry, turned: bool, lanes: int, sums: bool = False) -> Sweep:
+def sweep(g: ConvGeometry, turned: bool, lanes: int, sums: bool = False, columns: int = 0) -> Sweep:
     """The sweep of a convolution, remembered."""
     if g.n != 1:
-        return sweep(dataclasses.replace(g, n=1), turned, lanes, sums)
-    return Sweep(g, turned, lanes, sums)
+        return sweep(dataclasses.replace(g, n=1), turned, lanes, sums, columns)
+    return Sweep(g, turned, lanes, sums, columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minicaffe.ops.loops import at, compiled, compiled_sums, helper
-from minicaffe.ops.loops.pool import whole
+from minicaffe.ops.loops.pool import extents, lay, padded
 
 
 @helper
@@ -39,40 +39,36 @@ def ave_pool(
     """Each window's sum, divided by its rows and columns."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
-    y0, y1 = whole(h, oh, kh, sh, ph)
-    x0, x1 = whole(w, ow, kw, sw, pw)
-    if oh * ow == 1 or y1 <= y0 or x1 <= x0:
-        y1, x1 = y0, x0
-    size = h * w
+    extent = extents(window[0], window[1], out)
+    laid = padded(image, window[2], extent)
+    lines, across = extent
+    pitch = across if laid else w
+    size = lines * pitch
     for plane in range(first, last):
-        start = plane * size
-        if y1 > y0:
-            sum_of(x, start, size - kw + 1, kw, 1, work, 0)
-            sum_of(work, 0, (h - kh) * w + w - kw + 1, kh, w, work, size)
+        start, to = plane * h * w, plane * oh * ow
+        if oh * ow == 1:  # nothing that windows share
+            total, runs, run = y.dtype.type(0), min(h, kh - ph), min(w, kw - pw)
+            if run == w:  # whole rows
+                runs, run = 1, runs * w
+            for i in range(runs):
+                for p in range(start + i * w, start + i * w + run):
+                    total += x[at(p)]
+            y[at(to)] = total / rows[0] / columns[0]
+            continue
+        source, base = x, start
+        if laid:
+            lay(x, start, image, window[2], extent, x.dtype.type(0), work)
+            source, base = work, 0
+        sum_of(source, base, size - pitch + across - kw + 1, kw, 1, work, size)
+        sum_of(work, size, (lines - kh) * pitch + across - kw + 1, kh, pitch, work, 2 * size)
         for oy in range(oh):
-            top, row = oy * sh - ph, (plane * oh + oy) * ow
-            inner = y0 <= oy < y1
-            here = size + top * w - pw
-            if inner and sw == 2:
-                for q in range(x0, x1):
+            row, here = to + oy * ow, 2 * size + oy * sh * pitch
+            if sw == 2:
+                for q in range(ow):
                     y[at(row + q)] = work[at(here + 2 * q)] / rows[oy] / columns[at(q)]
-            elif inner:
-                for q in range(x0, x1):
+            else:
+                for q in range(ow):
                     y[at(row + q)] = work[at(here + q * sw)] / rows[oy] / columns[at(q)]
-            within = x1 - x0 if inner else 0
-            for k in range(ow - within):  # the others
-                q = k if k < x0 else k + within
-                left, total = q * sw - pw, y.dtype.type(0)
-                if left <= 0 and left + kw >= w:  # whole rows
-                    upper, lower = max(0, top), min(h, top + kh)
-                    for p in range(start + upper * w, start + lower * w):
-                        total += x[at(p)]
-                    y[at(row + q)] = total / rows[oy] / columns[q]
-                    continue
-                for i in range(max(0, -top), min(kh, h - top)):
-                    for j in range(max(0, -left), min(kw, w - left)):
-                        total += x[at(start + (top + i) * w + left + j)]
-                y[at(row + q)] = total / rows[oy] / columns[q]
 
 
 @compiled

@@ -84,10 +84,14 @@ def gather(
             for r in range(oh):
                 here = (k * h + r + top[b]) * w + left[b]
                 there, image = ((b * c + k) * oh + r) * ow, entry[b] * c * h * w + here
-                for q in range(ow):
-                    column = ow - 1 - q if mirror[b] else q
-                    y[at(there + q)] = images[at(image + column)]  # in y's type from here on
-                    y[at(there + q)] = (y[at(there + q)] - mean[at(here + column)]) * scale
+                if mirror[b]:
+                    for q in range(ow):
+                        value = y.dtype.type(images[at(image + ow - 1 - q)])
+                        y[at(there + q)] = (value - mean[at(here + ow - 1 - q)]) * scale
+                else:
+                    for q in range(ow):
+                        value = y.dtype.type(images[at(image + q)])
+                        y[at(there + q)] = (value - mean[at(here + q)]) * scale
 
 
 @compiled_sums

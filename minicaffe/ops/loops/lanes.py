@@ -14,11 +14,11 @@ from __future__ import annotations
 from typing import Any
 
 from minicaffe.ops.loops import at, compiled, helper
-from minicaffe.ops.loops.tile import BIAS, ROWS, ZERO, add_sums, multiply
+from minicaffe.ops.loops.tile import BIAS, COLUMNS, ROWS, ZERO, add_sums, multiply
 from minicaffe.ops.loops.turn import from_lanes, to_lanes
 from minicaffe.ops.loops.vector import lanes, lanes_of
 
-__all__ = ["ROWS", "added", "lanes", "multiplied", "summed"]
+__all__ = ["COLUMNS", "ROWS", "added", "lanes", "multiplied", "summed"]
 LINE = 64  # bytes of the cache, to which vectors are aligned
 
 

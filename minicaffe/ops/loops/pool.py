@@ -2,7 +2,8 @@
 
 What all windows share is computed once, at every pixel, in two passes over a plane as one long row: the best
 of kw neighbours, then of kh of those a row apart. A window's result is then found at its corner. Vectors are
-thus filled whatever the width. Windows that reach past the image are computed one by one.
+thus filled whatever the width. Where windows reach past the image, the plane is first laid out with what never
+wins around it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,34 @@ from minicaffe.ops.loops import at, compiled, helper
 
 
 @helper
-def whole(size: int, count: int, kernel: int, stride: int, pad: int) -> tuple[int, int]:
-    """The windows, from first to end, that lie in the image along an axis."""
-    first = -(-pad // stride)
-    return min(first, count), max(
-        min((size - kernel + pad) // stride + 1, count), min(first, count)
-    )
+def extents(kernel: Any, stride: Any, out: Any) -> tuple[int, int]:
+    """Rows and columns from the first window to the last."""
+    return (out[0] - 1) * stride[0] + kernel[0], (out[1] - 1) * stride[1] + kernel[1]
+
+
+@helper
+def padded(image: Any, pad: Any, extent: Any) -> bool:
+    """Whether some windows reach past the image."""
+    return pad[0] + pad[1] > 0 or extent[0] > image[0] or extent[1] > image[1]
+
+
+@helper
+def lay(x: Any, start: int, image: Any, pad: Any, extent: Any, filling: Any, out: Any) -> None:
+    """out[r, q] = the pixel (r, q) - pad of a plane, or `filling` where there is none; of size `extent`."""
+    (h, w), (ph, pw), (lines, across) = image, pad, extent
+    end = min(across, w + pw)
+    for r in range(lines):
+        to, here = r * across, start + (r - ph) * w - pw
+        if r < ph or r >= h + ph:
+            for q in range(across):
+                out[at(to + q)] = filling
+        else:
+            for q in range(pw):
+                out[at(to + q)] = filling
+            for q in range(pw, end):
+                out[at(to + q)] = x[at(here + q)]
+            for q in range(end, across):
+                out[at(to + q)] = filling
 
 
 @helper
@@ -114,50 +137,53 @@ def max_pool(
     """Each window's largest pixel and, with `keep`, the number of the kernel element that saw it."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
-    y0, y1 = whole(h, oh, kh, sh, ph)
-    x0, x1 = whole(w, ow, kw, sw, pw)
-    if oh * ow == 1 or y1 <= y0 or x1 <= x0:  # nothing that windows share
-        y1, x1 = y0, x0
-    size, along, down = h * w, h * w - kw + 1, (h - kh) * w + w - kw + 1
+    least, extent = x.dtype.type(-np.inf), extents(window[0], window[1], out)
+    laid = padded(image, window[2], extent)
+    lines, across = extent
+    pitch = across if laid else w
+    size = lines * pitch
+    along, down = size - pitch + across - kw + 1, (lines - kh) * pitch + across - kw + 1
+    seen = min(ow, -(-(w + pw) // sw))  # windows of a row that are not past the image
     for plane in range(first, last):
-        start, to = plane * size, plane * oh * ow
-        if y1 > y0 and keep:
-            find_best(x, start, (work, 0, False), along, kw, 1, 1, work, 0, size)
-            given = (work, size, True)
-            find_best(work, 0, given, down, kh, w, kw, work, 2 * size, 3 * size)
-        elif y1 > y0:
-            best_of(x, start, along, kw, 1, work, 0)
-            best_of(work, 0, down, kh, w, work, size)
-        found = 2 * size if keep else size
+        start, to = plane * h * w, plane * oh * ow
+        if oh * ow == 1:  # nothing that windows share
+            best, winner = least, np.int32(-1)
+            for i in range(ph, min(kh, h + ph)):
+                for j in range(pw, min(kw, w + pw)):
+                    value = x[at(start + (i - ph) * w + j - pw)]
+                    winner = np.int32(i * kw + j) if value > best else winner
+                    best = value if value > best else best
+            y[at(to)] = best
+            if keep:
+                which[at(to)] = winner
+            continue
+        source, base = x, start
+        if laid:
+            lay(x, start, image, window[2], extent, least, work)
+            source, base = work, 0
+        if keep:
+            find_best(source, base, (work, 0, False), along, kw, 1, 1, work, size, 2 * size)
+            given = (work, 2 * size, True)
+            find_best(work, size, given, down, kh, pitch, kw, work, 3 * size, 4 * size)
+        else:
+            best_of(source, base, along, kw, 1, work, size)
+            best_of(work, size, down, kh, pitch, work, 3 * size)
         for oy in range(oh):
-            top, row = oy * sh - ph, to + oy * ow
-            inner = y0 <= oy < y1
-            here = found + top * w - pw
-            if inner and sw == 2:  # said apart: a step known beforehand becomes vector loads
-                for q in range(x0, x1):
+            row, here = to + oy * ow, 3 * size + oy * sh * pitch
+            if sw == 2:  # said apart: a step known beforehand becomes vector loads
+                for q in range(ow):
                     y[at(row + q)] = work[at(here + 2 * q)]
-            elif inner:
-                for q in range(x0, x1):
+            else:
+                for q in range(ow):
                     y[at(row + q)] = work[at(here + q * sw)]
-            if inner and keep and sw == 2:
-                for q in range(x0, x1):
+            if keep and sw == 2:
+                for q in range(ow):
                     which[at(row + q)] = np.int32(work[at(here + size + 2 * q)])
-            elif inner and keep:
-                for q in range(x0, x1):
+            elif keep:
+                for q in range(ow):
                     which[at(row + q)] = np.int32(work[at(here + size + q * sw)])
-            within = x1 - x0 if inner else 0
-            for k in range(ow - within):  # the others
-                q = k if k < x0 else k + within
-                left = q * sw - pw
-                best, winner = y.dtype.type(-np.inf), np.int32(-1)
-                for i in range(max(0, -top), min(kh, h - top)):
-                    for j in range(max(0, -left), min(kw, w - left)):
-                        value = x[at(start + (top + i) * w + left + j)]
-                        winner = np.int32(i * kw + j) if value > best else winner
-                        best = value if value > best else best
-                y[at(row + q)] = 0 if top >= h or left >= w else best
-                if keep:
-                    which[at(row + q)] = winner
+            for q in range(seen if oy * sh < h + ph else 0, ow):
+                y[at(row + q)] = 0
 
 
 @compiled
