@@ -186,3 +186,14 @@ def test_blocks_and_threads_cover_every_entry(device):
         close(device, y, np.tanh(x))
         dx = elementwise.gradient("TanH", put(device, x), y, y, (), blank(device, size, float))
         close(device, dx, x / np.cosh(x) ** 2)
+
+
+@pytest.mark.parametrize("name", ["ReLU", "ReLU6", "AbsVal"])
+@pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 5000])
+def test_in_place_it_is_as_apart(name, size):
+    """Also where blocks are held aside; a NaN stays one."""
+    x = np.random.default_rng(size).normal(scale=5, size=size).astype(np.float32)
+    x[size // 2] = np.nan
+    apart = elementwise.forward(name, x, (), np.empty_like(x))
+    assert elementwise.forward(name, x, (), x).tobytes() == apart.tobytes()
+    assert np.isnan(x[size // 2])

@@ -42,8 +42,8 @@ __all__ = [
     "weight_gradient",
     "workspace",
 ]
-TILE = 2**16  # entries of a tile: 256 KiB in float32
-PLACES = 64  # of a product at the least, where an image has so many: fewer would starve it
+TILE = 2**17  # entries of a tile: 512 KiB in float32
+PLACES = 192  # of a product at the least, where an image has so many: BLAS packs the filters for each anew
 FILTERS = 16  # of a product at the least, where filters are shared among threads
 ROWS = (
     64  # of the columns that a thread takes of all samples, at the least, for the weight's gradient
@@ -186,7 +186,7 @@ def _tile(g: ConvGeometry) -> int:
 def _cut(g: ConvGeometry, threads: int) -> tuple[int, int]:
     """Output rows of a band, and in how many parts the filters of a group are taken, to be even."""
     units, bands = g.n * g.group, -(-g.out[0] // _band(g, g.group))
-    most = min(g.out[0], g.places // (2 * PLACES))
+    most = min(g.out[0], 2 * g.places // PLACES)
     rows = -(-g.out[0] // split.parts(units, threads, most, bands))
     units *= -(-g.out[0] // rows)
     return rows, split.parts(units, threads, max(1, g.f // g.group // FILTERS))

@@ -11,6 +11,7 @@ import numpy as np
 from minicaffe.ops.formulas import FORMULAS, typed
 from minicaffe.ops.loops import at, compiled, compiled_sums, helper, maths
 
+HELD = 1024  # entries aside
 WORDS = {  # of the formulas that are compiled, beside those of maths.py
     "erfc": math.erfc,
     "sign": np.sign,
@@ -24,15 +25,21 @@ WORDS = {  # of the formulas that are compiled, beside those of maths.py
 def formula(name: str, part: str, dtype: Any) -> Any:
     """The loop of a row of ops/formulas.py: y = y(x), or, of its `slope`, dx = dy slope(x, y).
 
-    In place it goes over one array: of two that overlap no vectors are made, and it takes ten times as long.
+    In place a block at a time is held aside: of two arrays that overlap no vectors are made, and of one, where
+    some entries stay as they are, only those others would be stored, lane by lane on many processors.
     """
     meaning = {**WORDS, **maths.words(dtype)}
     f = helper(typed(getattr(FORMULAS[name], part), dtype, meaning))
 
     def forward(x: Any, numbers: Any, y: Any, first: int, last: int) -> None:
         if x.ctypes.data == y.ctypes.data:
-            for i in range(first, last):
-                y[at(i)] = f(y[at(i)], *numbers)
+            held = np.empty(HELD, y.dtype)
+            for start in range(first, last, HELD):
+                count = min(HELD, last - start)
+                for i in range(count):
+                    held[at(i)] = y[at(start + i)]
+                for i in range(count):
+                    y[at(start + i)] = f(held[at(i)], *numbers)
         else:
             for i in range(first, last):
                 y[at(i)] = f(x[at(i)], *numbers)
