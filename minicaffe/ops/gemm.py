@@ -17,7 +17,7 @@ from minicaffe.ops.threads import in_slices, run
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides, these in elements
 _SCALARS = {size: np.array([0, 1], f"f{size}") for size in (4, 8)}
 ZERO_ONE = {size: pair.ctypes.data for size, pair in _SCALARS.items()}  # where cuBLAS reads them
-LARGE = 2**22  # multiply-adds from which threads pay
+LARGE = 2**25  # multiply-adds from which threads pay NumPy
 GRAIN = 2**15  # multiply-adds that a compiled slice is worth
 KINDS = {
     "float16": "CUDA_R_16F",
@@ -69,11 +69,11 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
 
 def _compiled(a: Any, b: Any, out: Any, accumulate: bool) -> bool:
     """The product in slices of its longer side, if it is one of two matrices that lie whole."""
-    (x, x_turned), (y, y_turned), (c, c_turned) = map(whole, (a, b, out))
-    if x is None or y is None or c is None or not a.dtype == b.dtype == out.dtype:
-        return False
     fast, blas = with_blas("product", out)
     if fast is None:
+        return False
+    (x, x_turned), (y, y_turned), (c, c_turned) = map(whole, (a, b, out))
+    if x is None or y is None or c is None or not a.dtype == b.dtype == out.dtype:
         return False
     if c_turned:
         return _compiled(b.T, a.T, out.T, accumulate)
