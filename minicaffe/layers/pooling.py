@@ -83,7 +83,8 @@ class Pool:
         if self.kind == "AVE":
             return pool.ave_pool(x, self.window, y, loops)
         if self.which is not None:
-            return pool.max_pool(x, self.window, y, self.which, self.flags, loops)
+            room = self.context.workspace[: self.loops.stop]
+            return pool.max_pool(x, self.window, y, self.which, self.flags, room)
         which = self.context.scratch(self.y_shape, np.int32)
         flags = self.context.scratch(self.y_shape, np.bool_, which.nbytes)
         return pool.max_pool(x, self.window, y, which, flags, loops, keep=False)

@@ -11,7 +11,7 @@ from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import run
 
-LONG = 2**15  # elements from which threads pay NumPy
+LONG = 2**17  # elements from which threads pay NumPy
 
 
 def dropout(xp: Any, x: Any, kept: Any, scale: float, out: Any) -> Any:

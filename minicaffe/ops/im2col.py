@@ -17,10 +17,17 @@ from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices, run
 
 NAMED = ("caffe", "columns", "rows")  # those of minicaffe.im2col
-LAYOUTS = (*NAMED, "patches")
+# The axes of the matrices of each layout, K and P being those of the kernel and of the places.
+LAYOUTS = {
+    "caffe": "n cK P",
+    "columns": "cK nP",
+    "rows": "nP cK",
+    "patches": "cnP K",
+    "points": "K cPn",
+}
 SAMPLES = 8  # that a thread of the loop-free kernel takes its entry of
 BOTH = (slice(None), slice(None))  # all samples and channels
-Layout = Literal["caffe", "columns", "rows", "patches"]
+Layout = Literal["caffe", "columns", "rows", "patches", "points"]
 Form = Literal["caffe", "loopfree"]
 
 
@@ -28,7 +35,8 @@ def column_shape(x_shape: Sizes, window: Window, layout: str = "caffe") -> Sizes
     """The shape of the column matrices of x (n, c, *image): r = c * kernel rows, p = prod(out) places.
 
     caffe: (n, r, p), a matrix a sample. columns: (r, n p), a column a window. rows: (n p, r), a row
-    a window. patches: (c n p, kernel), a row a window and channel, channel by channel.
+    a window. patches: (c n p, kernel), a row a window and channel, channel by channel. The CPU's own, for
+    images that are `side_by_side`: points: (kernel, c p n), a row a kernel element.
     Raises ShapeError for an unknown layout or a window that does not fit.
 
     >>> column_shape((2, 3, 5, 5), Window((3, 3)), "rows")
@@ -39,8 +47,8 @@ def column_shape(x_shape: Sizes, window: Window, layout: str = "caffe") -> Sizes
         raise ShapeError(f"layout {layout!r} is not one of {', '.join(NAMED)}{hint}")
     n, c, *image = x_shape
     k, p = math.prod(window.kernel), math.prod(window.outputs(tuple(image)))
-    shapes = {"caffe": (n, c * k, p), "columns": (c * k, n * p), "rows": (n * p, c * k)}
-    return shapes.get(layout, (c * n * p, k))
+    sizes = {"n": n, "c": c, "K": k, "P": p}
+    return tuple(math.prod(sizes[axis] for axis in axes) for axes in LAYOUTS[layout].split())
 
 
 def im2col(
@@ -136,7 +144,7 @@ def col2im(
         if not add:
             out[first:last] = 0
         here, some = out[first:last], columns[first:last]
-        if _within(window, places, tuple(image)) and set(window.dilation) == {1}:
+        if _within(window, places, tuple(image)) and _strides_only(window):
             for corner, element in _blocks(window):
                 values = some[BOTH + element]
                 target = _windows(here[BOTH + corner], window, values.shape, writeable=True)
@@ -149,11 +157,26 @@ def col2im(
     return out
 
 
+def side_by_side(shape: Sizes, work: Any) -> Any:
+    """Images (n, c, *image) in flat work, where the samples of a pixel are neighbours.
+
+    >>> side_by_side((2, 3, 5), np.empty(30)).strides
+    (8, 80, 16)
+    """
+    n, *others = shape
+    return np.moveaxis(work[: math.prod(shape)].reshape(*others, n), -1, 0)
+
+
 def _within(window: Window, places: Sizes, image: Sizes) -> bool:
     """Whether all windows lie in the image."""
     return not any(window.pad) and all(
         seen <= size for seen, size in zip(window.images(places), image, strict=True)
     )
+
+
+def _strides_only(window: Window) -> bool:
+    """Whether windows are apart, without dilation: several kernel elements can be added at a time."""
+    return any(s > 1 for s in window.stride) and all(d == 1 for d in window.dilation)
 
 
 @functools.cache
@@ -179,16 +202,22 @@ def _windows(x: Any, window: Window, shape: Sizes, writeable: bool = False) -> A
 
 def _windows_of(col: Any, n: int, c: int, window: Window, places: Sizes, layout: str) -> Any:
     """Columns of any layout as a view (n, c, *kernel, *places)."""
-    k, p = len(window.kernel), len(places)
-    if layout == "caffe":
-        return col.reshape(n, c, *window.kernel, *places)
-    if layout == "columns":
-        return np.moveaxis(col.reshape(c, *window.kernel, n, *places), 1 + k, 0)
-    if layout == "rows":
-        view = col.reshape(n, *places, c, *window.kernel)
-        return np.moveaxis(view, range(1, 1 + p), range(2 + k, 2 + k + p))
-    view = col.reshape(c, n, *places, *window.kernel).swapaxes(0, 1)
-    return np.moveaxis(view, range(2, 2 + p), range(2 + k, 2 + k + p))
+    shape, order = _axes(n, c, window.kernel, places, layout)
+    return col.reshape(shape).transpose(order)
+
+
+@functools.lru_cache(maxsize=4096)
+def _axes(n: int, c: int, kernel: Sizes, places: Sizes, layout: str) -> tuple[Sizes, Sizes]:
+    """The sizes of all axes as columns of a layout have them, and which is which of those of `_windows_of`."""
+    sizes = {"n": (n,), "c": (c,), "K": kernel, "P": places}
+    named = [
+        (axis, i, size)
+        for axis in LAYOUTS[layout].replace(" ", "")
+        for i, size in enumerate(sizes[axis])
+    ]
+    found = [(axis, i) for axis, i, _ in named]
+    order = [found.index((axis, i)) for axis in sizes for i in range(len(sizes[axis]))]
+    return tuple(size for *_, size in named), tuple(order)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -202,11 +231,10 @@ def _numbers(
     kernel, stride, pad, dilation = window.lifted()
     sizes = (n, c, *lift(tuple(image)), *kernel, *pad, *stride, *dilation, *lift(places))
     k, p = math.prod(kernel), math.prod(places)
-    steps = {
-        "caffe": (c * k * p, k * p, p, 1),
-        "columns": (p, k * n * p, n * p, 1),
-        "rows": (p * c * k, k, 1, c * k),
-        "patches": (p * k, n * p * k, 1, k),
-    }[layout]
+    behind = "".join(LAYOUTS[layout].split())
+    counts = {"n": n, "c": c, "K": k, "P": p}
+    steps = tuple(
+        math.prod(counts[axis] for axis in behind[behind.index(one) + 1 :]) for one in counts
+    )
     shapes = (c, lift(tuple(image)), window.lifted(), lift(places))
-    return places, (*sizes, LAYOUTS.index(layout)), shapes, steps
+    return places, (*sizes, list(LAYOUTS).index(layout)), shapes, steps

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
+from minicaffe.ops import maxima
 from minicaffe.ops.geometry import Sizes, Window, window_sizes
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import Piece
@@ -39,8 +40,8 @@ def max_pool(
     Padding never wins, the first of equal values does, and a window that lies wholly past the image
     (possible when the stride exceeds the kernel) gives 0, where Caffe gives -FLT_MAX. `better` is
     boolean scratch. x is (n, c, h, w); out, which and better are (n, c, oh, ow). `work` is flat scratch, of
-    `workspace`, taken anew if it is not given. Unless asked to `keep` it, `which` may be left as it is.
-    Source: Caffe's PoolingLayer.
+    `workspace` and no less than two arrays of out's shape, taken anew if it is not given. Unless asked to
+    `keep` it, `which` may be left as it is, and `workspace` will do. Source: Caffe's PoolingLayer.
 
     >>> x = np.array([[1.0, 4.0], [3.0, 2.0]]).reshape(1, 1, 2, 2)
     >>> y, which, scratch = (np.empty((1, 1, 1, 1), t) for t in (float, np.int32, bool))
@@ -63,36 +64,7 @@ def max_pool(
             run(fast.max_pool, planes, *given, *to)
         return out
 
-    def part(first: int, last: int, _: Any) -> None:
-        here = slice(first, last)
-        _max_pool(x[here], out[here], which[here], better[here], window)
-
-    in_slices(part, len(x))
-    return out
-
-
-def _max_pool(x: Any, out: Any, which: Any, better: Any, window: Window) -> None:
-    """Element by element; a later winner has a larger number, so that a maximum, not a branch, keeps it."""
-    out.fill(-np.inf)
-    which.fill(0)  # one more than the element that won, until the end
-    for (i, j), (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
-        here, value, won = out[:, :, oy, ox], x[:, :, iy, ix], better[:, :, oy, ox]
-        number, last = i * window.kernel[1] + j + 1, which[:, :, oy, ox]
-        np.greater(value, here, out=won)
-        np.fmax(here, value, out=here)
-        if number < 256:
-            numbers = won.view(np.uint8)
-            np.multiply(numbers, number, out=numbers)
-            np.maximum(last, numbers, out=last)
-        else:
-            np.copyto(last, number, where=won)
-    which -= 1
-    for axis, size in enumerate(x.shape[2:]):
-        seen = [
-            o * window.stride[axis] - window.pad[axis] < size for o in range(out.shape[2 + axis])
-        ]
-        if not all(seen):
-            out[(slice(None),) * (2 + axis) + (slice(sum(seen), None),)] = 0
+    return maxima.forward(x, window, out, which, better, work, keep)
 
 
 def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, share: Any) -> Any:
@@ -118,23 +90,7 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
             run(fast.max_pool_gradient, planes, *given, sizes, pooled, offsets, out.reshape(-1))
         return out
 
-    apart = all(k <= s for k, s in zip(window.kernel, window.stride, strict=True))
-
-    def part(first: int, last: int, _: Any) -> None:
-        here = slice(first, last)
-        dx, wins, part_of_dy = out[here], won[here], share[here]
-        dx.fill(0)
-        for (i, j), (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
-            np.equal(which[here], i * window.kernel[1] + j, out=wins)
-            if apart:  # no pixel is in two windows: nothing to add to
-                to = dx[:, :, iy, ix]
-                np.multiply(dy[here][:, :, oy, ox], wins[:, :, oy, ox], out=to)
-                continue
-            np.multiply(dy[here], wins, out=part_of_dy)
-            dx[:, :, iy, ix] += part_of_dy[:, :, oy, ox]
-
-    in_slices(part, len(dy))
-    return out
+    return maxima.gradient(dy, which, window, out, won, share)
 
 
 def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
@@ -165,7 +121,7 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
         y /= rows
         y /= columns
 
-    in_slices(part, len(x))
+    in_slices(part, len(x), grain=maxima.grain(out))
     return out
 
 
@@ -204,7 +160,7 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any =
         for _, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
             dx[:, :, iy, ix] += part_of_dy[:, :, oy, ox]
 
-    in_slices(part, len(dy))
+    in_slices(part, len(dy), grain=maxima.grain(dy))
     return out
 
 

@@ -62,13 +62,15 @@ def at_most(most: int) -> Iterator[None]:
         _here.most = before
 
 
-def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
+def in_slices(part: Callable[..., None], n: int, work: Any = None, grain: int = 1) -> list[Any]:
     """Run part(first, last, work) over slices of 0..n, one a thread; gives the pieces of `work` used.
 
-    There are min(n, share(work)) slices; each gets an equal piece of the flat buffer `work`. They are a
-    function of n and of the number of threads alone, so that sums over them are always taken in the same
-    order. Within a slice, another call runs as one slice: what is split once is not split again. So does
-    one whose work is on CUDA. The first call that needs more than one thread holds BLAS to one, for good.
+    There are min(n, share(work)) slices, of at least `grain` units if there is more than one: to wake a
+    thread and to wait for Python's lock takes longer than a little work. Each gets an equal piece of the
+    flat buffer `work`. They are a function of n, grain and the number of threads alone, so that sums over
+    them are always taken in the same order. Within a slice, another call runs as one slice: what is split
+    once is not split again. So does one whose work is on CUDA. The first call that needs more than one
+    thread holds BLAS to one, for good.
 
     >>> parts = []
     >>> len(in_slices(lambda first, last, work: parts.append(last - first), 5)) == min(count(), 5)
@@ -81,7 +83,7 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None) -> list[Any]:
             part(0, n, work)
         return [work] * min(n, 1)
     record.host(getattr(part, "__qualname__", repr(part)))
-    slices = min(n, share(work))
+    slices = min(n, max(1, min(n // grain, share(work))))
     if slices == 1:
         part(0, n, work)
         return [work]

@@ -9,12 +9,12 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.ops import record
-from minicaffe.ops.activation import LONG
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices, run
 
-BLOCK = 2**14  # entries that NumPy takes at a time, so that they stay in the cache
+BLOCK = 2**17  # entries that NumPy takes at a time: more leave the cache, fewer wait for Python
+SHARED = 2**20  # entries from which threads pay NumPy: it waits for memory, not for a core
 
 # The NumPy form of each rule, by the name that its kernel and its compiled loop bear as well: makes of the
 # gradient in d the step, and brings the history up to date. s is scratch of the same shape.
@@ -160,7 +160,7 @@ def update(
             w, d, *h = (array[start : min(start + block, last)] for array in flat)
             step(w, d, piece[: w.size], *h)
 
-    if weight.size < LONG:
+    if weight.size < SHARED:
         part(0, weight.size, scratch)
     else:
         in_slices(part, weight.size, scratch)

@@ -86,6 +86,9 @@ def arranged(col, layout, c):
         k = r // c
         parts = [one[i * k : (i + 1) * k].T for i in range(c) for one in col]
         return np.vstack([np.zeros((0, k)), *parts])
+    if layout == "points":
+        n, k, p = len(col), r // c, col.shape[2]
+        return col.reshape(n, c, k, p).transpose(2, 1, 3, 0).reshape(k, c * p * n)
     assert layout == "caffe"
     return col
 

@@ -14,11 +14,12 @@ from ops.cases import EDGES, blank, cases, close, conv_windows, dtypes, numbers,
 from minicaffe.backend import device as device_called
 from minicaffe.errors import ShapeError
 from minicaffe.ops.geometry import Window
-from minicaffe.ops.im2col import LAYOUTS, col2im, column_shape, im2col
+from minicaffe.ops.im2col import LAYOUTS, col2im, column_shape, im2col, side_by_side
 
 pytestmark = pytest.mark.usefixtures("threads")
 samples, channels = st.integers(0, 4), st.integers(1, 3)
-layouts = pytest.mark.parametrize("layout", LAYOUTS)
+ON_BOTH = [layout for layout in LAYOUTS if layout != "points"]  # which the CPU alone has
+layouts = pytest.mark.parametrize("layout", ON_BOTH)
 WAYS = [
     ("caffe", "gather"),
     ("loopfree", "scatter"),
@@ -72,11 +73,38 @@ def test_against_loops(device, layout, form, way, n, c, window, seed, dtype):
     check_both(device, n, c, *window, layout, form, way, dtype, seed)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cpu-compiled"], indirect=True)
+@cases(15)
+@given(*drawn, dtypes)
+def test_points_against_loops(device, n, c, window, seed, dtype):
+    check_both(device, n, c, *window, "points", *WAYS[0], dtype, seed)
+
+
+@given(*drawn)
+@cases(12)
+def test_images_side_by_side(n, c, window, seed):
+    """The same columns of images that lie so, and the same images of columns."""
+    image, window = window
+    shape, col_shape = sizes(n, c, image, window)
+    x, col = numbers(seed, shape, col_shape, dtype=np.float32)
+    cpu, there = device_called("cpu"), side_by_side(shape, np.full(x.size, np.nan, np.float32))
+    there[...] = x
+    columns = blank(cpu, column_shape(shape, window, "points"), np.float32)
+    same(
+        cpu,
+        im2col(there, window, columns, "points"),
+        ref.arranged(ref.im2col(x, window), "points", c),
+    )
+    col2im(ref.arranged(col, "points", c).astype(np.float32), window, there, "points")
+    close(cpu, there, ref.col2im(col, window, shape))
+
+
 @pytest.mark.parametrize("threads", [3], indirect=True)
 @pytest.mark.parametrize("g", [pytest.param(g, id=name) for name, g in EDGES.items()])
 def test_edges_against_loops(device, threads, g):
     for form, way in WAYS if device.is_cuda else WAYS[:1]:
-        for layout, dtype in itertools.product(LAYOUTS, (np.float32, np.float64)):
+        layouts = ON_BOTH if device.is_cuda else LAYOUTS
+        for layout, dtype in itertools.product(layouts, (np.float32, np.float64)):
             check_both(device, g.n, g.c, g.image, g.window, layout, form, way, dtype, 1)
 
 

@@ -21,7 +21,7 @@ from minicaffe.backend import device as device_called
 from minicaffe.ops import pool
 from minicaffe.ops.geometry import Window
 
-pytestmark = pytest.mark.usefixtures("threads")
+pytestmark = pytest.mark.usefixtures("threads", "small_blocks")
 samples, channels = st.integers(0, 4), st.integers(1, 2)
 EDGES = [
     ((1, 1), Window((1, 1))),
@@ -36,6 +36,12 @@ EDGES = [
     ((2, 1), Window((4, 3), (3, 3), (0, 0))),
 ]
 edges = pytest.mark.parametrize(("image", "window"), EDGES)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Small blobs are worth several threads, and several blocks."""
+    monkeypatch.setattr("minicaffe.ops.maxima.BLOCK", 40)
 
 
 def max_pool(device, x, window, out):

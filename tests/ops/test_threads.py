@@ -45,6 +45,11 @@ def test_slices_cover_all_once(threads, n, size):
         assert not work[len(pieces) * each :].any()
 
 
+def test_a_slice_has_no_fewer_units_than_are_worth_a_thread(threads):
+    for n, grain, most in ((5, 6, 1), (6, 6, 1), (12, 6, 2), (100, 1, 100), (0, 6, 0)):
+        assert len(in_slices(lambda *_: None, n, grain=grain)) == min(most, threads)
+
+
 def test_slices_run_at_the_same_time(threads):
     """Each waits for all others."""
     together = threading.Barrier(threads, timeout=20)

@@ -33,6 +33,7 @@ IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near i
 VECTOR = 16  # samples side by side in float32: of fewer a thread, places are
 FEW = 8  # channels times filters of a group, up to which `direct` is worth a trial
 TIE = 1.05  # times the best: as good, so that the first of these is taken
+GRAIN = 2**25  # multiply-adds that are worth a thread where Python starts it
 EQUALS = ("pointwise", "implicit", "batched", "columns", "caffe", "direct")
 
 
@@ -53,7 +54,8 @@ class Case:
             return 1
         most = threads.count() if self.most is None else self.most
         if not any(map(self.recordable, STRATEGIES)):  # they share samples only
-            most = max(1, min(most, self.g.n))
+            worth = most if self.most else self.g.multiply_adds // GRAIN
+            most = max(1, min(most, self.g.n, worth))
         able = [name for name in RULE if STRATEGIES[name].refuses(self.g) is None]
         for names in (able[:-1], able):
             for shares in range(most, 0, -1):

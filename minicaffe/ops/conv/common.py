@@ -15,6 +15,8 @@ from minicaffe.ops.loops import loops, with_blas
 from minicaffe.ops.sums import add_places
 from minicaffe.ops.threads import in_slices, run
 
+ENTRIES = 2**19  # of dy that are worth a thread of NumPy's
+
 
 def recordable(dtype: Any) -> bool:
     """Whether loops that call BLAS serve arrays of a type."""
@@ -103,7 +105,7 @@ def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         )
         gemm(ones[:n].reshape(1, -1), sums.reshape(n, g.f), total.reshape(1, -1))
 
-    for piece in in_slices(part, g.n, work):
+    for piece in in_slices(part, g.n, work, 1 + ENTRIES // (1 + g.f * g.places)):
         out += piece[-g.f :]
     return out
 

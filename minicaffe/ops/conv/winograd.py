@@ -29,7 +29,6 @@ from minicaffe.ops.conv.tiles import Chunk, Sizing
 from minicaffe.ops.conv.transforms import POINTS, by_axes, constants, of_weights
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import with_blas
 from minicaffe.ops.record import Piece
 from minicaffe.ops.threads import in_slices, run, share
@@ -75,17 +74,14 @@ class Winograd(Sizing):
             size = self._parts(g)[0]
             u, work = work[:size], work[size:]
             u = self._weight(weight, g, u)
-            out[first:last] = 0
             for chunk in self._chunks(first, last, g, work):
-                im2col(x[chunk.samples], chunk.reads, chunk.x, "patches", places=chunk.tiles)
-                gemm(bt, chunk.x.T, chunk.v)
+                chunk.x.read(x[chunk.samples])
+                gemm(bt, chunk.x.form, chunk.v)
                 gemm(u, chunk.by_point(chunk.v), chunk.by_point(chunk.m))
-                gemm(chunk.m.T, at.T, chunk.y)
+                gemm(at, chunk.m, chunk.y.form)
                 if bias is not None:
-                    filters = chunk.y.reshape(g.f, -1)
-                    filters += bias.reshape(-1, 1)
-                to = out[chunk.samples]
-                col2im(chunk.y, chunk.writes, to, "patches", places=chunk.tiles, add=True)
+                    chunk.y.add(bias)
+                chunk.y.write(out[chunk.samples])
 
         in_slices(part, g.n, work)
         return out
@@ -121,24 +117,22 @@ class Winograd(Sizing):
             sums.fill(0)
             if dx is not None:
                 u = self._weight(weight, g, u).swapaxes(2, 3)
-                dx[first:last] = 0
             for chunk in self._chunks(first, last, g, work):
                 here = chunk.samples
-                some: dict[str, Any] = {"layout": "patches", "places": chunk.tiles}
-                im2col(dy[here], chunk.writes, chunk.y, **some)
-                gemm(at.T, chunk.y.T, chunk.m)
+                chunk.y.read(dy[here])
+                gemm(at.T, chunk.y.form, chunk.m)
                 m, v = chunk.by_point(chunk.m), chunk.by_point(chunk.v)
                 if dw is not None:
-                    im2col(x[here], chunk.reads, chunk.x, **some)
-                    gemm(bt, chunk.x.T, chunk.v)
+                    chunk.x.read(x[here])
+                    gemm(bt, chunk.x.form, chunk.v)
                     for some_points in self._groups(g):
                         to = product[: s[some_points].size].reshape(s[some_points].shape)
                         gemm(m[some_points], v[some_points].swapaxes(2, 3), to)
                         s[some_points] += to
                 if dx is not None:
                     gemm(u, m, v)
-                    gemm(chunk.v.T, bt, chunk.x)
-                    col2im(chunk.x, chunk.reads, dx[here], add=True, **some)
+                    gemm(bt.T, chunk.v, chunk.x.form)
+                    chunk.x.write(dx[here])
             if dw is not None:  # where U was
                 gemm(sums.reshape(len(gg), -1).T, gg, share.reshape(-1, gg.shape[1]))
 
