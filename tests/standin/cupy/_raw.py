@@ -1,5 +1,6 @@
 """RawModule: CUDA source compiled by the host's C++ compiler behind shim.h, and launched."""
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -128,22 +129,32 @@ def _library(code, options, names):
         command.append("-DSTANDIN_BARRIERS")
     exports = (f"STANDIN_EXPORT({i}, {name})\n" for i, name in enumerate(names))
     source = f'#include "shim.h"\n#line 1 "kernel.cu"\n{code}\n#line 1 "names"\n{"".join(exports)}'
-    headers = (file.read_text(encoding="utf-8") for file in (SHIM, *sorted(HEADERS.iterdir())))
-    parts = (*command, *headers, source)
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    folder = Path(tempfile.gettempdir()) / f"minicaffe-standin-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    library = folder / f"{key}.so"
-    if not library.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            made = Path(scratch) / "kernel.so"
-            command += ["-I", str(SHIM.parent), "-I", str(HEADERS), "-x", "c++", "-"]
-            command += ["-o", str(made)]
-            run = subprocess.run(command, input=source, capture_output=True, text=True)
-            if run.returncode:
-                raise compiler.CompileException(run.stderr, code, "kernel.cu", options)
-            os.replace(made, library)
+    header = _made(command, '#include "shim.h"\n', "c++-header", "shim.h.gch", options)
+    command += ["-I", str(header.parent)]  # found before shim.h, it is taken for it
+    library = _made(command, source, "c++", "kernel.so", options)
     return ctypes.PyDLL(str(library))  # holds the GIL: threadIdx is one for all
+
+
+def _made(command, source, language, name, options):
+    """The file that the compiler makes of a source, unless the cache folder has it."""
+    headers = (file.read_text(encoding="utf-8") for file in (SHIM, *sorted(HEADERS.iterdir())))
+    key = hashlib.sha256("\0".join((*command, *headers, source)).encode()).hexdigest()[:32]
+    home = Path(tempfile.gettempdir()) / f"minicaffe-standin-{os.getuid()}"
+    home.mkdir(mode=0o700, exist_ok=True)
+    if not (home / key).exists():
+        with tempfile.TemporaryDirectory(dir=home) as scratch:
+            made = Path(scratch) / key
+            made.mkdir()
+            written = Path(scratch) / "source"
+            written.write_text(source, encoding="utf-8")
+            folders = "-I", str(SHIM.parent), "-I", str(HEADERS)
+            what = "-x", language, str(written), "-o", str(made / name)
+            run = subprocess.run([*command, *folders, *what], capture_output=True, text=True)
+            if run.returncode:
+                raise compiler.CompileException(run.stderr, source, "kernel.cu", options)
+            with contextlib.suppress(OSError):  # another process was faster
+                made.rename(home / key)
+    return home / key / name
 
 
 def _host_options(options):
