@@ -1,4 +1,4 @@
-"""Element-wise functions and sums: one pass over memory, from entry first to last."""
+"""Element-wise functions: one pass over memory, from entry first to last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.ops.formulas import FORMULAS, typed
-from minicaffe.ops.loops import at, compiled, compiled_sums, helper, maths
+from minicaffe.ops.loops import at, compiled, helper, maths
 
 HELD = 1024  # entries aside
 WORDS = {  # of the formulas that are compiled, beside those of maths.py
@@ -99,19 +99,6 @@ def gather(
                     for q in range(ow):
                         value = y.dtype.type(images[at(image + q)])
                         y[at(there + q)] = (value - mean[at(here + q)]) * scale
-
-
-@compiled_sums
-def sums_of_rows(x: Any, f: int, p: int, y: Any, first: int, last: int) -> None:
-    """y[i] = sum of row i, of p entries, of the matrices first..last, of f rows each."""
-    for i in range(f):
-        y[at(i)] = 0
-    for s in range(first, last):
-        for i in range(f):
-            total = y[at(i)]
-            for q in range((s * f + i) * p, (s * f + i + 1) * p):
-                total += x[at(q)]
-            y[at(i)] = total
 
 
 @compiled
