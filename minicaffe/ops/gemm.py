@@ -17,7 +17,7 @@ from minicaffe.ops.threads import in_slices, run
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides, these in elements
 _SCALARS = {size: np.array([0, 1], f"f{size}") for size in (4, 8)}
 ZERO_ONE = {size: pair.ctypes.data for size, pair in _SCALARS.items()}  # where cuBLAS reads them
-LARGE = 2**25  # multiply-adds from which threads pay NumPy
+LARGE = 2**24  # multiply-adds from which threads pay NumPy
 GRAIN = 2**15  # multiply-adds that a compiled slice is worth
 KINDS = {
     "float16": "CUDA_R_16F",
