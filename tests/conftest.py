@@ -56,8 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("MINICAFFE_OFFLINE", "1")
     logging.getLogger("minicaffe").addHandler(logging.NullHandler())
     _use_own_cache(config)
-    # The loops are compiled once before all tests: in a fresh clone the first to need one would tell of it.
-    subprocess.run([sys.executable, "-c", STEP], cwd=ROOT, capture_output=True)
+    if not hasattr(config, "workerinput"):  # of pytest-xdist: its workers come when that is done
+        # The loops are compiled once before all tests: in a fresh clone the first to need one would tell of it.
+        subprocess.run([sys.executable, "-c", STEP], cwd=ROOT, capture_output=True)
 
 
 def _use_own_cache(config: pytest.Config) -> None:
