@@ -43,12 +43,14 @@ class Pool:
             )
             for i in (0, 1)
         )
-        self.context, self.kind, self.window, self.names = context, kind, window, names
+        met = pool.seen(window, x[2:], (oh, ow))
+        self.context, self.kind, self.names = context, kind, names
+        self.window = window if kind == "AVE" else met  # a mean counts the padding
         self.draws = kind == "STOCHASTIC" and context.phase == "TRAIN"
         self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
         wide = max(1, 4 // context.dtype.itemsize)  # of 16 bits, room for `which` and `flags` too
         start = 2 * wide * math.prod(self.y_shape)
-        room = 0 if context.device.is_cuda else pool.workspace(window, x[2:], self.y_shape[2:])
+        room = 0 if context.device.is_cuda else pool.workspace(met, x[2:], (oh, ow))
         self.loops = slice(start, start + room)  # where in the workspace compiled loops work
         context.reserve(self.loops.stop)
 
@@ -150,7 +152,8 @@ class Pooling(Windowed):
     def allocate(self) -> None:
         self.it.allocate(self.runs_backward or len(self.out) > 1)
         if len(self.out) > 1:
-            w, (sh, sw), (ph, pw) = self.it.x_shape[3], self.window.stride, self.window.pad
+            w, window = self.it.x_shape[3], self.it.window
+            (sh, sw), (ph, pw) = window.stride, window.pad
             oh, ow = np.indices(self.it.y_shape[2:], np.int32)
             corners = (oh * sh - ph) * w + ow * sw - pw
             self.corners = self.context.device.asarray(corners.astype(np.int32))
@@ -166,8 +169,8 @@ class Pooling(Windowed):
         """Each window's corner, and its winner's row and column from there; -1 if there is none."""
         record.host("a mask")
         xp, place, which = self.xp, self.place, self.it.which
-        xp.floor_divide(which, self.window.kernel[1], out=place)
-        xp.multiply(place, self.it.x_shape[3] - self.window.kernel[1], out=place)
+        xp.floor_divide(which, self.it.window.kernel[1], out=place)
+        xp.multiply(place, self.it.x_shape[3] - self.it.window.kernel[1], out=place)
         xp.add(place, which, out=place)
         xp.add(place, self.corners, out=place)
         xp.less(which, 0, out=self.it.flags)

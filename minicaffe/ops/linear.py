@@ -85,13 +85,13 @@ def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:
         given = dy.reshape(-1), m, f, not empty, out
         run(fast.add_columns, f, *given, grain=1 + GRAIN // max(m, 1))
         return out
+    if empty:
+        fill(out, 0)
     if on_cuda(dy):
-        if empty:
-            fill(out, 0)
         return add_places(dy.reshape(*dy.shape, 1), out, work)
     record.host("bias_gradient")
     ones, scratch = ones_and_scratch(len(dy), work)
-    gemm(ones.T, dy, out.reshape(1, -1), accumulate=not empty, scratch=scratch)
+    gemm(ones.T, dy, out.reshape(1, -1), accumulate=True, scratch=scratch)
     return out
 
 

@@ -26,6 +26,20 @@ def workspace(window: Window, image: Sizes, pooled: Sizes) -> int:
     return (5 * lines * max(across, image[1]) + pooled[1]) * share(None)
 
 
+def seen(window: Window, image: Sizes, pooled: Sizes) -> Window:
+    """The window without those elements of its kernel that meet no pixel, whatever the output.
+
+    >>> seen(Window((101,), pad=(50,)), (3,), (3,))
+    Window(kernel=(5,), stride=(1,), pad=(2,), dilation=(1,))
+    """
+    kernel, pad = [], []
+    given = zip(image, pooled, window.kernel, window.stride, window.pad, strict=True)
+    for size, count, k, s, p in given:
+        pad.append(min(p, (count - 1) * s))
+        kernel.append(min(k - p + pad[-1], size + pad[-1]))
+    return Window(tuple(kernel), window.stride, tuple(pad), window.dilation)
+
+
 def max_pool(
     x: Any,
     window: Window,
@@ -108,6 +122,7 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
     rows, columns = (_divisors(axis, x, window, out) for axis in (0, 1))
     fast = loops("ave_pool", x.dtype)
     if fast is not None:
+        window = seen(window, x.shape[2:], out.shape[2:])
         given = x.reshape(-1), *_tuples(x, window, out), rows.reshape(-1), columns.reshape(-1)
         planes = math.prod(x.shape[:2])
         run(fast.ave_pool, planes, *given, Piece(_work(work, window, x, out)), out.reshape(-1))
@@ -141,6 +156,7 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any =
     rows, columns = (_divisors(axis, out, window, dy) for axis in (0, 1))
     fast = loops("ave_pool", dy.dtype)
     if fast is not None:
+        window = seen(window, out.shape[2:], dy.shape[2:])
         given = dy.reshape(-1), *_tuples(out, window, dy), rows.reshape(-1), columns.reshape(-1)
         planes = math.prod(out.shape[:2])
         run(

@@ -124,15 +124,18 @@ def test_one_padded_axis_clips_the_last_window_of_both_as_in_caffe():
     assert REGISTRY["Pooling"](kernel_size=(1, 2), stride=(3,)).setup((1, 1, 5, 5)) == (1, 1, 3, 2)
 
 
-def test_a_huge_padded_window_takes_no_longer_than_the_image():
+@pytest.mark.parametrize("pool", ["AVE", "MAX"])
+def test_a_huge_padded_window_takes_no_longer_than_the_image(pool):
     net = Net(
         parse(
             "layers: [{name: x, type: Input, shape: {dim: [1, 1, 28, 28]}},"
-            " {name: p, type: Pooling, pool: AVE, kernel_size: 1000000001, pad: 500000000}]"
+            f" {{name: p, type: Pooling, pool: {pool}, kernel_size: 1000000001, pad: 500000000}}]"
         ),
         device="cpu",
     )
-    assert net.forward(x=np.ones((1, 1, 28, 28)))["p"].shape == (1, 1, 28, 28)
+    found = net.forward(x=np.ones((1, 1, 28, 28)))["p"]
+    assert found.shape == (1, 1, 28, 28)
+    np.testing.assert_allclose(found, 1 if pool == "MAX" else 28**2 / 1000000001**2, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,15 @@ def add_bias(bias: Any, y: Any, first: int, last: int) -> None:
 @compiled
 def add_columns(x: Any, m: int, f: int, add: bool, y: Any, first: int, last: int) -> None:
     """y[j] = the sum of column j of x (m, f), or y[j] += that."""
-    if not add:
+    if add:  # of shared weights two sums may cancel out
         for j in range(first, last):
-            y[at(j)] = 0
+            total = y.dtype.type(0)
+            for i in range(m):
+                total += x[at(i * f + j)]
+            y[at(j)] += total
+        return
+    for j in range(first, last):
+        y[at(j)] = 0
     for i in range(m):
         for j in range(first, last):
             y[at(j)] += x[at(i * f + j)]
