@@ -43,14 +43,14 @@ class Pool:
             )
             for i in (0, 1)
         )
-        met = pool.seen(window, x[2:], (oh, ow))
-        self.context, self.kind, self.names = context, kind, names
-        self.window = window if kind == "AVE" else met  # a mean counts the padding
-        self.draws = kind == "STOCHASTIC" and context.phase == "TRAIN"
+        self.context, self.kind, self.window, self.names = context, kind, window, names
+        drawn = kind == "STOCHASTIC"
+        self.seen = window if drawn else pool.seen(window, x[2:], (oh, ow))  # `which` counts in it
+        self.draws = drawn and context.phase == "TRAIN"
         self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
         wide = max(1, 4 // context.dtype.itemsize)  # of 16 bits, room for `which` and `flags` too
         start = 2 * wide * math.prod(self.y_shape)
-        room = 0 if context.device.is_cuda else pool.workspace(met, x[2:], (oh, ow))
+        room = 0 if context.device.is_cuda else pool.workspace(self.seen, x[2:], (oh, ow))
         self.loops = slice(start, start + room)  # where in the workspace compiled loops work
         context.reserve(self.loops.stop)
 
@@ -86,10 +86,10 @@ class Pool:
             return pool.ave_pool(x, self.window, y, loops)
         if self.which is not None:
             room = self.context.workspace[: self.loops.stop]
-            return pool.max_pool(x, self.window, y, self.which, self.flags, room)
+            return pool.max_pool(x, self.seen, y, self.which, self.flags, room)
         which = self.context.scratch(self.y_shape, np.int32)
         flags = self.context.scratch(self.y_shape, np.bool_, which.nbytes)
-        return pool.max_pool(x, self.window, y, which, flags, loops, keep=False)
+        return pool.max_pool(x, self.seen, y, which, flags, loops, keep=False)
 
     def backward(self, dy: Any, dx: Any) -> Any:
         """The bottom's gradient into `dx`."""
@@ -98,7 +98,7 @@ class Pool:
             loops = self.context.workspace[self.loops]
             return pool.ave_pool_gradient(dy, self.window, dx, share, loops)
         if self.kind == "MAX" or self.draws:
-            return pool.max_pool_gradient(dy, self.which, self.window, dx, self.flags, share)
+            return pool.max_pool_gradient(dy, self.which, self.seen, dx, self.flags, share)
         given = dy, self.x, self.y, self.total, self.window, dx, share
         return stochastic.expected_pool_gradient(*given)
 
@@ -152,7 +152,7 @@ class Pooling(Windowed):
     def allocate(self) -> None:
         self.it.allocate(self.runs_backward or len(self.out) > 1)
         if len(self.out) > 1:
-            w, window = self.it.x_shape[3], self.it.window
+            w, window = self.it.x_shape[3], self.it.seen
             (sh, sw), (ph, pw) = window.stride, window.pad
             oh, ow = np.indices(self.it.y_shape[2:], np.int32)
             corners = (oh * sh - ph) * w + ow * sw - pw
@@ -169,8 +169,8 @@ class Pooling(Windowed):
         """Each window's corner, and its winner's row and column from there; -1 if there is none."""
         record.host("a mask")
         xp, place, which = self.xp, self.place, self.it.which
-        xp.floor_divide(which, self.it.window.kernel[1], out=place)
-        xp.multiply(place, self.it.x_shape[3] - self.it.window.kernel[1], out=place)
+        xp.floor_divide(which, self.it.seen.kernel[1], out=place)
+        xp.multiply(place, self.it.x_shape[3] - self.it.seen.kernel[1], out=place)
         xp.add(place, which, out=place)
         xp.add(place, self.corners, out=place)
         xp.less(which, 0, out=self.it.flags)
