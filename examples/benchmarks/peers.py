@@ -110,6 +110,8 @@ def lenet(args: argparse.Namespace) -> None:
                     f"batch {batch}: {shown}"
                 )
     if "memory" in args.only:
+        if "lenet" not in found:
+            sys.exit(f"{path} does not tell which PyTorch is the fastest: measure lenet, too")
         found["memory"] = {name: {} for name in ("torch", *args.forms)}
         for name, by_batch in found["memory"].items():
             for batch in args.batches:
