@@ -20,7 +20,7 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any) ->
     out[:] = 0 if bias is None else bias.reshape(-1, *[1] * len(g.image))
     y, seen = _grouped(out, g), _grouped(x, g)
     for w, places, pixels in _elements(weight, g):
-        y[places] += _across(w @ _flat(seen[pixels]), y[places])
+        y[places] += (w @ _flat(seen[pixels])).reshape(y[places].shape)
     return out
 
 
@@ -29,7 +29,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
     out[:] = 0
     dx, seen = _grouped(out, g), _grouped(dy, g)
     for w, places, pixels in _elements(weight, g):
-        dx[pixels] += _across(w.swapaxes(1, 2) @ _flat(seen[places]), dx[pixels])
+        dx[pixels] += (w.swapaxes(1, 2) @ _flat(seen[places])).reshape(dx[pixels].shape)
     return out
 
 
@@ -50,10 +50,6 @@ def _grouped(blob: Any, g: ConvGeometry) -> Any:
 def _flat(some: Any) -> Any:
     """(s, group, channels, places)."""
     return np.ascontiguousarray(some).reshape(*some.shape[:3], -1)
-
-
-def _across(product: Any, like: Any) -> Any:
-    return product.reshape(like.shape)
 
 
 def _elements(weight: Any, g: ConvGeometry) -> Iterator[Any]:
