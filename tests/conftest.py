@@ -21,13 +21,14 @@ from gpu import HAS_GPU
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
+QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 STEP = """
 from pathlib import Path
 from minicaffe import Solver, parse
 from minicaffe.data import datasets
 datasets._COUNTS.update(train=100, test=100)
 text = Path("models/lenet_paper.yaml").read_text().replace("source: mnist", "source: digits")
-Solver(parse(text), device="cpu").step(1)
+Solver(parse(text), device="cpu", dtype="{}").step(1)
 """
 
 
@@ -58,7 +59,10 @@ def pytest_configure(config: pytest.Config) -> None:
     _use_own_cache(config)
     if not hasattr(config, "workerinput"):  # of pytest-xdist: its workers come when that is done
         # The loops are compiled once before all tests: in a fresh clone the first to need one would tell of it.
-        subprocess.run([sys.executable, "-c", STEP], cwd=ROOT, capture_output=True)
+        steps = [STEP.format(dtype) for dtype in ("float32", "float64")]
+        runs = [subprocess.Popen([sys.executable, "-c", step], cwd=ROOT, **QUIET) for step in steps]
+        for run in runs:
+            run.wait()
 
 
 def _use_own_cache(config: pytest.Config) -> None:

@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-LOOKS, LOOKS_OF_MANY = (
-    400,
-    20,
-)  # awake, before others are given way: some us; more threads than cores
+PATIENCE = 400, 2000  # times to look awake, some us; to give way to others before sleep, some ms
+OF_MANY = 20, 100  # where there are more threads than cores, one that waits is in the others' way
 
 Call = Callable[[], None]
 inside = contextvars.ContextVar("inside", default=False)  # whether this is a slice of something
@@ -102,8 +100,9 @@ class CompiledCrew(Crew):
         self._memory = np.zeros((lines + 1) * replay.LINE // 8, np.int64)
         start = self._memory.ctypes.data
         self.where = start + -start % replay.LINE
-        many = threads > (os.cpu_count() or 1)
-        self._set(replay.LOOKS, LOOKS_OF_MANY if many else LOOKS)
+        looks, yields = OF_MANY if threads > (os.cpu_count() or 1) else PATIENCE
+        self._set(replay.LOOKS, looks)
+        self._set(replay.YIELDS, yields)
         for place, function in (
             (replay.YIELD, _give_way()),
             (replay.ACQUIRE, ctypes.pythonapi.PyThread_acquire_lock),

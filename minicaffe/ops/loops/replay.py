@@ -22,10 +22,9 @@ from minicaffe.ops.loops.spin import add, function, load, pause, store, swap
 
 LINE, WORD = 128, 8  # bytes
 TAKEN = 0
-MEETING, LOOKS, YIELD, ACQUIRE, NAP, RELEASE = (LINE + WORD * i for i in range(6))
+MEETING, LOOKS, YIELDS, YIELD, ACQUIRE, NAP, RELEASE = (LINE + WORD * i for i in range(7))
 ASKED, TABLE, LENGTH, WALKERS, FROM, ASLEEP, LOCK, SEEN = (WORD * i for i in range(8))
 ROW = 5  # words
-YIELDS = 2000  # times to give way before sleep, some ms
 LONGEST = 500  # us of a nap
 call = function(0, (64, 64, 64, 64))
 give_way = function(32, ())
@@ -47,7 +46,7 @@ def looked(crew: int, where: int, wanted: int) -> bool:
         if load(where) >= wanted:
             return True
         pause()
-    for _ in range(YIELDS):
+    for _ in range(load(crew + YIELDS)):
         if load(where) >= wanted:
             return True
         give_way(load(crew + YIELD), ())
