@@ -1,4 +1,4 @@
-"""Some of Winograd's tiles, and where their forms lie in the work."""
+"""Some of Winograd's tiles, their transforms, and where they lie in the work."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from minicaffe.backend import on_cuda
+from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, im2col, side_by_side
 
+Matrices = Sequence[Any]  # of one transform: an axis each, on CUDA one for all
 PRODUCTS = 2**18  # elements of products that are added to the sums at a time
 
 
@@ -30,13 +33,6 @@ class Tiles:
         """How many in all."""
         return (self.samples.stop - self.samples.start) * math.prod(self.tiles)
 
-    @functools.cached_property
-    def bounds(self) -> list[tuple[int, int]]:
-        """Where in the work the four forms of the tiles lie."""
-        t, m = math.prod(self.reads.kernel), math.prod(self.writes.kernel)
-        c, f = self.g.c * self.count, self.g.f * self.count
-        return list(itertools.pairwise(itertools.accumulate((0, c * t, c * t, f * t, f * m))))
-
     @property
     def later(self) -> bool:
         """Whether they are not the first ones of their samples."""
@@ -44,58 +40,106 @@ class Tiles:
 
 
 class Cut:
-    """Pixels of tiles, `form` (pixels, channels tiles): cut from images, and put together to images.
+    """Tiles of `channels` channels, as pixels or as points; cut from images, and put together to images.
 
-    On CUDA, form is the transpose of what lies in memory. On the CPU the samples of a tile lie side by side,
-    so that what is copied lies together: images are turned so in `aside`, which has room for them.
+    Two pieces of work hold them in turn, so that they can be transformed axis by axis. Points are a matrix
+    (points, channels tiles) in the first; pixels are one (pixels, channels tiles) wherever so many transforms
+    on lead, on CUDA its transpose. On the CPU the samples of a tile lie side by side, so that what is copied
+    lies together: images are turned so in the piece that is free.
     """
 
-    def __init__(self, form: Any, window: Window, of: Tiles, aside: Any):
-        pixels = math.prod(window.kernel)
-        shape = (-1, pixels) if on_cuda(form) else (pixels, -1)
-        self._form, self._window, self._aside, self._of = form.reshape(shape), window, aside, of
+    def __init__(self, of: Tiles, window: Window, channels: int, pieces: tuple[Any, Any]):
+        self._of, self._window, self._columns = of, window, channels * of.count
+        self._cuda = on_cuda(pieces[0])
+        self._points, self._between = pieces
+        self._pixels, self._free = pieces[:: -1 if self._axes % 2 else 1]
         self._given: dict[str, Any] = {"layout": "points", "places": of.tiles}
-        if on_cuda(form):
+        if self._cuda:
             self._given["layout"] = "patches"
-        self.form = self._form.T if on_cuda(form) else self._form
 
-    def read(self, images: Any) -> None:
-        """Cut tiles from images (s, c, *image)."""
+    @property
+    def points(self) -> Any:
+        """A matrix (channels of a group, tiles) for each point and group."""
+        shape = math.prod(self._of.reads.kernel), self._of.g.group, -1, self._of.count
+        return self._points.reshape(shape)
+
+    def read(self, images: Any, transforms: Matrices) -> None:
+        """Cut tiles from images (s, c, *image), and transform them to points."""
         if self._turns(images):
-            images, given = side_by_side(images.shape, self._aside), images
+            images, given = side_by_side(images.shape, self._free), images
             images[...] = given
-        im2col(images, self._window, self._form, **self._given)
+        im2col(images, self._window, self._pixel_columns, **self._given)
+        self._transform(transforms, self._pixels, self._free)
 
-    def write(self, images: Any) -> None:
-        """Add tiles up to images (s, c, *image); those of a later band to what the one before left."""
-        to = side_by_side(images.shape, self._aside) if self._turns(images) else images
-        col2im(self._form, self._window, to, add=self._of.later, **self._given)
+    def write(self, images: Any, transforms: Matrices, bias: Any = None) -> None:
+        """Add tiles up to images (s, c, *image); those of a later band to what the one before left.
+
+        They are transformed from points, and take a number a channel more.
+        """
+        self._transform(transforms, self._points, self._between)
+        if bias is not None:
+            lead = 1 if self._cuda else math.prod(self._window.kernel)
+            by_channel = self._pixel_columns.reshape(lead, len(bias), -1)
+            by_channel += bias.reshape(-1, 1)
+        to = side_by_side(images.shape, self._free) if self._turns(images) else images
+        col2im(self._pixel_columns, self._window, to, add=self._of.later, **self._given)
         if to is not images:
             images[...] = to
 
-    def _turns(self, images: Any) -> bool:
-        return len(images) > 1 and not on_cuda(images)
+    @property
+    def _axes(self) -> int:
+        """How many transforms there are: on CUDA all axes are one."""
+        return 1 if self._cuda else len(self._window.kernel)
 
-    def add(self, bias: Any) -> None:
-        """Add a number a channel."""
-        lead = 1 if on_cuda(bias) else len(self._form)
-        by_channel = self._form.reshape(lead, len(bias), -1)
-        by_channel += bias.reshape(-1, 1)
+    @property
+    def _pixel_columns(self) -> Any:
+        pixels = math.prod(self._window.kernel)
+        shape = (self._columns, pixels) if self._cuda else (pixels, self._columns)
+        return self._pixels[: math.prod(shape)].reshape(shape)
+
+    def _transform(self, matrices: Matrices, source: Any, to: Any) -> None:
+        """Multiply an axis by each matrix in turn, from one piece into the other."""
+        if self._cuda:
+            (matrix,) = matrices
+            ends = [
+                self._pixel_columns.T if piece is self._pixels else piece.reshape(-1, self._columns)
+                for piece in (source, to)
+            ]
+            gemm(matrix, *ends)
+            return
+        shape = [matrix.shape[1] for matrix in matrices]
+        for axis, matrix in enumerate(matrices):
+            before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :]) * self._columns
+            ends = [
+                piece[: before * size * after].reshape(before, size, after)
+                for piece, size in ((source, shape[axis]), (to, len(matrix)))
+            ]
+            gemm(matrix, *ends)
+            shape[axis], source, to = len(matrix), to, source
+
+    def _turns(self, images: Any) -> bool:
+        return len(images) > 1 and not self._cuda
 
 
 class Chunk:
-    """Tiles with their forms: x and v (t^2, c tiles), m (t^2, f tiles), y (m^2, f tiles)."""
+    """Some tiles of x (t^2 pixels) and of y (m^2), each as points (t^2) as well."""
 
     def __init__(self, of: Tiles, work: Any):
-        self.of, self.samples = of, of.samples
-        x, v, m, y = (work[a:b] for a, b in of.bounds)
-        points = math.prod(of.reads.kernel)
-        self.v, self.m = v.reshape(points, -1), m.reshape(points, -1)
-        self.x, self.y = Cut(x, of.reads, of, v), Cut(y, of.writes, of, m)
+        self.samples, g = of.samples, of.g
+        points, between = math.prod(of.reads.kernel), widest(of.reads.kernel, of.writes.kernel)
+        sizes = (g.c * points, g.c * points, g.f * points, g.f * between)
+        ends = itertools.accumulate((0, *(size * of.count for size in sizes)))
+        x, v, m, y = (work[a:b] for a, b in itertools.pairwise(ends))
+        self.x, self.y = Cut(of, of.reads, g.c, (v, x)), Cut(of, of.writes, g.f, (m, y))
 
-    def by_point(self, form: Any) -> Any:
-        """(t^2, channels tiles) as a matrix (channels of a group, tiles) for each point and group."""
-        return form.reshape(len(form), self.of.g.group, -1, self.of.count)
+
+def widest(points: Sizes, pixels: Sizes) -> int:
+    """The most entries of a tile of y while it is transformed, but for its points.
+
+    >>> widest((8, 6), (4, 4))
+    32
+    """
+    return max(points) * pixels[0] ** (len(pixels) - 1)
 
 
 class Sizing:
@@ -111,9 +155,9 @@ class Sizing:
         return tuple(self.m + r - 1 for r in g.window.kernel)
 
     def _tile(self, g: ConvGeometry) -> int:
-        """Elements that one tile takes in all its forms."""
-        t, m = math.prod(self._sides(g)), self.m ** len(g.image)
-        return 2 * g.c * t + g.f * (t + m)
+        """Elements that one tile takes, as pixels and as points."""
+        t, sides = math.prod(self._sides(g)), self._sides(g)
+        return 2 * g.c * t + g.f * (t + widest(sides, (self.m,) * len(sides)))
 
     def _weights(self, g: ConvGeometry) -> int:
         return math.prod(self._sides(g)) * g.f * (g.c // g.group)

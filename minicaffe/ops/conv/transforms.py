@@ -49,13 +49,19 @@ def kronecker(m: int, kernel: Sizes) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 @functools.cache
 def constants(m: int, kernel: Sizes, dtype: Any, device: int | None) -> tuple[Any, ...]:
-    """The matrices of `kronecker` in a type, on the CPU or a CUDA device."""
-    matrices = [matrix.astype(dtype) for matrix in kronecker(m, kernel)]
+    """The matrices A' and B' in a type, an axis each, with G for all axes between them; on a CUDA device
+    each for all axes at once.
+    """
+    each = [matrices(m, r) for r in kernel]
+    at, g, bt = kronecker(m, kernel)
     if device is None:
-        return tuple(matrices)
+        axes = ([one[i].astype(dtype) for one in each] for i in (0, 2))
+        first, last = axes
+        return first, g.astype(dtype), last
     import cupy
 
-    return tuple(map(cupy.asarray, matrices))
+    at, g, bt = (cupy.asarray(matrix.astype(dtype)) for matrix in (at, g, bt))
+    return [at], g, [bt]
 
 
 @functools.cache

@@ -8,8 +8,8 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
     M[i] = U[i] V[i]                (t^2, f, tiles)     t^2 products, where all the work is
     y = tiles'((A' (x) A') M)                           col2im with a window of m and stride m
 
-(x) is the Kronecker product: each two-sided transform is one GEMM. All is linear, so the gradients are the
-transposes, read from right to left. With Numba, compiled loops take one axis after the other,
+(x) is the Kronecker product: on CUDA a transform is one GEMM, on the CPU one an axis. All is linear, so the
+gradients are the transposes, read from right to left. With Numba, compiled loops take the axes
 in vectors (`loops.winograd`), and the input's gradient is a convolution of dy by the weight back to front, but
 where that has more tiles. One or two axes; tiles up to 8 pixels a side; stride 1, no dilation.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
@@ -75,13 +75,9 @@ class Winograd(Sizing):
             u, work = work[:size], work[size:]
             u = self._weight(weight, g, u)
             for chunk in self._chunks(first, last, g, work):
-                chunk.x.read(x[chunk.samples])
-                gemm(bt, chunk.x.form, chunk.v)
-                gemm(u, chunk.by_point(chunk.v), chunk.by_point(chunk.m))
-                gemm(at, chunk.m, chunk.y.form)
-                if bias is not None:
-                    chunk.y.add(bias)
-                chunk.y.write(out[chunk.samples])
+                chunk.x.read(x[chunk.samples], bt)
+                gemm(u, chunk.x.points, chunk.y.points)
+                chunk.y.write(out[chunk.samples], at, bias)
 
         in_slices(part, g.n, work)
         return out
@@ -109,6 +105,7 @@ class Winograd(Sizing):
                 self.input_gradient(dy, weight, g, dx, work)
             return
         at, gg, bt = self._matrices(g, dy)
+        at_t, bt_t = ([matrix.T for matrix in some] for some in (at, bt))
         shape = (len(gg), g.group, g.f // g.group, g.c // g.group)
 
         def part(first: int, last: int, work: Any) -> None:
@@ -119,20 +116,17 @@ class Winograd(Sizing):
                 u = self._weight(weight, g, u).swapaxes(2, 3)
             for chunk in self._chunks(first, last, g, work):
                 here = chunk.samples
-                chunk.y.read(dy[here])
-                gemm(at.T, chunk.y.form, chunk.m)
-                m, v = chunk.by_point(chunk.m), chunk.by_point(chunk.v)
+                chunk.y.read(dy[here], at_t)
+                m, v = chunk.y.points, chunk.x.points
                 if dw is not None:
-                    chunk.x.read(x[here])
-                    gemm(bt, chunk.x.form, chunk.v)
+                    chunk.x.read(x[here], bt)
                     for some_points in self._groups(g):
                         to = product[: s[some_points].size].reshape(s[some_points].shape)
                         gemm(m[some_points], v[some_points].swapaxes(2, 3), to)
                         s[some_points] += to
                 if dx is not None:
                     gemm(u, m, v)
-                    gemm(bt.T, chunk.v, chunk.x.form)
-                    chunk.x.write(dx[here])
+                    chunk.x.write(dx[here], bt_t)
             if dw is not None:  # where U was
                 gemm(sums.reshape(len(gg), -1).T, gg, share.reshape(-1, gg.shape[1]))
 
