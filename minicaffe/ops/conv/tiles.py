@@ -122,24 +122,23 @@ class Cut:
 
 
 class Chunk:
-    """Some tiles of x (t^2 pixels) and of y (m^2), each as points (t^2) as well."""
+    """Some tiles of x (t^2 pixels) and of y (m^2), each as points (t^2) as well.
+
+    While tiles of y are transformed those of x are of no use: they lie in the same work.
+    """
 
     def __init__(self, of: Tiles, work: Any):
         self.samples, g = of.samples, of.g
-        points, between = math.prod(of.reads.kernel), widest(of.reads.kernel, of.writes.kernel)
-        sizes = (g.c * points, g.c * points, g.f * points, g.f * between)
-        ends = itertools.accumulate((0, *(size * of.count for size in sizes)))
-        x, v, m, y = (work[a:b] for a, b in itertools.pairwise(ends))
-        self.x, self.y = Cut(of, of.reads, g.c, (v, x)), Cut(of, of.writes, g.f, (m, y))
+        m, x, y = (size * of.count for size in sizes(g, of.reads.kernel, of.writes.kernel))
+        rest = work[m:]
+        self.y = Cut(of, of.writes, g.f, (work[:m], rest[:y]))
+        self.x = Cut(of, of.reads, g.c, (rest[:x], rest[x : 2 * x]))
 
 
-def widest(points: Sizes, pixels: Sizes) -> int:
-    """The most entries of a tile of y while it is transformed, but for its points.
-
-    >>> widest((8, 6), (4, 4))
-    32
-    """
-    return max(points) * pixels[0] ** (len(pixels) - 1)
+def sizes(g: ConvGeometry, points: Sizes, pixels: Sizes) -> tuple[int, int, int]:
+    """Entries of a tile's points of y, of x, and of y while it is transformed."""
+    t = math.prod(points)
+    return g.f * t, g.c * t, g.f * max(points) * pixels[0] ** (len(pixels) - 1)
 
 
 class Sizing:
@@ -156,8 +155,8 @@ class Sizing:
 
     def _tile(self, g: ConvGeometry) -> int:
         """Elements that one tile takes, as pixels and as points."""
-        t, sides = math.prod(self._sides(g)), self._sides(g)
-        return 2 * g.c * t + g.f * (t + widest(sides, (self.m,) * len(sides)))
+        m, x, y = sizes(g, self._sides(g), (self.m,) * len(g.image))
+        return m + max(2 * x, y)
 
     def _weights(self, g: ConvGeometry) -> int:
         return math.prod(self._sides(g)) * g.f * (g.c // g.group)
