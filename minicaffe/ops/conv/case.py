@@ -33,7 +33,7 @@ IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near i
 VECTOR = 16  # samples side by side in float32: of fewer a thread, places are
 FEW = 8  # channels times filters of a group, up to which `direct` is worth a trial
 TIE = 1.05  # times the best: as good, so that the first of these is taken
-GRAIN = 2**25  # multiply-adds that are worth a thread where Python starts it
+GRAIN = 3 * 2**18  # entries of columns and outputs that are worth a thread where Python starts it
 EQUALS = ("pointwise", "implicit", "batched", "columns", "caffe", "direct")
 
 
@@ -52,11 +52,11 @@ class Case:
         """Threads that divide the work: the most that leave each enough for one of `RULE`, but the last."""
         if self.device.is_cuda:
             return 1
-        most = threads.count() if self.most is None else self.most
+        g, most = self.g, threads.count() if self.most is None else self.most
         if not any(map(self.recordable, STRATEGIES)):  # they share samples only
-            worth = most if self.most else self.g.multiply_adds // GRAIN
-            most = max(1, min(most, self.g.n, worth))
-        able = [name for name in RULE if STRATEGIES[name].refuses(self.g) is None]
+            worth = most if self.most else g.n * (g.column_elements + g.f * g.places) // GRAIN
+            most = max(1, min(most, g.n, worth))
+        able = [name for name in RULE if STRATEGIES[name].refuses(g) is None]
         for names in (able[:-1], able):
             for shares in range(most, 0, -1):
                 if any(self._bytes(name, shares) <= self.cap for name in names):
@@ -129,7 +129,7 @@ class Case:
     @property
     def enough(self) -> int:
         """Bytes of workspace with which one thread can run each of `RULE` that takes the shape."""
-        able = [name for name in RULE if STRATEGIES[name].refuses(self.g) is None]
+        able = [name for name in RULE if STRATEGIES[name].refuses(g) is None]
         return max(self._bytes(name, 1) for name in able)
 
     @property
