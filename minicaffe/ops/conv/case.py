@@ -129,7 +129,7 @@ class Case:
     @property
     def enough(self) -> int:
         """Bytes of workspace with which one thread can run each of `RULE` that takes the shape."""
-        able = [name for name in RULE if STRATEGIES[name].refuses(g) is None]
+        able = [name for name in RULE if STRATEGIES[name].refuses(self.g) is None]
         return max(self._bytes(name, 1) for name in able)
 
     @property

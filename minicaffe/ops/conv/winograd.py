@@ -58,7 +58,7 @@ class Winograd(Sizing):
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs for `forward`: U and a chunk of tiles."""
         fixed, tiles = sum(self._parts(g)), self._tiles(g)
-        many = max(TILES, math.prod(tiles[1:]), max(2 * limit - fixed, fixed // 2) // self._tile(g))
+        many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
         chunk = min(many, g.n * math.prod(tiles)) * self._tile(g)
         return max(self._parts(g)[0] + chunk, least(g, self.m))
 
