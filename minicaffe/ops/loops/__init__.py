@@ -62,8 +62,13 @@ def compiled(function: F, fastmath: Any = False) -> F:
     import numba
 
     from minicaffe.ops.loops.kept import Kept
+    from minicaffe.ops.loops.part import Whole
 
-    made: Any = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)
+    options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+    made: Any = numba.njit(pipeline_class=Whole, **options)
+    function.__qualname__ = (
+        function.__name__
+    )  # in machine code, where all that is local is called alike
     loop = made(function)
     loop._cache = Kept(function)
     return cast(F, loop)

@@ -21,7 +21,7 @@ from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
 from minicaffe.ops.loops import helper
-from minicaffe.ops.loops.kept import Kept
+from minicaffe.ops.loops.kept import Kept, digest
 from minicaffe.ops.loops.part import Whole
 from minicaffe.ops.record import Piece
 
@@ -93,6 +93,10 @@ def _entry(loop: Any, kinds: tuple[Any, ...]) -> Any:
         body(*read(where, piece), first, last)
 
     call.__module__, call.__name__ = loop.__module__, loop.__name__
+    kept_as = digest(repr(kinds).encode()).hex()
+    call.__qualname__ = (
+        f"{loop.__name__}_{kept_as}"  # in machine code, where no two may be called alike
+    )
     entry: Any = CFunc(call, SIGNATURE, locals={}, options=OPTIONS, pipeline_class=Whole)
     entry._cache = Kept(call, kinds)
     entry.compile()

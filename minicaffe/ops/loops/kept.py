@@ -56,7 +56,7 @@ class Kept(NullCache):
             return
         file, key = self._file(signature, result.target_context)
         code = dumps(result._reduce())
-        why = caches.keep(file, _digest(key, code) + code)
+        why = caches.keep(file, digest(key, code) + code)
         if why and _told.acquire(blocking=False):
             _log.warning("compiled loops are not kept for the next run: %s", why)
 
@@ -64,7 +64,7 @@ class Kept(NullCache):
         """Where the loop for a signature is kept, and all that it depends on beside the sources."""
         machine = context.codegen().magic_tuple(), sys.version, numba.__version__
         key = repr((self.name, self.more, signature, machine)).encode()
-        return folder() / f"{self.name}-{_digest(key)[:8].hex()}", key
+        return folder() / f"{self.name}-{digest(key)[:8].hex()}", key
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def folder() -> Path:
     """Where this process finds and keeps loops: for another state of the sources it is another."""
     here = Path(__file__).parent
     files = sorted([*here.glob("*.py"), here.parent / "formulas.py"])
-    sources = _digest(*(file.read_bytes() for file in files))[:8].hex()
+    sources = digest(*(file.read_bytes() for file in files))[:8].hex()
     return caches.folder() / "loops" / f"{__version__}-{sources}"
 
 
@@ -102,11 +102,12 @@ def _read(file: Path, key: bytes) -> bytes:
         if owner not in (0, getattr(os, "geteuid", lambda: 0)()):
             raise ValueError("is another user's")
         content = opened.read()
-    digest, code = content[:DIGEST], content[DIGEST:]
-    if digest != _digest(key, code):
+    told, code = content[:DIGEST], content[DIGEST:]
+    if told != digest(key, code):
         raise ValueError("is damaged, or of another loop")
     return code
 
 
-def _digest(*parts: bytes) -> bytes:
+def digest(*parts: bytes) -> bytes:
+    """What tells bytes from others."""
     return hashlib.blake2b(b"".join(parts), digest_size=DIGEST).digest()

@@ -36,12 +36,15 @@ PASSES = (
 
 
 class _Loop(JITCodeLibrary):
-    """A loop's code, optimised once."""
+    """A loop's code, optimised once. What it calls is its own: others may keep what is called alike."""
 
     def _optimize_functions(self, module: Any) -> None:
         module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if function.linkage.name == "linkonce_odr":
+                function.linkage = "internal"
         manager, builder = self._codegen._module_pass_manager()
         manager.run(self._final_module, builder)
 
