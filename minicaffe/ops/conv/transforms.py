@@ -52,12 +52,10 @@ def constants(m: int, kernel: Sizes, dtype: Any, device: int | None) -> tuple[An
     """The matrices A' and B' in a type, an axis each, with G for all axes between them; on a CUDA device
     each for all axes at once.
     """
-    each = [matrices(m, r) for r in kernel]
     at, g, bt = kronecker(m, kernel)
     if device is None:
-        axes = ([one[i].astype(dtype) for one in each] for i in (0, 2))
-        first, last = axes
-        return first, g.astype(dtype), last
+        each = [[matrix.astype(dtype) for matrix in matrices(m, r)] for r in kernel]
+        return [one[0] for one in each], g.astype(dtype), [one[2] for one in each]
     import cupy
 
     at, g, bt = (cupy.asarray(matrix.astype(dtype)) for matrix in (at, g, bt))

@@ -66,9 +66,8 @@ def compiled(function: F, fastmath: Any = False) -> F:
 
     options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
     made: Any = numba.njit(pipeline_class=Whole, **options)
-    function.__qualname__ = (
-        function.__name__
-    )  # in machine code, where all that is local is called alike
+    # Its name in machine code, where all that factories return would be called alike.
+    function.__qualname__ = function.__name__
     loop = made(function)
     loop._cache = Kept(function)
     return cast(F, loop)

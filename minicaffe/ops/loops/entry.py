@@ -93,10 +93,8 @@ def _entry(loop: Any, kinds: tuple[Any, ...]) -> Any:
         body(*read(where, piece), first, last)
 
     call.__module__, call.__name__ = loop.__module__, loop.__name__
-    kept_as = digest(repr(kinds).encode()).hex()
-    call.__qualname__ = (
-        f"{loop.__name__}_{kept_as}"  # in machine code, where no two may be called alike
-    )
+    # Its name in machine code, where no two may be called alike.
+    call.__qualname__ = f"{loop.__name__}_{digest(repr(kinds).encode()).hex()}"
     entry: Any = CFunc(call, SIGNATURE, locals={}, options=OPTIONS, pipeline_class=Whole)
     entry._cache = Kept(call, kinds)
     entry.compile()
