@@ -2,7 +2,8 @@
 
 Arrays are NumPy arrays kept apart from the host's, kernels run one thread after the other. Tests
 may read and reset `synchronizations` (waits for the device), `allocations` (of memory: arrays, and what
-CuPy takes besides), `uploads` (copies from the host) and `operations` (all else that is queued), and set `thread_order` to "reversed" (or the
+CuPy takes besides), `uploads` (copies from the host) and `operations` (all else that is queued, a graph as one),
+`graphs` (those launched), and set `thread_order` to "reversed" (or the
 environment's STANDIN_ORDER) to show a race, `late_copies` to have uploads from page-locked memory done
 when they are waited for and no sooner, and `device_count`.
 """
@@ -38,6 +39,7 @@ synchronizations = 0
 allocations = 0
 uploads = 0
 operations = 0
+graphs = 0
 late_copies = False
 device_count = 1
 thread_order = os.environ.get("STANDIN_ORDER", "forward")

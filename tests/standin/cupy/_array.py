@@ -13,17 +13,31 @@ CANARY = np.full(GUARD // 4, 0xFFFA5A5A, np.uint32).view(np.uint8)  # NaN as flo
 POISON = 0xFF  # memory nobody has written: NaN, or -1
 
 memory = SimpleNamespace(used=0)
-place = SimpleNamespace(device=0, late=[])  # the current device; uploads that are yet to be done
+place = SimpleNamespace(
+    device=0, late=[], capture=None
+)  # the current device; uploads that are yet to be done; the graph
+REFUSED = ("synchronizations", "allocations", "uploads")  # while work is captured into one
 _buffers = weakref.WeakValueDictionary()  # by the address of their first byte
 
 
 def count(counter):
     """Add one to a counter of the package; who waits finds all uploads done."""
+    if counter in REFUSED and place.capture is not None:
+        raise RuntimeError(f"cudaErrorStreamCaptureUnsupported: {counter} in a capture")
     package = vars(sys.modules[__package__])
     package[counter] += 1
     if counter == "synchronizations":
         while place.late:
             ctypes.memmove(*place.late.pop(0))
+
+
+def queue(action):
+    """An operation: done now, or noted in the graph that is being captured, for each of its launches."""
+    if place.capture is None:
+        count("operations")
+        action()
+    else:
+        place.capture.append(action)
 
 
 class Buffer(np.ndarray):
@@ -241,8 +255,8 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
             raise NotImplementedError("an array assigned through a mask")
         if isinstance(value, (list, tuple)):
             raise TypeError(f"Unsupported type {type(value)}")
-        count("operations")
-        here(self._host)[_index(key)] = unwrap(value)
+        target, index, given = here(self._host), _index(key), unwrap(value)
+        queue(lambda: target.__setitem__(index, given))
 
     def __array__(self, dtype=None, copy=None):
         raise TypeError(

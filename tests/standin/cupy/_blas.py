@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from ._array import at_address, count
+from ._array import at_address, count, place
 
 HANDLE = 0xB1A5
 CUBLAS_OP_N, CUBLAS_OP_T = 0, 1
@@ -52,6 +52,10 @@ def gemmStridedBatchedEx(  # noqa: N802
     apart = strideC >= ldc * (n - 1) + m  # one behind the other, or column by column in turns
     in_turns = strideC >= m and ldc >= strideC * (batchCount - 1) + m
     _check(batchCount == 1 or apart or in_turns, "matrices of C that overlap")
+    if place.capture is not None:  # CuPy's own rule, in cublas.pyx
+        raise NotImplementedError(
+            "calling cuBLAS API during stream capture is currently unsupported"
+        )
     count("operations")
     compute, scalar = _COMPUTE[computeType]
     left = _matrices(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ._array import count, ndarray, unwrap, wrap
+from ._array import ndarray, queue, unwrap, wrap
 
 
 def empty(shape, dtype=float, order="C"):
@@ -69,6 +69,5 @@ def asnumpy(a, stream=None, order="C", out=None, *, blocking=True):
 def copyto(dst, src, casting="same_kind", where=None):
     if not isinstance(dst, ndarray):
         raise TypeError(f"Unsupported type {type(dst)}")
-    count("operations")
-    mask = True if where is None else unwrap(where)
-    np.copyto(unwrap(dst), unwrap(src), casting=casting, where=mask)
+    mask, target, source = True if where is None else unwrap(where), unwrap(dst), unwrap(src)
+    queue(lambda: np.copyto(target, source, casting=casting, where=mask))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ._array import _tuple, count, ndarray, store, unwrap, wrap
+from ._array import _tuple, count, ndarray, place, queue, store, unwrap, wrap
 
 UFUNCS = """
     abs absolute add subtract multiply divide true_divide floor_divide remainder power
@@ -83,15 +83,22 @@ class ufunc:  # noqa: N801
                 raise TypeError(f"Unsupported type {type(array)}")
         if out is not None and not isinstance(out, ndarray):
             raise TypeError(f"out must be a cupy.ndarray, not {type(out)}")
-        count("operations")
         hosts = [unwrap(array) for array in inputs]
         if out is not None:  # CuPy copies an input that `out` overlaps but is not the same object
             for array in inputs:
                 if array is not out and overlap(array, out):
                     count("allocations")
-        with np.errstate(all="ignore"):
-            result = self.host(*hosts, out=unwrap(out), dtype=dtype, casting=casting)
-        return wrap(result) if out is None else out
+        made = []
+
+        def action():
+            with np.errstate(all="ignore"):
+                made[:] = [self.host(*hosts, out=unwrap(out), dtype=dtype, casting=casting)]
+
+        if out is None:
+            count("allocations") if place.capture is not None else queue(action)
+            return wrap(made[0])
+        queue(action)
+        return out
 
 
 def _function(name, positional, named):
@@ -105,16 +112,23 @@ def _function(name, positional, named):
         first, out = given.pop(order[0]), given.pop("out", None)
         if not isinstance(first, (ndarray, tuple, list)):
             raise TypeError(f"cupy.{name}: Unsupported type {type(first)}")
-        count("operations")
         if name in CUB and cub_takes(first._host, given.get("axis"), given.get("dtype"), name):
             for _ in range(
                 2 if out is not None else 1
             ):  # beside the result, which is made in any case
                 count("allocations")
         given = {_NUMPY.get(key, key): unwrap(value) for key, value in given.items()}
-        with np.errstate(all="ignore"):
-            result = host(unwrap(first), **given)
-        return wrap(result) if out is None else store(out, result)
+        source = unwrap(first)
+
+        def result():
+            with np.errstate(all="ignore"):
+                return host(source, **given)
+
+        if out is None:
+            count("operations")
+            return wrap(result())
+        queue(lambda: store(out, result()))
+        return out
 
     call.__name__ = name
     return call
@@ -150,6 +164,10 @@ def _astype(self, dtype, order="K", casting=None, subok=None, copy=True):
 def _forward(name):
     def method(self, *args, **kwargs):
         host = self._host if name in VIEWS else unwrap(self)
+        if name == "fill":
+            given = unwrap(args)
+            queue(lambda: host.fill(*given))
+            return None
         if name not in VIEWS:
             count("operations")
         return wrap(getattr(host, name)(*unwrap(args), **kwargs))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ._array import buffer_of, count, here, ndarray
+from ._array import buffer_of, here, ndarray, queue
 from .cuda import compiler
 
 SHIM = Path(__file__).parent.parent / "shim.h"
@@ -78,15 +78,21 @@ class Kernel:
             self._value(i, *pair) for i, pair in enumerate(zip(args, self.types, strict=True))
         ]
         pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
-        count("operations")
+        buffers = {
+            i: buffer_of(arg._host) for i, arg in enumerate(args) if isinstance(arg, ndarray)
+        }
+        queue(lambda: self._run((ctypes.c_uint * 6)(*sizes), pointers, values, buffers))
+
+    def _run(self, sizes, pointers, values, buffers):
+        """Launch it; `values` are what the pointers point to."""
         order = sys.modules[__package__].thread_order
         if order not in ("forward", "reversed"):
             raise ValueError(f"thread_order is forward or reversed, not {order!r}")
-        if error := self._launch((ctypes.c_uint * 6)(*sizes), pointers, order == "reversed"):
+        if error := self._launch(sizes, pointers, order == "reversed"):
             raise RuntimeError(f"{self.name}: {error.decode()}")
-        for i, arg in enumerate(args):
-            if isinstance(arg, ndarray) and not buffer_of(arg._host).intact():
-                raise MemoryError(f"{self.name} wrote outside its argument {i}, {arg.shape}")
+        for i, buffer in buffers.items():
+            if not buffer.intact():
+                raise MemoryError(f"{self.name} wrote outside its argument {i}")
 
     def _value(self, index, arg, expected):
         """The argument in host memory, for the launcher to read: a pointer or a number."""

@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 
 from . import _blas as cublas
-from ._array import count, memory, place
+from ._array import count, memory, place, queue
 
 TOTAL_MEMORY = 8 << 30
 _ERRORS = {
@@ -166,11 +166,45 @@ class Stream:
     def use(self):
         return self
 
+    def begin_capture(self, mode=None):
+        """What is asked for from now on is noted, and not done."""
+        if self.ptr == 0:
+            raise RuntimeError("cudaErrorStreamCaptureUnsupported: the null stream")
+        if place.capture is not None:
+            raise RuntimeError("cudaErrorIllegalState: a capture is under way")
+        place.capture = []
+
+    def end_capture(self):
+        """The graph of it."""
+        actions, place.capture = place.capture, None
+        return Graph(actions)
+
+    def is_capturing(self):
+        return place.capture is not None
+
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
         pass
+
+
+class Graph:
+    """cupy.cuda.Graph: operations with the arguments they were captured with, done anew by each launch."""
+
+    def __init__(self, actions):
+        self.actions = actions
+
+    def launch(self, stream=None):
+        queue(self._run)
+        sys.modules[__package__].graphs += 1
+
+    def upload(self, stream=None):
+        pass
+
+    def _run(self):
+        for action in self.actions:
+            action()
 
 
 Stream.null = Stream(null=True)
