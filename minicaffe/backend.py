@@ -6,23 +6,24 @@ import contextlib
 import functools
 import hashlib
 import os
-import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from importlib import resources
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from minicaffe.errors import DeviceError, ShapeError
+from minicaffe.kernels import GRID as GRID
+from minicaffe.kernels import THREADS as THREADS
+from minicaffe.kernels import heard as heard
+from minicaffe.kernels import kernels as kernels
+from minicaffe.kernels import launch as launch
+from minicaffe.kernels import launch_blocks as launch_blocks
+from minicaffe.kernels import tell
 
-THREADS = 256  # of a CUDA block, in every launch
-GRID = 65535  # blocks at the most; a thread then takes more than one element
-CTYPES = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double"}
-HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
 STAGED = 2**20  # bytes, up to which a host array goes through page-locked memory
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -51,7 +52,10 @@ class Device:
 
     def to_host(self, array: Any) -> np.ndarray:
         """An array of this device as a NumPy array; waits for the device."""
-        return array.get() if self.is_cuda else array
+        if not self.is_cuda:
+            return array
+        tell("the host reads what the device computed")
+        return array.get()
 
     def copy_from_host(self, target: Any, source: Any) -> None:
         """Fill a device array with a host array of the same shape, which is then free for other use.
@@ -62,6 +66,7 @@ class Device:
             with np.errstate(over="ignore"):
                 np.copyto(target, source, casting="same_kind")
             return
+        tell("the host gives the device something")
         source = np.asarray(source, dtype=target.dtype, order="C")
         if not (0 < source.nbytes <= STAGED and target.flags.c_contiguous):
             target.set(source)
@@ -83,6 +88,22 @@ class Device:
         if self.is_cuda:
             with self.current():
                 self.xp.cuda.get_current_stream().synchronize()
+
+    def captured(self, work: Callable[[], object]) -> Callable[[], None]:
+        """What some work asks of CUDA, as one graph: calling it has that done. The work is not done by this.
+
+        Raises CuPy's errors for what cannot be captured: a wait, a copy that waits, a product by cuBLAS.
+        """
+        with self.current(), self.xp.cuda.Stream(non_blocking=True) as stream:
+            stream.begin_capture()
+            try:
+                work()
+            except BaseException:
+                with contextlib.suppress(Exception):  # that the capture is no good is known
+                    stream.end_capture()
+                raise
+            graph = stream.end_capture()
+        return cast(Callable[[], None], graph.launch)
 
     def memory(self) -> int:
         """Bytes of memory this device has in all."""
@@ -182,46 +203,6 @@ def _short(error: Exception) -> str:
 def on_cuda(array: Any) -> bool:
     """Whether an array lives on a CUDA device."""
     return type(array).__module__.partition(".")[0] == "cupy"
-
-
-@functools.cache
-def kernels(file: str, template: str, device: int) -> dict[str, Any]:
-    """Every kernel of minicaffe/kernels/`file`, by name, for one list of template arguments; compiled once."""
-    import cupy
-
-    folder = resources.files("minicaffe.kernels")
-    code = "".join((folder / part).read_text(encoding="utf-8") for part in ("types.cu", file))
-    headers = [header for ctype, header in HEADERS.items() if ctype in template]
-    code = "".join(f"#include <{header}>\n" for header in headers) + code
-    names = re.findall(r"__global__\s+void\s+(\w+)", code)
-    expressions = [f"{name}<{template}>" for name in names]
-    module = cupy.RawModule(code=code, options=("-std=c++17",), name_expressions=expressions)
-    return dict(zip(names, map(module.get_function, expressions), strict=True))
-
-
-def launch(file: str, name: str, total: int, out: Any, *args: Any, of: Any = ()) -> None:
-    """Run kernel `name` for the type of `out`, and structs `of`, over `total` elements; an int is an int32."""
-    if total + GRID * THREADS >= 2**31:
-        raise ShapeError(f"{name}: {total} elements are more than a kernel's 32-bit index reaches")
-    blocks = min((total + THREADS - 1) // THREADS, GRID)
-    launch_blocks(file, name, (blocks,), (out, *of), total, *args)
-
-
-def launch_blocks(
-    file: str, name: str, grid: tuple[int, ...], types: tuple[Any, ...], *args: Any
-) -> None:
-    """Run a grid of blocks of a kernel for `types`: arrays of such a type, numbers, names of structs."""
-    for arg in args:
-        if type(arg) is int and arg >= 2**31:
-            raise ShapeError(
-                f"{name}: {arg} elements are more than a kernel's 32-bit index reaches"
-            )
-    if 0 in grid:
-        return
-    template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
-    typed = [np.int32(arg) if type(arg) is int else arg for arg in args]
-    kernel = kernels(file, template, types[0].device.id)[name]
-    kernel(grid, (THREADS,), tuple(typed))
 
 
 def random_key(seed: int, *names: str | int) -> tuple[int, int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from minicaffe.backend import Device
 from minicaffe.net import Net
-from minicaffe.net.recorded import Call, Node, Segment
+from minicaffe.net.recorded import Call, Graph, Node, Segment
 from minicaffe.net.summary import table
 from minicaffe.ops import loops, threads
 from minicaffe.ops.program import Program
@@ -58,6 +59,8 @@ def explain_nodes(
     lines = list(measured(nodes, flop))
     taken = sum(line[3] for line in lines)
     print(table([cells(line, taken) for line in joined(lines)], HEAD, left=(0, 1)))
+    if net.device.is_cuda:
+        return
     rows = sum(line[3] for line in lines if line[2])
     count = sum(len(node.rows) for node in nodes if isinstance(node, Segment))
     print(f"{count} rows {rows / 1e3:.3f} ms, Python between them {(taken - rows) / 1e3:.3f} ms,")
@@ -69,7 +72,7 @@ def explain_nodes(
 def why_nothing(device: Device) -> str:
     """Why there is no program."""
     if device.is_cuda:
-        return "on CUDA an iteration runs layer by layer"
+        return "on CUDA it runs layer by layer"
     return "it changes from one to the next" if loops.available() else "Numba is not installed"
 
 
@@ -92,9 +95,19 @@ def measured(nodes: Sequence[Node], flop: dict[str, float]) -> Iterator[Line]:
         if isinstance(node, Call):
             yield node.what, f"Python: {node.why}", 0, least(node.work), 0, 0.0
             continue
+        if isinstance(node, Graph):
+            name = f"CUDA graph of {len(node.parts)}" if not node.why else f"as it is: {node.why}"
+            of = f"{node.parts[0].what} to {node.parts[-1].what}"
+            yield of, name, 0, least(partial(_waited, node)), 0, 0.0
+            continue
         times = Program(node.rows).times(REPEATS)
         for what, row, seconds in zip(node.whose, node.rows, times, strict=True):
             yield what, row.name, row.slices, 1e6 * seconds, row.bytes, flop.get(what, 0.0)
+
+
+def _waited(graph: Graph) -> None:
+    graph.work()
+    graph.device.synchronize()
 
 
 def joined(lines: Sequence[Line]) -> Iterator[Line]:

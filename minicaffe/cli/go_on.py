@@ -36,6 +36,7 @@ def resume_command(args: argparse.Namespace, folder: Path) -> str:
     for option, value in given.items():
         words += [option, str(value)] if value is not None else []
     words += ["--deterministic"] if args.deterministic else []
+    words += ["--no-graph"] if args.no_graph else []
     for option in ("--quiet", "--json", "--tensorboard", "--report"):
         words += [option] if getattr(args, option[2:]) else []
     for option, values in (("--set", args.settings), ("--import", args.imports)):

@@ -56,6 +56,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="put the lines of the run's log on stdout, nothing else"
     )
     engine_options(parser)
+    parser.add_argument(
+        "--no-graph",
+        action="store_true",
+        help="on CUDA: launch each operation of an iteration, instead of one graph of them all",
+    )
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--weights",
@@ -168,7 +173,8 @@ def built(args: argparse.Namespace, spec: NetSpec, device: Device, report: Toget
         "snapshot_keep": args.snapshot_keep,
     }
     settings = {key: value for key, value in given.items() if value is not None}
-    return Solver(spec, device=device, report=report, **engine_settings(args), **settings)
+    settings |= {**engine_settings(args), "graph": not args.no_graph}
+    return Solver(spec, device=device, report=report, **settings)
 
 
 def start_of(args: argparse.Namespace, begun: Run, solver: Solver) -> None:

@@ -1,10 +1,11 @@
-// A running mean: mean += share (x - mean), unless `skip` is not 0. A thread an entry.
+// A running mean: mean += share[0] (x - mean), unless `skip` is not 0. A thread an entry.
 template <typename T>
-__global__ void average(int total, T* mean, const T* x, typename Sum<T>::type share,
+__global__ void average(int total, T* mean, const T* x, const double* __restrict__ share,
                         const int* __restrict__ skip) {
   if (*skip) return;
+  typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    const typename Sum<T>::type m = mean[i], followed = x[i];
-    mean[i] = T(m + share * (followed - m));
+    const S m = mean[i], followed = x[i];
+    mean[i] = T(m + S(*share) * (followed - m));
   }
 }

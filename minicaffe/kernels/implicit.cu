@@ -144,7 +144,7 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
       if (row >= rows || column >= columns) continue;
       O* to = out + (size_t)row * out_row + at;
       S value = sums[i][j];
-      if (bias) value += S(bias[group * rows + row]);
+      if (bias && split == 0) value += S(bias[group * rows + row]);
       if (relu && value < 0) value = 0;
       *to = O(add ? S(*to) + value : value);
     }

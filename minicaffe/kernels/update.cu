@@ -2,6 +2,7 @@
 //
 // Each rule is  g = scale diff + penalty,  step = rule(g, history),  diff = step,  weight -= step
 // with          penalty = decay weight,  or with L1  decay sign(weight).  Where `skip` is not 0 nothing is done.
+// What changes from step to step, such as the rate, lies in `numbers`.
 
 template <typename S>
 __device__ S regularized(S w, S diff, S decay, int l1, S scale) {
@@ -11,11 +12,12 @@ __device__ S regularized(S w, S diff, S decay, int l1, S scale) {
 
 // SGD:       h = momentum h + rate g          step = h
 template <typename T>
-__global__ void sgd(int total, T* weight, T* diff, T* history, typename Sum<T>::type rate,
-                    typename Sum<T>::type momentum, typename Sum<T>::type decay, int l1,
-                    typename Sum<T>::type scale, const int* __restrict__ skip) {
+__global__ void sgd(int total, T* weight, T* diff, T* history, const double* __restrict__ numbers,
+                    typename Sum<T>::type decay, int l1, typename Sum<T>::type scale,
+                    const int* __restrict__ skip) {
   if (*skip) return;
   typedef typename Sum<T>::type S;
+  const S rate = S(numbers[0]), momentum = S(numbers[1]);
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i];
     const S step = momentum * S(history[i]) + rate * regularized<S>(w, diff[i], decay, l1, scale);
@@ -27,11 +29,12 @@ __global__ void sgd(int total, T* weight, T* diff, T* history, typename Sum<T>::
 
 // Nesterov:  h = momentum h + rate g          step = (1 + momentum) h - momentum h_before
 template <typename T>
-__global__ void nesterov(int total, T* weight, T* diff, T* history, typename Sum<T>::type rate,
-                         typename Sum<T>::type momentum, typename Sum<T>::type decay, int l1,
+__global__ void nesterov(int total, T* weight, T* diff, T* history,
+                         const double* __restrict__ numbers, typename Sum<T>::type decay, int l1,
                          typename Sum<T>::type scale, const int* __restrict__ skip) {
   if (*skip) return;
   typedef typename Sum<T>::type S;
+  const S rate = S(numbers[0]), momentum = S(numbers[1]);
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i], before = history[i];
     const S h = momentum * before + rate * regularized<S>(w, diff[i], decay, l1, scale);
@@ -44,12 +47,12 @@ __global__ void nesterov(int total, T* weight, T* diff, T* history, typename Sum
 
 // AdaGrad and RMSProp:  h = keep h + take g^2     step = rate g / (sqrt(h) + delta)
 template <typename T>
-__global__ void scaled(int total, T* weight, T* diff, T* history, typename Sum<T>::type rate,
-                       typename Sum<T>::type keep, typename Sum<T>::type take,
-                       typename Sum<T>::type delta, typename Sum<T>::type decay, int l1,
+__global__ void scaled(int total, T* weight, T* diff, T* history,
+                       const double* __restrict__ numbers, typename Sum<T>::type decay, int l1,
                        typename Sum<T>::type scale, const int* __restrict__ skip) {
   if (*skip) return;
   typedef typename Sum<T>::type S;
+  const S rate = S(numbers[0]), keep = S(numbers[1]), take = S(numbers[2]), delta = S(numbers[3]);
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale);
     const S h = keep * S(history[i]) + take * (g * g);
@@ -64,11 +67,11 @@ __global__ void scaled(int total, T* weight, T* diff, T* history, typename Sum<T
 //            b = momentum b + (1 - momentum) u^2      step = rate u
 template <typename T>
 __global__ void adadelta(int total, T* weight, T* diff, T* gradients, T* updates,
-                         typename Sum<T>::type rate, typename Sum<T>::type momentum,
-                         typename Sum<T>::type delta, typename Sum<T>::type decay, int l1,
+                         const double* __restrict__ numbers, typename Sum<T>::type decay, int l1,
                          typename Sum<T>::type scale, const int* __restrict__ skip) {
   if (*skip) return;
   typedef typename Sum<T>::type S;
+  const S rate = S(numbers[0]), momentum = S(numbers[1]), delta = S(numbers[2]);
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale), b = updates[i];
     const S a = momentum * S(gradients[i]) + (1 - momentum) * (g * g);
@@ -84,12 +87,12 @@ __global__ void adadelta(int total, T* weight, T* diff, T* gradients, T* updates
 //            step = rate m / (sqrt(v) + delta) + shrink weight
 template <typename T>
 __global__ void adam(int total, T* weight, T* diff, T* mean, T* square,
-                     typename Sum<T>::type rate, typename Sum<T>::type momentum,
-                     typename Sum<T>::type momentum2, typename Sum<T>::type delta,
-                     typename Sum<T>::type shrink, typename Sum<T>::type decay, int l1,
+                     const double* __restrict__ numbers, typename Sum<T>::type decay, int l1,
                      typename Sum<T>::type scale, const int* __restrict__ skip) {
   if (*skip) return;
   typedef typename Sum<T>::type S;
+  const S rate = S(numbers[0]), momentum = S(numbers[1]), momentum2 = S(numbers[2]),
+          delta = S(numbers[3]), shrink = S(numbers[4]);
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale);
     const S m = momentum * S(mean[i]) + (1 - momentum) * g;

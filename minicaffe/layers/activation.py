@@ -48,7 +48,6 @@ class Dropout(Layer):
     def forward(self, x: Any) -> Any:
         if self.phase == "TEST":
             return x
-        self.prepare()
         return activation.dropout(self.xp, x, self.kept, self.scale, self.out[0])
 
     def backward(self, dy: Any) -> Any:

@@ -91,6 +91,7 @@ class Layer:
         False  # forward may return leading parts of `out`: fewer entries than setup promised
     )
     recordable = False  # on the CPU its passes do all arithmetic through `ops.threads.run`
+    capturable = True  # on CUDA its passes are the same each time, and may be captured into a graph
     tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
@@ -127,9 +128,9 @@ class Layer:
         """Take scratch buffers, after the shapes of the whole net are known."""
 
     def prepare(self) -> None:
-        """Host work of a forward pass that only sets numbers in memory; `forward` calls it first.
+        """What comes before `forward` in each pass: it sets what changes from pass to pass, and nothing else.
 
-        A recorded pass is replayed without `forward`: it calls this, and then runs the loops.
+        A recorded pass is replayed without `forward`: it calls this, and then runs the loops, or the graph.
         """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

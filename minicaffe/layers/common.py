@@ -12,7 +12,6 @@ from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
 from minicaffe.ops import arrays, eltwise, linear
-from minicaffe.ops.gemm import gemm
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 
@@ -61,7 +60,8 @@ class InnerProduct(Layer):
             linear.bias_gradient(dy, *self.bias.sums(), work)
         if not self.needs_gradient[0]:
             return None
-        gemm(dy, self._matrix(self.weight.data), self.grad[0].reshape(self.m, self.k))
+        dx = self.grad[0].reshape(self.m, self.k)
+        linear.input_gradient(dy, self._matrix(self.weight.data), dx, work)
         return self.grad[0]
 
     @property

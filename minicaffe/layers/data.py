@@ -121,7 +121,6 @@ class Data(Fed):
     def forward(self) -> Any:
         if self.images is None:
             return self.fed()
-        self.prepare()
         given = self.images, self.all_labels, self.there, self.mean_image, self.transform.scale
         gather(*given, *self.out, *[None] * (2 - len(self.out)))
         return self.out

@@ -74,7 +74,6 @@ class DummyData(Layer):
             refill(self.fillers[i], self.shapes[i], self.xp, self.noise[i], *names)
 
     def forward(self) -> Any:
-        self.prepare()
         for i in self.drawn:
             arrays.copy(self.noise[i][0].reshape(self.shapes[i]), self.out[i])
         return self.out

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from minicaffe.layers import Layer
 from minicaffe.layers.convolution import Filtered
@@ -33,7 +34,8 @@ class Forward:
     """
 
     def __init__(self, graph: Graph, memory: Memory):
-        self.graph, self.memory, self.repeated = graph, memory, Repeated()
+        self.graph, self.memory = graph, memory
+        self.repeated = Repeated(graph.context.device)
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -42,7 +44,7 @@ class Forward:
 
     def forget(self) -> None:
         """Begin anew, and keep no array alive."""
-        self.repeated = Repeated()
+        self.repeated = Repeated(self.graph.context.device)
 
     def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: Say) -> None:
         """Run some neighbouring layers, but for those that are left out."""
@@ -54,12 +56,11 @@ class Forward:
             run.forward(step, self.graph, self.memory, debug)
 
     def _work(self, steps: Sequence[Step], tape: Tape | None) -> None:
-        works = [(step, partial(run.forward, step, self.graph, self.memory)) for step in steps]
-        if tape is None:
-            for _, work in works:
-                work()
-        else:
-            note(tape, works, lambda _, work: work)
+        if tape is not None:
+            note(tape, steps, self.graph, self.memory, lambda _, work: work)
+            return
+        for step in steps:
+            run.forward(step, self.graph, self.memory)
 
     def _repeats(self, steps: Sequence[Step]) -> bool:
         """Whether passes through these layers may be replayed."""
@@ -80,28 +81,51 @@ class Forward:
 
 
 def note(
-    tape: Tape, works: Sequence[tuple[Step, Work]], later: Callable[[Step | None, Work], Work]
+    tape: Tape,
+    steps: Sequence[Step],
+    graph: Graph,
+    memory: Memory,
+    later: Callable[[Step | None, Work], Work],
 ) -> None:
-    """Do the forward work of layers, and note it; `later` tells how a replay does what has no rows.
+    """Run layers forward, and note it; `later` tells how a replay does what has no rows.
 
-    What layers prepare on the host comes first in a replay.
+    What layers prepare comes first in a replay, and is not recorded.
     """
-    begins, ready = len(tape.notes), []
-    for step, work in works:
+    called = any(
+        isinstance(one, Call) for one in tape.notes
+    )  # else nothing waits for what is prepared
+    begins, ready = len(tape.notes) if called else 0, []
+    for step in steps:
         what, why = f"{step.spec.name} forward", why_not(step.layer)
-        if tape.take(what, work, why, later(step, work)) and _prepares(step.layer):
-            ready.append(step)
+        work, prepares = partial(run.forward, step, graph, memory), _prepares(step.layer)
+        alone = partial(run.forward, step, graph, memory, prepare=False)
+        if prepares:
+            _prepare([step])
+        if tape.take(what, alone, why, later(step, alone), twice(step)):
+            ready += [step] * prepares
+        elif prepares:
+            tape.notes[-1] = replace(cast(Call, tape.notes[-1]), work=later(step, work))
     if ready:
         work = partial(_prepare, ready)
-        tape.notes.insert(begins, Call("the batch", "numbers that loops read", later(None, work)))
+        call = Call("the batch", "numbers that loops read", later(None, work), sets=True)
+        tape.notes.insert(begins, call)
 
 
 def why_not(layer: Layer) -> str:
     """Why a layer cannot be recorded, as far as it can be told beforehand; else nothing."""
-    of = type(layer), layer.forward, layer.backward
+    of, on_cuda = (type(layer), layer.forward, layer.backward), layer.context.device.is_cuda
+    if on_cuda and not layer.capturable:
+        return f"{type(layer).__name__} says capturable = False"
     if not all(getattr(one, "__module__", "").startswith(OURS) for one in of):
         return "its Python is not minicaffe's"
-    return "" if layer.recordable else f"{type(layer).__name__} computes on the host"
+    if layer.recordable or on_cuda:
+        return ""
+    return f"{type(layer).__name__} computes on the host"
+
+
+def twice(step: Step) -> bool:
+    """Whether a pass through a layer, done twice, does no more than done once: no file is read or written."""
+    return bool(step.bottoms and step.tops) and type(step.layer).__module__.startswith(OURS)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from minicaffe.net import run
-from minicaffe.net.again import keys, note, why_not
+from minicaffe.net.again import keys, note, twice, why_not
 from minicaffe.net.net import Net
 from minicaffe.net.recorded import Call, Tape
 from minicaffe.net.step import Step
@@ -35,9 +35,8 @@ class Passes:
         if tape is None:
             net.forward()
             return
-        works = [(step, partial(run.forward, step, net.graph, net.memory)) for step in net.steps]
         with net.memory.sharing.over("data", 0, len(net.steps) - 1, ()):
-            note(tape, works, self._later)
+            note(tape, net.steps, net.graph, net.memory, self._later)
         net.context.passes += 1
 
     def backward(self, tape: Tape | None) -> None:
@@ -53,15 +52,15 @@ class Passes:
                 work = partial(run.backward, step, net.device, written, *given)
                 again = partial(_backward, step, net, frozenset(written))
                 why = why_not(step.layer) if step.layer.runs_backward else ""
-                tape.take(f"{step.spec.name} backward", work, why, self._later(step, again))
+                later = self._later(step, again)
+                tape.take(f"{step.spec.name} backward", work, why, later, twice(step))
 
     def end(self, tape: Tape | None) -> None:
         """The passes are over: in a replay, too, the net is to be as they leave it."""
         if tape is not None:
             work = partial(self._end, [p for p in self.net.learnable if p.stale])
-            tape.notes.append(
-                Call("the end", "what the net knows of itself", self._later(None, work))
-            )
+            known = "what the net knows of itself"
+            tape.notes.append(Call("the end", known, self._later(None, work), sets=True, late=True))
 
     def _end(self, unwritten: Sequence[Any]) -> None:
         for param in unwritten:
@@ -101,7 +100,8 @@ class Premise:
         self.values = [value for step in net.steps for value in step.tops]
         self.params = [param for step in net.steps for param in step.layer.params]
         one_size = not any(step.layer.sizes_vary for step in net.steps)
-        self.can_be = one_size and not net.device.is_cuda and type(net) is Net and loops.available()
+        can_be = net.device.is_cuda or loops.available()
+        self.can_be = one_size and type(net) is Net and can_be
 
     def now(self) -> tuple[Any, ...] | None:
         """As it is now; None while passes are not to be replayed, for somebody looks."""

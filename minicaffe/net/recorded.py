@@ -1,15 +1,20 @@
 """Work that is the same each time: noted down while it is done, and from then on replayed.
 
-What is noted are nodes, in order: a `Segment` of rows, compiled loops that the threads run one after the other
-without Python, and a `Call`, Python that lies between them.
+What is noted are nodes, in order: on the CPU a `Segment` of rows, compiled loops that the threads run one
+after the other without Python; on CUDA a `Graph` of all that the device is given; and a `Call`, Python
+between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from itertools import groupby, zip_longest
+from typing import Any, cast
 
+from minicaffe.backend import Device
+from minicaffe.errors import MinicaffeError
 from minicaffe.ops import record
 from minicaffe.ops.program import Program
 from minicaffe.ops.record import Row
@@ -17,11 +22,18 @@ from minicaffe.ops.record import Row
 
 @dataclass(frozen=True)
 class Call:
-    """Work on the host that a replay does as it is: what it is, and why there are no rows of it."""
+    """Work on the host that a replay does as it is: what it is, and why there are no rows of it.
+
+    `sets` says that it only sets what a replay, or Python, goes by, which is nothing to tell; `late`, that
+    what follows on CUDA does not wait for it; `twice`, that doing it twice does no more than doing it once.
+    """
 
     what: str
     why: str
     work: Callable[[], Any] = field(compare=False, repr=False)
+    sets: bool = False
+    late: bool = False
+    twice: bool = False
 
 
 class Segment:
@@ -33,14 +45,48 @@ class Segment:
         self.work = Program(self.rows).run
 
 
-Node = Segment | Call
+@dataclass(frozen=True)
+class Issued:
+    """What some work has CUDA do: the same where it launches the same kernels with the same arguments."""
+
+    what: str
+    launches: tuple[Any, ...] = field(repr=False)
+    again: Callable[[], Any] = field(compare=False, repr=False)
+
+
+class Graph:
+    """Work on CUDA with no other Python between it, captured when it is first done, then launched as one."""
+
+    def __init__(self, parts: Sequence[Issued], device: Device):
+        self.parts, self.device = parts, device
+        self.why = ""  # it could not be captured; then it is done as it is
+        self._launch: Callable[[], Any] | None = None
+
+    def work(self) -> None:
+        """Do it once more."""
+        if self._launch is None:
+            try:
+                self._launch = self.device.captured(self._all)
+            except MinicaffeError:
+                raise
+            except Exception as error:  # whatever CuPy or CUDA refuse
+                self.why, self._launch = " ".join(str(error).split()), self._all
+        self._launch()
+
+    def _all(self) -> None:
+        for part in self.parts:
+            part.again()
+
+
+Node = Segment | Graph | Call
 
 
 class Tape:
     """What is done, in the order in which it is done."""
 
-    def __init__(self) -> None:
-        self.notes: list[tuple[str, Row] | Call] = []
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.notes: list[tuple[str, Row] | Issued | Call] = []
 
     def take(
         self,
@@ -48,38 +94,42 @@ class Tape:
         work: Callable[[], Any],
         why: str = "",
         again: Callable[[], Any] | None = None,
+        twice: bool = False,
     ) -> bool:
         """Do some work, and note its rows; or, for a reason `why`, that `again` is to be called in a replay.
 
-        The reason may show only while it is done. Gives whether there are rows of it.
+        The reason may show only while it is done. Gives whether there are rows of it. `twice` is Call's.
         """
         if not why:
             with record.recording() as made:
                 work()
+            if not made.hosts and self.device.is_cuda:
+                self.notes.append(Issued(what, tuple(made.launches), again or work))
+                return True
             if not made.hosts:
                 self.notes += [(what, row) for row in made.rows]
                 return True
             why = made.hosts[0]
         else:
             work()
-        self.notes.append(Call(what, why, again or work))
+        self.notes.append(Call(what, why, again or work, twice=twice))
         return False
 
     def nodes(self) -> list[Node]:
-        """What a replay goes through; nothing if there are no rows, which alone are worth it."""
+        """What a replay goes through; nothing if all of it is calls."""
         nodes: list[Node] = []
-        rows: list[tuple[str, Row]] = []
-        for note in self.notes:
-            if not isinstance(note, Call):
-                rows.append(note)
-                continue
-            if rows:
-                nodes.append(Segment(rows))
-            rows = []
-            nodes.append(note)
-        if rows:
-            nodes.append(Segment(rows))
-        return nodes if any(isinstance(node, Segment) for node in nodes) else []
+        notes: list[Any] = [*self.notes]
+        if self.device.is_cuda:  # done while a graph is captured, and behind each launch
+            late = [note for note in notes if isinstance(note, Call) and note.late]
+            notes = [Issued(one.what, (), one.work) if one in late else one for one in notes]
+            notes += late
+        for called, group in groupby(notes, lambda note: isinstance(note, Call)):
+            given: Any = list(group)
+            if called:
+                nodes += given
+            else:
+                nodes.append(Graph(given, self.device) if self.device.is_cuda else Segment(given))
+        return nodes if any(not isinstance(node, Call) for node in nodes) else []
 
 
 def take(tape: Tape | None, what: str, work: Callable[[], Any]) -> None:
@@ -90,17 +140,43 @@ def take(tape: Tape | None, what: str, work: Callable[[], Any]) -> None:
         tape.take(what, work)
 
 
+Check = Callable[[Callable[[], None], Callable[[], None]], str]
+
+
 class Repeated:
     """Work done as it is the first time, then noted until two tapes in a row agree, then replayed.
 
     What a replay goes by, such as where arrays lie, is its premise: where that is another than it was, all
-    begins anew. The work itself is not kept, for whoever does it may hold this.
+    begins anew. The work itself is not kept, for whoever does it may hold this. The first replay may be
+    left to a `check`, given ways to replay the work and to do it as it is: it does it, and gives why
+    replays are not to be trusted, or nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device, check: Check | None = None) -> None:
+        self.device, self.check = device, check
         self.premise: Any = None
         self.tape: Tape | None = None  # the last
         self.nodes: list[Node] | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing is known yet."""
+        self.tape, self.nodes, self.checked = None, None, self.check is None
+        self.unlike = 0  # tapes that were not as the one before,
+        self.why = ""  # and where they differ, or what the check says
+
+    @property
+    def reasons(self) -> list[str]:
+        """What a replay does as it is, and why; or why there is none, once tapes have differed twice."""
+        if self.nodes is None:
+            return [f"{self.why} is not the same in each"] if self.unlike > 1 else []
+        found = [self.why] if self.why else []
+        for node in self.nodes:
+            if isinstance(node, Call) and not node.sets:
+                found.append(f"{node.what}: {node.why}")
+            elif isinstance(node, Graph) and node.why:
+                found.append(f"{node.parts[0].what} to {node.parts[-1].what}: {node.why}")
+        return found
 
     def run(self, work: Callable[[Tape | None], None], premise: Callable[[], Any]) -> None:
         """Do it once more; `work` is given the tape, or None. A premise of None says: as it is, this time."""
@@ -108,16 +184,33 @@ class Repeated:
         if now is None:
             work(None)
         elif now != self.premise:
-            self.premise, self.tape, self.nodes = now, None, None
+            self.begin()
+            self.premise = now
             work(None)
+        elif self.nodes and not self.checked:
+            self.checked, check = True, cast(Check, self.check)
+            self.why = check(self._replay, partial(work, None))
+            self.nodes = [] if self.why else self.nodes
         elif self.nodes:
-            for node in self.nodes:
-                node.work()
+            self._replay()
         elif self.nodes is not None:
             work(None)
         else:
-            tape, before = Tape(), self.tape
+            tape, before = Tape(self.device), self.tape
             work(tape)
             if before is not None and tape.notes == before.notes:
-                self.nodes, tape.notes = tape.nodes(), []
+                self.nodes, tape.notes, self.why = tape.nodes(), [], ""
+            elif before is not None:
+                self.unlike += 1
+                pairs = zip_longest(before.notes, tape.notes)
+                self.why = next(_what(a or b) for a, b in pairs if a != b)
             self.tape = tape
+
+    def _replay(self) -> None:
+        for node in self.nodes or []:
+            node.work()
+
+
+def _what(note: Any) -> str:
+    """What a note is of."""
+    return note[0] if isinstance(note, tuple) else note.what

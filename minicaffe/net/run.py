@@ -17,12 +17,16 @@ from minicaffe.net.step import Step, Value
 from minicaffe.ops import arrays
 
 
-def forward(step: Step, graph: Graph, memory: Memory, debug: debug_info.Say = None) -> None:
-    """Run one layer forward; `debug` is told what came out."""
+def forward(
+    step: Step, graph: Graph, memory: Memory, debug: debug_info.Say = None, prepare: bool = True
+) -> None:
+    """Run one layer forward, prepared if it is not yet; `debug` is told what came out."""
     layer, device = step.layer, graph.context.device
     if step.watchers:
         step.tell("before_forward")
     with step.named():
+        if prepare:
+            layer.prepare()
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
         if not layer.sizes_vary:
             _store(step, tops, layer.out, step.tops)

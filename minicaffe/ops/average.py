@@ -16,7 +16,7 @@ from minicaffe.ops.threads import in_slices, run
 
 def average(mean: Any, x: Any, share: Any, scratch: Any, skip: Any) -> None:
     """mean += share (x - mean), in place; `scratch`, of the same shape and type, is NumPy's. `share` is one
-    float64 on the host. Where `skip`, one int32, is not 0, nothing is done.
+    float64. Where `skip`, one int32, is not 0, nothing is done.
 
     What stands still stays as it is to the bit.
 
@@ -25,9 +25,8 @@ def average(mean: Any, x: Any, share: Any, scratch: Any, skip: Any) -> None:
     >>> mean
     array([1.25, 5.  ])
     """
-    part = (np.float64 if mean.dtype == np.float64 else np.float32)(share[0])
     if on_cuda(mean):
-        launch("average.cu", "average", mean.size, mean, mean, x, part, skip)
+        launch("average.cu", "average", mean.size, mean, mean, x, share, skip)
         return
     fast: Any = loops("average", mean.dtype)
     if fast is not None:
@@ -36,6 +35,8 @@ def average(mean: Any, x: Any, share: Any, scratch: Any, skip: Any) -> None:
     record.host("average")
     if skip[0]:
         return
+
+    part = (np.float64 if mean.dtype == np.float64 else np.float32)(share[0])
 
     def step(m: Any, x: Any, s: Any) -> None:
         np.subtract(x, m, out=s)

@@ -55,7 +55,7 @@ def largest(xs: Sequence[Any], out: Any, which: Any, won: Any) -> Any:
     if which is not None:
         arrays.fill(which, 0)
     fast = None if on_cuda(out) else loops("elementwise", out.dtype)
-    if fast is None:
+    if fast is None and not on_cuda(out):
         record.host("a maximum by NumPy")
     for i, x in enumerate(xs[1:], 1):
         if fast is not None and which is None:
@@ -81,5 +81,6 @@ def largest_gradient(dy: Any, which: Any, i: int, out: Any, won: Any) -> Any:
     if fast is not None:
         run_loop(fast.where_it_is, out, dy, which, i)
         return out
-    record.host("a maximum by NumPy")
+    if not on_cuda(out):
+        record.host("a maximum by NumPy")
     return np.multiply(dy, np.equal(which, i, out=won), out=out)

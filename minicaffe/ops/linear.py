@@ -10,10 +10,13 @@ import numpy as np
 from minicaffe.backend import on_cuda
 from minicaffe.ops import record
 from minicaffe.ops.arrays import fill
+from minicaffe.ops.conv.implicit_gemm import product
 from minicaffe.ops.gemm import GRAIN, gemm, whole
 from minicaffe.ops.loops import loops, with_blas
 from minicaffe.ops.sums import add_places
 from minicaffe.ops.threads import run
+
+OWN = 2**26  # multiply-adds on CUDA, up to which the own kernel serves
 
 
 def workspace(m: int, k: int, f: int, gradients: bool = True) -> int:
@@ -31,6 +34,8 @@ def linear(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
     >>> linear(x, weight, np.array([5.0]), np.empty((1, 1)), np.empty(3))
     array([[16.]])
     """
+    if _own(x, weight):
+        return product(x, weight, out, work, bias)
     if _compiled(x, weight, bias, out, work):
         return out
     if not on_cuda(x):
@@ -73,8 +78,25 @@ def _no_bias(dtype: Any) -> Any:
 
 def weight_gradient(a: Any, b: Any, out: Any, empty: bool, work: Any) -> Any:
     """dweight = a b (dy' x, or x' dy), added to `out`, or into it where it is still empty."""
+    if _own(a, b):
+        return product(a, b, out, work, add=not empty)
     _, scratch = ones_and_scratch(0, work)
     return gemm(a, b, out, accumulate=not empty, scratch=scratch)
+
+
+def input_gradient(dy: Any, weight: Any, out: Any, work: Any) -> Any:
+    """dx = dy weight': dy (m, f), weight' (f, k), into `out` (m, k)."""
+    return product(dy, weight, out, work) if _own(dy, weight) else gemm(dy, weight, out)
+
+
+def _own(a: Any, b: Any) -> bool:
+    """Whether our own kernel multiplies two matrices: on CUDA, where a product is small.
+
+    It can be a part of a graph, and adds the bias; of larger ones cuBLAS is worth a launch that is not.
+    """
+    if not on_cuda(a) or a.shape[0] * a.shape[1] * b.shape[1] > OWN:
+        return False
+    return all(m.flags.c_contiguous or m.flags.f_contiguous for m in (a, b))
 
 
 def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:

@@ -1,9 +1,10 @@
-"""What the gate `threads.run` runs, noted down: the rows of a program.
+"""What the gate `threads.run` runs, noted down: the rows of a program; and the kernels that CUDA is given.
 
 with record.recording() as made:
     layer.forward()
-made.rows    # what was run, in order
-made.hosts   # why some of it cannot be replayed; empty if all of it can
+made.rows      # what was run on the CPU, in order
+made.launches  # the kernels of this project that were launched, and what with
+made.hosts     # why some of it cannot be replayed; empty if all of it can
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from minicaffe.backend import heard, on_cuda
 
 _here = threading.local()
 
@@ -68,7 +71,16 @@ class Recording:
     """What one thread ran: rows, and why there was something beside them."""
 
     rows: list[Row] = field(default_factory=list)
+    launches: list[tuple[Any, ...]] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
+
+    def launched(self, name: str, types: str, grid: tuple[int, ...], args: tuple[Any, ...]) -> None:
+        """Note a launch: two are equal if they do the same."""
+        self.launches.append((name, types, grid, place(args)))
+
+    def host(self, why: str) -> None:
+        """Note why it cannot be replayed."""
+        self.hosts.append(why)
 
 
 @contextlib.contextmanager
@@ -77,7 +89,8 @@ def recording() -> Iterator[Recording]:
     before, made = getattr(_here, "made", None), Recording()
     _here.made = made
     try:
-        yield made
+        with heard(made):
+            yield made
     finally:
         _here.made = before
 
@@ -91,7 +104,7 @@ def host(why: str) -> None:
     ['this is Python']
     """
     if (made := getattr(_here, "made", None)) is not None:
-        made.hosts.append(why)
+        made.host(why)
 
 
 def active() -> bool:
@@ -137,4 +150,6 @@ def place(arg: Any) -> Any:
         return arg.__array_interface__["data"][0], arg.shape, arg.strides, arg.dtype
     if isinstance(arg, np.generic):
         return type(arg), arg.tobytes()
+    if on_cuda(arg):
+        return arg.data.ptr, arg.shape, arg.strides, arg.dtype
     return type(arg), arg

@@ -81,16 +81,18 @@ def rows(x: Any, out: Any, work: Any, of: str = "values", scale: float = 1.0) ->
     return np.multiply(out, scale, out=out)
 
 
-def add_rows(rows: Any, out: Any) -> Any:
-    """out += the sum of `rows`, from the first on; (count, ...) to (...).
+def add_rows(rows: Any, out: Any, add: bool = True) -> Any:
+    """out += the sum of `rows`, from the first on, or = without `add`; (count, ...) to (...).
 
     >>> add_rows(np.array([[1.0, 2.0], [3.0, 4.0]]), np.ones(2))
     array([5., 7.])
     """
     if on_cuda(rows):
-        _launch(rows, (len(rows), out.size, 1), out, None, add=True)
+        _launch(rows, (len(rows), out.size, 1), out, None, add=add)
         return out
     record.host("add_rows")
+    if not add:
+        out.fill(0)
     for row in rows:
         out += row
     return out

@@ -82,7 +82,8 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None, grain: int = 
         if n:
             part(0, n, work)
         return [work] * min(n, 1)
-    record.host(getattr(part, "__qualname__", repr(part)))
+    if not on_cuda(work):
+        record.host(getattr(part, "__qualname__", repr(part)))
     slices = min(n, max(1, min(n // grain, share(work))))
     if slices == 1:
         part(0, n, work)

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import CTYPES, Device, on_cuda
+from minicaffe.backend import Device, on_cuda
 from minicaffe.errors import MinicaffeError, ShapeError, did_you_mean
+from minicaffe.kernels import CTYPES
 from minicaffe.ops import im2col as op
 from minicaffe.ops.geometry import AXES, Sizes, Window
 

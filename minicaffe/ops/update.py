@@ -117,7 +117,7 @@ def update(
                         delta, shrink                step = rate m / (sqrt(v) + delta) + shrink weight
 
     All in place; `scratch`, flat, is NumPy's: each thread takes as many entries at a time as its share of it
-    holds, up to BLOCK. `numbers` are an array of float64 on the host. Where `skip`, one int32, is not 0,
+    holds, up to BLOCK. `numbers` are an array of float64. Where `skip`, one int32, is not 0,
     nothing is done. Source: Caffe's solvers; `shrink` is AdamW's.
 
     >>> weight, diff, history = np.array([1.0]), np.array([2.0]), np.array([10.0])
@@ -129,8 +129,8 @@ def update(
     kind, l1 = weight.dtype.type, penalty == "L1"
     if on_cuda(weight):
         kind = np.float64 if weight.dtype == np.float64 else np.float32
-        given = *map(kind, numbers), kind(decay), int(l1), kind(scale), skip
-        launch("update.cu", rule, weight.size, weight, weight, diff, *history, *given)
+        told = numbers, kind(decay), int(l1), kind(scale), skip
+        launch("update.cu", rule, weight.size, weight, weight, diff, *history, *told)
         return
     fast: Any = loops("update", weight.dtype)
     if fast is not None:

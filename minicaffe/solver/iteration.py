@@ -10,6 +10,7 @@ from minicaffe.net.net import Net
 from minicaffe.net.passes import Passes, Premise
 from minicaffe.net.recorded import Call, Node, Repeated, Tape, take
 from minicaffe.ops import arrays
+from minicaffe.solver.compare import compared
 from minicaffe.solver.finite import Finite
 from minicaffe.solver.mixed import Mixed
 
@@ -18,18 +19,38 @@ class Iterating(Finite):
     """The part of a Solver that computes an iteration."""
 
     mixed: Mixed | None
+    graph: bool  # on CUDA, whether iterations are captured and replayed
     _one: Any  # where the loss of a batch is summed
 
     def begin_iterating(self) -> None:
         """Nothing is recorded yet."""
         self._noted, self._premise = Passes(self.net), Premise(self.net)
-        self._passes, self._update = Repeated(), Repeated()
+        self._passes, self._update = Repeated(self.device), Repeated(self.device)
+        self._whole = Repeated(self.device, partial(compared, self))
+        self._told: list[str] = []
 
     @property
     def recordings(self) -> dict[str, list[Node]]:
         """What replays go through, of the passes and of the update; nothing where they are not replayed."""
-        of = {"passes": self._passes, "update": self._update}
+        of = {"passes": self._passes, "update": self._update, "iteration": self._whole}
         return {name: one.nodes or [] for name, one in of.items()}
+
+    def iterate(self) -> None:
+        """Compute the gradient and update by it; on CUDA as one work, which one graph can hold."""
+        cls = type(self)
+        apart = cls.gradient is not Iterating.gradient or cls.update is not Iterating.update
+        apart |= self.average is not None and self.iteration == 0  # it begins between the two
+        if apart or not (self.device.is_cuda and self.graph):
+            self.gradient()
+            self.update()
+            return
+        self._begin_passes()
+        self._prepare_update()
+        self._whole.run(self._all, self._now_of_all)
+        self._end_passes()
+        if (reasons := self._whole.reasons) != self._told and reasons:
+            self.report.event(f"not in a CUDA graph: {'; '.join(reasons)}")
+        self._told = reasons
 
     def gradient(self) -> None:
         """Compute the gradient of this iteration's batches."""
@@ -37,25 +58,42 @@ class Iterating(Finite):
 
     def passes(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window."""
-        slot = self.recorded % len(self.losses)
-        self.watch.begin(slot)
-        self._noted.begin(self.iteration * self.spec.iter_size)
+        self._begin_passes()
         self._passes.run(self._all_passes, self._now)
-        self.watch.end(slot)
-        self.recorded += 1
+        self._end_passes()
 
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""
+        self._prepare_update()
+        self._update.run(self._step, self._now_of_update)
+
+    def _begin_passes(self) -> None:
+        if not self.device.is_cuda:  # where that is a part of what is captured
+            self.watch.begin()
+        self._noted.begin(self.iteration * self.spec.iter_size)
+
+    def _end_passes(self) -> None:
+        self.watch.end(self.recorded % len(self.losses))
+        self.recorded += 1
+
+    def _prepare_update(self) -> None:
+        """Set what changes from one update to the next."""
         self.rule.prepare(self.rate, self.iteration)
         if self.average is not None:
             if self.iteration == 0:
                 self.average.begin()
             self.average.prepare(self.iteration)
-        self._update.run(self._step, self._now_of_update)
+
+    def _all(self, tape: Tape | None) -> None:
+        """The passes and the update."""
+        self._all_passes(tape)
+        self._step(tape)
 
     def _all_passes(self, tape: Tape | None) -> None:
         """All of the passes; noted, if there is a tape."""
         net, noted, count, loss = self.net, self._noted, self.spec.iter_size, self.watch.loss
+        if self.device.is_cuda:
+            take(tape, "what is kept", self.watch.begin)
         for param in net.learnable:
             param.stale = True
         for batch in range(count):
@@ -63,7 +101,7 @@ class Iterating(Finite):
             noted.forward(tape)
             noted.backward(tape)
             if self.mixed is not None:
-                self.mixed.gather(first=batch == 0)
+                take(tape, "16 bits", partial(self.mixed.gather, first=batch == 0))
             take(tape, "loss", partial(_add_loss, net, self._one, loss))
         take(tape, "loss", partial(arrays.scale, loss, 1 / count, loss))
         noted.end(tape)
@@ -75,17 +113,28 @@ class Iterating(Finite):
         if self.average is not None:
             take(tape, "average", self.average.step)
         if tape is not None and (read := [param for param in stale if not param.stale]):
-            tape.notes.append(Call("the end", "what the net knows of itself", partial(_read, read)))
+            known = "what the net knows of itself"
+            tape.notes.append(Call("the end", known, partial(_read, read), sets=True, late=True))
 
     def _now(self) -> Any:
         """What recorded passes go by."""
-        held = self._premise.now() if self.mixed is None else None
+        held = self._premise.now() if self._may else None
         return held and (held, id(self.spec), id(self.watch.loss))
 
     def _now_of_update(self) -> Any:
         """What a recorded update goes by."""
-        held = self._premise.of_params() if self.mixed is None else None
+        held = self._premise.of_params() if self._may else None
         return held and (held, id(self.spec), id(self.rule), id(self.average))
+
+    def _now_of_all(self) -> Any:
+        """What a recorded iteration goes by."""
+        both = self._now(), self._now_of_update()
+        return None if None in both else both
+
+    @property
+    def _may(self) -> bool:
+        """Whether replays are wanted."""
+        return self.graph or not self.device.is_cuda
 
 
 def _read(params: list[Param]) -> None:

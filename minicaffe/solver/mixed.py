@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.backend import Device
 from minicaffe.layers import Param
 from minicaffe.ops.update import unscale
 from minicaffe.solver.rules import Update
@@ -62,10 +63,10 @@ class Mixed:
     Source: P. Micikevicius et al., Mixed Precision Training, ICLR 2018.
     """
 
-    def __init__(self, spec: SolverSpec, params: Sequence[Param], xp: Any, watch: Watch):
-        self.xp, self.watch = xp, watch
-        self.masters = [Master(param, xp) for param in params]
-        self.rule = Update(spec, self.masters, xp, watch)
+    def __init__(self, spec: SolverSpec, params: Sequence[Param], device: Device, watch: Watch):
+        self.xp, self.watch = device.xp, watch
+        self.masters = [Master(param, self.xp) for param in params]
+        self.rule = Update(spec, self.masters, device, watch)
         name = params[0].dtype.name if params else ""
         self.scale = spec.loss_scale or SCALE.get(name, 1.0)
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minicaffe.backend import Device
 from minicaffe.ops import arrays
 from minicaffe.ops.update import BLOCK, update
 from minicaffe.solver.laid import Laid, multipliers
@@ -92,9 +93,10 @@ class Update:
     """
 
     def __init__(
-        self, spec: SolverSpec, params: Sequence[Any], xp: Any, watch: Watch | None = None
+        self, spec: SolverSpec, params: Sequence[Any], device: Device, watch: Watch | None = None
     ):
-        self.spec, self.xp, self.kind = spec, xp, KINDS[spec.type]
+        xp = device.xp
+        self.spec, self.device, self.kind = spec, device, KINDS[spec.type]
         self.laid = Laid(params, self.kind.memory, xp)
         self.params, self.history = self.laid.params, self.laid.history
         self.gradients = self.laid.gradients
@@ -103,7 +105,8 @@ class Update:
         self.scratch = xp.empty(max(largest, 2 * BLOCK if xp is np else 0), dtype)
         count = len(self.kind.numbers(spec, 0.0, 0, 0.0))
         self.numbers = np.empty((len(self.params), count))  # on the host; a row for each group
-        self.groups: dict[tuple[float, float], np.ndarray] = {}
+        self.there = device.asarray(self.numbers)  # the same array on the CPU
+        self.groups: dict[tuple[float, float], Any] = {}
         self.watch = watch or Watch(xp, 1, dtype or np.float32)
 
     def update(self, rate: float, iteration: int) -> None:
@@ -112,13 +115,15 @@ class Update:
         self.step()
 
     def prepare(self, rate: float, iteration: int) -> None:
-        """Set the numbers of the next step, on the host: those of all parameters with the same multipliers."""
+        """Set the numbers of the next step: those of all parameters with the same multipliers."""
         self.watch.expect(iteration)
         groups = dict.fromkeys(map(multipliers, self.params))
         for (lr_mult, decay_mult), numbers in zip(groups, self.numbers, strict=False):
             decay = self.spec.weight_decay * decay_mult
             numbers[:] = self.kind.numbers(self.spec, rate * lr_mult, iteration, decay)
-        self.groups = dict(zip(groups, self.numbers, strict=False))
+        if self.there is not self.numbers:
+            self.device.copy_from_host(self.there, self.numbers)
+        self.groups = dict(zip(groups, self.there, strict=False))
 
     def step(self) -> None:
         """Take the step that was prepared."""

@@ -33,11 +33,11 @@ class Solver(Judging, Iterating):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
-    the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but blobs
-    share memory unless `keep` is None. Nets of 16 bits are learnt and saved in float32 (see `mixed`). On a CPU
-    the same model, seed, data, plan of convolutions (`deterministic`: the fixed rule), threads, form of the
-    loops and BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or,
-    with `needs_loss`, a loss.
+    the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but
+    blobs share memory unless `keep` is None. With `graph` iterations on CUDA are captured into a graph.
+    Nets of 16 bits are learnt and saved in float32 (see `mixed`). On a CPU the same model, seed, data, plan
+    of convolutions (`deterministic`: the fixed rule), threads, form of the loops and BLAS give the same
+    bits. Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a loss.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Solver(Judging, Iterating):
         deterministic: bool = False,
         keep: Sequence[str] | None = (),
         needs_loss: bool = True,
+        graph: bool = True,
         **settings: Any,
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
@@ -59,7 +60,7 @@ class Solver(Judging, Iterating):
         if spec.solver is None:
             raise SpecError(f"{file}: has no 'solver'; training needs one")
         self.spec = with_settings(spec.solver, settings)
-        self.report = report or Report()
+        self.report, self.graph = report or Report(), graph
         built, given = self.spec.train_state, {"dtype": dtype, "seed": self.spec.random_seed}
         given |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
         given |= {"device": device or self.spec.device, "keep": keep}
@@ -78,9 +79,9 @@ class Solver(Judging, Iterating):
             self.watch.keep(self.net.layers.values())
             self.losses = self.watch.losses
             if half:
-                self.mixed = Mixed(self.spec, learnt, xp, self.watch)
+                self.mixed = Mixed(self.spec, learnt, self.device, self.watch)
                 self.net.loss_scale = self.mixed.scale
-            self.rule = self.mixed or Update(self.spec, learnt, xp, self.watch)
+            self.rule = self.mixed or Update(self.spec, learnt, self.device, self.watch)
             decay = self.spec.ema_decay
             self.average = Average(decay, self.rule, self.watch) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
@@ -174,8 +175,7 @@ class Solver(Judging, Iterating):
                 self.test()
                 if self.judge():
                     break
-            self.gradient()
-            self.update()
+            self.iterate()
             self.look()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)

@@ -49,8 +49,9 @@ class Watch:
         self.going = going.view(np.bool_).reshape(())
         self.going.fill(True)
         self.parts = xp.empty(ops.BLOCKS, np.float64)
-        # of this iteration; on the CPU always at one place, so that what reads it can be replayed
-        self.loss = self.losses[:1] if on_cuda(self.block) else np.zeros(1, dtype)
+        self.loss = xp.zeros(
+            1, dtype
+        )  # of this iteration: always at one place, so that it can be replayed
         self.asked, self.last = 0, -1  # how many updates were asked for; the iteration of the last
         self.kept: list[tuple[Any, list[Any]]] = []
 
@@ -75,22 +76,18 @@ class Watch:
             (layer, [x.copy() for x in layer.running]) for layer in layers if layer.running
         ]
 
-    def begin(self, slot: int) -> Any:
-        """An iteration begins, whose loss goes into a slot of the window: gives that, as zero."""
+    def begin(self) -> None:
+        """An iteration begins: its loss is zero, and what its passes change for good is kept."""
         for layer, copies in self.kept:
             for i, array in enumerate(layer.running):
                 if copies[i].shape != array.shape:  # the net was reshaped
                     copies[i] = array.copy()
                 self.xp.copyto(copies[i], array, where=self.going)
-        if on_cuda(self.block):
-            self.loss = self.losses[slot : slot + 1]
         self.loss.fill(0)
-        return self.loss
 
     def end(self, slot: int) -> None:
-        """The loss of an iteration is there: it goes into its slot."""
-        if not on_cuda(self.block):
-            self.losses[slot] = self.loss[0]
+        """The loss of an iteration is there: it goes into its slot of the window."""
+        self.xp.copyto(self.losses[slot : slot + 1], self.loss)
 
     def expect(self, iteration: int) -> None:
         """The update of an iteration is about to be judged."""

@@ -1,6 +1,7 @@
 """Walk all cases and print what is wrong with each, as JSON; or show a step of one model.
 
 python -m dry_run                                   a line of JSON a case
+python -m dry_run kernels                           the kernels that the cases launch: files, template arguments
 python -m dry_run MODEL [ENGINE [TYPE]]             the operations of a step, counted
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from dry_run import faults
 from dry_run.cases import MODELS, cases
+from dry_run.kernels import asked
 from dry_run.record import Operation, counts
 from dry_run.script import script
 from dry_run.walk import GIVEN, UNTESTED, Quiet, install, repeated, seen, walk
@@ -23,6 +25,11 @@ from minicaffe.backend import Device
 def main(words: list[str]) -> None:
     """Run as the words say."""
     device = install()
+    if words == ["kernels"]:
+        for case in cases().values():
+            walk(case, device)
+        print(json.dumps(sorted(asked)))
+        return
     if words:
         shown = step_of(device, *words)
         for (kind, name), times in Counter((op.kind, op.name) for op in shown).items():

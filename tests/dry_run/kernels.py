@@ -15,6 +15,7 @@ import numpy as np
 
 from dry_run.elementwise import is_here
 from dry_run.record import record
+from minicaffe import kernels as package
 
 ARRAYS = {
     "float": "float32", "double": "float64", "__half": "float16", "__nv_bfloat16": "bfloat16",
@@ -23,6 +24,9 @@ ARRAYS = {
 NUMBERS = {
     "int": np.int32, "float": np.float32, "double": np.float64, "unsigned long long": np.uint64,
 }  # fmt: skip
+asked: set[tuple[str, str]] = (
+    set()
+)  # files of kernels, and the template arguments they were compiled for
 LIMITS = (2**31 - 1, 65535, 65535)  # of a grid
 DECLARED = r"template <([^>]*)>[^;{}]*?__global__\s+void\s+(\w+)\s*\(([^)]*)\)"
 
@@ -107,5 +111,12 @@ def _overlap(one: Any, other: Any) -> bool:
 
 
 def install() -> None:
-    """Take NVRTC's place."""
+    """Take NVRTC's place, and write down what it is asked for."""
     cupy.RawModule = RawModule
+    real = package.kernels
+
+    def kernels(file: str, template: str, device: int) -> Any:
+        asked.add((file, template))
+        return real(file, template, device)
+
+    package.kernels = kernels

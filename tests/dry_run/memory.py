@@ -11,7 +11,7 @@ import numpy as np
 from cupy.cuda.memory import MemoryPointer, UnownedMemory
 from cupy_backends.cuda.api import runtime
 
-from dry_run.record import record
+from dry_run.record import Operation, record
 
 bases: list[int] = []  # of all allocations, in rising order
 sizes: dict[int, int] = {}
@@ -115,10 +115,35 @@ class Event:
         record.note("wait", "Event.synchronize")
 
 
+class Graph:
+    """cupy.cuda.Graph."""
+
+    def __init__(self, operations: list[Operation]):
+        self.operations = operations
+
+    def launch(self, stream: Any = None) -> None:
+        record.note("graph", f"of {len(self.operations)}", *map(str, self.operations))
+
+
 class Stream:
     """cupy.cuda.Stream."""
 
     ptr = 0
+
+    def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False):
+        pass
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+    def begin_capture(self, mode: Any = None) -> None:
+        record.begin()
+
+    def end_capture(self) -> Graph:
+        return Graph(record.end())
 
     def synchronize(self) -> None:
         record.note("wait", "Stream.synchronize")

@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
-QUEUED = ("kernel", "product", "fill", "copy")  # what a step consists of
+QUEUED = ("kernel", "product", "fill", "copy", "graph")  # what a step consists of
+CAPTURED = (
+    "kernel",
+    "fill",
+    "copy",
+)  # what a graph may hold: CuPy refuses cuBLAS, CUDA all that waits
 NEVER = {  # in a step after the first
     "allocation": "takes memory",
     "hidden copy": "CuPy copies an operand that overlaps the result",
@@ -17,7 +22,7 @@ NEVER = {  # in a step after the first
     "pageable upload": "copies from memory of the host that is not page-locked: the driver may wait",
 }
 # The arguments of an operation that may change from step to step: what the step is a function of.
-CHANGING = {"uniform": {1, 2}, "sgd": {4}, "average": {3}}  # the random key; the rate; the share
+CHANGING = {"uniform": {1, 2}}  # the random key
 
 
 @dataclass(frozen=True)
@@ -37,9 +42,23 @@ class Record:
     """The operations since it was last cleared."""
 
     operations: list[Operation] = field(default_factory=list)
+    before: list[Operation] | None = None  # a capture: what was done before it
+
+    def begin(self) -> None:
+        """What follows is captured."""
+        assert self.before is None
+        self.before, self.operations = self.operations, []
+
+    def end(self) -> list[Operation]:
+        """What was captured."""
+        assert self.before is not None
+        taken, self.operations, self.before = self.operations, self.before, None
+        return taken
 
     def note(self, kind: str, name: str, *given: Any) -> None:
-        """Write an operation down."""
+        """Write an operation down; in a capture, refuse what no graph can hold."""
+        if self.before is not None and kind not in CAPTURED:
+            raise RuntimeError(f"cudaErrorStreamCaptureUnsupported: {kind} {name}")
         self.operations.append(Operation(kind, name, tuple(map(lies, given))))
 
     def take(self) -> list[Operation]:

@@ -40,8 +40,8 @@ def test_a_mean_is_its_formula_on_each_device(device):
     random = np.random.default_rng(1)
     mean, x = (random.normal(size=(3, 5)).astype(np.float32) for _ in range(2))
     there = [device.asarray(mean.copy()), device.asarray(x), device.xp.empty((3, 5), np.float32)]
-    skip = device.xp.zeros(1, np.int32)
-    average(*there[:2], np.array([0.25]), there[2], skip)
+    skip, share = device.xp.zeros(1, np.int32), device.asarray(np.array([0.25]))
+    average(*there[:2], share, there[2], skip)
     skip.fill(1)
-    average(*there[:2], np.array([0.25]), there[2], skip)
+    average(*there[:2], share, there[2], skip)
     np.testing.assert_allclose(device.to_host(there[0]), mean + 0.25 * (x - mean), rtol=1e-6)

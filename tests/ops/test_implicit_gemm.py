@@ -1,5 +1,7 @@
 """Implicit GEMM on CUDA: every geometry, tile and share of the work against loops in float64."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -180,6 +182,6 @@ def test_nothing_is_taken_and_nothing_waited_for(cuda):
 
 def test_more_than_an_index_reaches_is_refused(cuda):
     g = ConvGeometry(2**11, 2**10, (32, 32), 1, Window((1, 1)))
-    nothing = blank(cuda, 0, np.float32)
+    nothing, huge = blank(cuda, 0, np.float32), SimpleNamespace(size=2**31)
     with pytest.raises(ShapeError, match="implicit: 2147483648 elements"):
-        implicit_gemm.forward(nothing, nothing, None, g, nothing)
+        implicit_gemm.forward(huge, nothing, None, g, nothing)

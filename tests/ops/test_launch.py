@@ -17,6 +17,7 @@ from ops.cases import blank, close, numbers, put
 from ops.launch_rows import summed, table
 
 from minicaffe import backend
+from minicaffe import kernels as kernels_of
 from minicaffe.errors import ShapeError
 from minicaffe.ops import accuracy as accuracies
 from minicaffe.ops import average as means
@@ -224,6 +225,7 @@ def rule(name, memory, *settings):
         hosts[2:] = [np.abs(host) for host in hosts[2:]]
         arrays, start = ([put(device, host) for host in hosts] for _ in range(2))
         scratch, skip = blank(device, 40, dtype), put(device, [0], np.int32)
+        given = put(device, settings, np.float64)
 
         def run():
             for array, before in zip(arrays, start, strict=True):
@@ -231,7 +233,7 @@ def rule(name, memory, *settings):
             weight, diff, *history = arrays
             for penalty in ("L1", "L2"):
                 update.update(
-                    name, weight, diff, history, settings, 0.125, penalty, 0.25, scratch, skip
+                    name, weight, diff, history, given, 0.125, penalty, 0.25, scratch, skip
                 )
 
         return run, arrays
@@ -298,11 +300,11 @@ def average(device, dtype):
     given, x = numbers(1, (40,), (40,), dtype=dtype)
     given[7] = x[7]
     x, mean, scratch = put(device, x), blank(device, 40, dtype), blank(device, 40, dtype)
-    skip = put(device, [0], np.int32)
+    skip, share = put(device, [0], np.int32), put(device, [0.125], np.float64)
 
     def run():
         device.copy_from_host(mean, given)
-        means.average(mean, x, np.array([0.125]), scratch, skip)
+        means.average(mean, x, share, scratch, skip)
 
     return run, [mean]
 
@@ -541,7 +543,7 @@ def test_both_devices_agree(cuda, name, dtype):
 
 def with_threads(monkeypatch, blocks, threads):
     """Have every launch run in so many blocks of so many threads; the totals are returned."""
-    compiled, totals = backend.kernels, []
+    compiled, totals = kernels_of.kernels, []
 
     def limited(*which):
         def of(kernel):
@@ -553,7 +555,7 @@ def with_threads(monkeypatch, blocks, threads):
 
         return {name: of(kernel) for name, kernel in compiled(*which).items()}
 
-    monkeypatch.setattr(backend, "kernels", limited)
+    monkeypatch.setattr(kernels_of, "kernels", limited)
     return totals
 
 
@@ -637,13 +639,13 @@ def launched(monkeypatch):
     calls = []
     fake = SimpleNamespace(dtype=np.dtype(np.float32), device=SimpleNamespace(id=0))
     record = {"f": lambda *call: calls.append(call)}
-    monkeypatch.setattr(backend, "kernels", lambda file, ctype, device: record)
+    monkeypatch.setattr(kernels_of, "kernels", lambda file, ctype, device: record)
     return lambda total, *args: backend.launch("f.cu", "f", total, fake, *args) or calls
 
 
 @pytest.mark.parametrize(("total", "blocks"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
 def test_a_thread_an_element(launched, monkeypatch, total, blocks):
-    monkeypatch.setattr(backend, "THREADS", 4)
+    monkeypatch.setattr(kernels_of, "THREADS", 4)
     ((grid, block, args),) = launched(total, 7, np.float32(0.5), True)
     assert (grid, block) == ((blocks,), (4,))
     assert args == (total, 7, 0.5, True)

@@ -42,7 +42,8 @@ REST = """
 class Every:
     """Makes solvers of the net; `whole`: of all rows, else of the first of each type."""
 
-    def __init__(self, whole: bool, **solver: Any):
+    def __init__(self, whole: bool, device: Any = "cpu", dtype: str | None = None, **solver: Any):
+        self.settings = {"device": device, "dtype": dtype, "report": Quiet()}
         self.given: dict[str, np.ndarray] = {}  # to Input
         self.shapes: dict[str, tuple[int, ...]] = {}  # of what is drawn anew in each pass
         self.layers: list[str] = []
@@ -88,11 +89,11 @@ class Every:
             *sorted(rest.strip("\n").split("\n"), key=lambda line: "PriorBox" in line),
             f"solver: {text(self.solver)}",
         ]
-        made = Solver(parse("\n".join(lines)), device="cpu", report=Quiet())
+        made = Solver(parse("\n".join(lines)), **self.settings)
         random = np.random.default_rng(4)
         made.net.layers["given"].reset(random.normal(size=(12, 2, 3, 2)), np.arange(12) % 3)
         for name, array in self.given.items():
-            made.net.blobs[name].data[...] = array
+            made.device.copy_from_host(made.net.blobs[name].data, array)
         self.made += 1
         return made
 

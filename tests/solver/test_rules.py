@@ -58,7 +58,7 @@ def take_steps(spec, device, dtype, seed):
         device.copy_from_host(param.data, random.normal(size=param.shape).astype(dtype))
     w = [device.to_host(param.data).astype(np.float64).ravel() for param in params]
     h = [[[0.0] * KINDS[spec.type].memory for _ in one] for one in w]
-    rule = Update(spec, params, device.xp)
+    rule = Update(spec, params, device)
     for step in range(3):
         g = [random.normal(size=param.shape).astype(dtype) for param in params]
         g[2][...] = 0  # of a parameter that does not learn

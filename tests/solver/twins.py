@@ -44,6 +44,7 @@ class Twins:
     def __init__(self, make: Callable[[], Solver]):
         self.replaying, self.plain = self.both = make(), make()
         plainly(self.plain)
+        self.halves = ("iteration",) if self.plain.device.is_cuda else ("passes", "update")
 
     def step(self, count: int = 1) -> None:
         """Take iterations with both."""
@@ -59,20 +60,22 @@ class Twins:
 
     @property
     def replays(self) -> bool:
-        """Whether the one replays both halves of an iteration."""
-        return all(self.replaying.recordings.values())
+        """Whether the one replays both halves of an iteration, on CUDA the whole of it."""
+        return all(self.replaying.recordings[half] for half in self.halves)
 
 
 def plainly(solver: Solver) -> None:
-    """Have a solver take each iteration as it is: somebody watches."""
+    """Have a solver take each iteration as it is: on CUDA it is asked to, else somebody watches."""
+    if solver.device.is_cuda:
+        solver.graph = False
+        return
     solver.net.steps[0].watchers.setdefault("before_forward", []).append(lambda: None)
 
 
 def twins(more: str = "", text: str = SMALL, **settings: Any) -> Twins:
     """Twins of a model's text, with more keys of the solver."""
-    return Twins(
-        lambda: Solver(parse(text.format(more=more)), device="cpu", report=Quiet(), **settings)
-    )
+    given = {"device": "cpu", "report": Quiet()} | settings
+    return Twins(lambda: Solver(parse(text.format(more=more)), **given))
 
 
 def numbers(solver: Solver) -> dict[str, np.ndarray]:
@@ -86,6 +89,8 @@ def numbers(solver: Solver) -> dict[str, np.ndarray]:
             if value.blob._diff is not None and not net.memory.sharing.lives:
                 found[f"{value.name} of {step.spec.name} diff"] = value.blob.diff
     found |= {f"history {i}": array for i, array in enumerate(solver.rule.history)}
+    if solver.mixed is not None:
+        found |= {f"master {i}": one.data for i, one in enumerate(solver.mixed.masters)}
     if solver.average is not None:
         found |= {f"mean {i}": array for i, array in enumerate(solver.average.means)}
     found |= {
@@ -93,7 +98,7 @@ def numbers(solver: Solver) -> dict[str, np.ndarray]:
         "flags": solver.watch.flags,
         "square": solver.watch.squares[:1],
     }
-    return found
+    return {name: solver.device.to_host(array) for name, array in found.items()}
 
 
 def differences(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> list[str]:

@@ -6,7 +6,8 @@ x (n, c, *image), weight (f, c/group, *kernel), y (n, f, *out). For sample s, pl
     dx = weight' dy    dx[s, c, i] = sum over f, e of weight[f, c, e] dy[s, f, (i + pad - e dilation) / stride]
     dweight = dy x'    dweight[f, c, e] = sum over s, o of dy[s, f, o] x[s, c, o stride - pad + e dilation]
 
-Sums are always taken in the same order. Inputs of 16 bits are summed in float32.
+and a product of matrices, which is a convolution of images of one place. Sums are always taken in the same
+order. Inputs of 16 bits are summed in float32.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from minicaffe.ops.sums import add_rows, in_sum_type
 
 SLAB = 16  # of the kernel: how much of a sum a block takes at a time
 BLOCKS = 256  # that are enough to keep a device busy
+SMALL = tuple((tm, tn) for tm in (1, 2, 4) for tn in (2, 4))
+TILES = {
+    4: (*SMALL, (8, 8)),
+    8: SMALL,
+}  # of sums that a thread keeps: 64 of 8 bytes find no registers
 
 
 def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
@@ -45,7 +51,8 @@ def forward(
     columns = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, 0
     depth = *kernel, *dilation, 0, 0, 0, pixels, k
     source = *lift(g.image), 1, 1, 1
-    _run((weight, x, bias, out), g, sizes, groups, steps, columns, depth, source, relu=relu)
+    numbers = g.group, sizes, groups, steps, columns, depth, source
+    _run((weight, x, bias, out), *numbers, relu=relu)
     return out
 
 
@@ -59,7 +66,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
     columns = *lift(g.image), 1, 1, 1, *pad, g.f * g.places, 0
     depth = *kernel, *(-d for d in dilation), 0, 0, 0, g.places, c * k
     source = *lift(g.out), *stride
-    _run((weight, dy, None, out), g, sizes, groups, steps, columns, depth, source)
+    _run((weight, dy, None, out), g.group, sizes, groups, steps, columns, depth, source)
     return out
 
 
@@ -72,39 +79,69 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any | None
     columns = *kernel, *dilation, 0, 0, 0, pixels, 0
     depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
     source = *lift(g.image), 1, 1, 1
-    numbers = g, _weight_sizes(g), groups, steps, columns, depth, source
+    numbers = g.group, _weight_sizes(g), groups, steps, columns, depth, source
+    _run_in_parts((dy, x, None, out), *numbers, work=work, add=True)
+    return out
+
+
+def product(a: Any, b: Any, out: Any, work: Any, bias: Any | None = None, add: bool = False) -> Any:
+    """out = a b + bias, plus what it was with `add`; a (m, k), b (k, n), bias (n,) or None, out (m, n).
+
+    a and b may be transposed views, out lies row by row; `work`, flat, lets more blocks take part.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    (left_k, left_row), (column, entry_k) = (
+        [step // array.itemsize for step in array.strides] for array in (b, a)
+    )
+    one = 1, 1, 1
+    columns, depth = (*one, *one, 0, 0, 0, column, 0), (*one, *one, 0, 0, 0, entry_k, left_k)
+    numbers = 1, (n, m, k), (0, 0, 0), (left_row, 1, n), columns, depth, (*one, *one)
+    b, a = (array if array.flags.c_contiguous else array.T for array in (b, a))
+    _run_in_parts((b, a, bias, out), *numbers, work=work, add=add)
+    return out
+
+
+def _run_in_parts(
+    arrays: tuple[Any, ...],
+    products: int,
+    sizes: tuple[int, int, int],
+    *numbers: Any,
+    work: Any,
+    add: bool,
+) -> None:
+    """`_run`, where there is work for it in parts of the depth, which are then summed."""
+    out = arrays[3]
     sums = in_sum_type(work, out)
     most = max(1, sums.size // out.size)
-    _, parts = _share(*_weight_sizes(g), g.group, out.itemsize, most)
+    _, parts = _share(*sizes, products, out.itemsize, most)
     if parts > 1:
-        _run((dy, x, None, sums), *numbers, most=most)
-        add_rows(sums[: parts * out.size].reshape(parts, *out.shape), out)
+        _run((*arrays[:3], sums), products, sizes, *numbers, most=most, part=out.size)
+        add_rows(sums[: parts * out.size].reshape(parts, *out.shape), out, add)
     else:
-        _run((dy, x, None, out), *numbers, add=True)
-    return out
+        _run(arrays, products, sizes, *numbers, add=add)
 
 
 def _run(
     arrays: tuple[Any, ...],
-    g: ConvGeometry,
+    products: int,
     sizes: tuple[int, int, int],
     *numbers: tuple[int, ...],
     most: int = 1,
+    part: int = 0,
     add: bool = False,
     relu: bool = False,
 ) -> None:
-    """One product for each group, its sums in `most` parts at the most; see the kernel for the numbers."""
-    largest = max(math.prod(shape) for shape in (g.x_shape, g.y_shape, g.weight_shape))
+    """Products, a group each, their sums in `most` parts at the most, of `part` entries; see the kernel."""
+    largest = max(arrays[0].size, arrays[1].size, part or arrays[3].size)
     if largest + 2**16 >= 2**31:
         raise ShapeError(
             f"implicit: {largest} elements are more than a kernel's 32-bit index reaches"
         )
     groups, steps, *others = numbers
-    tile, parts = _share(*sizes, g.group, arrays[3].itemsize, most)
-    grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), g.group * parts)
-    part = math.prod(g.weight_shape)
+    tile, parts = _share(*sizes, products, arrays[3].itemsize, most)
+    grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), products * parts)
     args = (*sizes, parts, *groups, part, *steps, int(add), int(relu))
-    flat = (number for part in others for number in part)
+    flat = (number for axes in others for number in axes)
     launch_blocks(
         "implicit.cu", "implicit", grid, (arrays[1], arrays[3], *tile), *arrays, *args, *flat
     )
@@ -126,9 +163,7 @@ def _share(
         return blocks * parts, parts
 
     blocks, parts = shared(8, 8)
-    if (
-        size <= 4 and rows > 64 and blocks >= 2 * BLOCKS // 3
-    ):  # 64 sums of 8 bytes find no registers
+    if (8, 8) in TILES[max(4, size)] and rows > 64 and blocks >= 2 * BLOCKS // 3:
         return (8, 8), parts
     tm = 1 if rows <= 16 else 2 if rows <= 32 else 4
     tn = 4 if shared(tm, 4)[0] >= BLOCKS // 2 else 2

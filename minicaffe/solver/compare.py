@@ -1,0 +1,52 @@
+"""The first replayed iteration beside an ordinary one: whether a CUDA graph computes the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from minicaffe.net.recorded import Call
+
+
+def compared(solver: Any, replay: Callable[[], None], as_it_is: Callable[[], None]) -> str:
+    """Take an iteration as a replay, put all back, and take it as it is; why they differ, or nothing.
+
+    What is compared, to the bit, is all that an iteration leaves behind: parameters, history, statistics,
+    loss, flags. It lies on the host meanwhile. An iteration with Python in it that cannot be done twice,
+    such as reading a file, is replayed and not compared.
+    """
+    nodes = [node for part in solver.recordings.values() for node in part]
+    if not all(node.sets or node.twice for node in nodes if isinstance(node, Call)):
+        replay()
+        return ""
+    arrays, device = left_behind(solver), solver.device
+    before = {name: device.to_host(array).copy() for name, array in arrays.items()}
+    replay()
+    replayed = {name: device.to_host(array).copy() for name, array in arrays.items()}
+    for name, array in arrays.items():
+        device.copy_from_host(array, before[name])
+    as_it_is()
+    for name, array in arrays.items():
+        if device.to_host(array).tobytes() != replayed[name].tobytes():
+            return f"its first replay gave another {name} than an iteration as it is"
+    return ""
+
+
+def left_behind(solver: Any) -> dict[str, Any]:
+    """All arrays that an iteration changes for good, by what they are."""
+    found: dict[str, Any] = {"watch": solver.watch.block, "loss": solver.watch.loss}
+    for step in solver.net.steps:
+        for i, param in enumerate(step.layer.params):
+            found[f"parameter {i} of {step.spec.name}"] = param.data
+        for i, array in enumerate(step.layer.running):
+            found[f"statistic {i} of {step.spec.name}"] = array
+    rule = solver.mixed.rule if solver.mixed is not None else solver.rule
+    for i, array in enumerate(rule.history):
+        found[f"history {i}"] = array
+    if solver.mixed is not None:
+        for i, master in enumerate(solver.mixed.masters):
+            found[f"float32 parameter {i}"] = master.data
+    if solver.average is not None:
+        for i, mean in enumerate(solver.average.means):
+            found[f"averaged parameter {i}"] = mean
+    return found

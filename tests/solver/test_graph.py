@@ -1,0 +1,213 @@
+"""Iterations on CUDA, captured and replayed: the bits of such as are taken as they are; what refuses, and why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from layers.test_every_layer import Stretched
+from solver.every_layer import Every
+from solver.test_every_layer import TYPES, WITHOUT_MOMENTUM
+from solver.twins import SMALL, Quiet, Twins, calls, twins
+
+from minicaffe import Solver, parse, register
+from minicaffe.data import datasets
+from minicaffe.layers import REGISTRY
+from minicaffe.net.recorded import Graph
+from minicaffe.ops import linear
+from minicaffe.solver.rules import Update
+
+KINDS = [
+    *((kind, "float32") for kind in TYPES),
+    ("SGD", "float64"),
+    ("SGD", "float16"),
+    ("Adam", "float16"),
+]
+
+
+class Heard(Quiet):
+    """Remembers the events."""
+
+    def __init__(self):
+        self.events = []
+
+    def event(self, text):
+        self.events.append(text)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch, tmp_path):
+    """The drawn digits, but few; files go into a folder of their own."""
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
+    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+    monkeypatch.chdir(tmp_path)
+
+
+def graphs(solver):
+    """What of an iteration is captured."""
+    return [node for node in solver.recordings["iteration"] if isinstance(node, Graph)]
+
+
+def steps(request, few, many):
+    return many if request.config.getoption("--long") else few
+
+
+@pytest.mark.parametrize(("kind", "dtype"), KINDS)
+def test_a_replay_has_the_bits_of_an_iteration(cuda, kind, dtype, request):
+    """Dropout, a mirrored and cropped batch, clipping, an average, and a rate that changes each time."""
+    more = f", type: {kind}, clip_gradients: 0.5, ema_decay: 0.9, lr_policy: inv, gamma: 0.1, power: 0.75"
+    text = SMALL.replace("momentum: 0.9, ", "") if kind in WITHOUT_MOMENTUM else SMALL
+    both = twins(more, text=text, device=cuda, dtype=dtype, engine="implicit")
+    both.step(steps(request, 8, 200))
+    assert both.replays
+    assert [graph.why for graph in graphs(both.replaying)] == [""]
+    assert calls(both.replaying).keys() == {"the batch", "the end"}
+
+
+def test_batches_that_are_summed(cuda, request):
+    """With iter_size 2 the second batch is drawn between two graphs."""
+    both = twins(", iter_size: 2", device=cuda, engine="implicit")
+    both.step(steps(request, 7, 200))
+    assert both.replays and len(graphs(both.replaying)) == 2
+
+
+def test_a_snapshot_and_a_resume_in_between(cuda):
+    both = twins(", ema_decay: 0.9", device=cuda, engine="implicit")
+    both.step(6)
+    for k, solver in enumerate(both.both):
+        solver.prefix = f"twin{k}"
+    paths = [solver.snapshot() for solver in both.both]
+    both.step(2)
+    for solver, path in zip(both.both, paths, strict=True):
+        solver.restore(path)
+    both.step(6)
+    assert both.replays and both.plain.iteration == 12
+
+
+@pytest.fixture
+def own():
+    """A layer of one's own, registered."""
+    before = dict(REGISTRY)
+    register(Stretched)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_net_of_every_layer(cuda, own, dtype, request):
+    """What reads files, or is of the user's own Python, lies between graphs; all else is in them."""
+    pytest.importorskip("h5py")
+    pytest.importorskip("PIL")
+    given = {"type": "SGD", "momentum": 0.9, "iter_size": 2, "clip_gradients": 1, "base_lr": 0.001}
+    both = Twins(Every(False, cuda, dtype, **given))
+    both.step(steps(request, 6, 200))
+    assert both.replays
+    assert {graph.why for graph in graphs(both.replaying)} == {""}
+    said = calls(both.replaying)
+    assert said["own forward"] == said["own backward"] == "its Python is not minicaffe's"
+
+
+def test_another_size_is_captured_anew(cuda):
+    both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Quiet()))
+    for shape in ((4, 6, 5, 5), (2, 6, 5, 5)):
+        for solver in both.both:
+            solver.net.reshape(x=shape, label=shape[:1])
+            solver.device.copy_from_host(solver.net.blobs["x"].data, np.ones(shape, np.float32))
+        both.step(6)
+        assert both.replays
+
+
+GIVEN = """
+layers:
+  - {name: data, type: Input, top: [x, label], shape: [{dim: [4, 6, 5, 5]}, {dim: [4]}]}
+  - {name: conv, type: Convolution, bottom: x, num_output: 4, kernel_size: 3, engine: implicit}
+  - {name: ip, type: InnerProduct, num_output: 5}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.1, momentum: 0.9, max_iter: 99}
+"""
+
+
+def told(cuda, text=GIVEN, count=6, **settings):
+    """A solver that has taken some iterations, and the events it told."""
+    heard = Heard()
+    solver = Solver(parse(text), device=cuda, report=heard, **settings)
+    solver.step(count)
+    return solver, heard.events
+
+
+def test_what_all_goes_into_one_graph_is_not_told(cuda):
+    solver, events = told(cuda)
+    assert len(graphs(solver)) == 1 and events == []
+
+
+def test_large_products_stay_cublas_own(cuda, monkeypatch):
+    """CuPy refuses them in a capture: they lie between graphs, which is said once."""
+    monkeypatch.setattr(linear, "OWN", 10)
+    solver, (event,) = told(cuda)
+    assert len(graphs(solver)) == 3
+    assert event.startswith("not in a CUDA graph: ip forward: a product by cuBLAS")
+
+
+def test_a_layer_may_say_that_it_is_not_to_be_captured(cuda, monkeypatch):
+    monkeypatch.setattr(REGISTRY["InnerProduct"], "capturable", False)
+    _, (event,) = told(cuda)
+    assert "ip forward: InnerProduct says capturable = False" in event
+
+
+def test_without_a_graph(cuda):
+    solver, events = told(cuda, graph=False)
+    assert not solver.recordings["iteration"] and events == []
+
+
+def test_what_a_capture_refuses_goes_on_as_it_is(cuda, monkeypatch):
+    def refuses(self, work):
+        raise RuntimeError("cudaErrorStreamCaptureUnsupported")
+
+    monkeypatch.setattr(type(cuda), "captured", refuses)
+    both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Heard()))
+    both.step(7)
+    (event,) = both.replaying.report.events
+    assert event == "not in a CUDA graph: what is kept to SGD: cudaErrorStreamCaptureUnsupported"
+
+
+def test_an_iteration_that_is_never_the_same_is_told(cuda, monkeypatch):
+    step = Update.step
+
+    def wavering(self):
+        self.spec = type(self.spec)(**{**vars(self.spec), "weight_decay": self.watch.last * 1e-3})
+        step(self)
+
+    monkeypatch.setattr(Update, "step", wavering)
+    solver, (event,) = told(cuda)
+    assert event == "not in a CUDA graph: SGD is not the same in each"
+    assert not solver.recordings["iteration"]
+
+
+def left_out(graph):
+    del graph.parts[-1]
+
+
+def twice(graph):
+    graph.parts.append(graph.parts[-1])
+
+
+def in_each_others_place(graph):
+    i = next(i for i, part in enumerate(graph.parts) if part.what == "ip forward")
+    graph.parts[i - 1 : i + 1] = graph.parts[i], graph.parts[i - 1]
+
+
+@pytest.mark.parametrize("fault", [left_out, twice, in_each_others_place])
+def test_a_replay_that_differs_is_found_and_given_up(cuda, fault, monkeypatch):
+    """Training goes on with the bits of iterations as they are, and says why."""
+    make = Graph.__init__
+
+    def faulty(self, parts, device):
+        make(self, list(parts), device)
+        fault(self)
+
+    monkeypatch.setattr(Graph, "__init__", faulty)
+    both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Heard()))
+    both.step(8)
+    (event,) = both.replaying.report.events
+    assert event.startswith("not in a CUDA graph: its first replay gave another ")
+    assert not both.replaying.recordings["iteration"]
