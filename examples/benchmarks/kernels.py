@@ -1,0 +1,151 @@
+"""Every CUDA kernel that a net can ask for, compiled without a GPU: what it takes of a multiprocessor.
+
+    python examples/benchmarks/kernels.py                        some 10 minutes on 2 CPU cores
+    python examples/benchmarks/kernels.py --sm 90 --into /tmp    for one architecture
+
+Needs `pip install cupy-cuda12x nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12`. Which kernels there are,
+and for which types, the dry run of the tests says, which walks every layer, engine and type; the tiles of
+the implicit product are added. NVRTC compiles each with the source and options that CuPy is given, and its
+assembler tells registers, spilled bytes and shared memory, from which the occupancy follows. Nothing runs:
+this is no time. The result goes to results/kernels_cuda.json; `table` makes the Markdown.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import nvrtc
+from measure import ROOT, write
+from peer_tables import lay_out
+
+from minicaffe.kernels import OPTIONS, THREADS, source
+from minicaffe.ops.conv.implicit_gemm import TILES
+
+RESULTS = Path(__file__).resolve().parent / "results"
+ARCHITECTURES = {70: "V100", 80: "A100", 90: "H100"}
+NEEDED = ("cuda_nvrtc", "lib/libnvrtc.so.12"), ("cuda_runtime", "include/cuda_fp16.h")
+WARPS, REGISTERS = 64, 65536  # of a multiprocessor of each of these
+SHARED = {70: 96 << 10, 80: 164 << 10, 90: 228 << 10}  # bytes of it, at the most
+RESERVED = {70: 0, 80: 1 << 10, 90: 1 << 10}  # bytes of them that CUDA takes for each block
+Instance = tuple[str, str]  # a file of kernels, and template arguments
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--sm", nargs="+", type=int, choices=ARCHITECTURES, default=[*ARCHITECTURES]
+    )
+    parser.add_argument("--into", type=Path, help="folder of the result; default: results/")
+    args = parser.parse_args()
+    if lacking := [name for name, inside in NEEDED if nvrtc.wheel(name, inside) is None]:
+        sys.exit(f"not installed: nvidia-{lacking[0].replace('_', '-')}-cu12")
+    result = {"nvrtc": nvrtc.version(), "options": [*OPTIONS, *nvrtc.CUPY], "kernels": []}
+    for sm in args.sm:
+        result["kernels"] += compiled(instances(), sm)
+    write((args.into or RESULTS) / "kernels_cuda.json", result)
+    spilling = [row for row in result["kernels"] if row["spilled"]]
+    for row in spilling:
+        print(f"spills {row['spilled']} bytes: {row['kernel']}, sm_{row['sm']}", file=sys.stderr)
+    sys.exit(1 if spilling else 0)
+
+
+def instances() -> list[Instance]:
+    """All that the code can ask for, of the real CuPy's dry run and of the tiles."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    run = subprocess.run(
+        [sys.executable, "-m", "dry_run", "kernels"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return with_tiles((file, template) for file, template in json.loads(run.stdout))
+
+
+def with_tiles(found: Iterable[Instance]) -> list[Instance]:
+    """The same, the implicit product in all tiles that its launcher may choose."""
+    made = set()
+    for file, template in found:
+        if file != "implicit.cu":
+            made.add((file, template))
+            continue
+        types = template.split(", ")[:2]
+        size = 8 if "double" in types else 4
+        made |= {(file, ", ".join([*types, *map(str, tile)])) for tile in TILES[size]}
+    return sorted(made)
+
+
+def compiled(of: list[Instance], sm: int) -> list[dict]:
+    """What the assembler says of every kernel, compiled by as many processes as there are cores."""
+    with ProcessPoolExecutor() as pool:
+        found = pool.map(one, of, [sm] * len(of), chunksize=4)
+        return [row for rows in found for row in rows]
+
+
+def one(instance: Instance, sm: int) -> list[dict]:
+    """The kernels of an instance."""
+    file, template = instance
+    code, names = source(file, template)
+    expressions = [f"{name}<{template}>" for name in names]
+    rows = []
+    for name, built in zip(expressions, nvrtc.built(code, expressions, OPTIONS, sm), strict=True):
+        full = occupancy(built.registers, built.shared, sm)
+        rows.append({"file": file, "kernel": name, "sm": sm, **built.dict(), "occupancy": full})
+    return rows
+
+
+def occupancy(registers: int, shared: int, sm: int) -> float:
+    """The share of a multiprocessor's warps that blocks of THREADS threads fill at once.
+
+    A warp takes registers in units of 256, warps are placed four at a time, and a block takes shared memory in
+    units of 128 bytes. Source: NVIDIA, CUDA C++ Programming Guide, Compute Capabilities.
+    """
+    per_block = THREADS // 32
+    by_registers = REGISTERS // (-(-registers * 32 // 256) * 256) // 4 * 4 // per_block
+    blocks = min(WARPS // per_block, by_registers)
+    taken = -(-shared // 128) * 128 + RESERVED[sm]
+    if taken:
+        blocks = min(blocks, SHARED[sm] // taken)
+    return blocks * per_block / WARPS
+
+
+def table(found: dict | None) -> str:
+    """A row for each file, and for each tile of the implicit product."""
+    if found is None:
+        return "Not yet compiled."
+    rows_of = defaultdict(list)
+    for row in found["kernels"]:
+        tile = row["kernel"].rstrip(">").split(", ")[2:] if row["file"] == "implicit.cu" else []
+        rows_of[f"{row['file']} {' x '.join(tile)}".strip()].append(row)
+    sms = sorted({row["sm"] for row in found["kernels"]})
+    head = ["", "kernels", "registers", "shared, bytes", "spilled, bytes"]
+    head += [f"occupancy, sm_{sm}" for sm in sms]
+    body = []
+    for name, rows in sorted(rows_of.items()):
+        cells = [str(len({row["kernel"] for row in rows}))]
+        cells += [span(row[key] for row in rows) for key in ("registers", "shared", "spilled")]
+        for sm in sms:
+            full = (round(100 * row["occupancy"]) for row in rows if row["sm"] == sm)
+            cells.append(f"{span(full)} %")
+        body.append([name, *cells])
+    cards = ", ".join(f"sm_{sm} {ARCHITECTURES[sm]}" for sm in sms)
+    return lay_out(head, body) + f"\n\nNVRTC {found['nvrtc']}; {cards}."
+
+
+def span(values: Iterable[int]) -> str:
+    """From the least to the most."""
+    ordered = sorted(values)
+    ends = dict.fromkeys((ordered[0], ordered[-1]))
+    return " to ".join(map(str, ends))
+
+
+if __name__ == "__main__":
+    main()
