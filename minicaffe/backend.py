@@ -92,9 +92,15 @@ class Device:
     def captured(self, work: Callable[[], object]) -> Callable[[], None]:
         """What some work asks of CUDA, as one graph: calling it has that done. The work is not done by this.
 
-        Raises CuPy's errors for what cannot be captured: a wait, a copy that waits, a product by cuBLAS.
+        Raises CuPy's errors for what cannot be captured: a wait, a copy that waits, a product by cuBLAS; and
+        RuntimeError where memory is taken, which a replay would write after others have been given it.
         """
-        with self.current(), self.xp.cuda.Stream(non_blocking=True) as stream:
+        cuda = self.xp.cuda
+        with (
+            self.current(),
+            cuda.using_allocator(_refuse),
+            cuda.Stream(non_blocking=True) as stream,
+        ):
             stream.begin_capture()
             try:
                 work()
@@ -134,6 +140,10 @@ class Device:
             return float(cuda.get_elapsed_time(first, last))
 
         return stop
+
+
+def _refuse(size: int) -> None:
+    raise RuntimeError(f"{size} bytes of memory taken in a capture")
 
 
 def on_its_device(method: Method) -> Method:

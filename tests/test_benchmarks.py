@@ -90,6 +90,7 @@ def test_pages_show_what_the_result_files_say(scripts):
         "logging_cost": "benchmarks/results/logging_cost_{}.json",
         "peers": "benchmarks/results/peers_{}.json",
         "photos": "benchmarks/results/photos_{}.json",
+        "kernels": "benchmarks/results/kernels_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
         "start_up": "benchmarks/results/start_up_{}.json",

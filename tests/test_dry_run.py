@@ -79,7 +79,13 @@ def test_a_step_of_lenet_takes_few_operations(found, engine, most):
     """At batch 64, where each costs some 5 us to launch: 131, 268 and 901 before they were counted."""
     counts = found[f"LeNet, {engine}"]["counts"]
     assert counts["in all"] <= most
-    assert counts["upload"] == 1
+    assert counts["upload"] == 2  # which images the batch holds; the numbers of the rule
+
+
+def test_a_replayed_step_of_lenet_is_a_graph_and_what_changes(found):
+    """Two kernels draw Dropout's mask, and the loss is put into its window."""
+    replayed = found["LeNet, implicit"]["replayed"]
+    assert replayed == {"upload": 2, "kernel": 2, "graph": 1, "copy": 1, "in all": 4}
 
 
 def test_without_a_gpu_the_real_cupy_is_passed_over(real_cupy):

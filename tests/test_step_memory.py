@@ -93,19 +93,23 @@ def test_the_count_sees_an_allocation(few_digits):
 
 
 @NETS
-def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text):
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text, graph):
+    """As it is, and replayed."""
     if not getattr(cuda.xp, "is_stand_in", False):
         pytest.skip("the counters are the stand-in's")
     import cupy
 
     few = re.sub(r"dim: \[[26]0\b", "dim: [2", text).replace("batch_size: 100", "batch_size: 10")
-    solver = Solver(parse(few), device=cuda)  # which is slow
-    solver.step(2)
+    solver = Solver(parse(few), device=cuda, graph=graph)  # which is slow
+    solver.step(6 if graph else 2)
+    assert bool(solver.recordings["iteration"]) == graph
     before, uploads = (cupy.allocations, cupy.synchronizations), cupy.uploads
     solver.step(2)
     assert (cupy.allocations, cupy.synchronizations) == before
     batches = 2 * solver.spec.iter_size if "type: Data" in text else 0
-    assert cupy.uploads == uploads + batches  # which images of the data set
+    numbers = 2 if solver.average is None else 4
+    assert cupy.uploads == uploads + batches + numbers  # which images of the data set; the rate
     solver.loss()
     assert cupy.synchronizations == before[1] + 1
 

@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import nvrtc
+from machine import describe
 from measure import ROOT, write
 from peer_tables import lay_out
 
@@ -47,7 +48,12 @@ def main() -> None:
     args = parser.parse_args()
     if lacking := [name for name, inside in NEEDED if nvrtc.wheel(name, inside) is None]:
         sys.exit(f"not installed: nvidia-{lacking[0].replace('_', '-')}-cu12")
-    result = {"nvrtc": nvrtc.version(), "options": [*OPTIONS, *nvrtc.CUPY], "kernels": []}
+    result = {
+        "machine": describe(),
+        "nvrtc": nvrtc.version(),
+        "options": [*OPTIONS, *nvrtc.CUPY],
+        "kernels": [],
+    }
     for sm in args.sm:
         result["kernels"] += compiled(instances(), sm)
     write((args.into or RESULTS) / "kernels_cuda.json", result)
@@ -120,7 +126,7 @@ def occupancy(registers: int, shared: int, sm: int) -> float:
 def table(found: dict | None) -> str:
     """A row for each file, and for each tile of the implicit product."""
     if found is None:
-        return "Not yet compiled."
+        return "Not yet measured."
     rows_of = defaultdict(list)
     for row in found["kernels"]:
         tile = row["kernel"].rstrip(">").split(", ")[2:] if row["file"] == "implicit.cu" else []

@@ -1,7 +1,11 @@
 """Tell what is installed here, which devices work, and what would be used and why.
 
+With --check: have a GPU compute every layer and convolution beside the CPU, replay iterations beside such
+as they are, and measure its rates; a table, to be pasted into an issue.
+
 example:
   minicaffe doctor
+  minicaffe doctor --check
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ import platform
 import numpy as np
 
 from minicaffe import __version__, backend, caches
+from minicaffe.cli.doctor_check import check
+from minicaffe.cli.options import device_option
 from minicaffe.data import datasets
 from minicaffe.errors import DataError, DeviceError, MinicaffeError
 from minicaffe.ops import loops, threads
@@ -20,7 +26,11 @@ from minicaffe.solver.facts import cupy_version, version
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options: none."""
+    """Declare the options."""
+    parser.add_argument(
+        "--check", action="store_true", help="check the GPU: all kernels, replays, rates; a minute"
+    )
+    device_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,6 +50,11 @@ def run(args: argparse.Namespace) -> int:
     lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
     width = max(len(name) for name, _ in lines)
     print("\n".join(f"{name:<{width}}  {text}" for name, text in lines))
+    if args.check:
+        device = backend.device(args.device)
+        if not device.is_cuda:
+            raise DeviceError(f"--check is for a GPU; here is {device!r}")
+        check(device)
     return 0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, zip_longest
-from typing import Any, cast
+from typing import Any
 
 from minicaffe.backend import Device
 from minicaffe.errors import MinicaffeError
@@ -152,8 +152,8 @@ class Repeated:
     replays are not to be trusted, or nothing.
     """
 
-    def __init__(self, device: Device, check: Check | None = None) -> None:
-        self.device, self.check = device, check
+    def __init__(self, device: Device) -> None:
+        self.device = device
         self.premise: Any = None
         self.tape: Tape | None = None  # the last
         self.nodes: list[Node] | None = None
@@ -161,7 +161,7 @@ class Repeated:
 
     def begin(self) -> None:
         """Nothing is known yet."""
-        self.tape, self.nodes, self.checked = None, None, self.check is None
+        self.tape, self.nodes, self.checked = None, None, False
         self.unlike = 0  # tapes that were not as the one before,
         self.why = ""  # and where they differ, or what the check says
 
@@ -178,7 +178,12 @@ class Repeated:
                 found.append(f"{node.parts[0].what} to {node.parts[-1].what}: {node.why}")
         return found
 
-    def run(self, work: Callable[[Tape | None], None], premise: Callable[[], Any]) -> None:
+    def run(
+        self,
+        work: Callable[[Tape | None], None],
+        premise: Callable[[], Any],
+        check: Check | None = None,
+    ) -> None:
         """Do it once more; `work` is given the tape, or None. A premise of None says: as it is, this time."""
         now = premise()
         if now is None:
@@ -187,8 +192,8 @@ class Repeated:
             self.begin()
             self.premise = now
             work(None)
-        elif self.nodes and not self.checked:
-            self.checked, check = True, cast(Check, self.check)
+        elif self.nodes and check is not None and not self.checked:
+            self.checked = True
             self.why = check(self._replay, partial(work, None))
             self.nodes = [] if self.why else self.nodes
         elif self.nodes:

@@ -94,7 +94,7 @@ def _own(a: Any, b: Any) -> bool:
 
     It can be a part of a graph, and adds the bias; of larger ones cuBLAS is worth a launch that is not.
     """
-    if not on_cuda(a) or a.shape[0] * a.shape[1] * b.shape[1] > OWN:
+    if not on_cuda(a) or not 0 < a.shape[0] * a.shape[1] * b.shape[1] <= OWN:
         return False
     return all(m.flags.c_contiguous or m.flags.f_contiguous for m in (a, b))
 

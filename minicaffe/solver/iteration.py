@@ -26,14 +26,21 @@ class Iterating(Finite):
         """Nothing is recorded yet."""
         self._noted, self._premise = Passes(self.net), Premise(self.net)
         self._passes, self._update = Repeated(self.device), Repeated(self.device)
-        self._whole = Repeated(self.device, partial(compared, self))
+        self._whole = Repeated(self.device)
         self._told: list[str] = []
 
     @property
     def recordings(self) -> dict[str, list[Node]]:
-        """What replays go through, of the passes and of the update; nothing where they are not replayed."""
-        of = {"passes": self._passes, "update": self._update, "iteration": self._whole}
+        """What replays go through, of the passes and the update, on CUDA of both; nothing where none are made."""
+        of = {"passes": self._passes, "update": self._update}
+        if self.device.is_cuda:
+            of = {"iteration": self._whole}
         return {name: one.nodes or [] for name, one in of.items()}
+
+    @property
+    def reasons(self) -> list[str]:
+        """What of an iteration on CUDA is not in a graph, and why."""
+        return self._whole.reasons
 
     def iterate(self) -> None:
         """Compute the gradient and update by it; on CUDA as one work, which one graph can hold."""
@@ -46,9 +53,9 @@ class Iterating(Finite):
             return
         self._begin_passes()
         self._prepare_update()
-        self._whole.run(self._all, self._now_of_all)
+        self._whole.run(self._all, self._now_of_all, partial(compared, self))
         self._end_passes()
-        if (reasons := self._whole.reasons) != self._told and reasons:
+        if (reasons := self.reasons) != self._told and reasons:
             self.report.event(f"not in a CUDA graph: {'; '.join(reasons)}")
         self._told = reasons
 
@@ -117,24 +124,25 @@ class Iterating(Finite):
             tape.notes.append(Call("the end", known, partial(_read, read), sets=True, late=True))
 
     def _now(self) -> Any:
-        """What recorded passes go by."""
-        held = self._premise.now() if self._may else None
-        return held and (held, id(self.spec), id(self.watch.loss))
+        """What recorded passes go by; nothing on CUDA, where but a whole iteration is replayed."""
+        return None if self.device.is_cuda else self._of_passes()
 
     def _now_of_update(self) -> Any:
         """What a recorded update goes by."""
-        held = self._premise.of_params() if self._may else None
-        return held and (held, id(self.spec), id(self.rule), id(self.average))
+        return None if self.device.is_cuda else self._of_update()
 
     def _now_of_all(self) -> Any:
         """What a recorded iteration goes by."""
-        both = self._now(), self._now_of_update()
+        both = self._of_passes(), self._of_update()
         return None if None in both else both
 
-    @property
-    def _may(self) -> bool:
-        """Whether replays are wanted."""
-        return self.graph or not self.device.is_cuda
+    def _of_passes(self) -> Any:
+        held = self._premise.now()
+        return held and (held, id(self.spec), id(self.watch.loss))
+
+    def _of_update(self) -> Any:
+        held = self._premise.of_params()
+        return held and (held, id(self.spec), id(self.rule), id(self.average))
 
 
 def _read(params: list[Param]) -> None:

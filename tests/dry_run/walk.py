@@ -93,7 +93,7 @@ def captured(solver: Solver, slots: tuple[int, int], numbers: int) -> list[str]:
     solver.step(3)  # from one of these on iterations are captured, and compared
     steps = repeated(lambda: solver.step(1))
     found = judged(solver.net, steps, slots, solver.spec.iter_size, numbers)
-    reasons = [said for said in solver._whole.reasons if not any(why in said for why in KNOWN)]
+    reasons = [said for said in solver.reasons if not any(why in said for why in KNOWN)]
     if not any(operation.kind == "graph" for operation in steps[-1]):
         reasons.append("no graph was launched")
     return [*found, *reasons]

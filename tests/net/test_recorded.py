@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from layers.rows import ROWS, net_of
 
-from minicaffe import Net, parse
+from minicaffe import Net, backend, parse
 from minicaffe.net.passes import Passes, Premise
 from minicaffe.net.recorded import Call, Repeated, Segment, Tape
 from minicaffe.ops import arrays, loops
 
 pytestmark = pytest.mark.skipif(not loops.available(), reason="nothing is recorded without Numba")
+CPU = backend.device("cpu")
 EVERY = [(name, keys, bottoms) for name, rows in ROWS.items() for keys, bottoms in rows]
 
 
@@ -20,7 +21,7 @@ class Replayed:
 
     def __init__(self, text, plain):
         self.net, self.plain, self.number = Net(parse(text), device="cpu"), plain, 0
-        self.noted, self.work = Passes(self.net), Repeated()
+        self.noted, self.work = Passes(self.net), Repeated(CPU)
         self.premise = Premise(self.net)
 
     def passes(self, tape):
@@ -85,7 +86,7 @@ ONE = np.ones(3)
 
 def test_work_is_done_once_each_time_and_replayed_from_the_fourth():
     x = np.zeros(3)
-    repeated, work = Repeated(), counter(x)
+    repeated, work = Repeated(CPU), counter(x)
     for i in range(1, 9):
         repeated.run(work, lambda: 0)
         assert list(x) == [i] * 3
@@ -94,7 +95,7 @@ def test_work_is_done_once_each_time_and_replayed_from_the_fourth():
 
 def test_another_premise_begins_anew_and_none_leaves_all_as_it_is():
     x, held = np.zeros(3), [0]
-    repeated, work = Repeated(), counter(x)
+    repeated, work = Repeated(CPU), counter(x)
     for i in range(1, 12):
         held[0] = None if i == 5 else (1 if i > 6 else 0)
         repeated.run(work, lambda: held[0])
@@ -105,7 +106,7 @@ def test_another_premise_begins_anew_and_none_leaves_all_as_it_is():
 def test_a_premise_that_the_work_itself_changes():
     """What is asked before each run alone counts."""
     x, held = np.zeros(3), [0]
-    repeated, add = Repeated(), counter(x)
+    repeated, add = Repeated(CPU), counter(x)
 
     def work(tape):
         held[0] += 1
@@ -129,7 +130,7 @@ def test_work_that_is_another_each_time_is_never_replayed():
         else:
             tape.take("add", lambda: arrays.add(ONE, part))
 
-    repeated = Repeated()
+    repeated = Repeated(CPU)
     for _ in range(8):
         repeated.run(work, lambda: 0)
     assert repeated.nodes is None and list(x) == [4, 8, 8, 4]
@@ -137,7 +138,7 @@ def test_work_that_is_another_each_time_is_never_replayed():
 
 def test_rows_and_calls_keep_their_order():
     x, said = np.ones(3), []
-    tape = Tape()
+    tape = Tape(CPU)
     assert tape.take("double", lambda: arrays.scale(x, 2, x))
     assert not tape.take("say", lambda: said.append(x[0]), "it is Python")
     assert tape.take("add", lambda: arrays.add(ONE, x))
@@ -151,6 +152,6 @@ def test_rows_and_calls_keep_their_order():
 
 
 def test_only_calls_are_not_worth_a_replay():
-    tape = Tape()
+    tape = Tape(CPU)
     tape.take("say", lambda: None, "it is Python")
     assert tape.nodes() == []

@@ -460,7 +460,7 @@ def test_the_watch_counts_from_where_it_stopped():
     seen = Watch(np, 1, np.float32)
     gradient = [np.ones(4, np.float32)]
     for iteration in range(10, 16):
-        seen.begin(0)
+        seen.begin()
         gradient[0][2] = np.nan if iteration == 13 else 1
         seen.expect(iteration)
         seen.judge(gradient, -1.0)

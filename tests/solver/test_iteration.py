@@ -13,7 +13,6 @@ import pytest
 from solver.twins import SMALL, Quiet, Twins, calls, segments, twins
 
 from minicaffe import DataError, Layer, Net, Solver, parse, register
-from minicaffe.backend import on_cuda
 from minicaffe.data import datasets
 from minicaffe.errors import DivergedError
 from minicaffe.layers import REGISTRY
@@ -327,12 +326,6 @@ def test_nothing_is_recorded_without_numba(monkeypatch):
     both = twins()
     both.step(6)
     assert both.replaying.recordings == {"passes": [], "update": []}
-
-
-def test_nothing_is_recorded_on_cuda(cuda):
-    solver = Solver(parse(SMALL.format(more="")), device=cuda, report=Quiet())
-    solver.step(4)
-    assert on_cuda(solver.losses) and solver.recordings == {"passes": [], "update": []}
 
 
 def test_a_bad_label_is_told_as_ever():

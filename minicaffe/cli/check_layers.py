@@ -1,0 +1,139 @@
+"""Each layer's example, forward and backward on a device, beside the CPU's in float64."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+from minicaffe.backend import Device
+from minicaffe.cli.catalogue import example
+from minicaffe.errors import MinicaffeError
+from minicaffe.layers import REGISTRY
+from minicaffe.net import Net, parse
+from minicaffe.ops.conv import STRATEGIES
+
+TOLERANCES = {"float32": 1e-4, "float64": 1e-11, "float16": 2e-2, "bfloat16": 0.15}
+ENGINES: dict[
+    str, tuple[tuple[int, ...], dict[str, Any]]
+] = {  # shapes that convolutions are checked on: the bottom, the layer's keys
+    "3 x 3": ((2, 6, 9, 10), {"num_output": 8, "kernel_size": 3, "pad": 1}),
+    "5 x 5": ((3, 3, 12, 12), {"num_output": 20, "kernel_size": 5}),
+    "grouped, strided, dilated": (
+        (2, 6, 13, 11),
+        {"num_output": 8, "kernel_size": 3, "stride": 2, "dilation": 2, "pad": 2, "group": 2},
+    ),
+    "1 x 1": ((4, 80, 5, 5), {"num_output": 70, "kernel_size": 1}),
+}
+
+
+class Finding(NamedTuple):
+    """What was checked; the largest error, relative to an array's largest entry; what is wrong, or nothing."""
+
+    what: str
+    error: float
+    wrong: str = ""
+
+
+def layers(device: Device, dtype: str) -> Iterator[Finding]:
+    """A finding for each layer that has bottoms and computes."""
+    for name, cls in sorted(REGISTRY.items()):
+        shown = example(cls)
+        if shown is None or not shown.bottoms or name in ("Python", "HDF5Output"):
+            continue
+        keys = yaml.safe_load(shown.layer)
+        labels = cls.label_bottoms
+        arrays = [given(shape, i, i in labels) for i, shape in enumerate(shown.bottoms)]
+        top = [f"top{i}" for i in range(len(shown.tops))]
+        found = beside(f"layer {name}", keys, arrays, top, device, dtype)
+        if found is not None:
+            yield found
+
+
+def engines(device: Device, dtype: str) -> Iterator[Finding]:
+    """A finding for each way to compute a convolution, on each shape that it takes."""
+    for engine in STRATEGIES:
+        for shape, (bottom, keys) in ENGINES.items():
+            keys = {"type": "Convolution", "engine": engine, **keys}
+            what = f"convolution {shape}, {engine}"
+            found = beside(what, keys, [given(bottom, 0, False)], ["top0"], device, dtype)
+            if found is not None:
+                yield found
+
+
+def given(shape: tuple[int, ...], number: int, labels: bool) -> np.ndarray:
+    """Numbers for a bottom: labels 0 and 1, else what has no kink near it and a logarithm."""
+    random = np.random.default_rng(number)
+    if labels:
+        return random.integers(0, 2, shape).astype(np.float64)
+    return random.uniform(0.1, 1.5, shape)
+
+
+def beside(
+    what: str,
+    keys: dict[str, Any],
+    arrays: list[np.ndarray],
+    top: list[str],
+    device: Device,
+    dtype: str,
+) -> Finding | None:
+    """A layer on a device beside the CPU; None where the CPU refuses it for what is given."""
+    try:
+        wanted = passes(keys, arrays, top, "cpu", "float64", {})
+    except MinicaffeError:
+        return None
+    weights = {name: array for name, array in wanted.items() if name.startswith("weight ")}
+    try:
+        found = passes(keys, arrays, top, device, dtype, weights)
+    except Exception as error:  # whatever CuPy, NVRTC or CUDA say is a finding
+        return Finding(
+            what, float("inf"), " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        )
+    worst, where = 0.0, ""
+    for name, array in wanted.items():
+        with np.errstate(all="ignore"):
+            apart = np.abs(found[name] - array).max(initial=0.0) / max(
+                np.abs(array).max(initial=0.0), 1e-3
+            )
+        if not apart <= worst and not (np.isnan(array).any() and np.isnan(found[name]).any()):
+            worst, where = float(apart), name
+    wrong = "" if worst <= TOLERANCES[dtype] else f"{where} is wrong"
+    return Finding(what, worst, wrong)
+
+
+def passes(
+    keys: dict[str, Any],
+    arrays: list[np.ndarray],
+    top: list[str],
+    device: Device | str,
+    dtype: str,
+    weights: dict[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    """A forward and a backward pass of a layer: its weights, tops, and all gradients, by name, in float64."""
+    bottom = [f"bottom{i}" for i in range(len(arrays))]
+    shapes = [{"dim": list(array.shape)} for array in arrays]
+    inputs = {"name": "in", "type": "Input", "top": bottom, "shape": shapes}
+    layer = {"name": "it", "bottom": bottom, "top": top, **keys}
+    spec = parse(yaml.safe_dump({"layers": [inputs, layer], "force_backward": True}))
+    net = Net(spec, "TRAIN", device=device, dtype=dtype)
+    params = net.layers["it"].params
+    for i, param in enumerate(params):
+        if f"weight {i}" in weights:
+            net.device.copy_from_host(param.data, weights[f"weight {i}"].astype(param.dtype))
+    found = {f"weight {i}": net.device.to_host(one.data).copy() for i, one in enumerate(params)}
+    with net.device.current(), np.errstate(all="ignore"):
+        named: dict[str, Any] = dict(zip(bottom, arrays, strict=True))
+        net.forward(**named)
+        found |= {name: net.blobs[name].data for name in top}
+        with contextlib.suppress(MinicaffeError):  # it has no gradient, on neither device
+            diffs: dict[str, Any] = {name: given(net.blobs[name].shape, 9, False) for name in top}
+            net.backward(**diffs)
+            found |= {f"gradient of {name}": net.blobs[name].diff for name in bottom}
+            found |= {f"gradient of weight {i}": param.diff for i, param in enumerate(params)}
+        here = {
+            k: a if isinstance(a, np.ndarray) else net.device.to_host(a) for k, a in found.items()
+        }
+        return {name: np.array(array, np.float64) for name, array in here.items()}

@@ -1,0 +1,92 @@
+"""`minicaffe doctor --check`, whole, on a GPU or the stand-in; and faults that it is to find."""
+
+from __future__ import annotations
+
+import pytest
+
+from minicaffe import kernels as kernels_of
+from minicaffe.cli import check_layers, doctor_check
+from minicaffe.errors import DeviceError
+from minicaffe.layers import REGISTRY
+from minicaffe.net.recorded import Graph
+from minicaffe.ops import softmax
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Sizes for a device that runs one thread after the other."""
+    for name, size in (
+        ("MATRIX", 32),
+        ("COPIED", 2**12),
+        ("LARGE", (1, 4, 6)),
+        ("BATCH", 2),
+        ("REPLAYS", 3),
+    ):
+        monkeypatch.setattr(doctor_check, name, size)
+
+
+def test_all_is_well(cuda, capsys):
+    doctor_check.check(cuda)
+    said = capsys.readouterr().out
+    for what in (
+        "layers in float16",
+        "convolutions in float64",
+        "weights after them",
+        "the paper's two",
+    ):
+        assert what in said
+    assert "wrong" not in said and "1 CUDA graphs" in said
+
+
+@pytest.mark.parametrize("device", ["cpu"])
+def test_without_a_gpu_it_says_so(cli, device):
+    ran = cli("doctor", "--check", "--device", device)
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1] == "minicaffe: --check is for a GPU; here is cpu (asked for)"
+
+
+def test_a_kernel_that_computes_something_else_is_found(cuda, monkeypatch, capsys):
+    real = kernels_of.source
+
+    def spoilt(file, template):
+        code, names = real(file, template)
+        return code.replace("half > 0; half /= 2", "half > 1; half /= 2"), names
+
+    kernels_of.kernels.cache_clear()
+    monkeypatch.setattr(kernels_of, "source", spoilt)
+    monkeypatch.setattr(doctor_check, "TYPES", ("float32",))
+    few = {name: REGISTRY[name] for name in ("ReLU", "Softmax")}
+    monkeypatch.setattr(check_layers, "REGISTRY", few)
+    monkeypatch.setattr(check_layers, "STRATEGIES", ("implicit",))
+    monkeypatch.setattr(doctor_check, "rates", lambda device: iter(()))
+    try:
+        with pytest.raises(DeviceError, match="checks failed; the first: layers in float32: "):
+            doctor_check.check(cuda)
+    finally:
+        kernels_of.kernels.cache_clear()
+    said = capsys.readouterr().out
+    assert "layer Softmax " in said and "layer ReLU " not in said
+
+
+def test_a_replay_that_computes_something_else_is_found(cuda, monkeypatch):
+    make = Graph.__init__
+
+    def faulty(self, parts, device):
+        make(self, parts[:-1], device)
+
+    monkeypatch.setattr(Graph, "__init__", faulty)
+    rows = list(doctor_check.replays(cuda))
+    assert "its first replay gave another" in rows[0][2]
+
+
+def test_memory_that_each_iteration_takes_is_found(cuda, monkeypatch):
+    real, kept = softmax.nll, []
+
+    def taking(*given):
+        kept.append(cuda.xp.empty(1000))
+        return real(*given)
+
+    monkeypatch.setattr(softmax, "nll", taking)
+    rows = {what: wrong for what, _, wrong in doctor_check.replays(cuda)}
+    assert rows["memory taken meanwhile"] == "it grows"
+    assert "cudaErrorStreamCaptureUnsupported" in rows["LeNet's iteration"]

@@ -1,0 +1,69 @@
+"""Every CUDA kernel that a net can ask for, as NVRTC compiles it, without a GPU. Skipped without NVRTC's wheel."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "examples" / "benchmarks"
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """The script that compiles them."""
+    monkeypatch.setattr(
+        sys, "path", [str(BENCHMARKS), str(BENCHMARKS.parent / "paper_tables"), *sys.path]
+    )
+    return importlib.import_module("kernels")
+
+
+def needed(kernels):
+    lacking = [name for name, inside in kernels.NEEDED if kernels.nvrtc.wheel(name, inside) is None]
+    if lacking or "cupy" not in importlib.metadata.packages_distributions():
+        pytest.skip("needs cupy-cuda12x, nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12")
+
+
+@pytest.mark.parametrize("sm", [90])
+def test_every_kernel_compiles_and_none_spills(kernels, sm, tmp_path):
+    """Those that the result file has, too: else it is of older sources."""
+    needed(kernels)
+    rows = kernels.compiled(kernels.instances(), sm)
+    assert [row["kernel"] for row in rows if row["spilled"]] == []
+    kept = json.loads((BENCHMARKS / "results" / "kernels_cuda.json").read_text())
+    assert {row["kernel"] for row in rows} == {
+        row["kernel"] for row in kept["kernels"] if row["sm"] == sm
+    }
+
+
+def test_what_does_not_compile_is_told(kernels):
+    needed(kernels)
+    with pytest.raises(ValueError, match="NVRTC, sm_90, wrong<float>: .*undefined"):
+        code = "template <typename T> __global__ void wrong(T* x) { *x = nothing; }"
+        kernels.nvrtc.built(code, ["wrong<float>"], ("-std=c++17",), 90)
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "sm", "wanted"),
+    [
+        (32, 0, 90, 1.0),
+        (33, 0, 90, 0.75),
+        (128, 16960, 80, 0.25),
+        (255, 0, 70, 0.125),
+        (16, 49152, 70, 0.25),
+    ],
+)
+def test_occupancy(kernels, registers, shared, sm, wanted):
+    """As NVIDIA's calculator has it, of blocks of 256 threads."""
+    assert kernels.occupancy(registers, shared, sm) == wanted
+
+
+def test_all_tiles_of_the_implicit_product_are_asked_for(kernels):
+    given = [("implicit.cu", "double, double, 1, 2"), ("pool.cu", "float")]
+    tiles = kernels.with_tiles(given)
+    assert ("pool.cu", "float") in tiles and len(tiles) == 7
+    assert ("implicit.cu", "double, double, 8, 8") not in tiles
