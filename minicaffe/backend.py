@@ -100,6 +100,7 @@ class Device:
             self.current(),
             cuda.using_allocator(_refuse),
             cuda.Stream(non_blocking=True) as stream,
+            heard(_Refusing()),
         ):
             stream.begin_capture()
             try:
@@ -140,6 +141,17 @@ class Device:
             return float(cuda.get_elapsed_time(first, last))
 
         return stop
+
+
+class _Refusing:
+    """Hears what is asked for in a capture."""
+
+    def launched(self, *kernel: object) -> None:
+        """A kernel is welcome."""
+
+    def host(self, why: str) -> None:
+        """What no graph can hold is not."""
+        raise RuntimeError(f"in a capture {why}")
 
 
 def _refuse(size: int) -> None:

@@ -38,30 +38,27 @@ class Finding(NamedTuple):
     wrong: str = ""
 
 
-def layers(device: Device, dtype: str) -> Iterator[Finding]:
-    """A finding for each layer that has bottoms and computes."""
+def layers(device: Device, dtype: str) -> Iterator[Finding | None]:
+    """A finding for each layer; None for one without bottoms, in Python, or that refuses what it is given."""
     for name, cls in sorted(REGISTRY.items()):
         shown = example(cls)
         if shown is None or not shown.bottoms or name in ("Python", "HDF5Output"):
+            yield None
             continue
         keys = yaml.safe_load(shown.layer)
         labels = cls.label_bottoms
         arrays = [given(shape, i, i in labels) for i, shape in enumerate(shown.bottoms)]
         top = [f"top{i}" for i in range(len(shown.tops))]
-        found = beside(f"layer {name}", keys, arrays, top, device, dtype)
-        if found is not None:
-            yield found
+        yield beside(f"layer {name}", keys, arrays, top, device, dtype)
 
 
-def engines(device: Device, dtype: str) -> Iterator[Finding]:
-    """A finding for each way to compute a convolution, on each shape that it takes."""
+def engines(device: Device, dtype: str) -> Iterator[Finding | None]:
+    """A finding for each way to compute a convolution, on each shape; None where it does not take that."""
     for engine in STRATEGIES:
         for shape, (bottom, keys) in ENGINES.items():
             keys = {"type": "Convolution", "engine": engine, **keys}
             what = f"convolution {shape}, {engine}"
-            found = beside(what, keys, [given(bottom, 0, False)], ["top0"], device, dtype)
-            if found is not None:
-                yield found
+            yield beside(what, keys, [given(bottom, 0, False)], ["top0"], device, dtype)
 
 
 def given(shape: tuple[int, ...], number: int, labels: bool) -> np.ndarray:
@@ -93,15 +90,27 @@ def beside(
             what, float("inf"), " ".join(f"{type(error).__name__}: {error}".split())[:200]
         )
     worst, where = 0.0, ""
+    if missing := wanted.keys() - found.keys():
+        return Finding(what, float("inf"), f"{min(missing)} is missing")
     for name, array in wanted.items():
-        with np.errstate(all="ignore"):
-            apart = np.abs(found[name] - array).max(initial=0.0) / max(
-                np.abs(array).max(initial=0.0), 1e-3
-            )
-        if not apart <= worst and not (np.isnan(array).any() and np.isnan(found[name]).any()):
-            worst, where = float(apart), name
+        apart = distance(found[name], array)
+        if apart > worst:
+            worst, where = apart, name
     wrong = "" if worst <= TOLERANCES[dtype] else f"{where} is wrong"
     return Finding(what, worst, wrong)
+
+
+def distance(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest error, relative to the largest entry wanted; infinite where one alone is no finite number.
+
+    >>> distance(np.array([1.0, np.nan]), np.array([1.0, 2.0]))
+    inf
+    """
+    finite = np.isfinite(wanted)
+    if not np.array_equal(finite, np.isfinite(found)):
+        return float("inf")
+    apart = np.abs(found[finite] - wanted[finite]).max(initial=0.0)
+    return float(apart / max(np.abs(wanted[finite]).max(initial=0.0), 1e-3))
 
 
 def passes(

@@ -62,10 +62,14 @@ def kernels(device: Device) -> Iterator[Row]:
             ("layers", layers(device, dtype)),
             ("convolutions", engines(device, dtype)),
         ):
-            findings = list(found)
+            everything = list(found)
+            findings = [one for one in everything if one is not None]
+            left = len(everything) - len(findings)
             wrong = [one for one in findings if one.wrong]
             worst = max(findings, key=lambda one: one.error)
-            told = f"{len(findings)}; largest error {worst.error:.1e}, {worst.what}"
+            told = (
+                f"{len(findings)}, {left} left out; largest error {worst.error:.1e}, {worst.what}"
+            )
             yield f"{what} in {dtype}", told, f"{len(wrong)} are wrong" if wrong else "ok"
             for one in wrong:
                 yield f"  {one.what}", f"error {one.error:.1e}", one.wrong

@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Layer:
         False  # forward may return leading parts of `out`: fewer entries than setup promised
     )
     recordable = False  # on the CPU its passes do all arithmetic through `ops.threads.run`
-    capturable = True  # on CUDA its passes are the same each time, and may be captured into a graph
+    capturable: ClassVar[bool | None] = None  # into a CUDA graph; None: what is built in is
     tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow

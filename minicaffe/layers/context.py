@@ -24,7 +24,7 @@ class Context:
     `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
     `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
     workspace; `deterministic`, without asking a clock. With `forward_only` no layer runs backward. `tell`
-    is told what the user should know of the data.
+    is told what the user should know of the data. `taken` counts how often a layer has taken its buffers.
     """
 
     device: Device
@@ -39,6 +39,7 @@ class Context:
     forward_only: bool = False
     tell: Callable[[str], None] = note
     workspace_size: int = 0
+    taken: int = 0
     _workspace: Any = field(default=None, repr=False)
 
     @property

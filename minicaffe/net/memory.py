@@ -73,6 +73,7 @@ class Memory:
         step.ran = False
         with step.named():
             step.layer.allocate()
+            context.taken += 1
 
 
 def names(spec: NetSpec, keep: Any) -> tuple[str, ...] | None:
@@ -165,6 +166,7 @@ def reshape(
             memory.sharing = sharing
             for step in graph.steps[:had]:
                 step.layer.allocate()
+            graph.context.taken += 1
         raise
 
 

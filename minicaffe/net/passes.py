@@ -99,9 +99,13 @@ class Premise:
         self.keys = [(keys(kind), step.layer) for kind, step in zip(kinds, net.steps, strict=True)]
         self.values = [value for step in net.steps for value in step.tops]
         self.params = [param for step in net.steps for param in step.layer.params]
-        one_size = not any(step.layer.sizes_vary for step in net.steps)
-        can_be = net.device.is_cuda or loops.available()
-        self.can_be = one_size and type(net) is Net and can_be
+        self.never = ""  # why nothing is replayed, whoever looks
+        if any(step.layer.sizes_vary for step in net.steps):
+            self.never = "the size of a top varies"
+        elif type(net) is not Net:
+            self.never = f"the net is a {type(net).__name__}"
+        elif not (net.device.is_cuda or loops.available()):
+            self.never = "Numba is not installed"
 
     def now(self) -> tuple[Any, ...] | None:
         """As it is now; None while passes are not to be replayed, for somebody looks."""
@@ -110,7 +114,8 @@ class Premise:
         net = self.net
         held, context = net.memory, net.context
         lies = map(_arrays, chain(map(_blob, self.values), self.params))
-        places = [*map(id, chain((context._workspace, held.scratch), *lies))]
+        place = _address if net.device.is_cuda else id  # there nothing keeps alive what is recorded
+        places = [context.taken, *map(place, chain((context._workspace, held.scratch), *lies))]
         told = [get(layer) for get, layer in self.keys]
         numbers = [*map(_weight, self.values), *map(_multipliers, self.params)]
         return places, told, numbers, threads.share(None), context.state, net.loss_scale
@@ -120,15 +125,24 @@ class Premise:
         if self.seen:
             return None
         told = [*map(_multipliers, self.params), *map(_stale, self.params)]
-        return [*map(id, chain(*map(_arrays, self.params)))], told, threads.share(None)
+        place = _address if self.net.device.is_cuda else id
+        return [*map(place, chain(*map(_arrays, self.params)))], told, threads.share(None)
 
     @property
-    def seen(self) -> bool:
-        """Whether all is to be done as it is."""
+    def seen(self) -> str:
+        """Why all is to be done as it is, if it is."""
         net = self.net
-        if not self.can_be or any(self.watchers) or net.debug is not None or net._left_out:
-            return True
-        return "forward" in vars(net) or "backward" in vars(net)
+        if self.never or any(self.watchers):
+            return self.never or "somebody watches a layer"
+        if net.debug is not None:
+            return "debug_info is asked for"
+        if net._left_out or "forward" in vars(net) or "backward" in vars(net):
+            return "the net's passes are others"
+        return ""
+
+
+def _address(array: Any) -> Any:
+    return None if array is None else (array.data.ptr, array.shape)
 
 
 _blob, _arrays = operator.attrgetter("blob"), operator.attrgetter("_data", "_diff")

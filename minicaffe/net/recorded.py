@@ -14,7 +14,6 @@ from itertools import groupby, zip_longest
 from typing import Any
 
 from minicaffe.backend import Device
-from minicaffe.errors import MinicaffeError
 from minicaffe.ops import record
 from minicaffe.ops.program import Program
 from minicaffe.ops.record import Row
@@ -67,10 +66,9 @@ class Graph:
         if self._launch is None:
             try:
                 self._launch = self.device.captured(self._all)
-            except MinicaffeError:
-                raise
-            except Exception as error:  # whatever CuPy or CUDA refuse
-                self.why, self._launch = " ".join(str(error).split()), self._all
+            except Exception as error:  # whatever CuPy, CUDA or a layer refuse: it may do as it is
+                self.why = " ".join(str(error).split()) or type(error).__name__
+                self._launch = self._all
         self._launch()
 
     def _all(self) -> None:
@@ -140,6 +138,7 @@ def take(tape: Tape | None, what: str, work: Callable[[], Any]) -> None:
         tape.take(what, work)
 
 
+CHECKED = 2  # replays: the second would show a number that changes, and was captured as it was in the first
 Check = Callable[[Callable[[], None], Callable[[], None]], str]
 
 
@@ -161,7 +160,7 @@ class Repeated:
 
     def begin(self) -> None:
         """Nothing is known yet."""
-        self.tape, self.nodes, self.checked = None, None, False
+        self.tape, self.nodes, self.checked = None, None, 0
         self.unlike = 0  # tapes that were not as the one before,
         self.why = ""  # and where they differ, or what the check says
 
@@ -192,9 +191,9 @@ class Repeated:
             self.begin()
             self.premise = now
             work(None)
-        elif self.nodes and check is not None and not self.checked:
-            self.checked = True
+        elif self.nodes and check is not None and self.checked < CHECKED:
             self.why = check(self._replay, partial(work, None))
+            self.checked += 1
             self.nodes = [] if self.why else self.nodes
         elif self.nodes:
             self._replay()

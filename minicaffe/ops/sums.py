@@ -117,6 +117,8 @@ def in_sum_type(work: Any, like: Any) -> Any:
     if work is None:
         return like.reshape(-1)[:0]
     dtype = np.dtype(np.float64 if like.dtype == np.float64 else np.float32)
+    if on_cuda(work):  # of 16 bits it may begin between two float32
+        work = work[-work.data.ptr % dtype.itemsize // work.itemsize :]
     return work[: work.size - work.size % max(1, dtype.itemsize // work.itemsize)].view(dtype)
 
 

@@ -1,4 +1,4 @@
-"""The first replayed iteration beside an ordinary one: whether a CUDA graph computes the same bits."""
+"""Replayed iterations beside ordinary ones: whether a CUDA graph computes the same bits."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ def compared(solver: Any, replay: Callable[[], None], as_it_is: Callable[[], Non
         replay()
         return ""
     arrays, device = left_behind(solver), solver.device
-    before = {name: device.to_host(array).copy() for name, array in arrays.items()}
-    replay()
-    replayed = {name: device.to_host(array).copy() for name, array in arrays.items()}
-    for name, array in arrays.items():
-        device.copy_from_host(array, before[name])
+    before = {name: device.to_host(array) for name, array in arrays.items()}
+    try:
+        replay()
+        replayed = {name: device.to_host(array) for name, array in arrays.items()}
+    finally:
+        for name, array in arrays.items():
+            device.copy_from_host(array, before[name])
     as_it_is()
     for name, array in arrays.items():
         if device.to_host(array).tobytes() != replayed[name].tobytes():
-            return f"its first replay gave another {name} than an iteration as it is"
+            return f"a replay gave another {name} than an iteration as it is"
     return ""
 
 

@@ -27,37 +27,39 @@ class Iterating(Finite):
         self._noted, self._premise = Passes(self.net), Premise(self.net)
         self._passes, self._update = Repeated(self.device), Repeated(self.device)
         self._whole = Repeated(self.device)
+        self.reasons: list[str] = []  # what of an iteration on CUDA is not in a graph, and why
         self._told: list[str] = []
 
     @property
     def recordings(self) -> dict[str, list[Node]]:
-        """What replays go through, of the passes and the update, on CUDA of both; nothing where none are made."""
+        """What replays go through, of passes and update, on CUDA of both; nothing if there are none."""
         of = {"passes": self._passes, "update": self._update}
         if self.device.is_cuda:
             of = {"iteration": self._whole}
         return {name: one.nodes or [] for name, one in of.items()}
 
-    @property
-    def reasons(self) -> list[str]:
-        """What of an iteration on CUDA is not in a graph, and why."""
-        return self._whole.reasons
-
     def iterate(self) -> None:
         """Compute the gradient and update by it; on CUDA as one work, which one graph can hold."""
-        cls = type(self)
-        apart = cls.gradient is not Iterating.gradient or cls.update is not Iterating.update
-        apart |= self.average is not None and self.iteration == 0  # it begins between the two
-        if apart or not (self.device.is_cuda and self.graph):
+        if not (self.device.is_cuda and self.graph):
             self.gradient()
             self.update()
             return
-        self._begin_passes()
-        self._prepare_update()
-        self._whole.run(self._all, self._now_of_all, partial(compared, self))
-        self._end_passes()
-        if (reasons := self.reasons) != self._told and reasons:
-            self.report.event(f"not in a CUDA graph: {'; '.join(reasons)}")
-        self._told = reasons
+        cls, why = type(self), self._premise.seen
+        if cls.gradient is not Iterating.gradient or cls.update is not Iterating.update:
+            why = f"{cls.__name__} takes gradient and update apart"
+        if why or (self.average is not None and self.iteration == 0):  # it begins between the two
+            self.gradient()
+            self.update()
+        else:
+            self._begin_passes()
+            self._prepare_update()
+            self._whole.run(self._all, self._now_of_all, partial(compared, self))
+            self.watch.expect(self.iteration)
+            self._end_passes()
+        self.reasons = [why] if why else self._whole.reasons
+        if self.reasons not in ([], self._told):
+            self.report.event(f"not in a CUDA graph: {'; '.join(self.reasons)}")
+            self._told = self.reasons
 
     def gradient(self) -> None:
         """Compute the gradient of this iteration's batches."""
@@ -72,6 +74,7 @@ class Iterating(Finite):
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""
         self._prepare_update()
+        self.watch.expect(self.iteration)
         self._update.run(self._step, self._now_of_update)
 
     def _begin_passes(self) -> None:

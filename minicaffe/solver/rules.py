@@ -112,11 +112,11 @@ class Update:
     def update(self, rate: float, iteration: int) -> None:
         """Take one step at the learning rate `rate`, if the watch lets it; leaves the step in each diff."""
         self.prepare(rate, iteration)
+        self.watch.expect(iteration)
         self.step()
 
     def prepare(self, rate: float, iteration: int) -> None:
         """Set the numbers of the next step: those of all parameters with the same multipliers."""
-        self.watch.expect(iteration)
         groups = dict.fromkeys(map(multipliers, self.params))
         for (lr_mult, decay_mult), numbers in zip(groups, self.numbers, strict=False):
             decay = self.spec.weight_decay * decay_mult

@@ -83,6 +83,9 @@ class Kernel:
         elif arg is not None:
             assert isinstance(arg, cupy.ndarray), f"{self.name}: {type(arg)} for a {kind}*"
             assert arg.dtype.name == ARRAYS[kind], f"{self.name}: {arg.dtype} for a {kind}*"
+            assert arg.data.ptr % arg.dtype.itemsize == 0, (
+                f"{self.name}: {arg.data.ptr} for a {kind}*"
+            )
             assert arg.flags.c_contiguous, f"{self.name}: strides {arg.strides} of {arg.shape}"
             is_here(arg)
 

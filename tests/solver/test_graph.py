@@ -11,11 +11,13 @@ from solver.twins import SMALL, Quiet, Twins, calls, twins
 
 from minicaffe import Solver, parse, register
 from minicaffe.data import datasets
+from minicaffe.errors import DivergedError
 from minicaffe.layers import REGISTRY
 from minicaffe.net.recorded import Graph
 from minicaffe.ops import linear
 from minicaffe.solver.rules import Update
 
+OWN = "its Python is not minicaffe's"
 KINDS = [
     *((kind, "float32") for kind in TYPES),
     ("SGD", "float64"),
@@ -154,6 +156,48 @@ def test_a_layer_may_say_that_it_is_not_to_be_captured(cuda, monkeypatch):
     assert "ip forward: InnerProduct says capturable = False" in event
 
 
+def test_a_layer_of_ones_own_may_say_that_it_can_be(cuda, own, monkeypatch):
+    text = GIVEN.replace(
+        "  - {name: loss", "  - {name: own, type: Stretched, top: ip}\n  - {name: loss"
+    )
+    _, (event,) = told(cuda, text)
+    assert (
+        event
+        == f"not in a CUDA graph: {'; '.join(f'own {way}: {OWN}' for way in ('forward', 'backward'))}"
+    )
+    monkeypatch.setattr(REGISTRY["Stretched"], "capturable", True)
+    _, (event,) = told(cuda, text)  # it takes memory
+    assert "cudaErrorStreamCaptureUnsupported: allocations in a capture" in event
+
+
+def test_what_is_watched_is_not_captured(cuda):
+    solver = Solver(parse(GIVEN), device=cuda, report=Heard())
+    solver.step(6)
+    solver.net.steps[0].watchers.setdefault("before_forward", []).append(lambda: None)
+    solver.step(2)
+    assert solver.report.events == ["not in a CUDA graph: somebody watches a layer"]
+
+
+def test_an_interrupted_iteration_is_counted_once(cuda, monkeypatch):
+    """However it is taken, a gradient that is no number is found in its own iteration."""
+    said = []
+    for graph in (True, False):
+        solver = Solver(parse(GIVEN), device=cuda, report=Heard(), graph=graph)
+        solver.step(3)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(solver), "_all_passes", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                solver.net.reshape(x=(2, 6, 5, 5), label=(2,))
+                solver.step(1)
+        solver.step(3)
+        solver.net.params["ip"][0].data.fill(np.nan)
+        solver.step(1)
+        with pytest.raises(DivergedError) as error:
+            solver.loss()
+        said.append(str(error.value).partition(":")[0])
+    assert said == ["iteration 6"] * 2
+
+
 def test_without_a_graph(cuda):
     solver, events = told(cuda, graph=False)
     assert not solver.recordings["iteration"] and events == []
@@ -209,5 +253,5 @@ def test_a_replay_that_differs_is_found_and_given_up(cuda, fault, monkeypatch):
     both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Heard()))
     both.step(8)
     (event,) = both.replaying.report.events
-    assert event.startswith("not in a CUDA graph: its first replay gave another ")
+    assert event.startswith("not in a CUDA graph: a replay gave another ")
     assert not both.replaying.recordings["iteration"]

@@ -111,7 +111,7 @@ def a_multiplier_that_nobody_sees(solver, patch):
 
 
 def a_loss_that_is_not_begun_anew(solver, patch):
-    patch.setattr(solver.watch, "begin", lambda slot: solver.watch.loss)
+    patch.setattr(solver.watch, "begin", lambda: solver.watch.loss)
 
 
 FAULTS = [

@@ -98,6 +98,8 @@ class Kernel:
         """The argument in host memory, for the launcher to read: a pointer or a number."""
         if isinstance(arg, ndarray):
             here(arg._host)
+            if arg.data.ptr % arg.dtype.itemsize:
+                raise RuntimeError(f"cudaErrorMisalignedAddress: {self.name}, argument {index}")
             got, value = "p" + arg.dtype.str[1:], np.array(arg.data.ptr, np.uintp)
         elif arg is None:
             got, value = "p", np.array(0, np.uintp)
