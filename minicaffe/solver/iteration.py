@@ -13,6 +13,7 @@ from minicaffe.ops import arrays
 from minicaffe.solver.compare import compared
 from minicaffe.solver.finite import Finite
 from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.rules import Update
 
 
 class Iterating(Finite):
@@ -106,6 +107,8 @@ class Iterating(Finite):
             take(tape, "what is kept", self.watch.begin)
         for param in net.learnable:
             param.stale = True
+        if self.device.is_cuda and isinstance(self.rule, Update):
+            take(tape, "gradients", self.rule.laid.clear)
         for batch in range(count):
             net.context.passes = noted.first + batch
             noted.forward(tape)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
+from minicaffe.backend import on_cuda
+from minicaffe.ops.arrays import fill
 
 ALIGNED = 64  # entries that each parameter begins at a multiple of
 
@@ -20,7 +21,7 @@ class Stretch(NamedTuple):
 
 
 class Laid:
-    """The gradients of parameters that learn, one array a type; on the CPU their values and history as well.
+    """The gradients of parameters that learn, one array a type; their values and history as well.
 
     Those of equal multipliers are neighbours there, and are taken together; one that since then was given
     another's values is taken apart. What shares a parameter must share it anew. `history` holds `memory`
@@ -31,29 +32,39 @@ class Laid:
         self.params, self.gradients = list(params), []
         self.history = [xp.zeros(p.shape, p.dtype) for _ in range(memory) for p in self.params]
         self.where: dict[int, tuple[list[Any], int]] = {}  # of a parameter: arrays, and its place
-        self.order = list(range(len(self.params)))
-        if xp is np:
-            groups = list(dict.fromkeys(map(multipliers, self.params)))
-            self.order.sort(key=lambda i: groups.index(multipliers(self.params[i])))
+        groups = list(dict.fromkeys(map(multipliers, self.params)))
+        self.order = sorted(
+            range(len(self.params)), key=lambda i: groups.index(multipliers(self.params[i]))
+        )
         learners = [i for i in self.order if self.params[i].learns]
         for dtype in dict.fromkeys(self.params[i].dtype for i in learners):
             mine = [i for i in learners if self.params[i].dtype == dtype]
             sizes = [-(-self.params[i].size // ALIGNED) * ALIGNED for i in mine]
-            arrays = [xp.zeros(sum(sizes), dtype) for _ in range(2 + memory if xp is np else 1)]
+            arrays = [xp.zeros(sum(sizes), dtype) for _ in range(2 + memory)]
             self.gradients.append(arrays[0])
             for k, i in enumerate(mine):
-                self._lie(i, arrays, sum(sizes[:k]))
+                self._lie(i, arrays, sum(sizes[:k]), xp)
 
-    def _lie(self, i: int, arrays: list[Any], start: int) -> None:
+    def _lie(self, i: int, arrays: list[Any], start: int, xp: Any) -> None:
         """Have parameter i lie in arrays, from `start` on."""
         param, size = self.params[i], self.params[i].size
-        diff, *others = (array[start : start + size].reshape(param.shape) for array in arrays)
+        diff, data, *history = (
+            array[start : start + size].reshape(param.shape) for array in arrays
+        )
         param.lie_in(diff, "diff")
-        if others:
-            np.copyto(others[0], param.data)
-            param.lie_in(others[0], "data")
-            self.history[i :: len(self.params)] = others[1:]
-            self.where[i] = arrays, start
+        xp.copyto(data, param.data)
+        param.lie_in(data, "data")
+        self.history[i :: len(self.params)] = history
+        self.where[i] = arrays, start
+
+    def clear(self) -> None:
+        """Make the gradients that lie here zero, all of a type at once."""
+        for gradient in self.gradients:
+            fill(gradient, 0)
+        for i, (arrays, _) in self.where.items():
+            param = self.params[i]
+            if param.learns and lies_in(param._diff, arrays[0]):
+                param.stale = False
 
     def stretches(self, apart: bool) -> list[Stretch]:
         """All that learns now; parameters `apart`, or as many at a time as go together.
@@ -72,7 +83,7 @@ class Laid:
                 found.append(Stretch(param.data, param.diff, history, own))
                 continue
             goes_on = before == at - 1 and found and found[-1].multipliers == own
-            if goes_on and not apart and found[-1].diff.base is arrays[0]:
+            if goes_on and not apart and lies_in(found[-1].diff, arrays[0]):
                 found.pop()
             else:
                 begin = start
@@ -84,6 +95,8 @@ class Laid:
 
 def lies_in(part: Any, whole: Any) -> bool:
     """Whether an array is a view of another, which is nobody's view."""
+    if on_cuda(whole):
+        return bool(whole.data.ptr <= part.data.ptr < whole.data.ptr + whole.nbytes)
     return part is whole or part.base is whole
 
 

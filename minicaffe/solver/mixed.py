@@ -33,9 +33,15 @@ class Master:
             xp.copyto(self.data, param.data)
 
     def lie_in(self, array: Any, which: str) -> None:
-        """Have an array of its shape be the gradient."""
-        assert which == "diff"
-        self.diff = array
+        """Have an array of its shape be the gradient, or the values."""
+        if which == "diff":
+            self.diff = array
+            return
+        self.data = array
+        if self.param.dtype == self.dtype:
+            self.param.lie_in(array, "data")
+        else:
+            self.param.master = array
 
     @property
     def learns(self) -> bool:
