@@ -18,11 +18,11 @@ import numpy as np
 from minicaffe.errors import DeviceError, ShapeError
 from minicaffe.kernels import GRID as GRID
 from minicaffe.kernels import THREADS as THREADS
+from minicaffe.kernels import Refusing, tell
 from minicaffe.kernels import heard as heard
 from minicaffe.kernels import kernels as kernels
 from minicaffe.kernels import launch as launch
 from minicaffe.kernels import launch_blocks as launch_blocks
-from minicaffe.kernels import tell
 
 STAGED = 2**20  # bytes, up to which a host array goes through page-locked memory
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -100,7 +100,7 @@ class Device:
             self.current(),
             cuda.using_allocator(_refuse),
             cuda.Stream(non_blocking=True) as stream,
-            heard(_Refusing()),
+            heard(Refusing()),
         ):
             stream.begin_capture()
             try:
@@ -141,17 +141,6 @@ class Device:
             return float(cuda.get_elapsed_time(first, last))
 
         return stop
-
-
-class _Refusing:
-    """Hears what is asked for in a capture."""
-
-    def launched(self, *kernel: object) -> None:
-        """A kernel is welcome."""
-
-    def host(self, why: str) -> None:
-        """What no graph can hold is not."""
-        raise RuntimeError(f"in a capture {why}")
 
 
 def _refuse(size: int) -> None:

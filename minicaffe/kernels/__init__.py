@@ -83,6 +83,17 @@ def heard(by: Any) -> Iterator[None]:
         _here.by = before
 
 
+class Refusing:
+    """Hears what is asked for in a capture."""
+
+    def launched(self, *kernel: object) -> None:
+        """A kernel is welcome."""
+
+    def host(self, why: str) -> None:
+        """What no graph can hold is not. Raises RuntimeError."""
+        raise RuntimeError(f"in a capture {why}")
+
+
 def tell(why: str) -> None:
     """Say that CUDA is asked for what no graph can hold, if somebody hears it."""
     if (by := getattr(_here, "by", None)) is not None:
