@@ -34,6 +34,7 @@ NEEDED = ("cuda_nvrtc", "lib/libnvrtc.so.12"), ("cuda_runtime", "include/cuda_fp
 WARPS, REGISTERS = 64, 65536  # of a multiprocessor of each of these
 SHARED = {70: 96 << 10, 80: 164 << 10, 90: 228 << 10}  # bytes of it, at the most
 RESERVED = {70: 0, 80: 1 << 10, 90: 1 << 10}  # bytes of them that CUDA takes for each block
+NUMBERS = "registers", "stack", "spilled", "shared", "occupancy"  # of a kernel, in bytes
 Instance = tuple[str, str]  # a file of kernels, and template arguments
 
 
@@ -52,12 +53,12 @@ def main() -> None:
         "machine": describe(),
         "nvrtc": nvrtc.version(),
         "options": [*OPTIONS, *nvrtc.CUPY],
-        "kernels": [],
+        "kernels": {},
     }
     for sm in args.sm:
-        result["kernels"] += compiled(instances(), sm)
+        result["kernels"][str(sm)] = as_lines(compiled(instances(), sm))
     write((args.into or RESULTS) / "kernels_cuda.json", result)
-    spilling = [row for row in result["kernels"] if row["spilled"]]
+    spilling = [row for row in rows_of(result) if row["spilled"]]
     for row in spilling:
         print(f"spills {row['spilled']} bytes: {row['kernel']}, sm_{row['sm']}", file=sys.stderr)
     sys.exit(1 if spilling else 0)
@@ -108,6 +109,26 @@ def one(instance: Instance, sm: int) -> list[dict]:
     return rows
 
 
+def as_lines(rows: list[dict]) -> dict[str, str]:
+    """Rows of an architecture as the result file has them: by file and kernel, the numbers of NUMBERS."""
+    lines = {}
+    for row in rows:
+        lines[f"{row['file']} {row['kernel']}"] = " ".join(str(row[key]) for key in NUMBERS)
+    return lines
+
+
+def rows_of(result: dict) -> list[dict]:
+    """The rows of a result file."""
+    rows = []
+    for sm, lines in result["kernels"].items():
+        for name, numbers in lines.items():
+            file, _, kernel = name.partition(" ")
+            *counts, full = numbers.split()
+            found = dict(zip(NUMBERS, [*map(int, counts), float(full)], strict=True))
+            rows.append({"file": file, "kernel": kernel, "sm": int(sm), **found})
+    return rows
+
+
 def occupancy(registers: int, shared: int, sm: int) -> float:
     """The share of a multiprocessor's warps that blocks of THREADS threads fill at once.
 
@@ -127,15 +148,15 @@ def table(found: dict | None) -> str:
     """A row for each file, and for each tile of the implicit product."""
     if found is None:
         return "Not yet measured."
-    rows_of = defaultdict(list)
-    for row in found["kernels"]:
+    parts = defaultdict(list)
+    for row in rows_of(found):
         tile = row["kernel"].rstrip(">").split(", ")[2:] if row["file"] == "implicit.cu" else []
-        rows_of[f"{row['file']} {' x '.join(tile)}".strip()].append(row)
-    sms = sorted({row["sm"] for row in found["kernels"]})
+        parts[f"{row['file']} {' x '.join(tile)}".strip()].append(row)
+    sms = sorted({row["sm"] for row in rows_of(found)})
     head = ["", "kernels", "registers", "shared, bytes", "spilled, bytes"]
     head += [f"occupancy, sm_{sm}" for sm in sms]
     body = []
-    for name, rows in sorted(rows_of.items()):
+    for name, rows in sorted(parts.items()):
         cells = [str(len({row["kernel"] for row in rows}))]
         cells += [span(row[key] for row in rows) for key in ("registers", "shared", "spilled")]
         for sm in sms:

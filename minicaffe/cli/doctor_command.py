@@ -28,7 +28,7 @@ from minicaffe.solver.facts import cupy_version, version
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--check", action="store_true", help="check the GPU: all kernels, replays, rates; a minute"
+        "--check", action="store_true", help="check the GPU: kernels, replays, rates"
     )
     device_option(parser)
 
