@@ -9,7 +9,7 @@ from solver.every_layer import Every
 from solver.test_every_layer import TYPES, WITHOUT_MOMENTUM
 from solver.twins import SMALL, Quiet, Twins, calls, twins
 
-from minicaffe import Solver, parse, register
+from minicaffe import Layer, Solver, parse, register
 from minicaffe.data import datasets
 from minicaffe.errors import DivergedError
 from minicaffe.layers import REGISTRY
@@ -168,6 +168,29 @@ def test_a_layer_of_ones_own_may_say_that_it_can_be(cuda, own, monkeypatch):
     monkeypatch.setattr(REGISTRY["Stretched"], "capturable", True)
     _, (event,) = told(cuda, text)  # it takes memory
     assert "cudaErrorStreamCaptureUnsupported: allocations in a capture" in event
+
+
+class Doubled(Layer):
+    """2 x, into the buffers that are there."""
+
+    capturable = True
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        return self.xp.multiply(x, x.dtype.type(2), out=self.out[0])
+
+    def backward(self, dy):
+        return self.xp.multiply(dy, dy.dtype.type(2), out=self.grad[0])
+
+
+def test_a_layer_of_ones_own_can_be_a_part(cuda, own):
+    register(Doubled)
+    text = GIVEN.replace("  - {name: loss", "  - {name: own, type: Doubled}\n  - {name: loss")
+    both = Twins(lambda: Solver(parse(text), device=cuda, report=Heard()))
+    both.step(7)
+    assert len(graphs(both.replaying)) == 1 and both.replaying.report.events == []
 
 
 def test_what_is_watched_is_not_captured(cuda):
