@@ -11,19 +11,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
 from minicaffe.errors import DeviceError, ShapeError
-from minicaffe.kernels import GRID as GRID
-from minicaffe.kernels import THREADS as THREADS
-from minicaffe.kernels import Refusing, tell
-from minicaffe.kernels import heard as heard
-from minicaffe.kernels import kernels as kernels
-from minicaffe.kernels import launch as launch
-from minicaffe.kernels import launch_blocks as launch_blocks
+from minicaffe.kernels import CTYPES, OPTIONS, source, tell, told
 
+THREADS = 256  # of a CUDA block, in every launch
+GRID = 65535  # blocks at the most; a thread then takes more than one element
 STAGED = 2**20  # bytes, up to which a host array goes through page-locked memory
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -89,29 +85,6 @@ class Device:
             with self.current():
                 self.xp.cuda.get_current_stream().synchronize()
 
-    def captured(self, work: Callable[[], object]) -> Callable[[], None]:
-        """What some work asks of CUDA, as one graph: calling it has that done. The work is not done by this.
-
-        Raises CuPy's errors for what cannot be captured: a wait, a copy that waits, a product by cuBLAS; and
-        RuntimeError where memory is taken, which a replay would write after others have been given it.
-        """
-        cuda = self.xp.cuda
-        with (
-            self.current(),
-            cuda.using_allocator(_refuse),
-            cuda.Stream(non_blocking=True) as stream,
-            heard(Refusing()),
-        ):
-            stream.begin_capture()
-            try:
-                work()
-            except BaseException:
-                with contextlib.suppress(Exception):  # that the capture is no good is known
-                    stream.end_capture()
-                raise
-            graph = stream.end_capture()
-        return cast(Callable[[], None], graph.launch)
-
     def memory(self) -> int:
         """Bytes of memory this device has in all."""
         if self.is_cuda:
@@ -141,10 +114,6 @@ class Device:
             return float(cuda.get_elapsed_time(first, last))
 
         return stop
-
-
-def _refuse(size: int) -> None:
-    raise RuntimeError(f"{size} bytes of memory taken in a capture")
 
 
 def on_its_device(method: Method) -> Method:
@@ -214,6 +183,43 @@ def _short(error: Exception) -> str:
 def on_cuda(array: Any) -> bool:
     """Whether an array lives on a CUDA device."""
     return type(array).__module__.partition(".")[0] == "cupy"
+
+
+@functools.cache
+def kernels(file: str, template: str, device: int) -> dict[str, Any]:
+    """Every kernel of minicaffe/kernels/`file`, by name, for one list of template arguments; compiled once."""
+    import cupy
+
+    code, names = source(file, template)
+    expressions = [f"{name}<{template}>" for name in names]
+    module = cupy.RawModule(code=code, options=OPTIONS, name_expressions=expressions)
+    return dict(zip(names, map(module.get_function, expressions), strict=True))
+
+
+def launch(file: str, name: str, total: int, out: Any, *args: Any, of: Any = ()) -> None:
+    """Run kernel `name` for the type of `out`, and structs `of`, over `total` elements; an int is an int32."""
+    if total + GRID * THREADS >= 2**31:
+        raise ShapeError(f"{name}: {total} elements are more than a kernel's 32-bit index reaches")
+    blocks = min((total + THREADS - 1) // THREADS, GRID)
+    launch_blocks(file, name, (blocks,), (out, *of), total, *args)
+
+
+def launch_blocks(
+    file: str, name: str, grid: tuple[int, ...], types: tuple[Any, ...], *args: Any
+) -> None:
+    """Run a grid of blocks of a kernel for `types`: arrays of such a type, numbers, names of structs."""
+    for arg in args:
+        if type(arg) is int and arg >= 2**31:
+            raise ShapeError(
+                f"{name}: {arg} elements are more than a kernel's 32-bit index reaches"
+            )
+    if 0 in grid:
+        return
+    template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
+    typed = [np.int32(arg) if type(arg) is int else arg for arg in args]
+    kernel = kernels(file, template, types[0].device.id)[name]
+    told(name, template, grid, tuple(typed))
+    kernel(grid, (THREADS,), tuple(typed))
 
 
 def random_key(seed: int, *names: str | int) -> tuple[int, int]:

@@ -17,9 +17,10 @@ from minicaffe.net import Net, parse
 from minicaffe.ops.conv import STRATEGIES
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-11, "float16": 2e-2, "bfloat16": 0.15}
-ENGINES: dict[
-    str, tuple[tuple[int, ...], dict[str, Any]]
-] = {  # shapes that convolutions are checked on: the bottom, the layer's keys
+Shaped = tuple[
+    tuple[int, ...], dict[str, Any]
+]  # a bottom's shape, and the keys of a convolution of it
+ENGINES: dict[str, Shaped] = {
     "3 x 3": ((2, 6, 9, 10), {"num_output": 8, "kernel_size": 3, "pad": 1}),
     "5 x 5": ((3, 3, 12, 12), {"num_output": 20, "kernel_size": 5}),
     "grouped, strided, dilated": (

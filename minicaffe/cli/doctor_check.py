@@ -17,7 +17,8 @@ from minicaffe.net.summary import table
 from minicaffe.ops import conv
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.solver import Report, Solver
+from minicaffe.solver import Solver
+from minicaffe.solver.replay import Silent
 
 TYPES = ("float32", "float64", "float16")
 REPLAYS = 20
@@ -47,8 +48,7 @@ def check(device: Device) -> None:
     """Print a table of all checks. Raises DeviceError, after that, if any of them failed."""
     rows: list[Row] = []
     for part in (kernels, replays, rates):
-        for row in part(device):
-            rows.append(row)
+        rows += part(device)
     print(table(rows, ("check", "found", ""), left=(0, 1, 2)))
     if failed := [row for row in rows if row[2] not in ("ok", "")]:
         what, _, wrong = failed[0]
@@ -94,11 +94,8 @@ def replays(device: Device) -> Iterator[Row]:
     launched = sum(hasattr(node, "parts") for node in nodes)
     reasons = "; ".join(graph.reasons)
     yield "LeNet's iteration", f"{launched} CUDA graphs", reasons or ("ok" if nodes else "no graph")
-    apart = [
-        name
-        for name, array in graph.net.weights().items()
-        if not same(array, plain.net.weights()[name])
-    ]
+    mine, theirs = graph.net.weights(), plain.net.weights()
+    apart = [name for name in mine if mine[name].tobytes() != theirs[name].tobytes()]
     told = f"{REPLAYS} replayed, {REPLAYS} as they are"
     yield "weights after them", told, f"{', '.join(apart)} differ" if apart else "ok"
     yield "memory taken meanwhile", mib(taken), "it grows" if taken else "ok"
@@ -109,22 +106,13 @@ def replays(device: Device) -> Iterator[Row]:
 def lenet(device: Device, graph: bool) -> Solver:
     """LeNet, with a batch of noise."""
 
-    class Quiet(Report):
-        def line(self, text: str) -> None:
-            """Nothing."""
-
     text = LENET.replace("BATCH", str(BATCH))
-    given: dict[str, Any] = {"deterministic": True, "engine": "implicit", "report": Quiet()}
+    given: dict[str, Any] = {"deterministic": True, "engine": "implicit", "report": Silent()}
     solver = Solver(parse(text), device=device, graph=graph, **given)
     random, blobs = np.random.default_rng(0), solver.net.blobs
     device.copy_from_host(blobs["data"].data, random.random(blobs["data"].shape))
     device.copy_from_host(blobs["label"].data, random.integers(0, 10, BATCH).astype(np.float32))
     return solver
-
-
-def same(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays have the same bits."""
-    return one.tobytes() == other.tobytes()
 
 
 def rates(device: Device) -> Iterator[Row]:

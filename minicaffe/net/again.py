@@ -91,9 +91,7 @@ def note(
 
     What layers prepare comes first in a replay, and is not recorded.
     """
-    called = any(
-        isinstance(one, Call) for one in tape.notes
-    )  # else nothing waits for what is prepared
+    called = any(isinstance(one, Call) for one in tape.notes)  # else it can come first of all
     begins, ready = len(tape.notes) if called else 0, []
     for step in steps:
         what, why = f"{step.spec.name} forward", why_not(step.layer)

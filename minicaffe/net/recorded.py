@@ -15,6 +15,7 @@ from typing import Any
 
 from minicaffe.backend import Device
 from minicaffe.ops import record
+from minicaffe.ops.capture import captured
 from minicaffe.ops.program import Program
 from minicaffe.ops.record import Row
 
@@ -65,7 +66,7 @@ class Graph:
         """Do it once more."""
         if self._launch is None:
             try:
-                self._launch = self.device.captured(self._all)
+                self._launch = captured(self.device, self._all)
             except Exception as error:  # whatever CuPy, CUDA or a layer refuse: it may do as it is
                 self.why = " ".join(str(error).split()) or type(error).__name__
                 self._launch = self._all
@@ -154,13 +155,13 @@ class Repeated:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.premise: Any = None
-        self.tape: Tape | None = None  # the last
-        self.nodes: list[Node] | None = None
         self.begin()
 
     def begin(self) -> None:
         """Nothing is known yet."""
-        self.tape, self.nodes, self.checked = None, None, 0
+        self.tape: Tape | None = None  # the last
+        self.nodes: list[Node] | None = None
+        self.checked = 0
         self.unlike = 0  # tapes that were not as the one before,
         self.why = ""  # and where they differ, or what the check says
 

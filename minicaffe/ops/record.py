@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import heard, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.kernels import heard
 
 _here = threading.local()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minicaffe import kernels as kernels_of
+from minicaffe import backend
 from minicaffe.cli import check_layers, doctor_check
 from minicaffe.errors import DeviceError
 from minicaffe.layers import REGISTRY
@@ -54,14 +54,14 @@ def test_without_a_gpu_it_says_so(cli, device):
 
 
 def test_a_kernel_that_computes_something_else_is_found(cuda, monkeypatch, capsys):
-    real = kernels_of.source
+    real = backend.source
 
     def spoilt(file, template):
         code, names = real(file, template)
         return code.replace("half > 0; half /= 2", "half > 1; half /= 2"), names
 
-    kernels_of.kernels.cache_clear()
-    monkeypatch.setattr(kernels_of, "source", spoilt)
+    backend.kernels.cache_clear()
+    monkeypatch.setattr(backend, "source", spoilt)
     monkeypatch.setattr(doctor_check, "TYPES", ("float32",))
     few = {name: REGISTRY[name] for name in ("ReLU", "Softmax")}
     monkeypatch.setattr(check_layers, "REGISTRY", few)
@@ -71,7 +71,7 @@ def test_a_kernel_that_computes_something_else_is_found(cuda, monkeypatch, capsy
         with pytest.raises(DeviceError, match="checks failed; the first: layers in float32: "):
             doctor_check.check(cuda)
     finally:
-        kernels_of.kernels.cache_clear()
+        backend.kernels.cache_clear()
     said = capsys.readouterr().out
     assert "layer Softmax " in said and "layer ReLU " not in said
 

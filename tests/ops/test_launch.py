@@ -17,7 +17,6 @@ from ops.cases import blank, close, numbers, put
 from ops.launch_rows import summed, table
 
 from minicaffe import backend
-from minicaffe import kernels as kernels_of
 from minicaffe.errors import ShapeError
 from minicaffe.ops import accuracy as accuracies
 from minicaffe.ops import average as means
@@ -543,7 +542,7 @@ def test_both_devices_agree(cuda, name, dtype):
 
 def with_threads(monkeypatch, blocks, threads):
     """Have every launch run in so many blocks of so many threads; the totals are returned."""
-    compiled, totals = kernels_of.kernels, []
+    compiled, totals = backend.kernels, []
 
     def limited(*which):
         def of(kernel):
@@ -555,7 +554,7 @@ def with_threads(monkeypatch, blocks, threads):
 
         return {name: of(kernel) for name, kernel in compiled(*which).items()}
 
-    monkeypatch.setattr(kernels_of, "kernels", limited)
+    monkeypatch.setattr(backend, "kernels", limited)
     return totals
 
 
@@ -639,13 +638,13 @@ def launched(monkeypatch):
     calls = []
     fake = SimpleNamespace(dtype=np.dtype(np.float32), device=SimpleNamespace(id=0))
     record = {"f": lambda *call: calls.append(call)}
-    monkeypatch.setattr(kernels_of, "kernels", lambda file, ctype, device: record)
+    monkeypatch.setattr(backend, "kernels", lambda file, ctype, device: record)
     return lambda total, *args: backend.launch("f.cu", "f", total, fake, *args) or calls
 
 
 @pytest.mark.parametrize(("total", "blocks"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
 def test_a_thread_an_element(launched, monkeypatch, total, blocks):
-    monkeypatch.setattr(kernels_of, "THREADS", 4)
+    monkeypatch.setattr(backend, "THREADS", 4)
     ((grid, block, args),) = launched(total, 7, np.float32(0.5), True)
     assert (grid, block) == ((blocks,), (4,))
     assert args == (total, 7, 0.5, True)

@@ -5,7 +5,6 @@ import pytest
 from gpu import HAS_GPU
 
 from minicaffe import backend
-from minicaffe import kernels as kernels_of
 from minicaffe.ops import conv
 from minicaffe.ops.conv import implicit_gemm, trial
 from minicaffe.ops.conv.case import Case
@@ -32,7 +31,7 @@ def test_no_compiler_is_timed(cuda, clock, monkeypatch):
     """NVRTC takes 100 to 1000 ms a kernel and tile; each is compiled when it is first asked for."""
     if HAS_GPU:
         pytest.skip("the clock is the stand-in's")
-    compiled, kernels = set(), kernels_of.kernels
+    compiled, kernels = set(), backend.kernels
 
     def slow(*which):
         clock[0] += 0.0 if which in compiled else 500.0
@@ -46,7 +45,7 @@ def test_no_compiler_is_timed(cuda, clock, monkeypatch):
 
         return launch
 
-    monkeypatch.setattr(kernels_of, "kernels", slow)
+    monkeypatch.setattr(backend, "kernels", slow)
     monkeypatch.setattr(implicit_gemm, "BLOCKS", 8)  # so that all samples get another tile than two
     found = trial.measure(Case(SOME, np.dtype("f4"), cuda, conv.CAP))
     tiles = {template for file, template, _ in compiled if file == "implicit.cu"}

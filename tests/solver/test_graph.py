@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from layers.test_every_layer import Stretched
 from solver.every_layer import Every
-from solver.test_every_layer import TYPES, WITHOUT_MOMENTUM
+from solver.test_every_layer import TYPES, WITHOUT_MOMENTUM, trained
 from solver.twins import SMALL, Quiet, Twins, calls, twins
 
 from minicaffe import Layer, Solver, parse, register
 from minicaffe.data import datasets
 from minicaffe.errors import DivergedError
 from minicaffe.layers import REGISTRY
+from minicaffe.net import recorded
 from minicaffe.net.recorded import Graph
 from minicaffe.ops import linear
 from minicaffe.solver.rules import Update
@@ -73,16 +74,7 @@ def test_batches_that_are_summed(cuda, request):
 
 
 def test_a_snapshot_and_a_resume_in_between(cuda):
-    both = twins(", ema_decay: 0.9", device=cuda, engine="implicit")
-    both.step(6)
-    for k, solver in enumerate(both.both):
-        solver.prefix = f"twin{k}"
-    paths = [solver.snapshot() for solver in both.both]
-    both.step(2)
-    for solver, path in zip(both.both, paths, strict=True):
-        solver.restore(path)
-    both.step(6)
-    assert both.replays and both.plain.iteration == 12
+    trained(twins(", ema_decay: 0.9", device=cuda, engine="implicit"), 12)
 
 
 @pytest.fixture
@@ -227,10 +219,10 @@ def test_without_a_graph(cuda):
 
 
 def test_what_a_capture_refuses_goes_on_as_it_is(cuda, monkeypatch):
-    def refuses(self, work):
+    def refuses(device, work):
         raise RuntimeError("cudaErrorStreamCaptureUnsupported")
 
-    monkeypatch.setattr(type(cuda), "captured", refuses)
+    monkeypatch.setattr(recorded, "captured", refuses)
     both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Heard()))
     both.step(7)
     (event,) = both.replaying.report.events
