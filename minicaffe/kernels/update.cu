@@ -2,7 +2,26 @@
 //
 // Each rule is  g = scale diff + penalty,  step = rule(g, history),  diff = step,  weight -= step
 // with          penalty = decay weight,  or with L1  decay sign(weight).  Where `skip` is not 0 nothing is done.
-// What changes from step to step, such as the rate, lies in `numbers`.
+// What changes from step to step, such as the rate, lies in `numbers`, a row of `columns` for all entries
+// that go by the same multipliers; the decay comes last. `parts` tell up to which entry goes which row:
+//
+//   parts  (800, 0) (810, 1) (900, 0)        entry   0 ... 799   800 ... 809   810 ... 899
+//                                            row         0            1             0
+//
+// The part of an entry is the first whose end lies behind it.
+__device__ inline const double* row_of(int entry, const double* numbers, int columns,
+                                       const int* parts, int count) {
+  int low = 0, high = count - 1;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (entry < parts[2 * middle]) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return numbers + parts[2 * low + 1] * columns;
+}
 
 template <typename S>
 __device__ S regularized(S w, S diff, S decay, int l1, S scale) {
@@ -12,13 +31,15 @@ __device__ S regularized(S w, S diff, S decay, int l1, S scale) {
 
 // SGD:       h = momentum h + rate g          step = h
 template <typename T>
-__global__ void sgd(int total, T* weight, T* diff, T* history, const double* __restrict__ numbers,
-                    typename Sum<T>::type decay, int l1, typename Sum<T>::type scale,
-                    const int* __restrict__ skip) {
+__global__ void sgd(int total, T* weight, T* diff, T* history,
+                    const double* __restrict__ numbers, int columns,
+                    const int* __restrict__ parts, int count, int l1,
+                    typename Sum<T>::type scale, const int* __restrict__ skip) {
   if (*skip) return;
   typedef typename Sum<T>::type S;
-  const S rate = S(numbers[0]), momentum = S(numbers[1]);
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    const double* row = row_of(i, numbers, columns, parts, count);
+    const S rate = S(row[0]), momentum = S(row[1]), decay = S(row[columns - 1]);
     const S w = weight[i];
     const S step = momentum * S(history[i]) + rate * regularized<S>(w, diff[i], decay, l1, scale);
     history[i] = T(step);
@@ -30,12 +51,14 @@ __global__ void sgd(int total, T* weight, T* diff, T* history, const double* __r
 // Nesterov:  h = momentum h + rate g          step = (1 + momentum) h - momentum h_before
 template <typename T>
 __global__ void nesterov(int total, T* weight, T* diff, T* history,
-                         const double* __restrict__ numbers, typename Sum<T>::type decay, int l1,
+                         const double* __restrict__ numbers, int columns,
+                         const int* __restrict__ parts, int count, int l1,
                          typename Sum<T>::type scale, const int* __restrict__ skip) {
   if (*skip) return;
   typedef typename Sum<T>::type S;
-  const S rate = S(numbers[0]), momentum = S(numbers[1]);
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    const double* row = row_of(i, numbers, columns, parts, count);
+    const S rate = S(row[0]), momentum = S(row[1]), decay = S(row[columns - 1]);
     const S w = weight[i], before = history[i];
     const S h = momentum * before + rate * regularized<S>(w, diff[i], decay, l1, scale);
     const S step = (1 + momentum) * h - momentum * before;
@@ -48,12 +71,15 @@ __global__ void nesterov(int total, T* weight, T* diff, T* history,
 // AdaGrad and RMSProp:  h = keep h + take g^2     step = rate g / (sqrt(h) + delta)
 template <typename T>
 __global__ void scaled(int total, T* weight, T* diff, T* history,
-                       const double* __restrict__ numbers, typename Sum<T>::type decay, int l1,
+                       const double* __restrict__ numbers, int columns,
+                       const int* __restrict__ parts, int count, int l1,
                        typename Sum<T>::type scale, const int* __restrict__ skip) {
   if (*skip) return;
   typedef typename Sum<T>::type S;
-  const S rate = S(numbers[0]), keep = S(numbers[1]), take = S(numbers[2]), delta = S(numbers[3]);
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    const double* row = row_of(i, numbers, columns, parts, count);
+    const S rate = S(row[0]), keep = S(row[1]), take = S(row[2]), delta = S(row[3]),
+            decay = S(row[columns - 1]);
     const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale);
     const S h = keep * S(history[i]) + take * (g * g);
     const S step = rate * (g / (sqrt(h) + delta));
@@ -67,12 +93,15 @@ __global__ void scaled(int total, T* weight, T* diff, T* history,
 //            b = momentum b + (1 - momentum) u^2      step = rate u
 template <typename T>
 __global__ void adadelta(int total, T* weight, T* diff, T* gradients, T* updates,
-                         const double* __restrict__ numbers, typename Sum<T>::type decay, int l1,
+                         const double* __restrict__ numbers, int columns,
+                         const int* __restrict__ parts, int count, int l1,
                          typename Sum<T>::type scale, const int* __restrict__ skip) {
   if (*skip) return;
   typedef typename Sum<T>::type S;
-  const S rate = S(numbers[0]), momentum = S(numbers[1]), delta = S(numbers[2]);
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    const double* row = row_of(i, numbers, columns, parts, count);
+    const S rate = S(row[0]), momentum = S(row[1]), delta = S(row[2]),
+            decay = S(row[columns - 1]);
     const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale), b = updates[i];
     const S a = momentum * S(gradients[i]) + (1 - momentum) * (g * g);
     const S u = g * sqrt((b + delta) / (a + delta));
@@ -87,13 +116,15 @@ __global__ void adadelta(int total, T* weight, T* diff, T* gradients, T* updates
 //            step = rate m / (sqrt(v) + delta) + shrink weight
 template <typename T>
 __global__ void adam(int total, T* weight, T* diff, T* mean, T* square,
-                     const double* __restrict__ numbers, typename Sum<T>::type decay, int l1,
+                     const double* __restrict__ numbers, int columns,
+                     const int* __restrict__ parts, int count, int l1,
                      typename Sum<T>::type scale, const int* __restrict__ skip) {
   if (*skip) return;
   typedef typename Sum<T>::type S;
-  const S rate = S(numbers[0]), momentum = S(numbers[1]), momentum2 = S(numbers[2]),
-          delta = S(numbers[3]), shrink = S(numbers[4]);
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    const double* row = row_of(i, numbers, columns, parts, count);
+    const S rate = S(row[0]), momentum = S(row[1]), momentum2 = S(row[2]), delta = S(row[3]),
+            shrink = S(row[4]), decay = S(row[columns - 1]);
     const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale);
     const S m = momentum * S(mean[i]) + (1 - momentum) * g;
     const S v = momentum2 * S(square[i]) + (1 - momentum2) * (g * g);

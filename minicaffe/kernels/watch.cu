@@ -7,27 +7,33 @@ const int BLOCK = 256;  // threads
 //   x         [0 .. 255 | 256 .. 511 | 512 .. 767 | 768 ..]
 //   of block      0           1            0          1          (two blocks)
 //
-// In double, where no square of a float is too large. The last launch, of sums.cu, adds the blocks' sums.
-template <typename T>
-__global__ void squares(int total, const T* __restrict__ x, double* partial, int* bad) {
-  __shared__ double shared[BLOCK];
+// In double, where no square of a float is too large. Another launch adds the blocks' sums.
+// The sum over all threads, halves added to halves.
+__device__ inline double joined(double sum, double* shared) {
   const int t = threadIdx.x;
-  double sum = 0;
-  for (unsigned i = blockIdx.x * BLOCK + t; i < (unsigned)total; i += BLOCK * gridDim.x) {
-    const typename Sum<T>::type value = x[i];
-    if (value - value != 0) *bad = 1;  // every thread that writes writes the same
-    sum += double(value) * double(value);
-  }
   shared[t] = sum;
   __syncthreads();
   for (int half = BLOCK / 2; half > 0; half /= 2) {
     if (t < half) shared[t] += shared[t + half];
     __syncthreads();
   }
-  if (t == 0) partial[blockIdx.x] = shared[0];
+  return shared[0];
 }
 
-// Whether this iteration's update is taken, by one thread. The flags are
+template <typename T>
+__global__ void squares(int total, const T* __restrict__ x, double* partial, int* bad) {
+  __shared__ double shared[BLOCK];
+  double sum = 0;
+  for (unsigned i = blockIdx.x * BLOCK + threadIdx.x; i < (unsigned)total; i += BLOCK * gridDim.x) {
+    const typename Sum<T>::type value = x[i];
+    if (value - value != 0) *bad = 1;  // every thread that writes writes the same
+    sum += double(value) * double(value);
+  }
+  sum = joined(sum, shared);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+// Whether this iteration's update is taken, by one block. square = the sum of all `count` partial sums. The flags are
 //
 //   0 bad       this gradient holds what is no finite number; cleared here
 //   1 skip      the update is not taken
@@ -38,10 +44,15 @@ __global__ void squares(int total, const T* __restrict__ x, double* partial, int
 // A loss that is no number stops, and so does a bad gradient unless such are passed over. `going` is
 // whether it has not stopped; factor = limit / |g|, at most 1, or 1 with a limit below 0.
 template <typename T>
-__global__ void judge(int total, const typename Sum<T>::type* loss, const double* square,
-                      double limit, int pass_over, int* flags, bool* going,
-                      typename Sum<T>::type* factor) {
-  if (blockIdx.x * blockDim.x + threadIdx.x > 0) return;
+__global__ void judge(const typename Sum<T>::type* loss, const double* __restrict__ partial,
+                      int count, double* square, double limit, int pass_over, int* flags,
+                      bool* going, typename Sum<T>::type* factor) {
+  __shared__ double shared[BLOCK];
+  double sum = 0;
+  for (int i = threadIdx.x; i < count; i += BLOCK) sum += partial[i];
+  sum = joined(sum, shared);
+  if (threadIdx.x > 0) return;
+  *square = sum;
   const bool lost = loss[0] - loss[0] != 0, bad = flags[0];
   if (lost || (bad && !pass_over)) flags[2] = 1;
   flags[1] = flags[2] || bad;
@@ -51,6 +62,6 @@ __global__ void judge(int total, const typename Sum<T>::type* loss, const double
   }
   flags[0] = 0;
   *going = !flags[2];
-  const double norm = sqrt(square[0]);
+  const double norm = sqrt(sum);
   *factor = typename Sum<T>::type(limit < 0 || !(norm > limit) ? 1 : limit / norm);
 }

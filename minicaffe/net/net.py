@@ -182,11 +182,10 @@ class Net:
     def loss_into(self, total: Any) -> Any:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
         self.memory.check_taken()
-        arrays.fill(total, 0)
-        for value in self.losses:
-            scale, scratch = value.loss_weight, self.memory.scratch
-            sums.total(value.blob.data, total, scratch, scale=scale, add=True)
-        return total
+        for i, value in enumerate(self.losses):
+            given = value.blob.data, total, self.memory.scratch
+            sums.total(*given, scale=value.loss_weight, add=i > 0)
+        return total if self.losses else arrays.fill(total, 0)
 
     @property
     @on_its_device

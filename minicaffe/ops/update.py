@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import Device, launch, on_cuda
 from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
@@ -92,13 +92,29 @@ FORMS: dict[str, Callable[..., None]] = {
 }
 
 
+class Parts:
+    """Which entries of an array go by which numbers: those up to each end, by the row of them beside it.
+
+    >>> from minicaffe.backend import device
+    >>> Parts([(800, 0), (810, 1)], device("cpu")).slices
+    [(slice(0, 800, None), 0), (slice(800, 810, None), 1)]
+    """
+
+    def __init__(self, ends: Sequence[tuple[int, int]], device: Device):
+        starts = [0, *(end for end, _ in ends)]
+        self.slices = [
+            (slice(start, end), row) for start, (end, row) in zip(starts, ends, strict=False)
+        ]
+        self.there = device.asarray(np.array(ends, np.int32))
+
+
 def update(
     rule: str,
     weight: Any,
     diff: Any,
     history: Sequence[Any],
     numbers: Any,
-    decay: float,
+    parts: Parts,
     penalty: Literal["L1", "L2"],
     scale: float,
     scratch: Any,
@@ -117,26 +133,45 @@ def update(
                         delta, shrink                step = rate m / (sqrt(v) + delta) + shrink weight
 
     All in place; `scratch`, flat, is NumPy's: each thread takes as many entries at a time as its share of it
-    holds, up to BLOCK. `numbers` are an array of float64. Where `skip`, one int32, is not 0,
-    nothing is done. Source: Caffe's solvers; `shrink` is AdamW's.
+    holds, up to BLOCK. `numbers` are an array of float64: of each row, the decay comes last; `parts` tell
+    which entries go by which row. Where `skip`, one int32, is not 0, nothing is done. Source: Caffe's
+    solvers; `shrink` is AdamW's.
 
-    >>> weight, diff, history = np.array([1.0]), np.array([2.0]), np.array([10.0])
-    >>> numbers, skip = np.array([0.1, 0.5]), np.zeros(1, np.int32)
-    >>> update("sgd", weight, diff, [history], numbers, 0.0, "L2", 1.0, np.empty(1), skip)
+    >>> from minicaffe.backend import device
+    >>> weight, diff, history = np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.array([10.0, 10.0])
+    >>> numbers, skip = np.array([[0.1, 0.5, 0.0], [0.2, 0.5, 0.0]]), np.zeros(1, np.int32)
+    >>> parts = Parts([(1, 0), (2, 1)], device("cpu"))
+    >>> update("sgd", weight, diff, [history], numbers, parts, "L2", 1.0, np.empty(2), skip)
     >>> weight, history
-    (array([-4.2]), array([5.2]))
+    (array([-4.2, -4.4]), array([5.2, 5.4]))
     """
-    kind, l1 = weight.dtype.type, penalty == "L1"
     if on_cuda(weight):
-        kind = np.float64 if weight.dtype == np.float64 else np.float32
-        told = numbers, kind(decay), int(l1), kind(scale), skip
+        there, kind = parts.there, np.float64 if weight.dtype == np.float64 else np.float32
+        told = numbers, numbers.shape[1], there, len(there), int(penalty == "L1"), kind(scale), skip
         launch("update.cu", rule, weight.size, weight, weight, diff, *history, *told)
         return
+    flat = [array.reshape(-1) for array in (weight, diff, *history)]
+    for here, row in parts.slices:
+        part = [array[here] for array in flat]
+        _update(rule, part, numbers[row], penalty == "L1", scale, scratch, skip)
+
+
+def _update(
+    rule: str,
+    arrays: Sequence[Any],
+    numbers: Any,
+    l1: bool,
+    scale: float,
+    scratch: Any,
+    skip: Any,
+) -> None:
+    """The same on the CPU, of entries that go by one row of numbers."""
+    (weight, diff, *history), numbers, decay = arrays, numbers[:-1], numbers[-1]
+    kind = weight.dtype.type
     fast: Any = loops("update", weight.dtype)
     if fast is not None:
-        flat = [array.reshape(-1) for array in (diff, *history)]
-        given = numbers, kind(decay), l1, kind(scale), skip, weight.reshape(-1)
-        run(getattr(fast, rule), weight.size, *flat, *given, grain=GRAIN)
+        told = numbers, kind(decay), l1, kind(scale), skip, weight
+        run(getattr(fast, rule), weight.size, diff, *history, *told, grain=GRAIN)
         return
     record.host("update")
     if skip[0]:
@@ -152,12 +187,10 @@ def update(
         form(w, d, s, *h, *floats)
         np.subtract(w, d, out=w)
 
-    flat = [array.reshape(-1) for array in (weight, diff, *history)]
-
     def part(first: int, last: int, piece: Any) -> None:
         block = min(piece.size, BLOCK)
         for start in range(first, last, block):
-            w, d, *h = (array[start : min(start + block, last)] for array in flat)
+            w, d, *h = (array[start : min(start + block, last)] for array in arrays)
             step(w, d, piece[: w.size], *h)
 
     if weight.size < SHARED:

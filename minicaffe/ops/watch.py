@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import THREADS, launch, launch_blocks, on_cuda
+from minicaffe.backend import THREADS, launch_blocks, on_cuda
 from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
@@ -32,9 +33,7 @@ def squares(x: Any, out: Any, parts: Any, bad: Any, add: bool = False) -> Any:
     (array(25.), array([0], dtype=int32))
     """
     if on_cuda(x):
-        blocks = max(1, min(BLOCKS, parts.size, x.size // (EACH * THREADS)))
-        launch_blocks(FILE, "squares", (blocks,), (x,), x.size, x, parts, bad)
-        return total(parts[:blocks], out, add=add)
+        return total(parts[: _squares(x, parts, bad)], out, add=add)
     fast: Any = loops("watch", x.dtype)
     if fast is not None:
         grain = max(GRAIN, x.size // parts.size + 1)
@@ -56,6 +55,13 @@ def squares(x: Any, out: Any, parts: Any, bad: Any, add: bool = False) -> Any:
     return out
 
 
+def _squares(x: Any, parts: Any, bad: Any) -> int:
+    """Sums of x^2, on CUDA a block's each, into `parts`; how many there are."""
+    blocks = max(1, min(BLOCKS, parts.size, x.size // (EACH * THREADS)))
+    launch_blocks(FILE, "squares", (blocks,), (x,), x.size, x, parts, bad)
+    return blocks
+
+
 def _sum(x: np.ndarray) -> float:
     if x.size <= ALONE:
         return float(np.dot(x, x))
@@ -69,24 +75,40 @@ def _sum(x: np.ndarray) -> float:
 
 
 def judge(
-    loss: Any, square: Any, limit: float, pass_over: bool, flags: Any, going: Any, factor: Any
+    loss: Any,
+    gradients: Sequence[Any],
+    square: Any,
+    parts: Any,
+    limit: float,
+    pass_over: bool,
+    flags: Any,
+    going: Any,
+    factor: Any,
 ) -> None:
-    """Decide whether an update is taken, from a loss, a gradient's sum of squares and flags[BAD].
+    """Decide whether an update is taken, from a loss and flat gradients, whose squares sum to `square`.
 
     flags[SKIP] says no; so do all after it once flags[STOP] is 1, as a loss that is no finite number makes
-    it, and a bad gradient unless such are to be passed over. flags[DONE] counts the iterations that did
-    not stop, flags[PASSED] those of them that were passed over; flags[BAD] is 0 again. `going`, one bool,
-    is not STOP; `factor` is what shortens a gradient to a norm of `limit`, 1 if it is below 0.
+    it, and a bad gradient, or flags[BAD], unless such are to be passed over. flags[DONE] counts the
+    iterations that did not stop, flags[PASSED] those of them that were passed over; flags[BAD] is 0 again.
+    `going`, one bool, is not STOP; `factor` is what shortens a gradient to a norm of `limit`, 1 if it is
+    below 0. `parts` is as in `squares`, an entry for each gradient at the least.
 
     >>> flags, going, factor = np.zeros(FLAGS, np.int32), np.array(True), np.array(0.0)
-    >>> judge(np.array([0.5]), np.array(25.0), 1.0, False, flags, going, factor)
-    >>> flags[[SKIP, DONE]], float(factor)
-    (array([0, 1], dtype=int32), 0.2)
+    >>> loss, gradient, square = np.array([0.5]), np.array([3.0, 4.0]), np.array(0.0)
+    >>> judge(loss, [gradient], square, np.empty(8), 1.0, False, flags, going, factor)
+    >>> float(square), flags[[SKIP, DONE]], float(factor)
+    (25.0, array([0, 1], dtype=int32), 0.2)
     """
+    bad_here = flags[BAD : BAD + 1]
     if on_cuda(loss):
+        count, share = 0, parts.size // max(1, len(gradients))
+        for gradient in gradients:
+            count += _squares(gradient, parts[count : count + share], bad_here)
         given = np.float64(limit), int(pass_over), flags, going, factor
-        launch(FILE, "judge", 1, loss, loss, square, *given)
+        launch_blocks(FILE, "judge", (1,), (loss,), loss, parts, count, square, *given)
         return
+    for i, gradient in enumerate(gradients):
+        squares(gradient, square, parts, bad_here, add=i > 0)
     fast: Any = loops("watch", square.dtype)
     if fast is not None:
         ones = going.reshape(1), factor.reshape(1)

@@ -115,8 +115,9 @@ class Iterating(Finite):
             noted.backward(tape)
             if self.mixed is not None:
                 take(tape, "16 bits", partial(self.mixed.gather, first=batch == 0))
-            take(tape, "loss", partial(_add_loss, net, self._one, loss))
-        take(tape, "loss", partial(arrays.scale, loss, 1 / count, loss))
+            take(tape, "loss", partial(_add_loss, net, self._one if batch else None, loss))
+        if count > 1:
+            take(tape, "loss", partial(arrays.scale, loss, 1 / count, loss))
         noted.end(tape)
 
     def _step(self, tape: Tape | None) -> None:
@@ -158,5 +159,8 @@ def _read(params: list[Param]) -> None:
 
 
 def _add_loss(net: Net, one: Any, loss: Any) -> None:
-    """Add the loss of a batch to that of the iteration."""
-    arrays.add(net.loss_into(one), loss)
+    """Add the loss of a batch to that of the iteration, by way of `one`; the first batch's is that."""
+    if one is None:
+        net.loss_into(loss.reshape(()))
+    else:
+        arrays.add(net.loss_into(one), loss)

@@ -12,19 +12,19 @@ ALIGNED = 64  # entries that each parameter begins at a multiple of
 
 
 class Stretch(NamedTuple):
-    """What is taken in one pass: arrays, and the multipliers of all parameters in it."""
+    """What is taken in one pass: arrays; and where in them which multipliers end."""
 
     weight: Any
     diff: Any
     history: list[Any]
-    multipliers: tuple[float, float]
+    ends: list[tuple[int, tuple[float, float]]]
 
 
 class Laid:
     """The gradients of parameters that learn, one array a type; their values and history as well.
 
-    Those of equal multipliers are neighbours there, and are taken together; one that since then was given
-    another's values is taken apart. What shares a parameter must share it anew. `history` holds `memory`
+    Those of equal multipliers are neighbours there; one that since then was given another's values is taken
+    apart. What shares a parameter must share it anew. `history` holds `memory`
     arrays of each parameter: the first of each, then the second.
     """
 
@@ -77,18 +77,19 @@ class Laid:
             param, (arrays, start) = self.params[i], self.where.get(i, (None, 0))
             if not param.learns:
                 continue
-            own = multipliers(param)
+            own, ends = multipliers(param), []
             if arrays is None or not lies_in(param.data, arrays[1]):
                 history = self.history[i :: len(self.params)]
-                found.append(Stretch(param.data, param.diff, history, own))
+                found.append(Stretch(param.data, param.diff, history, [(param.size, own)]))
                 continue
-            goes_on = before == at - 1 and found and found[-1].multipliers == own
-            if goes_on and not apart and lies_in(found[-1].diff, arrays[0]):
-                found.pop()
+            goes_on = before == at - 1 and found and not apart
+            if goes_on and lies_in(found[-1].diff, arrays[0]):
+                *ends, (_, last) = found.pop().ends
+                ends += [(start - begin, last)] * (last != own)
             else:
                 begin = start
             diff, weight, *history = (array[begin : start + param.size] for array in arrays)
-            found.append(Stretch(weight, diff, history, own))
+            found.append(Stretch(weight, diff, history, [*ends, (start + param.size - begin, own)]))
             before = at
         return found
 

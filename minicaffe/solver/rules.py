@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.backend import Device
 from minicaffe.ops import arrays
-from minicaffe.ops.update import BLOCK, update
+from minicaffe.ops.update import BLOCK, Parts, update
 from minicaffe.solver.laid import Laid, multipliers
 from minicaffe.solver.watch import Watch
 from minicaffe.spec.solver import SolverSpec
@@ -104,9 +104,10 @@ class Update:
         dtype = self.params[0].dtype if self.params else None
         self.scratch = xp.empty(max(largest, 2 * BLOCK if xp is np else 0), dtype)
         count = len(self.kind.numbers(spec, 0.0, 0, 0.0))
-        self.numbers = np.empty((len(self.params), count))  # on the host; a row for each group
+        self.numbers = np.empty((len(self.params), count + 1))  # a row for each pair of multipliers
         self.there = device.asarray(self.numbers)  # the same array on the CPU
-        self.groups: dict[tuple[float, float], Any] = {}
+        self.rows: dict[tuple[float, float], int] = {}
+        self.parts: dict[tuple[tuple[int, int], ...], Parts] = {}  # of stretches
         self.watch = watch or Watch(xp, 1, dtype or np.float32)
 
     def update(self, rate: float, iteration: int) -> None:
@@ -120,10 +121,11 @@ class Update:
         groups = dict.fromkeys(map(multipliers, self.params))
         for (lr_mult, decay_mult), numbers in zip(groups, self.numbers, strict=False):
             decay = self.spec.weight_decay * decay_mult
-            numbers[:] = self.kind.numbers(self.spec, rate * lr_mult, iteration, decay)
+            numbers[:-1] = self.kind.numbers(self.spec, rate * lr_mult, iteration, decay)
+            numbers[-1] = 0 if self.kind.decoupled else decay
         if self.there is not self.numbers:
             self.device.copy_from_host(self.there, self.numbers)
-        self.groups = dict(zip(groups, self.there, strict=False))
+        self.rows = {group: row for row, group in enumerate(groups)}
 
     def step(self) -> None:
         """Take the step that was prepared."""
@@ -137,10 +139,17 @@ class Update:
                 arrays.multiply(gradient, self.watch.factor, gradient)
         apart = spec.delta == 0  # then a rule may make NaN of zeros
         for stretch in self.laid.stretches(apart):
-            decay = 0.0 if self.kind.decoupled else spec.weight_decay * stretch.multipliers[1]
-            numbers, penalty = self.groups[stretch.multipliers], spec.regularization_type
-            given = numbers, decay, penalty, 1 / spec.iter_size, self.scratch, self.watch.skip
-            update(self.kind.rule, stretch.weight, stretch.diff, stretch.history, *given)
+            ends = tuple((end, self.rows[group]) for end, group in stretch.ends)
+            if ends not in self.parts:
+                self.parts[ends] = Parts(ends, self.device)
+            update(
+                *(self.kind.rule, stretch.weight, stretch.diff, stretch.history),
+                *(self.there, self.parts[ends]),
+                penalty=spec.regularization_type,
+                scale=1 / spec.iter_size,
+                scratch=self.scratch,
+                skip=self.watch.skip,
+            )
 
     @property
     def weights(self) -> list[Any]:

@@ -77,13 +77,12 @@ class Watch:
         ]
 
     def begin(self) -> None:
-        """An iteration begins: its loss is zero, and what its passes change for good is kept."""
+        """An iteration begins: what its passes change for good is kept."""
         for layer, copies in self.kept:
             for i, array in enumerate(layer.running):
                 if copies[i].shape != array.shape:  # the net was reshaped
                     copies[i] = array.copy()
                 self.xp.copyto(copies[i], array, where=self.going)
-        self.loss.fill(0)
 
     def end(self, slot: int) -> None:
         """The loss of an iteration is there: it goes into its slot of the window."""
@@ -95,10 +94,8 @@ class Watch:
 
     def judge(self, gradients: Sequence[Any], limit: float) -> None:
         """Measure the gradient, flat arrays, and decide whether the update of the iteration is taken."""
-        for i, gradient in enumerate(gradients):
-            ops.squares(gradient, self.gradient, self.parts, self.bad, add=i > 0)
         given = self.pass_over, self.flags, self.going, self.factor
-        ops.judge(self.loss, self.gradient, limit, *given)
+        ops.judge(self.loss, gradients, self.gradient, self.parts, limit, *given)
 
     def weigh(self, weights: Sequence[Any]) -> None:
         """Measure the weights, and what forward passes change for good, for the next `told`."""

@@ -94,14 +94,14 @@ def puts_numbers_into_booleans(layer, x):
     layer.xp.add(x, x, out=flags)
 
 
-@fault("sgd takes 9")
+@fault("sgd takes 11")
 def gives_a_kernel_too_few_arguments(layer, x):
     launch("update.cu", "sgd", x.size, x, x)
 
 
 @fault("sgd: <class 'float'> for a float")
 def gives_a_kernel_a_number_of_python(layer, x):
-    launch("update.cu", "sgd", x.size, x, x, x, x, None, 0.5, 1, np.float32(1), x)
+    launch("update.cu", "sgd", x.size, x, x, x, x, None, 3, x, 1, 1, 0.5, x)
 
 
 @fault("nll: strides (24, 8) of (4, 3)")

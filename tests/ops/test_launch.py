@@ -224,16 +224,16 @@ def rule(name, memory, *settings):
         hosts[2:] = [np.abs(host) for host in hosts[2:]]
         arrays, start = ([put(device, host) for host in hosts] for _ in range(2))
         scratch, skip = blank(device, 40, dtype), put(device, [0], np.int32)
-        given = put(device, settings, np.float64)
+        given = put(device, [[*settings, 0.125], [*settings[::-1], 0.0]], np.float64)
+        parts = update.Parts([(11, 1), (30, 0), (40, 1)], device)
 
         def run():
             for array, before in zip(arrays, start, strict=True):
                 device.xp.copyto(array, before)
             weight, diff, *history = arrays
             for penalty in ("L1", "L2"):
-                update.update(
-                    name, weight, diff, history, given, 0.125, penalty, 0.25, scratch, skip
-                )
+                arrays_of = weight, diff, history
+                update.update(name, *arrays_of, given, parts, penalty, 0.25, scratch, skip)
 
         return run, arrays
 
@@ -283,15 +283,18 @@ def squares(device, dtype):
 @row
 def judge(device, dtype):
     kind = summed(dtype)
-    loss, square = put(device, [0.5], kind), put(device, 16.0, np.float64)
+    loss, square = put(device, [0.5], kind), blank(device, (), np.float64)
+    gradients = [put(device, x) for x in numbers(1, (30,), (5000,), dtype=dtype)]
+    parts, rounded = blank(device, 7, np.float64), blank(device, (), kind)
     flags, factor = put(device, [1, 0, 0, 5, 2, 0], np.int32), blank(device, (), kind)
     going = blank(device, (), bool)
 
     def run():
         flags[:1].fill(1)
-        watch.judge(loss, square, 2.0, True, flags, going, factor)
+        watch.judge(loss, gradients, square, parts, 2.0, True, flags, going, factor)
+        device.xp.copyto(rounded, square, casting="same_kind")
 
-    return run, [flags, going, factor]
+    return run, [rounded, flags, going, factor]
 
 
 @row

@@ -233,7 +233,8 @@ def test_an_iteration_that_is_never_the_same_is_told(cuda, monkeypatch):
     step = Update.step
 
     def wavering(self):
-        self.spec = type(self.spec)(**{**vars(self.spec), "weight_decay": self.watch.last * 1e-3})
+        kind = "L1" if self.watch.last % 2 else "L2"
+        self.spec = type(self.spec)(**{**vars(self.spec), "regularization_type": kind})
         step(self)
 
     monkeypatch.setattr(Update, "step", wavering)
