@@ -101,7 +101,7 @@ def gives_a_kernel_too_few_arguments(layer, x):
 
 @fault("sgd: <class 'float'> for a float")
 def gives_a_kernel_a_number_of_python(layer, x):
-    launch("update.cu", "sgd", x.size, x, x, x, x, None, 3, x, 1, 1, 0.5, x)
+    launch("update.cu", "sgd", x.size, x, x, x, x, None, 3, None, 1, 1, 0.5, x)
 
 
 @fault("nll: strides (24, 8) of (4, 3)")
