@@ -22,7 +22,12 @@ def source(file: str, template: str) -> tuple[str, list[str]]:
     'im2col'
     """
     folder = resources.files("minicaffe.kernels")
-    code = "".join((folder / part).read_text(encoding="utf-8") for part in ("types.cu", file))
+
+    def text(part: str) -> str:
+        whole = (folder / part).read_text(encoding="utf-8")
+        return re.sub(r'#include "(.*)"\n', lambda found: text(found[1]), whole)
+
+    code = text("types.cu") + text(file)
     headers = [header for ctype, header in HEADERS.items() if ctype in template]
     code = "".join(f"#include <{header}>\n" for header in headers) + code
     return code, re.findall(r"__global__\s+void\s+(\w+)", code)

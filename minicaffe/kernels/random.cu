@@ -4,14 +4,12 @@
 // A block of the stream: counter b + 1 -> four 64-bit words -> eight floats, low halves first.
 //   word 0 = [high 32 | low 32] -> float 0 from the low half, float 1 from the high half, ...
 
-template <typename T>
-__global__ void uniform(int total, unsigned long long key_low, unsigned long long key_high,
-                        int count, T* out) {
-  typedef unsigned long long word;
-  for (int block = blockIdx.x * blockDim.x + threadIdx.x; block < total;
-       block += blockDim.x * gridDim.x) {
+struct Block {
+  float of[8];
+
+  __device__ Block(int block, unsigned long long k0, unsigned long long k1) {
+    typedef unsigned long long word;
     word c[4] = {(word)block + 1, 0, 0, 0};
-    word k0 = key_low, k1 = key_high;
     for (int round = 0; round < 10; ++round) {
       const word high0 = __umul64hi(0xD2E7470EE14C6C93ull, c[0]);
       const word low0 = 0xD2E7470EE14C6C93ull * c[0];
@@ -24,10 +22,47 @@ __global__ void uniform(int total, unsigned long long key_low, unsigned long lon
       k0 += 0x9E3779B97F4A7C15ull;  // the Weyl sequence that bumps the key between rounds
       k1 += 0xBB67AE8584CAA73Bull;
     }
-    for (int i = 0; i < 8 && block * 8 + i < count; ++i) {
+    for (int i = 0; i < 8; ++i) {
       const unsigned half = (unsigned)(c[i / 2] >> (i % 2 * 32));
-      typedef typename Sum<T>::type S;
-      out[block * 8 + i] = T(S(half >> 8) * S(1.0 / 16777216.0));
+      of[i] = float(half >> 8) * float(1.0 / 16777216.0);
     }
+  }
+};
+
+template <typename T>
+__global__ void uniform(int total, unsigned long long key_low, unsigned long long key_high,
+                        int count, T* out) {
+  for (int block = blockIdx.x * blockDim.x + threadIdx.x; block < total;
+       block += blockDim.x * gridDim.x) {
+    const Block drawn(block, key_low, key_high);
+    for (int i = 0; i < 8 && block * 8 + i < count; ++i) {
+      out[block * 8 + i] = T(typename Sum<T>::type(drawn.of[i]));
+    }
+  }
+}
+
+// y = x scale where the number of an entry is `ratio` or more, else 0; `kept` says where. A thread a block
+// of the stream, whose key lies in memory.
+template <typename T>
+__global__ void dropout(int total, const unsigned long long* __restrict__ key, int count,
+                        float ratio, typename Sum<T>::type scale, const T* x, bool* kept, T* y) {
+  typedef typename Sum<T>::type S;
+  for (int block = blockIdx.x * blockDim.x + threadIdx.x; block < total;
+       block += blockDim.x * gridDim.x) {
+    const Block drawn(block, key[0], key[1]);
+    for (int i = 0; i < 8 && block * 8 + i < count; ++i) {
+      const int at = block * 8 + i;
+      kept[at] = drawn.of[i] >= ratio;
+      y[at] = T(S(x[at]) * S(kept[at]) * scale);
+    }
+  }
+}
+
+template <typename T>
+__global__ void dropout_gradient(int total, const T* dy, const bool* __restrict__ kept,
+                                 typename Sum<T>::type scale, T* dx) {
+  typedef typename Sum<T>::type S;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    dx[i] = T(S(dy[i]) * S(kept[i]) * scale);
   }
 }

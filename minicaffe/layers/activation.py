@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import numpy as np
-
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import activation
-from minicaffe.ops.random import uniform
 from minicaffe.spec.types import AtLeast, Below
 
 
@@ -34,28 +31,18 @@ class Dropout(Layer):
 
     def allocate(self) -> None:
         if self.phase == "TRAIN":
-            self.noise, self.kept = (
-                self.empty(self.shape, np.float32),
-                self.empty(self.shape, np.bool_),
-            )
+            self.mask = activation.Mask(self.context.device, self.shape)
 
     def prepare(self) -> None:
-        if self.phase == "TEST":
-            return
-        uniform(self.noise, self.context.seed, self.name, self.context.passes)
-        self.xp.greater_equal(self.noise, np.float32(self.dropout_ratio), out=self.kept)
+        if self.phase == "TRAIN":
+            self.mask.draw(self.dropout_ratio, self.context.seed, self.name, self.context.passes)
 
     def forward(self, x: Any) -> Any:
         if self.phase == "TEST":
             return x
-        return activation.dropout(self.xp, x, self.kept, self.scale, self.out[0])
+        return activation.dropout(x, self.mask, self.dropout_ratio, self.out[0])
 
     def backward(self, dy: Any) -> Any:
         if self.phase == "TEST":
             return dy
-        return activation.dropout(self.xp, dy, self.kept, self.scale, self.grad[0])
-
-    @property
-    def scale(self) -> float:
-        """What keeps the expected value: 1 / (1 - ratio)."""
-        return 1 / (1 - self.dropout_ratio)
+        return activation.dropout_gradient(dy, self.mask, self.dropout_ratio, self.grad[0])

@@ -12,7 +12,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import arrays
-from minicaffe.ops.labels import Labels
+from minicaffe.ops.labels import Labels, Mean
 from minicaffe.ops.sums import total
 
 
@@ -104,21 +104,8 @@ class Normalized(LabelLoss):
         older = self.usual if self.normalize is None else ("BATCH_SIZE", "VALID")[self.normalize]
         return self.normalization or older
 
-    def take_normalizer(self, n: int, s: int) -> None:
-        """The divisor, at least 1, of n samples with s labels each; reserve WORK for it in setup."""
+    def take_mean(self, n: int, s: int) -> None:
+        """The mean over n samples with s labels each; reserve WORK for it in setup."""
         fixed = {"FULL": n * s, "BATCH_SIZE": n, "NONE": 1, "VALID": n * s}[self.how]
-        self.normalizer = self.empty((), self.sum_dtype)
-        self.normalizer.fill(max(fixed, 1))
-
-    def normalized(self, losses: Any, valid: Any) -> Any:
-        """The first top: the sum of losses over the normalizer; `valid` is 1 where a label counts."""
-        work = self.context.workspace
-        if self.how == "VALID" and self.ignore_label is not None:
-            total(valid, self.normalizer, work)
-            arrays.at_least(self.normalizer, 1)
-        total(losses, self.out[0], work)
-        return arrays.divide(self.out[0], self.normalizer, self.out[0])
-
-    def divided(self, dloss: Any) -> Any:
-        """`scale`: the gradient of the loss over the normalizer."""
-        return arrays.divide(dloss, self.normalizer, self.scale)
+        counts = self.how == "VALID" and self.ignore_label is not None
+        self.of_losses = Mean.empty(self.xp, fixed, counts, self.sum_dtype)

@@ -182,7 +182,7 @@ class SigmoidCrossEntropyLoss(Normalized):
     def allocate(self) -> None:
         super().allocate()
         n, dtype = samples(self.shape), self.sum_dtype
-        self.take_normalizer(n, math.prod(self.shape[1:]))
+        self.take_mean(n, math.prod(self.shape[1:]))
         self.losses, self.valid, self.work = (self.empty(self.shape, dtype) for _ in range(3))
         self.flags = self.empty(self.shape, np.bool_)
 
@@ -190,10 +190,11 @@ class SigmoidCrossEntropyLoss(Normalized):
         self.given = x, target.reshape(self.shape), self.ignore_label
         scratch = self.losses, self.valid, self.work, self.flags
         ops.sigmoid_cross_entropy(*self.given, *scratch)
-        return self.normalized(self.losses, self.valid)
+        work = self.context.workspace
+        return self.of_losses.of(self.losses, self.valid, self.out[0], work)
 
     def backward(self, dloss: Any) -> Any:
-        given = *self.given, self.divided(dloss), self.grad[0], self.valid, self.flags
+        given = *self.given, self.of_losses.gradient(dloss), self.grad[0], self.valid, self.flags
         ops.sigmoid_cross_entropy_gradient(*given)
         return self.grad[0], None
 

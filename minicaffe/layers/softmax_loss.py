@@ -38,7 +38,7 @@ class SoftmaxLoss(Normalized):
         (n, _, s), dtype, more = self.ncs, self.sum_dtype, len(self.top) > 1
         self.reduced, self.losses = self.empty((n, 1, s), dtype), self.empty((n, s), dtype)
         self.take_labels()
-        self.take_normalizer(n, s)
+        self.take_mean(n, s)
         self.wide = self.label_copy = None  # of 16 bits: dx and, should they be so too, labels
         if self.dtype != dtype:
             self.wide, self.label_copy = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
@@ -47,29 +47,26 @@ class SoftmaxLoss(Normalized):
         more &= self.runs_backward
         self.through = self.empty(self.ncs, dtype) if more else None  # the gradient by way of prob
 
-    def lose(self, *more: Any) -> None:
-        """Fill `losses` and `read`."""
+    def lose(self, x: Any, *more: Any) -> None:
+        """Fill `prob`, `losses`, `read` and the first top."""
         raise NotImplementedError
 
-    def gradient(self, out: Any) -> None:
-        """Fill `out` with the gradient of `scale` times the sum of losses, by the scores."""
+    def gradient(self, dloss: Any, out: Any) -> None:
+        """Fill `out` with the gradient of the loss, times dloss, by the scores."""
         raise NotImplementedError
 
     def forward(self, x: Any, labels: Any, *more: Any) -> Any:
         n, _, s = self.ncs
         self.labels = same_type(self.xp, labels.reshape(n, s), self.label_copy)
-        ops.softmax(x.reshape(self.ncs), self.prob, self.reduced)
-        self.lose(*more)
-        self.normalized(self.losses, self.read.valid)
+        self.lose(x.reshape(self.ncs), *more)
         if len(self.out) > 1 and self.out[1].dtype != self.prob.dtype:
             arrays.copy(self.prob, self.out[1].reshape(self.ncs))
         return self.out
 
     def backward(self, dloss: Any, dprob: Any = None) -> Any:
-        self.divided(dloss)
         dx = self.grad[0].reshape(self.ncs)
         out = dx if self.wide is None else self.wide
-        self.gradient(out)
+        self.gradient(dloss, out)
         if dprob is not None:
             ops.softmax_gradient(dprob.reshape(self.ncs), self.prob, self.through, self.reduced)
             arrays.add(self.through, out)
@@ -95,12 +92,13 @@ class SoftmaxWithLoss(SoftmaxLoss):
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         return self.shapes(x, labels)
 
-    def lose(self, *more: Any) -> None:
-        ops.nll(self.prob, self.labels, self.ignore_label, self.losses, self.read)
+    def lose(self, x: Any, *more: Any) -> None:
+        filled = self.prob, self.losses, self.read, self.of_losses, self.out[0]
+        ops.softmax_loss(x, self.labels, self.ignore_label, *filled, self.context.workspace)
 
-    def gradient(self, out: Any) -> None:
-        given = self.prob, self.labels, self.ignore_label, self.scale
-        ops.nll_gradient(*given, out, self.read, self.losses)
+    def gradient(self, dloss: Any, out: Any) -> None:
+        given = self.prob, self.labels, self.ignore_label, dloss
+        ops.softmax_loss_gradient(*given, out, self.losses, self.read, self.of_losses)
 
 
 @register
@@ -157,13 +155,17 @@ class InfogainLoss(SoftmaxLoss):
             raise DataError(f"source {source}: expected numbers, got {table.dtype}")
         return table
 
-    def lose(self, *more: Any) -> None:
+    def lose(self, x: Any, *more: Any) -> None:
+        ops.softmax(x, self.prob, self.reduced)
         if more:
             self.matrix = more[0].reshape(self.sums.size, -1)
             infogain.row_sums(self.matrix, self.sums)
         given = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
         infogain.infogain(*given, self.work, self.scratch)
+        work = self.context.workspace
+        self.of_losses.of(self.losses, self.read.valid, self.out[0], work)
 
-    def gradient(self, out: Any) -> None:
-        given = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, self.scale
+    def gradient(self, dloss: Any, out: Any) -> None:
+        scale = self.of_losses.gradient(dloss)
+        given = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
         infogain.infogain_gradient(*given, out, self.read, self.scratch)

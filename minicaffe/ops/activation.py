@@ -1,4 +1,4 @@
-"""Dropout, one body for both devices, and how a compiled loop runs over all entries."""
+"""Dropout, and how a compiled loop runs over all entries."""
 
 from __future__ import annotations
 
@@ -6,27 +6,81 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.backend import Device, launch, on_cuda, random_key
 from minicaffe.errors import ShapeError
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
+from minicaffe.ops.random import uniform
 from minicaffe.ops.threads import run
 
 LONG = 2**17  # elements from which threads pay NumPy
 
 
-def dropout(xp: Any, x: Any, kept: Any, scale: float, out: Any) -> Any:
-    """y = x scale where `kept`, 0 elsewhere; the same function takes dy to dx.
+class Mask:
+    """Which entries are `kept`: those whose number, uniform in [0, 1), is `ratio` or more.
 
-    >>> import numpy as np
-    >>> dropout(np, np.array([1.0, 2.0]), np.array([True, False]), 2.0, np.empty(2))
-    array([2., 0.])
+    On CUDA only the numbers' key is drawn beforehand, and lies on the device: the entries are with
+    `dropout`, so that a graph can do it anew.
+
+    >>> from minicaffe.backend import device
+    >>> mask = Mask(device("cpu"), (4,))
+    >>> mask.draw(0.5, 1, "drop", 0)
+    >>> mask.kept.dtype, mask.kept.shape
+    (dtype('bool'), (4,))
     """
-    fast = loops("elementwise", x.dtype) if xp is np else None
+
+    def __init__(self, device: Device, shape: tuple[int, ...]):
+        self.device, xp = device, device.xp
+        self.kept = xp.empty(shape, np.bool_)
+        self.key = xp.empty(2, np.uint64) if device.is_cuda else None
+        self.noise = None if device.is_cuda else xp.empty(shape, np.float32)
+
+    def draw(self, ratio: float, seed: int, *names: str | int) -> None:
+        """Draw it anew, as a function of (seed, names)."""
+        if self.noise is None:
+            self.device.copy_from_host(self.key, np.array(random_key(seed, *names), np.uint64))
+        else:
+            np.greater_equal(uniform(self.noise, seed, *names), np.float32(ratio), out=self.kept)
+
+
+def dropout(x: Any, mask: Mask, ratio: float, out: Any) -> Any:
+    """y = x / (1 - ratio) where the mask that was drawn keeps an entry, 0 elsewhere.
+
+    >>> from minicaffe.backend import device
+    >>> mask, x = Mask(device("cpu"), (4,)), np.ones(4)
+    >>> mask.draw(0.5, 1, "drop", 0)
+    >>> bool((dropout(x, mask, 0.5, np.empty(4)) == 2 * mask.kept).all())
+    True
+    """
+    if on_cuda(x):
+        scale = _number(x, 1 / (1 - ratio))
+        told = mask.key, x.size, np.float32(ratio), scale, x, mask.kept, out
+        launch("random.cu", "dropout", (x.size + 7) // 8, x, *told)
+        return out
+    return _masked(x, mask.kept, 1 / (1 - ratio), out)
+
+
+def dropout_gradient(dy: Any, mask: Mask, ratio: float, out: Any) -> Any:
+    """dx = dy / (1 - ratio) where the mask keeps an entry, 0 elsewhere."""
+    if on_cuda(dy):
+        given = dy, mask.kept, _number(dy, 1 / (1 - ratio)), out
+        launch("random.cu", "dropout_gradient", dy.size, dy, *given)
+        return out
+    return _masked(dy, mask.kept, 1 / (1 - ratio), out)
+
+
+def _masked(x: Any, kept: Any, scale: float, out: Any) -> Any:
+    fast = loops("elementwise", x.dtype)
     if fast is not None:
         run_loop(fast.dropout, out, x, kept, x.dtype.type(scale))
         return out
-    xp.multiply(x, kept, out=out)
-    return xp.multiply(out, scale, out=out)
+    np.multiply(x, kept, out=out)
+    return np.multiply(out, scale, out=out)
+
+
+def _number(like: Any, value: float) -> Any:
+    """A number in the type that a kernel computes in."""
+    return (np.float64 if like.dtype == np.float64 else np.float32)(value)
 
 
 def run_loop(loop: Any, out: Any, *args: Any) -> None:

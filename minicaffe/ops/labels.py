@@ -1,4 +1,4 @@
-"""Labels as losses and accuracies read them."""
+"""Labels as losses and accuracies read them, and what the sum of losses is divided by."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import DataError
-from minicaffe.ops import record
+from minicaffe.ops import arrays, record
+from minicaffe.ops.sums import total
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,42 @@ class Labels:
         if self.bad[0] and not record.active():
             self.bad[0] = 0
             self.read(labels, ignore, c, s)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The sum of losses over a normalizer: `fixed`, or with `counts` how many labels count, at least 1.
+
+    `normalizer` and `scale` are of shape (), `arrived` one int32, which kernels count their blocks in and
+    leave 0.
+
+    >>> mean = Mean.empty(np, 4, True, float)
+    >>> mean.of(np.array([3.0, 0.0]), np.array([1.0, 0.0]), np.empty(()), np.empty(8))
+    array(3.)
+    """
+
+    normalizer: Any
+    scale: Any
+    arrived: Any
+    counts: bool
+
+    @classmethod
+    def empty(cls, xp: Any, fixed: int, counts: bool, dtype: Any) -> Mean:
+        """The buffers for losses of a type."""
+        normalizer = xp.full((), max(fixed, 1), dtype)
+        return cls(normalizer, xp.empty((), dtype), xp.zeros(1, np.int32), counts)
+
+    def of(self, losses: Any, valid: Any, out: Any, work: Any) -> Any:
+        """out = the sum of losses over the normalizer; `valid` is 1 where one counts, `work` as in `total`."""
+        if self.counts:
+            total(valid, self.normalizer, work)
+            arrays.at_least(self.normalizer, 1)
+        total(losses, out, work)
+        return arrays.divide(out, self.normalizer, out)
+
+    def gradient(self, dloss: Any) -> Any:
+        """`scale`: that of each loss, dloss over the normalizer; dloss is one number on the device."""
+        return arrays.divide(dloss, self.normalizer, self.scale)
 
 
 def flag(ignore: int | None) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from minicaffe.backend import GRID, THREADS, launch, launch_blocks, on_cuda
 from minicaffe.ops import record
-from minicaffe.ops.labels import Labels, flag
+from minicaffe.ops.labels import Labels, Mean, flag
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import run
 
@@ -78,95 +78,114 @@ def grain(c: int) -> int:
     return 1 + GRAIN // c
 
 
-def _launch(name: str, shape: tuple[int, int, int], types: tuple[Any, Any], *arrays: Any) -> None:
+def _launch(
+    name: str,
+    shape: tuple[int, int, int],
+    types: tuple[Any, Any],
+    *arrays: Any,
+    more: tuple[Any, ...] = (),
+) -> None:
     """A kernel of softmax.cu: as many threads a column as it has classes, unless columns are plenty."""
     n, c, s = shape
     most, lanes = THREADS if s == 1 else min(THREADS, MANY // max(1, n * s)), 1
     while lanes < c and 2 * lanes <= most:
         lanes *= 2
     grid = (min(-(-n * s * lanes // THREADS), GRID),)
-    launch_blocks("softmax.cu", name, grid, types, n * s, *arrays, c, s, lanes, types[1])
+    sizes = n * s, *arrays, c, s, lanes
+    launch_blocks("softmax.cu", name, grid, types, *sizes, *more, types[1])
 
 
-def nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> Any:
-    """out[n, s] = -log max(prob[n, label, s], smallest normal number), 0 where the label is ignored.
+def softmax_loss(
+    x: Any,
+    labels: Any,
+    ignore: int | None,
+    prob: Any,
+    losses: Any,
+    read: Labels,
+    mean: Mean,
+    out: Any,
+    work: Any,
+) -> Any:
+    """out = - sum over labels of log max(prob[n, label, s], smallest normal number) / normalizer.
 
-    Raises DataError for a label that is no class; on CUDA, which is not waited for, its loss is NaN.
-    Source: Caffe's SoftmaxWithLossLayer.
+    prob is the softmax of x; a label of the value `ignore` does not count. `losses`, of the labels' shape,
+    are scratch. Raises DataError for a label that is no class; on CUDA, which is not waited for, the loss is
+    NaN then. Source: Caffe's SoftmaxWithLossLayer.
 
-    >>> p = np.array([0.25, 0.75]).reshape(1, 2, 1)
-    >>> losses = nll(p, np.array([[1.0]]), None, np.empty((1, 1)), Labels.empty(np, 1, 2, 1, float))
-    >>> float(np.exp(-losses).item())
-    0.75
+    >>> x, prob, losses = np.log([[0.25, 0.75]]).reshape(1, 2, 1), np.empty((1, 2, 1)), np.empty((1, 1))
+    >>> read, mean = Labels.empty(np, 1, 2, 1, float), Mean.empty(np, 1, False, float)
+    >>> given = np.array([[1.0]]), None, prob, losses, read, mean, np.empty(()), np.empty(8)
+    >>> round(float(np.exp(-softmax_loss(x, *given))), 6), prob.ravel()
+    (0.75, array([0.25, 0.75]))
     """
-    n, c, s = prob.shape
-    if on_cuda(prob):
-        launch(
-            "softmax_loss.cu",
-            "nll",
-            n * s,
-            out,
-            prob,
-            labels,
-            c,
-            s,
-            *flag(ignore),
-            out,
-            read.valid,
-        )
+    if on_cuda(x) and not x.size:
+        return mean.of(losses, read.valid, out, work)
+    if on_cuda(x):
+        told = labels, *flag(ignore), losses, read.valid, mean.arrived, int(mean.counts)
+        _launch("softmax_loss", x.shape, (x, prob), x, more=(*told, mean.normalizer, out))
         return out
+    softmax(x, prob, losses.reshape(x.shape[0], 1, x.shape[2]))
+    _nll(prob, labels, ignore, losses, read)
+    return mean.of(losses, read.valid, out, work)
+
+
+def _nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> None:
+    """The loss of each label on the CPU, 0 where it does not count."""
+    n, c, s = prob.shape
     fast = loops("softmax", prob.dtype)
     if fast is not None:
         flat = prob.reshape(-1), labels.reshape(-1), c, s, flag(ignore), np.finfo(prob.dtype).tiny
-        run(
-            fast.nll,
-            n * s,
-            *flat,
-            out.reshape(-1),
-            read.valid.reshape(-1),
-            read.bad,
-            grain=grain(c),
-        )
+        filled = out.reshape(-1), read.valid.reshape(-1), read.bad
+        run(fast.nll, n * s, *flat, *filled, grain=grain(c))
         read.check(labels, ignore, c, s)
-        return out
-    record.host(nll.__name__)
+        return
+    record.host("nll")
     read.read(labels, ignore, c, s)
     np.take(prob.reshape(-1), read.place, out=out, mode="clip")
     np.maximum(out, np.finfo(prob.dtype).tiny, out=out)
     np.log(out, out=out)
     np.negative(out, out=out)
     np.copyto(out, 0, where=read.ignored)
-    return out
 
 
-def nll_gradient(
-    prob: Any, labels: Any, ignore: int | None, scale: Any, out: Any, read: Labels, chosen: Any
+def softmax_loss_gradient(
+    prob: Any,
+    labels: Any,
+    ignore: int | None,
+    dloss: Any,
+    out: Any,
+    losses: Any,
+    read: Labels,
+    mean: Mean,
 ) -> Any:
-    """dx = scale (prob - onehot(label)), 0 where the label is ignored.
+    """dx = dloss (prob - onehot(label)) / normalizer, 0 where the label does not count.
 
-    `read` is as `nll` left it, `scale` one number on the device, `chosen` scratch of the labels' shape.
+    `read` and `mean` are as `softmax_loss` left them, `losses` are scratch, `dloss` is one number on the
+    device.
 
-    >>> p, labels = np.array([0.25, 0.75]).reshape(1, 2, 1), np.ones((1, 1))
-    >>> read = Labels.empty(np, 1, 2, 1, float)
-    >>> scratch = nll(p, labels, None, np.empty((1, 1)), read)
-    >>> nll_gradient(p, labels, None, np.array(2.0), np.empty_like(p), read, scratch).ravel()
+    >>> p, labels, losses = np.array([[[0.25], [0.75]]]), np.ones((1, 1)), np.empty((1, 1))
+    >>> read, mean = Labels.empty(np, 1, 2, 1, float), Mean.empty(np, 1, False, float)
+    >>> given = np.empty_like(p), losses, read, mean
+    >>> loss = softmax_loss(np.log(p), labels, None, *given, np.empty(()), np.empty(8))
+    >>> softmax_loss_gradient(p, labels, None, np.array(2.0), *given).ravel()
     array([ 0.5, -0.5])
     """
     n, c, s = prob.shape
     if on_cuda(prob):
-        sizes = (c, s, *flag(ignore))
-        launch("softmax_loss.cu", "nll_gradient", n * c * s, out, prob, labels, *sizes, scale, out)
+        given = prob, labels, c, s, *flag(ignore), dloss, mean.normalizer, out
+        launch("softmax_loss.cu", "softmax_loss_gradient", out.size, out, *given)
         return out
+    scale = mean.gradient(dloss)
     fast = loops("softmax", prob.dtype)
     if fast is not None:
         flat = prob.reshape(-1), labels.reshape(-1), c, s, read.valid.reshape(-1), scale.reshape(-1)
         run(fast.nll_gradient, n * s, *flat, out.reshape(-1), grain=grain(c))
         return out
-    record.host(nll_gradient.__name__)
+    record.host(softmax_loss_gradient.__name__)
     np.copyto(out, prob)
-    np.take(out.reshape(-1), read.place, out=chosen, mode="clip")
-    np.subtract(chosen, 1, out=chosen)
-    np.put(out, read.place, chosen, mode="clip")
+    np.take(out.reshape(-1), read.place, out=losses, mode="clip")
+    np.subtract(losses, 1, out=losses)
+    np.put(out, read.place, losses, mode="clip")
     np.multiply(out, scale, out=out)
     np.copyto(out, 0, where=read.ignored.reshape(n, 1, s))
     return out

@@ -88,13 +88,13 @@ def test_a_replay_that_computes_something_else_is_found(cuda, monkeypatch):
 
 
 def test_memory_that_each_iteration_takes_is_found(cuda, monkeypatch):
-    real, kept = softmax.nll, []
+    real, kept = softmax.softmax_loss, []
 
     def taking(*given):
         kept.append(cuda.xp.empty(1000))
         return real(*given)
 
-    monkeypatch.setattr(softmax, "nll", taking)
+    monkeypatch.setattr(softmax, "softmax_loss", taking)
     rows = {what: wrong for what, _, wrong in doctor_check.replays(cuda)}
     assert rows["memory taken meanwhile"] == "it grows"
     assert "cudaErrorStreamCaptureUnsupported" in rows["LeNet's iteration"]

@@ -104,10 +104,11 @@ def gives_a_kernel_a_number_of_python(layer, x):
     launch("update.cu", "sgd", x.size, x, x, x, x, None, 3, None, 1, 1, 0.5, x)
 
 
-@fault("nll: strides (24, 8) of (4, 3)")
+@fault("softmax_loss_gradient: strides (24, 8) of (4, 3)")
 def gives_a_kernel_an_array_with_gaps(layer, x):
     every = layer.out[0]
-    launch("softmax_loss.cu", "nll", 4, x, every, every[:, ::2], 6, 1, 0, 0, every, every)
+    given = every, every[:, ::2], 6, 1, 0, 0, every, every, every
+    launch("softmax_loss.cu", "softmax_loss_gradient", 4, x, *given)
 
 
 @fault("behind 24 bytes")

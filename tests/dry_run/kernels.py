@@ -20,6 +20,7 @@ from minicaffe import backend
 ARRAYS = {
     "float": "float32", "double": "float64", "__half": "float16", "__nv_bfloat16": "bfloat16",
     "int": "int32", "unsigned char": "uint8", "long long": "int64", "bool": "bool",
+    "unsigned long long": "uint64",
 }  # fmt: skip
 NUMBERS = {
     "int": np.int32, "float": np.float32, "double": np.float64, "unsigned long long": np.uint64,

@@ -14,6 +14,7 @@ from dry_run.record import Operation, complaints, differences, record
 from minicaffe import Net, Solver, parse
 from minicaffe.backend import Device
 from minicaffe.data import datasets
+from minicaffe.layers.activation import Dropout
 from minicaffe.layers.data import Data
 from minicaffe.layers.memory_data import MemoryData
 from minicaffe.net import read
@@ -125,10 +126,10 @@ def repeated(step: Any) -> list[list[Operation]]:
 
 
 def uploaded(layer: Any) -> int:
-    """How many arrays a layer moves to the device for a batch: which entries it takes, or its tops."""
+    """How many arrays a layer moves to the device for a pass: which entries it takes, its tops, or a key."""
     if getattr(layer, "feeding", None) is not None:
         return len(layer.top)
-    return len(getattr(layer, "staged", ())) or isinstance(layer, (Data, MemoryData))
+    return len(getattr(layer, "staged", ())) or isinstance(layer, (Data, MemoryData, Dropout))
 
 
 def judged(

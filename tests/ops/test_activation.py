@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from ops import references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
 from minicaffe.ops import activation
@@ -21,12 +22,17 @@ def entry_by_entry(function, *arrays):
 
 
 @cases(32)
-@given(shapes, st.sampled_from([1.0, 2.0, 1 / 0.3]), st.booleans(), dtypes, seeds)
-def test_dropout_against_the_definition(device, shape, scale, in_place, dtype, seed):
-    x = numbers(seed, shape, dtype=dtype)[0]
-    kept = np.random.default_rng(seed).random(shape) < 0.5
-    x_there, kept_there = put(device, x), put(device, kept)
-    out = x_there if in_place else blank(device, shape, dtype)
-    assert activation.dropout(device.xp, x_there, kept_there, scale, out) is out
-    close(device, out, entry_by_entry(lambda v, keep: v * scale if keep else 0.0, x, kept))
-    same(device, kept_there, kept)
+@given(shapes, st.sampled_from([0.0, 0.5, 0.7]), st.booleans(), dtypes, seeds)
+def test_dropout_against_the_definition(device, shape, ratio, in_place, dtype, seed):
+    """The mask is NumPy's stream of the names; x and the gradient go through the same one."""
+    xs = numbers(seed, shape, shape, dtype=dtype)
+    size, scale = int(np.prod(shape)), 1 / (1 - ratio)
+    kept = ref.philox(ref.random_key(seed, "drop", 3), size).reshape(shape) >= np.float32(ratio)
+    mask = activation.Mask(device, shape)
+    mask.draw(ratio, seed, "drop", 3)
+    for op, x in zip((activation.dropout, activation.dropout_gradient), xs, strict=True):
+        there = put(device, x)
+        out = there if in_place else blank(device, shape, dtype)
+        assert op(there, mask, ratio, out) is out
+        close(device, out, entry_by_entry(lambda v, keep: v * scale if keep else 0.0, x, kept))
+        same(device, mask.kept, kept)

@@ -19,8 +19,8 @@ from ops.launch_rows import summed, table
 from minicaffe import backend
 from minicaffe.errors import ShapeError
 from minicaffe.ops import accuracy as accuracies
+from minicaffe.ops import activation, batch, channels, pool, random, threads, update, watch
 from minicaffe.ops import average as means
-from minicaffe.ops import batch, channels, pool, random, threads, update, watch
 from minicaffe.ops import elementwise as functions
 from minicaffe.ops import embed as tables
 from minicaffe.ops import lrn as response_norms
@@ -30,7 +30,7 @@ from minicaffe.ops import statistics as past
 from minicaffe.ops.conv import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.im2col import col2im, im2col
-from minicaffe.ops.labels import Labels
+from minicaffe.ops.labels import Labels, Mean
 from minicaffe.ops.lrn import Response
 from minicaffe.ops.rows import Affine, Norm, Rows, Statistics, workspace
 from minicaffe.ops.statistics import statistics as measure
@@ -164,23 +164,35 @@ def softmax_gradient(device, dtype):
     return lambda: list(map(ops.softmax_gradient, dys, ys, dxs, ends)), dxs
 
 
-@row
-def nll(device, dtype):
-    prob, labels, read = scores_and_labels(device, dtype)
-    losses = blank(device, (8, 3), dtype)
-    return lambda: ops.nll(prob, labels, 2, losses, read), [losses, read.valid]
+def loss_of(device, dtype, counts=True):
+    """Scores, labels of which some do not count, and what a loss is computed into."""
+    kind, (n, c, s) = summed(dtype), (40, 5, 30)
+    rng = np.random.default_rng(1)
+    labels = put(device, rng.integers(0, c, (n, s)), kind)
+    x = put(device, numbers(1, (n, c, s), dtype=dtype)[0])
+    mean = Mean.empty(device.xp, 7, counts, kind)
+    prob, losses = blank(device, (n, c, s), kind), blank(device, (n, s), kind)
+    read = Labels.empty(device.xp, n, c, s, kind)
+    return x, (labels, 2, prob, losses, read, mean, blank(device, (), kind)), blank(device, 9, kind)
 
 
 @row
-def nll_gradient(device, dtype):
-    prob, labels, read = scores_and_labels(device, dtype)
-    dx, scale, chosen = (
-        blank(device, (8, 5, 3), dtype),
-        put(device, 0.3, dtype),
-        blank(device, (8, 3), dtype),
-    )
-    ops.nll(prob, labels, 2, chosen, read)
-    return lambda: ops.nll_gradient(prob, labels, 2, scale, dx, read, chosen), [dx]
+def softmax_loss(device, dtype):
+    x, given, work = loss_of(device, dtype)
+    wanted = [given[2], given[-1], given[-2].normalizer]
+    return lambda: ops.softmax_loss(x, *given, work), wanted
+
+
+@row
+def softmax_loss_gradient(device, dtype):
+    x, given, work = loss_of(device, dtype, counts=False)
+    labels, ignore, prob, losses, read, mean, _ = given
+    if not device.is_cuda:  # whose form reads what the loss has left
+        ops.softmax_loss(x, *given, work)
+    device.xp.copyto(prob, x, casting="same_kind")
+    dloss, dx = put(device, 0.3, prob.dtype), blank(device, prob.shape, prob.dtype)
+    told = prob, labels, ignore, dloss, dx, losses, read, mean
+    return lambda: ops.softmax_loss_gradient(*told), [dx]
 
 
 @row
@@ -203,6 +215,23 @@ def class_accuracy(device, dtype):
 def uniform(device, dtype):
     out = blank(device, 101, np.float32)
     return lambda: random.uniform(out, 1, "drop"), [out]
+
+
+@row
+def dropout(device, dtype):
+    (x,) = (put(device, array) for array in numbers(1, (101,), dtype=dtype))
+    mask, y = activation.Mask(device, (101,)), blank(device, 101, dtype)
+    mask.draw(0.4, 1, "drop")
+    return lambda: activation.dropout(x, mask, 0.4, y), [y, mask.kept]
+
+
+@row
+def dropout_gradient(device, dtype):
+    (dy,) = (put(device, array) for array in numbers(1, (101,), dtype=dtype))
+    mask, dx = activation.Mask(device, (101,)), blank(device, 101, dtype)
+    mask.kept.fill(False)
+    mask.kept[::3] = True
+    return lambda: activation.dropout_gradient(dy, mask, 0.4, dx), [dx]
 
 
 @row
@@ -611,7 +640,8 @@ BLOCKWISE = (
     "gradient_sums",
     "products",
     "squares",
-    "judge",  # by one thread
+    "judge",  # by one block
+    "softmax_loss",
 )  # whose threads, or those of the sums behind them, share memory: a block is of 256, always
 
 

@@ -10,7 +10,7 @@ from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 from minicaffe.errors import DataError
 from minicaffe.ops import accuracy as accuracies
 from minicaffe.ops import softmax as ops
-from minicaffe.ops.labels import Labels
+from minicaffe.ops.labels import Labels, Mean
 
 pytestmark = pytest.mark.usefixtures("threads")
 shapes = st.tuples(st.integers(0, 4), st.integers(1, 5), st.integers(1, 3))
@@ -27,18 +27,20 @@ def draw_labels(rng, shape, ignore, dtype):
     return labels.astype(dtype)
 
 
-def draw_prob(rng, shape, dtype):
-    """Columns that sum to one, with a zero here and there."""
-    prob = rng.random(shape) * (rng.random(shape) > 0.1)
-    return (prob / np.maximum(prob.sum(axis=1, keepdims=True), 1e-3)).astype(dtype)
-
-
-def nll(device, prob, labels, ignore):
-    n, c, s = prob.shape
-    read = Labels.empty(device.xp, n, c, s, prob.dtype)
-    losses = blank(device, (n, s), prob.dtype)
-    ops.nll(put(device, prob), put(device, labels), ignore, losses, read)
-    return losses, read
+def loss(device, x, labels, ignore, fixed=1, counts=False):
+    """The loss, the probabilities, and what the gradient takes beside them."""
+    n, c, s = x.shape
+    read, mean = (
+        Labels.empty(device.xp, n, c, s, x.dtype),
+        Mean.empty(device.xp, fixed, counts, x.dtype),
+    )
+    prob, losses = blank(device, x.shape, x.dtype), blank(device, (n, s), x.dtype)
+    there = put(device, x), put(device, labels)
+    out, work = blank(device, (), x.dtype), blank(device, 8, x.dtype)
+    ops.softmax_loss(*there, ignore, prob, losses, read, mean, out, work)
+    same(device, there[0], x)
+    same(device, there[1], labels)
+    return out, prob, (losses, read, mean)
 
 
 def accuracy(device, scores, labels, top_k, ignore):
@@ -83,77 +85,85 @@ def test_softmax_gradient_against_the_jacobian(device, shape, dtype, seed):
 
 
 @cases(48)
-@given(shapes, ignores, dtypes, seeds)
-def test_nll_and_gradient_against_loops(device, shape, ignore, dtype, seed):
+@given(shapes, ignores, st.integers(1, 9), st.booleans(), dtypes, seeds)
+def test_the_loss_and_its_gradient_against_loops(device, shape, ignore, fixed, counts, dtype, seed):
     rng = np.random.default_rng(seed)
-    prob, labels = draw_prob(rng, shape, dtype), draw_labels(rng, shape, ignore, dtype)
-    losses, read = nll(device, prob, labels, ignore)
-    expected, valid = ref.nll(prob, labels, ignore, TINY[np.dtype(dtype).char])
-    close(device, losses, expected)
-    same(device, read.valid, valid)
+    x, labels = (
+        numbers(seed, shape, dtype=dtype)[0] * dtype(3),
+        draw_labels(rng, shape, ignore, dtype),
+    )
+    got, prob, rest = loss(device, x, labels, ignore, fixed, counts)
+    wanted = ref.softmax(x)
+    close(device, prob, wanted)
+    losses, valid = ref.nll(wanted, labels, ignore, TINY[np.dtype(dtype).char])
+    normalizer = max(valid.sum(), 1) if counts else fixed
+    close(device, got, losses.sum() / normalizer)
+    same(device, rest[-1].normalizer, normalizer)
 
-    scale = dtype(rng.uniform(-3, 3))
-    prob_there, labels_there = put(device, prob), put(device, labels)
-    chosen = blank(device, labels.shape, dtype)
-    dx = blank(device, shape, dtype)
-    ops.nll_gradient(prob_there, labels_there, ignore, put(device, scale), dx, read, chosen)
-    close(device, dx, ref.nll_gradient(prob, labels, ignore, float(scale)))
-    same(device, prob_there, prob)
-    same(device, labels_there, labels)
+    dloss, dx = dtype(rng.uniform(-3, 3)), blank(device, shape, dtype)
+    given = prob, put(device, labels), ignore, put(device, dloss)
+    assert ops.softmax_loss_gradient(*given, dx, *rest) is dx
+    close(device, dx, ref.nll_gradient(wanted, labels, ignore, float(dloss) / normalizer))
 
 
 @cases(12)
 @given(shapes, seeds)
 def test_the_gradient_is_the_slope_of_the_loss(device, shape, seed):
-    """nll_gradient is that of softmax and nll together: the slope of the references."""
     rng = np.random.default_rng(seed)
     labels = draw_labels(rng, shape, 1, float)
     x, direction = numbers(seed, shape, shape, dtype=float)
 
-    def loss(step):
+    def at(step):
         return ref.nll(ref.softmax(x + step * direction), labels, 1, TINY["d"])[0].sum()
 
-    slope = (loss(1e-5) - loss(-1e-5)) / 2e-5
-    prob = ref.softmax(x)
-    _, read = nll(device, prob, labels, 1)
-    args = put(device, 1.0), blank(device, shape, float), read, blank(device, labels.shape, float)
-    dx = ops.nll_gradient(put(device, prob), put(device, labels), 1, *args)
+    slope = (at(1e-5) - at(-1e-5)) / 2e-5
+    _, prob, rest = loss(device, x, labels, 1)
+    given = prob, put(device, labels), 1, put(device, 1.0), blank(device, shape, float)
+    dx = ops.softmax_loss_gradient(*given, *rest)
     np.testing.assert_allclose((device.to_host(dx) * direction).sum(), slope, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("columns", [(1, 1), (300, 1), (2, 700), (3000, 1)])
+def test_the_loss_of_many_columns_in_many_blocks(device, columns):
+    """More than a block takes, twice in a row: how many have arrived is counted anew."""
+    n, s = columns
+    x = numbers(3, (n, 4, s), dtype=float)[0]
+    labels = draw_labels(np.random.default_rng(3), x.shape, 2, float)
+    losses, valid = ref.nll(ref.softmax(x), labels, 2, TINY["d"])
+    for _ in range(2):
+        close(device, loss(device, x, labels, 2, 1, True)[0], losses.sum() / max(1, valid.sum()))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_loss_of_a_tiny_probability_is_finite(device, dtype):
-    tiny = TINY[np.dtype(dtype).char]
-    prob = np.array([0, tiny / 4, tiny, 2 * tiny, 1]).astype(dtype).reshape(5, 1, 1)
-    losses, _ = nll(device, prob, np.zeros((5, 1), dtype), None)
-    close(device, losses, -np.log([[tiny], [tiny], [tiny], [2 * tiny], [1]]))
+    for below in (2000, 1e4):
+        x, tiny = np.array([0, below], dtype).reshape(1, 2, 1), TINY[np.dtype(dtype).char]
+        close(device, loss(device, x, np.zeros((1, 1), dtype), None)[0], -np.log(tiny))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_loss_of_a_diverged_net_is_nan(device, dtype):
     """A net that computes NaN must not show the finite loss of a tiny probability."""
-    prob = np.array([0.25, np.nan], dtype).reshape(2, 1, 1)
-    losses, _ = nll(device, prob, np.zeros((2, 1), dtype), None)
-    close(device, losses, [[-np.log(0.25)], [np.nan]])
+    x = np.array([[0.25, 0.5], [np.nan, 1.0]], dtype).reshape(2, 2, 1)
+    assert np.isnan(device.to_host(loss(device, x, np.zeros((2, 1), dtype), None)[0]))
+    assert np.isnan(device.to_host(loss(device, x[::-1].copy(), np.zeros((2, 1), dtype), None)[0]))
 
 
 @pytest.mark.parametrize("bad", [3, -1, 255, 1e20, np.nan])
 def test_a_label_that_is_no_class(device, bad):
-    prob = np.full((2, 3, 2), 1 / 3)
+    x = np.zeros((2, 3, 2))
     labels = np.array([[0.0, 1.0], [bad, 2.0]])
-    if device.is_cuda:  # which is not waited for: the loss says so, that of the others stays
-        losses, _ = nll(device, prob, labels, None)
-        close(device, losses, [[np.log(3), np.log(3)], [np.nan, np.log(3)]])
-        losses, _ = nll(device, prob, labels, 7)
-        close(device, losses, [[np.log(3), np.log(3)], [np.nan, np.log(3)]])
+    if device.is_cuda:  # which is not waited for: the loss says so
+        assert np.isnan(device.to_host(loss(device, x, labels, None)[0]))
+        assert np.isnan(device.to_host(loss(device, x, labels, 7)[0]))
         return
     message = f"label {bad:g} is not one of the 3 classes 0..2".replace("+", r"\+")
     with pytest.raises(DataError, match=message):
-        nll(device, prob, labels, None)
+        loss(device, x, labels, None)
     with pytest.raises(DataError, match=message):
-        nll(device, prob, labels, 7)
+        loss(device, x, labels, 7)
     with pytest.raises(DataError, match=message):
-        accuracy(device, prob, labels, 1, None)
+        accuracy(device, x, labels, 1, None)
 
 
 def test_a_label_that_is_no_class_is_no_hit(cuda):
@@ -166,9 +176,9 @@ def test_a_label_that_is_no_class_is_no_hit(cuda):
 @pytest.mark.parametrize("ignore", [-1, 255, 1])
 def test_an_ignored_label_needs_to_be_no_class(device, ignore):
     prob, labels = np.full((1, 2, 3), 0.5), np.array([[0.0, ignore, 0.0]])
-    losses, read = nll(device, prob, labels, ignore)
-    close(device, losses, [[np.log(2), 0, np.log(2)]])
-    same(device, read.valid, [[1, 0, 1]])
+    got, _, rest = loss(device, np.zeros((1, 2, 3)), labels, ignore, counts=True)
+    close(device, got, np.log(2))
+    same(device, rest[-1].normalizer, 2)
     hits, read = accuracy(device, prob, labels, 2, ignore)
     same(device, hits, [[1, 0, 1]])
     same(device, read.valid, [[1, 0, 1]])

@@ -26,6 +26,7 @@
 #define __constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __threadfence() ((void)0)  // blocks run one after the other
 #define __syncwarp(...) _Pragma("GCC error \"the stand-in has no warps: __syncwarp\"")
 #ifdef STANDIN_BARRIERS
 #define __shared__ static thread_local  // all of them lie in one piece of memory: see poison_shared
