@@ -19,9 +19,21 @@
 //                   [ right  ] 16           of V neighbours, row packs ty, ty + 16, ... and column
 //            16     [        ]              packs tx, tx + 16, ...; so that a warp reads shared
 //   16 TM  [left]   [ 16 TM x 16 TN ]       memory a pack at a time, one pack behind the other
+//
+// With `splits`, k is shared among as many blocks. Each leaves its sums in `partials`; of FAN neighbours the
+// last one there adds up all of theirs, in their order, and of FAN such sums again the last:
+//
+//   split   0 1 2 ... 15   16 17 ... 31   32 33          sums always in this order, whoever is the last
+//           [---- 0 ----]  [---- 1 ----]  [ 2 ]
+//           [------------------ out ----------]
+//
+// `left_sums`, if wanted, are the sums of each row of left over k: where left is dy, the bias's gradient.
+
+#include "last.cu"
 
 const int SLAB = 16;
 const int BLOCK = 256;  // threads
+const int FAN = 16;
 
 struct Spot {
   int left, offset, z, y, x;
@@ -62,11 +74,12 @@ struct alignas(sizeof(S) * V) Pack {
 template <typename T, typename O, int TM, int TN>
 __launch_bounds__(BLOCK, 2)
 __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entries,
-                         const T* __restrict__ bias, O* __restrict__ out, int rows, int columns,
-                         int depth, int splits, int left_group, int entries_group, int out_group,
-                         int out_split, int left_row, int out_row, int out_outer, int add,
-                         int relu, AXES(column_), AXES(k_), int d, int h, int w, int sd, int sh,
-                         int sw) {
+                         const T* __restrict__ bias, O* out, O* left_sums,
+                         typename Sum<T>::type* partials, int* arrived, int rows, int columns,
+                         int depth, int splits, int part, int left_group, int entries_group,
+                         int out_group, int left_row, int out_row, int out_outer, int add,
+                         int add_sums, int relu, AXES(column_), AXES(k_), int d, int h, int w,
+                         int sd, int sh, int sw) {
   typedef typename Sum<T>::type S;
   const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;  // in a pack
   __shared__ Pack<S, VM> left_tile[SLAB][TM * 16 / VM + 1];  // a column more: fewer bank conflicts
@@ -78,14 +91,14 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   const int group = blockIdx.z / splits, split = blockIdx.z % splits;
   left += (size_t)group * left_group;
   entries += (size_t)group * entries_group;
-  out += (size_t)group * out_group + (size_t)split * out_split;
 
   const int own = t % (TN * 16);  // the column of the tile that this thread gathers
   const bool is_column = first_column + own < columns;
   const Spot there = column_axes.spot(first_column + own);
-  S sums[TM][TN];
+  S sums[TM][TN], of_left[TM];
   for (int i = 0; i < TM; ++i) {
     for (int j = 0; j < TN; ++j) sums[i][j] = 0;
+    of_left[i] = 0;
   }
   const int slabs = (depth + SLAB - 1) / SLAB;  // split i takes the i-th part of them
   const int last = (int)((long long)slabs * (split + 1) / splits) * SLAB;
@@ -96,8 +109,9 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
     for (int i = 0; i < TM; ++i) {
       const int row = ty + 16 * i;
       const bool is = first_row + row < rows && k0 + tx < depth;
-      left_tile[tx][row / VM].of[row % VM] =
-          is ? S(left[(first_row + row) * left_row + spots[tx].left]) : S(0);
+      const S value = is ? S(left[(first_row + row) * left_row + spots[tx].left]) : S(0);
+      left_tile[tx][row / VM].of[row % VM] = value;
+      if (left_sums) of_left[i] += value;
     }
 #pragma unroll 4
     for (int i = 0; i < TN; ++i) {
@@ -133,20 +147,60 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
     }
   }
 
+  // Each thread goes through its entries of the tile, with where they lie in `out`.
   const int volume = column_axes.d * column_axes.h * column_axes.w;
+  const auto each = [&](auto entry) {
 #pragma unroll
-  for (int j = 0; j < TN; ++j) {
-    const int column = first_column + (tx + j / VN * 16) * VN + j % VN;
-    const int at = column / volume * out_outer + column % volume;
+    for (int j = 0; j < TN; ++j) {
+      const int column = first_column + (tx + j / VN * 16) * VN + j % VN;
+      const int at = column / volume * out_outer + column % volume;
 #pragma unroll
-    for (int i = 0; i < TM; ++i) {
-      const int row = first_row + (ty + i / VM * 16) * VM + i % VM;
-      if (row >= rows || column >= columns) continue;
-      O* to = out + (size_t)row * out_row + at;
-      S value = sums[i][j];
-      if (bias && split == 0) value += S(bias[group * rows + row]);
-      if (relu && value < 0) value = 0;
-      *to = O(add ? S(*to) + value : value);
+      for (int i = 0; i < TM; ++i) {
+        const int row = first_row + (ty + i / VM * 16) * VM + i % VM;
+        if (row >= rows || column >= columns) continue;
+        entry(sums[i][j], (size_t)group * out_group + (size_t)row * out_row + at, row);
+      }
+    }
+  };
+
+  // Thread t has the sum of row t of left; in the first column of blocks.
+  const bool sums_left = left_sums && blockIdx.x == 0;
+  const bool has_row = sums_left && t < TM * 16 && first_row + t < rows;
+  const size_t row_at = (size_t)group * rows + first_row + t;
+  S row_sum = 0;
+  if (sums_left) {
+    S* const shared = &left_tile[0][0].of[0];
+    __syncthreads();  // the last slab is used up
+    for (int i = 0; i < TM; ++i) shared[(ty + 16 * i) * SLAB + tx] = of_left[i];
+    __syncthreads();
+    for (int k = 0; k < SLAB && has_row; ++k) row_sum += shared[t * SLAB + k];
+  }
+
+  const int tiles = gridDim.x * gridDim.y * (gridDim.z / splits);
+  const int tile = (group * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  const int behind = part - (gridDim.z / splits) * rows;  // where in a part the sums of left begin
+  for (int count = splits, mine = split, step = 1; count > 1; step *= FAN) {
+    S* to = partials + (size_t)mine * step * part;
+    each([&](S& sum, size_t at, int) { to[at] = sum; });
+    if (has_row) to[behind + row_at] = row_sum;
+    mine /= FAN;
+    const int size = count - mine * FAN < FAN ? count - mine * FAN : FAN;
+    if (!last_of(size, arrived + mine * tiles + tile)) return;
+    count = (count + FAN - 1) / FAN;
+    arrived += count * tiles;
+    each([&](S& sum, size_t, int) { sum = 0; });
+    row_sum = 0;
+    const S* from = partials + (size_t)mine * FAN * step * part;
+    for (int i = 0; i < size; ++i, from += (size_t)step * part) {
+      each([&](S& sum, size_t at, int) { sum += __ldcg(from + at); });
+      if (has_row) row_sum += __ldcg(from + behind + row_at);
     }
   }
+
+  each([&](S value, size_t at, int row) {
+    if (bias) value += S(bias[group * rows + row]);
+    if (relu && value < 0) value = 0;
+    out[at] = O(add ? S(out[at]) + value : value);
+  });
+  if (has_row) left_sums[row_at] = O(add_sums ? S(left_sums[row_at]) + row_sum : row_sum);
 }

@@ -123,8 +123,8 @@ __global__ void softmax_loss(int columns, const T* __restrict__ x, int c, int s,
   if (!last_of(gridDim.x, arrived)) return;
   sum = count = 0;
   for (int i = threadIdx.x; i < (int)gridDim.x; i += BLOCK) {
-    sum += S(losses[i]);
-    count += S(valid[i]);
+    sum += S(__ldcg(losses + i));
+    count += S(__ldcg(valid + i));
   }
   sum = sum_of_block(sum, shared);
   count = sum_of_block(count, shared);

@@ -53,11 +53,13 @@ class InnerProduct(Layer):
 
     def backward(self, dy: Any) -> Any:
         dy, work = dy.reshape(self.m, self.num_output), self.context.workspace
+        dw = db = None
         if self.weight.learns:
-            a, b = (self.x.T, dy) if self.transpose else (dy.T, self.x)
-            linear.weight_gradient(a, b, *self.weight.sums(), work)
+            diff, empty = self.weight.sums()
+            dw = self._matrix(diff), empty
         if self.bias is not None and self.bias.learns:
-            linear.bias_gradient(dy, *self.bias.sums(), work)
+            db = self.bias.sums()
+        linear.gradients(self.x, dy, dw, db, work)
         if not self.needs_gradient[0]:
             return None
         dx = self.grad[0].reshape(self.m, self.k)

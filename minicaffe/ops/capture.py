@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from minicaffe.backend import Device
 from minicaffe.kernels import heard
+
+COUNTERS = 1024
+_counters: dict[tuple[int, int], Any] = {}  # by device and stream
+
+
+def arrived(like: Any) -> Any:
+    """COUNTERS int32 beside an array of CUDA, in which kernels count the blocks that are done; see last.cu.
+
+    They are 0 before and after each kernel, and those of one stream, where kernels come one after the other.
+    A graph has its own.
+    """
+    import cupy
+
+    key = like.device.id, cupy.cuda.get_current_stream().ptr
+    if key not in _counters:
+        _counters[key] = cupy.zeros(COUNTERS, np.int32)
+    return _counters[key]
 
 
 class _Refusing:
@@ -28,21 +48,28 @@ def captured(device: Device, work: Callable[[], object]) -> Callable[[], Any]:
     RuntimeError where memory is taken, which a replay would write after others have been given it.
     """
     cuda = device.xp.cuda
-    with (
-        device.current(),
-        cuda.using_allocator(_no_memory),
-        cuda.Stream(non_blocking=True) as stream,
-        heard(_Refusing()),
-    ):
-        stream.begin_capture()
-        try:
-            work()
-        except BaseException:
-            with contextlib.suppress(Exception):  # that the capture is no good is known
-                stream.end_capture()
-            raise
-        launch: Callable[[], Any] = stream.end_capture().launch
-    return launch
+    with device.current():
+        counters, stream = device.xp.zeros(COUNTERS, np.int32), cuda.Stream(non_blocking=True)
+        key = device.number, stream.ptr
+        _counters[key] = counters
+        with cuda.using_allocator(_no_memory), stream, heard(_Refusing()):
+            stream.begin_capture()
+            try:
+                work()
+                graph = stream.end_capture()
+            except BaseException:
+                with contextlib.suppress(Exception):  # that the capture is no good is known
+                    stream.end_capture()
+                raise
+            finally:
+                del _counters[key]
+
+    return partial(_launch, graph, counters)
+
+
+def _launch(graph: Any, kept: Any) -> None:
+    """Have a graph done; what is `kept` is memory that its kernels write."""
+    graph.launch()
 
 
 def _no_memory(size: int) -> None:

@@ -60,8 +60,7 @@ class Labels:
 class Mean:
     """The sum of losses over a normalizer: `fixed`, or with `counts` how many labels count, at least 1.
 
-    `normalizer` and `scale` are of shape (), `arrived` one int32, which kernels count their blocks in and
-    leave 0.
+    `normalizer` and `scale` are of shape ().
 
     >>> mean = Mean.empty(np, 4, True, float)
     >>> mean.of(np.array([3.0, 0.0]), np.array([1.0, 0.0]), np.empty(()), np.empty(8))
@@ -70,14 +69,12 @@ class Mean:
 
     normalizer: Any
     scale: Any
-    arrived: Any
     counts: bool
 
     @classmethod
     def empty(cls, xp: Any, fixed: int, counts: bool, dtype: Any) -> Mean:
         """The buffers for losses of a type."""
-        normalizer = xp.full((), max(fixed, 1), dtype)
-        return cls(normalizer, xp.empty((), dtype), xp.zeros(1, np.int32), counts)
+        return cls(xp.full((), max(fixed, 1), dtype), xp.empty((), dtype), counts)
 
     def of(self, losses: Any, valid: Any, out: Any, work: Any) -> Any:
         """out = the sum of losses over the normalizer; `valid` is 1 where one counts, `work` as in `total`."""

@@ -35,7 +35,8 @@ def linear(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
     array([[16.]])
     """
     if _own(x, weight):
-        return product(x, weight, out, work, bias)
+        product(weight.T, x.T, out.T, work, bias)
+        return out
     if _compiled(x, weight, bias, out, work):
         return out
     if not on_cuda(x):
@@ -74,6 +75,26 @@ def _compiled(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> boo
 @functools.lru_cache(2)
 def _no_bias(dtype: Any) -> Any:
     return np.empty(0, dtype)
+
+
+def gradients(x: Any, dy: Any, dweight: Any, dbias: Any, work: Any) -> None:
+    """dweight = dy' x, dbias = 1' dy; x (m, k), dy (m, f), to (f, k), perhaps transposed, and (f,).
+
+    Each is given with whether it is still empty: else the gradient is added; or is None: not wanted.
+    """
+    if dweight is not None and _own(dy.T, x):
+        (dw, empty), (db, fresh) = dweight, dbias or (None, True)
+        product(dy.T, x, dw, work, add=not empty, sums=db, add_sums=not fresh)
+        return
+    if dweight is not None:
+        dw, empty = dweight
+        if dw.flags.c_contiguous:
+            weight_gradient(dy.T, x, dw, empty, work)
+        else:
+            weight_gradient(x.T, dy, dw.T, empty, work)
+    if dbias is not None:
+        db, fresh = dbias
+        bias_gradient(dy, db, fresh, work)
 
 
 def weight_gradient(a: Any, b: Any, out: Any, empty: bool, work: Any) -> Any:

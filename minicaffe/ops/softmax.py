@@ -12,6 +12,7 @@ import numpy as np
 
 from minicaffe.backend import GRID, THREADS, launch, launch_blocks, on_cuda
 from minicaffe.ops import record
+from minicaffe.ops.capture import arrived
 from minicaffe.ops.labels import Labels, Mean, flag
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import run
@@ -121,7 +122,7 @@ def softmax_loss(
     if on_cuda(x) and not x.size:
         return mean.of(losses, read.valid, out, work)
     if on_cuda(x):
-        told = labels, *flag(ignore), losses, read.valid, mean.arrived, int(mean.counts)
+        told = labels, *flag(ignore), losses, read.valid, arrived(x), int(mean.counts)
         _launch("softmax_loss", x.shape, (x, prob), x, more=(*told, mean.normalizer, out))
         return out
     softmax(x, prob, losses.reshape(x.shape[0], 1, x.shape[2]))

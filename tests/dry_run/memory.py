@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-from typing import Any
+from typing import Any, ClassVar
 
 import cupy
 import numpy as np
@@ -128,16 +128,17 @@ class Graph:
 class Stream:
     """cupy.cuda.Stream."""
 
-    ptr = 0
+    entered: ClassVar[list[Stream]] = []
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False):
-        pass
+        self.ptr = id(self) if non_blocking else 0
 
     def __enter__(self) -> Stream:
+        self.entered.append(self)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        pass
+        self.entered.remove(self)
 
     def begin_capture(self, mode: Any = None) -> None:
         record.begin()
@@ -150,6 +151,11 @@ class Stream:
 
     def record(self, event: Any = None) -> Event:
         return event or Event()
+
+
+def current_stream() -> Stream:
+    """cupy.cuda.get_current_stream."""
+    return Stream.entered[-1] if Stream.entered else Stream()
 
 
 def get(
@@ -192,6 +198,6 @@ def install() -> None:
     cupy.array, cupy.asarray = array, asarray
     cuda = cupy.cuda
     cuda.Device, cuda.Event, cuda.Stream = Device, Event, Stream
-    cuda.alloc_pinned_memory, cuda.get_current_stream = pinned, Stream
+    cuda.alloc_pinned_memory, cuda.get_current_stream = pinned, current_stream
     for module in (cuda.runtime, runtime):
         module.getDevice, module.setDevice = lambda: current[-1], lambda number: None

@@ -10,6 +10,7 @@ from ops import references as ref
 from ops.cases import EDGES, blank, cases, close, convolutions, dtypes, numbers, put, same, seeds
 
 from minicaffe.errors import ShapeError
+from minicaffe.ops.capture import COUNTERS, arrived
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
 
@@ -114,7 +115,7 @@ def test_the_parts_of_a_weights_gradient_make_up_for_a_large_tile(channels):
         assert 170 <= blocks <= 342
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 16, 17, 50, 256])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_parts_of_the_batch_are_summed_apart(cuda, monkeypatch, parts, dtype):
     """As many as there is work for; what is beyond is left alone."""
@@ -128,11 +129,43 @@ def test_parts_of_the_batch_are_summed_apart(cuda, monkeypatch, parts, dtype):
     used = size * parts if parts > 1 else 0
     assert np.isnan(cuda.to_host(work)[used:]).all()
     assert not np.isnan(cuda.to_host(work)[:used].view(np.promote_types(dtype, np.float32))).any()
+    same(cuda, arrived(work), np.zeros(COUNTERS))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 17, 40])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_bias_has_its_gradient_from_the_same_kernel(cuda, monkeypatch, parts, dtype):
+    """The sums of dy over samples and places, added to what is there; of tiles and groups several."""
+    g = ConvGeometry(6, 4, (6, 5), 70, Window((2, 3), (1, 1), (1, 1)), 2)
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *given: ((2, 4), min(parts, given[-1])))
+    x, weight, start, dy, _ = (np.round(array * 64) / 64 for array in drawn(g, 1, dtype))
+    dw, db = put(cuda, np.zeros_like(weight)), put(cuda, start)
+    size = (weight.size + 70) * (2 if dtype == np.float16 else 1)
+    work = blank(cuda, size * parts, dtype)
+    implicit_gemm.weight_gradient(put(cuda, x), put(cuda, dy), g, dw, work, db)
+    close(cuda, dw, ref.conv_weight_gradient(dy, x, g.weight_shape, g.window, g.group))
+    close(cuda, db, start + dy.astype(np.float64).sum(axis=(0, 2, 3)))
+
+
+@pytest.mark.parametrize("turned", range(8))
+@pytest.mark.parametrize("lent", [0, 10**5])
+def test_a_product_of_matrices_however_they_lie(cuda, turned, lent):
+    """With a bias and the sums of rows; each matrix row by row, or column by column."""
+    a, b, out, bias, sums = numbers(1, (37, 300), (300, 21), (37, 21), (37,), (37,), dtype=float)
+    there = [
+        put(cuda, array.T.copy()).T if turned >> i & 1 else put(cuda, array)
+        for i, array in enumerate((a, b, out))
+    ]
+    to, work = put(cuda, sums), blank(cuda, lent, float)
+    given = there[2], work, put(cuda, bias), True, to, True
+    assert implicit_gemm.product(*there[:2], *given) is there[2]
+    close(cuda, there[2], a @ b + bias[:, None] + out)
+    close(cuda, to, sums + a.sum(axis=1))
 
 
 def test_work_is_asked_for_within_its_limit():
     g = ConvGeometry(64, 20, (12, 12), 50, Window((5, 5)))
-    size = 50 * 20 * 25
+    size = 50 * 20 * 25 + 50
     parts = implicit_gemm.workspace(g, 10**9) // size
     assert 4 < parts <= implicit_gemm.BLOCKS
     assert [implicit_gemm.workspace(g, limit) for limit in (0, size, 2 * size, 3 * size + 1)] == [

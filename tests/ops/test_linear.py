@@ -27,6 +27,15 @@ def test_against_loops(device, m, k, f, turned, biased, empty, dtype, seed):
     close(device, to, ref.matmul(dy.T, x) + (0 if empty else dw))
     linear.bias_gradient(put(device, dy), to_bias, empty, work)
     close(device, to_bias, (0 if empty else db) + dy.astype(np.float64).sum(0))
+    both = put(device, dw.T.copy()).T if turned else put(device, dw), put(device, db)
+    given = [(array, fresh) for array, fresh in zip(both, (empty, not empty), strict=True)]
+    linear.gradients(put(device, x), put(device, dy), given[0], given[1] if biased else None, work)
+    close(device, both[0], ref.matmul(dy.T, x) + (0 if empty else dw))
+    if biased:
+        close(device, both[1], (db if empty else 0) + dy.astype(np.float64).sum(0))
+    alone = put(device, db)
+    linear.gradients(put(device, x), put(device, dy), None, (alone, True), work)
+    close(device, alone, dy.astype(np.float64).sum(0))
     dx = blank(device, (m, k), dtype)
     gemm(put(device, dy), weight.T, dx)
     close(device, dx, ref.matmul(dy, w))

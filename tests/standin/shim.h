@@ -80,6 +80,10 @@ inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 template <class T>
+T __ldcg(const T* from) {
+  return *from;
+}
+template <class T>
 T __ldg(const T* from) {
   return *from;
 }

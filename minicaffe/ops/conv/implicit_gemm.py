@@ -17,8 +17,9 @@ from typing import Any
 
 from minicaffe.backend import launch_blocks
 from minicaffe.errors import ShapeError
+from minicaffe.ops.capture import arrived
 from minicaffe.ops.geometry import ConvGeometry, lift
-from minicaffe.ops.sums import add_rows, in_sum_type
+from minicaffe.ops.sums import in_sum_type
 
 SLAB = 16  # of the kernel: how much of a sum a block takes at a time
 BLOCKS = 256  # that are enough to keep a device busy
@@ -34,7 +35,7 @@ def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
 
     They hold sums, of 4 bytes at the least, for each part of the batch. It is as right, and slower, without.
     """
-    sums = math.prod(g.weight_shape) * (2 if size == 2 else 1)
+    sums = (math.prod(g.weight_shape) + g.f) * (2 if size == 2 else 1)
     _, parts = _share(*_weight_sizes(g), g.group, max(size, 4), limit // sums)
     return parts * sums if parts > 1 else 0
 
@@ -70,8 +71,10 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
     return out
 
 
-def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any | None = None) -> Any:
-    """dweight = dy * x, added to `out`; `work` of `workspace` elements lets more blocks take part."""
+def weight_gradient(
+    x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any | None = None, dbias: Any | None = None
+) -> Any:
+    """dweight = dy * x, added to `out`, and the sums of dy to `dbias`; see `workspace` for `work`."""
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
     groups = f * g.places, c * pixels, f * c * k
@@ -80,45 +83,35 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any | None
     depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
     source = *lift(g.image), 1, 1, 1
     numbers = g.group, _weight_sizes(g), groups, steps, columns, depth, source
-    _run_in_parts((dy, x, None, out), *numbers, work=work, add=True)
+    _run((dy, x, None, out), *numbers, work=work, add=True, left_sums=dbias, add_sums=True)
     return out
 
 
-def product(a: Any, b: Any, out: Any, work: Any, bias: Any | None = None, add: bool = False) -> Any:
-    """out = a b + bias, plus what it was with `add`; a (m, k), b (k, n), bias (n,) or None, out (m, n).
-
-    a and b may be transposed views, out lies row by row; `work`, flat, lets more blocks take part.
-    """
-    (m, k), n = a.shape, b.shape[1]
-    (left_k, left_row), (column, entry_k) = (
-        [step // array.itemsize for step in array.strides] for array in (b, a)
-    )
-    one = 1, 1, 1
-    columns, depth = (*one, *one, 0, 0, 0, column, 0), (*one, *one, 0, 0, 0, entry_k, left_k)
-    numbers = 1, (n, m, k), (0, 0, 0), (left_row, 1, n), columns, depth, (*one, *one)
-    b, a = (array if array.flags.c_contiguous else array.T for array in (b, a))
-    _run_in_parts((b, a, bias, out), *numbers, work=work, add=add)
-    return out
-
-
-def _run_in_parts(
-    arrays: tuple[Any, ...],
-    products: int,
-    sizes: tuple[int, int, int],
-    *numbers: Any,
+def product(
+    a: Any,
+    b: Any,
+    out: Any,
     work: Any,
-    add: bool,
-) -> None:
-    """`_run`, where there is work for it in parts of the depth, which are then summed."""
-    out = arrays[3]
-    sums = in_sum_type(work, out)
-    most = max(1, sums.size // out.size)
-    _, parts = _share(*sizes, products, out.itemsize, most)
-    if parts > 1:
-        _run((*arrays[:3], sums), products, sizes, *numbers, most=most, part=out.size)
-        add_rows(sums[: parts * out.size].reshape(parts, *out.shape), out, add)
-    else:
-        _run(arrays, products, sizes, *numbers, add=add)
+    bias: Any | None = None,
+    add: bool = False,
+    sums: Any | None = None,
+    add_sums: bool = False,
+) -> Any:
+    """out = a b + bias of each row, plus what it was with `add`; a (m, k), b (k, n), bias (m,), out (m, n).
+
+    `sums` (m,) are filled with the sums of the rows of a, or these added. All may be transposed views;
+    `work`, flat, lets more blocks take part.
+    """
+    (left_row, left_k), (entry_k, column), (out_row, out_column) = (
+        [step // array.itemsize for step in array.strides] for array in (a, b, out)
+    )
+    one, zeros = (1, 1, 1), (0, 0, 0)
+    columns, depth = (*one, *one, *zeros, column, 0), (*one, *one, *zeros, entry_k, left_k)
+    sizes, steps = (out.shape[0], out.shape[1], a.shape[1]), (left_row, out_row, out_column)
+    a, b, to = (array if array.flags.c_contiguous else array.T for array in (a, b, out))
+    numbers = 1, sizes, zeros, steps, columns, depth, (*one, *one)
+    _run((a, b, bias, to), *numbers, work=work, add=add, left_sums=sums, add_sums=add_sums)
+    return out
 
 
 def _run(
@@ -126,25 +119,29 @@ def _run(
     products: int,
     sizes: tuple[int, int, int],
     *numbers: tuple[int, ...],
-    most: int = 1,
-    part: int = 0,
+    work: Any = None,
     add: bool = False,
     relu: bool = False,
+    left_sums: Any | None = None,
+    add_sums: bool = False,
 ) -> None:
-    """Products, a group each, their sums in `most` parts at the most, of `part` entries; see the kernel."""
-    largest = max(arrays[0].size, arrays[1].size, part or arrays[3].size)
+    """Products, a group each; where there is work for it in parts of the depth. See the kernel."""
+    out = arrays[3]
+    part = out.size + (0 if left_sums is None else left_sums.size)
+    largest = max(arrays[0].size, arrays[1].size, part)
     if largest + 2**16 >= 2**31:
         raise ShapeError(
             f"implicit: {largest} elements are more than a kernel's 32-bit index reaches"
         )
-    groups, steps, *others = numbers
-    tile, parts = _share(*sizes, products, arrays[3].itemsize, most)
+    partials = in_sum_type(work, out)
+    tile, parts = _share(*sizes, products, out.itemsize, partials.size // max(1, part))
     grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), products * parts)
-    args = (*sizes, parts, *groups, part, *steps, int(add), int(relu))
+    groups, steps, *others = numbers
+    room = (partials, arrived(out)) if parts > 1 else (None, None)
+    args = *sizes, parts, part, *groups, *steps, int(add), int(add_sums), int(relu)
     flat = (number for axes in others for number in axes)
-    launch_blocks(
-        "implicit.cu", "implicit", grid, (arrays[1], arrays[3], *tile), *arrays, *args, *flat
-    )
+    types = arrays[1], out, *tile
+    launch_blocks("implicit.cu", "implicit", grid, types, *arrays, left_sums, *room, *args, *flat)
 
 
 def _share(

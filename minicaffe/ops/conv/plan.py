@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Device, mib
+from minicaffe.backend import Device, mib, on_cuda
 from minicaffe.errors import ShapeError, SpecError, did_you_mean
-from minicaffe.ops.conv import common, memory
+from minicaffe.ops.conv import common, implicit, implicit_gemm, memory
 from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.conv.trial import DIRECTIONS
@@ -83,7 +83,10 @@ class Plan:
             if op is other and dx is not None and dw is not None and hasattr(op, "gradients"):
                 op.gradients(x, dy, weight, g, dx, dw, work[:size])
             else:
-                if dw is not None:
+                if dw is not None and db is not None and on_cuda(dy) and op is implicit:
+                    implicit_gemm.weight_gradient(x, dy, g, dw, work[:size], db)
+                    db = None
+                elif dw is not None:
                     op.weight_gradient(x, dy, g, dw, work[:size])
                 if dx is not None:
                     other.input_gradient(dy, weight, g, dx, work[:other_size])

@@ -14,8 +14,8 @@ POISON = 0xFF  # memory nobody has written: NaN, or -1
 
 memory = SimpleNamespace(used=0)
 place = SimpleNamespace(
-    device=0, late=[], capture=None
-)  # the current device; uploads that are yet to be done; the graph
+    device=0, late=[], capture=None, streams=[]
+)  # the current device; uploads that are yet to be done; the graph; streams that were entered
 REFUSED = ("synchronizations", "allocations", "uploads")  # while work is captured into one
 _buffers = weakref.WeakValueDictionary()  # by the address of their first byte
 

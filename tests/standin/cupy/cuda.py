@@ -184,10 +184,11 @@ class Stream:
         return place.capture is not None
 
     def __enter__(self):
+        place.streams.append(self)
         return self
 
     def __exit__(self, *error):
-        pass
+        place.streams.remove(self)
 
 
 class Graph:
@@ -240,7 +241,7 @@ def get_cublas_handle():
 
 
 def get_current_stream():
-    return Stream.null
+    return place.streams[-1] if place.streams else Stream.null
 
 
 def is_available():
