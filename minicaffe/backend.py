@@ -216,10 +216,9 @@ def launch_blocks(
     if 0 in grid:
         return
     template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
-    typed = [np.int32(arg) if type(arg) is int else arg for arg in args]
-    kernel = kernels(file, template, types[0].device.id)[name]
-    told(name, template, grid, tuple(typed))
-    kernel(grid, (THREADS,), tuple(typed))
+    typed = (np.int32(arg) if type(arg) is int else arg for arg in args)
+    if (given := told(name, template, grid, tuple(typed))) is not None:
+        kernels(file, template, types[0].device.id)[name](grid, (THREADS,), given)
 
 
 def random_key(seed: int, *names: str | int) -> tuple[int, int]:

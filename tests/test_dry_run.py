@@ -74,18 +74,19 @@ def test_the_dry_run_sees_what_is_wrong(found):
             assert any(case["expected"] in wrong for wrong in said), (name, phase, said)
 
 
-@pytest.mark.parametrize(("engine", "most"), [("implicit", 60), ("batched", 80), ("caffe", 850)])
+@pytest.mark.parametrize(("engine", "most"), [("implicit", 36), ("batched", 60), ("caffe", 850)])
 def test_a_step_of_lenet_takes_few_operations(found, engine, most):
     """At batch 64, where each costs some 5 us to launch: 131, 268 and 901 before they were counted."""
     counts = found[f"LeNet, {engine}"]["counts"]
     assert counts["in all"] <= most
-    assert counts["upload"] == 2  # which images the batch holds; the numbers of the rule
+    assert counts["upload"] == 3  # which images the batch holds; Dropout's key; the rule's numbers
 
 
 def test_a_replayed_step_of_lenet_is_a_graph_and_what_changes(found):
-    """Two kernels draw Dropout's mask, and the loss is put into its window."""
-    replayed = found["LeNet, implicit"]["replayed"]
-    assert replayed == {"upload": 2, "kernel": 2, "graph": 1, "copy": 1, "in all": 4}
+    """Beside it the loss is put into its window. In it gradients are cleared, which takes no kernel."""
+    told = found["LeNet, implicit"]
+    assert told["replayed"] == {"upload": 3, "graph": 1, "copy": 1, "in all": 2}
+    assert told["graph"] == {"fill": 1, "kernel": 25}
 
 
 def test_without_a_gpu_the_real_cupy_is_passed_over(real_cupy):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import threading
 from collections.abc import Iterator
@@ -33,20 +34,40 @@ def source(file: str, template: str) -> tuple[str, list[str]]:
     return code, re.findall(r"__global__\s+void\s+(\w+)", code)
 
 
+@functools.cache
+def parameters(file: str, kernel: str) -> dict[str, int]:
+    """The names of a kernel's parameters before the first macro, each with its place.
+
+    >>> parameters("average.cu", "average")
+    {'total': 0, 'mean': 1, 'x': 2, 'share': 3, 'skip': 4}
+    """
+    code = (resources.files("minicaffe.kernels") / file).read_text(encoding="utf-8")
+    (declared,) = re.findall(rf"__global__\s+void\s+{kernel}\(([^()]*)", code)
+    names = re.findall(r"(\w+)\s*(?:,|$)", declared)
+    return {name: place for place, name in enumerate(names)}
+
+
 @contextlib.contextmanager
-def heard(by: Any) -> Iterator[None]:
-    """Within it `by` hears what this thread has CUDA do: by.launched(kernel, types, ...), by.host(why)."""
+def heard(by: Any) -> Iterator[Any]:
+    """Within it `by` hears what this thread has CUDA do: by.launched(kernel, types, grid, args), by.host(why).
+
+    The former gives what the kernel is launched with, or None: it is not launched. Gives `by`.
+    """
     before, _here.by = getattr(_here, "by", None), by
     try:
-        yield
+        yield by
     finally:
         _here.by = before
 
 
-def told(kernel: str, types: str, grid: tuple[int, ...], args: tuple[Any, ...]) -> None:
-    """Say that a kernel is launched, if somebody hears it."""
-    if (by := getattr(_here, "by", None)) is not None:
-        by.launched(kernel, types, grid, args)
+def told(
+    kernel: str, types: str, grid: tuple[int, ...], args: tuple[Any, ...]
+) -> tuple[Any, ...] | None:
+    """Say that a kernel is about to be launched, if somebody hears it; what it is launched with, if it is."""
+    if (by := getattr(_here, "by", None)) is None:
+        return args
+    given: tuple[Any, ...] | None = by.launched(kernel, types, grid, args)
+    return given
 
 
 def tell(why: str) -> None:

@@ -74,7 +74,7 @@ struct alignas(sizeof(S) * V) Pack {
 template <typename T, typename O, int TM, int TN>
 __launch_bounds__(BLOCK, 2)
 __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entries,
-                         const T* __restrict__ bias, O* out, O* left_sums,
+                         const T* __restrict__ bias, const O* mask, O* out, O* left_sums,
                          typename Sum<T>::type* partials, int* arrived, int rows, int columns,
                          int depth, int splits, int part, int left_group, int entries_group,
                          int out_group, int left_row, int out_row, int out_outer, int add,
@@ -199,8 +199,8 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
 
   each([&](S value, size_t at, int row) {
     if (bias) value += S(bias[group * rows + row]);
-    if (relu && value < 0) value = 0;
-    out[at] = O(add ? S(out[at]) + value : value);
+    if (relu && value <= 0) value = 0;
+    out[at] = masked(O(add ? S(out[at]) + value : value), mask, at);
   });
   if (has_row) left_sums[row_at] = O(add_sums ? S(left_sums[row_at]) + row_sum : row_sum);
 }

@@ -32,7 +32,8 @@ __global__ void max_pool(int total, const T* image, int h, int w, int kh, int kw
 // A thread per image entry asks each window that holds it whether it won there: no atomics.
 template <typename T>
 __global__ void max_pool_gradient(int total, const T* dy, const int* which, int h, int w, int kh,
-                                  int kw, int ph, int pw, int sh, int sw, int oh, int ow, T* dx) {
+                                  int kw, int ph, int pw, int sh, int sw, int oh, int ow,
+                                  const T* mask, T* dx) {
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
     const int x = index % w + pw;  // in the padded image
@@ -49,7 +50,7 @@ __global__ void max_pool_gradient(int total, const T* dy, const int* which, int 
         if (which[window] == i * kw + j) sum += typename Sum<T>::type(dy[window]);
       }
     }
-    dx[index] = T(sum);
+    dx[index] = masked(T(sum), mask, index);
   }
 }
 
@@ -79,7 +80,7 @@ __global__ void ave_pool(int total, const T* image, int h, int w, int kh, int kw
 
 template <typename T>
 __global__ void ave_pool_gradient(int total, const T* dy, int h, int w, int kh, int kw, int ph,
-                                  int pw, int sh, int sw, int oh, int ow, T* dx) {
+                                  int pw, int sh, int sw, int oh, int ow, const T* mask, T* dx) {
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
     const int x = index % w + pw;
@@ -97,6 +98,6 @@ __global__ void ave_pool_gradient(int total, const T* dy, int h, int w, int kh, 
         sum += typename Sum<T>::type(plane[(size_t)oy * ow + ox]) / area;
       }
     }
-    dx[index] = T(sum);
+    dx[index] = masked(T(sum), mask, index);
   }
 }

@@ -60,9 +60,9 @@ __global__ void dropout(int total, const unsigned long long* __restrict__ key, i
 
 template <typename T>
 __global__ void dropout_gradient(int total, const T* dy, const bool* __restrict__ kept,
-                                 typename Sum<T>::type scale, T* dx) {
+                                 typename Sum<T>::type scale, const T* mask, T* dx) {
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    dx[i] = T(S(dy[i]) * S(kept[i]) * scale);
+    dx[i] = masked(T(S(dy[i]) * S(kept[i]) * scale), mask, i);
   }
 }

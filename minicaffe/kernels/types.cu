@@ -9,3 +9,11 @@ template <>
 struct Sum<double> {
   typedef double type;
 };
+
+// The gradient of a ReLU in place, whose top is `mask`: a value where that is above 0, else 0 times it. Where
+// there is no mask, the value.
+template <typename T>
+__device__ inline T masked(T value, const T* mask, size_t at) {
+  typedef typename Sum<T>::type S;
+  return mask ? T(S(value) * S(S(mask[at]) > 0 ? 1 : 0)) : value;
+}

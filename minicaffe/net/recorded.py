@@ -16,6 +16,7 @@ from typing import Any
 from minicaffe.backend import Device
 from minicaffe.ops import record
 from minicaffe.ops.capture import captured
+from minicaffe.ops.fused import both, ends_in
 from minicaffe.ops.program import Program
 from minicaffe.ops.record import Row
 
@@ -47,11 +48,15 @@ class Segment:
 
 @dataclass(frozen=True)
 class Issued:
-    """What some work has CUDA do: the same where it launches the same kernels with the same arguments."""
+    """What some work has CUDA do: the same where it launches the same kernels with the same arguments.
+
+    `whole` says that it does nothing behind the last of them.
+    """
 
     what: str
     launches: tuple[Any, ...] = field(repr=False)
     again: Callable[[], Any] = field(compare=False, repr=False)
+    whole: bool = False
 
 
 class Graph:
@@ -73,8 +78,16 @@ class Graph:
         self._launch()
 
     def _all(self) -> None:
-        for part in self.parts:
-            part.again()
+        """All parts; where one can end in the next, both are done by the kernels of the first."""
+        parts = list(self.parts)
+        while parts:
+            first, *then = parts
+            if then and first.whole and then[0].whole and ends_in(first.launches, then[0].launches):
+                both(first.again, len(first.launches), then[0].again)
+                del then[0]
+            else:
+                first.again()
+            parts = then
 
 
 Node = Segment | Graph | Call
@@ -103,7 +116,7 @@ class Tape:
             with record.recording() as made:
                 work()
             if not made.hosts and self.device.is_cuda:
-                self.notes.append(Issued(what, tuple(made.launches), again or work))
+                self.notes.append(Issued(what, tuple(made.launches), again or work, twice))
                 return True
             if not made.hosts:
                 self.notes += [(what, row) for row in made.rows]

@@ -63,7 +63,7 @@ def dropout(x: Any, mask: Mask, ratio: float, out: Any) -> Any:
 def dropout_gradient(dy: Any, mask: Mask, ratio: float, out: Any) -> Any:
     """dx = dy / (1 - ratio) where the mask keeps an entry, 0 elsewhere."""
     if on_cuda(dy):
-        given = dy, mask.kept, _number(dy, 1 / (1 - ratio)), out
+        given = dy, mask.kept, _number(dy, 1 / (1 - ratio)), None, out
         launch("random.cu", "dropout_gradient", dy.size, dy, *given)
         return out
     return _masked(dy, mask.kept, 1 / (1 - ratio), out)

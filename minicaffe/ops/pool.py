@@ -90,7 +90,7 @@ def max_pool_gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, s
     [[[[0.0, 5.0], [0.0, 0.0]]]]
     """
     if on_cuda(dy):
-        given = out, dy, which, *_sizes(out, window, dy), out
+        given = out, dy, which, *_sizes(out, window, dy), None, out
         launch("pool.cu", "max_pool_gradient", math.prod(out.shape), *given)
         return out
     fast = loops("pool", dy.dtype)
@@ -150,7 +150,7 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any =
     [[[[1.0, 1.0], [1.0, 1.0]]]]
     """
     if on_cuda(dy):
-        given = out, dy, *_sizes(out, window, dy), out
+        given = out, dy, *_sizes(out, window, dy), None, out
         launch("pool.cu", "ave_pool_gradient", math.prod(out.shape), *given)
         return out
     rows, columns = (_divisors(axis, out, window, dy) for axis in (0, 1))

@@ -75,9 +75,10 @@ class Recording:
     launches: list[tuple[Any, ...]] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
 
-    def launched(self, name: str, types: str, grid: tuple[int, ...], args: tuple[Any, ...]) -> None:
+    def launched(self, name: str, types: str, grid: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Note a launch: two are equal if they do the same."""
         self.launches.append((name, types, grid, place(args)))
+        return args
 
     def host(self, why: str) -> None:
         """Note why it cannot be replayed."""

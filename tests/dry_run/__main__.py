@@ -41,10 +41,15 @@ def main(words: list[str]) -> None:
         print(json.dumps({"case": name, "wrong": walk(case, device), "expected": expected}))
     for engine in ("implicit", "batched", "caffe"):
         step, replayed = steps_of(device, MODELS / "lenet_paper.yaml", engine)
-        told = {"counts": counts(step), "replayed": counts(replayed)}
+        told = {"counts": counts(step), "replayed": counts(replayed), "graph": held(replayed)}
         print(json.dumps({"case": f"LeNet, {engine}", **told}))
     print(json.dumps({"case": "all", "layers": sorted(seen)}))
     print(json.dumps({"case": "a script", "wrong": script(device)}))
+
+
+def held(step: list[Operation]) -> dict[str, int]:
+    """What the graphs of a step hold, counted."""
+    return dict(Counter(part.split()[0] for op in step if op.kind == "graph" for part in op.given))
 
 
 def steps_of(

@@ -141,7 +141,8 @@ def _run(
     args = *sizes, parts, part, *groups, *steps, int(add), int(add_sums), int(relu)
     flat = (number for axes in others for number in axes)
     types = arrays[1], out, *tile
-    launch_blocks("implicit.cu", "implicit", grid, types, *arrays, left_sums, *room, *args, *flat)
+    arrays = *arrays[:3], None, out, left_sums, *room  # no mask
+    launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args, *flat)
 
 
 def _share(
