@@ -1,0 +1,140 @@
+"""Faults planted in the kernels' source: what checks the kernels finds each."""
+
+import functools
+
+import numpy as np
+import pytest
+from ops import test_fused, test_implicit_gemm, test_launch, test_random, test_softmax
+from ops.cases import blank, put, same
+
+from minicaffe import backend
+from minicaffe.ops import activation, update
+from minicaffe.ops.conv import implicit_gemm
+
+
+def sums(cuda, monkeypatch):
+    test_implicit_gemm.test_the_bias_has_its_gradient_from_the_same_kernel(
+        cuda, monkeypatch, 17, np.float32
+    )
+
+
+def parts(cuda, monkeypatch):
+    for _ in range(2):  # what the first leaves behind, the second meets
+        test_implicit_gemm.test_parts_of_the_batch_are_summed_apart(
+            cuda, monkeypatch, 50, np.float32
+        )
+
+
+def tiles(cuda, monkeypatch):
+    arrays = test_implicit_gemm.drawn(test_implicit_gemm.LARGE, 1, np.float32)
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *_: ((4, 4), 1))
+    test_implicit_gemm.check(cuda, test_implicit_gemm.LARGE, arrays, relu=True)
+
+
+def losses(cuda, monkeypatch):
+    for columns in ((300, 1), (2, 700)):
+        test_softmax.test_the_loss_of_many_columns_in_many_blocks(cuda, columns)
+    x, ignored = np.zeros((2, 3, 1)), np.full((2, 1), 7.0)
+    same(cuda, test_softmax.loss(cuda, x, ignored, 7, counts=True)[0], 0)
+
+
+def masks(cuda, monkeypatch):
+    for work in (test_fused.max_pool, test_fused.input_gradient):
+        test_fused.test_a_gradient_ends_in_that_of_a_relu(cuda, work, np.float32)
+
+
+def relu(cuda, monkeypatch):
+    test_fused.test_a_product_ends_in_a_relu(cuda, test_fused.convolution, np.float32)
+
+
+def rules(cuda, monkeypatch):
+    """Of each rule against its NumPy form, entries that go by several rows of numbers."""
+    cpu = backend.device("cpu")
+    for name in update.FORMS:
+        run, there = test_launch.ROWS[name](cuda, np.float64)
+        here_run, here = test_launch.ROWS[name](cpu, np.float64)
+        run()
+        here_run()
+        for one, other in zip(there, here, strict=True):
+            np.testing.assert_allclose(cuda.to_host(one), other, rtol=1e-12)
+
+
+def drawn(cuda, monkeypatch):
+    mask, x, y = (
+        activation.Mask(cuda, (101,)),
+        put(cuda, np.ones(101)),
+        blank(cuda, 101, np.float64),
+    )
+    mask.draw(0.4, 7, "drop", 3)
+    activation.dropout(x, mask, 0.4, y)
+    noise = test_random.ref.philox(test_random.ref.random_key(7, "drop", 3), 101)
+    same(cuda, mask.kept, noise >= np.float32(0.4))
+    np.testing.assert_allclose(cuda.to_host(y), (noise >= np.float32(0.4)) / 0.6)
+
+
+def judged(cuda, monkeypatch):
+    run, there = test_launch.ROWS["judge"](cuda, np.float32)
+    here_run, here = test_launch.ROWS["judge"](backend.device("cpu"), np.float32)
+    run()
+    here_run()
+    for one, other in zip(there, here, strict=True):
+        np.testing.assert_allclose(cuda.to_host(one), other, rtol=1e-5)
+
+
+IMPLICIT, SOFTMAX, LAST = "implicit.cu", "softmax.cu", "last.cu"
+SPLIT = "slabs * split / splits"
+MUTATIONS = {
+    "a missing barrier": (IMPLICIT, "__syncthreads();  // the slab is there", "", tiles),
+    "a missing barrier before the sums of rows": (
+        *(IMPLICIT, "of_left[i];\n    __syncthreads();", "of_left[i];", sums),
+    ),
+    "an off-by-one in the split": (IMPLICIT, f"{SPLIT}) * SLAB", f"{SPLIT} + 1) * SLAB", parts),
+    "a wrong offset of the rows' sums": (IMPLICIT, "to[behind + row_at]", "to[row_at]", sums),
+    "the last few parts of a tree forgotten": (
+        *(IMPLICIT, "count = (count + FAN - 1) / FAN;", "count /= FAN;", parts),
+    ),
+    "counters that are not set back": (LAST, "if (last) *arrived = 0;", "", parts),
+    "the first to arrive taken for the last": (LAST, "== blocks - 1", "== 0", parts),
+    "a ReLU left out": (IMPLICIT, "if (relu && value <= 0) value = 0;", "", relu),
+    "a mask that lets zero pass": ("types.cu", "S(mask[at]) > 0", "S(mask[at]) >= 0", masks),
+    "a row of numbers of the neighbours": ("update.cu", "entry < parts", "entry <= parts", rules),
+    "numbers that are always the first row's": (
+        *("update.cu", "parts[2 * low + 1] * columns", "0", rules),
+    ),
+    "half a key": ("random.cu", "key[0], key[1]", "key[0], key[0]", drawn),
+    "a normalizer of zero": (SOFTMAX, "count < 1 ? 1 : count", "count", losses),
+    "a loss of one block alone": (SOFTMAX, "__ldcg(losses + i)", "__ldcg(losses)", losses),
+    "a norm of half the blocks": (
+        "watch.cu",
+        "i < count; i += BLOCK",
+        "2 * i < count; i += BLOCK",
+        judged,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def stand_in(cuda):
+    if not hasattr(cuda.xp, "is_stand_in"):
+        pytest.skip("a GPU may hang in a faulty kernel")
+
+
+@pytest.mark.parametrize("check", sorted({case[3] for case in MUTATIONS.values()}, key=str))
+def test_without_a_fault_nothing_is_found(cuda, monkeypatch, check):
+    check(cuda, monkeypatch)
+
+
+@pytest.mark.parametrize("fault", MUTATIONS)
+def test_a_fault_is_found(cuda, monkeypatch, fault):
+    file, right, wrong, check = MUTATIONS[fault]
+    real = backend.source
+
+    def source(name, template):
+        code, names = real(name, template)
+        return code.replace(right, wrong), names
+
+    assert right in real("softmax.cu" if file in ("types.cu", "last.cu") else file, "float")[0]
+    monkeypatch.setattr(backend, "source", source)
+    monkeypatch.setattr(backend, "kernels", functools.cache(backend.kernels.__wrapped__))
+    with pytest.raises(AssertionError):
+        check(cuda, monkeypatch)
