@@ -33,13 +33,19 @@ DECLARED = r"template <([^>]*)>[^;{}]*?__global__\s+void\s+(\w+)\s*\(([^)]*)\)"
 
 
 @functools.cache
-def declarations(code: str) -> dict[str, tuple[list[str], list[str]]]:
-    """Of each kernel its template's parameters and its own, macros expanded by a C preprocessor."""
+def expanded(code: str) -> str:
+    """A source without what it includes, macros expanded by a C preprocessor."""
     plain = re.sub(r"#include.*", "", code)
     command = [*shlex.split(os.environ.get("CXX", "g++")), "-E", "-P", "-x", "c++", "-"]
     run = subprocess.run(command, input=plain, capture_output=True, text=True, check=True)
+    return run.stdout
+
+
+@functools.cache
+def declarations(code: str) -> dict[str, tuple[list[str], list[str]]]:
+    """Of each kernel its template's parameters and its own."""
     split = {}
-    for template, name, parameters in re.findall(DECLARED, run.stdout):
+    for template, name, parameters in re.findall(DECLARED, expanded(code)):
         kinds = [part.split()[-1] for part in template.split(",")]
         split[name] = kinds, [" ".join(part.split()) for part in parameters.split(",")]
     return split
