@@ -54,6 +54,7 @@ SCRIPTS = (
     "zoo_turns",
 )
 SCRIPTS += ("onnx_tables", "zoo_onnx", "chart", "run", "tables")
+SCRIPTS += ("roofline_costs", "roofline_devices", "roofline_tables")
 
 
 @pytest.fixture
@@ -93,6 +94,9 @@ def test_pages_show_what_the_result_files_say(scripts):
         "kernels": "benchmarks/results/kernels_{}.json",
         "ladder": "benchmarks/results/ladder_{}.json",
         "ladder_means": "benchmarks/results/ladder_{}.json",
+        "roofline": "benchmarks/results/roofline_{}.json",
+        "roofline_kernels": "benchmarks/results/roofline_{}.json",
+        "roofline_paper": "benchmarks/results/roofline_{}.json",
         "start_up": "benchmarks/results/start_up_{}.json",
         "zoo": "benchmarks/results/zoo_{}.json",
         "zoo_before": "benchmarks/results/zoo_{}.json",

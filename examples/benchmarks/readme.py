@@ -20,6 +20,7 @@ import logging_cost
 import onnx_tables
 import opencv_tables
 import peer_tables
+import roofline_tables
 import start_up
 import tables
 import zoo_sizes
@@ -128,6 +129,9 @@ SECTIONS = {
     "ladder_means_cpu": lambda: peer_tables.means(peer_tables.read("ladder", "cpu")),
     "ladder_cpu": lambda: peer_tables.ladder(peer_tables.read("ladder", "cpu")),
     "photos_cpu": lambda: photos(peer_tables.read("photos", "cpu")),
+    "roofline_cuda": lambda: roofline_tables.steps(peer_tables.read("roofline", "cuda")),
+    "roofline_kernels_cuda": lambda: roofline_tables.kernels(peer_tables.read("roofline", "cuda")),
+    "roofline_paper_cuda": lambda: roofline_tables.paper(peer_tables.read("roofline", "cuda")),
     "start_up_cpu": lambda: start_up.table(peer_tables.read("start_up", "cpu")),
     "zoo_nets": zoo_sizes.sizes,
     "zoo_cpu": lambda: zoo_tables.zoo(peer_tables.read("zoo", "cpu")),

@@ -1,0 +1,162 @@
+"""What an operation of a step costs: bytes moved and floating-point operations, from its arguments alone.
+
+An operation is what `python -m dry_run operations` lists: kind, name, arrays (use, address, shape, type),
+numbers by name, grid. Nothing here knows what a kernel computes, but for two small tables: DEPTH, by which
+numbers a product is recognized, and PARTS, for kernels that touch a part of a buffer only.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
+BYTES |= {"uint8": 1, "bool": 1, "uint64": 8}
+# A product: its result's sizes and its depth, by the names its kernel gives them.
+DEPTH = {("rows", "columns", "depth"): "implicit.cu", ("m", "n", "k"): "cuBLAS"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Equal launches of one kernel: what each moves and computes.
+
+    `turns`: how many entries of its result a thread writes one after the other, where a thread is for each.
+    """
+
+    kind: str
+    name: str
+    bytes: int
+    flops: int
+    turns: int = 1
+    launches: int = 1
+
+    def line(self) -> str:
+        """As the result file has it."""
+        numbers = self.launches, self.bytes, self.flops, self.turns
+        return " ".join([self.kind, self.name, *map(str, numbers)])
+
+
+def read(line: str) -> Row:
+    """The row of a line of the result file."""
+    kind, name, *numbers = line.split()
+    launches, size, flops, turns = map(int, numbers)
+    return Row(kind, name, size, flops, turns, launches)
+
+
+def rows(operations: Iterable[dict]) -> list[Row]:
+    """Operations, equal ones together, in the order in which they first come."""
+    return joined(Row(op["kind"], op["name"], moved(op), flops(op), turns(op)) for op in operations)
+
+
+def joined(found: Iterable[Row]) -> list[Row]:
+    """Equal rows as one."""
+    counts: Counter[Row] = Counter()
+    for row in found:
+        counts[replace(row, launches=1)] += row.launches
+    return [replace(row, launches=times) for row, times in counts.items()]
+
+
+def sizes(op: dict) -> tuple[int, int, int] | None:
+    """Rows, columns and depth of a product, None of anything else."""
+    for names in DEPTH:
+        if set(names) <= set(op["numbers"]):
+            return tuple(op["numbers"][name] for name in names)
+    return None
+
+
+def products(op: dict) -> int:
+    """How many products of these sizes a launch is: groups, or the matrices of a stack."""
+    numbers = op["numbers"]
+    if "batchCount" in numbers:
+        return numbers["batchCount"]
+    grid = op.get("grid", [1])
+    return (grid[2] if len(grid) > 2 else 1) // numbers.get("splits", 1)
+
+
+def flops(op: dict) -> int:
+    """Of a product 2 x multiply-adds, those with the zeros of a pad or a stride too, as they are done.
+
+    Of all others one for each entry of the largest array: an estimate, which no bound here depends on. Fills
+    and copies have none.
+    """
+    if found := sizes(op):
+        return 2 * math.prod(found) * products(op)
+    if op["kind"] in ("fill", "copy", "upload"):
+        return 0
+    return max((touched(op, name) for name in op["arrays"]), default=0)
+
+
+def moved(op: dict) -> int:
+    """Bytes: each distinct array once where it is read, and once where it is written.
+
+    As if a kernel read nothing twice and found nothing in a cache. A copy reads and writes its bytes, an
+    upload's come from the host and are written.
+    """
+    if op["kind"] in ("fill", "copy", "upload"):
+        return op["numbers"]["size"] * (2 if op["kind"] == "copy" else 1)
+    found: dict[tuple[str, int], int] = {}
+    for name, array in op["arrays"].items():
+        size = touched(op, name) * BYTES[array["dtype"]]
+        for use in array["use"]:
+            at = use, array["at"]
+            found[at] = max(found.get(at, 0), size)
+    return sum(found.values())
+
+
+def turns(op: dict) -> int:
+    """Entries that a thread writes one after the other: those of the largest result, by `total` threads."""
+    written = [touched(op, name) for name, array in op["arrays"].items() if "w" in array["use"]]
+    total = op["numbers"].get("total", 0)
+    return max(1, max(written, default=0) // total) if total else 1
+
+
+def touched(op: dict, name: str) -> int:
+    """How many entries of an array a launch reads or writes: all, or the part that PARTS tells of."""
+    whole = math.prod(op["arrays"][name]["shape"])
+    part = PARTS.get(op["name"], {}).get(name)
+    return whole if part is None else min(whole, part(op))
+
+
+def _of(first: str, second: str, copies: bool = False) -> Callable[[dict], int]:
+    """Of a product's operand, no more than so many entries times so many, in each product."""
+
+    def part(op: dict) -> int:
+        numbers = op["numbers"]
+        parts = numbers["splits"] if copies else 1
+        return numbers[first] * numbers[second] * products(op) * parts
+
+    return part
+
+
+def _like(other: str) -> Callable[[dict], int]:
+    """As many entries as another array has."""
+    return lambda op: math.prod(op["arrays"][other]["shape"])
+
+
+def _of_parts(size: str, each: int = 1) -> Callable[[dict], int]:
+    """A number for each of the grid's parts (its second axis), of so many."""
+
+    def part(op: dict) -> int:
+        grid = op["grid"]
+        return each * op["numbers"][size] * (grid[1] if len(grid) > 1 else 1)
+
+    return part
+
+
+# Arrays that are larger than what is touched of them: the data set a batch is gathered from; work, of which
+# there is enough for every layer; images whose stride leaves entries out.
+PARTS: dict[str, dict[str, Callable[[dict], int]]] = {
+    "gather": {"images": _like("out"), "labels": _like("out_labels")},
+    "implicit": {
+        "left": _of("rows", "depth"),
+        "entries": _of("columns", "depth"),
+        "out": _of("rows", "columns", copies=True),
+    },
+    "sums": {"out": _of_parts("kept")},
+    "moments": {"parts": _of_parts("count", 2)},
+    "gradient_sums": {"parts": _of_parts("count", 2)},
+    "statistics": {"parts": lambda op: 2 * op["numbers"]["count"] * op["numbers"]["many"]},
+    "gradient_means": {"parts": lambda op: 2 * op["numbers"]["count"] * op["numbers"]["many"]},
+    "scale_gradient": {"parts": lambda op: 2 * op["numbers"]["count"] * op["numbers"]["many"]},
+    "squares": {"partial": lambda op: op["grid"][0]},
+}
