@@ -117,15 +117,9 @@ def touched(op: dict, name: str) -> int:
     return whole if part is None else min(whole, part(op))
 
 
-def _of(first: str, second: str, copies: bool = False) -> Callable[[dict], int]:
+def _of(first: str, second: str) -> Callable[[dict], int]:
     """Of a product's operand, no more than so many entries times so many, in each product."""
-
-    def part(op: dict) -> int:
-        numbers = op["numbers"]
-        parts = numbers["splits"] if copies else 1
-        return numbers[first] * numbers[second] * products(op) * parts
-
-    return part
+    return lambda op: op["numbers"][first] * op["numbers"][second] * products(op)
 
 
 def _like(other: str) -> Callable[[dict], int]:
@@ -150,8 +144,16 @@ PARTS: dict[str, dict[str, Callable[[dict], int]]] = {
     "implicit": {
         "left": _of("rows", "depth"),
         "entries": _of("columns", "depth"),
-        "out": _of("rows", "columns", copies=True),
+        "out": _of("rows", "columns"),
+        "partials": lambda op: 2 * op["numbers"]["splits"] * op["numbers"]["part"],  # and read
+        "arrived": lambda op: math.prod(op["grid"][:2]),
     },
+    "softmax_loss": {
+        "losses": lambda op: op["grid"][0],
+        "valid": lambda op: op["grid"][0],
+        "arrived": lambda op: 1,
+    },
+    "judge": {"partial": lambda op: op["numbers"]["count"]},
     "sums": {"out": _of_parts("kept")},
     "moments": {"parts": _of_parts("count", 2)},
     "gradient_sums": {"parts": _of_parts("count", 2)},

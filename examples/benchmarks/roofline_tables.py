@@ -40,13 +40,11 @@ def steps(found: dict | None) -> str:
         return NOT_YET
     counts, bounds = [], []
     for name, net in found["nets"].items():
-        title, both = (
-            f"{NETS[name]}, {net['batch']}",
-            [of(net[who]) for who in ("minicaffe", "torch")],
-        )
+        title = f"{NETS[name]}, {net['batch']}"
+        ours, graphs, theirs = (of(net[who]) for who in ("minicaffe", "captured", "torch"))
         cells = [title]
         for value in (launches, gigabytes, gigaflops):
-            cells += [value(rows) for rows in both]
+            cells += [value(rows) for rows in (ours, graphs, theirs)]
         counts.append(cells)
         ways: dict[str, Callable] = {
             "roofline": ideal,
@@ -55,20 +53,17 @@ def steps(found: dict | None) -> str:
         }
         for way, bound in ways.items():
             given = {"refused": OURS} if way == "in graphs" else {}
-            ours = [bound(both[0], device, **given) for device in DEVICES.values()]
-            theirs = [bound(both[1], device) for device in DEVICES.values()]
-            pairs = zip(ours, theirs, strict=True)
-            bounds.append(
-                [f"{title}: {way}", *(f"{a:.3g}, {b:.3g} ({b / a:.2f}x)" for a, b in pairs)]
-            )
+            cells = [f"{title}: {way}"]
+            for device in DEVICES.values():
+                a = bound(graphs if given else ours, device, **given)
+                b = bound(theirs, device)
+                cells.append(f"{a:.3g}, {b:.3g} ({b / a:.2f}x)")
+            bounds.append(cells)
     head = [
         "modelled: net, batch",
-        "launches",
-        "PyTorch's",
-        "GB",
-        "PyTorch's",
-        "GFLOP",
-        "PyTorch's",
+        *("launches", "in graphs", "PyTorch's"),
+        *("GB", "in graphs", "PyTorch's"),
+        *("GFLOP", "in graphs", "PyTorch's"),
     ]
     text = lay_out(head, counts)
     head = [

@@ -56,17 +56,19 @@ def main(words: list[str]) -> None:
 
 def held(step: list[Operation]) -> dict[str, int]:
     """What the graphs of a step hold, counted."""
-    return dict(Counter(part.split()[0] for op in step if op.kind == "graph" for part in op.given))
+    return dict(Counter(part.kind for op in step if op.kind == "graph" for part in op.given))
 
 
 def operations(
     device: Device, model: str, engine: str, batch: str, *layers: str
 ) -> dict[str, list[dict[str, Any]]]:
-    """The operations of a step of one batch that is done as it is, and of the passes of some layers."""
+    """The operations of a step of one batch as it is, of one that is replayed, and of some layers' passes."""
     spec = listing.with_batch(read(model), int(batch))
     given = {"device": device, "engine": engine, "iter_size": 1, **GIVEN, **UNTESTED}
     solver = Solver(spec, report=Quiet(), **given)
     found = {"step": listing.listed(repeated(lambda: solver.step(1))[-1])}
+    solver.step(3)
+    found["replayed"] = listing.listed(repeated(lambda: solver.step(1))[-1])
     if layers:
         net = Solver(spec, report=Quiet(), keep=None, **given).net
         repeated(lambda: (net.forward(), net.backward()))

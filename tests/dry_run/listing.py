@@ -103,11 +103,13 @@ def _told(at: int, shape: Any, strides: Any, dtype: str, use: str) -> Array:
 
 
 def listed(operations: list[Operation]) -> list[dict[str, Any]]:
-    """Operations as JSON has them, those queued on the device and the uploads."""
-    return [
-        {"kind": op.kind, "name": op.name, **(op.told if isinstance(op, Call) else _others(op))}
-        for op in operations
-    ]
+    """Operations as JSON has them, those queued on the device and the uploads; of a graph all that it holds."""
+    found = []
+    for op in operations:
+        told = op.told if isinstance(op, Call) else _others(op)
+        one = {"kind": op.kind, "name": op.name, **told}
+        found += listed(list(op.given)) if op.kind == "graph" else [one]
+    return found
 
 
 def _others(op: Operation) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class Graph:
         self.operations = operations
 
     def launch(self, stream: Any = None) -> None:
-        record.note("graph", f"of {len(self.operations)}", *map(str, self.operations))
+        record.note("graph", f"of {len(self.operations)}", *self.operations)
 
 
 class Stream:
