@@ -2,17 +2,17 @@
 //
 //   i = (n * f + k) * p + place,  so  k = i / p % f
 
-// y = a[k] x + b[k]; either may be missing, and b be as large as x (`whole`).
+// y = a[k] x + b[k], with `relu` max(0, y); a or b may be missing, and b be as large as x (`whole`).
 template <typename T>
 __global__ void scale(int total, const T* x, const T* a, const T* b, int whole, int f, int p,
-                      T* y) {
+                      int relu, T* y) {
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const int k = i / p % f;
     S value = x[i];
     if (a) value *= S(a[k]);
     if (b) value += S(b[whole ? i : k]);
-    y[i] = T(value);
+    y[i] = T(relu && value <= 0 ? 0 : value);
   }
 }
 

@@ -33,7 +33,7 @@ def scale(x: Any, a: Any | None, b: Any | None, out: Any) -> Any:
     n, f, p = x.shape
     whole = b is not None and b.shape == x.shape
     if on_cuda(x):
-        launch(FILE, "scale", x.size, x, x, a, b, int(whole), f, p, out)
+        launch(FILE, "scale", x.size, x, x, a, b, int(whole), f, p, 0, out)
         return out
     fast = loops("channels", x.dtype)
     if fast is not None and p > 1:

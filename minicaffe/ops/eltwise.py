@@ -19,7 +19,7 @@ def total(xs: Sequence[Any], factors: Sequence[float], out: Any, scratch: Any) -
     >>> total([np.ones(2), np.ones(2)], [2, 3], np.empty(2), np.empty(2))
     array([5., 5.])
     """
-    if not on_cuda(out) and set(factors) == {1.0}:
+    if set(factors) == {1.0}:
         arrays.plus(xs[0], xs[1], out)
         for x in xs[2:]:
             arrays.add(x, out)

@@ -21,9 +21,10 @@ from minicaffe.ops.capture import Refusing
 FILE = "elementwise.cu"
 RELU = "elementwise", "x", "y"  # a kernel, what it reads, what it writes
 RELU_GRADIENT = "elementwise_gradient", "dy", "dx"
-ENDS = {
-    "implicit": ("implicit.cu", "out")
-}  # what can end in a ReLU: where from, and what it writes
+ENDS = {  # what can end in a ReLU: where from, and what it writes
+    "implicit": ("implicit.cu", "out"),
+    "scale": ("channels.cu", "y"),
+}
 MASKED = {  # what can end in a ReLU's gradient
     "implicit": ("implicit.cu", "out"),
     "max_pool_gradient": ("pool.cu", "dx"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ops.cases import blank, numbers, put
 
-from minicaffe.ops import activation, elementwise, fused, pool
+from minicaffe.ops import activation, channels, elementwise, fused, pool
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.record import recording
@@ -49,6 +49,12 @@ def ave_pool(device, dtype, out):
     return lambda: pool.ave_pool_gradient(dy, POOL, out, None)
 
 
+def scaled(device, dtype, out):
+    x, see = given(device, dtype)[0], (2, 3, 42)
+    a, b = (put(device, array) for array in numbers(5, (3,), (3,), dtype=dtype))
+    return lambda: channels.scale(x.reshape(see), a, b, out.reshape(see))
+
+
 def given_pooled(device, dtype):
     shape = (2, 3, 4, 3)
     which = np.random.default_rng(1).integers(-1, 6, shape)
@@ -63,7 +69,7 @@ def dropout(device, dtype, out):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("work", [convolution, product_in_parts])
+@pytest.mark.parametrize("work", [convolution, product_in_parts, scaled])
 def test_a_product_ends_in_a_relu(cuda, work, dtype):
     shape = G.y_shape if work is convolution else (2, 3, 7, 6)
     check(cuda, work, dtype, shape, lambda y: partial(elementwise.forward, "ReLU", y, (), y))
