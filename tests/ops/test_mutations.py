@@ -84,12 +84,17 @@ def judged(cuda, monkeypatch):
 IMPLICIT, SOFTMAX, LAST = "implicit.cu", "softmax.cu", "last.cu"
 SPLIT = "slabs * split / splits"
 MUTATIONS = {
-    "a missing barrier": (IMPLICIT, "__syncthreads();  // the slab is there", "", tiles),
-    "a missing barrier before the sums of rows": (
-        *(IMPLICIT, "of_left[i];\n    __syncthreads();", "of_left[i];", sums),
+    "a missing barrier": (
+        IMPLICIT,
+        "__syncthreads();  // the slab is there, and the next spots",
+        "",
+        tiles,
+    ),
+    "rows summed but for the last of a slab": (
+        *(IMPLICIT, "k < SLAB && has_row", "k < SLAB - 1 && has_row", sums),
     ),
     "an off-by-one in the split": (IMPLICIT, f"{SPLIT}) * SLAB", f"{SPLIT} + 1) * SLAB", parts),
-    "a wrong offset of the rows' sums": (IMPLICIT, "to[behind + row_at]", "to[row_at]", sums),
+    "a wrong offset of the rows' sums": (IMPLICIT, "to[behind + t]", "to[row_at + t]", sums),
     "the last few parts of a tree forgotten": (
         *(IMPLICIT, "count = (count + FAN - 1) / FAN;", "count /= FAN;", parts),
     ),
