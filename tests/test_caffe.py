@@ -15,6 +15,7 @@ from minicaffe.layers import REGISTRY
 from minicaffe.layers.fillers import fill
 from minicaffe.ops import activation
 from minicaffe.ops.conv import STRATEGIES
+from minicaffe.ops.slots import Slots
 from minicaffe.spec.declare import Filler
 
 ELSEWHERE = (  # tested below or with their layers, in ways of their own
@@ -121,7 +122,7 @@ def test_scores_that_are_no_numbers_are_misses(device):
 
 def test_dropout_agrees_with_caffe(device):
     case = cases.load("Dropout_train_ratio0.5")
-    mask = activation.Mask(device, case["top_0"].shape)
+    mask = activation.Mask(Slots(device), case["top_0"].shape)
     device.xp.copyto(mask.kept, device.asarray(case["top_0"] != 0))
     for given, wanted in (("bottom_0", "top_0"), ("top_diff_0", "bottom_diff_0")):
         x = device.asarray(case[given])

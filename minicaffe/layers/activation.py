@@ -31,7 +31,7 @@ class Dropout(Layer):
 
     def allocate(self) -> None:
         if self.phase == "TRAIN":
-            self.mask = activation.Mask(self.context.device, self.shape)
+            self.mask = activation.Mask(self.context.slots, self.shape)
 
     def prepare(self) -> None:
         if self.phase == "TRAIN":

@@ -12,6 +12,7 @@ import numpy as np
 from minicaffe.backend import Device
 from minicaffe.errors import note
 from minicaffe.ops.conv import CAP
+from minicaffe.ops.slots import Slots
 from minicaffe.spec.state import TRAIN, Phase, State
 
 FLOAT32 = np.dtype("float32")
@@ -25,6 +26,7 @@ class Context:
     `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
     workspace; `deterministic`, without asking a clock. With `forward_only` no layer runs backward. `tell`
     is told what the user should know of the data. `taken` counts how often a layer has taken its buffers.
+    `slots` hold what changes from pass to pass.
     """
 
     device: Device
@@ -41,6 +43,9 @@ class Context:
     workspace_size: int = 0
     taken: int = 0
     _workspace: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.slots = Slots(self.device)
 
     @property
     def phase(self) -> Phase:

@@ -86,9 +86,9 @@ class Data(Fed):
             return
         # of each image of a batch: the entry, top and left of the crop, and whether it is mirrored
         self.recordable = True
+        self.slot = self.context.slots.take((4, self.batch_size), np.int64)
         self.places = np.zeros((4, self.batch_size), np.int64)
         self.index = self.places[0]
-        self.there = self.context.device.asarray(self.places)  # the same array on the CPU
 
     def load(self) -> None:
         """Take the data set, once, if it can be kept: images, labels and the mean, on the device."""
@@ -115,13 +115,12 @@ class Data(Fed):
         if self.images is None:
             return
         self.draw()
-        if self.there is not self.places:
-            self.context.device.copy_from_host(self.there, self.places)
+        self.slot.put(self.places)
 
     def forward(self) -> Any:
         if self.images is None:
             return self.fed()
-        given = self.images, self.all_labels, self.there, self.mean_image, self.transform.scale
+        given = self.images, self.all_labels, self.slot.there, self.mean_image, self.transform.scale
         gather(*given, *self.out, *[None] * (2 - len(self.out)))
         return self.out
 

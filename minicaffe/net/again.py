@@ -95,13 +95,13 @@ def note(
     begins, ready = len(tape.notes) if called else 0, []
     for step in steps:
         what, why = f"{step.spec.name} forward", why_not(step.layer)
-        work, prepares = partial(run.forward, step, graph, memory), _prepares(step.layer)
+        work, first = partial(run.forward, step, graph, memory), prepares(step.layer)
         alone = partial(run.forward, step, graph, memory, prepare=False)
-        if prepares:
+        if first:
             _prepare([step])
         if tape.take(what, alone, why, later(step, alone), twice(step)):
-            ready += [step] * prepares
-        elif prepares:
+            ready += [step] * first
+        elif first:
             tape.notes[-1] = replace(cast(Call, tape.notes[-1]), work=later(step, work))
     if ready:
         work = partial(_prepare, ready)
@@ -138,7 +138,9 @@ def _prepare(steps: Sequence[Step]) -> None:
     for step in steps:
         with step.named():
             step.layer.prepare()
+    steps[0].layer.context.slots.send()
 
 
-def _prepares(layer: Layer) -> bool:
+def prepares(layer: Layer) -> bool:
+    """Whether a layer sets something before each pass."""
     return type(layer).prepare is not Layer.prepare

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from minicaffe.net import run
-from minicaffe.net.again import keys, note, twice, why_not
+from minicaffe.net.again import keys, note, prepares, twice, why_not
 from minicaffe.net.net import Net
 from minicaffe.net.recorded import Call, Tape
 from minicaffe.net.step import Step
@@ -24,6 +24,7 @@ class Passes:
 
     def __init__(self, net: Net):
         self.net, self.first = net, 0
+        self.sends = any(prepares(step.layer) for step in net.steps)  # what was put in slots
 
     def begin(self, first: int) -> None:
         """The passes begin, as the net's pass of that number."""

@@ -27,6 +27,7 @@ def forward(
     with step.named():
         if prepare:
             layer.prepare()
+            graph.context.slots.send()
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
         if not layer.sizes_vary:
             _store(step, tops, layer.out, step.tops)

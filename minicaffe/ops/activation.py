@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Device, launch, on_cuda, random_key
+from minicaffe.backend import launch, on_cuda, random_key
 from minicaffe.errors import ShapeError
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.random import uniform
+from minicaffe.ops.slots import Slots
 from minicaffe.ops.threads import run
 
 LONG = 2**17  # elements from which threads pay NumPy
@@ -19,26 +20,25 @@ LONG = 2**17  # elements from which threads pay NumPy
 class Mask:
     """Which entries are `kept`: those whose number, uniform in [0, 1), is `ratio` or more.
 
-    On CUDA only the numbers' key is drawn beforehand, and lies on the device: the entries are with
-    `dropout`, so that a graph can do it anew.
+    On CUDA only the numbers' key is drawn beforehand, into one of the slots: the entries are with `dropout`,
+    so that a graph can do it anew.
 
     >>> from minicaffe.backend import device
-    >>> mask = Mask(device("cpu"), (4,))
+    >>> mask = Mask(Slots(device("cpu")), (4,))
     >>> mask.draw(0.5, 1, "drop", 0)
     >>> mask.kept.dtype, mask.kept.shape
     (dtype('bool'), (4,))
     """
 
-    def __init__(self, device: Device, shape: tuple[int, ...]):
-        self.device, xp = device, device.xp
-        self.kept = xp.empty(shape, np.bool_)
-        self.key = xp.empty(2, np.uint64) if device.is_cuda else None
-        self.noise = None if device.is_cuda else xp.empty(shape, np.float32)
+    def __init__(self, slots: Slots, shape: tuple[int, ...]):
+        device = slots.device
+        self.kept, self.key = device.xp.empty(shape, np.bool_), slots.take((2,), np.uint64)
+        self.noise = None if device.is_cuda else np.empty(shape, np.float32)
 
     def draw(self, ratio: float, seed: int, *names: str | int) -> None:
         """Draw it anew, as a function of (seed, names)."""
         if self.noise is None:
-            self.device.copy_from_host(self.key, np.array(random_key(seed, *names), np.uint64))
+            self.key.put(np.array(random_key(seed, *names), np.uint64))
         else:
             np.greater_equal(uniform(self.noise, seed, *names), np.float32(ratio), out=self.kept)
 
@@ -47,14 +47,14 @@ def dropout(x: Any, mask: Mask, ratio: float, out: Any) -> Any:
     """y = x / (1 - ratio) where the mask that was drawn keeps an entry, 0 elsewhere.
 
     >>> from minicaffe.backend import device
-    >>> mask, x = Mask(device("cpu"), (4,)), np.ones(4)
+    >>> mask, x = Mask(Slots(device("cpu")), (4,)), np.ones(4)
     >>> mask.draw(0.5, 1, "drop", 0)
     >>> bool((dropout(x, mask, 0.5, np.empty(4)) == 2 * mask.kept).all())
     True
     """
     if on_cuda(x):
         scale = _number(x, 1 / (1 - ratio))
-        told = mask.key, x.size, np.float32(ratio), scale, x, mask.kept, out
+        told = mask.key.there, x.size, np.float32(ratio), scale, x, mask.kept, out
         launch("random.cu", "dropout", (x.size + 7) // 8, x, *told)
         return out
     return _masked(x, mask.kept, 1 / (1 - ratio), out)

@@ -30,20 +30,18 @@ class Average:
         self.rule = rule.rule if isinstance(rule, Mixed) else rule
         self.params = self.rule.params
         self.means = [self.xp.zeros(param.shape, param.dtype) for param in self.params]
-        self.share = np.ones(1)
-        self.there = self.rule.device.asarray(self.share)  # the same array on the CPU
+        self.slot = self.rule.slots.take((1,), np.float64)
         self.inside = False  # the net has the means, and `means` the weights
 
     def prepare(self, iteration: int) -> None:
-        """Set the share of the weights after an iteration."""
-        self.share[0] = 1 - min(self.decay, (1 + iteration) / (10 + iteration))
-        if self.there is not self.share:
-            self.rule.device.copy_from_host(self.there, self.share)
+        """Set the share of the weights after an iteration, yet to be sent."""
+        self.slot.put(1 - min(self.decay, (1 + iteration) / (10 + iteration)))
 
     def step(self) -> None:
         """Take the weights into the mean."""
         for param, mean in zip(self.params, self.means, strict=True):
-            average(mean, param.data, self.there, self.rule.scratch[: param.size], self.watch.skip)
+            scratch = self.rule.scratch[: param.size]
+            average(mean, param.data, self.slot.there, scratch, self.watch.skip)
 
     def begin(self) -> None:
         """Let the mean be the weights that are there."""

@@ -54,6 +54,8 @@ class Iterating(Finite):
         else:
             self._begin_passes()
             self._prepare_update()
+            if not self._noted.sends:
+                self.net.context.slots.send()
             self._whole.run(self._all, self._now_of_all, partial(compared, self))
             self.watch.expect(self.iteration)
             self._end_passes()
@@ -75,6 +77,7 @@ class Iterating(Finite):
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""
         self._prepare_update()
+        self.net.context.slots.send()
         self.watch.expect(self.iteration)
         self._update.run(self._step, self._now_of_update)
 
@@ -88,7 +91,7 @@ class Iterating(Finite):
         self.recorded += 1
 
     def _prepare_update(self) -> None:
-        """Set what changes from one update to the next."""
+        """Set what changes from one update to the next, yet to be sent."""
         self.rule.prepare(self.rate, self.iteration)
         if self.average is not None:
             if self.iteration == 0:

@@ -9,6 +9,7 @@ import numpy as np
 
 from minicaffe.backend import Device
 from minicaffe.layers import Param
+from minicaffe.ops.slots import Slots
 from minicaffe.ops.update import unscale
 from minicaffe.solver.rules import Update
 from minicaffe.solver.watch import Watch
@@ -69,10 +70,12 @@ class Mixed:
     Source: P. Micikevicius et al., Mixed Precision Training, ICLR 2018.
     """
 
-    def __init__(self, spec: SolverSpec, params: Sequence[Param], device: Device, watch: Watch):
+    def __init__(
+        self, spec: SolverSpec, params: Sequence[Param], device: Device, watch: Watch, slots: Slots
+    ):
         self.xp, self.watch = device.xp, watch
         self.masters = [Master(param, self.xp) for param in params]
-        self.rule = Update(spec, self.masters, device, watch)
+        self.rule = Update(spec, self.masters, device, watch, slots)
         name = params[0].dtype.name if params else ""
         self.scale = spec.loss_scale or SCALE.get(name, 1.0)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from minicaffe.backend import Device
 from minicaffe.ops import arrays
+from minicaffe.ops.slots import Slots
 from minicaffe.ops.update import BLOCK, Parts, update
 from minicaffe.solver.laid import Laid, multipliers
 from minicaffe.solver.watch import Watch
@@ -93,7 +94,12 @@ class Update:
     """
 
     def __init__(
-        self, spec: SolverSpec, params: Sequence[Any], device: Device, watch: Watch | None = None
+        self,
+        spec: SolverSpec,
+        params: Sequence[Any],
+        device: Device,
+        watch: Watch | None = None,
+        slots: Slots | None = None,
     ):
         xp = device.xp
         self.spec, self.device, self.kind = spec, device, KINDS[spec.type]
@@ -104,8 +110,9 @@ class Update:
         dtype = self.params[0].dtype if self.params else None
         self.scratch = xp.empty(max(largest, 2 * BLOCK if xp is np else 0), dtype)
         count = len(self.kind.numbers(spec, 0.0, 0, 0.0))
-        self.numbers = np.empty((len(self.params), count + 1))  # a row for each pair of multipliers
-        self.there = device.asarray(self.numbers)  # the same array on the CPU
+        self.slots = slots or Slots(device)
+        shape = len(self.params), count + 1  # a row for each pair of multipliers
+        self.slot, self.numbers = self.slots.take(shape, np.float64), np.zeros(shape)
         self.rows: dict[tuple[float, float], int] = {}
         self.parts: dict[tuple[tuple[int, int], ...], Parts] = {}  # of stretches
         self.watch = watch or Watch(xp, 1, dtype or np.float32)
@@ -113,18 +120,18 @@ class Update:
     def update(self, rate: float, iteration: int) -> None:
         """Take one step at the learning rate `rate`, if the watch lets it; leaves the step in each diff."""
         self.prepare(rate, iteration)
+        self.slots.send()
         self.watch.expect(iteration)
         self.step()
 
     def prepare(self, rate: float, iteration: int) -> None:
-        """Set the numbers of the next step: those of all parameters with the same multipliers."""
+        """Set the numbers of the next step, yet to be sent: a row for the same multipliers."""
         groups = dict.fromkeys(map(multipliers, self.params))
         for (lr_mult, decay_mult), numbers in zip(groups, self.numbers, strict=False):
             decay = self.spec.weight_decay * decay_mult
             numbers[:-1] = self.kind.numbers(self.spec, rate * lr_mult, iteration, decay)
             numbers[-1] = 0 if self.kind.decoupled else decay
-        if self.there is not self.numbers:
-            self.device.copy_from_host(self.there, self.numbers)
+        self.slot.put(self.numbers)
         self.rows = {group: row for row, group in enumerate(groups)}
 
     def step(self) -> None:
@@ -144,7 +151,7 @@ class Update:
                 self.parts[ends] = Parts(ends, self.device)
             update(
                 *(self.kind.rule, stretch.weight, stretch.diff, stretch.history),
-                *(self.there, self.parts[ends]),
+                *(self.slot.there, self.parts[ends]),
                 penalty=spec.regularization_type,
                 scale=1 / spec.iter_size,
                 scratch=self.scratch,

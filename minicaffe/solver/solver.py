@@ -78,10 +78,11 @@ class Solver(Judging, Iterating):
             self.watch = Watch(xp, *window, pass_over=half)
             self.watch.keep(self.net.layers.values())
             self.losses = self.watch.losses
+            means = self.spec, learnt, self.device, self.watch, self.net.context.slots
             if half:
-                self.mixed = Mixed(self.spec, learnt, self.device, self.watch)
+                self.mixed = Mixed(*means)
                 self.net.loss_scale = self.mixed.scale
-            self.rule = self.mixed or Update(self.spec, learnt, self.device, self.watch)
+            self.rule = self.mixed or Update(*means)
             decay = self.spec.ema_decay
             self.average = Average(decay, self.rule, self.watch) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)

@@ -9,6 +9,7 @@ from ops import references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
 from minicaffe.ops import activation
+from minicaffe.ops.slots import Slots
 
 pytestmark = pytest.mark.usefixtures("threads")
 shapes = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)
@@ -28,8 +29,10 @@ def test_dropout_against_the_definition(device, shape, ratio, in_place, dtype, s
     xs = numbers(seed, shape, shape, dtype=dtype)
     size, scale = int(np.prod(shape)), 1 / (1 - ratio)
     kept = ref.philox(ref.random_key(seed, "drop", 3), size).reshape(shape) >= np.float32(ratio)
-    mask = activation.Mask(device, shape)
+    slots = Slots(device)
+    mask = activation.Mask(slots, shape)
     mask.draw(ratio, seed, "drop", 3)
+    slots.send()
     for op, x in zip((activation.dropout, activation.dropout_gradient), xs, strict=True):
         there = put(device, x)
         out = there if in_place else blank(device, shape, dtype)

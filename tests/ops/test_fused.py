@@ -10,6 +10,7 @@ from minicaffe.ops import activation, channels, elementwise, fused, pool
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.record import recording
+from minicaffe.ops.slots import Slots
 
 G = ConvGeometry(2, 3, (7, 6), 5, Window((3, 2), (1, 1), (1, 1)))
 POOL = Window((3, 2), (2, 3), (1, 1))
@@ -62,7 +63,7 @@ def given_pooled(device, dtype):
 
 
 def dropout(device, dtype, out):
-    mask, dy = activation.Mask(device, G.x_shape), given(device, dtype)[0]
+    mask, dy = activation.Mask(Slots(device), G.x_shape), given(device, dtype)[0]
     mask.kept.fill(False)
     mask.kept[:, ::2] = True
     return lambda: activation.dropout_gradient(dy, mask, 0.5, out)

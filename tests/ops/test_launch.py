@@ -34,6 +34,7 @@ from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.labels import Labels, Mean
 from minicaffe.ops.lrn import Response
 from minicaffe.ops.rows import Affine, Norm, Rows, Statistics, workspace
+from minicaffe.ops.slots import Slots
 from minicaffe.ops.statistics import statistics as measure
 from minicaffe.ops.sums import add_places, add_rows, total
 
@@ -221,15 +222,17 @@ def uniform(device, dtype):
 @row
 def dropout(device, dtype):
     (x,) = (put(device, array) for array in numbers(1, (101,), dtype=dtype))
-    mask, y = activation.Mask(device, (101,)), blank(device, 101, dtype)
+    slots, y = Slots(device), blank(device, 101, dtype)
+    mask = activation.Mask(slots, (101,))
     mask.draw(0.4, 1, "drop")
+    slots.send()
     return lambda: activation.dropout(x, mask, 0.4, y), [y, mask.kept]
 
 
 @row
 def dropout_gradient(device, dtype):
     (dy,) = (put(device, array) for array in numbers(1, (101,), dtype=dtype))
-    mask, dx = activation.Mask(device, (101,)), blank(device, 101, dtype)
+    mask, dx = activation.Mask(Slots(device), (101,)), blank(device, 101, dtype)
     mask.kept.fill(False)
     mask.kept[::3] = True
     return lambda: activation.dropout_gradient(dy, mask, 0.4, dx), [dx]
