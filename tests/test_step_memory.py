@@ -111,8 +111,8 @@ def test_a_step_on_cuda_allocates_nothing_and_never_waits(few_digits, cuda, text
     assert (cupy.allocations, cupy.synchronizations) == before
     # which images of the data set, Dropout's keys, the rate: in a replayed pass one copy for all of them
     own = sum(isinstance(layer, (Data, Dropout)) for layer in solver.net.layers.values())
-    most = 2 * solver.spec.iter_size * (1 if graph else max(own, 1)) if own else 2
-    assert 2 <= cupy.uploads - uploads <= most
+    each = max(1, solver.spec.iter_size * bool(own)) if graph else 1 + solver.spec.iter_size * own
+    assert 2 <= cupy.uploads - uploads <= 2 * each
     solver.loss()
     assert cupy.synchronizations == before[1] + 1
 
