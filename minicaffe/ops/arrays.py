@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.kernels import told
 from minicaffe.ops import record
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import run
@@ -28,6 +29,7 @@ def fill(x: Any, value: float) -> Any:
     array([3., 3.])
     """
     if on_cuda(x):
+        told("fill", "", (), (x, value))
         x.fill(value)
         return x
     return _apply("copy", x, _number(value, x.dtype), x)
@@ -41,6 +43,7 @@ def copy(x: Any, out: Any) -> Any:
            [2., 2., 2.]])
     """
     if on_cuda(out):
+        told("copy", "", (), (x, out))
         np.copyto(out, x)  # is CuPy's own, as are the functions below
         return out
     return _apply("copy", out, x, out)
@@ -52,7 +55,7 @@ def add(x: Any, out: Any) -> Any:
     >>> add(np.array([1.0, 2.0]), np.ones(2))
     array([2., 3.])
     """
-    return np.add(out, x, out=out) if on_cuda(out) else _apply("add", out, x, out)
+    return _apply("add", out, x, out)
 
 
 def plus(a: Any, b: Any, out: Any) -> Any:
@@ -61,7 +64,7 @@ def plus(a: Any, b: Any, out: Any) -> Any:
     >>> plus(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
     array([4., 5.])
     """
-    return np.add(a, b, out=out) if on_cuda(out) else _apply("add", a, b, out)
+    return _apply("add", a, b, out)
 
 
 def minus(a: Any, b: Any, out: Any) -> Any:
@@ -70,7 +73,7 @@ def minus(a: Any, b: Any, out: Any) -> Any:
     >>> minus(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
     array([-2., -1.])
     """
-    return np.subtract(a, b, out=out) if on_cuda(out) else _apply("subtract", a, b, out)
+    return _apply("subtract", a, b, out)
 
 
 def multiply(x: Any, factor: Any, out: Any) -> Any:
@@ -79,7 +82,7 @@ def multiply(x: Any, factor: Any, out: Any) -> Any:
     >>> multiply(np.array([1.0, 2.0]), np.array(3.0), np.empty(2))
     array([3., 6.])
     """
-    return np.multiply(x, factor, out=out) if on_cuda(out) else _apply("multiply", x, factor, out)
+    return _apply("multiply", x, factor, out)
 
 
 def divide(x: Any, by: Any, out: Any) -> Any:
@@ -88,7 +91,7 @@ def divide(x: Any, by: Any, out: Any) -> Any:
     >>> divide(np.array([1.0, 2.0]), np.array(2.0), np.empty(2))
     array([0.5, 1. ])
     """
-    return np.divide(x, by, out=out) if on_cuda(out) else _apply("divide", x, by, out)
+    return _apply("divide", x, by, out)
 
 
 def at_least(x: Any, value: float) -> Any:
@@ -97,9 +100,7 @@ def at_least(x: Any, value: float) -> Any:
     >>> at_least(np.array([0.5, 2.0]), 1)
     array([1., 2.])
     """
-    if on_cuda(x):
-        return np.maximum(x, value, out=x)
-    return _apply("maximum", x, _number(value, x.dtype), x)
+    return _apply("maximum", x, value if on_cuda(x) else _number(value, x.dtype), x)
 
 
 def scale(x: Any, factor: float, out: Any) -> Any:
@@ -108,13 +109,14 @@ def scale(x: Any, factor: float, out: Any) -> Any:
     >>> scale(np.array([1.0, 2.0]), 2, np.empty(2))
     array([2., 4.])
     """
-    if on_cuda(out):
-        return np.multiply(x, factor, out=out)
-    return _apply("multiply", x, _number(factor, x.dtype), out)
+    return _apply("multiply", x, factor if on_cuda(x) else _number(factor, x.dtype), out)
 
 
 def _apply(name: str, a: Any, b: Any, out: Any) -> Any:
-    """out = f(a, b), f being one of loops/arrays.py; on the CPU."""
+    """out = f(a, b), f being one of loops/arrays.py; on CUDA CuPy's own."""
+    if on_cuda(out):
+        told(name, "", (), (a, b, out))
+        return getattr(np, name)(a, b, out=out)
     fast, given = loops("arrays", np.float64), (a, b, out)
     known = fast is not None and all(array.dtype.char in KINDS for array in given)
     if known and (walk := _walk(out.shape, *map(_steps, given))) is not None:

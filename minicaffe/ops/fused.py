@@ -7,7 +7,8 @@
     dx = dx where y > 0              ->
 
 The bits are the same. What was launched is told by `record`; the last kernel of some work is given one
-argument more, and the ReLU's own is not launched.
+argument more, and the ReLU's own is not launched. What CuPy does behind that kernel must be told as well, as
+ops.arrays does.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops import record
-from minicaffe.ops.arrays import fill
+from minicaffe.ops.arrays import add, fill
 from minicaffe.ops.conv.implicit_gemm import product
 from minicaffe.ops.gemm import GRAIN, gemm, whole
 from minicaffe.ops.loops import loops, with_blas
@@ -46,9 +46,7 @@ def linear(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         gemm(weight.T, x.T, y)
         return np.add(y.T, 0 if bias is None else bias, out=out)
     gemm(x, weight, out)
-    if bias is not None:
-        out += bias
-    return out
+    return out if bias is None else add(bias, out)
 
 
 def _compiled(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> bool:

@@ -18,6 +18,7 @@ from minicaffe.layers.activation import Dropout
 from minicaffe.layers.data import Data
 from minicaffe.layers.memory_data import MemoryData
 from minicaffe.net import read
+from minicaffe.ops.fused import ENDS, MASKED
 from minicaffe.solver import Report
 
 GIVEN: dict[str, Any] = {"deterministic": True}  # no stopwatch
@@ -97,7 +98,22 @@ def captured(solver: Solver, slots: tuple[int, int], numbers: int) -> list[str]:
     reasons = [said for said in solver.reasons if not any(why in said for why in KNOWN)]
     if not any(operation.kind == "graph" for operation in steps[-1]):
         reasons.append("no graph was launched")
-    return [*found, *reasons]
+    return [*found, *reasons, *behind(solver)]
+
+
+def behind(solver: Solver) -> list[str]:
+    """Where work of a graph that may end in a ReLU does something behind its last kernel, untold."""
+    found = []
+    for node in solver.recordings["iteration"]:
+        for part in getattr(node, "parts", ()):
+            last = part.launches[-1][0] if part.launches and part.whole else ""
+            if last in {**ENDS, **MASKED}:
+                record.take()
+                with solver.device.current():
+                    part.again()
+                if (done := record.take()[-1].name) != last:
+                    found.append(f"{part.what}: {done} behind {last}, and nobody is told")
+    return found
 
 
 def run(net: Net) -> list[str]:

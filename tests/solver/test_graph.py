@@ -15,7 +15,7 @@ from minicaffe.errors import DivergedError
 from minicaffe.layers import REGISTRY
 from minicaffe.net import recorded
 from minicaffe.net.recorded import Graph
-from minicaffe.ops import linear
+from minicaffe.ops import fused, linear
 from minicaffe.solver.rules import Update
 
 OWN = "its Python is not minicaffe's"
@@ -271,3 +271,12 @@ def test_a_replay_that_differs_is_found_and_given_up(cuda, fault, monkeypatch):
     (event,) = both.replaying.report.events
     assert event.startswith("not in a CUDA graph: a replay gave another ")
     assert not both.replaying.recordings["iteration"]
+
+
+def test_a_relu_that_no_kernel_ends_in_is_found(cuda, monkeypatch):
+    """Its own kernel is not launched, and nobody else does it."""
+    monkeypatch.setattr(fused._Ending, "launched", lambda self, kernel, types, grid, args: args)
+    both = twins(", display: 1", device=cuda, engine="implicit")
+    both.step(8)
+    (reason,) = both.replaying.reasons
+    assert reason.startswith("a replay gave another ")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.ops import arrays
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import loops, with_blas
@@ -73,8 +74,7 @@ def add_bias(bias: Any | None, out: Any) -> None:
     if (fast := _loops(out)) is not None:
         run(fast.add_bias, n * f, bias, f, math.prod(sizes), out.reshape(-1))
         return
-    target = out.reshape(n, f, math.prod(sizes))
-    target += bias.reshape(-1, 1)
+    arrays.add(bias.reshape(-1, 1), out.reshape(n, f, math.prod(sizes)))
 
 
 def bias_workspace(g: ConvGeometry) -> int:
