@@ -166,7 +166,7 @@ def _update(
     skip: Any,
 ) -> None:
     """The same on the CPU, of entries that go by one row of numbers."""
-    (weight, diff, *history), numbers, decay = arrays, numbers[:-1], numbers[-1]
+    (weight, diff, *history), numbers, decay = arrays, numbers[:-1], float(numbers[-1])
     kind = weight.dtype.type
     fast: Any = loops("update", weight.dtype)
     if fast is not None:
