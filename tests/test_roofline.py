@@ -96,11 +96,13 @@ def test_of_a_large_buffer_the_part_that_is_touched_counts(scripts):
     product = {
         "left": array("r", 0, 20, 25),
         "entries": array("r", 4096, 64, 28, 28),
-        "out": array("w", 1 << 20, 800_000),
+        "out": array("w", 1 << 20, 500),
+        "partials": array("w", 2 << 20, 800_000),
+        "arrived": array("w", 8 << 20, 1024, dtype="int32"),
     }
-    sizes = {"rows": 20, "columns": 25, "depth": 36864, "splits": 6}
+    sizes = {"rows": 20, "columns": 25, "depth": 36864, "splits": 6, "part": 520}
     assert costs.moved(op("implicit", product, grid=(1, 1, 6), **sizes)) == 4 * (
-        500 + 64 * 784 + 6 * 500
+        500 + 64 * 784 + 500 + 2 * 6 * 520 + 1  # what blocks leave is read again, by the last
     )
     strided = {
         "left": array("r", 0, 8, 4),
@@ -214,7 +216,7 @@ def test_what_a_kernel_does_with_an_array_is_read_from_its_source():
     kernels = ROOT / "minicaffe" / "kernels"
     sgd = uses((kernels / "update.cu").read_text())["sgd"]
     assert sgd == {
-        "weight": "rw", "diff": "rw", "history": "rw", "numbers": "r", "skip": "r",
+        "weight": "rw", "diff": "rw", "history": "rw", "numbers": "r", "parts": "r", "skip": "r",
     }  # fmt: skip
 
 
