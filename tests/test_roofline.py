@@ -232,8 +232,10 @@ def test_a_listed_step_has_the_layers_products(scripts, real_cupy):
     """LeNet's at batch 4, by the sizes of its layers."""
     roofline = scripts()
     found = roofline.operations("lenet_paper", "implicit", 4, "conv2")
-    assert set(found) == {"step", "conv2 forward", "conv2 backward"}
-    roofline.check("lenet_paper", 4, found["step"])
+    assert set(found) == {"step", "replayed", "conv2 forward", "conv2 backward"}
+    for step in ("step", "replayed"):
+        roofline.check("lenet_paper", 4, found[step])
+    assert len(found["replayed"]) == len(found["step"]) - 7  # six ReLUs, and a copy of what changes
     conv2 = 2 * 4 * 50 * 64 * 500
     (forward,) = roofline.rows(found["conv2 forward"])
     assert forward.flops == conv2
@@ -254,9 +256,10 @@ def test_the_result_file_is_of_the_kernels_as_they_are(name, scripts, real_cupy)
     """A model costs no GPU: who changes a kernel makes it anew."""
     roofline, tables = scripts(), scripts("tables")
     stored = tables.result("roofline", "cuda")["nets"][name]
-    step = roofline.operations(name, roofline.ENGINE, stored["batch"])["step"]
+    found = roofline.operations(name, roofline.ENGINE, stored["batch"])
     again = "python examples/benchmarks/roofline.py writes it anew, readme.py beside it the page"
-    assert roofline.lines(roofline.rows(step)) == stored["minicaffe"], again
+    for who, what in roofline.OURS.items():
+        assert roofline.lines(roofline.rows(found[what])) == stored[who], again
 
 
 def test_the_command_prints_its_tables():

@@ -53,18 +53,23 @@ def heard(by: Any) -> Iterator[Any]:
 
     The former gives what the kernel is launched with, or None: it is not launched. Gives `by`.
     """
-    before, _here.by = getattr(_here, "by", None), by
+    before, _here.by = hearing(), by
     try:
         yield by
     finally:
         _here.by = before
 
 
+def hearing() -> Any:
+    """Who hears what this thread has CUDA do; None if nobody does."""
+    return getattr(_here, "by", None)
+
+
 def told(
     kernel: str, types: str, grid: tuple[int, ...], args: tuple[Any, ...]
 ) -> tuple[Any, ...] | None:
     """Say that a kernel is about to be launched, if somebody hears it; what it is launched with, if it is."""
-    if (by := getattr(_here, "by", None)) is None:
+    if (by := hearing()) is None:
         return args
     given: tuple[Any, ...] | None = by.launched(kernel, types, grid, args)
     return given
@@ -72,5 +77,5 @@ def told(
 
 def tell(why: str) -> None:
     """Say that CUDA is asked for what no graph can hold, if somebody hears it."""
-    if (by := getattr(_here, "by", None)) is not None:
+    if (by := hearing()) is not None:
         by.host(why)

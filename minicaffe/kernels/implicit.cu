@@ -223,8 +223,9 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
 
   each([&](S value, int at, int row) {
     if (bias) value += S(bias[group * rows + row]);
+    if (add) value = S(out[at]) + value;
     if (relu && value <= 0) value = 0;
-    out[at] = masked(O(add ? S(out[at]) + value : value), mask, at);
+    out[at] = masked(O(value), mask, at);
   });
   if (!has_row) return;
   O* to = left_sums + row_at + t;

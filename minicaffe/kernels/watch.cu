@@ -2,12 +2,6 @@
 
 const int BLOCK = 256;  // threads
 
-// partial[block] = sum of x^2 over every gridDim.x-th piece of 256 entries; bad = 1 where x is no finite number.
-//
-//   x         [0 .. 255 | 256 .. 511 | 512 .. 767 | 768 ..]
-//   of block      0           1            0          1          (two blocks)
-//
-// In double, where no square of a float is too large. Another launch adds the blocks' sums.
 // The sum over all threads, halves added to halves.
 __device__ inline double joined(double sum, double* shared) {
   const int t = threadIdx.x;
@@ -20,6 +14,12 @@ __device__ inline double joined(double sum, double* shared) {
   return shared[0];
 }
 
+// partial[block] = sum of x^2 over every gridDim.x-th piece of 256 entries; bad = 1 where x is no finite number.
+//
+//   x         [0 .. 255 | 256 .. 511 | 512 .. 767 | 768 ..]
+//   of block      0           1            0          1          (two blocks)
+//
+// In double, where no square of a float is too large. Another launch adds the blocks' sums.
 template <typename T>
 __global__ void squares(int total, const T* __restrict__ x, double* partial, int* bad) {
   __shared__ double shared[BLOCK];

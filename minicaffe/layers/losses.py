@@ -98,6 +98,9 @@ class Normalized(LabelLoss):
 
     usual = "VALID"  # the normalization where none is given
 
+    def allocate(self) -> None:
+        """Nothing: `of_losses` has a scale of its own."""
+
     @property
     def how(self) -> str:
         """The normalization: what is given, or what `normalize` means, or the usual."""

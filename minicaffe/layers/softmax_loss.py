@@ -36,7 +36,8 @@ class SoftmaxLoss(Normalized):
     def allocate(self) -> None:
         super().allocate()
         (n, _, s), dtype, more = self.ncs, self.sum_dtype, len(self.top) > 1
-        self.reduced, self.losses = self.empty((n, 1, s), dtype), self.empty((n, s), dtype)
+        self.losses = self.empty((n, s), dtype)
+        self.reduced = self.losses.reshape(n, 1, s)  # before there are losses, and after
         self.take_labels()
         self.take_mean(n, s)
         self.wide = self.label_copy = None  # of 16 bits: dx and, should they be so too, labels

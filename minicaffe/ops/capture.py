@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,18 +14,18 @@ from minicaffe.backend import Device
 from minicaffe.kernels import heard
 
 COUNTERS = 1024
-_counters: dict[tuple[int, int], Any] = {}  # by device and stream
+_counters: dict[tuple[int, int, int], Any] = {}  # by device, thread and stream
 
 
 def arrived(like: Any) -> Any:
     """COUNTERS int32 beside an array of CUDA, in which kernels count the blocks that are done; see last.cu.
 
-    They are 0 before and after each kernel, and those of one stream, where kernels come one after the other.
-    A graph has its own.
+    They are 0 before and after each kernel, and those of one thread's stream, where kernels come one after the
+    other: a default stream of each thread has one name in all of them. A graph has its own.
     """
     import cupy
 
-    key = like.device.id, cupy.cuda.get_current_stream().ptr
+    key = like.device.id, threading.get_ident(), cupy.cuda.get_current_stream().ptr
     if key not in _counters:
         _counters[key] = cupy.zeros(COUNTERS, np.int32)
     return _counters[key]
@@ -51,7 +52,7 @@ def captured(device: Device, work: Callable[[], object]) -> Callable[[], Any]:
     cuda = device.xp.cuda
     with device.current():
         counters, stream = device.xp.zeros(COUNTERS, np.int32), cuda.Stream(non_blocking=True)
-        key = device.number, stream.ptr
+        key = device.number, threading.get_ident(), stream.ptr
         _counters[key] = counters
         with cuda.using_allocator(_no_memory), stream, heard(Refusing()):
             stream.begin_capture()

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from minicaffe.kernels import heard, parameters
-from minicaffe.ops.capture import Refusing
+from minicaffe.kernels import heard, hearing, parameters
 
 FILE = "elementwise.cu"
 RELU = "elementwise", "x", "y"  # a kernel, what it reads, what it writes
@@ -63,7 +62,19 @@ def _size(array: tuple[Any, ...]) -> int:
     return size
 
 
-class _Catching(Refusing):
+class _Within:
+    """Hears of launches alone: of all else who heard before."""
+
+    def __init__(self) -> None:
+        self.outer = hearing()
+
+    def host(self, why: str) -> None:
+        """What no graph can hold."""
+        if self.outer is not None:
+            self.outer.host(why)
+
+
+class _Catching(_Within):
     """Hears what would be launched, which is not."""
 
     def launched(self, kernel: str, types: str, grid: Any, args: Any) -> None:
@@ -71,10 +82,11 @@ class _Catching(Refusing):
         self.kernel, self.args = kernel, args
 
 
-class _Ending(Refusing):
+class _Ending(_Within):
     """Has the last of `count` launches end in a ReLU, or its gradient."""
 
     def __init__(self, kernel: str, given: Any, count: int):
+        super().__init__()
         self.kernel, self.given, self.count = kernel, given, count
 
     def launched(self, kernel: str, types: str, grid: Any, args: Any) -> Any:

@@ -23,9 +23,8 @@ class Stretch(NamedTuple):
 class Laid:
     """The gradients of parameters that learn, one array a type; their values and history as well.
 
-    Those of equal multipliers are neighbours there; one that since then was given another's values is taken
-    apart. What shares a parameter must share it anew. `history` holds `memory`
-    arrays of each parameter: the first of each, then the second.
+    Those of equal multipliers are neighbours there. What shares a parameter must share it anew. `history`
+    holds `memory` arrays of each parameter: the first of each, then the second.
     """
 
     def __init__(self, params: Sequence[Any], memory: int, xp: Any):
@@ -72,9 +71,10 @@ class Laid:
         What lies between two of them is zeros, and may become what a rule makes of zeros.
         """
         found: list[Stretch] = []
-        begin, before = 0, -1
-        for at, i in enumerate(self.order):
+        begin, before, at = 0, -1, -1
+        for i in self.order:
             param, (arrays, start) = self.params[i], self.where.get(i, (None, 0))
+            at += i in self.where  # one that never learnt lies nowhere between two others
             if not param.learns:
                 continue
             own, ends = multipliers(param), []

@@ -103,7 +103,7 @@ class Mixed:
                 unscale(master.param.diff, self.scale, master.diff, not first, self.watch.bad)
 
     def prepare(self, rate: float, iteration: int) -> None:
-        """Set the numbers of the next step."""
+        """Set the numbers of the next step, yet to be sent."""
         self.rule.prepare(rate, iteration)
 
     def step(self) -> None:

@@ -1,5 +1,6 @@
 """Implicit GEMM on CUDA: every geometry, tile and share of the work against loops in float64."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,9 +11,11 @@ from ops import references as ref
 from ops.cases import EDGES, blank, cases, close, convolutions, dtypes, numbers, put, same, seeds
 
 from minicaffe.errors import ShapeError
+from minicaffe.ops import elementwise, fused
 from minicaffe.ops.capture import COUNTERS, arrived
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
+from minicaffe.ops.record import recording
 
 TILES = [(1, 2), (2, 4), (4, 2), (4, 4), (8, 8)]
 LARGE = ConvGeometry(
@@ -196,6 +199,19 @@ def test_a_relu_passes_what_is_no_number(cuda):
     )
     y = implicit_gemm.forward(x, weight, None, g, blank(cuda, g.y_shape, float), relu=True)
     np.testing.assert_array_equal(cuda.to_host(y).ravel(), [0, np.nan, 2])
+
+
+def test_a_relu_is_of_what_has_been_added(cuda):
+    """As of a ReLU in place behind the product, whose kernel ends in it."""
+    a, b, out = numbers(1, (5, 40), (40, 7), (5, 7), dtype=float)
+    there = [put(cuda, array) for array in (a, b, out)]
+    with recording() as made:
+        implicit_gemm.product(*there, None, add=True)
+    relu = partial(elementwise.forward, "ReLU", there[2], (), there[2])
+    cuda.xp.copyto(there[2], put(cuda, out))
+    work = partial(implicit_gemm.product, *there, None, add=True)
+    fused.both(work, len(made.launches), relu)
+    close(cuda, there[2], np.maximum(a @ b + out, 0))
 
 
 def test_nothing_is_taken_and_nothing_waited_for(cuda):

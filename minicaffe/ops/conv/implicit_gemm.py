@@ -17,11 +17,12 @@ from typing import Any
 
 from minicaffe.backend import launch_blocks
 from minicaffe.errors import ShapeError
-from minicaffe.ops.capture import arrived
+from minicaffe.ops.capture import COUNTERS, arrived
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.sums import in_sum_type
 
-SLAB = 16  # of the kernel: how much of a sum a block takes at a time
+SLAB = 16  # of the kernel: how much of a sum a block takes at a time,
+FAN = 16  # and how many parts are added up by one
 BLOCKS = 256  # that are enough to keep a device busy
 SMALL = tuple((tm, tn) for tm in (1, 2, 4) for tn in (2, 4))
 TILES = {
@@ -136,6 +137,7 @@ def _run(
     partials = in_sum_type(work, out)
     tile, parts = _share(*sizes, products, out.itemsize, partials.size // max(1, part))
     grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), products * parts)
+    assert parts == 1 or grid[0] * grid[1] * products * _sums(parts) <= COUNTERS
     groups, steps, *others = numbers
     room = (partials, arrived(out)) if parts > 1 else (None, None)
     args = *sizes, parts, part, *groups, *steps, int(add), int(add_sums), int(relu)
@@ -143,6 +145,19 @@ def _run(
     types = arrays[1], out, *tile
     arrays = *arrays[:3], None, out, left_sums, *room  # no mask
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args, *flat)
+
+
+def _sums(parts: int) -> int:
+    """How many sums of FAN neighbours, and of FAN such sums, there are of so many parts.
+
+    >>> _sums(256), _sums(17), _sums(1)
+    (17, 3, 0)
+    """
+    count = 0
+    while parts > 1:
+        parts = -(-parts // FAN)
+        count += parts
+    return count
 
 
 def _share(
