@@ -31,10 +31,9 @@
 //
 // `left_sums`, if wanted, are the sums of each row of left over k: where left is dy, the bias's gradient.
 
-#include "last.cu"
+#include "block.cu"
 
 const int SLAB = 16;
-const int BLOCK = 256;  // threads
 const int FAN = 16;
 
 struct Spot {

@@ -8,9 +8,7 @@
 //                        column  0 0 0 0 1 1                                column  0 1 ... 63  0  1
 //                        lane    0 1 2 3 0 1                                lane    0 0 ...  0  1  1
 
-#include "last.cu"
-
-const int BLOCK = 256;  // threads
+#include "block.cu"
 
 struct Share {
   int lane, own, per;  // which lane, which of the block's columns, how many those are
@@ -68,21 +66,6 @@ __global__ void softmax(int columns, const T* __restrict__ x, int c, int s, int 
     const size_t start = (size_t)(column / s) * c * s + column % s;
     softmax_of<T, O>(x, start, end, s, lanes, y, share, shared);
   }
-}
-
-// The sum over all threads of a block, halves added to halves.
-template <typename S>
-__device__ S sum_of_block(S value, S* shared) {
-  const int t = threadIdx.x;
-  shared[t] = value;
-  __syncthreads();
-  for (int half = BLOCK / 2; half > 0; half /= 2) {
-    if (t < half) shared[t] += shared[t + half];
-    __syncthreads();
-  }
-  const S sum = shared[0];
-  __syncthreads();
-  return sum;
 }
 
 // prob = softmax of x, and loss = sum over columns of -log prob[label] / normalizer, where a label counts.

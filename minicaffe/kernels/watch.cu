@@ -1,18 +1,6 @@
 // What is looked at after each backward pass: the size of the gradient, and whether all of it is finite.
 
-const int BLOCK = 256;  // threads
-
-// The sum over all threads, halves added to halves.
-__device__ inline double joined(double sum, double* shared) {
-  const int t = threadIdx.x;
-  shared[t] = sum;
-  __syncthreads();
-  for (int half = BLOCK / 2; half > 0; half /= 2) {
-    if (t < half) shared[t] += shared[t + half];
-    __syncthreads();
-  }
-  return shared[0];
-}
+#include "block.cu"
 
 // partial[block] = sum of x^2 over every gridDim.x-th piece of 256 entries; bad = 1 where x is no finite number.
 //
@@ -29,7 +17,7 @@ __global__ void squares(int total, const T* __restrict__ x, double* partial, int
     if (value - value != 0) *bad = 1;  // every thread that writes writes the same
     sum += double(value) * double(value);
   }
-  sum = joined(sum, shared);
+  sum = sum_of_block(sum, shared);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
@@ -50,7 +38,7 @@ __global__ void judge(const typename Sum<T>::type* loss, const double* __restric
   __shared__ double shared[BLOCK];
   double sum = 0;
   for (int i = threadIdx.x; i < count; i += BLOCK) sum += partial[i];
-  sum = joined(sum, shared);
+  sum = sum_of_block(sum, shared);
   if (threadIdx.x > 0) return;
   *square = sum;
   const bool lost = loss[0] - loss[0] != 0, bad = flags[0];

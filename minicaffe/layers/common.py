@@ -153,9 +153,7 @@ class Eltwise(Layer):
         for i, dx in enumerate(self.grad):
             if not self.needs_gradient[i]:
                 continue
-            if self.operation == "SUM" and self.factors[i] == 1:
-                arrays.copy(dy, dx)
-            elif self.operation == "SUM":
+            if self.operation == "SUM":
                 arrays.scale(dy, self.factors[i], dx)
             elif self.operation == "MAX":
                 won = self.context.scratch(self.shape, np.bool_)

@@ -13,6 +13,7 @@ from minicaffe.ops.loops import loops
 from minicaffe.ops.random import uniform
 from minicaffe.ops.slots import Slots
 from minicaffe.ops.threads import run
+from minicaffe.ops.typed import number
 
 LONG = 2**17  # elements from which threads pay NumPy
 
@@ -53,7 +54,7 @@ def dropout(x: Any, mask: Mask, ratio: float, out: Any) -> Any:
     True
     """
     if on_cuda(x):
-        scale = _number(x, 1 / (1 - ratio))
+        scale = number(1 / (1 - ratio), x)
         told = mask.key.there, x.size, np.float32(ratio), scale, x, mask.kept, out
         launch("random.cu", "dropout", (x.size + 7) // 8, x, *told)
         return out
@@ -63,7 +64,7 @@ def dropout(x: Any, mask: Mask, ratio: float, out: Any) -> Any:
 def dropout_gradient(dy: Any, mask: Mask, ratio: float, out: Any) -> Any:
     """dx = dy / (1 - ratio) where the mask keeps an entry, 0 elsewhere."""
     if on_cuda(dy):
-        given = dy, mask.kept, _number(dy, 1 / (1 - ratio)), None, out
+        given = dy, mask.kept, number(1 / (1 - ratio), dy), None, out
         launch("random.cu", "dropout_gradient", dy.size, dy, *given)
         return out
     return _masked(dy, mask.kept, 1 / (1 - ratio), out)
@@ -76,11 +77,6 @@ def _masked(x: Any, kept: Any, scale: float, out: Any) -> Any:
         return out
     np.multiply(x, kept, out=out)
     return np.multiply(out, scale, out=out)
-
-
-def _number(like: Any, value: float) -> Any:
-    """A number in the type that a kernel computes in."""
-    return (np.float64 if like.dtype == np.float64 else np.float32)(value)
 
 
 def run_loop(loop: Any, out: Any, *args: Any) -> None:

@@ -109,6 +109,8 @@ def scale(x: Any, factor: float, out: Any) -> Any:
     >>> scale(np.array([1.0, 2.0]), 2, np.empty(2))
     array([2., 4.])
     """
+    if factor == 1 and x is not out:
+        return copy(x, out)
     return _apply("multiply", x, factor if on_cuda(x) else _number(factor, x.dtype), out)
 
 

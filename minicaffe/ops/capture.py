@@ -18,7 +18,7 @@ _counters: dict[tuple[int, int, int], Any] = {}  # by device, thread and stream
 
 
 def arrived(like: Any) -> Any:
-    """COUNTERS int32 beside an array of CUDA, in which kernels count the blocks that are done; see last.cu.
+    """COUNTERS int32 beside an array of CUDA, in which kernels count the blocks that are done; see block.cu.
 
     They are 0 before and after each kernel, and those of one thread's stream, where kernels come one after the
     other: a default stream of each thread has one name in all of them. A graph has its own.
@@ -31,7 +31,7 @@ def arrived(like: Any) -> Any:
     return _counters[key]
 
 
-class Refusing:
+class _Refusing:
     """Hears what is asked for in a capture."""
 
     def launched(self, kernel: str, types: str, grid: Any, args: Any) -> Any:
@@ -54,7 +54,7 @@ def captured(device: Device, work: Callable[[], object]) -> Callable[[], Any]:
         counters, stream = device.xp.zeros(COUNTERS, np.int32), cuda.Stream(non_blocking=True)
         key = device.number, threading.get_ident(), stream.ptr
         _counters[key] = counters
-        with cuda.using_allocator(_no_memory), stream, heard(Refusing()):
+        with cuda.using_allocator(_no_memory), stream, heard(_Refusing()):
             stream.begin_capture()
             try:
                 work()

@@ -13,6 +13,7 @@ ops.arrays does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,7 +43,8 @@ def ends_in(first: Sequence[Any], then: Sequence[Any]) -> bool:
         if kernel == called and types.endswith(", ReLU") and name in able:
             at, (file, out) = parameters(FILE, kernel), able[name]
             x, y, written = given[at[reads]], given[at[writes]], args[parameters(file, name)[out]]
-            return bool(x == y and x[0] == written[0] and _size(x) == _size(written))
+            same = x[0] == written[0] and math.prod(x[1]) == math.prod(written[1])
+            return bool(x == y and same)
     return False
 
 
@@ -52,14 +54,6 @@ def both(first: Callable[[], Any], count: int, then: Callable[[], Any]) -> None:
         then()
     with heard(_Ending(caught.kernel, caught.args, count)):
         first()
-
-
-def _size(array: tuple[Any, ...]) -> int:
-    """How many entries an array has, as a recording has it."""
-    size = 1
-    for n in array[1]:
-        size *= n
-    return size
 
 
 class _Within:

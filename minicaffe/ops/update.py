@@ -12,6 +12,7 @@ from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import in_slices, run
+from minicaffe.ops.typed import number
 
 BLOCK = 2**17  # entries that NumPy takes at a time: more leave the cache, fewer wait for Python
 SHARED = 2**20  # entries from which threads pay NumPy: it waits for memory, not for a core
@@ -146,8 +147,8 @@ def update(
     (array([-4.2, -4.4]), array([5.2, 5.4]))
     """
     if on_cuda(weight):
-        there, kind = parts.there, np.float64 if weight.dtype == np.float64 else np.float32
-        told = numbers, numbers.shape[1], there, len(there), int(penalty == "L1"), kind(scale), skip
+        there, factor = parts.there, number(scale, weight)
+        told = numbers, numbers.shape[1], there, len(there), int(penalty == "L1"), factor, skip
         launch("update.cu", rule, weight.size, weight, weight, diff, *history, *told)
         return
     flat = [array.reshape(-1) for array in (weight, diff, *history)]

@@ -80,7 +80,7 @@ def judged(cuda, monkeypatch):
         np.testing.assert_allclose(cuda.to_host(one), other, rtol=1e-5)
 
 
-IMPLICIT, SOFTMAX, LAST = "implicit.cu", "softmax.cu", "last.cu"
+IMPLICIT, SOFTMAX, BLOCK = "implicit.cu", "softmax.cu", "block.cu"
 SPLIT = "slabs * split / splits"
 MUTATIONS = {
     "a missing barrier": (
@@ -97,8 +97,8 @@ MUTATIONS = {
     "the last few parts of a tree forgotten": (
         *(IMPLICIT, "count = (count + FAN - 1) / FAN;", "count /= FAN;", parts),
     ),
-    "counters that are not set back": (LAST, "if (last) *arrived = 0;", "", parts),
-    "the first to arrive taken for the last": (LAST, "== blocks - 1", "== 0", parts),
+    "counters that are not set back": (BLOCK, "if (last) *arrived = 0;", "", parts),
+    "the first to arrive taken for the last": (BLOCK, "== blocks - 1", "== 0", parts),
     "a ReLU left out": (IMPLICIT, "if (relu && value <= 0) value = 0;", "", relu),
     "a mask that lets zero pass": ("types.cu", "S(mask[at]) > 0", "S(mask[at]) >= 0", masks),
     "a row of numbers of the neighbours": ("update.cu", "entry < parts", "entry <= parts", rules),
@@ -139,7 +139,7 @@ def test_a_fault_is_found(cuda, monkeypatch, fault):
         code, names = real(name, template)
         return code.replace(right, wrong), names
 
-    assert right in real("softmax.cu" if file in ("types.cu", "last.cu") else file, "float")[0]
+    assert right in real("softmax.cu" if file in ("types.cu", "block.cu") else file, "float")[0]
     monkeypatch.setattr(backend, "source", source)
     monkeypatch.setattr(backend, "kernels", functools.cache(backend.kernels.__wrapped__))
     with pytest.raises(AssertionError):
