@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from minicaffe.errors import DeviceError, ShapeError
-from minicaffe.kernels import CTYPES, OPTIONS, source, tell, told
+from minicaffe.kernels import CTYPES, OPTIONS, ask, source, tell
 
-THREADS = 256  # of a CUDA block, in every launch
+THREADS = 256  # of a CUDA block, where nothing else is said
 GRID = 65535  # blocks at the most; a thread then takes more than one element
 STAGED = 2**20  # bytes, up to which a host array goes through page-locked memory
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -205,9 +205,9 @@ def launch(file: str, name: str, total: int, out: Any, *args: Any, of: Any = ())
 
 
 def launch_blocks(
-    file: str, name: str, grid: tuple[int, ...], types: tuple[Any, ...], *args: Any
+    file: str, name: str, grid: Any, types: tuple[Any, ...], *args: Any, threads: int = 0
 ) -> None:
-    """Run a grid of blocks of a kernel for `types`: arrays of such a type, numbers, names of structs."""
+    """Run blocks of a kernel, of THREADS or so many, for `types`: arrays, numbers, or names, of such."""
     for arg in args:
         if type(arg) is int and arg >= 2**31:
             raise ShapeError(
@@ -216,9 +216,12 @@ def launch_blocks(
     if 0 in grid:
         return
     template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
-    typed = (np.int32(arg) if type(arg) is int else arg for arg in args)
-    if (given := told(name, template, grid, tuple(typed))) is not None:
-        kernels(file, template, types[0].device.id)[name](grid, (THREADS,), given)
+    typed = tuple(np.int32(arg) if type(arg) is int else arg for arg in args)
+
+    def do(given: tuple[Any, ...]) -> None:
+        kernels(file, template, types[0].device.id)[name](grid, (threads or THREADS,), given)
+
+    ask(name, template, grid, typed, do)
 
 
 def random_key(seed: int, *names: str | int) -> tuple[int, int]:

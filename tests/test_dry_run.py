@@ -94,6 +94,16 @@ def test_a_replayed_step_of_lenet_is_a_graph_and_what_changes(found):
     assert told["graph"] == {"fill": 1, "kernel": 25}
 
 
+def test_a_replayed_step_of_resnet_takes_five_kernels_a_convolution(found):
+    """Forward, normalised with all that follows it, and three back; beside them the 15 that are no convolution's.
+
+    These are of two poolings and the product and loss, forward and back, what is kept, and the update.
+    """
+    told = found["ResNet-50, implicit"]
+    assert told["replayed"] == {"upload": 1, "graph": 1, "copy": 1, "in all": 2}
+    assert told["graph"] == {"fill": 1, "copy": 32, "kernel": 5 * 53 - 1 + 15}
+
+
 def test_without_a_gpu_the_real_cupy_is_passed_over(real_cupy):
     """Where CuPy finds no driver, no GPU or neither, the CPU is used and the reason said."""
     said = python("-c", "from minicaffe import backend; print(repr(backend.device()))")

@@ -6,9 +6,9 @@ import contextlib
 import functools
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 CTYPES = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double"}
 HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
@@ -47,11 +47,21 @@ def parameters(file: str, kernel: str) -> dict[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
+class Asked(NamedTuple):
+    """Work that CUDA is asked for: a kernel, or a function of CuPy's, its arguments, and how it is done."""
+
+    name: str
+    types: str
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    do: Callable[[tuple[Any, ...]], object]
+
+
 @contextlib.contextmanager
 def heard(by: Any) -> Iterator[Any]:
-    """Within it `by` hears what this thread has CUDA do: by.launched(kernel, types, grid, args), by.host(why).
+    """Within it `by` hears what this thread asks of CUDA: by.launched(asked), by.host(why).
 
-    The former gives what the kernel is launched with, or None: it is not launched. Gives `by`.
+    The former says whether it is to be done now. Gives `by`.
     """
     before, _here.by = hearing(), by
     try:
@@ -61,18 +71,21 @@ def heard(by: Any) -> Iterator[Any]:
 
 
 def hearing() -> Any:
-    """Who hears what this thread has CUDA do; None if nobody does."""
+    """Who hears what this thread asks of CUDA; None if nobody does."""
     return getattr(_here, "by", None)
 
 
-def told(
-    kernel: str, types: str, grid: tuple[int, ...], args: tuple[Any, ...]
-) -> tuple[Any, ...] | None:
-    """Say that a kernel is about to be launched, if somebody hears it; what it is launched with, if it is."""
-    if (by := hearing()) is None:
-        return args
-    given: tuple[Any, ...] | None = by.launched(kernel, types, grid, args)
-    return given
+def ask(
+    name: str,
+    types: str,
+    grid: tuple[int, ...],
+    args: tuple[Any, ...],
+    do: Callable[[tuple[Any, ...]], object],
+) -> None:
+    """Have some work done; or not, if somebody hears it who says no."""
+    made = Asked(name, types, grid, args, do)
+    if (by := hearing()) is None or by.launched(made):
+        made.do(made.args)
 
 
 def tell(why: str) -> None:

@@ -9,9 +9,8 @@ __global__ void scale(int total, const T* x, const T* a, const T* b, int whole, 
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const int k = i / p % f;
-    S value = x[i];
-    if (a) value *= S(a[k]);
-    if (b) value += S(b[whole ? i : k]);
+    const S shift = b ? S(b[whole ? i : k]) : S(-0.0);  // which changes nothing
+    const S value = a ? fma(S(x[i]), S(a[k]), shift) : S(x[i]) + shift;
     y[i] = T(relu && value <= 0 ? 0 : value);
   }
 }
@@ -26,13 +25,12 @@ __global__ void prelu(int total, const T* dy, const T* x, const T* a, int f, int
   }
 }
 
-// What is summed for the gradient of a: dy x, or dy min(x, 0).
+// What is summed for the gradient of a PReLU's a: dy min(x, 0).
 template <typename T>
-__global__ void products(int total, const T* dy, const T* x, int below,
-                         typename Sum<T>::type* out) {
+__global__ void products(int total, const T* dy, const T* x, typename Sum<T>::type* out) {
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const S value = x[i];
-    out[i] = S(dy[i]) * (below && value > 0 ? S(0) : value);
+    out[i] = S(dy[i]) * (value > 0 ? S(0) : value);
   }
 }

@@ -1,22 +1,11 @@
 // Rows of entries brought to mean 0 and spread 1, then scaled and shifted feature by feature; and the way back.
+// How an array is cut into rows, and they are shared among threads: share.cu.
 //
-// x is seen as (batch, outer, kept, inner): row (b, k) is made of all its outer and inner entries.
-//
-//   BatchNorm   (1, n, c, places)      a row is a channel of all samples
-//   MVN         (1, 1, n c, places)    a row is a channel of one sample
-//   LayerNorm   (1, 1, m, k)
-//   Normalize   (n, c, places, 1)      a row is the channels of a place
-//
-// A block takes `wide` neighbouring rows with 256 / wide lanes each. Neighbouring threads read what lies side
-// by side: rows where inner = 1, else entries of a row.
-//
-//   wide = 2, inner > 1    thread 0 1 2 .. 127 128 ..     inner = 1    thread 0 1 2 3 ..
-//                          row    0 0 0 ..   0   1 ..                  row    0 1 0 1 ..
-//
-// Blocks (.., p) take the p-th part of each row's entries and leave two numbers of it in `parts`
-// (part, 2, row), which a second kernel joins, always in the same order.
+// Where blocks (.., p) have a part of each row, they leave numbers of it in `parts` (part, number, row); the
+// last of them there joins all, always in the same order, and entries are another kernel's. Where a block has
+// whole rows, it goes on to their entries itself.
 
-const int BLOCK = 256;  // threads
+#include "share.cu"
 
 // How a row's spread becomes the rate that its entries are multiplied by.
 const int VARIANCE = 0;   // 1 / sqrt(variance + eps)
@@ -24,113 +13,116 @@ const int DEVIATION = 1;  // 1 / (sqrt(variance) + eps)
 const int MEAN = 2;       // 1
 const int LENGTH = 3;     // 1 / sqrt(sum of squares + eps); the mean stays
 
-struct Rows {
-  int outer, kept, inner;
-
-  __device__ size_t place(int row, int entry) const {
-    const size_t o = (size_t)(row / kept) * outer + entry / inner;
-    return (o * kept + row % kept) * inner + entry % inner;
-  }
-  __device__ int of(int index) const {
-    return index / (outer * kept * inner) * kept + index / inner % kept;
-  }
-};
-
-struct Share {
-  int wide, lanes, lane, own, row, first, last;
-
-  __device__ Share(const Rows& rows, int count, int wide) : wide(wide), lanes(BLOCK / wide) {
-    const int t = threadIdx.x, part = blockIdx.y, parts = gridDim.y;
-    const long long entries = rows.outer * rows.inner;
-    lane = rows.inner == 1 ? t / wide : t % lanes;
-    own = rows.inner == 1 ? t % wide : t / lanes;
-    row = blockIdx.x * wide + own;
-    first = int(entries * part / parts);
-    last = row < count ? int(entries * (part + 1) / parts) : first;
-  }
-};
-
-// The sum of what the lanes of a row have; for all of them.
-template <typename S>
-__device__ S joined(S value, const Share& share, S* shared) {
-  S* mine = shared + share.lane * share.wide + share.own;
-  *mine = value;
-  __syncthreads();
-  for (int half = share.lanes / 2; half > 0; half /= 2) {
-    if (share.lane < half) *mine += mine[half * share.wide];
-    __syncthreads();
-  }
-  const S sum = shared[share.own];
-  __syncthreads();  // all have read it before any writes anew
-  return sum;
-}
-
 template <typename S>
 __device__ S rate_of(S spread, int kind, S eps) {
   if (kind == MEAN) return 1;
   return kind == DEVIATION ? 1 / (sqrt(spread) + eps) : 1 / sqrt(spread + eps);
 }
 
-// The mean of each part of a row, and the sum of the squares of what is left without it.
+// What becomes of a normalised entry: y itself, z = scale y + bias, sum = z + other, those of them that are
+// wanted, each made from the one before as that is stored; the last ends in a ReLU with `relu`.
 template <typename T>
-__global__ void moments(int count, const T* __restrict__ x, int outer, int kept, int inner,
-                        int wide, int kind, typename Sum<T>::type* parts) {
+struct Ends {
+  const T *scale, *bias;
+  int features, places;
+  T *y, *z;
+  const T* other;
+  T* sum;
+  int relu;
+
   typedef typename Sum<T>::type S;
-  __shared__ S shared[BLOCK];
+
+  __device__ S far(size_t i) const { return sum ? S(other[i]) : S(0); }
+
+  __device__ void put(size_t i, S value, S beside) const {
+    if (y) {
+      value = S(T(value));
+      y[i] = T(end(value, !z));
+    }
+    if (!z) return;
+    const int feature = int(i / places % features);
+    const S shift = bias ? S(bias[feature]) : S(-0.0);  // which changes nothing
+    value = scale ? fma(value, S(scale[feature]), shift) : value + shift;
+    z[i] = T(end(value, !sum));
+    if (sum) sum[i] = T(end(S(T(value)) + beside, true));
+  }
+  __device__ S end(S value, bool last) const { return relu && last && value <= 0 ? S(0) : value; }
+};
+
+template <typename S>
+struct Two {
+  S of, beside;
+};
+
+template <typename S>
+struct Three {
+  Two<S> two;
+  S y;
+};
+
+// The mean of each row, the sum of the squares of what is left without it, and so the row's statistics. What
+// is remembered of rows, if anything is, becomes fraction of it + the means, the variances times `correction`,
+// and 1. Then the entries, if y or z is given, which only blocks with whole rows are.
+template <typename T>
+__launch_bounds__(MOST)
+__global__ void moments(int count, const T* x, int outer, int kept, int inner, int wide, int kind,
+                        typename Sum<T>::type eps, typename Sum<T>::type* parts, int* arrived,
+                        typename Sum<T>::type* mean, typename Sum<T>::type* spread,
+                        typename Sum<T>::type* rate, typename Sum<T>::type fraction,
+                        typename Sum<T>::type correction, typename Sum<T>::type* mean_sum,
+                        typename Sum<T>::type* variance_sum, typename Sum<T>::type* batches,
+                        const T* scale, const T* bias, int features, int places, T* y, T* z,
+                        const T* other, T* sum, int relu) {
+  typedef typename Sum<T>::type S;
+  __shared__ S shared[MOST];
   const Rows rows = {outer, kept, inner};
   const Share share(rows, count, wide);
-  S mean = 0, squares = 0;
+  const int row = share.row, entries = outer * inner, many = gridDim.y;
+  const auto load = [&](size_t i) { return S(x[i]); };
+  S center = 0, squares = 0;
   if (kind != LENGTH) {
-    for (int e = share.first + share.lane; e < share.last; e += share.lanes) {
-      mean += S(x[rows.place(share.row, e)]);
-    }
-    mean = joined(mean, share, shared) / max(1, share.last - share.first);
+    share.each(load, [&](size_t, S value) { center += value; });
+    center = share.joined(center, shared) / max(1, share.last - share.first);
   }
-  for (int e = share.first + share.lane; e < share.last; e += share.lanes) {
-    const S apart = S(x[rows.place(share.row, e)]) - mean;
-    squares += apart * apart;
-  }
-  squares = joined(squares, share, shared);
-  if (share.lane > 0 || share.row >= count) return;
-  parts[(size_t)blockIdx.y * 2 * count + share.row] = mean;
-  parts[((size_t)blockIdx.y * 2 + 1) * count + share.row] = squares;
-}
-
-// A thread a row: its parts joined (T. Chan et al., 1979), and its rate.
-template <typename T>
-__global__ void statistics(int count, const typename Sum<T>::type* __restrict__ parts, int many,
-                           int entries, int kind, typename Sum<T>::type eps,
-                           typename Sum<T>::type* mean, typename Sum<T>::type* spread,
-                           typename Sum<T>::type* rate) {
-  typedef typename Sum<T>::type S;
-  for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < count;
-       row += blockDim.x * gridDim.x) {
-    S before = 0, center = 0, squares = 0;
-    for (int p = 0; p < many; ++p) {
-      const S here = S(int((long long)entries * (p + 1) / many) - int((long long)entries * p / many));
-      const S apart = parts[(size_t)p * 2 * count + row] - center, all = before + here;
-      center += apart * (here / all);
-      squares += parts[((size_t)p * 2 + 1) * count + row] + apart * apart * (before * here / all);
-      before = all;
+  share.each(load, [&](size_t, S value) {
+    const S apart = value - center;
+    squares = fma(apart, apart, squares);
+  });
+  squares = share.joined(squares, shared);
+  if (many > 1) {
+    if (share.lane == 0 && row < count) {
+      parts[(size_t)blockIdx.y * 2 * count + row] = center;
+      parts[((size_t)blockIdx.y * 2 + 1) * count + row] = squares;
     }
-    if (kind != LENGTH) squares /= S(entries);
+    if (!last_of(many, arrived + blockIdx.x)) return;
+    const auto size = [&](int p) {
+      return S(int((long long)entries * (p + 1) / many) - int((long long)entries * p / many));
+    };
+    const auto center_of = [&](int p) { return __ldcg(parts + (size_t)p * 2 * count + row); };
+    center = share.of_parts(count, [&](int p) { return size(p) * center_of(p); }, shared);
+    center /= S(entries);
+    squares = share.of_parts(count, [&](int p) {
+      const S apart = center_of(p) - center;
+      return fma(apart * apart, size(p), __ldcg(parts + ((size_t)p * 2 + 1) * count + row));
+    }, shared);
+  }
+  if (kind != LENGTH) squares /= S(entries);
+  const S factor = rate_of(squares, kind, eps);
+  if (share.lane == 0 && row < count) {
     mean[row] = center;
     spread[row] = squares;
-    rate[row] = rate_of(squares, kind, eps);
+    rate[row] = factor;
+    if (mean_sum) {
+      mean_sum[row] = fma(fraction, mean_sum[row], center);
+      variance_sum[row] = fma(fraction, variance_sum[row], rounded(correction, squares));
+      if (row == 0) *batches = fma(fraction, *batches, S(1));
+    }
   }
-}
-
-// sum = fraction sum + what a batch has, of means, of variances times `correction`, and of batches.
-template <typename T>
-__global__ void remember(int count, const typename Sum<T>::type* mean,
-                         const typename Sum<T>::type* variance, typename Sum<T>::type fraction,
-                         typename Sum<T>::type correction, typename Sum<T>::type* mean_sum,
-                         typename Sum<T>::type* variance_sum, typename Sum<T>::type* batches) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += blockDim.x * gridDim.x) {
-    mean_sum[i] = fraction * mean_sum[i] + mean[i];
-    variance_sum[i] = fraction * variance_sum[i] + correction * variance[i];
-    if (i == 0) *batches = fraction * *batches + 1;
-  }
+  if (!y && !z) return;
+  const Ends<T> ends = {scale, bias, features, places, y, z, other, sum, relu};
+  share.each([&](size_t i) { return Two<S>{S(x[i]), ends.far(i)}; }, [&](size_t i, Two<S> value) {
+    ends.put(i, rounded(value.of - center, factor), value.beside);
+  });
 }
 
 // The averages of what is remembered; 0 where nothing is.
@@ -149,90 +141,107 @@ __global__ void recall(int count, const typename Sum<T>::type* mean_sum,
   }
 }
 
-// y = (x - mean) rate scale + bias; `scale` and `bias` may be null, y may be x.
+// (x - mean) rate and what becomes of it, entry by entry; y and z may be x.
 template <typename T>
 __global__ void normalise(int total, const T* x, const typename Sum<T>::type* __restrict__ mean,
                           const typename Sum<T>::type* __restrict__ rate, int outer, int kept,
-                          int inner, const T* scale, const T* bias, int features, int places,
-                          T* y) {
+                          int inner, const T* scale, const T* bias, int features, int places, T* y,
+                          T* z, const T* other, T* sum, int relu) {
   typedef typename Sum<T>::type S;
   const Rows rows = {outer, kept, inner};
+  const Ends<T> ends = {scale, bias, features, places, y, z, other, sum, relu};
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    const int row = rows.of(i), feature = i / places % features;
-    S value = (S(x[i]) - mean[row]) * rate[row];
-    if (scale) value *= S(scale[feature]);
-    if (bias) value += S(bias[feature]);
-    y[i] = T(value);
+    const int row = rows.of(i);
+    ends.put(i, rounded(S(x[i]) - mean[row], rate[row]), ends.far(i));
   }
 }
 
-// Of each part of what is summed: the sums of g and of g times the normalised x, g = dy scale.
-// The statistics are of `rows`, the sums over `sums`, which need not be the same.
 template <typename T>
-__global__ void gradient_sums(int count, const T* __restrict__ x, const T* __restrict__ dy,
-                              const T* scale, int features, int places,
-                              const typename Sum<T>::type* __restrict__ mean,
-                              const typename Sum<T>::type* __restrict__ rate, int outer, int kept,
-                              int inner, int s_outer, int s_kept, int s_inner, int wide,
-                              typename Sum<T>::type* parts) {
+__device__ typename Sum<T>::type scaled(typename Sum<T>::type dy, const T* scale, int feature) {
   typedef typename Sum<T>::type S;
-  __shared__ S shared[BLOCK];
+  return scale ? rounded(dy, S(scale[feature])) : dy;
+}
+
+// dx of an entry: rate (g - one - other y), of g = dy scale, y being what is normalised.
+template <typename S>
+__device__ S back(S g, S y, S rate, S one, S other) {
+  return rounded(rate, fma(-other, y, g - one));
+}
+
+// Sums over the rows (s_outer, s_kept, s_inner), and gradients of them. What is normalised is (x - mean) rate
+// by the statistics of the rows (outer, kept, inner); without `mean` it is x. Each of these may be left out:
+//
+//   dscale += the sum of dy y, dbias += that of dy       where features are rows; y is what was normalised,
+//                                                        or, if it is given, what became of that
+//   g = dy scale                                         as it is stored, if it is
+//   means: how much of 1, and how much of what is normalised, the gradient of each row loses
+//   dx, by those, which only blocks with whole rows are asked for
+template <typename T>
+__launch_bounds__(MOST)
+__global__ void gradients(int count, const T* x, const T* y, const T* dy, const T* scale,
+                          int features, int places, const typename Sum<T>::type* mean,
+                          const typename Sum<T>::type* rate, int outer, int kept, int inner,
+                          int s_outer, int s_kept, int s_inner, int wide, int kind,
+                          typename Sum<T>::type eps, typename Sum<T>::type* parts, int* arrived,
+                          T* dscale, T* dbias, T* g, typename Sum<T>::type* means, T* dx) {
+  typedef typename Sum<T>::type S;
+  __shared__ S shared[MOST];
   const Rows rows = {outer, kept, inner}, sums = {s_outer, s_kept, s_inner};
   const Share share(sums, count, wide);
-  S sum = 0, products = 0;
-  for (int e = share.first + share.lane; e < share.last; e += share.lanes) {
-    const int i = int(sums.place(share.row, e)), row = rows.of(i);
-    const S g = scale ? S(dy[i]) * S(scale[i / places % features]) : S(dy[i]);
-    sum += g;
-    products += g * (S(x[i]) - mean[row]) * rate[row];
+  const bool learns = dscale || dbias, own = rows.same(sums);
+  const bool by_row = features == s_kept && places == s_inner;
+  const int row = share.row, entries = s_outer * s_inner, many = gridDim.y;
+  const auto load = [&](size_t i) { return Two<S>{S(x[i]), S(dy[i])}; };
+  const auto with_y = [&](size_t i) { return Three<S>{load(i), y ? S(y[i]) : S(0)}; };
+  const auto g_of = [&](size_t i, S value) {
+    value = scaled<T>(value, scale, by_row ? row % s_kept : int(i / places % features));
+    return g ? S(T(value)) : value;
+  };
+  const auto normalised = [&](size_t i, S x) {
+    if (!mean) return x;
+    const int of = own ? row : rows.of(i);
+    return rounded(x - mean[of], rate[of]);
+  };
+  S all[4] = {0, 0, 0, 0};  // the sums of dy and dy y, as y is stored; of g and g y
+  share.each(with_y, [&](size_t i, Three<S> at) {
+    const S plain = normalised(i, at.two.of), dy = at.two.beside, here = g_of(i, dy);
+    all[0] += dy;
+    all[1] = fma(dy, y ? at.y : plain, all[1]);
+    all[2] += here;
+    all[3] = fma(here, plain, all[3]);
+    if (g) g[i] = T(here);
+  });
+  const int begin = learns ? 0 : 2, end = means ? 4 : 2;
+  for (int n = begin; n < end; ++n) all[n] = share.joined(all[n], shared);
+  if (many > 1) {
+    for (int n = begin; n < end && share.lane == 0 && row < count; ++n) {
+      parts[((size_t)blockIdx.y * 4 + n) * count + row] = all[n];
+    }
+    if (!last_of(many, arrived + blockIdx.x)) return;
+    for (int n = begin; n < end; ++n) {
+      const S* from = parts + (size_t)n * count + row;
+      all[n] = share.of_parts(count, [&](int p) { return __ldcg(from + (size_t)p * 4 * count); }, shared);
+    }
   }
-  sum = joined(sum, share, shared);
-  products = joined(products, share, shared);
-  if (share.lane > 0 || share.row >= count) return;
-  parts[(size_t)blockIdx.y * 2 * count + share.row] = sum;
-  parts[((size_t)blockIdx.y * 2 + 1) * count + share.row] = products;
+  if (share.lane == 0 && row < count) {
+    if (dscale) dscale[row] = T(S(dscale[row]) + all[1]);
+    if (dbias) dbias[row] = T(S(dbias[row]) + all[0]);
+  }
+  if (!means || row >= count) return;
+  S one = kind == LENGTH ? S(0) : all[2] / S(entries);
+  S other = kind == MEAN ? S(0) : kind == LENGTH ? all[3] : all[3] / S(entries);
+  if (kind == DEVIATION) other /= max(1 - eps * rate[row], S(1e-7));  // its share of deviation + eps
+  if (share.lane == 0) {
+    means[row] = one;
+    means[count + row] = other;
+  }
+  if (!dx) return;
+  share.each(load, [&](size_t i, Two<S> at) {
+    dx[i] = T(back(g_of(i, at.beside), normalised(i, at.of), rate[row], one, other));
+  });
 }
 
-// A thread a feature: its sums are added to the gradients of scale and bias, either of which may be null.
-template <typename T>
-__global__ void scale_gradient(int count, const typename Sum<T>::type* __restrict__ parts, int many,
-                               T* dscale, T* dbias) {
-  typedef typename Sum<T>::type S;
-  for (int f = blockIdx.x * blockDim.x + threadIdx.x; f < count; f += blockDim.x * gridDim.x) {
-    S sum = 0, products = 0;
-    for (int p = 0; p < many; ++p) {
-      sum += parts[(size_t)p * 2 * count + f];
-      products += parts[((size_t)p * 2 + 1) * count + f];
-    }
-    if (dscale) dscale[f] = T(S(dscale[f]) + products);
-    if (dbias) dbias[f] = T(S(dbias[f]) + sum);
-  }
-}
-
-// A thread a row: how much of 1 and how much of the normalised x its gradient loses.
-template <typename T>
-__global__ void gradient_means(int count, const typename Sum<T>::type* __restrict__ parts, int many,
-                               int entries, int kind, typename Sum<T>::type eps,
-                               const typename Sum<T>::type* __restrict__ rate,
-                               typename Sum<T>::type* means) {
-  typedef typename Sum<T>::type S;
-  for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < count;
-       row += blockDim.x * gridDim.x) {
-    S sum = 0, products = 0;
-    for (int p = 0; p < many; ++p) {
-      sum += parts[(size_t)p * 2 * count + row];
-      products += parts[((size_t)p * 2 + 1) * count + row];
-    }
-    if (kind != LENGTH) products /= S(entries);
-    if (kind == DEVIATION) {  // the deviation's share of deviation + eps
-      products /= max(1 - eps * rate[row], S(1e-7));
-    }
-    means[row] = kind == LENGTH ? S(0) : sum / S(entries);
-    means[count + row] = kind == MEAN ? S(0) : products;
-  }
-}
-
-// dx = rate (g - means[0] - means[1] normalised x), g = dy scale; with fixed statistics `means` is null.
+// dx by the statistics and `means` of each row, entry by entry; with fixed statistics `means` is null.
 template <typename T>
 __global__ void normalise_gradient(int total, const T* x, const T* dy, const T* scale,
                                    int features, int places,
@@ -244,8 +253,8 @@ __global__ void normalise_gradient(int total, const T* x, const T* dy, const T* 
   const Rows rows = {outer, kept, inner};
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const int row = rows.of(i);
-    S g = scale ? S(dy[i]) * S(scale[i / places % features]) : S(dy[i]);
-    if (means) g -= means[row] + means[count + row] * (S(x[i]) - mean[row]) * rate[row];
-    dx[i] = T(rate[row] * g);
+    const S g = scaled<T>(S(dy[i]), scale, i / places % features), by = rate[row];
+    const S y = means ? rounded(S(x[i]) - mean[row], by) : S(0);
+    dx[i] = T(means ? back(g, y, by, means[row], means[count + row]) : rounded(by, g));
   }
 }

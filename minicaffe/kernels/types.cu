@@ -10,6 +10,10 @@ struct Sum<double> {
   typedef double type;
 };
 
+// a b, rounded: it is not joined with what is added to it, so that it is the same wherever it is computed.
+__device__ inline float rounded(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline double rounded(double a, double b) { return __dmul_rn(a, b); }
+
 // The gradient of a ReLU in place, whose top is `mask`: a value where that is above 0, else 0 times it. Where
 // there is no mask, the value.
 template <typename T>

@@ -9,8 +9,8 @@ from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import ONE, ZERO
 from minicaffe.layers.normalization import Normalization
-from minicaffe.ops.rows import Norm, by_channel
-from minicaffe.ops.statistics import recall, remember
+from minicaffe.ops.rows import Norm, Past, by_channel
+from minicaffe.ops.statistics import recall
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 
@@ -80,12 +80,11 @@ class BatchNorm(Normalization):
         """The sums and their count."""
         return [] if self.by_past else [param.data for param in self.past]
 
-    def measure(self, x: Any) -> Norm | None:
-        mean, variance, count = (param.data for param in self.past)
+    def measure(self) -> tuple[Norm | None, Past | None]:
+        past = Past(
+            self.moving_average_fraction, self.rows.length, *(param.data for param in self.past)
+        )
         if self.by_past:
-            recall(mean, variance, count, self.norm, self.found)
-            return None
-        super().measure(x)
-        fraction, length = self.moving_average_fraction, self.rows.length
-        remember(self.found, fraction, length, mean, variance, count)
-        return self.norm
+            recall(past, self.norm, self.found)
+            return None, None
+        return self.norm, past

@@ -23,22 +23,22 @@ class PerChannel(Layer):
 
     recordable = True
 
-    def see(self, x: Shape, axis: int, own: Shape) -> None:
-        """Bottom 0 has the axes `own` from `axis` on; a single number goes with all of it."""
+    def see(self, x: Shape, axis: int, own: Shape, below: bool = False) -> None:
+        """Bottom 0 has the axes `own` from `axis` on; a single number goes with all of it.
+
+        `below` is add_products'.
+        """
         f = math.prod(own)
         n = math.prod(x[:axis]) if own else 1
         self.nfp = n, f, math.prod(x) // max(1, n * f)
-        wide = self.sum_dtype.itemsize // self.dtype.itemsize
         if self.runs_backward:
-            self.context.reserve(wide * ops.workspace(math.prod(x), f))
+            self.context.reserve(ops.workspace(self.xp, self.nfp, below))
 
-    def add_gradient(self, dy: Any, x: Any | None, to: Any, below: bool = False) -> None:
-        """Add the sums of dy x, or of dy, to a gradient."""
-        dy, work = dy.reshape(self.nfp), self.context.workspace
-        if x is None:
-            ops.add_sums(dy, to.reshape(-1), work)
-        else:
-            ops.add_products(dy, x.reshape(self.nfp), to.reshape(-1), work, below=below)
+    def gradients(self, dy: Any, x: Any, a: Any, da: Any, db: Any, dx: Any) -> None:
+        """Add the sums of dy x to da, those of dy to db, and make dx a dy; all of these may be None."""
+        a, da, db = (None if to is None else to.reshape(-1) for to in (a, da, db))
+        dy, x, dx = (None if to is None else to.reshape(self.nfp) for to in (dy, x, dx))
+        ops.gradients(dy, x, a, da, db, dx, self.context.workspace)
 
     def scaled(self, x: Any, a: Any, b: Any, out: Any) -> Any:
         """a x + b, of flat a and b that may be missing."""
@@ -97,15 +97,14 @@ class Scale(PerChannel):
         return self.scaled(x, self.scale, bias, self.out[0])
 
     def backward(self, dy: Any) -> Any:
+        dscale = dbias = None
         if self.bias is not None and self.bias.learns:
-            self.add_gradient(dy, None, self.bias.diff)
+            dbias = self.bias.diff
         if self.weight is not None and self.weight.learns:
-            self.add_gradient(dy, self.x, self.weight.diff)
+            dscale = self.weight.diff
         elif self.weight is None and self.needs_gradient[1]:
-            fill(self.grad[1], 0)
-            self.add_gradient(dy, self.x, self.grad[1])
-        if self.needs_gradient[0]:
-            self.scaled(dy, self.scale, None, self.grad[0])
+            dscale = fill(self.grad[1], 0)
+        self.gradients(dy, self.x, self.scale, dscale, dbias, self.grad[0])
         return self.grad
 
 
@@ -136,11 +135,13 @@ class Bias(PerChannel):
         return self.scaled(x, None, bias if self.bias is None else self.bias.data, self.out[0])
 
     def backward(self, dy: Any) -> Any:
+        dbias = None
         if self.bias is not None and self.bias.learns:
-            self.add_gradient(dy, None, self.bias.diff)
+            dbias = self.bias.diff
         elif self.bias is None and self.needs_gradient[1]:
-            fill(self.grad[1], 0)
-            self.add_gradient(dy, None, self.grad[1])
+            dbias = fill(self.grad[1], 0)
+        if dbias is not None:
+            ops.add_sums(dy.reshape(self.nfp), dbias.reshape(-1), self.context.workspace)
         dx = dy if self.needs_gradient[0] else None
         return [dx, *self.grad[1:]]
 
@@ -163,7 +164,7 @@ class PReLU(PerChannel):
         if len(x) < 2:
             raise ShapeError(f"needs a bottom with channels, of at least 2 axes, got {x}")
         own = () if self.channel_shared else (x[1],)
-        self.see(x, 1, own)
+        self.see(x, 1, own, below=True)
         self.context.reserve(math.prod(x))
         self.slope = self.param(own, self.filler)
         return x
@@ -174,10 +175,12 @@ class PReLU(PerChannel):
         return y
 
     def backward(self, dy: Any) -> Any:
+        dy, x = (part.reshape(self.nfp) for part in (dy, self.x))
         if self.slope.learns:
-            self.add_gradient(dy, self.x, self.slope.diff, below=True)
+            sums, work = self.slope.diff.reshape(-1), self.context.workspace
+            ops.add_products(dy, x, sums, work, below=True)
         if self.needs_gradient[0]:
-            dy, x, dx = (part.reshape(self.nfp) for part in (dy, self.x, self.grad[0]))
+            dx = self.grad[0].reshape(self.nfp)
             ops.prelu_gradient(dy, x, self.slope.data.reshape(-1), dx, self.context.workspace)
         return self.grad[0]
 
@@ -209,10 +212,8 @@ class Axpy(PerChannel):
         return y
 
     def backward(self, dy: Any) -> Any:
-        da, dx, _ = self.grad
-        if self.needs_gradient[0]:
+        da, dx, _ = self.grad  # None where not wanted
+        if da is not None:
             fill(da, 0)
-            self.add_gradient(dy, self.x, da)
-        if self.needs_gradient[1]:
-            self.scaled(dy, self.a, None, dx)
+        self.gradients(dy, self.x, self.a, da, None, dx)
         return da, dx, dy if self.needs_gradient[2] else None

@@ -9,9 +9,8 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis, register
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.fillers import ONE, ZERO
-from minicaffe.ops.normalize import normalise, normalise_gradient, scale_gradient
-from minicaffe.ops.rows import Affine, Norm, Rows, Statistics, workspace
-from minicaffe.ops.statistics import statistics
+from minicaffe.ops.normalize import gradients, normalise
+from minicaffe.ops.rows import Affine, Norm, Past, Rows, Statistics, workspace
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 
@@ -40,26 +39,20 @@ class Normalization(Layer):
     def allocate(self) -> None:
         self.found = Statistics.empty(self.xp, self.rows, self.sum_dtype)
 
-    def measure(self, x: Any) -> Norm | None:
-        """Find the rows' statistics; gives how they follow from x, None if they do not."""
-        statistics(x, self.rows, self.norm, self.found, self.context.workspace)
-        return self.norm
+    def measure(self) -> tuple[Norm | None, Past | None]:
+        """How the rows' statistics follow from them, None if they do not; and what remembers them."""
+        return self.norm, None
 
     def forward(self, x: Any) -> Any:
-        self.x, self.follows = x, self.measure(x)
-        return normalise(x, self.rows, self.found, self._affine(), self.out[0])
+        self.x, (self.follows, past) = x, self.measure()
+        given = self.follows, self.context.workspace, past
+        return normalise(x, self.rows, self.found, self._affine(), self.out[0], *given)
 
     def backward(self, dy: Any) -> Any:
-        given, work = (self.x, dy, self.rows), self.context.workspace
         both = (self.scale, self.bias)
         scale, bias = (None if p is None or not p.learns else p.diff for p in both)
-        if self.features is not None and (scale is not None or bias is not None):
-            scale_gradient(*given, self.found, self.features, scale, bias, work)
-        if not self.needs_gradient[0]:
-            return None
-        return normalise_gradient(
-            *given, self.follows, self.found, self._affine(), self.grad[0], work
-        )
+        given = self.rows, self.follows, self.found, self._affine(), (scale, bias), self.grad[0]
+        return gradients(self.x, dy, *given, self.context.workspace)
 
     def _affine(self) -> Affine | None:
         if self.features is None:

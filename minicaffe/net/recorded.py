@@ -14,9 +14,8 @@ from itertools import groupby, zip_longest
 from typing import Any
 
 from minicaffe.backend import Device
-from minicaffe.ops import record
+from minicaffe.ops import fused, record
 from minicaffe.ops.capture import captured
-from minicaffe.ops.fused import both, ends_in
 from minicaffe.ops.program import Program
 from minicaffe.ops.record import Row
 
@@ -50,7 +49,7 @@ class Segment:
 class Issued:
     """What some work has CUDA do: the same where it launches the same kernels with the same arguments.
 
-    `whole` says that it does nothing behind the last of them.
+    `whole` says that it has CUDA do nothing else, but where none of them may be one with another: ops.fused.
     """
 
     what: str
@@ -78,16 +77,13 @@ class Graph:
         self._launch()
 
     def _all(self) -> None:
-        """All parts; where one can end in the next, both are done by the kernels of the first."""
-        parts = list(self.parts)
-        while parts:
-            first, *then = parts
-            if then and first.whole and then[0].whole and ends_in(first.launches, then[0].launches):
-                both(first.again, len(first.launches), then[0].again)
-                del then[0]
-            else:
-                first.again()
-            parts = then
+        """All parts; what two of them ask for one after the other may be done in one."""
+        with fused.joined() as made:
+            for part, then in zip(self.parts, [*self.parts[1:], None], strict=True):
+                made.holds = part.whole
+                part.again()
+                if then is None or not then.whole or not fused.may_begin(then.launches):
+                    made.end()
 
 
 Node = Segment | Graph | Call

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.kernels import told
+from minicaffe.kernels import ask
 from minicaffe.ops import record
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import run
@@ -29,8 +29,7 @@ def fill(x: Any, value: float) -> Any:
     array([3., 3.])
     """
     if on_cuda(x):
-        told("fill", "", (), (x, value))
-        x.fill(value)
+        ask("fill", "", (), (x, value), lambda given: given[0].fill(given[1]))
         return x
     return _apply("copy", x, _number(value, x.dtype), x)
 
@@ -43,8 +42,8 @@ def copy(x: Any, out: Any) -> Any:
            [2., 2., 2.]])
     """
     if on_cuda(out):
-        told("copy", "", (), (x, out))
-        np.copyto(out, x)  # is CuPy's own, as are the functions below
+        # It is CuPy's own, as are the functions below.
+        ask("copy", "", (), (x, out), lambda given: np.copyto(given[1], given[0]))
         return out
     return _apply("copy", out, x, out)
 
@@ -117,8 +116,8 @@ def scale(x: Any, factor: float, out: Any) -> Any:
 def _apply(name: str, a: Any, b: Any, out: Any) -> Any:
     """out = f(a, b), f being one of loops/arrays.py; on CUDA CuPy's own."""
     if on_cuda(out):
-        told(name, "", (), (a, b, out))
-        return getattr(np, name)(a, b, out=out)
+        ask(name, "", (), (a, b, out), lambda given: getattr(np, name)(*given[:2], out=given[2]))
+        return out
     fast, given = loops("arrays", np.float64), (a, b, out)
     known = fast is not None and all(array.dtype.char in KINDS for array in given)
     if known and (walk := _walk(out.shape, *map(_steps, given))) is not None:

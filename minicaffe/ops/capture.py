@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device
-from minicaffe.kernels import heard
+from minicaffe.kernels import Asked, heard
 
 COUNTERS = 1024
 _counters: dict[tuple[int, int, int], Any] = {}  # by device, thread and stream
@@ -34,9 +34,9 @@ def arrived(like: Any) -> Any:
 class _Refusing:
     """Hears what is asked for in a capture."""
 
-    def launched(self, kernel: str, types: str, grid: Any, args: Any) -> Any:
+    def launched(self, asked: Asked) -> bool:
         """A kernel is welcome."""
-        return args
+        return True
 
     def host(self, why: str) -> None:
         """What no graph can hold is not."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import arrays, record
+from minicaffe.ops import arrays, moments, record, rows
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.sums import WORK, add_places, in_sum_type
@@ -17,9 +18,13 @@ from minicaffe.ops.threads import run
 FILE = "channels.cu"
 
 
-def workspace(size: int, f: int) -> int:
-    """Elements of work for the functions below, of `size` entries in f channels; in float32 of 16 bits."""
-    return size + max(f, WORK)
+def workspace(xp: Any, nfp: tuple[int, int, int], below: bool = False) -> int:
+    """Elements of work for the functions below, of n samples; `below` is add_products'."""
+    size, f = math.prod(nfp), nfp[1]
+    if xp is np:
+        return size + max(f, WORK)
+    products = 2 * (size + max(f, WORK)) if below else 0  # of 16 bits, they are of float32
+    return max(products, rows.workspace(xp, size, rows.Rows(1, *nfp)))
 
 
 def scale(x: Any, a: Any | None, b: Any | None, out: Any) -> Any:
@@ -80,6 +85,29 @@ def prelu_gradient(dy: Any, x: Any, a: Any, out: Any, work: Any) -> Any:
     return out
 
 
+def gradients(dy: Any, x: Any, a: Any, da: Any, db: Any, out: Any, work: Any) -> Any:
+    """da[k] += the sum of dy x over samples and places, db[k] += that of dy, out = a[k] dy; all may be None.
+
+    >>> dy, x = np.ones((1, 1, 3)), np.array([[[-2.0, 3.0, -1.0]]])
+    >>> da, db = np.zeros(1), np.ones(1)
+    >>> gradients(dy, x, np.array([2.0]), da, db, np.empty_like(x), np.empty(4)), da, db
+    (array([[[2., 2., 2.]]]), array([0.]), array([4.]))
+    """
+    n, f, p = x.shape
+    if x.size == 0:
+        return out
+    if on_cuda(x) and not (da is None and db is None):
+        over = rows.Rows(1, n, f, p)
+        affine = None if out is None else rows.Affine(over, a, None)
+        moments.gradients(x, dy, over, work, None, affine, (da, db), g=out)
+        return out
+    if db is not None:
+        add_sums(dy, db, work)
+    if da is not None:
+        add_products(dy, x, da, work)
+    return None if out is None else scale(dy, a, None, out)
+
+
 def add_products(dy: Any, x: Any, out: Any, work: Any, *, below: bool = False) -> Any:
     """out[k] += the sum of dy x over samples and places; with `below`, where x < 0 only.
 
@@ -87,10 +115,13 @@ def add_products(dy: Any, x: Any, out: Any, work: Any, *, below: bool = False) -
     >>> add_products(dy, x, np.zeros(1), np.empty(4), below=True)
     array([-3.])
     """
+    if on_cuda(x) and not below:  # by a kernel that finds both sums
+        gradients(dy, x, None, out, None, None, work)
+        return out
     if on_cuda(x):
         work = in_sum_type(work, x)
         products, rest = work[: x.size].reshape(x.shape), work[x.size :]
-        launch(FILE, "products", x.size, x, dy, x, int(below), products)
+        launch(FILE, "products", x.size, x, dy, x, products)
         return add_places(products, out, rest)
     if _summed(dy, x, 2 if below else 1, out):
         return out

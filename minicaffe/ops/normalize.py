@@ -6,22 +6,40 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, launch_blocks, on_cuda
-from minicaffe.ops import arrays, channels
-from minicaffe.ops.rows import KINDS, Affine, Norm, Rows, Statistics, cut
+from minicaffe.backend import launch, on_cuda
+from minicaffe.ops import arrays, channels, moments
+from minicaffe.ops.moments import FILE
+from minicaffe.ops.rows import KINDS, Affine, Norm, Past, Rows, Statistics
+from minicaffe.ops.statistics import statistics
 
-FILE = "normalize.cu"
 LEAST = 1e-7  # the share of a deviation in itself and eps, at the least
 
 
-def normalise(x: Any, rows: Rows, found: Statistics, affine: Affine | None, out: Any) -> Any:
-    """y = (x - mean) rate scale + bias; `out` may be x itself."""
-    if x.size == 0:
-        return out
-    if on_cuda(x):
-        numbers = found.mean, found.rate, *rows.seen, *_learned(affine)
-        launch(FILE, "normalise", x.size, out, x, *numbers, out)
-        return out
+def normalise(
+    x: Any,
+    rows: Rows,
+    found: Statistics,
+    affine: Affine | None,
+    out: Any,
+    norm: Norm | None = None,
+    work: Any = None,
+    past: Past | None = None,
+) -> Any:
+    """y = (x - mean) rate scale + bias; `out` may be x itself.
+
+    With a `norm` the statistics are first found, and `past` remembers them.
+    """
+    if not on_cuda(x) or x.size == 0:
+        if norm is not None:
+            statistics(x, rows, norm, found, work, past)
+        return out if x.size == 0 else _normalise(x, rows, found, affine, out)
+    then = moments.ends(affine, out)
+    if norm is None or not moments.moments(x, rows, norm, found, work, past, then):
+        launch(FILE, "normalise", x.size, out, x, found.mean, found.rate, *rows.seen, *then)
+    return out
+
+
+def _normalise(x: Any, rows: Rows, found: Statistics, affine: Affine | None, out: Any) -> Any:
     if not rows.run("normalise", x, rows.seen, found.mean, found.rate, out):
         y = rows.of(out)
         np.subtract(rows.of(x), rows.each(found.mean), out=y)
@@ -32,7 +50,64 @@ def normalise(x: Any, rows: Rows, found: Statistics, affine: Affine | None, out:
     return out
 
 
-def scale_gradient(
+def gradients(
+    x: Any,
+    dy: Any,
+    rows: Rows,
+    norm: Norm | None,
+    found: Statistics,
+    affine: Affine | None,
+    learnt: tuple[Any, Any],
+    out: Any,
+    work: Any,
+) -> Any:
+    """dscale += sum of dy y, dbias += sum of dy, feature by feature; then `out`, where y = (x - mean) rate,
+
+        dx = rate (g - mean of g - y (mean of g y)),  g = dy scale
+
+    The means are sums, and that of g is left out, where the kind is length; the last term is where it is
+    mean. Without a `norm` the statistics are constants, and dx = rate g; `out` may then be dy itself.
+    dscale and dbias, in `learnt`, and `out` may be None.
+    """
+    if x.size == 0:
+        return out
+    if on_cuda(x):
+        return _on_cuda(x, dy, rows, norm, found, affine, learnt, out, work)
+    if affine is not None:
+        _scale_gradient(x, dy, rows, found, affine.rows, *learnt, work)
+    return None if out is None else _gradient(x, dy, rows, norm, found, affine, out, work)
+
+
+def _on_cuda(
+    x: Any,
+    dy: Any,
+    rows: Rows,
+    norm: Norm | None,
+    found: Statistics,
+    affine: Affine | None,
+    learnt: tuple[Any, Any],
+    out: Any,
+    work: Any,
+) -> Any:
+    of, means = (rows, norm or Norm("mean", 0.0), found), None
+    learns = affine is not None and any(sums is not None for sums in learnt)
+    apart = norm is None or out is None or affine is None or affine.rows != rows
+    if affine is not None and learns and apart:
+        moments.gradients(x, dy, affine.rows, work, of, learnt=learnt)
+        learnt = None, None
+    if norm is not None and out is not None:
+        part = moments.gradients(x, dy, rows, work, of, affine, learnt, dx=out)
+        if part.whole:
+            return out
+        means = part.means
+    if out is not None:
+        scale, _, features, places = moments.learned(affine)
+        given = x, dy, scale, features, places, found.mean, found.rate, *rows.seen, rows.count
+        launch(FILE, "normalise_gradient", x.size, out, *given, means, out)
+    return out
+
+
+def _scale_gradient(
     x: Any,
     dy: Any,
     rows: Rows,
@@ -42,22 +117,15 @@ def scale_gradient(
     dbias: Any,
     work: Any,
 ) -> None:
-    """dscale += sum of dy (x - mean) rate, dbias += sum of dy, feature by feature; either may be None."""
-    if x.size == 0:
-        return
-    if on_cuda(x):
-        _, parts, grid = _gradient_sums(x, dy, rows, found, None, features, work)
-        launch(FILE, "scale_gradient", features.count, x, parts, grid[1], dscale, dbias)
-        return
     see, rest = features.see, work[x.size :]
     if dscale is not None:
-        y = normalise(x, rows, found, None, work[: x.size].reshape(x.shape))
+        y = _normalise(x, rows, found, None, work[: x.size].reshape(x.shape))
         channels.add_products(see(dy), see(y), dscale.reshape(-1), rest)
     if dbias is not None:
         channels.add_sums(see(dy), dbias.reshape(-1), rest)
 
 
-def normalise_gradient(
+def _gradient(
     x: Any,
     dy: Any,
     rows: Rows,
@@ -67,24 +135,6 @@ def normalise_gradient(
     out: Any,
     work: Any,
 ) -> Any:
-    """dx = rate (g - mean of g - normalised x (mean of g normalised x)), g = dy scale.
-
-    The means are sums, and that of g is left out, where the kind is length; the last term is where it is
-    mean. Without a `norm` the statistics are constants, and dx = rate g; `out` may then be dy itself.
-    """
-    if x.size == 0:
-        return out
-    if on_cuda(x):
-        means = None
-        if norm is not None:
-            means, parts, grid = _gradient_sums(x, dy, rows, found, affine, rows, work)
-            kind, eps = KINDS.index(norm.kind), found.rate.dtype.type(norm.eps)
-            sizes = grid[1], rows.length, kind, eps
-            launch(FILE, "gradient_means", rows.count, x, parts, *sizes, found.rate, means)
-        scale, _, features, places = _learned(affine)
-        given = x, dy, scale, features, places, found.mean, found.rate, *rows.seen
-        launch(FILE, "normalise_gradient", x.size, out, *given, rows.count, means, out)
-        return out
     g = rows.of(dy)
     if affine is not None and affine.scale is not None:
         channels.scale(affine.see(dy), affine.scale.reshape(-1), None, affine.see(out))
@@ -100,7 +150,7 @@ def normalise_gradient(
     _part_of_y(rows, norm, found, part)
     of_ones = 0.0 if norm.kind == "length" else 1 / rows.length
     y, product = (rows.of(work[i * x.size : (i + 1) * x.size]) for i in (0, 1))
-    normalise(x, rows, found, None, y)
+    _normalise(x, rows, found, None, y)
     np.multiply(g, y, out=product)
     part *= rows.sum(product, sums, work).reshape(-1)
     np.multiply(y, rows.each(part), out=y)
@@ -121,20 +171,3 @@ def _part_of_y(rows: Rows, norm: Norm, found: Statistics, out: Any) -> None:
         np.divide(1 / rows.length, out, out=out)
     else:
         out.fill({"variance": 1 / rows.length, "mean": 0, "length": 1}[norm.kind])
-
-
-def _learned(affine: Affine | None) -> tuple[Any, Any, int, int]:
-    """Scale, bias, and how they are found, for a kernel."""
-    if affine is None:
-        return None, None, 1, 1
-    return affine.scale, affine.bias, affine.rows.kept, affine.places
-
-
-def _gradient_sums(
-    x: Any, dy: Any, rows: Rows, found: Statistics, affine: Affine | None, over: Rows, work: Any
-) -> tuple[Any, Any, tuple[int, int]]:
-    means, parts, grid, wide = cut(over, work, x)
-    scale, _, features, places = _learned(affine)
-    given = x, dy, scale, features, places, found.mean, found.rate, *rows.seen
-    launch_blocks(FILE, "gradient_sums", grid, (x,), over.count, *given, *over.seen, wide, parts)
-    return means, parts, grid

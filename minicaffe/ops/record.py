@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.kernels import heard
+from minicaffe.kernels import Asked, heard
 
 _here = threading.local()
 
@@ -75,10 +75,10 @@ class Recording:
     launches: list[tuple[Any, ...]] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
 
-    def launched(self, name: str, types: str, grid: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Note a launch: two are equal if they do the same."""
-        self.launches.append((name, types, grid, place(args)))
-        return args
+    def launched(self, asked: Asked) -> bool:
+        """Note what CUDA is to do now: two are equal if they do the same."""
+        self.launches.append((asked.name, asked.types, asked.grid, place(asked.args)))
+        return True
 
     def host(self, why: str) -> None:
         """Note why it cannot be replayed."""

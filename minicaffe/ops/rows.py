@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from minicaffe.ops.threads import run
 
 KINDS = ("variance", "deviation", "mean", "length")  # as the kernels count them
 PARTIAL = BLOCKS * SECTOR  # rows, in parts, of which sums are kept
+ALONE = 64  # blocks from which on each has whole rows, so that one kernel does all
+MOST = 1024  # threads of a block that then has long rows
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,25 @@ class Statistics:
         return cls(*(xp.empty(rows.count, dtype) for _ in range(3)))
 
 
+class Past(NamedTuple):
+    """Running sums of mean and variance, (rows,), and of batches, (1,): each is `fraction` of it + the new.
+
+    The variance is that of the samples' source, N / (N - 1) of theirs, N = `length`; of an empty batch
+    nothing is added. Source: Caffe's BatchNormLayer.
+    """
+
+    fraction: float
+    length: int
+    mean: Any
+    variance: Any
+    batches: Any
+
+    @property
+    def correction(self) -> float:
+        """What a variance is multiplied by."""
+        return self.length / (self.length - 1) if self.length > 1 else 1.0
+
+
 @dataclass(frozen=True)
 class Affine:
     """A learned scale and bias, either of which may be None, a number a row of `rows` (batch 1)."""
@@ -128,7 +149,7 @@ def workspace(xp: Any, size: int, rows: Rows, features: int = 0) -> int:
     most = max(rows.count, features)
     if xp is np:
         return 2 * size + 4 * most + 2
-    return 4 * (most + max(PARTIAL, most))  # twice: of 16 bits, work in float32
+    return 2 * (2 * most + 4 * max(PARTIAL, most))  # twice: of 16 bits, work in float32
 
 
 def by_channel(x: tuple[int, ...]) -> Rows:
@@ -141,8 +162,26 @@ def by_channel(x: tuple[int, ...]) -> Rows:
     return Rows(1, x[0], channels, math.prod(x[2:]))
 
 
-def cut(rows: Rows, work: Any, like: Any) -> tuple[Any, Any, tuple[int, int], int]:
-    """Room for two numbers a row and for those of each part, the grid, and how many rows a block has."""
+class Cut(NamedTuple):
+    """How rows are shared by blocks: room for two numbers a row, and for four of each part of one.
+
+    `grid` is of blocks, and of parts of rows; a block takes `wide` rows.
+    """
+
+    means: Any
+    parts: Any
+    grid: tuple[int, int]
+    wide: int
+    threads: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether a block has whole rows."""
+        return self.grid[1] == 1
+
+
+def cut(rows: Rows, work: Any, like: Any) -> Cut:
+    """How the rows of an array are cut, its sums to be taken in `work`."""
     wide = SECTOR if rows.inner == 1 and rows.kept > 1 else 1
     while THREADS // wide > max(1, rows.length):  # more lanes than entries
         wide *= 2
@@ -150,5 +189,8 @@ def cut(rows: Rows, work: Any, like: Any) -> tuple[Any, Any, tuple[int, int], in
     room = in_sum_type(work, like)
     means, room = room[: 2 * rows.count], room[2 * rows.count :]
     most = min(BLOCKS // max(1, blocks), rows.length * wide // (EACH * THREADS))
-    parts = max(1, min(most, room.size // (2 * max(1, rows.count))))
-    return means, room, (blocks, parts), wide
+    if blocks >= ALONE:
+        threads = MOST if rows.length * wide >= EACH * MOST else THREADS
+        return Cut(means, room, (blocks, 1), wide, threads)
+    parts = max(1, min(most, room.size // (4 * max(1, rows.count))))
+    return Cut(means, room, (blocks, parts), wide, THREADS)

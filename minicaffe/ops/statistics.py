@@ -16,18 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, launch_blocks, on_cuda
+from minicaffe.backend import launch, on_cuda
 from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN, fill
 from minicaffe.ops.loops import loops
-from minicaffe.ops.rows import KINDS, Norm, Rows, Statistics, cut
+from minicaffe.ops.moments import moments
+from minicaffe.ops.rows import KINDS, Norm, Past, Rows, Statistics
 from minicaffe.ops.threads import run
 
 FILE = "normalize.cu"
 
 
-def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> Statistics:
-    """Mean, spread and rate of each row; 0 where there are no entries.
+def statistics(
+    x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any, past: Past | None = None
+) -> Statistics:
+    """Mean, spread and rate of each row, 0 where there are no entries; `past` remembers them.
 
     >>> rows, x = Rows(1, 1, 2, 2), np.array([[1.0, 3.0], [5.0, 5.0]])
     >>> found = statistics(x, rows, Norm("variance", 0.25), Statistics.empty(np, rows, float), np.empty(18))
@@ -37,18 +40,19 @@ def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> St
     if x.size == 0:
         for values in (out.mean, out.spread, out.rate):
             fill(values, 0)
-        return out
-    if on_cuda(x):
-        _, parts, grid, wide = cut(rows, work, x)
-        kind = KINDS.index(norm.kind)
-        launch_blocks(FILE, "moments", grid, (x,), rows.count, x, *rows.seen, wide, kind, parts)
-        sizes, eps = (grid[1], rows.length, kind), out.mean.dtype.type(norm.eps)
-        results = out.mean, out.spread, out.rate
-        launch(FILE, "statistics", rows.count, x, parts, *sizes, eps, *results)
-        return out
+    elif on_cuda(x):
+        moments(x, rows, norm, out, work, past)
+    else:
+        _statistics(x, rows, norm, out, work)
+        if past is not None:
+            _remember(out, past)
+    return out
+
+
+def _statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> None:
     numbers = KINDS.index(norm.kind), out.rate.dtype.type(norm.eps)
     if rows.run("statistics", x, rows.seen, *numbers, out.mean, out.spread, out.rate):
-        return out
+        return
     x, apart = rows.of(x), rows.of(work[: x.size])
     mean, spread = rows.each(out.mean), rows.each(out.spread)
     if norm.kind == "length":
@@ -63,7 +67,6 @@ def statistics(x: Any, rows: Rows, norm: Norm, out: Statistics, work: Any) -> St
     if norm.kind != "length":
         spread /= rows.length
     _rate(out, norm)
-    return out
 
 
 def _rate(out: Statistics, norm: Norm) -> None:
@@ -79,41 +82,27 @@ def _rate(out: Statistics, norm: Norm) -> None:
         np.divide(1, out.rate, out=out.rate)
 
 
-def remember(
-    found: Statistics, fraction: float, length: int, mean: Any, variance: Any, batches: Any
-) -> None:
-    """Add a batch's statistics to running sums: sum = fraction sum + what is found; batches (1,) counts.
-
-    The variance is that of the samples' source, N / (N - 1) of theirs, N = `length`; of an empty batch
-    nothing is added. Source: Caffe's BatchNormLayer.
-    """
-    if length == 0:
-        return
-    correction = length / (length - 1) if length > 1 else 1.0
-    if on_cuda(mean):
-        kind = mean.dtype.type
-        numbers = kind(fraction), kind(correction)
-        sums = mean, variance, batches
-        launch(FILE, "remember", mean.size, mean, found.mean, found.spread, *numbers, *sums)
-        return
+def _remember(found: Statistics, past: Past) -> None:
+    mean, variance, batches = past.mean, past.variance, past.batches
     fast = loops("running", mean.dtype)
     if fast is not None:
-        numbers = mean.dtype.type(fraction), mean.dtype.type(correction)
+        numbers = mean.dtype.type(past.fraction), mean.dtype.type(past.correction)
         flat = found.mean, found.spread, *numbers, mean, variance, batches
         run(fast.remember, mean.size, *flat, grain=GRAIN)
         return
     record.host("running sums by NumPy")
-    mean *= fraction
+    mean *= past.fraction
     mean += found.mean
-    variance *= fraction / correction
+    variance *= past.fraction / past.correction
     variance += found.spread
-    variance *= correction
-    batches *= fraction
+    variance *= past.correction
+    batches *= past.fraction
     batches += 1
 
 
-def recall(mean: Any, variance: Any, batches: Any, norm: Norm, out: Statistics) -> Statistics:
+def recall(past: Past, norm: Norm, out: Statistics) -> Statistics:
     """The averages of running sums, 0 where nothing is remembered, as the statistics of each row."""
+    mean, variance, batches = past.mean, past.variance, past.batches
     if on_cuda(mean):
         eps, results = mean.dtype.type(norm.eps), (out.mean, out.spread, out.rate)
         launch(FILE, "recall", mean.size, mean, mean, variance, batches, eps, *results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -92,6 +93,16 @@ class Laid:
             found.append(Stretch(weight, diff, history, [*ends, (start + param.size - begin, own)]))
             before = at
         return found
+
+
+def lay(params: Sequence[Any], xp: Any) -> tuple[Any, list[Any]]:
+    """An array with room for parameters of one type, and their values in it, each as an array of its shape."""
+    ends = list(itertools.accumulate(-(-param.size // ALIGNED) * ALIGNED for param in params))
+    whole, lie = xp.zeros(ends[-1], params[0].dtype), []
+    for param, end, start in zip(params, ends, [0, *ends], strict=False):
+        lie.append(whole[start:end][: param.size].reshape(param.shape))
+        xp.copyto(lie[-1], param.data)
+    return whole, lie
 
 
 def lies_in(part: Any, whole: Any) -> bool:

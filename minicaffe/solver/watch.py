@@ -10,7 +10,9 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops import watch as ops
+from minicaffe.ops.record import place
 from minicaffe.ops.watch import BAD, DONE, FLAGS, PASSED, SKIP, STOP
+from minicaffe.solver.laid import lay
 
 NUMBERS = 3  # float64: sums of squares, of the gradient, of the weights, of what else passes change
 
@@ -54,6 +56,8 @@ class Watch:
         )  # of this iteration: always at one place, so that it can be replayed
         self.asked, self.last = 0, -1  # how many updates were asked for; the iteration of the last
         self.kept: list[tuple[Any, list[Any]]] = []
+        self.blocks: list[tuple[Any, Any]] = []  # what lies together of it, and its copy,
+        self.together: dict[Any, Any] = {}  # and that of each part
 
     def _parts(self, block: Any) -> tuple[Any, ...]:
         """A block as sums of squares, flags, losses, the factor that clips, and whether it goes on."""
@@ -71,15 +75,36 @@ class Watch:
         return tuple(parts)
 
     def keep(self, layers: Iterable[Any]) -> None:
-        """Know the layers whose forward passes change something for good, `running`."""
-        self.kept = [
-            (layer, [x.copy() for x in layer.running]) for layer in layers if layer.running
-        ]
+        """Know the layers whose forward passes change something for good, `running`.
+
+        Parameters among it, which no other layer shares, are made to lie one behind the other.
+        """
+        layers = list(layers)
+        params = [param for layer in layers for param in layer.params]
+        shared = {id(param.owner) for param in params if param.owner is not param}
+        lone = {id(p.data): p for p in params if p.owner is p and id(p) not in shared}
+        changing = [layer for layer in layers if layer.running]
+        found = [lone[id(x)] for layer in changing for x in layer.running if id(x) in lone]
+        for dtype in dict.fromkeys(param.dtype for param in found):
+            mine = [param for param in found if param.dtype == dtype]
+            (block, lies), (kept, copies) = lay(mine, self.xp), lay(mine, self.xp)
+            self.blocks.append((block, kept))
+            for param, array, copy in zip(mine, lies, copies, strict=True):
+                param.lie_in(array)
+                self.together[place(array)] = copy
+        self.kept = [(layer, [self._copy(x) for x in layer.running]) for layer in changing]
+
+    def _copy(self, array: Any) -> Any:
+        return self.together[place(array)] if place(array) in self.together else array.copy()
 
     def begin(self) -> None:
         """An iteration begins: what its passes change for good is kept."""
+        for block, kept in self.blocks:
+            self.xp.copyto(kept, block, where=self.going)
         for layer, copies in self.kept:
             for i, array in enumerate(layer.running):
+                if place(array) in self.together:
+                    continue
                 if copies[i].shape != array.shape:  # the net was reshaped
                     copies[i] = array.copy()
                 self.xp.copyto(copies[i], array, where=self.going)

@@ -46,10 +46,15 @@ def main(words: list[str]) -> None:
     for name, case in (faults.cases() | cases()).items():
         expected = faults.FAULTS.get(name)
         print(json.dumps({"case": name, "wrong": walk(case, device), "expected": expected}))
-    for engine in ("implicit", "batched", "caffe"):
-        step, replayed = steps_of(device, MODELS / "lenet_paper.yaml", engine)
+    for name, model, engine in (
+        ("LeNet", "lenet_paper", "implicit"),
+        ("LeNet", "lenet_paper", "batched"),
+        ("LeNet", "lenet_paper", "caffe"),
+        ("ResNet-50", "resnet50", "implicit"),
+    ):
+        step, replayed = steps_of(device, MODELS / f"{model}.yaml", engine)
         told = {"counts": counts(step), "replayed": counts(replayed), "graph": held(replayed)}
-        print(json.dumps({"case": f"LeNet, {engine}", **told}))
+        print(json.dumps({"case": f"{name}, {engine}", **told}))
     print(json.dumps({"case": "all", "layers": sorted(seen)}))
     print(json.dumps({"case": "a script", "wrong": script(device)}))
 
@@ -82,8 +87,8 @@ def operations(
 def steps_of(
     device: Device, model: str | Path, engine: str = "auto", dtype: str | None = None
 ) -> list[list[Operation]]:
-    """The operations of one step of training, and of one that is replayed."""
-    given = {"device": device, "engine": engine, "dtype": dtype, **GIVEN}
+    """The operations of one step of training, of one batch, and of one that is replayed."""
+    given = {"device": device, "engine": engine, "dtype": dtype, "iter_size": 1, **GIVEN}
     solver = Solver(model, report=Quiet(), **UNTESTED, **given)
     step = repeated(lambda: solver.step(1))[-1]
     solver.step(3)

@@ -18,7 +18,8 @@ from minicaffe.layers.activation import Dropout
 from minicaffe.layers.data import Data
 from minicaffe.layers.memory_data import MemoryData
 from minicaffe.net import read
-from minicaffe.ops.fused import ENDS, MASKED
+from minicaffe.ops.fused import FIRST, may_begin
+from minicaffe.ops.record import recording
 from minicaffe.solver import Report
 
 GIVEN: dict[str, Any] = {"deterministic": True}  # no stopwatch
@@ -98,21 +99,23 @@ def captured(solver: Solver, slots: tuple[int, int], numbers: int) -> list[str]:
     reasons = [said for said in solver.reasons if not any(why in said for why in KNOWN)]
     if not any(operation.kind == "graph" for operation in steps[-1]):
         reasons.append("no graph was launched")
-    return [*found, *reasons, *behind(solver)]
+    return [*found, *reasons, *untold(solver)]
 
 
-def behind(solver: Solver) -> list[str]:
-    """Where work of a graph that may end in a ReLU does something behind its last kernel, untold."""
+def untold(solver: Solver) -> list[str]:
+    """Where a graph's work, of which some may be one with what is beside it, has CUDA do what nobody hears."""
     found = []
     for node in solver.recordings["iteration"]:
         for part in getattr(node, "parts", ()):
-            last = part.launches[-1][0] if part.launches and part.whole else ""
-            if last in {**ENDS, **MASKED}:
-                record.take()
-                with solver.device.current():
-                    part.again()
-                if (done := record.take()[-1].name) != last:
-                    found.append(f"{part.what}: {done} behind {last}, and nobody is told")
+            if not part.whole:
+                continue
+            record.take()
+            with solver.device.current(), recording() as heard:
+                part.again()
+            done, names = [op.name for op in record.take()], [name for name, *_ in heard.launches]
+            able = may_begin(heard.launches) or any(name in FIRST for name in names)
+            if able and len(done) != len(names):
+                found.append(f"{part.what}: CUDA does {done}, and {names} are heard of")
     return found
 
 

@@ -18,7 +18,7 @@ def places(shape):
 
 
 def work_for(device, shape, dtype):
-    return blank(device, channels.workspace(int(np.prod(shape)), shape[1]), dtype)
+    return blank(device, channels.workspace(device.xp, shape, below=True), dtype)
 
 
 @cases(60)

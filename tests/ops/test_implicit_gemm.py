@@ -1,6 +1,5 @@
 """Implicit GEMM on CUDA: every geometry, tile and share of the work against loops in float64."""
 
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +14,6 @@ from minicaffe.ops import elementwise, fused
 from minicaffe.ops.capture import COUNTERS, arrived
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.ops.record import recording
 
 TILES = [(1, 2), (2, 4), (4, 2), (4, 4), (8, 8)]
 LARGE = ConvGeometry(
@@ -205,12 +203,9 @@ def test_a_relu_is_of_what_has_been_added(cuda):
     """As of a ReLU in place behind the product, whose kernel ends in it."""
     a, b, out = numbers(1, (5, 40), (40, 7), (5, 7), dtype=float)
     there = [put(cuda, array) for array in (a, b, out)]
-    with recording() as made:
+    with fused.joined():
         implicit_gemm.product(*there, None, add=True)
-    relu = partial(elementwise.forward, "ReLU", there[2], (), there[2])
-    cuda.xp.copyto(there[2], put(cuda, out))
-    work = partial(implicit_gemm.product, *there, None, add=True)
-    fused.both(work, len(made.launches), relu)
+        elementwise.forward("ReLU", there[2], (), there[2])
     close(cuda, there[2], np.maximum(a @ b + out, 0))
 
 

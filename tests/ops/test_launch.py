@@ -26,15 +26,15 @@ from minicaffe.ops import embed as tables
 from minicaffe.ops import lrn as response_norms
 from minicaffe.ops import normalize as norms
 from minicaffe.ops import softmax as ops
-from minicaffe.ops import statistics as past
 from minicaffe.ops.capture import arrived
 from minicaffe.ops.conv import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.labels import Labels, Mean
 from minicaffe.ops.lrn import Response
-from minicaffe.ops.rows import Affine, Norm, Rows, Statistics, workspace
+from minicaffe.ops.rows import Affine, Norm, Past, Rows, Statistics, workspace
 from minicaffe.ops.slots import Slots
+from minicaffe.ops.statistics import recall as recalled
 from minicaffe.ops.statistics import statistics as measure
 from minicaffe.ops.sums import add_places, add_rows, total
 
@@ -368,14 +368,14 @@ def scale(device, dtype):
 @row
 def prelu(device, dtype):
     dy, x, a = (put(device, v) for v in numbers(1, (3, 4, 5), (3, 4, 5), (4,), dtype=dtype))
-    out, work = blank(device, x.shape, dtype), blank(device, 2 * channels.workspace(60, 4), dtype)
+    out, work = blank(device, x.shape, dtype), blank(device, 60, dtype)
     return lambda: channels.prelu_gradient(dy, x, a, out, work), [out]
 
 
 @row
 def products(device, dtype):
     dy, x, sums = (put(device, v) for v in numbers(1, (3, 4, 5), (3, 4, 5), (4,), dtype=dtype))
-    work = blank(device, 2 * channels.workspace(60, 4), dtype)
+    work = blank(device, channels.workspace(device.xp, (3, 4, 5), below=True), dtype)
     return lambda: channels.add_products(dy, x, sums, work, below=True), [sums]
 
 
@@ -437,16 +437,6 @@ def moments(device, dtype):
     return lambda: [measure(*g) for g in given], [a for g in given for a in vars(g[3]).values()]
 
 
-ROWS["statistics"] = moments
-
-
-@row
-def remember(device, dtype):
-    kind = summed(dtype)
-    arrays = [put(device, a) for a in numbers(1, *[(9,)] * 5, (1,), dtype=kind)]
-    return lambda: past.remember(Statistics(*arrays[:2], None), 0.75, 3, *arrays[3:]), arrays[3:]
-
-
 @row
 def recall(device, dtype):
     kind = summed(dtype)
@@ -456,7 +446,7 @@ def recall(device, dtype):
 
     def run():
         for given, out in zip((sums, nothing), found, strict=True):
-            past.recall(*given, Norm("variance", 0.1), out)
+            recalled(Past(0.0, 1, *given), Norm("variance", 0.1), out)
 
     return run, [a for out in found for a in vars(out).values()]
 
@@ -473,33 +463,25 @@ def normalise(device, dtype):
     return run, outs
 
 
-@row
-def scale_gradient(device, dtype):
-    given = [g for g in normalised(device, dtype) if g[2] is not None]
-    outs = [[array.copy() for array in (g[2].bias, g[2].scale)] for g in given]
-
-    def run():
-        for (rows, _, affine, found, x, dy, work), (dscale, dbias) in zip(given, outs, strict=True):
-            norms.scale_gradient(x, dy, rows, found, affine.rows, dscale, None, work)
-            norms.scale_gradient(x, dy, rows, found, affine.rows, None, dbias, work)
-
-    return run, [array for pair in outs for array in pair]
-
-
 def normal_gradient(device, dtype, fixed):
     given = list(normalised(device, dtype))
     outs = [blank(device, (6, 9, 70), dtype) for _ in given]
+    learnt = [
+        (None, None) if g[2] is None else (g[2].bias.copy(), g[2].scale.copy()) for g in given
+    ]
 
     def run():
-        for (rows, norm, affine, found, x, dy, work), out in zip(given, outs, strict=True):
-            norms.normalise_gradient(x, dy, rows, None if fixed else norm, found, affine, out, work)
+        for (rows, norm, affine, found, x, dy, work), out, sums in zip(
+            given, outs, learnt, strict=True
+        ):
+            of = None if fixed else norm
+            norms.gradients(x, dy, rows, of, found, affine, sums, out, work)
 
-    return run, outs
+    return run, [*outs, *(array for pair in learnt for array in pair if array is not None)]
 
 
 ROWS["normalise_gradient"] = lambda device, dtype: normal_gradient(device, dtype, True)
-ROWS["gradient_means"] = lambda device, dtype: normal_gradient(device, dtype, False)
-ROWS["gradient_sums"] = ROWS["gradient_means"]
+ROWS["gradients"] = lambda device, dtype: normal_gradient(device, dtype, False)
 RESPONSES = (
     Response((6, 9, 70), 2, 0, 2.0, 0.5, 0.75),
     Response((54, 10, 7), 1, 1, 1.0, 0.5, 0.6),
@@ -638,10 +620,8 @@ BLOCKWISE = (
     "softmax",
     "softmax_gradient",
     "moments",
-    "statistics",
-    "scale_gradient",
-    "gradient_means",
-    "gradient_sums",
+    "gradients",
+    "normalise_gradient",
     "products",
     "squares",
     "judge",  # by one block

@@ -4,13 +4,22 @@ import functools
 
 import numpy as np
 import pytest
-from ops import test_fused, test_implicit_gemm, test_launch, test_random, test_softmax
+from ops import (
+    test_fused,
+    test_implicit_gemm,
+    test_launch,
+    test_normalize,
+    test_random,
+    test_softmax,
+)
 from ops.cases import blank, put, same
 
 from minicaffe import backend
 from minicaffe.ops import activation, capture, update
 from minicaffe.ops.conv import implicit_gemm
+from minicaffe.ops.rows import Norm, Past, Statistics, by_channel, workspace
 from minicaffe.ops.slots import Slots
+from minicaffe.ops.statistics import statistics
 
 
 def sums(cuda, monkeypatch):
@@ -80,7 +89,35 @@ def judged(cuda, monkeypatch):
         np.testing.assert_allclose(cuda.to_host(one), other, rtol=1e-5)
 
 
-IMPLICIT, SOFTMAX, BLOCK = "implicit.cu", "softmax.cu", "block.cu"
+def norms(cuda, monkeypatch):
+    for kind in ("variance", "length"):
+        test_normalize.test_long_rows_are_summed_in_parts(cuda, (1, 3, 2, 4000), kind)
+    for name in ("whole", "parts"):
+        test_fused.test_a_batch_norm_goes_on_to_what_follows(cuda, name, np.float16)
+
+
+def remembered(cuda, monkeypatch):
+    shape, sums = (2, 70, 5), [put(cuda, np.ones(n)) for n in (70, 70, 1)]
+    rows, norm, x = by_channel(shape), Norm("variance", 0.1), np.random.default_rng(1).random(shape)
+    work, past = blank(cuda, workspace(cuda.xp, x.size, rows), np.float64), Past(0.5, 10, *sums)
+    found = Statistics.empty(cuda.xp, rows, np.float64)
+    statistics(put(cuda, x), rows, norm, found, work, past)
+    by = [x.mean(axis=(0, 2)), x.var(axis=(0, 2)) * 10 / 9, 1]
+    for mine, new in zip(sums, by, strict=True):
+        np.testing.assert_allclose(cuda.to_host(mine), 0.5 + new * np.ones(mine.size))
+
+
+IMPLICIT, SOFTMAX, BLOCK, NORMALIZE = (
+    "implicit.cu",
+    "softmax.cu",
+    "block.cu",
+    "normalize.cu",
+)
+WHERE = {
+    "types.cu": SOFTMAX,
+    "block.cu": SOFTMAX,
+    "share.cu": NORMALIZE,
+}  # what is no file of kernels
 SPLIT = "slabs * split / splits"
 MUTATIONS = {
     "a missing barrier": (
@@ -108,6 +145,34 @@ MUTATIONS = {
     "half a key": ("random.cu", "key[0], key[1]", "key[0], key[0]", drawn),
     "a normalizer of zero": (SOFTMAX, "count < 1 ? 1 : count", "count", losses),
     "a loss of one block alone": (SOFTMAX, "__ldcg(losses + i)", "__ldcg(losses)", losses),
+    "parts of rows that all weigh the same": (
+        *(NORMALIZE, "size(p) * center_of(p)", "center_of(p)", norms),
+    ),
+    "a part's own mean taken for the row's": (
+        *(NORMALIZE, "apart = center_of(p) - center", "apart = center_of(p) - center_of(p)", norms),
+    ),
+    "sums of the part before the last": (
+        *(NORMALIZE, "__ldcg(from + (size_t)p * 4 * count)", "__ldcg(from)", norms),
+    ),
+    "a scale's gradient of what is not rounded": (
+        *(NORMALIZE, "fma(dy, y ? at.y : plain, all[1])", "fma(dy, plain, all[1])", norms),
+    ),
+    "a sum with what is not rounded": (
+        *(NORMALIZE, "end(S(T(value)) + beside, true)", "end(value + beside, true)", norms),
+    ),
+    "a lane that is left out": (
+        "share.cu",
+        "e += AHEAD * lanes",
+        "e += (AHEAD + 1) * lanes",
+        norms,
+    ),
+    "rows that are summed before all is there": (
+        *("share.cu", "*mine = value;\n    __syncthreads();", "*mine = value;", norms),
+    ),
+    "a variance that is remembered as it is": (
+        *(NORMALIZE, "rounded(correction, squares)", "squares", remembered),
+    ),
+    "batches that every row counts": (NORMALIZE, "if (row == 0) *batches", "*batches", remembered),
     "a norm of half the blocks": (
         "watch.cu",
         "i < count; i += BLOCK",
@@ -139,7 +204,7 @@ def test_a_fault_is_found(cuda, monkeypatch, fault):
         code, names = real(name, template)
         return code.replace(right, wrong), names
 
-    assert right in real("softmax.cu" if file in ("types.cu", "block.cu") else file, "float")[0]
+    assert right in real(WHERE.get(file, file), "float")[0]
     monkeypatch.setattr(backend, "source", source)
     monkeypatch.setattr(backend, "kernels", functools.cache(backend.kernels.__wrapped__))
     with pytest.raises(AssertionError):

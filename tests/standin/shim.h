@@ -78,6 +78,8 @@ inline double rsqrt(double x) { return 1 / ::sqrt(x); }
 inline float rsqrt(float x) { return 1 / sqrtf(x); }
 inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
 template <class T>
 T __ldcg(const T* from) {
