@@ -1,26 +1,28 @@
-"""The device: which array library, transfers, kernels, random streams, timers. Chosen here only."""
+"""The device: which array library, transfers, kernels, timers. Chosen here only."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 
-from minicaffe.errors import DeviceError, ShapeError
+from minicaffe.errors import DeviceError, ShapeError, mib
 from minicaffe.kernels import CTYPES, OPTIONS, ask, source, tell
 
 THREADS = 256  # of a CUDA block, where nothing else is said
 GRID = 65535  # blocks at the most; a thread then takes more than one element
-STAGED = 2**20  # bytes, up to which a host array goes through page-locked memory
+TOO_MANY = "elements are more than a kernel's 32-bit index reaches"
+STAGED = 2**26  # bytes, up to which a host array goes through page-locked memory
+SMALL = 2**20  # bytes, above which as many such copies to one place are under way as it has
+TURNS = 2  # buffers
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -31,15 +33,17 @@ class Device:
         self.name, self.xp, self.reason = name, xp, reason
         self.is_cuda = xp is not np
         self.number = int(name.partition(":")[2] or 0)  # of a CUDA device
-        self._staged: deque[tuple[Any, Any]] = deque()  # copies under way: an event, its memory
+        self._staged: deque[tuple[Any, Any, int]] = (
+            deque()
+        )  # copies: an event, its memory, where to
         self._staging = threading.Lock()
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.reason})"
 
     def current(self) -> contextlib.AbstractContextManager[Any]:
-        """Within it, what this thread asks of CUDA is done on this device, in its memory."""
-        return self.xp.cuda.Device(self.number) if self.is_cuda else contextlib.nullcontext()
+        """Within it CUDA does what this thread asks on this device, in its stream or one entered before."""
+        return _current(self.xp.cuda, self.number) if self.is_cuda else contextlib.nullcontext()
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         """A host array as an array of this device."""
@@ -56,7 +60,8 @@ class Device:
     def copy_from_host(self, target: Any, source: Any) -> None:
         """Fill a device array with a host array of the same shape, which is then free for other use.
 
-        A small one is not waited for: page-locked memory holds it until it is copied.
+        It is not waited for: page-locked memory holds it until it is copied. What is larger than SMALL takes
+        two such buffers by turns, and what is larger than STAGED none.
         """
         if not self.is_cuda:
             with np.errstate(over="ignore"):
@@ -68,16 +73,19 @@ class Device:
             target.set(source)
             return
         with self.current(), self._staging:
-            cuda = self.xp.cuda
-            while self._staged and self._staged[0][0].done:
-                self._staged.popleft()
-            memory = cuda.alloc_pinned_memory(source.nbytes)
-            staged = np.frombuffer(memory, np.uint8, source.nbytes)
-            staged[:] = source.reshape(-1).view(np.uint8)
+            place = target.data.ptr if source.nbytes > SMALL else 0
+            turns = sum(at == place > 0 for *_, at in self._staged)
+            while self._staged and (turns >= TURNS or self._staged[0][0].done):
+                event, _, at = self._staged.popleft()
+                if not event.done:
+                    event.synchronize()
+                turns -= at == place
+            memory = self.xp.cuda.alloc_pinned_memory(source.nbytes)
+            np.frombuffer(memory, np.uint8, source.nbytes)[:] = source.reshape(-1).view(np.uint8)
             target.data.copy_from_host_async(memory.ptr, source.nbytes)
-            event = cuda.Event(disable_timing=True)
+            event = self.xp.cuda.Event(disable_timing=True)
             event.record()
-            self._staged.append((event, memory))
+            self._staged.append((event, memory, place))
 
     def synchronize(self) -> None:
         """Wait until the device has done all that was asked of it."""
@@ -88,8 +96,7 @@ class Device:
     def memory(self) -> int:
         """Bytes of memory this device has in all."""
         if self.is_cuda:
-            with self.current():
-                return int(self.xp.cuda.Device().mem_info[1])
+            return int(self.xp.cuda.Device(self.number).mem_info[1])
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def check_fits(self, size: int, what: str) -> None:
@@ -114,6 +121,21 @@ class Device:
             return float(cuda.get_elapsed_time(first, last))
 
         return stop
+
+
+@contextlib.contextmanager
+def _current(cuda: Any, number: int) -> Iterator[None]:
+    with cuda.Device(number), contextlib.ExitStack() as stack:
+        if not cuda.get_current_stream().ptr:  # nobody has chosen another than the default
+            stack.enter_context(_stream(cuda, number))
+        yield
+
+
+@functools.cache
+def _stream(
+    cuda: Any, number: int
+) -> Any:  # of all nets there; the default one and it wait for each other
+    return cuda.Stream()
 
 
 def on_its_device(method: Method) -> Method:
@@ -199,7 +221,7 @@ def kernels(file: str, template: str, device: int) -> dict[str, Any]:
 def launch(file: str, name: str, total: int, out: Any, *args: Any, of: Any = ()) -> None:
     """Run kernel `name` for the type of `out`, and structs `of`, over `total` elements; an int is an int32."""
     if total + GRID * THREADS >= 2**31:
-        raise ShapeError(f"{name}: {total} elements are more than a kernel's 32-bit index reaches")
+        raise ShapeError(f"{name}: {total} {TOO_MANY}")
     blocks = min((total + THREADS - 1) // THREADS, GRID)
     launch_blocks(file, name, (blocks,), (out, *of), total, *args)
 
@@ -208,43 +230,11 @@ def launch_blocks(
     file: str, name: str, grid: Any, types: tuple[Any, ...], *args: Any, threads: int = 0
 ) -> None:
     """Run blocks of a kernel, of THREADS or so many, for `types`: arrays, numbers, or names, of such."""
-    for arg in args:
-        if type(arg) is int and arg >= 2**31:
-            raise ShapeError(
-                f"{name}: {arg} elements are more than a kernel's 32-bit index reaches"
-            )
+    if (most := max((arg for arg in args if type(arg) is int), default=0)) >= 2**31:
+        raise ShapeError(f"{name}: {most} {TOO_MANY}")
     if 0 in grid:
         return
     template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
     typed = tuple(np.int32(arg) if type(arg) is int else arg for arg in args)
-
-    def do(given: tuple[Any, ...]) -> None:
-        kernels(file, template, types[0].device.id)[name](grid, (threads or THREADS,), given)
-
-    ask(name, template, grid, typed, do)
-
-
-def random_key(seed: int, *names: str | int) -> tuple[int, int]:
-    """A 128-bit Philox key, as two words, that is a function of (seed, names) alone."""
-    text = "\0".join(str(part) for part in (seed, *names)).encode()
-    digest = hashlib.blake2b(text, digest_size=16).digest()
-    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
-
-
-def random_stream(seed: int, *names: str | int) -> np.random.Generator:
-    """NumPy's generator for (seed, names): the same stream whenever and wherever it is asked for.
-
-    >>> random_stream(1, "conv1", 0).random() == random_stream(1, "conv1", 0).random()
-    True
-    """
-    low, high = random_key(seed, *names)
-    return np.random.Generator(np.random.Philox(key=np.array([low, high], dtype=np.uint64)))
-
-
-def mib(size: int) -> str:
-    """Bytes as people read them.
-
-    >>> mib(3 << 20)
-    '3.0 MiB'
-    """
-    return f"{size / 2**20:.1f} MiB"
+    given, block = (file, template, types[0].device.id), (threads or THREADS,)
+    ask(name, template, grid, typed, lambda args: kernels(*given)[name](grid, block, args))

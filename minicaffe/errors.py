@@ -150,3 +150,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if not near and len(word) >= 3:
         near = [name for name in lowered if name.startswith(word.lower())][:1]
     return f"; did you mean {lowered[near[0]]!r}?" if near else ""
+
+
+def mib(size: int) -> str:
+    """Bytes as people read them.
+
+    >>> mib(3 << 20)
+    '3.0 MiB'
+    """
+    return f"{size / 2**20:.1f} MiB"

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Device, mib
+from minicaffe.backend import Device
 from minicaffe.cli.check_layers import engines, layers
-from minicaffe.errors import DeviceError
+from minicaffe.errors import DeviceError, mib
 from minicaffe.net import parse
 from minicaffe.net.summary import table
 from minicaffe.ops import conv

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import mib
 from minicaffe.cli.explain_step import explain_pass, explain_step
 from minicaffe.cli.options import (
     device_option,
@@ -35,7 +34,7 @@ from minicaffe.cli.options import (
     pick_device,
     read_model,
 )
-from minicaffe.errors import MinicaffeError
+from minicaffe.errors import MinicaffeError, mib
 from minicaffe.layers.blob import check_type
 from minicaffe.net import Net
 from minicaffe.net.summary import table

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from minicaffe.backend import random_stream
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import ZERO, fill, refill
 from minicaffe.layers.inputs import BlobShape
 from minicaffe.ops import arrays
+from minicaffe.ops.random import random_stream
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 

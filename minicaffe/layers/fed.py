@@ -21,6 +21,7 @@ from minicaffe.layers.order import Order, shuffled
 from minicaffe.layers.pictures import Pictures
 from minicaffe.ops import threads
 from minicaffe.ops.batch import gather
+from minicaffe.ops.random import random_key
 from minicaffe.spec.types import AtLeast
 
 MOST = 8  # workers, where none are asked for
@@ -184,7 +185,7 @@ class Fed(Pictures):
 
     def random_key(self, seed: int) -> int:
         """Of which, with epoch and entry, a sample's random numbers are a function."""
-        return backend.random_key(seed, "transform", self.name)[0]
+        return random_key(seed, "transform", self.name)[0]
 
     def _tell(self, damaged: list[Damage]) -> None:
         """Say what was damaged, the first few by name, and at the end of an epoch how many there were."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import random_stream
+from minicaffe.ops.random import random_stream
 
 
 class Order:

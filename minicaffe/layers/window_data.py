@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 
-from minicaffe.backend import random_key
 from minicaffe.data import datasets, lists, picture_files
 from minicaffe.data.draws import draws
 from minicaffe.data.resize import bilinear
@@ -15,6 +14,7 @@ from minicaffe.errors import DataError, ShapeError
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.pictures import Pictures
+from minicaffe.ops.random import random_key
 from minicaffe.spec.types import AtLeast
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minicaffe.backend import mib
+from minicaffe.errors import mib
 from minicaffe.net.graph import Graph
 from minicaffe.net.sharing import Sharing
 

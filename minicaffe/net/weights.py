@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import random_stream
 from minicaffe.caffe import weight_files
 from minicaffe.caffe import weights as caffes
 from minicaffe.caffe.weight_files import MODEL
@@ -22,6 +21,7 @@ from minicaffe.layers.fillers import fill_parts
 from minicaffe.net.differences import differences, listed
 from minicaffe.net.graph import Graph
 from minicaffe.net.model import entry, parse
+from minicaffe.ops.random import random_stream
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda, random_key
+from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import ShapeError
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
-from minicaffe.ops.random import uniform
+from minicaffe.ops.random import random_key, uniform
 from minicaffe.ops.slots import Slots
 from minicaffe.ops.threads import run
 from minicaffe.ops.typed import number

@@ -1,12 +1,30 @@
-"""Uniform random numbers that are a function of a key: the same bits on every device."""
+"""Random numbers that are a function of a key, here and on CUDA: the same bits on every device."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda, random_key, random_stream
+from minicaffe.backend import launch, on_cuda
+
+
+def random_key(seed: int, *names: str | int) -> tuple[int, int]:
+    """A 128-bit Philox key, as two words, that is a function of (seed, names) alone."""
+    text = "\0".join(str(part) for part in (seed, *names)).encode()
+    digest = hashlib.blake2b(text, digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+
+
+def random_stream(seed: int, *names: str | int) -> np.random.Generator:
+    """NumPy's generator for (seed, names): the same stream whenever and wherever it is asked for.
+
+    >>> random_stream(1, "conv1", 0).random() == random_stream(1, "conv1", 0).random()
+    True
+    """
+    low, high = random_key(seed, *names)
+    return np.random.Generator(np.random.Philox(key=np.array([low, high], dtype=np.uint64)))
 
 
 def uniform(out: Any, seed: int, *names: str | int) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import mib
 from minicaffe.deploy import Classifier, deploy, takes_digits
+from minicaffe.errors import mib
 from minicaffe.layers.pictures import Pictures
 from minicaffe.net import Net
 from minicaffe.report.ends import LeftOutError

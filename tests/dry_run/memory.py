@@ -131,7 +131,7 @@ class Stream:
     entered: ClassVar[list[Stream]] = []
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False):
-        self.ptr = id(self) if non_blocking else 0
+        self.ptr, self.device_id = 0 if null else id(self), current[-1]
 
     def __enter__(self) -> Stream:
         self.entered.append(self)
@@ -155,7 +155,8 @@ class Stream:
 
 def current_stream() -> Stream:
     """cupy.cuda.get_current_stream."""
-    return Stream.entered[-1] if Stream.entered else Stream()
+    mine = [stream for stream in Stream.entered if stream.device_id == current[-1]]
+    return mine[-1] if mine else Stream(null=True)
 
 
 def get(

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import random_stream
 from minicaffe.errors import SpecError
 from minicaffe.export.graph import Graph
 from minicaffe.export.table import writes
 from minicaffe.layers.dummy import FIXED
 from minicaffe.layers.fillers import fill
 from minicaffe.net.step import Step
+from minicaffe.ops.random import random_stream
 
 
 @writes("DummyData")

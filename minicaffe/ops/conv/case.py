@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minicaffe.backend import Device, mib
+from minicaffe.backend import Device
+from minicaffe.errors import mib
 from minicaffe.ops import threads
 from minicaffe.ops.conv import common
 from minicaffe.ops.conv.strategies import STRATEGIES

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Device, mib, on_cuda
-from minicaffe.errors import ShapeError, SpecError, did_you_mean
+from minicaffe.backend import Device, on_cuda
+from minicaffe.errors import ShapeError, SpecError, did_you_mean, mib
 from minicaffe.ops.conv import common, implicit, implicit_gemm, memory
 from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.strategies import STRATEGIES

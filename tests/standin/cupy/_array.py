@@ -14,8 +14,8 @@ POISON = 0xFF  # memory nobody has written: NaN, or -1
 
 memory = SimpleNamespace(used=0)
 place = SimpleNamespace(
-    device=0, late=[], capture=None, streams=[]
-)  # the current device; uploads that are yet to be done; the graph; streams that were entered
+    device=0, late=[], capture=None, capturing=None, streams=[]
+)  # the current device; uploads yet to be done; the graph, and its stream; streams that were entered
 REFUSED = ("synchronizations", "allocations", "uploads")  # while work is captured into one
 _buffers = weakref.WeakValueDictionary()  # by the address of their first byte
 
@@ -36,8 +36,10 @@ def queue(action):
     if place.capture is None:
         count("operations")
         action()
-    else:
+    elif place.streams[-1] is place.capturing:
         place.capture.append(action)
+    else:
+        raise RuntimeError("cudaErrorStreamCaptureImplicit: another stream is used in a capture")
 
 
 class Buffer(np.ndarray):

@@ -151,7 +151,7 @@ class Stream:
     done = True
 
     def __init__(self, null=False, non_blocking=False, ptds=False):
-        self.ptr = 0 if null else id(self)
+        self.ptr, self.device_id = 0 if null else id(self), place.device
 
     def synchronize(self):
         count("synchronizations")
@@ -173,7 +173,7 @@ class Stream:
             raise RuntimeError("cudaErrorStreamCaptureUnsupported: the null stream")
         if place.capture is not None:
             raise RuntimeError("cudaErrorIllegalState: a capture is under way")
-        place.capture = []
+        place.capture, place.capturing = [], self
 
     def end_capture(self):
         """The graph of it."""
@@ -241,7 +241,8 @@ def get_cublas_handle():
 
 
 def get_current_stream():
-    return place.streams[-1] if place.streams else Stream.null
+    mine = [stream for stream in place.streams if stream.device_id == place.device]
+    return mine[-1] if mine else Stream.null
 
 
 def is_available():
