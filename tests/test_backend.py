@@ -176,7 +176,7 @@ def test_all_nets_of_a_device_share_a_stream(cuda, stand_in, monkeypatch):
         assert current().ptr not in (0, mine.ptr)
         with cuda.current():
             assert current() is mine
-    with stand_in.cuda.Stream() as own, cuda.current():
+    with stand_in.cuda.Device(0), stand_in.cuda.Stream() as own, cuda.current():
         assert current() is own
 
 
