@@ -20,7 +20,8 @@
 //            16     [        ]              packs tx, tx + 16, ...; so that a warp reads shared
 //   16 TM  [left]   [ 16 TM x 16 TN ]       memory a pack at a time, one pack behind the other
 //
-// A slab is loaded into registers while the one before is multiplied, where a thread's sums leave room.
+// Where the indices k of BLOCK / 16 slabs lie is tabulated before the first of them. A slab is loaded into
+// registers while the one before is multiplied, where a thread's sums leave room.
 //
 // With `splits`, k is shared among as many blocks. Each leaves its sums in `partials`; of FAN neighbours the
 // last one there adds up all of theirs, in their order, and of FAN such sums again the last:
@@ -36,8 +37,25 @@
 const int SLAB = 16;
 const int FAN = 16;
 
-struct Spot {
-  int left, offset, z, y, x;
+// Where an index lies: its offset among the entries, and its position along each axis. Those of a column and of
+// a k are added up: so they are of an entry, or of none.
+struct alignas(16) Spot {
+  int at, z, y, x;
+};
+const int NOWHERE = -(1 << 30);
+
+// A position is `by` times the place of an entry, if it can be divided by that: it is kept as the quotient in
+// front of the rest, which has so many `bits` that the rests of two do not add up to 1 of the quotient.
+struct Stride {
+  int by, bits;
+
+  __device__ Stride(int by) : by(by), bits(0) {
+    while (1 << bits < by) ++bits;
+  }
+  __device__ int position(int at) const { return at / by * (1 << bits) + at % by; }
+  __device__ bool lies(int position, int size) const {  // a rest that is left becomes the upper bits
+    return __funnelshift_r(position, position, bits) < (unsigned)size;
+  }
 };
 
 struct Axes {
@@ -45,11 +63,24 @@ struct Axes {
   int step_z, step_y, step_x;  // how far one is from the next,
   int z, y, x;                 // and where the first is
   int offset, left;            // from one outer index to the next, among the entries and in `left`
+};
 
-  __device__ Spot spot(int index) const {
-    const int outer = index / (d * h * w), at = index % (d * h * w);
-    return {outer * left + at, outer * offset, z + at / w / h * step_z, y + at / w % h * step_y,
-            x + at % w * step_x};
+// How entries lie, with a stride along each axis.
+struct Entries {
+  int d, h, w;
+  Stride z, y, x;
+
+  __device__ Spot spot(const Axes& axes, int index, int count) const {
+    if (index >= count) return {0, NOWHERE, 0, 0};
+    const int outer = index / (axes.d * axes.h * axes.w), inner = index % (axes.d * axes.h * axes.w);
+    const int at_z = axes.z + inner / axes.w / axes.h * axes.step_z;
+    const int at_y = axes.y + inner / axes.w % axes.h * axes.step_y;
+    const int at_x = axes.x + inner % axes.w * axes.step_x;
+    const int at = outer * axes.offset + (at_z / z.by * h + at_y / y.by) * w + at_x / x.by;
+    return {at, z.position(at_z), y.position(at_y), x.position(at_x)};
+  }
+  __device__ bool have(const Spot& a, const Spot& b) const {
+    return z.lies(a.z + b.z, d) && y.lies(a.y + b.y, h) && x.lies(a.x + b.x, w);
   }
 };
 #define AXES(a)                                                                                   \
@@ -57,15 +88,6 @@ struct Axes {
       int a##x, int a##offset, int a##left
 #define AXES_OF(a)                                                                                \
   {a##d, a##h, a##w, a##step_z, a##step_y, a##step_x, a##z, a##y, a##x, a##offset, a##left}
-
-// Whether a position is a multiple of the stride, and the quotient one of `size`; `at` becomes it.
-__device__ inline bool lies(int& at, int stride, int size) {
-  if (stride != 1) {
-    if (at % stride != 0) return false;
-    at /= stride;
-  }
-  return (unsigned)at < (unsigned)size;
-}
 
 template <typename S, int V>
 struct alignas(sizeof(S) * V) Pack {
@@ -83,10 +105,11 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
                          int sd, int sh, int sw) {
   typedef typename Sum<T>::type S;
   const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;  // in a pack
-  const bool AHEAD = TM * TN <= 16;  // whether there are registers to load a slab ahead
+  const bool ROOM = TM * TN <= 16;  // registers to load a slab ahead, and to write neighbours at once
   __shared__ Pack<S, VM> left_tile[SLAB][TM * 16 / VM + 1];  // a column more: fewer bank conflicts
   __shared__ Pack<S, VN> right_tile[SLAB][TN * 16 / VN];
-  __shared__ Spot spots[2][SLAB];
+  __shared__ Spot spots[BLOCK];  // of BLOCK indices k, for as many slabs,
+  __shared__ int lefts[BLOCK];   // and where they lie in left
   const Axes column_axes = AXES_OF(column_), k_axes = AXES_OF(k_);
   const int t = threadIdx.x, tx = t % 16, ty = t / 16;
   const int first_row = blockIdx.y * TM * 16, first_column = blockIdx.x * TN * 16;
@@ -94,9 +117,9 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   left += (size_t)group * left_group;
   entries += (size_t)group * entries_group;
 
+  const Entries given = {d, h, w, Stride(sd), Stride(sh), Stride(sw)};
   const int own = t % (TN * 16);  // the column of the tile that this thread gathers
-  const bool is_column = first_column + own < columns;
-  const Spot there = column_axes.spot(first_column + own);
+  const Spot there = given.spot(column_axes, first_column + own, columns);
   S sums[TM][TN];
   for (int i = 0; i < TM; ++i) {
     for (int j = 0; j < TN; ++j) sums[i][j] = 0;
@@ -108,18 +131,20 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   const int last = (int)((long long)slabs * (split + 1) / splits) * SLAB;
   const int begin = (int)((long long)slabs * split / splits) * SLAB;
 
-  // What thread t gathers of slab k0: TM entries of left, of column tx, and TN entries of its own column.
-  const auto left_at = [&](int i, int k0, const Spot* at) {
-    const int row = first_row + ty + 16 * i;
-    return row < rows && k0 + tx < depth ? S(left[row * left_row + at[tx].left]) : S(0);
+  const auto tabulate = [&](int k) {
+    const int outer = (k + t) / (k_axes.d * k_axes.h * k_axes.w);
+    spots[t] = given.spot(k_axes, k + t, depth);
+    lefts[t] = outer * k_axes.left + (k + t) % (k_axes.d * k_axes.h * k_axes.w);
   };
-  const auto entry_at = [&](int i, int k0, const Spot* at) {
-    const int k = t / (TN * 16) + i * (BLOCK / (TN * 16));
-    const Spot here = at[k];
-    int z = here.z + there.z, y = here.y + there.y, x = here.x + there.x;
-    const bool is =
-        is_column && k0 + k < depth && lies(z, sd, d) && lies(y, sh, h) && lies(x, sw, w);
-    return is ? S(entries[here.offset + there.offset + (z * h + y) * w + x]) : S(0);
+  // What thread t gathers of slab k0: TM entries of left, of column tx, and TN entries of its own column.
+  const T* left_rows = left + (size_t)(first_row + ty) * left_row;
+  const auto left_at = [&](int i, int k0) {
+    const int at = lefts[(k0 - begin) % BLOCK + tx] + i * 16 * left_row;
+    return first_row + ty + 16 * i < rows && k0 + tx < depth ? S(left_rows[at]) : S(0);
+  };
+  const auto entry_at = [&](int i, int k0) {
+    const Spot here = spots[(k0 - begin) % BLOCK + t / (TN * 16) + i * (BLOCK / (TN * 16))];
+    return given.have(here, there) ? S(entries[here.at + there.at]) : S(0);
   };
   const auto put_left = [&](int i, S value) {
     left_tile[tx][(ty + 16 * i) / VM].of[(ty + 16 * i) % VM] = value;
@@ -130,31 +155,33 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   };
 
   S next_left[TM], next_entries[TN];  // of the next slab: loaded while this one is multiplied
-  const auto load = [&](int k0, const Spot* at) {
+  const auto load = [&](int k0) {
 #pragma unroll
-    for (int i = 0; i < TM; ++i) next_left[i] = left_at(i, k0, at);
+    for (int i = 0; i < TM; ++i) next_left[i] = left_at(i, k0);
 #pragma unroll
-    for (int i = 0; i < TN; ++i) next_entries[i] = entry_at(i, k0, at);
+    for (int i = 0; i < TN; ++i) next_entries[i] = entry_at(i, k0);
   };
-  int now = 0;  // which of the spots are this slab's
-  if (t < SLAB) spots[now][t] = k_axes.spot(begin + t);
+  tabulate(begin);
   __syncthreads();  // the first spots are there
-  if (AHEAD) load(begin, spots[now]);
-  for (int k0 = begin; k0 < last; k0 += SLAB, now ^= 1) {
-    if (t < SLAB) spots[now ^ 1][t] = k_axes.spot(k0 + SLAB + t);
-    if (AHEAD) {
+  if (ROOM) load(begin);
+  for (int k0 = begin; k0 < last; k0 += SLAB) {
+    if (ROOM) {
 #pragma unroll
       for (int i = 0; i < TM; ++i) put_left(i, next_left[i]);
 #pragma unroll
       for (int i = 0; i < TN; ++i) put_entry(i, next_entries[i]);
     } else {
 #pragma unroll 4  // more loads at a time than that find no registers beside 8 x 8 sums
-      for (int i = 0; i < TM; ++i) put_left(i, left_at(i, k0, spots[now]));
+      for (int i = 0; i < TM; ++i) put_left(i, left_at(i, k0));
 #pragma unroll 4
-      for (int i = 0; i < TN; ++i) put_entry(i, entry_at(i, k0, spots[now]));
+      for (int i = 0; i < TN; ++i) put_entry(i, entry_at(i, k0));
     }
-    __syncthreads();  // the slab is there, and the next spots
-    if (AHEAD && k0 + SLAB < last) load(k0 + SLAB, spots[now ^ 1]);
+    __syncthreads();  // the slab is there
+    if ((k0 + SLAB - begin) % BLOCK == 0 && k0 + SLAB < last) {
+      tabulate(k0 + SLAB);
+      __syncthreads();  // the next spots are there
+    }
+    if (ROOM && k0 + SLAB < last) load(k0 + SLAB);
     for (int k = 0; k < SLAB && has_row; ++k) row_sum += left_tile[k][t / VM].of[t % VM];
 #pragma unroll
     for (int k = 0; k < SLAB; ++k) {
@@ -220,12 +247,33 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
     }
   }
 
-  each([&](S value, int at, int row) {
+  const auto finished = [&](S value, int at, int row) {
     if (bias) value += S(bias[group * rows + row]);
     if (add) value = S(out[at]) + value;
     if (relu && value <= 0) value = 0;
-    out[at] = masked(O(value), mask, at);
-  });
+    return masked(O(value), mask, at);
+  };
+  const auto divided = [](size_t number) { return number % VN == 0; };
+  const bool packed = divided(volume) && divided(out_group) && divided(out_row) &&
+                      divided(out_outer) && (size_t)out % sizeof(Pack<O, VN>) == 0;
+  if (ROOM && VN > 1 && packed) {  // neighbouring columns lie side by side, and are written at once
+#pragma unroll
+    for (int j = 0; j < TN; j += VN) {
+      const int column = first_column + (tx + j / VN * 16) * VN;
+      const int beside = group * out_group + column / volume * out_outer + column % volume;
+#pragma unroll
+      for (int i = 0; i < TM; ++i) {
+        const int row = first_row + (ty + i / VM * 16) * VM + i % VM, at = row * out_row + beside;
+        if (row >= rows || column >= columns) continue;
+        Pack<O, VN> pack;
+#pragma unroll
+        for (int v = 0; v < VN; ++v) pack.of[v] = finished(sums[i][j + v], at + v, row);
+        *(Pack<O, VN>*)(out + at) = pack;
+      }
+    }
+  } else {
+    each([&](S value, int at, int row) { out[at] = finished(value, at, row); });
+  }
   if (!has_row) return;
   O* to = left_sums + row_at + t;
   *to = O(add_sums ? S(*to) + row_sum : row_sum);

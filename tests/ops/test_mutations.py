@@ -12,11 +12,12 @@ from ops import (
     test_random,
     test_softmax,
 )
-from ops.cases import blank, put, same
+from ops.cases import blank, close, numbers, put, same
 
 from minicaffe import backend
 from minicaffe.ops import activation, capture, update
 from minicaffe.ops.conv import implicit_gemm
+from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.rows import Norm, Past, Statistics, by_channel, workspace
 from minicaffe.ops.slots import Slots
 from minicaffe.ops.statistics import statistics
@@ -39,6 +40,23 @@ def tiles(cuda, monkeypatch):
     arrays = test_implicit_gemm.drawn(test_implicit_gemm.LARGE, 1, np.float32)
     monkeypatch.setattr(implicit_gemm, "_share", lambda *_: ((4, 4), 1))
     test_implicit_gemm.check(cuda, test_implicit_gemm.LARGE, arrays, relu=True)
+
+
+def tables(cuda, monkeypatch):
+    """Sums longer than a table, all in one and in parts; and gradients of convolutions in strides."""
+    a, b, out = numbers(1, (5, 900), (900, 7), (5, 7), dtype=float)
+    for work in (None, blank(cuda, 10**4, float)):
+        there = [put(cuda, array) for array in (a, b, out)]
+        implicit_gemm.product(*there, work)
+        close(cuda, there[2], a @ b)
+    for stride, pad in (((2, 3), (1, 0)), ((3, 5), (4, 2))):
+        g = ConvGeometry(2, 2, (9, 8), 3, Window((3, 4), stride, pad))
+        test_implicit_gemm.check(cuda, g, test_implicit_gemm.drawn(g, 1, float))
+
+
+def sides(cuda, monkeypatch):
+    g = ConvGeometry(2, 4, (3, 7), 4, Window((1, 1)))
+    test_implicit_gemm.check(cuda, g, test_implicit_gemm.drawn(g, 1, np.float32))
 
 
 def losses(cuda, monkeypatch):
@@ -122,9 +140,15 @@ SPLIT = "slabs * split / splits"
 MUTATIONS = {
     "a missing barrier": (
         IMPLICIT,
-        "__syncthreads();  // the slab is there, and the next spots",
+        "__syncthreads();  // the slab is there",
         "",
         tiles,
+    ),
+    "a table that is not made anew": (IMPLICIT, "      tabulate(k0 + SLAB);", "", tables),
+    "a table of the slabs before": (IMPLICIT, "tabulate(k0 + SLAB)", "tabulate(k0)", tables),
+    "a rest that is passed over": (IMPLICIT, "+ at % by;", ";", tables),
+    "neighbours written where they do not lie side by side": (
+        *(IMPLICIT, "packed = divided(volume)", "packed = true || divided(volume)", sides),
     ),
     "rows summed but for the last of a slab": (
         *(IMPLICIT, "k < SLAB && has_row", "k < SLAB - 1 && has_row", sums),

@@ -89,6 +89,9 @@ template <class T>
 T __ldg(const T* from) {
   return *from;
 }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+  return (((unsigned long long)high << 32) | low) >> (by & 31);
+}
 inline int __mulhi(int a, int b) { return (long long)a * b >> 32; }
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
 inline long long __mul64hi(long long a, long long b) { return (__int128)a * b >> 64; }
