@@ -148,7 +148,7 @@ MUTATIONS = {
     "a table of the slabs before": (IMPLICIT, "tabulate(k0 + SLAB)", "tabulate(k0)", tables),
     "a rest that is passed over": (IMPLICIT, "+ at % by;", ";", tables),
     "neighbours written where they do not lie side by side": (
-        *(IMPLICIT, "packed = divided(volume)", "packed = true || divided(volume)", sides),
+        *(IMPLICIT, "return number % VN == 0;", "return number + 1 > 0;", sides),
     ),
     "rows summed but for the last of a slab": (
         *(IMPLICIT, "k < SLAB && has_row", "k < SLAB - 1 && has_row", sums),
