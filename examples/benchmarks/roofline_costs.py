@@ -155,10 +155,7 @@ PARTS: dict[str, dict[str, Callable[[dict], int]]] = {
     },
     "judge": {"partial": lambda op: op["numbers"]["count"]},
     "sums": {"out": _of_parts("kept")},
-    "moments": {"parts": _of_parts("count", 2)},
-    "gradient_sums": {"parts": _of_parts("count", 2)},
-    "statistics": {"parts": lambda op: 2 * op["numbers"]["count"] * op["numbers"]["many"]},
-    "gradient_means": {"parts": lambda op: 2 * op["numbers"]["count"] * op["numbers"]["many"]},
-    "scale_gradient": {"parts": lambda op: 2 * op["numbers"]["count"] * op["numbers"]["many"]},
+    "moments": {"parts": _of_parts("count", 2), "arrived": lambda op: op["grid"][0]},
+    "gradients": {"parts": _of_parts("count", 4), "arrived": lambda op: op["grid"][0]},
     "squares": {"partial": lambda op: op["grid"][0]},
 }

@@ -64,7 +64,7 @@ struct Three {
 // is remembered of rows, if anything is, becomes fraction of it + the means, the variances times `correction`,
 // and 1. Then the entries, if y or z is given, which only blocks with whole rows are.
 template <typename T>
-__launch_bounds__(MOST)
+__launch_bounds__(MOST, 1)
 __global__ void moments(int count, const T* x, int outer, int kept, int inner, int wide, int kind,
                         typename Sum<T>::type eps, typename Sum<T>::type* parts, int* arrived,
                         typename Sum<T>::type* mean, typename Sum<T>::type* spread,
@@ -177,7 +177,7 @@ __device__ S back(S g, S y, S rate, S one, S other) {
 //   means: how much of 1, and how much of what is normalised, the gradient of each row loses
 //   dx, by those, which only blocks with whole rows are asked for
 template <typename T>
-__launch_bounds__(MOST)
+__launch_bounds__(MOST, 1)
 __global__ void gradients(int count, const T* x, const T* y, const T* dy, const T* scale,
                           int features, int places, const typename Sum<T>::type* mean,
                           const typename Sum<T>::type* rate, int outer, int kept, int inner,

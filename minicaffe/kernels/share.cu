@@ -18,7 +18,7 @@
 #include "block.cu"
 
 const int MOST = 1024;  // threads of a block
-const int AHEAD = 4;    // entries that a thread loads before it uses the first
+const int AHEAD = 48;   // bytes at the most that a thread loads before it uses the first of them
 
 struct Rows {
   int outer, kept, inner;
@@ -53,14 +53,16 @@ struct Share {
   // use(i, load(i)) for the place i of each entry of this lane.
   template <typename Load, typename Use>
   __device__ void each(Load load, Use use) const {
-    for (int e = first + lane; e < last; e += AHEAD * lanes) {
-      decltype(load(size_t(0))) loaded[AHEAD];
+    typedef decltype(load(size_t(0))) One;
+    const int many = sizeof(One) > AHEAD / 4 ? AHEAD / sizeof(One) : 4;
+    for (int e = first + lane; e < last; e += many * lanes) {
+      One loaded[many];
 #pragma unroll
-      for (int u = 0; u < AHEAD; ++u) {
+      for (int u = 0; u < many; ++u) {
         if (e + u * lanes < last) loaded[u] = load(rows.place(row, e + u * lanes));
       }
 #pragma unroll
-      for (int u = 0; u < AHEAD; ++u) {
+      for (int u = 0; u < many; ++u) {
         if (e + u * lanes < last) use(rows.place(row, e + u * lanes), loaded[u]);
       }
     }
