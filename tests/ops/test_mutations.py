@@ -186,8 +186,8 @@ MUTATIONS = {
     ),
     "a lane that is left out": (
         "share.cu",
-        "e += AHEAD * lanes",
-        "e += (AHEAD + 1) * lanes",
+        "e += many * lanes",
+        "e += (many + 1) * lanes",
         norms,
     ),
     "rows that are summed before all is there": (
