@@ -26,6 +26,10 @@ COPIED = 256 << 20  # bytes
 MATRIX = 2048  # rows and columns
 LARGE = (16, 64, 56)  # a convolution 3 x 3: samples, channels and filters, pixels along an axis
 BATCH = 64
+SOLVER = """
+solver: {base_lr: 0.01, momentum: 0.9, weight_decay: 0.0005, lr_policy: inv, gamma: 0.0001, power: 0.75,
+  clip_gradients: 10, max_iter: 1000000}
+"""
 LENET = """
 layers:
   - {name: data, type: Input, top: [data, label], shape: [{dim: [BATCH, 1, 28, 28]}, {dim: [BATCH]}]}
@@ -38,9 +42,35 @@ layers:
   - {name: drop1, type: Dropout, top: ip1}
   - {name: ip2, type: InnerProduct, num_output: 10}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip2, label]}
-solver: {base_lr: 0.01, momentum: 0.9, weight_decay: 0.0005, lr_policy: inv, gamma: 0.0001, power: 0.75,
-  clip_gradients: 10, max_iter: 1000000}
 """
+RESIDUAL = """
+blocks:
+  conv:
+    layers:
+      - {name: conv<n>, type: Convolution, bottom: <from>, num_output: <width>, kernel_size: 3, pad: 1,
+         stride: <stride>, bias_term: false, weight_filler: msra}
+      - {name: bn<n>, type: BatchNorm, top: conv<n>}
+      - {name: scale<n>, type: Scale, top: conv<n>, bias_term: true}
+    defaults: {from: null, stride: 1}
+  sum:
+    layers:
+      - {name: sum<n>, type: Eltwise, bottom: [<other>, conv<n>]}
+      - {name: relu<n>, type: ReLU, top: sum<n>}
+layers:
+  - {name: data, type: Input, top: [data, label], shape: [{dim: [BATCH, 3, 32, 32]}, {dim: [BATCH]}]}
+  - {block: conv, n: 1, from: data, width: 16}
+  - {name: relu1, type: ReLU, top: conv1}
+  - {block: conv, n: 2, width: 16}
+  - {block: sum, n: 2, other: conv1}
+  - {block: conv, n: 3, width: 64, stride: 2}
+  - {name: relu3, type: ReLU, top: conv3}
+  - {block: conv, n: 4, width: 64}
+  - {block: sum, n: 4, other: conv3}
+  - {name: pool, type: Pooling, pool: AVE, global_pooling: true}
+  - {name: ip, type: InnerProduct, num_output: 10, weight_filler: xavier}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+"""
+NETS = {"LeNet": LENET, "a residual net": RESIDUAL}
 Row = tuple[str, str, str]  # what, what was found, ok or what is wrong
 
 
@@ -76,8 +106,14 @@ def kernels(device: Device) -> Iterator[Row]:
 
 
 def replays(device: Device) -> Iterator[Row]:
-    """LeNet's iterations as a CUDA graph beside such as they are: bits, memory, iterations a second."""
-    plain, graph = lenet(device, graph=False), lenet(device, graph=True)
+    """Iterations as a CUDA graph beside such as they are: bits, memory, iterations a second."""
+    for name, text in NETS.items():
+        yield from replay(device, name, text)
+
+
+def replay(device: Device, name: str, text: str) -> Iterator[Row]:
+    """The same of one net."""
+    plain, graph = solver_of(text, device, graph=False), solver_of(text, device, graph=True)
     for solver in (plain, graph):
         solver.step(5)  # in which an iteration is noted twice, captured and compared
         device.synchronize()
@@ -93,22 +129,25 @@ def replays(device: Device) -> Iterator[Row]:
     nodes = graph.recordings["iteration"]
     launched = sum(hasattr(node, "parts") for node in nodes)
     reasons = "; ".join(graph.reasons)
-    yield "LeNet's iteration", f"{launched} CUDA graphs", reasons or ("ok" if nodes else "no graph")
+    yield (
+        f"{name}: iteration",
+        f"{launched} CUDA graphs",
+        reasons or ("ok" if nodes else "no graph"),
+    )
     mine, theirs = graph.net.weights(), plain.net.weights()
-    apart = [name for name in mine if mine[name].tobytes() != theirs[name].tobytes()]
+    apart = [one for one in mine if mine[one].tobytes() != theirs[one].tobytes()]
     told = f"{REPLAYS} replayed, {REPLAYS} as they are"
-    yield "weights after them", told, f"{', '.join(apart)} differ" if apart else "ok"
-    yield "memory taken meanwhile", mib(taken), "it grows" if taken else "ok"
+    yield f"{name}: weights after them", told, f"{', '.join(apart)} differ" if apart else "ok"
+    yield f"{name}: memory taken meanwhile", mib(taken), "it grows" if taken else "ok"
     rate = [REPLAYS / one for one in seconds]
-    yield f"LeNet, batch {BATCH}", f"{rate[1]:.0f} iterations/s, without a graph {rate[0]:.0f}", ""
+    yield f"{name}, batch {BATCH}", f"{rate[1]:.0f} iterations/s, without a graph {rate[0]:.0f}", ""
 
 
-def lenet(device: Device, graph: bool) -> Solver:
-    """LeNet, with a batch of noise."""
-
-    text = LENET.replace("BATCH", str(BATCH))
+def solver_of(text: str, device: Device, graph: bool) -> Solver:
+    """A net with a batch of noise."""
     given: dict[str, Any] = {"deterministic": True, "engine": "implicit", "report": Silent()}
-    solver = Solver(parse(text), device=device, graph=graph, **given)
+    spec = parse(text.replace("BATCH", str(BATCH)) + SOLVER)
+    solver = Solver(spec, device=device, graph=graph, **given)
     random, blobs = np.random.default_rng(0), solver.net.blobs
     device.copy_from_host(blobs["data"].data, random.random(blobs["data"].shape))
     device.copy_from_host(blobs["label"].data, random.integers(0, 10, BATCH).astype(np.float32))
