@@ -111,7 +111,7 @@ def norms(cuda, monkeypatch):
     for kind in ("variance", "length"):
         test_normalize.test_long_rows_are_summed_in_parts(cuda, (1, 3, 2, 4000), kind)
     for name in ("whole", "parts"):
-        test_fused.test_a_batch_norm_goes_on_to_what_follows(cuda, name, np.float16)
+        test_fused.test_a_batch_norm_goes_on_to_what_follows(cuda, monkeypatch, name, np.float16)
 
 
 def remembered(cuda, monkeypatch):
