@@ -26,6 +26,7 @@ kernel must be asked for as well, as ops.arrays does.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -91,9 +92,15 @@ def may_begin(launches: Sequence[Any]) -> bool:
 
 
 def together(first: Asked, then: Asked) -> Asked | None:
-    """What does all that two do, to the bit, if something can."""
+    """What does all that two do, to the bit, if something can.
+
+    Of arrays that one of them is given and one the other, none reaches into the other: blocks of one kernel do
+    not wait for each other, and a buffer may lie where another was no longer needed. They may be the same.
+    """
     join = SECOND.get(then.name)
-    return None if join is None else join(first, then)
+    one = None if join is None else join(first, then)
+    both = ([arg for arg in asked.args if on_cuda(arg)] for asked in (first, then))
+    return one if one is None or all(_clear(a, b) for a, b in itertools.product(*both)) else None
 
 
 def _relu(first: Asked, then: Asked) -> Asked | None:
@@ -197,6 +204,14 @@ def _alike(array: Any, other: Any) -> bool:
         return False
     flat = array.flags.c_contiguous and other.flags.c_contiguous
     return bool(flat and array.size == other.size and array.dtype == other.dtype)
+
+
+def _clear(array: Any, other: Any) -> bool:
+    """Whether two arrays begin and end together, or have no memory in common."""
+    (begin, end), (first, last) = (
+        (one.data.ptr, one.data.ptr + one.nbytes) for one in (array, other)
+    )
+    return bool((begin, end) == (first, last) or end <= first or last <= begin)
 
 
 def _same(array: Any, other: Any) -> bool:

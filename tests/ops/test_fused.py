@@ -240,6 +240,30 @@ def test_only_what_follows_a_batch_norm_is_its_end(cuda):
     assert len(kernels_of(norm, lambda: channels.scale(y.reshape(one.nfp), None, one.b, see))) == 2
 
 
+@pytest.mark.parametrize("shift", [0, 6, -6])
+def test_what_reaches_into_what_others_still_read_is_not_joined(cuda, shift):
+    """As where a buffer is laid over others that are no longer needed, at another place."""
+    shape = (3, 70, 2, 3)
+    one, size = Normalised(cuda, shape, np.float32), 3 * 70 * 6
+    whole = blank(cuda, size + 12, np.float32)
+    lies, over = (whole[at : at + size].reshape(shape) for at in (6, 6 + shift))
+    y, z, s, g = (blank(cuda, shape, np.float32) for _ in range(4))
+    cuda.xp.copyto(lies, one.x)
+    one.x = lies
+    norm, scale, plus, _ = one.forward(y, over, s)
+    assert len(kernels_of(norm, scale)) == (
+        2 if shift else 1
+    )  # a Scale's top over a BatchNorm's bottom
+    norm, scale, plus, _ = one.forward(y, z, over)
+    assert len(kernels_of(norm, scale, plus)) == (2 if shift else 1)
+    one.x = g
+    norm, scale, plus, _ = one.forward(lies, z, over)
+    assert len(kernels_of(norm, scale, plus)) == (2 if shift else 1)
+    one.dz = lies
+    sums = [put(cuda, np.ones(70), np.float32) for _ in range(2)]
+    assert len(kernels_of(*one.backward(y, g, over, *sums))) == (2 if shift else 1)
+
+
 def test_only_the_gradient_of_what_was_scaled_is_joined(cuda):
     """Not of another array, nor of one that a third is added to in between."""
     one = Normalised(cuda, (3, 70, 2, 3), np.float32)
