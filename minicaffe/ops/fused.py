@@ -114,6 +114,7 @@ def _masked(first: Asked, then: Asked) -> Asked | None:
     """So is its gradient of what writes that of its top."""
     x, dy, dx = _of(then, "x", "dy", "dx")
     able = then.types.endswith(", ReLU") and _same(dy, dx) and _same(dx, _written(first))
+    able = able and not _same(x, dx)
     return _with(first, mask=x) if able and _free(first, "mask") else None
 
 
@@ -121,6 +122,7 @@ def _scaled(first: Asked, then: Asked) -> Asked | None:
     """A Scale of what is normalised."""
     x, a, b, f, p, y = _of(then, "x", "a", "b", "f", "p", "y")
     able = a is not None and _free(then, "whole", "relu") and _same(x, _written(first))
+    able = able and not _same(x, a) and not _same(x, b)
     if first.name not in NORMALISED or not able or not _free(first, "z", "relu"):
         return None
     return _with(first, scale=a, bias=b, features=f, places=p, z=y)
@@ -132,9 +134,10 @@ def _added(first: Asked, then: Asked) -> Asked | None:
     if not all(_alike(array, out) for array in (a, b)):
         return None
     if first.name in NORMALISED:
-        (z,) = _of(first, "z")
+        y, z = _of(first, "y", "z")
         of_z, other = (a, b) if _same(a, z) else (b, a)
-        able = _same(of_z, z) and not _same(other, z) and _free(first, "sum", "relu")
+        new = _same(other, y) or _same(other, z)  # it is read before any of them is written
+        able = _same(of_z, z) and not new and _free(first, "sum", "relu")
         return _with(first, other=other, sum=out) if able else None
     if first.name != "implicit" or not (_same(a, out) and _same(b, _of(first, "out")[0])):
         return None
@@ -151,8 +154,8 @@ def _normalised_before(first: Asked, then: Asked) -> Asked | None:
         or _of(first, *same) != _of(then, *same)
     ):
         return None
-    (x, g), (dy, mean) = _of(first, "x", "g"), _of(then, "dy", "mean")
-    if not _free(first, "mean", "means") or not _same(dy, g) or mean is None:
+    (x, dz, g), (dy, mean) = _of(first, "x", "dy", "g"), _of(then, "dy", "mean")
+    if not _free(first, "mean", "means") or not _same(dy, g) or mean is None or _same(dz, g):
         return None
     if not _free(then, "scale", "dscale", "dbias", "g"):
         return None

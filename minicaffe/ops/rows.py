@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from minicaffe.backend import THREADS
+from minicaffe.errors import ShapeError
 from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
@@ -181,7 +182,11 @@ class Cut(NamedTuple):
 
 
 def cut(rows: Rows, work: Any, like: Any) -> Cut:
-    """How the rows of an array are cut, its sums to be taken in `work`."""
+    """How the rows of an array are cut, its sums to be taken in `work`; ShapeError for rows too long."""
+    if rows.length + 2**16 >= 2**31:
+        raise ShapeError(
+            f"rows of {rows.length} elements are more than a kernel's 32-bit index reaches"
+        )
     wide = SECTOR if rows.inner == 1 and rows.kept > 1 else 1
     while THREADS // wide > max(1, rows.length):  # more lanes than entries
         wide *= 2

@@ -230,6 +230,8 @@ def test_only_what_follows_a_batch_norm_is_its_end(cuda):
     assert len(kernels_of(norm, relu)) == 2
     assert len(kernels_of(norm, plus)) == 2
     assert len(kernels_of(norm, scale, lambda: arrays.plus(z, z, s))) == 2
+    assert len(kernels_of(norm, scale, lambda: arrays.plus(y, z, s))) == 2
+    assert len(kernels_of(norm, scale, lambda: arrays.plus(z, y, s))) == 2
     assert len(kernels_of(norm, scale, lambda: arrays.plus(one.other, g, s))) == 2
     assert len(kernels_of(norm, scale, lambda: arrays.plus(one.other, z[:1], s))) == 2
     last = lambda: elementwise.forward("ReLU", z, (), z)  # noqa: E731
@@ -262,6 +264,20 @@ def test_what_reaches_into_what_others_still_read_is_not_joined(cuda, shift):
     one.dz = lies
     sums = [put(cuda, np.ones(70), np.float32) for _ in range(2)]
     assert len(kernels_of(*one.backward(y, g, over, *sums))) == (2 if shift else 1)
+
+
+def test_what_is_read_besides_is_not_what_the_first_writes(cuda):
+    """A Scale by what it scales; a mask that is the gradient."""
+    one = Normalised(cuda, (1, 70), np.float32)
+    y, z = (blank(cuda, (1, 70), np.float32) for _ in range(2))
+    norm, scale, *_ = one.forward(y, z, z)
+    see = [array.reshape(one.nfp) for array in (y, z)]
+    assert len(kernels_of(norm, scale)) == 1
+    assert len(kernels_of(norm, lambda: channels.scale(see[0], y[0], one.b, see[1]))) == 2
+    assert len(kernels_of(norm, lambda: channels.scale(see[0], one.a, y[0], see[1]))) == 2
+    dx = blank(cuda, G.x_shape, np.float32)
+    product = input_gradient(cuda, np.float32, dx)
+    assert len(kernels_of(product, partial(elementwise.gradient, "ReLU", dx, dx, dx, (), dx))) == 2
 
 
 def test_only_the_gradient_of_what_was_scaled_is_joined(cuda):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ops import norm_references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
+from minicaffe.errors import ShapeError
 from minicaffe.ops import normalize as ops
 from minicaffe.ops import rows as module
 from minicaffe.ops.rows import KINDS, Affine, Norm, Past, Rows, Statistics, workspace
@@ -146,6 +147,13 @@ def test_running_statistics_against_loops(device, channels, fraction, length, dt
 def recall_of(device, past, found, eps):
     recall(past, Norm("variance", eps), found)
     yield np.array([device.to_host(a).copy() for a in (found.mean, found.spread, found.rate)])
+
+
+def test_rows_longer_than_an_index_reaches_are_refused():
+    with pytest.raises(
+        ShapeError, match="rows of 2147483648 elements are more than a kernel's 32-bit"
+    ):
+        module.cut(Rows(1, 2, 1, 2**30), np.empty(0, np.float32), np.empty(0, np.float32))
 
 
 def test_constants_as_statistics_may_be_used_in_place(device):
