@@ -7,7 +7,7 @@ import functools
 import os
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, TypeVar
@@ -23,6 +23,9 @@ TOO_MANY = "elements are more than a kernel's 32-bit index reaches"
 STAGED = 2**26  # bytes, up to which a host array goes through page-locked memory
 SMALL = 2**20  # bytes, above which as many such copies to one place are under way as it has
 TURNS = 2  # buffers
+Staged = deque[tuple[Any, Any, int]]  # copies: an event, its memory, where to
+_staged: defaultdict[int, Staged] = defaultdict(deque)  # by the number of the device
+_lock = threading.Lock()  # of those, and of the streams
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -33,10 +36,6 @@ class Device:
         self.name, self.xp, self.reason = name, xp, reason
         self.is_cuda = xp is not np
         self.number = int(name.partition(":")[2] or 0)  # of a CUDA device
-        self._staged: deque[tuple[Any, Any, int]] = (
-            deque()
-        )  # copies: an event, its memory, where to
-        self._staging = threading.Lock()
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.reason})"
@@ -72,20 +71,22 @@ class Device:
         if not (0 < source.nbytes <= STAGED and target.flags.c_contiguous):
             target.set(source)
             return
-        with self.current(), self._staging:
+        staged = _staged[self.number]
+        with self.current(), _lock:
             place = target.data.ptr if source.nbytes > SMALL else 0
-            turns = sum(at == place > 0 for *_, at in self._staged)
-            while self._staged and (turns >= TURNS or self._staged[0][0].done):
-                event, _, at = self._staged.popleft()
+            turns = sum(at == place > 0 for *_, at in staged)
+            while staged and (turns >= TURNS or staged[0][0].done):
+                event, memory, at = staged.popleft()
                 if not event.done:
                     event.synchronize()
                 turns -= at == place
+                del memory  # before another is asked for
             memory = self.xp.cuda.alloc_pinned_memory(source.nbytes)
             np.frombuffer(memory, np.uint8, source.nbytes)[:] = source.reshape(-1).view(np.uint8)
             target.data.copy_from_host_async(memory.ptr, source.nbytes)
             event = self.xp.cuda.Event(disable_timing=True)
             event.record()
-            self._staged.append((event, memory, place))
+            staged.append((event, memory, place))
 
     def synchronize(self) -> None:
         """Wait until the device has done all that was asked of it."""
@@ -131,10 +132,14 @@ def _current(cuda: Any, number: int) -> Iterator[None]:
         yield
 
 
+def _stream(cuda: Any, number: int) -> Any:
+    """The one of all nets there; the default one and it wait for each other."""
+    with _lock:
+        return _made(cuda, number)
+
+
 @functools.cache
-def _stream(
-    cuda: Any, number: int
-) -> Any:  # of all nets there; the default one and it wait for each other
+def _made(cuda: Any, number: int) -> Any:
     return cuda.Stream()
 
 

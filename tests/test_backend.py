@@ -146,16 +146,18 @@ def test_a_large_array_takes_no_page_locked_memory(cuda, stand_in):
 
 def test_a_large_array_takes_two_buffers_by_turns(cuda, stand_in, monkeypatch):
     """The third copy to a place waits for the first, whatever goes elsewhere; none is torn."""
-    monkeypatch.setattr(stand_in, "late_copies", True)
     size = backend.SMALL // 4 + 1
     there, elsewhere = (cuda.asarray(np.zeros(size, np.float32)) for _ in range(2))
-    source, before = np.ones(size, np.float32), stand_in.synchronizations
+    source = np.ones(size, np.float32)
+    cuda.copy_from_host(elsewhere, source)  # is done: its memory is given back by the next
+    before, held = stand_in.synchronizations, len(stand_in.cuda.pinned)
+    monkeypatch.setattr(stand_in, "late_copies", True)
     for value in (1, 2):
         source[:] = value
         cuda.copy_from_host(there, source)
         cuda.copy_from_host(elsewhere, -source)
     assert stand_in.synchronizations == before
-    assert len(stand_in.cuda.pinned) == 4
+    assert len(stand_in.cuda.pinned) == held + 3
     source[:] = 3
     cuda.copy_from_host(there, source)
     assert stand_in.synchronizations > before
@@ -163,16 +165,16 @@ def test_a_large_array_takes_two_buffers_by_turns(cuda, stand_in, monkeypatch):
     assert [set(array.get().tolist()) for array in (there, elsewhere)] == [{3.0}, {-2.0}]
 
 
-def test_all_nets_of_a_device_share_a_stream(cuda, stand_in, monkeypatch):
+def test_all_nets_of_a_device_share_a_stream(two_devices, cuda, stand_in):
     """Whoever was made last; a stream that the caller has entered is kept, a graph's too."""
-    monkeypatch.setattr(stand_in, "device_count", 2)
-    current, one = stand_in.cuda.get_current_stream, backend.device("cuda:0")
+    current, one = stand_in.cuda.get_current_stream, two_devices[0]
+    stand_in.cuda.Device(0).use()
     with cuda.current():
         mine = current()
         with one.current():
             assert current() is mine
     assert mine.ptr and not current().ptr
-    with backend.device("cuda:1").current():
+    with two_devices[1].current():
         assert current().ptr not in (0, mine.ptr)
         with cuda.current():
             assert current() is mine

@@ -12,7 +12,7 @@ from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.context import Context
 from minicaffe.layers.window import Windowed
-from minicaffe.ops import arrays, pool, record, stochastic
+from minicaffe.ops import arrays, pool, record, stochastic, unpool
 from minicaffe.ops.geometry import Sizes, Window, pool_output_size
 from minicaffe.ops.random import uniform
 from minicaffe.spec.types import AtLeast, Below
@@ -162,21 +162,9 @@ class Pooling(Windowed):
     def forward(self, x: Any) -> Any:
         self.it.forward(x, self.out[0])
         if len(self.out) > 1:
-            self.write_mask(self.out[1])
+            it, width = self.it, self.it.x_shape[3]
+            unpool.mask(it.which, it.seen, width, self.corners, self.out[1], self.place, it.flags)
         return self.out
-
-    def write_mask(self, mask: Any) -> None:
-        """Each window's corner, and its winner's row and column from there; -1 if there is none."""
-        xp, place, which = self.xp, self.place, self.it.which
-        if not self.context.device.is_cuda:
-            record.host("a mask")
-        xp.floor_divide(which, self.it.seen.kernel[1], out=place)
-        xp.multiply(place, self.it.x_shape[3] - self.it.seen.kernel[1], out=place)
-        xp.add(place, which, out=place)
-        xp.add(place, self.corners, out=place)
-        xp.less(which, 0, out=self.it.flags)
-        xp.copyto(mask, place)
-        xp.copyto(mask, -1, where=self.it.flags)
 
     def backward(self, dy: Any, dmask: Any = None) -> Any:
         return self.it.backward(dy, self.grad[0])

@@ -64,11 +64,16 @@ def largest(xs: Sequence[Any], out: Any, which: Any, won: Any) -> Any:
         elif fast is not None:
             run_loop(fast.larger_of, out, x, i, which)
         else:
-            np.greater_equal(x, out, out=won)
-            np.copyto(out, x, where=won)
-            if which is not None:
-                np.copyto(which, np.int32(i), where=won)
+            ask("largest", "", (), (x, out, which, i, won), lambda given: _larger(*given))
     return out
+
+
+def _larger(x: Any, out: Any, which: Any, i: int, won: Any) -> None:
+    """Take an entry of x where it is at least that of out, and note so."""
+    np.greater_equal(x, out, out=won)
+    np.copyto(out, x, where=won)
+    if which is not None:
+        np.copyto(which, np.int32(i), where=won)
 
 
 def largest_gradient(dy: Any, which: Any, i: int, out: Any, won: Any) -> Any:
@@ -84,6 +89,5 @@ def largest_gradient(dy: Any, which: Any, i: int, out: Any, won: Any) -> Any:
         return out
     if not on_cuda(out):
         record.host("a maximum by NumPy")
-        return np.multiply(dy, np.equal(which, i, out=won), out=out)
-    ask("equal", "", (), (which, i, won), lambda given: np.equal(*given[:2], out=given[2]))
+    ask("equal", "", (), (which, i, won), lambda given: np.equal(given[0], given[1], out=given[2]))
     return arrays.multiply(dy, won, out)

@@ -1,4 +1,4 @@
-"""The opposite of max pooling: pixels back to the places that a mask remembers."""
+"""The opposite of max pooling: a mask of the places of maxima, and pixels back to them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,45 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import DataError
-from minicaffe.ops import record
+from minicaffe.kernels import ask
+from minicaffe.ops import arrays, record
 from minicaffe.ops.arrays import GRAIN
+from minicaffe.ops.geometry import Window
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import run
 
 NOWHERE, OUTSIDE = -1, -2
+
+
+def mask(
+    which: Any, window: Window, width: int, corners: Any, out: Any, place: Any, none: Any
+) -> Any:
+    """The place y w + x of each window's winner in its image, w being its `width`; -1 if there is none.
+
+    `which` (n, c, oh, ow) numbers the winner in its window, row by row; `corners` (oh, ow) are the windows'
+    first places. `place` (int32) and `none` (bool) are scratch of which's shape.
+
+    >>> which, corners = np.array([[[[3, -1]]]], np.int32), np.array([[0, 2]])
+    >>> mask(which, Window((2, 2), (2, 2)), 4, corners, np.empty((1, 1, 1, 2)), which.copy(), which < 0)
+    array([[[[ 5., -1.]]]])
+    """
+    if not on_cuda(which):
+        record.host("a mask")
+    given = which, corners, place, none, out
+    ask("mask", "", (), given, lambda given: _mask(window.kernel[1], width, *given))
+    return out
+
+
+def _mask(
+    kernel: int, width: int, which: Any, corners: Any, place: Any, none: Any, out: Any
+) -> None:
+    np.floor_divide(which, kernel, out=place)
+    np.multiply(place, width - kernel, out=place)
+    np.add(place, which, out=place)
+    np.add(place, corners, out=place)
+    np.less(which, 0, out=none)
+    np.copyto(out, place)
+    np.copyto(out, -1, where=none)
 
 
 def places(mask: Any, image: tuple[int, int], out: Any) -> Any:
@@ -59,7 +92,7 @@ def unpool(x: Any, place: Any, out: Any, winner: Any) -> Any:
     """
     pixels, size = math.prod(x.shape[2:]), math.prod(out.shape[2:])
     if on_cuda(x):
-        winner.fill(-1)
+        arrays.fill(winner, -1)
         launch("unpool.cu", "claim", x.size, x, place, pixels, size, winner)
         launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
         return out

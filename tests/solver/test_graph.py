@@ -101,6 +101,28 @@ def test_a_net_of_every_layer(cuda, own, dtype, request):
     assert said["own forward"] == said["own backward"] == "its Python is not minicaffe's"
 
 
+def test_what_cupy_does_itself_comes_behind_what_is_held_back(cuda):
+    """The gradient of a maximum that a pooling sees, of two blobs that others read too."""
+    both = twins("", text=MOST, device=cuda, engine="implicit")
+    both.step(8)
+    assert both.replays and [graph.why for graph in graphs(both.replaying)] == [""]
+
+
+MOST = """
+layers:
+  - {{name: data, type: Data, top: [data, label], source: digits, batch_size: 4}}
+  - {{name: a, type: Convolution, bottom: data, top: a, num_output: 3, kernel_size: 5, stride: 3}}
+  - {{name: b, type: Convolution, bottom: data, top: b, num_output: 3, kernel_size: 5, stride: 3}}
+  - {{name: most, type: Eltwise, bottom: [a, b, a], top: most, operation: MAX}}
+  - {{name: pool, type: Pooling, bottom: most, top: [pool, mask], kernel_size: 2, stride: 2}}
+  - {{name: back, type: Upsample, bottom: [pool, mask], top: back}}
+  - {{name: sum, type: Eltwise, bottom: [back, a], top: sum}}
+  - {{name: ip, type: InnerProduct, bottom: sum, top: ip, num_output: 10}}
+  - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}}
+solver: {{base_lr: 0.1, momentum: 0.9, max_iter: 9{more}}}
+"""
+
+
 def test_another_size_is_captured_anew(cuda):
     both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Quiet()))
     for shape in ((4, 6, 5, 5), (2, 6, 5, 5)):

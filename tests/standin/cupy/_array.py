@@ -14,8 +14,8 @@ POISON = 0xFF  # memory nobody has written: NaN, or -1
 
 memory = SimpleNamespace(used=0)
 place = SimpleNamespace(
-    device=0, late=[], capture=None, capturing=None, streams=[]
-)  # the current device; uploads yet to be done; the graph, and its stream; streams that were entered
+    device=0, late=[], capture=None, capturing=None, streams=[], before=lambda: None
+)  # the current device; uploads yet to be done; the graph, and its stream; streams that were entered; a check
 REFUSED = ("synchronizations", "allocations", "uploads")  # while work is captured into one
 _buffers = weakref.WeakValueDictionary()  # by the address of their first byte
 
@@ -33,6 +33,7 @@ def count(counter):
 
 def queue(action):
     """An operation: done now, or noted in the graph that is being captured, for each of its launches."""
+    place.before()
     if place.capture is None:
         count("operations")
         action()
