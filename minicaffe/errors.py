@@ -30,6 +30,7 @@ class MinicaffeError(Exception):
     """A user's mistake, told in one line: where, what was expected, what came, and the remedy."""
 
     exit_code = 2
+    everywhere = False  # all ranks of a run raise it, and one says so
 
     def at(self, place: str) -> MinicaffeError:
         """The same error with `place` (file:line:column, layer) in front of its message.

@@ -20,7 +20,7 @@ FLOORS = [
     {"errors", "caches"},
     {"spec", "data", "checkpoint", "drawing"},
     {"kernels"},
-    {"backend"},
+    {"backend", "parallel"},
     {"ops"},
     {"layers"},
     {"net", "gradient_check", "caffe"},
@@ -125,6 +125,7 @@ def test_core_packages_are_the_three():
         "onnxruntime",
         "safetensors",
         "lmdb",
+        "mpi4py",
     }
     extras |= {"onnx", "onnxruntime", "safetensors", "tensorboardX"}
     assert third == {"numpy", "yaml", "tqdm"} | extras

@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 
 from minicaffe.ops import conv
+from minicaffe.parallel.launched import count
 
 
 def resume_command(args: argparse.Namespace, folder: Path) -> str:
     """The command that goes on in a run's folder from the snapshot just taken."""
+    launched = ["mpiexec", "-n", str(count())] if count() > 1 else []
     words = [
+        *launched,
         *program(),
         "train",
         args.model,
@@ -36,7 +39,8 @@ def resume_command(args: argparse.Namespace, folder: Path) -> str:
     for option, value in given.items():
         words += [option, str(value)] if value is not None else []
     words += ["--deterministic"] if args.deterministic else []
-    words += ["--no-graph"] if args.no_graph else []
+    for option in ("--no-graph", "--batch-per-rank", "--scale-lr"):
+        words += [option] if getattr(args, option[2:].replace("-", "_")) else []
     for option in ("--quiet", "--json", "--tensorboard", "--report"):
         words += [option] if getattr(args, option[2:]) else []
     for option, values in (("--set", args.settings), ("--import", args.imports)):

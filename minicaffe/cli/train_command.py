@@ -12,6 +12,7 @@ example:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import sys
 import time
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from minicaffe.backend import Device
 from minicaffe.caffe.model import is_prototxt
-from minicaffe.cli import tensorboard
+from minicaffe.cli import ranks, tensorboard
 from minicaffe.cli.filled import check_filled
 from minicaffe.cli.go_on import resume_command
 from minicaffe.cli.options import (
@@ -34,10 +35,13 @@ from minicaffe.cli.options import (
     read_model,
 )
 from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
+from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import Run, model_of_run, options
 from minicaffe.cli.weights import WEIGHTS, load_weights
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.net import Net
+from minicaffe.parallel import Communicator, world
+from minicaffe.parallel.together import together
 from minicaffe.solver import Solver
 from minicaffe.solver.record import Record
 from minicaffe.solver.report import banner
@@ -86,22 +90,38 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="write report.html into the run's folder at each test; an open page follows the run",
     )
     tensorboard.option(parser)
+    ranks.options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train."""
+    communicator = world()
+    with ranks.speaking(communicator):
+        return train(args, communicator)
+
+
+def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
+    """The model, once it is known which, and what may be asked of it."""
     if args.resume is not None and args.seed is not None:
         raise MinicaffeError(
             "--seed cannot be given with --resume: a run goes on with its own seed"
         )
     model_of_run(args)
-    spec = read_model(args)
+    ranks.check(args, communicator)
+    spec = ranks.scaled(args, read_model(args), communicator)
     if is_prototxt(args.model) and spec.solver is None:
         raise SpecError(
             f"{args.model}: is a net; training needs the solver's prototxt that names it"
         )
     if spec.solver is not None:
         check_filled(spec, "TRAIN", spec.solver.train_state)
+    return spec
+
+
+def train(args: argparse.Namespace, communicator: Communicator) -> int:
+    """Train, as one rank of so many."""
+    ranks.prepare(args, communicator)
+    spec = together(communicator, lambda: model(args, communicator))
     shown = progress(args)
     hearers: list[Callable[[dict[str, Any]], None]] = (
         [shown.hear] if isinstance(shown, Json) else []
@@ -109,23 +129,30 @@ def run(args: argparse.Namespace) -> int:
     if args.tensorboard:
         tensorboard.library()
     pages = followers(args, shown.failed)
-    with Run(args, spec, record := Record(shown.failed, hearers)) as begun:
-        device = pick_device(args, spec)
-        args.seed = begun.seed()
-        solver = built(args, spec, device, Together(shown, record, *pages))
-        folder = begun.place(solver)
-        start_of(args, begun, solver)
-        begun.begin(solver)
+    record, first = Record(shown.failed, hearers), communicator.rank == 0
+    with contextlib.ExitStack() as stack:
+        enter, report = stack.enter_context, Together(shown, record, *pages)
+        begun = together(
+            communicator, lambda: enter(Run(args, spec, record)) if first else enter(Beside())
+        )
+        device = together(communicator, lambda: pick_device(args, spec))
+        args.seed = communicator.bcast_obj(begun.seed())
+        solver = built(args, spec, device, report, communicator)
+        folder = ranks.place(begun, solver, communicator)
+        together(communicator, lambda: start_of(args, begun, solver))
+        together(communicator, lambda: begun.begin(solver))
         if args.tensorboard:
             events = tensorboard.Writer(folder, solver.iteration, shown.failed)
             hearers.append(events)
             begun.at_end.append(events.close)
         shown.line(f"run: {folder}")
+        if communicator.size > 1:
+            shown.line(ranks.told(solver))
         shown.begin(solver)
         for page in pages:
             page.begin(solver, folder, [record.speed, shown.speed])
             begun.at_end.append(page.end)
-        start, first = time.perf_counter(), solver.iteration
+        start, since = time.perf_counter(), solver.iteration
         try:
             scores = solver.solve()
             device.synchronize()
@@ -136,16 +163,15 @@ def run(args: argparse.Namespace) -> int:
         finally:
             shown.end()
         seconds = time.perf_counter() - start
-        count = solver.iteration - first
+        count = solver.iteration - since
         shown.line(f"{count} iterations in {seconds:.1f} s, tests included, on {device.name}")
-        if not solver.stopped:
+        if first and not solver.stopped:
             shown.result(score_table(scores) if scores else "")
             for warning in solver.net.warnings:
                 shown.result(banner(warning))
-    if solver.stopped:
+    if solver.stopped and first:
         note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, folder)}")
-        return 130
-    return shown.code()
+    return 130 if solver.stopped else shown.code()
 
 
 def progress(args: argparse.Namespace) -> Progress:
@@ -164,7 +190,13 @@ def followers(args: argparse.Namespace, failed: Callable[[str], None]) -> list[F
     return [Follower(failed)]
 
 
-def built(args: argparse.Namespace, spec: NetSpec, device: Device, report: Together) -> Solver:
+def built(
+    args: argparse.Namespace,
+    spec: NetSpec,
+    device: Device,
+    report: Together,
+    communicator: Communicator,
+) -> Solver:
     """The solver, as the options have it."""
     given = {
         "max_iter": args.max_iter,
@@ -174,10 +206,11 @@ def built(args: argparse.Namespace, spec: NetSpec, device: Device, report: Toget
     }
     settings = {key: value for key, value in given.items() if value is not None}
     settings |= {**engine_settings(args), "graph": not args.no_graph}
+    settings |= {"communicator": communicator, "batch_per_rank": args.batch_per_rank}
     return Solver(spec, device=device, report=report, **settings)
 
 
-def start_of(args: argparse.Namespace, begun: Run, solver: Solver) -> None:
+def start_of(args: argparse.Namespace, begun: Run | Beside, solver: Solver) -> None:
     """Have the solver begin with a snapshot or weights, if it is to."""
     report = solver.report
     for line in data_lines([solver.net, *solver.test_nets]):

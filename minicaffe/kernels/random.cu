@@ -7,9 +7,9 @@
 struct Block {
   float of[8];
 
-  __device__ Block(int block, unsigned long long k0, unsigned long long k1) {
+  __device__ Block(unsigned long long block, unsigned long long k0, unsigned long long k1) {
     typedef unsigned long long word;
-    word c[4] = {(word)block + 1, 0, 0, 0};
+    word c[4] = {block + 1, 0, 0, 0};
     for (int round = 0; round < 10; ++round) {
       const word high0 = __umul64hi(0xD2E7470EE14C6C93ull, c[0]);
       const word low0 = 0xD2E7470EE14C6C93ull * c[0];
@@ -31,27 +31,29 @@ struct Block {
 
 template <typename T>
 __global__ void uniform(int total, unsigned long long key_low, unsigned long long key_high,
-                        int count, T* out) {
+                        unsigned long long first, int count, T* out) {
   for (int block = blockIdx.x * blockDim.x + threadIdx.x; block < total;
        block += blockDim.x * gridDim.x) {
-    const Block drawn(block, key_low, key_high);
-    for (int i = 0; i < 8 && block * 8 + i < count; ++i) {
-      out[block * 8 + i] = T(typename Sum<T>::type(drawn.of[i]));
+    const Block drawn(first / 8 + block, key_low, key_high);
+    for (int i = 0; i < 8; ++i) {
+      const int at = block * 8 + i - int(first % 8);
+      if (0 <= at && at < count) out[at] = T(typename Sum<T>::type(drawn.of[i]));
     }
   }
 }
 
 // y = x scale where the number of an entry is `ratio` or more, else 0; `kept` says where. A thread a block
-// of the stream, whose key lies in memory.
+// of the stream, whose key lies in memory, and of which the numbers from `first` on are this array's.
 template <typename T>
-__global__ void dropout(int total, const unsigned long long* __restrict__ key, int count,
-                        float ratio, typename Sum<T>::type scale, const T* x, bool* kept, T* y) {
+__global__ void dropout(int total, const unsigned long long* __restrict__ key,
+                        unsigned long long first, int count, float ratio, typename Sum<T>::type scale, const T* x, bool* kept, T* y) {
   typedef typename Sum<T>::type S;
   for (int block = blockIdx.x * blockDim.x + threadIdx.x; block < total;
        block += blockDim.x * gridDim.x) {
-    const Block drawn(block, key[0], key[1]);
-    for (int i = 0; i < 8 && block * 8 + i < count; ++i) {
-      const int at = block * 8 + i;
+    const Block drawn(first / 8 + block, key[0], key[1]);
+    for (int i = 0; i < 8; ++i) {
+      const int at = block * 8 + i - int(first % 8);
+      if (at < 0 || at >= count) continue;
       kept[at] = drawn.of[i] >= ratio;
       y[at] = T(S(x[at]) * S(kept[at]) * scale);
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 from minicaffe.layers.base import Layer, register
@@ -14,8 +15,8 @@ from minicaffe.spec.types import AtLeast, Below
 class Dropout(Layer):
     """TRAIN: y = x / (1 - ratio) with probability 1 - ratio, else 0. TEST: y = x. Any shape; in place.
 
-    The mask is a function of (seed, layer, forward pass). Source: Caffe's Dropout; N. Srivastava et al.,
-    Dropout, JMLR 2014.
+    The mask is a function of (seed, layer, forward pass, place in the batch). Source: Caffe's Dropout;
+    N. Srivastava et al., Dropout, JMLR 2014.
 
     Example: (2, 3) -> {type: Dropout, dropout_ratio: 0.4} -> (2, 3)
     """
@@ -31,7 +32,8 @@ class Dropout(Layer):
 
     def allocate(self) -> None:
         if self.phase == "TRAIN":
-            self.mask = activation.Mask(self.context.slots, self.shape)
+            first = self.context.share.before(math.prod(self.shape))
+            self.mask = activation.Mask(self.context.slots, self.shape, first)
 
     def prepare(self) -> None:
         if self.phase == "TRAIN":

@@ -93,6 +93,10 @@ class Layer:
     recordable = False  # on the CPU its passes do all arithmetic through `ops.threads.run`
     capturable: ClassVar[bool | None] = None  # into a CUDA graph; None: what is built in is
     tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
+    takes_share = False  # without bottoms: on several ranks it gives its share of a batch
+    mixes_samples = (
+        False  # of a batch with one another, so that several ranks cannot have a part each
+    )
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
     float32_bottoms: tuple[int, ...] = ()  # in a net of 16 bits too, where it is given so: labels

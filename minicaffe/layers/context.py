@@ -11,6 +11,7 @@ import numpy as np
 
 from minicaffe.backend import Device
 from minicaffe.errors import note
+from minicaffe.layers.share import Share
 from minicaffe.ops.conv import CAP
 from minicaffe.ops.slots import Slots
 from minicaffe.spec.state import TRAIN, Phase, State
@@ -25,8 +26,8 @@ class Context:
     `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
     `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
     workspace; `deterministic`, without asking a clock. With `forward_only` no layer runs backward. `tell`
-    is told what the user should know of the data. `taken` counts how often a layer has taken its buffers.
-    `slots` hold what changes from pass to pass.
+    is told what the user should know of the data. `share` is what of each batch is here. `taken` counts how
+    often a layer has taken its buffers. `slots` hold what changes from pass to pass.
     """
 
     device: Device
@@ -40,6 +41,7 @@ class Context:
     deterministic: bool = False
     forward_only: bool = False
     tell: Callable[[str], None] = note
+    share: Share = field(default_factory=Share)
     workspace_size: int = 0
     taken: int = 0
     _workspace: Any = field(default=None, repr=False)

@@ -86,8 +86,8 @@ class Data(Fed):
             return
         # of each image of a batch: the entry, top and left of the crop, and whether it is mirrored
         self.recordable = True
-        self.slot = self.context.slots.take((4, self.batch_size), np.int64)
-        self.places = np.zeros((4, self.batch_size), np.int64)
+        self.slot = self.context.slots.take((4, self.samples), np.int64)
+        self.places = np.zeros((4, self.samples), np.int64)
         self.index = self.places[0]
 
     def load(self) -> None:
@@ -128,7 +128,7 @@ class Data(Fed):
         """Choose the next batch on the host: entries, crops and mirrors."""
         _, *crop, mirror = self.places
         seed = self.context.seed
-        self.order.take(seed, self.context.passes, self.index, self.epochs)
+        self.order.take(seed, self.context.passes, self.index, self.epochs, self.context.share)
         if not self.transform.crop_size and not self.transform.mirror:
             return
         *down_right, turn = draws(self.random_key(seed), self.epochs, self.index, 3).T

@@ -36,7 +36,7 @@ class DummyData(Layer):
     height: Annotated[tuple[int, ...], "size of axis 2, as old nets spell it", AtLeast(1)] = ()
     width: Annotated[tuple[int, ...], "size of axis 3, as old nets spell it", AtLeast(1)] = ()
 
-    recordable = True
+    recordable = takes_share = True
 
     def setup(self) -> list[Shape]:
         tops = max(len(self.top), 1)
@@ -49,7 +49,8 @@ class DummyData(Layer):
             self.shapes = list(zip(*sizes, strict=True))
         else:
             self.shapes = [one.dim for one in _each(self.shape, tops, "shape")]
-        return self.shapes
+        self.shares = list(map(self.context.share.of_shape, self.shapes))
+        return [part for _, part, _ in self.shares]
 
     def resize(self, top: str, shape: Shape) -> None:
         """Give one top another shape."""
@@ -61,21 +62,24 @@ class DummyData(Layer):
     def allocate(self) -> None:
         self.drawn = [i for i, one in enumerate(self.fillers) if one.type not in FIXED]
         self.noise = [self.empty((0,))] * len(self.shapes)
-        for i, (filler, shape) in enumerate(zip(self.fillers, self.shapes, strict=True)):
+        for i, (filler, (shape, _, here)) in enumerate(zip(self.fillers, self.shares, strict=True)):
             if i in self.drawn:
                 self.noise[i] = self.empty((2, math.prod(shape)), "float32")
             else:
                 values = fill(filler, shape, random_stream(self.context.seed, self.name, i))
+                values = values[here] if shape else values
                 self.context.device.copy_from_host(self.out[i], values.astype(self.out[i].dtype))
 
     def prepare(self) -> None:
         for i in self.drawn:
             names = self.context.seed, self.name, self.context.passes, i
-            refill(self.fillers[i], self.shapes[i], self.xp, self.noise[i], *names)
+            refill(self.fillers[i], self.shares[i][0], self.xp, self.noise[i], *names)
 
     def forward(self) -> Any:
         for i in self.drawn:
-            arrays.copy(self.noise[i][0].reshape(self.shapes[i]), self.out[i])
+            shape, _, here = self.shares[i]
+            drawn = self.noise[i][0].reshape(shape)
+            arrays.copy(drawn[here] if shape else drawn, self.out[i])
         return self.out
 
     def backward(self, *tops: Any) -> Any:

@@ -98,7 +98,7 @@ class Fed(Pictures):
         self.order = Order(
             self.name, len(self.reader), shuffled if shuffle else None, self.rand_skip
         )
-        self.index, self.epochs = np.zeros((2, self.batch_size), np.int64)
+        self.index, self.epochs = np.zeros((2, self.samples), np.int64)
         self.skipped: dict[
             int, int
         ] = {}  # damaged entries of an epoch, and how often they were due
@@ -119,7 +119,7 @@ class Fed(Pictures):
         self.maker_recipe = replace(recipe, mean=mean, finished=not plain)
         self.made_dtype = np.dtype(np.uint8) if plain else np.dtype(self.sum_dtype)
         if plain:
-            device, n = self.context.device, self.batch_size
+            device, n = self.context.device, self.samples
             shape = self.out[0].shape
             self.mean_image = device.asarray(np.broadcast_to(mean, shape[1:]).copy())
             places = np.zeros((4, n), np.int64)
@@ -132,8 +132,8 @@ class Fed(Pictures):
     def entry(self, b: int, passes: int) -> str:
         """What sample b of a pass is; where damaged pictures are skipped, it or one behind it."""
         assert self.reader is not None
-        index, epochs = np.zeros((2, self.batch_size), np.int64)
-        self.order.take(self.context.seed, passes, index, epochs)
+        index, epochs = np.zeros((2, self.samples), np.int64)
+        self.order.take(self.context.seed, passes, index, epochs, self.context.share)
         return self.reader.place(int(index[b]))
 
     def fed(self) -> Any:
@@ -180,7 +180,7 @@ class Fed(Pictures):
     def _choose(self, key: Key) -> tuple[np.ndarray, np.ndarray, int]:
         """Entries and epochs of the samples of a pass, and the key of their random numbers."""
         seed, passes = key
-        self.order.take(seed, passes, self.index, self.epochs)
+        self.order.take(seed, passes, self.index, self.epochs, self.context.share)
         return self.index, self.epochs, self.random_key(seed)
 
     def random_key(self, seed: int) -> int:
@@ -191,7 +191,9 @@ class Fed(Pictures):
         """Say what was damaged, the first few by name, and at the end of an epoch how many there were."""
         assert self.reader is not None
         passes = self.context.passes
-        begin = self.order.first(self.context.seed, passes, self.batch_size)
+        begin = self.order.first(
+            self.context.seed, passes, self.context.share.of_whole(self.samples)
+        )
         epoch = begin // len(self.reader)
         if epoch != self.counting[0] or passes <= self.counting[1]:
             self.tell_damage()

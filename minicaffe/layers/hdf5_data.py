@@ -43,14 +43,17 @@ class HDF5Data(Layer):
     dataset = cast(Any, None)
     paths = cast("list[Path] | None", None)
 
+    takes_share = True
+
     def setup(self) -> list[Shape]:
+        self.samples = self.context.share.of(self.batch_size)[1]
         if self.paths is None:
             listed = lists.find(self.source, [self.context.folder], "source")
             folders = [listed.parent]
             self.paths = [lists.find(name, folders, f"{listed}") for name in lists.files(listed)]
             self.rows, self.tails = self._measured()
             self.open: tuple[int, Any] | None = None
-        return [(self.batch_size, *tail) for tail in self.tails]
+        return [(self.samples, *tail) for tail in self.tails]
 
     def resize(self, top: str, shape: Shape) -> None:
         """Another number of rows in a batch. Raises ShapeError for any other change."""
@@ -84,7 +87,7 @@ class HDF5Data(Layer):
         ends = np.cumsum(self.rows)
         self.ends = ends
         self.order = Order(self.name, int(ends[-1]), self._shuffled if self.shuffle else None)
-        self.index, self.epochs = np.zeros((2, self.batch_size), np.int64)
+        self.index, self.epochs = np.zeros((2, self.samples), np.int64)
         here = not self.context.device.is_cuda
         self.staged = [top if here else np.empty(top.shape, self.sum_dtype) for top in self.out]
         self.dataset = datasets.Source(self.source, "HDF5", int(ends[-1]), "rows")
@@ -99,8 +102,9 @@ class HDF5Data(Layer):
             at += count
 
     def forward(self) -> Any:
-        self.order.take(self.context.seed, self.context.passes, self.index, self.epochs)
-        start, n = 0, self.batch_size
+        context = self.context
+        self.order.take(context.seed, context.passes, self.index, self.epochs, context.share)
+        start, n = 0, self.samples
         while start < n:  # rows that follow each other in a file are read at once
             row = int(self.index[start])
             number = int(np.searchsorted(self.ends, row, side="right"))

@@ -22,18 +22,21 @@ class BlobShape:
 class Input(Layer):
     """Blobs that the user fills: net.forward(data=x). Source: Caffe's Input.
 
+    On several ranks each fills its share of the batch (see docs/scale.md).
+
     Example: -> {type: Input, shape: {dim: [2, 3]}} -> (2, 3)
     """
 
     shape: Annotated[tuple[BlobShape, ...], "one {dim: [...]} a top, or one for all"]
 
-    keeps_top = tops_apart = recordable = True
+    keeps_top = tops_apart = recordable = takes_share = True
 
     def setup(self) -> list[Shape]:
         tops = max(len(self.top), 1)
         if len(self.shape) not in (1, tops):
             raise ShapeError(f"needs 1 or {tops} shapes, got {len(self.shape)}")
-        return [shape.dim for shape in self.shape] * (tops // len(self.shape))
+        given = [shape.dim for shape in self.shape] * (tops // len(self.shape))
+        return [part for _, part, _ in map(self.context.share.of_shape, given)]
 
     def resize(self, top: str, shape: Shape) -> None:
         """Give one top another shape."""

@@ -54,14 +54,18 @@ class Loss(Layer):
     def allocate(self) -> None:
         self.scale = self.empty((), self.sum_dtype)
 
-    def mean(self, losses: Any, divisor: float, squares: bool = False) -> Any:
-        """The first top: the sum of losses, or of their squares, over a number; of no samples 0."""
-        work = self.context.workspace
-        return total(losses, self.out[0], work, scale=1 / max(divisor, 1), squares=squares)
+    def mean(self, losses: Any, divisor: int, squares: bool = False) -> Any:
+        """The first top: the sum of losses, or of their squares, over a number; of no samples 0.
 
-    def scaled(self, dloss: Any, divisor: float, sign: int = 1) -> Any:
+        The number is one that grows with the batch: that of the whole batch is taken.
+        """
+        work, whole = self.context.workspace, self.context.share.of_whole(divisor)
+        return total(losses, self.out[0], work, scale=1 / max(whole, 1), squares=squares)
+
+    def scaled(self, dloss: Any, divisor: int, sign: int = 1) -> Any:
         """`scale`: the gradient of the loss over a number, 1 for that of no samples."""
-        return arrays.scale(dloss, sign / max(divisor, 1), self.scale)
+        whole = self.context.share.of_whole(divisor)
+        return arrays.scale(dloss, sign / max(whole, 1), self.scale)
 
 
 class LabelLoss(Loss):
@@ -109,6 +113,9 @@ class Normalized(LabelLoss):
 
     def take_mean(self, n: int, s: int) -> None:
         """The mean over n samples with s labels each; reserve WORK for it in setup."""
+        share = self.context.share
+        n = share.of_whole(n)
         fixed = {"FULL": n * s, "BATCH_SIZE": n, "NONE": 1, "VALID": n * s}[self.how]
         counts = self.how == "VALID" and self.ignore_label is not None
-        self.of_losses = Mean.empty(self.xp, fixed, counts, self.sum_dtype)
+        add = share.sum if share.size > 1 else None
+        self.of_losses = Mean.empty(self.xp, fixed, counts, self.sum_dtype, add)

@@ -34,13 +34,16 @@ class MemoryData(Layer):
     transform: Annotated[Transform, "refused: arrays are taken as they are"] = Transform()
 
     float32_tops = (1,)
+    takes_share = True
     arrays = None
 
     def setup(self) -> list[Shape]:
         if self.transform != Transform():
             raise SpecError("transform: arrays are taken as they are; transform them before reset")
         self.image = (self.channels, self.height, self.width)
-        return [(self.batch_size, *self.image), (self.batch_size, 1, 1, 1)]
+        self.start, self.samples = self.context.share.of(self.batch_size)
+        self.whole = self.context.share.of_whole(self.samples)
+        return [(self.samples, *self.image), (self.samples, 1, 1, 1)]
 
     def resize(self, top: str, shape: Shape) -> None:
         """Another number of images in a batch. Raises ShapeError for any other change."""
@@ -51,7 +54,7 @@ class MemoryData(Layer):
         self.batch_size = shape[0]
 
     def allocate(self) -> None:
-        self.order = np.arange(self.batch_size, dtype=np.int32)
+        self.order = np.arange(self.start, self.start + self.samples, dtype=np.int32)
         self.places = np.zeros_like(self.order)
         self.there = self.context.device.asarray(self.places)  # the same array on the CPU
 
@@ -65,13 +68,13 @@ class MemoryData(Layer):
             raise ShapeError(
                 f"{self.name}: labels: expected ({len(images)},), one an image, got {labels.shape}"
             )
-        self._check_batch(self.batch_size, len(images))
+        self._check_batch(self.whole, len(images))
         device, n = self.context.device, len(images)
         self.arrays = (
             device.asarray(images.astype(self.dtype).reshape(n, -1)),
             device.asarray(labels.astype(self.sum_dtype).reshape(n, 1)),
         )
-        self.start = self.context.passes
+        self.first = self.context.passes
 
     def forward(self) -> Any:
         if self.arrays is None:
@@ -80,12 +83,12 @@ class MemoryData(Layer):
                 "in pycaffe net.set_input_arrays(images, labels)"
             )
         passes, n = self.context.passes, len(self.arrays[0])
-        passes -= self.start if passes >= self.start else 0  # else they are counted anew
-        np.add(self.order, passes * self.batch_size % n, out=self.places)
+        passes -= self.first if passes >= self.first else 0  # else they are counted anew
+        np.add(self.order, passes * self.whole % n, out=self.places)
         if self.there is not self.places:
             self.context.device.copy_from_host(self.there, self.places)
         for array, top in zip(self.arrays, self.out, strict=True):
-            take(array, self.there, top.reshape(self.batch_size, -1))
+            take(array, self.there, top.reshape(self.samples, -1))
         return self.out
 
     def backward(self, *tops: Any) -> Any:

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.layers.share import Share
 from minicaffe.ops.random import random_stream
+
+ALL = Share()
 
 
 class Order:
@@ -27,10 +30,15 @@ class Order:
             skipped = int(random_stream(seed, "skip", self.name).integers(self.rand_skip))
         return passes * n + skipped
 
-    def take(self, seed: int, passes: int, index: np.ndarray, epochs: np.ndarray) -> None:
-        """Write the entries of the batch of a pass into `index`, and of each its epoch into `epochs`."""
+    def take(
+        self, seed: int, passes: int, index: np.ndarray, epochs: np.ndarray, share: Share = ALL
+    ) -> None:
+        """Write the entries of the batch of a pass into `index`, and of each its epoch into `epochs`.
+
+        With a `share` of the batch it is those that are here.
+        """
         n, filled = len(index), 0
-        first = self.first(seed, passes, n)
+        first = self.first(seed, passes, share.of_whole(n)) + share.before(n)
         while filled < n:
             epoch, entry = divmod(first + filled, len(self.order))
             if self.shuffle is not None and (seed, epoch) != self.shuffled:

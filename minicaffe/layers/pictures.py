@@ -27,6 +27,7 @@ class Pictures(Layer):
 
     dataset = cast(Any, None)  # what the batches are from, once it is known
     float32_tops = (1,)
+    takes_share = True
     blue_first = False  # three channels are blue, green, red, as OpenCV gives them to Caffe
     image = cast("tuple[int, int, int]", ())  # (c, h, w) that the crop is cut out of
 
@@ -34,6 +35,11 @@ class Pictures(Layer):
     def by_area(self) -> bool:
         """Whether the crop is a part of any size, scaled."""
         return self.phase == "TRAIN" and self.transform.random_resized_crop is not None
+
+    @property
+    def samples(self) -> int:
+        """How many samples of a batch are here."""
+        return self.context.share.of(self.batch_size)[1]
 
     def shapes(self) -> list[Shape]:
         """The tops' shapes, of pictures of shape `image`."""
@@ -60,7 +66,7 @@ class Pictures(Layer):
         if crop and crop > min(h, w) and not self.by_area:
             raise ShapeError(f"transform: crop_size {crop} is larger than the images of {h} x {w}")
         area = (crop, crop) if crop else (h, w)
-        return [(self.batch_size, c, *area), (self.batch_size,)][: len(self.top)]
+        return [(self.samples, c, *area), (self.samples,)][: len(self.top)]
 
     def resize(self, top: str, shape: Shape) -> None:
         """Another number of samples in a batch. Raises ShapeError for any other change."""

@@ -76,7 +76,9 @@ class Pool:
         loops = self.context.workspace[self.loops]
         if self.draws:
             record.host("pixels are drawn")
-            uniform(self.noise, self.context.seed, *self.names, self.context.passes)
+            first = self.context.share.before(self.noise.size)
+            names = *self.names, self.context.passes
+            uniform(self.noise, self.context.seed, *names, first=first)
             work = self.work(0), self.work(1), self.flags, self.more_flags
             return stochastic.draw_pool(x, self.window, self.noise, y, self.which, work)
         if self.kind == "STOCHASTIC":

@@ -136,7 +136,7 @@ class LSTMUnit(Layer):
     Example: (1, 2, 3), (1, 2, 12), (1, 2) -> {type: LSTMUnit} -> (1, 2, 3), (1, 2, 3)
     """
 
-    keeps_top = recordable = True
+    keeps_top = recordable = mixes_samples = True
     label_bottoms = (2,)
 
     def setup(self, c: Shape, x: Shape, cont: Shape) -> list[Shape]:

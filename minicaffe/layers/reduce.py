@@ -39,13 +39,14 @@ class Reduction(Layer):
     def setup(self, x: Shape) -> Shape:
         axis = canonical_axis(self.axis, x) if x else 0
         self.m, self.k = math.prod(x[:axis]), math.prod(x[axis:])
+        self.over = self.k if axis else self.context.share.of_whole(self.k)
         self.context.reserve(max(WORK, self.m * self.k))
         return x[:axis]
 
     @property
     def scale(self) -> float:
         """What the sum is multiplied by."""
-        return self.coeff / max(self.k, 1) if self.operation == "MEAN" else self.coeff
+        return self.coeff / max(self.over, 1) if self.operation == "MEAN" else self.coeff
 
     def forward(self, x: Any) -> Any:
         self.x, work = x.reshape(self.m, self.k), self.context.workspace

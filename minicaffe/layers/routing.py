@@ -128,7 +128,7 @@ class BatchReindex(Layer):
     """
 
     label_bottoms = float32_bottoms = (1,)
-    recordable = True
+    recordable = mixes_samples = True
 
     def setup(self, x: Shape, index: Shape) -> Shape:
         if not x or len(index) != 1:

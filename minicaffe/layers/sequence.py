@@ -33,7 +33,7 @@ class Recurrent(Layer):
     )
     debug_info: Annotated[bool, "refused if true: there is no unrolled net to tell of"] = False
 
-    keeps_top = recordable = True
+    keeps_top = recordable = mixes_samples = True  # its first axis is time
     label_bottoms = (1,)
     gates = states = 1
 

@@ -89,6 +89,7 @@ class Permute(Layer):
                     f"order: expected different axes below {len(x)}, got {list(self.order)}"
                 )
         self.axes = (*self.order, *(i for i in range(len(x)) if i not in self.order))
+        self.mixes_samples = self.axes[:1] not in ((), (0,))
         return tuple(x[i] for i in self.axes)
 
     def forward(self, x: Any) -> Any:

@@ -100,13 +100,14 @@ class WindowData(Pictures):
 
     def forward(self) -> Any:
         assert self.windows is not None
-        n = self.batch_size
+        start, n = self.context.share.of(self.batch_size)
+        batch = self.context.share.of_whole(n)
         key, _ = random_key(self.context.seed, "windows", self.name)
-        number = self.context.passes * n + np.arange(n)
+        number = self.context.passes * batch + start + np.arange(n)
         images = self.staged[0]
         images.fill(0)
         for b, (which, turn) in enumerate(draws(key, np.zeros(n, np.int64), number, 2)):
-            on = b >= n - self.objects
+            on = (start + b) % self.batch_size >= self.batch_size - self.objects
             table = self.windows.foreground if on else self.windows.background
             picture_number, label, *box = map(int, table[int(which * len(table))])
             picture = self._picture(picture_number)

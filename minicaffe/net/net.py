@@ -13,6 +13,7 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import SpecError, note
 from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
+from minicaffe.layers.share import Share
 from minicaffe.net import again, copies, debug, graph, memory, run, weights
 from minicaffe.net.model import read
 from minicaffe.net.step import Step
@@ -34,7 +35,7 @@ class Net:
     `deterministic` makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is
     allocated and nothing can be computed. With `keep`, names of blobs or (), all others share memory where
     they can: in TEST their data, and there is no backward pass; in TRAIN, or with force_backward, their
-    diffs. Raises SpecError, ShapeError, DataError, DeviceError.
+    diffs. `share`: what of each batch is here. Raises SpecError, ShapeError, DataError, DeviceError.
 
     >>> from minicaffe.net import parse
     >>> net = Net(parse('''
@@ -61,6 +62,7 @@ class Net:
         workspace_cap: int = conv.CAP,
         deterministic: bool = False,
         keep: Sequence[str] | None = None,
+        share: Share | None = None,
     ):
         if phase not in ("TRAIN", "TEST", None):
             raise SpecError(f"phase: expected TRAIN or TEST, got {phase!r}")
@@ -71,9 +73,9 @@ class Net:
         if not shapes_only:
             check_type(dtype, self.device)
         state = State.given(phase, level, stages).over(self.spec.state).over(TRAIN)
-        given = self.spec.beside, engine, workspace_cap, deterministic
         forward_only = keep is not None and state.phase == "TEST" and not self.spec.force_backward
-        self.context = Context(self.device, dtype, state, seed, 0, *given, forward_only)
+        given = self.spec.beside, engine, workspace_cap, deterministic, forward_only
+        self.context = Context(self.device, dtype, state, seed, 0, *given, share=share or Share())
         built = self.graph = graph.build(self.spec, self.context)
         self.steps, self.layers, self.losses = built.steps, built.layers, built.losses
         self.params, self.learnable = built.params, built.learnable
@@ -82,6 +84,7 @@ class Net:
         self.passes = again.Forward(self.graph, self.memory)
         self._left_out: set[Step] = set()  # whose tops were given to the last forward pass
         self.debug = note if self.spec.debug_info else None  # told what passes give; waits for it
+        self.then: run.Then = None  # what comes once a layer has run backward
         self.loss_scale = 1.0  # a backward pass gives the gradients of so many times the loss
         if not shapes_only:
             with self.device.current():
@@ -170,12 +173,10 @@ class Net:
         begin = None if start is None else first
         targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}
         written = run.written_before(self.steps, begin, diffs)
-        given = written, self.memory.scratch, self.loss_scale, self.debug
+        given = self.device, written, self.memory.scratch, self.loss_scale, self.debug
         with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):
             run.put(diffs, targets, "diff")
-            for step in reversed(self.steps[last : first + 1]):
-                if step not in self._left_out:
-                    run.backward(step, self.device, *given)
+            run.backward_through(self.steps[last : first + 1], self._left_out, self.then, *given)
         debug.tell(self.debug, debug.params_line(self.learnable, self.device))
 
     @on_its_device

@@ -55,6 +55,8 @@ class Passes:
                 why = why_not(step.layer) if step.layer.runs_backward else ""
                 later = self._later(step, again)
                 tape.take(f"{step.spec.name} backward", work, why, later, twice(step))
+                if net.then is not None and (then := net.then(step)) is not None:
+                    take_sum(tape, then, self._with_flags(net.learnable, then))
 
     def end(self, tape: Tape | None) -> None:
         """The passes are over: in a replay, too, the net is to be as they leave it."""
@@ -71,6 +73,9 @@ class Passes:
     def _later(self, step: Step | None, work: Callable[[], Any]) -> Callable[[], Any]:
         """Work as a replay is to do it: the number of the pass, and which gradients are stale, as now."""
         params = [] if step is None else [param.owner for param in step.layer.params]
+        return self._with_flags(params, work)
+
+    def _with_flags(self, params: Sequence[Any], work: Callable[[], Any]) -> Callable[[], Any]:
         stale = [(param, param.stale) for param in params]
         return partial(self._again, self.net.context.passes - self.first, stale, work)
 
@@ -81,6 +86,17 @@ class Passes:
         for param, was in stale:
             param.stale = was
         work()
+
+
+def take_sum(
+    tape: Tape | None, work: Callable[[], Any], again: Callable[[], Any] | None = None
+) -> None:
+    """Do what sums over ranks, and note it if there is a tape: on CUDA in a graph, else between rows."""
+    if tape is None:
+        work()
+    else:
+        why = "" if tape.device.is_cuda else "MPI's"
+        tape.take("a sum over ranks", work, why, again)
 
 
 def _backward(step: Step, net: Net, written: frozenset[int]) -> None:

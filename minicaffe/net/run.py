@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,6 +151,20 @@ def backward(
     debug_info.tell(debug, debug_info.backward_lines(step, device))
     if step.watchers:
         step.tell("after_backward")
+
+
+Then = Callable[[Step], Callable[[], Any] | None] | None
+
+
+def backward_through(
+    steps: Sequence[Step], left_out: Collection[Step], then: Then, device: Device, *given: Any
+) -> None:
+    """Run layers backward, the last first, but those left out; `then` gives what comes behind each, if any."""
+    for step in reversed(steps):
+        if step not in left_out:
+            backward(step, device, *given)
+        if then is not None and (work := then(step)) is not None:
+            work()
 
 
 def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dict[str, Blob]:

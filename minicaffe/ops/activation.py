@@ -10,7 +10,7 @@ from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import ShapeError
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
-from minicaffe.ops.random import random_key, uniform
+from minicaffe.ops.random import blocks_of, random_key, uniform
 from minicaffe.ops.slots import Slots
 from minicaffe.ops.threads import run
 from minicaffe.ops.typed import number
@@ -31,17 +31,19 @@ class Mask:
     (dtype('bool'), (4,))
     """
 
-    def __init__(self, slots: Slots, shape: tuple[int, ...]):
+    def __init__(self, slots: Slots, shape: tuple[int, ...], first: int = 0):
+        self.first = first
         device = slots.device
         self.kept, self.key = device.xp.empty(shape, np.bool_), slots.take((2,), np.uint64)
         self.noise = None if device.is_cuda else np.empty(shape, np.float32)
 
     def draw(self, ratio: float, seed: int, *names: str | int) -> None:
-        """Draw it anew, as a function of (seed, names)."""
+        """Draw it anew, as a function of (seed, names): of that stream the numbers from `first` on."""
         if self.noise is None:
             self.key.put(np.array(random_key(seed, *names), np.uint64))
         else:
-            np.greater_equal(uniform(self.noise, seed, *names), np.float32(ratio), out=self.kept)
+            noise = uniform(self.noise, seed, *names, first=self.first)
+            np.greater_equal(noise, np.float32(ratio), out=self.kept)
 
 
 def dropout(x: Any, mask: Mask, ratio: float, out: Any) -> Any:
@@ -55,8 +57,9 @@ def dropout(x: Any, mask: Mask, ratio: float, out: Any) -> Any:
     """
     if on_cuda(x):
         scale = number(1 / (1 - ratio), x)
-        told = mask.key.there, x.size, np.float32(ratio), scale, x, mask.kept, out
-        launch("random.cu", "dropout", (x.size + 7) // 8, x, *told)
+        told = mask.key.there, np.uint64(mask.first), x.size, np.float32(ratio), scale
+        blocks = blocks_of(x.size, mask.first)
+        launch("random.cu", "dropout", blocks, x, *told, x, mask.kept, out)
         return out
     return _masked(x, mask.kept, 1 / (1 - ratio), out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +61,7 @@ class Labels:
 class Mean:
     """The sum of losses over a normalizer: `fixed`, or with `counts` how many labels count, at least 1.
 
-    `normalizer` and `scale` are of shape ().
+    `normalizer` and `scale` are of shape (). `add` sums the count with those of other ranks.
 
     >>> mean = Mean.empty(np, 4, True, float)
     >>> mean.of(np.array([3.0, 0.0]), np.array([1.0, 0.0]), np.empty(()), np.empty(8))
@@ -70,16 +71,26 @@ class Mean:
     normalizer: Any
     scale: Any
     counts: bool
+    add: Callable[[Any], Any] | None = None
 
     @classmethod
-    def empty(cls, xp: Any, fixed: int, counts: bool, dtype: Any) -> Mean:
+    def empty(
+        cls,
+        xp: Any,
+        fixed: int,
+        counts: bool,
+        dtype: Any,
+        add: Callable[[Any], Any] | None = None,
+    ) -> Mean:
         """The buffers for losses of a type."""
-        return cls(xp.full((), max(fixed, 1), dtype), xp.empty((), dtype), counts)
+        return cls(xp.full((), max(fixed, 1), dtype), xp.empty((), dtype), counts, add)
 
     def of(self, losses: Any, valid: Any, out: Any, work: Any) -> Any:
         """out = the sum of losses over the normalizer; `valid` is 1 where one counts, `work` as in `total`."""
         if self.counts:
             total(valid, self.normalizer, work)
+            if self.add is not None:
+                self.add(self.normalizer)
             arrays.at_least(self.normalizer, 1)
         total(losses, out, work)
         return arrays.divide(out, self.normalizer, out)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import GRID, THREADS, launch, launch_blocks, on_cuda
-from minicaffe.ops import record
+from minicaffe.ops import arrays, record
 from minicaffe.ops.capture import arrived
 from minicaffe.ops.labels import Labels, Mean, flag
 from minicaffe.ops.loops import loops
@@ -122,9 +122,12 @@ def softmax_loss(
     if on_cuda(x) and not x.size:
         return mean.of(losses, read.valid, out, work)
     if on_cuda(x):
-        told = labels, *flag(ignore), losses, read.valid, arrived(x), int(mean.counts)
+        here = mean.counts and mean.add is None
+        if mean.counts and not here:
+            arrays.fill(mean.normalizer, 1)
+        told = labels, *flag(ignore), losses, read.valid, arrived(x), int(here)
         _launch("softmax_loss", x.shape, (x, prob), x, more=(*told, mean.normalizer, out))
-        return out
+        return mean.of(losses, read.valid, out, work) if mean.counts and not here else out
     softmax(x, prob, losses.reshape(x.shape[0], 1, x.shape[2]))
     _nll(prob, labels, ignore, losses, read)
     return mean.of(losses, read.valid, out, work)

@@ -99,10 +99,15 @@ class Finite(Saving):
             self.recorded = 0
         given = iteration > 0, self.spec.base_lr, again
         text = culprit.text(look, batches.passes, loss, self.rate, *given)
-        folder, path = self.record_folder, self._save(batches.passes)
+        found = self.communicator.allgather_obj((look.first_bad() is not None, text))
+        rank = next((i for i, (seen, _) in enumerate(found) if seen), 0)
+        head = f"rank {rank}: " if self.communicator.size > 1 else ""
+        path = self._save(batches.passes) if rank == self.communicator.rank else None
+        path = self.communicator.allgather_obj(path)[rank]
+        folder = self.record_folder
         saved = "" if path is None else f"; minicaffe replay {folder or path} shows all of it"
-        error = DivergedError(f"iteration {iteration}: {text}{saved}")
-        error.path = path
+        error = DivergedError(f"iteration {iteration}: {head}{found[rank][1]}{saved}")
+        error.path, error.everywhere = path, self.communicator.size > 1
         raise error
 
     def _save(self, passes: list[Pass]) -> Path | None:

@@ -20,7 +20,8 @@ class Signals:
     A signal that was ignored before, as nohup has it, stays ignored.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, silent: bool = False) -> None:
+        self.silent = silent
         self.asked = False  # to stop
         self._save = False
         self.before: dict[int, Any] = {}
@@ -40,12 +41,18 @@ class Signals:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
-        _say(STOPPING)
+        self._say(STOPPING)
         signal.signal(number, self.before[number])
 
     def _snapshot(self, number: int, frame: FrameType | None) -> None:
         self._save = True
-        _say(SAVING)
+        self._say(SAVING)
+
+    def _say(self, text: bytes) -> None:
+        """Put a line on stderr, as a handler of signals may; a terminal that has gone does not matter."""
+        if not self.silent:
+            with contextlib.suppress(OSError):
+                os.write(2, text)
 
     def __exit__(
         self,
@@ -55,9 +62,3 @@ class Signals:
     ) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
-
-
-def _say(text: bytes) -> None:
-    """Put a line on stderr, as a handler of signals may; a terminal that has gone does not matter."""
-    with contextlib.suppress(OSError):
-        os.write(2, text)

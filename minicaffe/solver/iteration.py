@@ -5,14 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from minicaffe.errors import DataError
 from minicaffe.layers.blob import Param
 from minicaffe.net.net import Net
-from minicaffe.net.passes import Passes, Premise
+from minicaffe.net.passes import Passes, Premise, take_sum
 from minicaffe.net.recorded import Call, Node, Repeated, Tape, take
 from minicaffe.ops import arrays
 from minicaffe.solver.compare import compared
 from minicaffe.solver.finite import Finite
+from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.ranks import Ranks
 from minicaffe.solver.rules import Update
 
 
@@ -21,6 +24,8 @@ class Iterating(Finite):
 
     mixed: Mixed | None
     graph: bool  # on CUDA, whether iterations are captured and replayed
+    ranks: Ranks | None  # those that compute an iteration together, if there are several
+    asked_to_stop = False
     _one: Any  # where the loss of a batch is summed
 
     def begin_iterating(self) -> None:
@@ -59,6 +64,8 @@ class Iterating(Finite):
             self._whole.run(self._all, self._now_of_all, partial(compared, self))
             self.watch.expect(self.iteration)
             self._end_passes()
+            if self.ranks is not None:
+                self.ranks.agree()
         self.reasons = [why] if why else self._whole.reasons
         if self.reasons not in ([], self._told):
             self.report.event(f"not in a CUDA graph: {'; '.join(self.reasons)}")
@@ -69,7 +76,21 @@ class Iterating(Finite):
         self.passes()
 
     def passes(self) -> None:
-        """Forward and backward over iter_size batches; their mean loss goes into the window."""
+        """Forward and backward over iter_size batches; their mean loss goes into the window.
+
+        Of several ranks all do it, and sum their gradients and losses. Raises what fails on any of them.
+        """
+        if self.ranks is None:
+            self._own_passes()
+            return
+        try:
+            self.ranks.run(self._own_passes)
+        except DataError:  # as it was before, so that a snapshot can be taken
+            self.watch.put_back()
+            self.net.context.passes = self.iteration * self.spec.iter_size
+            raise
+
+    def _own_passes(self) -> None:
         self._begin_passes()
         self._passes.run(self._all_passes, self._now)
         self._end_passes()
@@ -112,15 +133,21 @@ class Iterating(Finite):
             param.stale = True
         if self.device.is_cuda and isinstance(self.rule, Update):
             take(tape, "gradients", self.rule.laid.clear)
+        ranks, late = self.ranks, self.mixed is not None
         for batch in range(count):
+            last = ranks is not None and batch == count - 1 and not late
+            net.then = ranks.then if ranks is not None and last else None
             net.context.passes = noted.first + batch
             noted.forward(tape)
             noted.backward(tape)
             if self.mixed is not None:
                 take(tape, "16 bits", partial(self.mixed.gather, first=batch == 0))
             take(tape, "loss", partial(_add_loss, net, self._one if batch else None, loss))
+        net.then = None
         if count > 1:
             take(tape, "loss", partial(arrays.scale, loss, 1 / count, loss))
+        if ranks is not None:
+            take_sum(tape, ranks.finish)
         noted.end(tape)
 
     def _step(self, tape: Tape | None) -> None:
@@ -132,6 +159,17 @@ class Iterating(Finite):
         if tape is not None and (read := [param for param in stale if not param.stale]):
             known = "what the net knows of itself"
             tape.notes.append(Call("the end", known, partial(_read, read), sets=True, late=True))
+
+    def save_asked(self, signals: Signals | None) -> bool:
+        """Whether a snapshot was asked for; sees, too, whether an end was. Of any of several ranks."""
+        if self.ranks is not None:
+            self.asked_to_stop = self.ranks.stop
+            if self.ranks.stop:
+                who = ", ".join(map(str, self.ranks.stopped_by))
+                self.report.event(f"asked to stop: rank {who} of {self.communicator.size}")
+            return self.ranks.save
+        self.asked_to_stop = signals is not None and signals.asked
+        return signals is not None and signals.snapshot_asked()
 
     def _now(self) -> Any:
         """What recorded passes go by; nothing on CUDA, where but a whole iteration is replayed."""

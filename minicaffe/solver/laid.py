@@ -25,17 +25,18 @@ class Laid:
     """The gradients of parameters that learn, one array a type; their values and history as well.
 
     Those of equal multipliers are neighbours there. What shares a parameter must share it anew. `history`
-    holds `memory` arrays of each parameter: the first of each, then the second.
+    holds `memory` arrays of each parameter: the first of each, then the second. With `backward` they lie in
+    the order in which a backward pass comes to them, whatever their multipliers.
     """
 
-    def __init__(self, params: Sequence[Any], memory: int, xp: Any):
+    def __init__(self, params: Sequence[Any], memory: int, xp: Any, backward: bool = False):
         self.params, self.gradients = list(params), []
         self.history = [xp.zeros(p.shape, p.dtype) for _ in range(memory) for p in self.params]
         self.where: dict[int, tuple[list[Any], int]] = {}  # of a parameter: arrays, and its place
         groups = list(dict.fromkeys(map(multipliers, self.params)))
-        self.order = sorted(
-            range(len(self.params)), key=lambda i: groups.index(multipliers(self.params[i]))
-        )
+        self.order = list(reversed(range(len(self.params))))
+        if not backward:
+            self.order.sort(key=lambda i: (groups.index(multipliers(self.params[i])), i))
         learners = [i for i in self.order if self.params[i].learns]
         for dtype in dict.fromkeys(self.params[i].dtype for i in learners):
             mine = [i for i in learners if self.params[i].dtype == dtype]
@@ -56,6 +57,25 @@ class Laid:
         param.lie_in(data, "data")
         self.history[i :: len(self.params)] = history
         self.where[i] = arrays, start
+
+    def gradient_parts(self) -> list[tuple[Any, list[tuple[Any, int]]]]:
+        """The gradients of each type: one array, and the parameters in it in order, and where each ends."""
+        found: list[tuple[Any, list[tuple[Any, int]]]] = [(whole, []) for whole in self.gradients]
+        for i in self.order:
+            arrays, start = self.where.get(i, (None, 0))
+            for whole, parts in found:
+                if arrays is not None and arrays[0] is whole:
+                    size = -(-self.params[i].size // ALIGNED) * ALIGNED
+                    parts.append((self.params[i], start + size))
+        return found
+
+    def loose(self) -> list[Any]:
+        """The parameters that learn, and whose gradients do not lie here."""
+        return [
+            param
+            for i, param in enumerate(self.params)
+            if param.learns and not (i in self.where and lies_in(param.diff, self.where[i][0][0]))
+        ]
 
     def clear(self) -> None:
         """Make the gradients that lie here zero, all of a type at once."""

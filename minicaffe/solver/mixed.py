@@ -71,12 +71,19 @@ class Mixed:
     """
 
     def __init__(
-        self, spec: SolverSpec, params: Sequence[Param], device: Device, watch: Watch, slots: Slots
+        self,
+        spec: SolverSpec,
+        params: Sequence[Param],
+        device: Device,
+        watch: Watch,
+        slots: Slots,
+        backward: bool = False,
     ):
         self.xp, self.watch = device.xp, watch
         self.masters = [Master(param, self.xp) for param in params]
-        self.rule = Update(spec, self.masters, device, watch, slots)
+        self.rule = Update(spec, self.masters, device, watch, slots, backward)
         name = params[0].dtype.name if params else ""
+        self.laid = self.rule.laid
         self.scale = spec.loss_scale or SCALE.get(name, 1.0)
 
     @property

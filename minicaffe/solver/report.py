@@ -71,6 +71,15 @@ class Report:
         self.line(f"{'best ' * best}snapshot: {path}")
 
 
+class Mute(Report):
+    """Says nothing at all: of a rank beside the first."""
+
+    unheard = True
+
+    def started(self, warnings: Sequence[str]) -> None:
+        """Nothing."""
+
+
 def banner(warning: str) -> str:
     """A warning that cannot be missed, its first sentence as the title.
 

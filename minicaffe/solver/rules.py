@@ -100,10 +100,11 @@ class Update:
         device: Device,
         watch: Watch | None = None,
         slots: Slots | None = None,
+        backward: bool = False,
     ):
         xp = device.xp
         self.spec, self.device, self.kind = spec, device, KINDS[spec.type]
-        self.laid = Laid(params, self.kind.memory, xp)
+        self.laid = Laid(params, self.kind.memory, xp, backward)
         self.params, self.history = self.laid.params, self.laid.history
         self.gradients = self.laid.gradients
         largest = max((param.size for param in self.params), default=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +13,8 @@ import numpy as np
 from minicaffe.backend import Device, on_its_device
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
+from minicaffe.parallel import Communicator
+from minicaffe.parallel.together import together
 from minicaffe.solver import changes, snapshots, state
 from minicaffe.solver.average import Average
 from minicaffe.solver.mixed import Mixed
@@ -31,6 +33,7 @@ class Saving:
     spec: SolverSpec
     report: Report
     device: Device
+    communicator: Communicator
     net: Net
     test_nets: list[Net]
     rule: Update | Mixed
@@ -40,12 +43,18 @@ class Saving:
     iteration: int
     recorded: int  # losses written to the window since its beginning
     stopped: bool
+    alike: bool
 
     def begin_saving(self, model: NetSpec) -> None:
         """Nothing is saved yet; snapshots will be `prefix`_iter_N."""
         self.prefix = self.spec.snapshot_prefix or snapshots.name(model)
+        self.alike = False  # whether several ranks have begun from one state
         self.saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
+
+    def one_writes(self, work: Callable[[], object]) -> None:
+        """Have rank 0 write a file. Raises on all ranks what that raises."""
+        together(self.communicator, work if self.communicator.rank == 0 else lambda: None)
 
     @property
     def rate(self) -> float:
@@ -64,7 +73,7 @@ class Saving:
         """
         self.loss()
         path = self.snapshot_path()
-        self.write(path)
+        self.one_writes(lambda: self.write(path))
         self.saved, self.unsaved = self.iteration, None
         self.report.saved(str(path))
         self._drop_older()
@@ -72,14 +81,14 @@ class Saving:
 
     def _drop_older(self) -> None:
         """Let but the last `snapshot_keep` snapshots stay, of which one is of this iteration."""
-        if self.spec.snapshot_keep:
+        if self.spec.snapshot_keep and self.communicator.rank == 0:
             snapshots.drop(self.prefix, self.iteration, self.spec.snapshot_keep)
 
     @on_its_device
     def best_snapshot(self) -> Path:
         """Write PREFIX_best.npz, as `snapshot` does. Raises CheckpointError."""
         path = snapshots.best_path(self.prefix)
-        self.write(path)
+        self.one_writes(lambda: self.write(path))
         self.report.saved(str(path), best=True)
         return path
 
@@ -139,6 +148,7 @@ class Saving:
         Raises CheckpointError, before any change, for what may not differ (see `changes`). To `replay` it,
         nothing is compared, and weights and history need not be finite.
         """
+        self.alike = False
         changed = [] if replay else changes.changes(path, self.net, self.spec)
         named = state.named(self.net.named_params, self.rule.history)
         found = snapshots.restore(path, self.net, named, finite=not replay)

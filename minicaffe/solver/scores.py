@@ -10,6 +10,8 @@ import numpy as np
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.fed import Fed
 from minicaffe.net import Net
+from minicaffe.parallel import ALONE, Communicator
+from minicaffe.parallel.together import together
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
 
@@ -34,14 +36,20 @@ def test_nets(
     return nets
 
 
-def test_scores(nets: Sequence[Net], batches: Sequence[int], with_loss: bool) -> dict[str, Any]:
+def test_scores(
+    nets: Sequence[Net],
+    batches: Sequence[int],
+    with_loss: bool,
+    communicator: Communicator = ALONE,
+) -> dict[str, Any]:
     """The mean outputs of each net; of several nets led by their number, `0/accuracy`.
 
-    With `with_loss` the weighted sum of the losses as well, as `total loss`.
+    With `with_loss` the weighted sum of the losses as well, as `total loss`. Several ranks have a part of the
+    batches each.
     """
     scores: dict[str, Any] = {}
     for i, (net, count) in enumerate(zip(nets, batches, strict=True)):
-        found = mean_outputs(net, count, with_loss)
+        found = mean_outputs(net, count, with_loss, communicator)
         if not all(np.all(np.isfinite(score)) for score in found.values()):
             net.check()
         lead = f"{i}/" if len(nets) > 1 else ""
@@ -49,29 +57,52 @@ def test_scores(nets: Sequence[Net], batches: Sequence[int], with_loss: bool) ->
     return scores
 
 
-def mean_outputs(net: Net, batches: int, with_loss: bool = False) -> dict[str, Any]:
-    """The mean of each output of a net over so many batches, from the beginning of its data."""
+def mean_outputs(
+    net: Net, batches: int, with_loss: bool = False, communicator: Communicator = ALONE
+) -> dict[str, Any]:
+    """The mean of each output of a net over so many batches, from the beginning of its data.
+
+    Of several ranks each computes a part of the batches, one behind the other; all have the same means.
+    """
     if not batches:
         raise SpecError("expected at least 1 batch to take the mean of")
+    rank, size = communicator.rank, communicator.size
+    mine = range(batches * rank // size, batches * (rank + 1) // size)
+    sums = together(communicator, lambda: _sums(net, mine, with_loss))
+    total: dict[str, np.ndarray] = {}
+    for part in communicator.allgather_obj(sums):
+        for name, value in part.items():
+            _check_shapes(name, total.get(name, value), value)
+            total[name] = total[name] + value if name in total else value
+    means = {name: value / batches for name, value in total.items()}
+    return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}
+
+
+def _sums(net: Net, batches: range, with_loss: bool) -> dict[str, np.ndarray]:
+    """The sum of each output of a net over some batches."""
     xp, sums = net.device.xp, {}
-    net.context.passes = 0
+    net.context.passes = batches.start
     with net.device.current():
         loss = xp.empty((), net.context.sum_dtype)
-        for _ in range(batches):
+        for _ in batches:
             outputs = net.forward()
             if with_loss:
                 outputs["total loss"] = net.loss_into(loss)
             for name, value in outputs.items():
                 if name not in sums:
                     sums[name] = xp.zeros(value.shape, np.float64)
-                if sums[name].shape != value.shape:
-                    raise ShapeError(
-                        f"output {name!r} has shape {sums[name].shape} of one batch, {value.shape} of "
-                        "another: there is no mean of it"
-                    )
+                _check_shapes(name, sums[name], value)
                 xp.add(sums[name], value, out=sums[name])
     for layer in net.layers.values():
         if isinstance(layer, Fed):
             layer.tell_damage()
-    means = {name: net.device.to_host(total) / batches for name, total in sums.items()}
-    return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}
+    return {name: net.device.to_host(total) for name, total in sums.items()}
+
+
+def _check_shapes(name: str, one: Any, other: Any) -> None:
+    """Raise ShapeError unless two batches gave an output in one shape."""
+    if one.shape != other.shape:
+        raise ShapeError(
+            f"output {name!r} has shape {one.shape} of one batch, {other.shape} of another: there is no mean "
+            "of it"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,17 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, DataError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
+from minicaffe.parallel import ALONE, Communicator
+from minicaffe.parallel.together import agree, one_by_one, together
 from minicaffe.solver import snapshots
+from minicaffe.solver.alike import begin_alike, check_alike
 from minicaffe.solver.average import Average
 from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.iteration import Iterating
 from minicaffe.solver.judging import Judging
 from minicaffe.solver.mixed import Mixed
-from minicaffe.solver.report import Report, keys_given
+from minicaffe.solver.ranks import Ranks, share_of
+from minicaffe.solver.report import Mute, Report, keys_given
 from minicaffe.solver.rules import Update
 from minicaffe.solver.scores import test_nets, test_scores
 from minicaffe.solver.trend import trends
@@ -35,9 +40,11 @@ class Solver(Judging, Iterating):
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
     the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but
     blobs share memory unless `keep` is None. With `graph` iterations on CUDA are captured into a graph.
-    Nets of 16 bits are learnt and saved in float32 (see `mixed`). On a CPU the same model, seed, data, plan
-    of convolutions (`deterministic`: the fixed rule), threads, form of the loops and BLAS give the same
-    bits. Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a loss.
+    Nets of 16 bits are learnt and saved in float32 (see `mixed`). Of several ranks of a `communicator` each
+    computes a part of every batch, with `batch_per_rank` one of its own (docs/scale.md). On a CPU the same
+    model, seed, data, plan of convolutions (`deterministic`: the fixed rule), threads, form of the loops and
+    BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or, with
+    `needs_loss`, a loss.
     """
 
     def __init__(
@@ -53,6 +60,8 @@ class Solver(Judging, Iterating):
         keep: Sequence[str] | None = (),
         needs_loss: bool = True,
         graph: bool = True,
+        communicator: Communicator | None = None,
+        batch_per_rank: bool = False,
         **settings: Any,
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
@@ -60,11 +69,16 @@ class Solver(Judging, Iterating):
         if spec.solver is None:
             raise SpecError(f"{file}: has no 'solver'; training needs one")
         self.spec = with_settings(spec.solver, settings)
-        self.report, self.graph = report or Report(), graph
+        self.communicator, self.graph = communicator or ALONE, graph
+        self.report = (report or Report()) if self.communicator.rank == 0 else Mute()
         built, given = self.spec.train_state, {"dtype": dtype, "seed": self.spec.random_seed}
         given |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
         given |= {"device": device or self.spec.device, "keep": keep}
-        self.net = Net(spec, "TRAIN", **given, level=built.level, stages=built.stage)
+        share = share_of(self.communicator, batch_per_rank)
+        make = partial(
+            Net, spec, "TRAIN", **given, level=built.level, stages=built.stage, share=share
+        )
+        self.net = one_by_one(self.communicator, make)
         self.device = given["device"] = self.net.device
         if needs_loss and not self.net.graph.losses:
             told = "add one, such as SoftmaxWithLoss, or give a top a loss_weight"
@@ -78,7 +92,14 @@ class Solver(Judging, Iterating):
             self.watch = Watch(xp, *window, pass_over=half)
             self.watch.keep(self.net.layers.values())
             self.losses = self.watch.losses
-            means = self.spec, learnt, self.device, self.watch, self.net.context.slots
+            means = (
+                self.spec,
+                learnt,
+                self.device,
+                self.watch,
+                self.net.context.slots,
+                share is not None,
+            )
             if half:
                 self.mixed = Mixed(*means)
                 self.net.loss_scale = self.mixed.scale
@@ -86,7 +107,12 @@ class Solver(Judging, Iterating):
             decay = self.spec.ema_decay
             self.average = Average(decay, self.rule, self.watch) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
-        self.test_nets = test_nets(spec, self.spec, **given)
+        self.ranks: Ranks | None = None
+        if share is not None:
+            given_to = self.communicator, self.net, self.rule.laid, self.watch
+            self.ranks = Ranks(*given_to, late=half)
+        tests = partial(test_nets, spec, self.spec, **given)
+        self.test_nets = together(self.communicator, tests)
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
             net.context.tell = self.report.event
@@ -96,6 +122,8 @@ class Solver(Judging, Iterating):
         self.trends = trends(spec, self.spec, self.test_nets)
         self.begin_saving(spec)
         self.begin_iterating()
+        if self.ranks is not None:
+            check_alike(self)
 
     @property
     def test_net(self) -> Net | None:
@@ -119,12 +147,16 @@ class Solver(Judging, Iterating):
         a number is not finite; DataError if data cannot be read on the way, after a snapshot.
         """
         self.check_left()
-        snapshots.check(self.prefix, self.spec.snapshot_format, self.net.layers)
+        writable = self.prefix, self.spec.snapshot_format, self.net.layers
+        self.one_writes(lambda: snapshots.check(*writable))
         self.report.started(self.net.warnings)
-        with Signals() as signals, np.errstate(all="ignore"):  # a loss that is no number is told
+        with (
+            Signals(silent=self.communicator.rank > 0) as signals,
+            np.errstate(all="ignore"),
+        ):  # a loss that is no number is told
             self.step_or_save(self.spec.max_iter - self.iteration, signals)
         self.loss()
-        self.stopped = signals.asked and self.iteration < self.spec.max_iter and not self.ended
+        self.stopped = self.asked_to_stop and self.iteration < self.spec.max_iter and not self.ended
         self.last_snapshot()
         scores = self.scores if self.ended else {}
         if self.test_nets and not (self.stopped or self.ended):
@@ -136,8 +168,8 @@ class Solver(Judging, Iterating):
                 f"{skipped} iterations passed over: gradients beyond {self.net.context.dtype.name}; "
                 f"loss_scale is {self.mixed.scale:g}"
             )
-        if self.unsaved is not None:
-            raise self.unsaved[1]
+        unsaved = self.unsaved[1] if self.unsaved is not None else None
+        agree(self.communicator, unsaved)
         return scores
 
     def check_left(self) -> None:
@@ -159,8 +191,9 @@ class Solver(Judging, Iterating):
             self.try_snapshot()
             if self.saved != self.iteration:
                 raise
-            told = f"{error}; stopped at iteration {self.iteration}, with a snapshot"
-            raise DataError(told) from None
+            told = DataError(f"{error}; stopped at iteration {self.iteration}, with a snapshot")
+            told.everywhere = error.everywhere
+            raise told from None
 
     @on_its_device
     def step(self, count: int, signals: Signals | None = None) -> None:
@@ -169,7 +202,10 @@ class Solver(Judging, Iterating):
         Fewer where early_stopping ends training, which `ended` then says.
         A snapshot that cannot be written is reported, and `unsaved` says why.
         """
-        spec = self.spec
+        spec, self.asked_to_stop = self.spec, False
+        if self.ranks is not None:
+            self.ranks.signals = signals
+            begin_alike(self)
         for _ in range(count):
             if self.test_due():
                 self.loss()  # no test of what has diverged
@@ -182,10 +218,9 @@ class Solver(Judging, Iterating):
                 self.report.displayed(self.iteration, self.loss(), self.rate)
             self.iteration += 1
             self.report.iterated(self)
-            asked = signals is not None and signals.snapshot_asked()
-            if asked or (spec.snapshot and self.iteration % spec.snapshot == 0):
+            if self.save_asked(signals) or (spec.snapshot and self.iteration % spec.snapshot == 0):
                 self.try_snapshot()
-            if signals is not None and signals.asked:
+            if self.asked_to_stop:
                 break
 
     def test_due(self) -> bool:
@@ -200,6 +235,6 @@ class Solver(Judging, Iterating):
         self.report.testing(self.iteration)
         given = self.spec.test_iter, self.spec.test_compute_loss
         with self.averaged():
-            self.scores = test_scores(self.test_nets, *given)
+            self.scores = test_scores(self.test_nets, *given, self.communicator)
         self.report.tested(self.iteration, self.scores)
         return self.scores

@@ -27,8 +27,8 @@ class Speed:
 
 def images_per_iteration(solver: Any) -> int:
     """Samples that one iteration of a Solver sees."""
-    first = solver.net.steps[0].tops[0].shape
-    return (first[0] if first else 1) * solver.spec.iter_size
+    first, share = solver.net.steps[0].tops[0].shape, solver.net.context.share
+    return share.of_whole(first[0] if first else 1) * solver.spec.iter_size
 
 
 def epochs(solver: Any) -> float | None:
@@ -36,6 +36,7 @@ def epochs(solver: Any) -> float | None:
     for step in solver.net.steps:
         data = getattr(step.layer, "dataset", None)
         if data is not None and len(data):
-            batch = step.tops[0].shape[0] * solver.spec.iter_size
+            whole = solver.net.context.share.of_whole(step.tops[0].shape[0])
+            batch = whole * solver.spec.iter_size
             return float(solver.iteration * batch / len(data))
     return None

@@ -97,6 +97,12 @@ class Watch:
     def _copy(self, array: Any) -> Any:
         return self.together[place(array)] if place(array) in self.together else array.copy()
 
+    def running_arrays(self) -> list[Any]:
+        """What forward passes change for good, together where it lies together."""
+        found = [array for layer, _ in self.kept for array in layer.running]
+        apart = [array for array in found if place(array) not in self.together]
+        return [*(block for block, _ in self.blocks), *apart]
+
     def begin(self) -> None:
         """An iteration begins: what its passes change for good is kept."""
         for block, kept in self.blocks:

@@ -43,7 +43,17 @@ def test_every_size_is_the_start_of_one_stream(device, size):
 @example(2**63, 1, 9)
 def test_the_kernel_for_any_key(cuda, low, high, size):
     out = blank(cuda, size, np.float32)
-    launch("random.cu", "uniform", -(-size // 8), out, np.uint64(low), np.uint64(high), size, out)
+    launch(
+        "random.cu",
+        "uniform",
+        -(-size // 8),
+        out,
+        np.uint64(low),
+        np.uint64(high),
+        np.uint64(0),
+        size,
+        out,
+    )
     generator = np.random.Generator(np.random.Philox(key=np.array([low, high], np.uint64)))
     same(cuda, out, generator.random(size, dtype=np.float32))
 

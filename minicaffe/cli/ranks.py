@@ -1,0 +1,153 @@
+"""One voice of many: what the ranks of a run do on the command line, of which the first speaks and writes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from minicaffe.errors import MinicaffeError, SpecError, note
+from minicaffe.ops import threads
+from minicaffe.parallel import Communicator
+from minicaffe.parallel.together import together
+from minicaffe.solver import Solver
+from minicaffe.solver.run_folder import is_run
+from minicaffe.spec.declare import NetSpec
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """--batch-per-rank and --scale-lr."""
+    parser.add_argument(
+        "--batch-per-rank",
+        action="store_true",
+        help="of several ranks (mpiexec -n N) each computes a batch of the model's batch_size, as Caffe has "
+        "it, instead of its part of one",
+    )
+    parser.add_argument(
+        "--scale-lr",
+        action="store_true",
+        help="with --batch-per-rank: multiply base_lr by the number of ranks (warmup_iter warms up to it)",
+    )
+
+
+@contextlib.contextmanager
+def speaking(communicator: Communicator) -> Iterator[None]:
+    """Within it an error of all ranks is told by the first; one of this rank alone ends all, with its name."""
+    if communicator.size == 1:
+        yield
+        return
+    rank = communicator.rank
+    try:
+        yield
+    except MinicaffeError as error:
+        if not error.everywhere:
+            note(f"minicaffe: rank {rank}: {error}")
+            communicator.abort(error.exit_code)
+        if rank == 0:
+            raise
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        note(f"minicaffe: rank {rank}: interrupted")
+        communicator.abort(130)
+    except MemoryError:
+        note(f"minicaffe: rank {rank}: out of memory; a smaller batch_size needs less")
+        communicator.abort(2)
+    except Exception:
+        note(f"minicaffe: rank {rank}: {traceback.format_exc()}")
+        communicator.abort(1)
+
+
+def prepare(args: argparse.Namespace, communicator: Communicator) -> None:
+    """Set the options that hold for this rank: its share of the processors, its GPU, whether it speaks."""
+    if communicator.size == 1:
+        return
+    if args.threads is None and not os.environ.get(threads.VARIABLE):
+        mine = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+        alike = communicator.allgather_obj((os.uname().nodename, mine))
+        count = os.cpu_count() or 1 if mine is None else len(mine)
+        args.threads = max(1, count // alike.count(alike[communicator.rank]))
+    if args.device == "cuda":
+        args.device = f"cuda:{communicator.local_rank}"
+    if communicator.rank:
+        args.quiet, args.json, args.report, args.tensorboard = True, False, False, False
+
+
+def check(args: argparse.Namespace, communicator: Communicator) -> None:
+    """Raise SpecError for options that do not go together."""
+    if communicator.size == 1:
+        for option in ("batch_per_rank", "scale_lr"):
+            if getattr(args, option):
+                dashed = option.replace("_", "-")
+                raise SpecError(
+                    f"--{dashed}: is for several ranks: mpiexec -n N minicaffe train ..."
+                )
+        return
+    if args.scale_lr and not args.batch_per_rank:
+        raise SpecError(
+            "--scale-lr: goes with --batch-per-rank; without it the batch is the model's"
+        )
+    if args.scale_lr and args.model is not None and is_run(args.model):
+        raise SpecError(f"--scale-lr: the rate that {args.model} was begun with is scaled already")
+
+
+def scaled(args: argparse.Namespace, spec: NetSpec, communicator: Communicator) -> NetSpec:
+    """The model with its rate times the number of ranks, if that was asked for.
+
+    Source: P. Goyal et al., Accurate, Large Minibatch SGD, 2017.
+    """
+    if not args.scale_lr or spec.solver is None:
+        return spec
+    rule = dataclasses.replace(spec.solver, base_lr=spec.solver.base_lr * communicator.size)
+    return dataclasses.replace(spec, solver=rule)
+
+
+def told(solver: Solver) -> str:
+    """How a batch is shared, in a line."""
+    share, communicator = solver.net.context.share, solver.communicator
+    batch = f"{share.count} of the {share.whole} samples of a batch on rank {share.rank}"
+    each = f"{threads.count()} threads each" if threads.count() > 1 else "1 thread each"
+    where = each if not solver.device.is_cuda else "a GPU each"
+    return f"{communicator.size} ranks, {where}, {batch}, {communicator.name}"
+
+
+class Beside:
+    """What stands for a Run on the ranks that do not keep it."""
+
+    snapshot: Path | None = None
+
+    def __init__(self) -> None:
+        self.at_end: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Beside:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Nothing is kept."""
+
+    def seed(self) -> int | None:
+        """The first rank tells."""
+        return None
+
+    def place(self, solver: Solver) -> Path:
+        """The first rank tells."""
+        return Path()
+
+    def begin(self, solver: Solver) -> None:
+        """Nothing is recorded."""
+
+
+def place(begun: Any, solver: Solver, communicator: Communicator) -> Path:
+    """The run's folder, which the first rank makes; what it goes on from is known on all."""
+    folder: Path = together(communicator, lambda: begun.place(solver))
+    if communicator.size == 1:
+        return folder
+    told = folder, solver.prefix, begun.snapshot
+    folder, solver.prefix, begun.snapshot = communicator.bcast_obj(told)
+    solver.record_folder = folder
+    return folder

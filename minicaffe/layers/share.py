@@ -1,0 +1,103 @@
+"""Which samples of each batch this process computes, where several compute one together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from minicaffe.backend import on_cuda
+from minicaffe.errors import ShapeError
+from minicaffe.ops import record
+
+
+@dataclass
+class Share:
+    """The samples start, ..., start + count - 1 of a batch of `whole`, as layers that read data tell it.
+
+    Of a batch of n samples rank r of `size` has those from n r / size, rounded down, to n (r + 1) / size; with
+    `per_rank` each rank has n, and the whole is size n. `communicator` takes sums over the ranks.
+
+    >>> [Share(rank, 3).of(64) for rank in range(3)]
+    [(0, 21), (21, 21), (42, 22)]
+    >>> Share(1, 3, per_rank=True).of(64)
+    (64, 64)
+    """
+
+    rank: int = 0
+    size: int = 1
+    per_rank: bool = False
+    communicator: Any = None
+    start: int = 0
+    count: int = 1
+    whole: int = 1
+    told: bool = False  # whether a layer has said how large a batch is
+    sums: int = 0  # over the ranks, that layers have taken
+
+    def of(self, batch: int) -> tuple[int, int]:
+        """The first of a batch's samples that are here, and how many. Raises ShapeError.
+
+        So it is where one would have none, or has another share of the batch of another layer.
+        """
+        start, end, whole = 0, batch, batch
+        if self.size > 1 and self.per_rank:
+            start, end, whole = batch * self.rank, batch * (self.rank + 1), batch * self.size
+        elif self.size > 1:
+            start, end = (batch * rank // self.size for rank in (self.rank, self.rank + 1))
+            if batch < self.size:
+                raise ShapeError(f"{batch} samples in a batch are too few for {self.size} ranks")
+        count, there = end - start, self.whole
+        if not self.told:
+            self.start, self.count, self.whole, self.told = start, count, whole, True
+        elif (start * there, count * there) != (self.start * whole, self.count * whole):
+            raise ShapeError(
+                f"batches of {whole} and, in another layer, of {there} samples have parts of one size only"
+                f" where {self.size} ranks divide both"
+            )
+        return start, count
+
+    def of_shape(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], slice]:
+        """The shape that a blob of a batch has in the whole, and here, and which of its entries these are.
+
+        >>> Share(1, 2).of_shape((5, 3))
+        ((5, 3), (3, 3), slice(2, 5, None))
+        """
+        if not shape:
+            return shape, shape, slice(0)
+        start, count = self.of(shape[0])
+        whole, part = (self.of_whole(count), *shape[1:]), (count, *shape[1:])
+        return whole, part, slice(start, start + count)
+
+    def of_whole(self, n: int) -> int:
+        """As many of something in the whole batch as n are in the part that is here. Raises ShapeError.
+
+        >>> share = Share(1, 4)
+        >>> share.of(8), share.of_whole(6)
+        ((2, 2), 24)
+        """
+        return n if self.size == 1 else self._scaled(n, self.whole)
+
+    def before(self, n: int) -> int:
+        """As many of something before the part that is here as n are in it. Raises ShapeError.
+
+        >>> share = Share(1, 4)
+        >>> share.of(8), share.before(6)
+        ((2, 2), 6)
+        """
+        return 0 if self.size == 1 else self._scaled(n, self.start)
+
+    def _scaled(self, n: int, by: int) -> int:
+        if n % self.count:
+            raise ShapeError(
+                f"{n} of the {self.count} samples of rank {self.rank} are no whole number a sample: on several"
+                " ranks the first axis is the batch's"
+            )
+        return n // self.count * by
+
+    def sum(self, array: Any) -> Any:
+        """The array, summed over all ranks in place."""
+        if self.size > 1:
+            self.sums += 1
+            if not on_cuda(array):
+                record.host("a sum over ranks")
+            self.communicator.allreduce(array)
+        return array

@@ -1,0 +1,5 @@
+"""Several processes that train one net together: who they are, and how they add and tell."""
+
+from minicaffe.parallel.communicator import ALONE as ALONE
+from minicaffe.parallel.communicator import Communicator as Communicator
+from minicaffe.parallel.launched import world as world

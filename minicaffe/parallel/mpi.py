@@ -1,0 +1,81 @@
+"""Ranks that MPI started: mpi4py, on any MPI that it was built for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from minicaffe.errors import DeviceError
+from minicaffe.parallel.communicator import Communicator, Wait
+
+
+class Mpi(Communicator):
+    """The ranks of an MPI communicator, all of them unless another is given; arrays are NumPy's, contiguous.
+
+    Sums are MPI's: of so many ranks they have the same bits each time where its library adds in one order, as
+    MPICH and Open MPI do between the same places.
+    """
+
+    def __init__(self, comm: Any = None):
+        self.comm = MPI.COMM_WORLD if comm is None else comm
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        beside = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_rank, self.local_size = beside.Get_rank(), beside.Get_size()
+        beside.Free()
+        self.under_way: list[Any] = []
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The library, in its own words."""
+        return " ".join(MPI.Get_library_version().splitlines()[0].strip("\0").split())
+
+    def allreduce(self, array: Any) -> Any:
+        """MPI_Allreduce, in place."""
+        self.comm.Allreduce(MPI.IN_PLACE, _host(array), MPI.SUM)
+        return array
+
+    def iallreduce(self, array: Any) -> Wait:
+        """MPI_Iallreduce, in place."""
+        request = self.comm.Iallreduce(MPI.IN_PLACE, _host(array), MPI.SUM)
+        self.under_way.append(request)
+
+        def wait() -> None:
+            request.Wait()
+            self.under_way.remove(request)
+
+        return wait
+
+    def progress(self) -> None:
+        """Test the first that is under way: MPI goes on where it is called."""
+        if self.under_way:
+            self.under_way[0].Test()
+
+    def bcast(self, array: Any) -> Any:
+        """MPI_Bcast from rank 0."""
+        self.comm.Bcast(_host(array), 0)
+        return array
+
+    def bcast_obj(self, thing: Any) -> Any:
+        """MPI_Bcast of a pickled object."""
+        return self.comm.bcast(thing, 0)
+
+    def allgather_obj(self, thing: Any) -> list[Any]:
+        """MPI_Allgather of pickled objects."""
+        return self.comm.allgather(thing)
+
+    def barrier(self) -> None:
+        """MPI_Barrier."""
+        self.comm.Barrier()
+
+    def abort(self, code: int) -> None:
+        """MPI_Abort."""
+        self.comm.Abort(code)
+
+
+def _host(array: Any) -> np.ndarray:
+    """An array that MPI can read and write. Raises DeviceError for one that is not the host's."""
+    if not isinstance(array, np.ndarray):
+        raise DeviceError("MPI adds arrays of the host; those of GPUs are NCCL's")
+    return array

@@ -1,0 +1,151 @@
+"""What the solvers of several ranks do together: they sum gradients, and agree on how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minicaffe.errors import MinicaffeError, note
+from minicaffe.layers.share import Share
+from minicaffe.net import Net
+from minicaffe.net.step import Step
+from minicaffe.ops import arrays
+from minicaffe.parallel import Communicator
+from minicaffe.parallel.together import agree
+from minicaffe.solver.laid import Laid
+from minicaffe.solver.watch import Watch
+
+BUCKET = 2**20  # bytes that are worth a message of their own while a backward pass goes on
+Wait = Callable[[], object]
+
+
+class Bucket(NamedTuple):
+    """Gradients that are summed in one message: neighbours in memory, and the parameters that lie there."""
+
+    array: Any
+    params: list[Any]
+    step: int  # the number of the layer behind whose backward pass they are complete
+
+
+class Ranks:
+    """The gradients of a net are summed over all ranks, bucket by bucket, while its backward pass goes on.
+
+    A bucket's message begins once the layers that its parameters are of have run backward; messages begin in
+    one order on all ranks. `finish` waits for all, and sums the loss; of what forward passes change for good,
+    such as BatchNorm's sums, it makes the mean, weighted by the samples of each rank.
+    """
+
+    def __init__(
+        self, communicator: Communicator, net: Net, laid: Laid, watch: Watch, late: bool = False
+    ):
+        self.communicator, self.net, self.watch = communicator, net, watch
+        self.laid, self.share = laid, net.context.share
+        self.said = np.zeros(3)  # that is asked to stop, to save, and what failed: of all ranks
+        self.signals: Any = None  # which may ask for that here
+        self.stop = self.save = False  # whether any rank was asked to
+        self.stopped_by: list[int] = []
+        self.buckets = buckets(net.steps, laid, late)
+        self.ready: dict[int, int] = {}  # how many are complete behind a layer, by its step
+        for number, step in enumerate(net.steps):
+            if any(bucket.step == number for bucket in self.buckets):
+                self.ready[id(step)] = sum(bucket.step >= number for bucket in self.buckets)
+        self.under_way: list[Wait] = []
+        self.begun = 0
+
+    def begin(self) -> None:
+        """An iteration begins: nothing is under way."""
+        self.begun, self.under_way = 0, []
+
+    def then(self, step: Step) -> Callable[[], Any] | None:
+        """What comes once a layer has run backward: messages that may begin, or nothing."""
+        ready = self.ready.get(id(step))
+        return None if ready is None else partial(self.start, ready)
+
+    def start(self, count: int) -> None:
+        """Begin messages until so many have begun."""
+        self.communicator.progress()
+        while self.begun < count:
+            bucket = self.buckets[self.begun]
+            for param in bucket.params:
+                if param.learns:
+                    param.diff  # noqa: B018  (zero, where no layer has written any)
+            self.under_way.append(self.communicator.iallreduce(bucket.array))
+            self.begun += 1
+
+    def finish(self) -> None:
+        """Sum what is not summed yet, and wait for all."""
+        self.start(len(self.buckets))
+        loose = [param.diff for param in self.laid.loose()]
+        for array in (self.watch.loss, *loose):
+            self.communicator.allreduce(array)
+        for array in self.watch.running_arrays():
+            arrays.scale(array, self.share.count / self.share.whole, array)
+            self.communicator.allreduce(array)
+        while self.under_way:
+            self.under_way.pop(0)()
+        self.begun = 0
+
+    def run(self, passes: Callable[[], None]) -> None:
+        """Have all ranks compute their passes. Raises on all of them what fails on any, once all are done."""
+        self.begin()
+        error: MinicaffeError | None = None
+        try:
+            passes()
+        except MinicaffeError as found:
+            error = found
+            if found.everywhere:
+                raise
+            if self.share.sums:  # others wait for a sum that this rank will not give
+                note(f"minicaffe: rank {self.communicator.rank}: {found}")
+                self.communicator.abort(found.exit_code)
+            self.finish()
+        self.agree(error)
+
+    def agree(self, error: MinicaffeError | None = None) -> None:
+        """Tell the others what happened here, and hear what happened there. Raises what failed anywhere."""
+        asked = self.signals is not None and self.signals.asked
+        save = self.signals is not None and self.signals.snapshot_asked()
+        self.said[:] = asked, save, error is not None
+        self.communicator.allreduce(self.said)
+        stop, self.save, failed = (bool(number) for number in self.said)
+        if stop and not self.stop:
+            all_asked = enumerate(self.communicator.allgather_obj(asked))
+            self.stopped_by = [rank for rank, one in all_asked if one]
+        self.stop = stop
+        if failed:
+            agree(self.communicator, error)
+
+
+def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:
+    """The gradients that lie together, cut where so many bytes are full, in the order in which they begin.
+
+    Those that are put there behind the backward passes are `late`, and begin with `finish`.
+    """
+    first: dict[
+        int, int
+    ] = {}  # of a parameter: the first layer that has it, the last to run backward
+    for number, step in enumerate(steps):
+        for param in step.layer.params:
+            first.setdefault(id(param.owner), number)
+    found: list[Bucket] = []
+    last = len(steps)
+    for whole, parts in laid.gradient_parts():
+        mine: list[Any] = []
+        start = 0
+        for i, (param, end) in enumerate(parts):
+            mine.append(param)
+            if (end - start) * whole.itemsize >= BUCKET or i == len(parts) - 1:
+                last = min(last, -1 if late else min(first[id(one)] for one in mine))
+                found.append(Bucket(whole[start:end], mine, last))
+                mine, start = [], end
+    return found
+
+
+def share_of(communicator: Communicator | None, per_rank: bool) -> Share | None:
+    """What a rank has of each batch; nothing to tell where it is alone."""
+    if communicator is None or communicator.size == 1:
+        return None
+    return Share(communicator.rank, communicator.size, per_rank, communicator)
