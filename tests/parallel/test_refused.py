@@ -1,0 +1,178 @@
+"""What several ranks refuse before they train, and how they end together; each told once, by its rank."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import numpy as np
+import pytest
+from parallel.in_threads import on_ranks
+from parallel.test_same_run import few, text  # noqa: F401
+from solver.twins import Quiet
+
+from minicaffe import DataError, Solver, SpecError, TrainingError, parse
+from minicaffe.parallel.together import together
+from minicaffe.solver import alike
+from minicaffe.solver.interrupt import Signals
+
+SPOILT = [
+    ("BatchReindex, bottom: [x, label]", "takes samples of a batch together"),
+    ("Permute, bottom: x, order: [1, 0, 2, 3]", "takes samples of a batch together"),
+    ("Filter, bottom: [x, label]", "the size of a top varies"),
+]
+
+
+def made(ranks, model=None, **settings):
+    given = {"device": "cpu", "deterministic": True, "report": Said()} | settings
+    return Solver(parse(model or text()), communicator=ranks, **given)
+
+
+class Said(Quiet):
+    """Remembers the lines."""
+
+    def __init__(self):
+        self.lines = []
+
+    def line(self, told):
+        self.lines.append(told)
+
+
+@pytest.mark.parametrize(("layer", "why"), SPOILT)
+def test_a_net_that_cannot_be_in_parts(layer, why):
+    spoilt = f"  - {{name: it, top: t, type: {layer}}}\n  - {{name: conv,"
+    model = text().replace("  - {name: conv,", spoilt, 1)
+    with pytest.raises(SpecError, match=f"layer 'it' .*: {why}"):
+        on_ranks(2, lambda ranks: made(ranks, model))
+
+
+def test_another_model_or_seed():
+    def other(ranks, what):
+        model, settings = text(), {}
+        if ranks.rank == 1 and what == "model":
+            model = model.replace("num_output: 12", "num_output: 13")
+        if ranks.rank == 1 and what == "seed":
+            settings["random_seed"] = 5
+        return made(ranks, model, **settings)
+
+    with pytest.raises(SpecError, match="rank 1 has another model than rank 0"):
+        on_ranks(3, lambda ranks: other(ranks, "model"))
+    with pytest.raises(SpecError, match="rank 1 has another .* than rank 0"):
+        on_ranks(3, lambda ranks: other(ranks, "seed"))
+
+
+def test_other_data(monkeypatch):
+    """One label among fifty is another on one rank."""
+    of_data = alike.of_data
+
+    def spoilt(layer):
+        if layer.context.share.rank == 1:
+            layer.dataset = dataclasses.replace(layer.dataset, labels=layer.dataset.labels.copy())
+            layer.dataset.labels[7] += 1
+        return of_data(layer)
+
+    monkeypatch.setattr(alike, "of_data", spoilt)
+    told = "rank 1 has another data set for layer 'data' of TRAIN than rank 0"
+    with pytest.raises(SpecError, match=told):
+        on_ranks(2, made)
+
+
+def fails_at(solver, iteration, rank, error):
+    """Have a rank's data layer raise as an iteration begins."""
+    layer = solver.net.layers["data"]
+    prepare = layer.prepare
+
+    def prepared():
+        if solver.iteration == iteration and solver.communicator.rank == rank:
+            raise error
+        prepare()
+
+    layer.prepare = prepared
+
+
+@pytest.mark.parametrize("iteration", [0, 1, 5])
+def test_data_that_cannot_be_read_on_one_rank(iteration):
+    """All end after the same iteration, with a snapshot from which any number of ranks goes on."""
+    model = text().replace("ignore_label: 3", "loss_weight: 1")
+
+    def work(ranks):
+        solver = made(ranks, model, max_iter=9, test_interval=0)
+        fails_at(solver, iteration, 1, DataError("a.png: cannot be read"))
+        with pytest.raises(DataError) as told:
+            solver.solve()
+        return str(told.value), solver.iteration, solver.report
+
+    found = on_ranks(3, work)
+    assert {one[:2] for one in found} == {
+        (f"rank 1: {found[0][0].partition('rank 1: ')[2]}", iteration)
+    }
+    assert f"cannot be read; stopped at iteration {iteration}, with a snapshot" in found[0][0]
+    alone = Solver(
+        parse(model), device="cpu", deterministic=True, report=Quiet(), max_iter=9, test_interval=0
+    )
+    alone.restore(f"net_iter_{iteration}.npz")
+    alone.step(1)
+
+
+def test_a_number_that_is_none_on_one_rank():
+    """The rank whose numbers they are tells, and writes the iteration."""
+
+    def work(ranks):
+        solver = made(ranks, max_iter=9, test_interval=0)
+        layer = solver.net.layers["data"]
+        prepare = layer.prepare
+
+        def prepared():
+            if solver.iteration == 4 and ranks.rank == 2:
+                layer.mean_image[...] = np.nan
+            prepare()
+
+        layer.prepare = prepared
+        with pytest.raises(TrainingError) as told:
+            solver.solve()
+        return str(told.value), solver.iteration
+
+    found = on_ranks(3, work)
+    assert len(set(found)) == 1 and found[0][1] == 4
+    assert "iteration 4: rank 2: layer 'data' (Data) gives blob 'x'" in found[0][0]
+
+
+def test_who_is_asked_to_stop_stops_all():
+    """After the same iteration, and the first rank says who was asked."""
+
+    def work(ranks):
+        solver = made(ranks, max_iter=1000)
+        signals = Signals(silent=True)
+        own = solver.update
+
+        def update():
+            own()
+            signals.asked = signals.asked or (ranks.rank == 1 and solver.iteration == 3)
+
+        solver.update = update
+        solver.step(50, signals)
+        return solver.iteration, solver.asked_to_stop, getattr(solver.report, "lines", [])
+
+    found = on_ranks(3, work)
+    assert {one[:2] for one in found} == {(5, True)}
+    assert "asked to stop: rank 1 of 3" in found[0][2]
+
+
+def test_an_error_of_all_is_told_as_it_is():
+    def fails(ranks):
+        together(ranks, lambda: (_ for _ in ()).throw(DataError("the same")))
+
+    with pytest.raises(DataError, match="^the same$"):
+        on_ranks(2, fails)
+
+
+def test_an_error_where_others_wait_for_a_sum_ends_all():
+    """A loss that counts the labels of all ranks: the others would wait for ever."""
+
+    def work(ranks):
+        solver = made(ranks, max_iter=9, test_interval=0)
+        fails_at(solver, 3, 1, DataError("a.png: cannot be read"))
+        solver.solve()
+
+    with pytest.raises((SystemExit, threading.BrokenBarrierError)):
+        on_ranks(2, work)

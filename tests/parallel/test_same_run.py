@@ -1,0 +1,170 @@
+"""Several ranks compute what one process does: the same batches and random numbers, losses and weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parallel.in_threads import on_ranks
+from solver.test_every_layer import TYPES, WITHOUT_MOMENTUM
+from solver.twins import Quiet
+
+from minicaffe import MinicaffeError, Solver, parse
+from minicaffe.data import datasets
+
+NET = """
+layers:
+  - {{name: data, type: Data, top: [x, label], source: digits, batch_size: {batch}, transform: {{scale: 0.004, crop_size: 20, mirror: true}}}}
+  - {{name: conv, type: Convolution, bottom: x, num_output: 4, kernel_size: 5, stride: 2}}
+  - {{name: pool, type: Pooling, pool: {pool}, kernel_size: 2, stride: 2}}
+  - {{name: ip, type: InnerProduct, num_output: 12, param: [{{lr_mult: 1}}, {{lr_mult: 2, decay_mult: 0}}]}}
+  - {{name: relu, type: ReLU, top: ip}}
+  - {{name: drop, type: Dropout, top: ip}}
+  - {{name: left, type: InnerProduct, num_output: 10}}
+  - {{name: right, type: InnerProduct, bottom: ip, num_output: 10, param: [{{name: shared}}, {{}}]}}
+  - {{name: also, type: InnerProduct, bottom: ip, num_output: 10, param: [{{name: shared}}, {{}}]}}
+  - {{name: sum, type: Eltwise, bottom: [left, right, also]}}
+  - {{name: acc, type: Accuracy, bottom: [sum, label], include: TEST}}
+  - {{name: loss, type: SoftmaxWithLoss, bottom: [sum, label], ignore_label: 3}}
+  - {{name: more, type: {loss}, bottom: [right, label], loss_weight: 0.3}}
+solver: {{base_lr: 0.01, momentum: 0.9, weight_decay: 0.001, max_iter: 1000, test_iter: 5, test_interval: 4, average_loss: 3{more}}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch, tmp_path):
+    """The drawn digits, but few; files go into a folder of their own."""
+    monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
+    monkeypatch.setattr(datasets, "_DRAWING", "few-50")
+    monkeypatch.chdir(tmp_path)
+
+
+def text(more="", batch=7, pool="MAX", loss="SoftmaxWithLoss"):
+    return NET.format(more=more, batch=batch, pool=pool, loss=loss)
+
+
+def trained(model, iterations, communicator=None, **given):
+    """The losses of each iteration, the last scores and the weights."""
+    given = {"device": "cpu", "dtype": "float64", "deterministic": True} | given
+    solver = Solver(parse(model), report=Quiet(), communicator=communicator, **given)
+    losses = []
+    for _ in range(iterations):
+        solver.step(1)
+        losses.append(solver.loss())
+    found = {"losses": np.array(losses), **solver.net.weights()}
+    found |= {name: np.array(score) for name, score in solver.scores.items()}
+    return found | {f"history {i}": np.array(one) for i, one in enumerate(solver.rule.history)}
+
+
+def check(model, iterations, sizes, near=1e-12, **given):
+    """Each of so many ranks has what one process has."""
+    alone = trained(model, iterations, **given)
+    for size in sizes:
+        for mine in on_ranks(size, lambda ranks: trained(model, iterations, ranks, **given)):
+            assert mine.keys() == alone.keys()
+            for name, wanted in alone.items():
+                scale = max(np.abs(wanted).max(), 1e-300)
+                assert np.abs(mine[name] - wanted).max() <= near * scale, (size, name)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_type_of_solver(kind):
+    """Of 7 samples in a batch, twice an iteration, clipped, with dropout, crops, and labels left out."""
+    more = f", type: {kind}, iter_size: 2, clip_gradients: 0.2, ema_decay: 0.9"
+    model = text(more, pool="STOCHASTIC")
+    if kind in WITHOUT_MOMENTUM:
+        model = model.replace("momentum: 0.9, ", "")
+    check(model, 6, (2, 3))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "HingeLoss",
+        "SoftmaxWithLoss, normalization: BATCH_SIZE",
+        "SoftmaxWithLoss, normalization: NONE",
+        "SoftmaxWithLoss, normalization: FULL, ignore_label: 2",
+    ],
+)
+def test_every_way_to_normalise(loss):
+    check(text(loss=loss), 3, (4,))
+
+
+def test_without_compiled_loops(monkeypatch):
+    from minicaffe.ops import loops
+
+    monkeypatch.setattr(loops, "available", lambda: False)
+    check(text(), 3, (3,))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(2, 4), st.integers(4, 9), st.integers(1, 3), st.booleans())
+def test_any_batch_on_any_ranks(size, batch, iter_size, clip):
+    more = f", iter_size: {iter_size}" + ", clip_gradients: 0.1" * clip
+    check(text(more, max(batch, size)), 3, (size,))
+
+
+DUMMY = """
+layers:
+  - {name: data, type: DummyData, top: [a, b], shape: [{dim: [5, 3]}, {dim: [5, 3]}], data_filler: [{type: gaussian}, {type: uniform}]}
+  - {name: one, type: DummyData, top: ones, shape: {dim: [5]}, data_filler: {type: constant, value: 1}}
+  - {name: ip, type: InnerProduct, bottom: a, num_output: 3}
+  - {name: euclid, type: EuclideanLoss, bottom: [ip, b]}
+  - {name: smooth, type: SmoothL1Loss, bottom: [ip, b]}
+  - {name: pair, type: ContrastiveLoss, bottom: [ip, b, ones]}
+  - {name: cross, type: SigmoidCrossEntropyLoss, bottom: [ip, b]}
+  - {name: counted, type: SigmoidCrossEntropyLoss, bottom: [ip, b], normalization: VALID, ignore_label: 1}
+  - {name: mean, type: Reduction, bottom: ip, operation: MEAN, loss_weight: 2}
+  - {name: squares, type: Reduction, bottom: ip, operation: SUMSQ, loss_weight: 0.1}
+solver: {base_lr: 0.01, max_iter: 9}
+"""
+
+
+def test_losses_of_pairs_and_of_what_is_reduced():
+    check(DUMMY, 4, (2, 5))
+
+
+def test_statistics_are_the_mean_of_the_ranks():
+    """BatchNorm normalises by its rank's batch; what it remembers is the weighted mean, on all the same."""
+    model = text().replace(
+        "  - {name: pool", "  - {name: norm, type: BatchNorm}\n  - {name: pool", 1
+    )
+    found = on_ranks(3, lambda ranks: trained(model, 4, ranks))
+    for mine in found[1:]:
+        for name, wanted in found[0].items():
+            assert mine[name].tobytes() == wanted.tobytes(), name
+    again = on_ranks(3, lambda ranks: trained(model, 4, ranks))[0]
+    assert all(again[name].tobytes() == wanted.tobytes() for name, wanted in found[0].items())
+
+
+def test_a_batch_a_rank_is_a_larger_batch():
+    """As one process has it with the batch times the ranks."""
+    alone = trained(text(batch=8), 4)
+    for mine in on_ranks(2, lambda ranks: trained(text(batch=4), 4, ranks, batch_per_rank=True)):
+        for name in [name for name in alone if "__" in name or name == "losses"]:
+            np.testing.assert_allclose(mine[name], alone[name], rtol=1e-11, atol=1e-14)
+
+
+def test_a_sum_begins_before_the_backward_pass_is_over(monkeypatch):
+    """Buckets begin in the order of the layers, the last first; the second is no longer than what is left."""
+    from minicaffe.solver import ranks as module
+
+    monkeypatch.setattr(module, "BUCKET", 800)
+
+    def work(ranks):
+        trained(text(), 4, ranks)
+        return ranks.calls, ranks.under_way
+
+    for calls, under_way in on_ranks(2, work):
+        begun = [call for call in calls if call.startswith("begin")]
+        assert len(set(begun[:3])) > 1 and len(begun) % 4 == 0 and not under_way
+
+
+def test_batches_too_small_and_of_two_sizes():
+    with pytest.raises(MinicaffeError, match="2 samples in a batch are too few for 3 ranks"):
+        on_ranks(3, lambda ranks: trained(text(batch=2), 1, ranks))
+    other = "  - {name: other, type: DummyData, top: o, shape: {dim: [8, 3]}}\n  - {name: conv,"
+    model = text().replace("  - {name: conv,", other, 1)
+    with pytest.raises(MinicaffeError, match="batches of 8 and, in another layer, of 7 samples"):
+        on_ranks(2, lambda ranks: trained(model, 1, ranks))
