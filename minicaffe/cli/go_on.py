@@ -35,6 +35,7 @@ def resume_command(args: argparse.Namespace, folder: Path) -> str:
         "--workspace": None if args.workspace << 20 == conv.CAP else args.workspace,
         "--snapshot-prefix": args.snapshot_prefix,
         "--snapshot-keep": args.snapshot_keep,
+        "--reduce-dtype": args.reduce_dtype,
     }
     for option, value in given.items():
         words += [option, str(value)] if value is not None else []

@@ -30,6 +30,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         "it, instead of its part of one",
     )
     parser.add_argument(
+        "--reduce-dtype",
+        choices=("float16",),
+        help="of several ranks: sum gradients in so many bits; what that loses is added to the next ones",
+    )
+    parser.add_argument(
         "--scale-lr",
         action="store_true",
         help="with --batch-per-rank: multiply base_lr by the number of ranks (warmup_iter warms up to it)",
@@ -81,7 +86,7 @@ def prepare(args: argparse.Namespace, communicator: Communicator) -> None:
 def check(args: argparse.Namespace, communicator: Communicator) -> None:
     """Raise SpecError for options that do not go together."""
     if communicator.size == 1:
-        for option in ("batch_per_rank", "scale_lr"):
+        for option in ("batch_per_rank", "reduce_dtype", "scale_lr"):
             if getattr(args, option):
                 dashed = option.replace("_", "-")
                 raise SpecError(

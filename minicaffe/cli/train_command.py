@@ -207,6 +207,7 @@ def built(
     settings = {key: value for key, value in given.items() if value is not None}
     settings |= {**engine_settings(args), "graph": not args.no_graph}
     settings |= {"communicator": communicator, "batch_per_rank": args.batch_per_rank}
+    settings |= {"reduce_dtype": args.reduce_dtype}
     return Solver(spec, device=device, report=report, **settings)
 
 

@@ -9,8 +9,10 @@ from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import ONE, ZERO
 from minicaffe.layers.normalization import Normalization
+from minicaffe.ops.normalize import normalise
 from minicaffe.ops.rows import Norm, Past, by_channel
 from minicaffe.ops.statistics import recall
+from minicaffe.ops.whole_batch import Whole
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import AtLeast
 
@@ -23,8 +25,9 @@ class BatchNorm(Normalization):
     of mean (c,), of variance (c,), and their count (1,), each sum = moving_average_fraction sum + what
     the batch has; a batch's variance is remembered times m / (m - 1), m its entries a channel. In TEST
     mean and variance are the sums divided by the count. They are of float32 in a net of 16 bits.
-    With scale_bias y = ... scale + bias, two more parameters (c,); so it is if one of their fillers is
-    given. Raises SpecError for a lr_mult other than 0 of the first three.
+    On several ranks the batch is that of the rank, with `sync` the whole one, and what is remembered the same
+    on all. With scale_bias y = ... scale + bias, two more parameters (c,); so it is if one of their fillers is
+    given. Raises SpecError for a lr_mult other than 0 of the first three, and for sync in 16 bits.
     Source: Caffe's BatchNorm; scale_bias is NVCaffe's, whose weights have a count of 1; S. Ioffe, C.
     Szegedy, Batch Normalization, 2015.
 
@@ -38,6 +41,9 @@ class BatchNorm(Normalization):
     eps: Annotated[float, "added to the variance", AtLeast(0)] = 1e-5
     scale_bias: Annotated[
         bool, "scale and shift each channel, as a Scale layer behind it would"
+    ] = False
+    sync: Annotated[
+        bool, "on several ranks: normalise over the whole batch, not over the rank's part of it"
     ] = False
     scale_filler: Annotated[Filler | None, "how the scale starts; default 1"] = None
     bias_filler: Annotated[Filler | None, "how the bias starts; default 0"] = None
@@ -58,7 +64,7 @@ class BatchNorm(Normalization):
         return self.scale_bias or self.scale_filler is not None or self.bias_filler is not None
 
     def setup(self, x: Shape) -> Shape:
-        rows = by_channel(x)
+        self.shape, rows = x, by_channel(x)
         self.plan(x, rows, Norm("variance", self.eps), rows if self.learnt else None)
         self.past = [self.param((n,), ZERO, self.sum_dtype) for n in (rows.count, rows.count, 1)]
         for param in self.past:
@@ -74,6 +80,13 @@ class BatchNorm(Normalization):
                 "mean, variance and count are not learnt: give the first three of `param` lr_mult 0, or none"
             )
         super().allocate()
+        share = self.context.share
+        self.whole: Whole | None = None
+        if self.sync and share.size > 1 and not self.by_past:
+            if self.dtype != self.sum_dtype:
+                raise SpecError("sync: on several ranks a net of float32 or float64 is needed")
+            given = self.rows, share.of_whole(self.rows.length), share.sum
+            self.whole = Whole(self.xp, self.shape, self.dtype, *given)
 
     @property
     def running(self) -> list[Any]:
@@ -88,3 +101,18 @@ class BatchNorm(Normalization):
             recall(past, self.norm, self.found)
             return None, None
         return self.norm, past
+
+    def forward(self, x: Any) -> Any:
+        if self.whole is None:
+            return super().forward(x)
+        (self.follows, past), self.x = self.measure(), x
+        assert past is not None
+        past = past._replace(length=self.whole.length)
+        self.whole.statistics(x, self.norm, self.found, self.context.workspace, past)
+        return normalise(x, self.rows, self.found, self._affine(), self.out[0])
+
+    def backward(self, dy: Any) -> Any:
+        if self.whole is None:
+            return super().backward(dy)
+        given = self.x, dy, self.found, self._affine(), self.learnt_diffs(), self.grad[0]
+        return self.whole.gradients(*given, self.context.workspace)

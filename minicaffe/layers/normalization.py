@@ -49,10 +49,15 @@ class Normalization(Layer):
         return normalise(x, self.rows, self.found, self._affine(), self.out[0], *given)
 
     def backward(self, dy: Any) -> Any:
+        learnt = self.learnt_diffs()
+        given = self.rows, self.follows, self.found, self._affine(), learnt, self.grad[0]
+        return gradients(self.x, dy, *given, self.context.workspace)
+
+    def learnt_diffs(self) -> tuple[Any, Any]:
+        """The gradients of scale and bias, None for what is not there or not learnt."""
         both = (self.scale, self.bias)
         scale, bias = (None if p is None or not p.learns else p.diff for p in both)
-        given = self.rows, self.follows, self.found, self._affine(), (scale, bias), self.grad[0]
-        return gradients(self.x, dy, *given, self.context.workspace)
+        return scale, bias
 
     def _affine(self) -> Affine | None:
         if self.features is None:

@@ -59,6 +59,7 @@ def facts(solver: Any) -> dict[str, Any]:
         "seed": net.context.seed,
         "engine": net.context.engine,
         "batch_per_rank": net.context.share.per_rank,
+        "reduce_dtype": solver.ranks.rounding is not None,
         "device": "cuda" if solver.device.is_cuda else "cpu",
     }
     for each in (net, *solver.test_nets):

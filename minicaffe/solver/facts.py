@@ -50,5 +50,6 @@ def facts(solver: Any) -> dict[str, Any]:
         "device": repr(solver.device),
         "dtype": solver.net.context.dtype.name,
         "threads": threads.count(),
+        "ranks": solver.communicator.size,
         "seed": solver.net.context.seed,
     }

@@ -35,11 +35,18 @@ class Ranks:
 
     A bucket's message begins once the layers that its parameters are of have run backward; messages begin in
     one order on all ranks. `finish` waits for all, and sums the loss; of what forward passes change for good,
-    such as BatchNorm's sums, it makes the mean, weighted by the samples of each rank.
+    such as BatchNorm's sums, it makes the mean, weighted by the samples of each rank. Gradients are summed in
+    another `dtype`, if one is given.
     """
 
     def __init__(
-        self, communicator: Communicator, net: Net, laid: Laid, watch: Watch, late: bool = False
+        self,
+        communicator: Communicator,
+        net: Net,
+        laid: Laid,
+        watch: Watch,
+        late: bool = False,
+        dtype: Any = None,
     ):
         self.communicator, self.net, self.watch = communicator, net, watch
         self.laid, self.share = laid, net.context.share
@@ -54,6 +61,10 @@ class Ranks:
                 self.ready[id(step)] = sum(bucket.step >= number for bucket in self.buckets)
         self.under_way: list[Wait] = []
         self.begun = 0
+        self.rounding: list[Rounded] | None = None
+        if dtype is not None and np.dtype(dtype) != net.context.sum_dtype:
+            xp = net.device.xp
+            self.rounding = [Rounded(bucket.array, dtype, xp) for bucket in self.buckets]
 
     def begin(self) -> None:
         """An iteration begins: nothing is under way."""
@@ -72,7 +83,10 @@ class Ranks:
             for param in bucket.params:
                 if param.learns:
                     param.diff  # noqa: B018  (zero, where no layer has written any)
-            self.under_way.append(self.communicator.iallreduce(bucket.array))
+            array = bucket.array
+            if self.rounding is not None:
+                array = self.rounding[self.begun].rounded()
+            self.under_way.append(self.communicator.iallreduce(array))
             self.begun += 1
 
     def finish(self) -> None:
@@ -86,7 +100,14 @@ class Ranks:
             self.communicator.allreduce(array)
         while self.under_way:
             self.under_way.pop(0)()
+        for one in self.rounding or ():
+            one.take()
         self.begun = 0
+
+    def forget_rounding(self) -> None:
+        """What was lost in rounding is not made up for any more: as it is for who goes on from a snapshot."""
+        for one in self.rounding or ():
+            arrays.fill(one.lost, 0)
 
     def run(self, passes: Callable[[], None]) -> None:
         """Have all ranks compute their passes. Raises on all of them what fails on any, once all are done."""
@@ -117,6 +138,28 @@ class Ranks:
         self.stop = stop
         if failed:
             agree(self.communicator, error)
+
+
+class Rounded:
+    """Gradients summed in fewer bits; what rounding loses of this rank's is added to its next ones.
+
+    Source: F. Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech 2014 (error feedback).
+    """
+
+    def __init__(self, array: Any, dtype: Any, xp: Any):
+        self.array, self.lost = array, xp.zeros(array.shape, array.dtype)
+        self.sent = xp.empty(array.shape, dtype)
+
+    def rounded(self) -> Any:
+        """What is to be summed."""
+        arrays.add(self.array, self.lost)
+        arrays.copy(self.lost, self.sent)
+        arrays.minus(self.lost, self.sent, self.lost)
+        return self.sent
+
+    def take(self) -> None:
+        """The gradients are the sum."""
+        arrays.copy(self.sent, self.array)
 
 
 def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:

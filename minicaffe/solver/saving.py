@@ -18,6 +18,7 @@ from minicaffe.parallel.together import together
 from minicaffe.solver import changes, snapshots, state
 from minicaffe.solver.average import Average
 from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.ranks import Ranks
 from minicaffe.solver.report import Report
 from minicaffe.solver.rules import Update
 from minicaffe.solver.trend import Trend
@@ -44,6 +45,7 @@ class Saving:
     recorded: int  # losses written to the window since its beginning
     stopped: bool
     alike: bool
+    ranks: Ranks | None
 
     def begin_saving(self, model: NetSpec) -> None:
         """Nothing is saved yet; snapshots will be `prefix`_iter_N."""
@@ -55,6 +57,8 @@ class Saving:
     def one_writes(self, work: Callable[[], object]) -> None:
         """Have rank 0 write a file. Raises on all ranks what that raises."""
         together(self.communicator, work if self.communicator.rank == 0 else lambda: None)
+        if self.ranks is not None:
+            self.ranks.forget_rounding()
 
     @property
     def rate(self) -> float:

@@ -41,7 +41,8 @@ class Solver(Judging, Iterating):
     the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but
     blobs share memory unless `keep` is None. With `graph` iterations on CUDA are captured into a graph.
     Nets of 16 bits are learnt and saved in float32 (see `mixed`). Of several ranks of a `communicator` each
-    computes a part of every batch, with `batch_per_rank` one of its own (docs/scale.md). On a CPU the same
+    computes a part of every batch, with `batch_per_rank` one of its own, and gradients are summed in
+    `reduce_dtype`, if that is given (docs/scale.md). On a CPU the same
     model, seed, data, plan of convolutions (`deterministic`: the fixed rule), threads, form of the loops and
     BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or, with
     `needs_loss`, a loss.
@@ -62,6 +63,7 @@ class Solver(Judging, Iterating):
         graph: bool = True,
         communicator: Communicator | None = None,
         batch_per_rank: bool = False,
+        reduce_dtype: Any = None,
         **settings: Any,
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
@@ -110,7 +112,7 @@ class Solver(Judging, Iterating):
         self.ranks: Ranks | None = None
         if share is not None:
             given_to = self.communicator, self.net, self.rule.laid, self.watch
-            self.ranks = Ranks(*given_to, late=half)
+            self.ranks = Ranks(*given_to, late=half, dtype=reduce_dtype)
         tests = partial(test_nets, spec, self.spec, **given)
         self.test_nets = together(self.communicator, tests)
         for net in (self.net, *self.test_nets):

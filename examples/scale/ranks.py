@@ -1,0 +1,244 @@
+"""Training steps on several ranks of this machine, beside one rank, beside PyTorch's DistributedDataParallel.
+
+    mpiexec -n 2 python examples/scale/ranks.py              some 5 minutes on 2 cores
+    mpiexec -n 4 python examples/scale/ranks.py --nets lenet:128 --no-torch
+
+Each rank has one thread. All contenders live in the same processes and take turns, the others' threads asleep:
+one rank with the whole batch, all ranks with their parts, the same with the sums begun only behind the
+backward pass, and with the sums left out; the sums alone, and mpi4py's Allreduce of one array as long; and,
+where PyTorch is installed, its eager and channels_last nets, alone and in DistributedDataParallel with gloo.
+Results go to results/ranks_N.json, beside this; model.py and the table of docs/scale.md are made of them.
+"""
+
+import argparse
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent / "benchmarks"))
+
+from machine import PINS, describe, peak_memory, version  # noqa: E402
+
+for name in PINS:
+    if os.environ.pop(name, None) is not None:  # libraries read them once, when they are loaded
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+os.environ |= dict.fromkeys(
+    ("MINICAFFE_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"
+)
+
+import numpy as np  # noqa: E402
+import yaml  # noqa: E402
+from measure import in_memory, ratios, spread, write  # noqa: E402
+from mpi4py import MPI  # noqa: E402
+
+from minicaffe import Solver, parse  # noqa: E402
+from minicaffe.parallel import Communicator, world  # noqa: E402
+from minicaffe.solver import Report  # noqa: E402
+from minicaffe.solver import ranks as buckets  # noqa: E402
+
+NETS = ("lenet:128", "lenet:256", "cifar10_quick:100")
+SHAPES = {"lenet": (1, 28, 28), "cifar10_quick": (3, 32, 32)}
+RULE = {"base_lr": 0.001, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.0005}
+COMM = MPI.COMM_WORLD
+
+
+class Quiet(Report):
+    """Says nothing."""
+
+    def write(self, text: str) -> None:
+        """Nothing."""
+
+
+class Without(type(world())):  # type: ignore[misc]
+    """Ranks that sum nothing: a step without it."""
+
+    def allreduce(self, array):
+        return array
+
+    def iallreduce(self, array):
+        return lambda: None
+
+
+def model(net: str, batch: int) -> str:
+    """A net whose batch the user fills."""
+    path = ROOT / "models" / f"{net}.yaml"
+    if net == "lenet":
+        return in_memory(path, batch, **RULE)
+    tree = yaml.safe_load(path.read_text())
+    for layer in tree["layers"]:
+        if layer["type"] == "Input":
+            shape = layer["shape"]["dim"]
+            layer["shape"]["dim"] = [batch, *shape[1:]] if isinstance(shape, list) else [batch]
+    tree["solver"] = RULE | {"max_iter": 1, "snapshot_after_train": False}
+    return yaml.safe_dump(tree, sort_keys=False)
+
+
+def ours(net: str, batch: int, ranks: Communicator | None) -> Solver:
+    """A solver whose batch is filled."""
+    solver = Solver(parse(model(net, batch)), device="cpu", communicator=ranks, report=Quiet())
+    rng = np.random.default_rng(0)
+    images = rng.random((batch, *SHAPES[net]), np.float32)
+    labels = rng.integers(0, 10, batch).astype(np.float32)
+    start, count = solver.net.context.share.of(batch)
+    for blob, array in (("data", images), ("label", labels)):
+        solver.net.blobs[blob].data = array[start : start + count]
+    return solver
+
+
+def late(net: str, batch: int) -> Solver:
+    """Whose sums begin behind the backward pass."""
+    before, buckets.BUCKET = buckets.BUCKET, 2**40
+    try:
+        solver = ours(net, batch, world())
+    finally:
+        buckets.BUCKET = before
+    assert solver.ranks is not None
+    solver.ranks.ready.clear()
+    return solver
+
+
+def torchs(net: str, batch: int, together: bool) -> dict[str, Callable[[], object]]:
+    """PyTorch's steps by the mode it runs in, of the part of a batch that is here."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+    from zoo_peers import in_mode
+    from zoo_torch import Module
+
+    torch.set_num_threads(1)
+    solver = ours(net, batch, world() if together else None)
+    given = {name: solver.net.blobs[name].data.copy() for name in ("data", "label")}
+    calls = {}
+    for mode in ("eager", "channels_last"):
+        plain = Module(solver.net)
+        groups = plain.groups(RULE["base_lr"], RULE["weight_decay"])
+        module, inputs = in_mode(plain, given, mode)
+        module = DistributedDataParallel(module) if together else module
+        sgd = torch.optim.SGD(groups, lr=RULE["base_lr"], momentum=RULE["momentum"], fused=True)
+
+        def step(module=module, inputs=inputs, sgd=sgd):
+            sgd.zero_grad()
+            module(*inputs).backward()
+            sgd.step()
+
+        calls[f"torch {mode}{' DDP' if together else ''}"] = step
+    return calls
+
+
+def contenders(net: str, batch: int, torch: bool) -> tuple[dict[str, Callable], set[str], int]:
+    """All that take turns, which of them are for rank 0 alone, and the bytes of the gradients."""
+    one, all_of_them = ours(net, batch, None), ours(net, batch, world())
+    left_out, behind = ours(net, batch, Without()), late(net, batch)
+    calls = {
+        "one rank": one,
+        "all ranks": all_of_them,
+        "sums left out": left_out,
+        "sums behind": behind,
+    }
+    steps = {name: lambda solver=solver: solver.step(1) for name, solver in calls.items()}
+    reduced = all_of_them.ranks
+    assert reduced is not None
+    size = sum(bucket.array.nbytes for bucket in reduced.buckets)
+    array = np.zeros(size // 4, np.float32)
+    steps["its sums alone"] = reduced.finish
+    steps["mpi4py's Allreduce"] = lambda: COMM.Allreduce(MPI.IN_PLACE, array)
+    alone = {"one rank"}
+    if torch:
+        single = torchs(net, batch, together=False)
+        alone |= set(single)
+        steps |= single | torchs(net, batch, together=True)
+    return steps, alone, size
+
+
+def turn(call: Callable, count: int, alone: bool) -> float:
+    """The ms of a call. Where it is rank 0's alone, the others sleep."""
+    COMM.Barrier()
+    start = time.perf_counter()
+    if not alone or COMM.rank == 0:
+        for _ in range(count):
+            call()
+    if alone and COMM.size > 1:
+        done = COMM.Ibarrier()
+        while not done.Test():
+            time.sleep(0 if COMM.rank == 0 else 0.002)
+    else:
+        COMM.Barrier()
+    return 1e3 * COMM.bcast((time.perf_counter() - start) / count)
+
+
+def measured(net: str, batch: int, args: argparse.Namespace) -> dict:
+    """The ms of each contender, and how they compare."""
+    steps, alone, size = contenders(net, batch, args.torch)
+    for name, call in steps.items():
+        turn(call, 5, name in alone)
+    count = {
+        name: max(1, round(args.block / turn(call, 3, name in alone)))
+        for name, call in steps.items()
+    }
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    names = list(steps)
+    for number in range(args.rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            times[name].append(turn(steps[name], count[name], name in alone))
+    mine = times["all ranks"]
+    compared = {
+        f"{name} / all ranks": ratios(times[name], mine) for name in names if name != "all ranks"
+    }
+    compared["mpi4py's Allreduce / its sums alone"] = ratios(
+        times["mpi4py's Allreduce"], times["its sums alone"]
+    )
+    found = {name: spread(ms) for name, ms in times.items()}
+    return {"ms": found, "ratios": compared, "gradient_bytes": size, "peak_mib": peak_memory()}
+
+
+def start_gloo() -> None:
+    """PyTorch's group of the same processes."""
+    import torch.distributed
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = COMM.bcast(free.getsockname()[1])
+    where = f"tcp://127.0.0.1:{port}"
+    torch.distributed.init_process_group("gloo", where, rank=COMM.rank, world_size=COMM.size)
+
+
+def main() -> None:
+    """Measure, and let rank 0 write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nets", nargs="+", default=NETS, metavar="NET:BATCH")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--block", type=float, default=300.0, help="ms that a turn takes")
+    parser.add_argument("--no-torch", dest="torch", action="store_false")
+    parser.add_argument("--into", type=Path, default=HERE / "results")
+    args = parser.parse_args()
+    args.torch = args.torch and version("torch") is not None
+    machine = describe()  # before the machine is busy with us
+    machine |= {name: version(name) for name in ("numba", "mpi4py", *["torch"] * args.torch)}
+    if args.torch:
+        start_gloo()
+    found = {}
+    for text in args.nets:
+        net, batch = text.split(":")
+        found[text] = measured(net, int(batch), args)
+        if COMM.rank == 0:
+            told = {name: ratio["median"] for name, ratio in found[text]["ratios"].items()}
+            print(
+                text,
+                {name: ms["median"] for name, ms in found[text]["ms"].items()},
+                told,
+                flush=True,
+            )
+    report = {"machine": machine, "mpi": world().name, "ranks": COMM.size, "nets": found}
+    if COMM.rank == 0:
+        write(args.into / f"ranks_{COMM.size}.json", report)
+
+
+if __name__ == "__main__":
+    main()
