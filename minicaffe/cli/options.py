@@ -20,6 +20,7 @@ from minicaffe.layers.blob import FLOATS
 from minicaffe.net import Net
 from minicaffe.net import model as net_model
 from minicaffe.ops import conv, threads
+from minicaffe.parallel import ALONE, Communicator, device_of
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.state import State
 
@@ -188,10 +189,12 @@ def import_files(files: list[str]) -> None:
             raise SpecError(raised_at(error) + hint * caffes) from None
 
 
-def pick_device(args: argparse.Namespace, spec: NetSpec) -> backend.Device:
+def pick_device(
+    args: argparse.Namespace, spec: NetSpec, communicator: Communicator = ALONE
+) -> backend.Device:
     """The device asked for, by the command or the solver, or found; told with the reason."""
     asked = spec.solver.device if spec.solver is not None else None
-    device = backend.device(args.device or asked)
+    device = device_of(args.device or asked, communicator)
     tell(args, f"device: {device}")
     return device
 

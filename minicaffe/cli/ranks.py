@@ -77,8 +77,6 @@ def prepare(args: argparse.Namespace, communicator: Communicator) -> None:
         alike = communicator.allgather_obj((os.uname().nodename, mine))
         count = os.cpu_count() or 1 if mine is None else len(mine)
         args.threads = max(1, count // alike.count(alike[communicator.rank]))
-    if args.device == "cuda":
-        args.device = f"cuda:{communicator.local_rank}"
     if communicator.rank:
         args.quiet, args.json, args.report, args.tensorboard = True, False, False, False
 

@@ -135,7 +135,7 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
         begun = together(
             communicator, lambda: enter(Run(args, spec, record)) if first else enter(Beside())
         )
-        device = together(communicator, lambda: pick_device(args, spec))
+        device = together(communicator, lambda: pick_device(args, spec, communicator))
         args.seed = communicator.bcast_obj(begun.seed())
         solver = built(args, spec, device, report, communicator)
         folder = ranks.place(begun, solver, communicator)

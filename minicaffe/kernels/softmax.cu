@@ -69,8 +69,8 @@ __global__ void softmax(int columns, const T* __restrict__ x, int c, int s, int 
 }
 
 // prob = softmax of x, and loss = sum over columns of -log prob[label] / normalizer, where a label counts.
-// With `counts` the normalizer is how many do. Each block leaves its sums in losses and valid; the last one
-// there adds them.
+// With `counts` the normalizer is how many do, at least 1; with 2 it is just that, and the loss the sum, for
+// others to be added. Each block leaves its sums in losses and valid; the last one there adds them.
 template <typename T, typename O>
 __global__ void softmax_loss(int columns, const T* __restrict__ x, int c, int s, int lanes,
                              const O* __restrict__ labels, int has_ignore, int ignore, O* losses,
@@ -112,8 +112,8 @@ __global__ void softmax_loss(int columns, const T* __restrict__ x, int c, int s,
   sum = sum_of_block(sum, shared);
   count = sum_of_block(count, shared);
   if (threadIdx.x > 0) return;
-  if (counts) *normalizer = O(count < 1 ? 1 : count);
-  *loss = O(sum / S(*normalizer));
+  if (counts) *normalizer = O(count < 1 && counts == 1 ? 1 : count);
+  *loss = O(counts == 2 ? sum : sum / S(*normalizer));
 }
 
 template <typename T, typename O>

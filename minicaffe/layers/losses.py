@@ -117,5 +117,5 @@ class Normalized(LabelLoss):
         n = share.of_whole(n)
         fixed = {"FULL": n * s, "BATCH_SIZE": n, "NONE": 1, "VALID": n * s}[self.how]
         counts = self.how == "VALID" and self.ignore_label is not None
-        add = share.sum if share.size > 1 else None
+        add = share.sum if counts and share.size > 1 else None
         self.of_losses = Mean.empty(self.xp, fixed, counts, self.sum_dtype, add)

@@ -89,10 +89,14 @@ class Mean:
         """out = the sum of losses over the normalizer; `valid` is 1 where one counts, `work` as in `total`."""
         if self.counts:
             total(valid, self.normalizer, work)
-            if self.add is not None:
-                self.add(self.normalizer)
+        return self.over(total(losses, out, work))
+
+    def over(self, out: Any) -> Any:
+        """out, a sum of losses, over the normalizer, which with `counts` is how many labels here count."""
+        if self.add is not None:
+            self.add(self.normalizer)
+        if self.counts:
             arrays.at_least(self.normalizer, 1)
-        total(losses, out, work)
         return arrays.divide(out, self.normalizer, out)
 
     def gradient(self, dloss: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import GRID, THREADS, launch, launch_blocks, on_cuda
-from minicaffe.ops import arrays, record
+from minicaffe.ops import record
 from minicaffe.ops.capture import arrived
 from minicaffe.ops.labels import Labels, Mean, flag
 from minicaffe.ops.loops import loops
@@ -19,6 +19,10 @@ from minicaffe.ops.threads import run
 
 MANY = 2**16  # threads that are enough to keep a device busy
 GRAIN = 2**11  # scores that a thread is worth waking for
+COUNTS, APART = (
+    1,
+    2,
+)  # labels make the normalizer; they are counted, and those of others to be added
 
 
 def softmax(x: Any, out: Any, reduced: Any) -> Any:
@@ -122,12 +126,10 @@ def softmax_loss(
     if on_cuda(x) and not x.size:
         return mean.of(losses, read.valid, out, work)
     if on_cuda(x):
-        here = mean.counts and mean.add is None
-        if mean.counts and not here:
-            arrays.fill(mean.normalizer, 1)
-        told = labels, *flag(ignore), losses, read.valid, arrived(x), int(here)
+        counts = 0 if not mean.counts else COUNTS if mean.add is None else APART
+        told = labels, *flag(ignore), losses, read.valid, arrived(x), counts
         _launch("softmax_loss", x.shape, (x, prob), x, more=(*told, mean.normalizer, out))
-        return mean.of(losses, read.valid, out, work) if mean.counts and not here else out
+        return mean.over(out) if counts == APART else out
     softmax(x, prob, losses.reshape(x.shape[0], 1, x.shape[2]))
     _nll(prob, labels, ignore, losses, read)
     return mean.of(losses, read.valid, out, work)

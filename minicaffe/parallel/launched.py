@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from minicaffe.backend import Device, device
 from minicaffe.errors import DeviceError
 from minicaffe.parallel.communicator import ALONE, Communicator
 
@@ -16,6 +17,14 @@ def count() -> int:
     """How many processes the launcher has started, as it says; 1 without one."""
     told = [os.environ.get(name, "") for name in SIZES]
     return max((int(text) for text in told if text.isdecimal()), default=1)
+
+
+def device_of(asked: str | None, communicator: Communicator) -> Device:
+    """The device asked for, or found; where that is CUDA, and no GPU is named, the GPU of this rank."""
+    found = device(asked)
+    if communicator.size == 1 or not found.is_cuda or asked not in (None, "cuda"):
+        return found
+    return device(f"cuda:{communicator.local_rank}")
 
 
 def world() -> Communicator:

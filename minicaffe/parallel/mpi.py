@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from minicaffe.backend import Device
 from minicaffe.errors import DeviceError
 from minicaffe.parallel.communicator import Communicator, Wait
 
@@ -24,7 +25,16 @@ class Mpi(Communicator):
         beside = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = beside.Get_rank(), beside.Get_size()
         beside.Free()
+        self.node = MPI.Get_processor_name()
         self.under_way: list[Any] = []
+
+    def on(self, device: Device) -> Communicator:
+        """On GPUs NCCL sums."""
+        if not device.is_cuda or self.size == 1:
+            return self
+        from minicaffe.parallel.nccl import Nccl
+
+        return Nccl(device, self.comm)
 
     @property
     def name(self) -> str:  # type: ignore[override]

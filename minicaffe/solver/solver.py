@@ -15,7 +15,7 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, DataError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
-from minicaffe.parallel import ALONE, Communicator
+from minicaffe.parallel import ALONE, Communicator, device_of
 from minicaffe.parallel.together import agree, one_by_one, together
 from minicaffe.solver import snapshots
 from minicaffe.solver.alike import begin_alike, check_alike
@@ -75,13 +75,16 @@ class Solver(Judging, Iterating):
         self.report = (report or Report()) if self.communicator.rank == 0 else Mute()
         built, given = self.spec.train_state, {"dtype": dtype, "seed": self.spec.random_seed}
         given |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
-        given |= {"device": device or self.spec.device, "keep": keep}
+        if not isinstance(device, backend.Device):
+            device = device_of(device or self.spec.device, self.communicator)
+        given |= {"device": device, "keep": keep}
+        self.communicator = self.communicator.on(device)
         share = share_of(self.communicator, batch_per_rank)
         make = partial(
             Net, spec, "TRAIN", **given, level=built.level, stages=built.stage, share=share
         )
         self.net = one_by_one(self.communicator, make)
-        self.device = given["device"] = self.net.device
+        self.device = self.net.device
         if needs_loss and not self.net.graph.losses:
             told = "add one, such as SoftmaxWithLoss, or give a top a loss_weight"
             phase = "no layer of the phase TRAIN is a loss of a weight above 0"

@@ -21,6 +21,7 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, 
     ("DetectionOutput", "save_file"),
     ("DetectionOutput", "visualize_threshold"),
     ("WindowData", "cache_images"),
+    ("BatchNorm", "sync"),  # of one rank all is the same: tests/parallel
     ("Convolution", "engine"),
     ("Convolution", "force_nd_im2col"),
     ("Deconvolution", "engine"),

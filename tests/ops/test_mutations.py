@@ -167,7 +167,7 @@ MUTATIONS = {
         *("update.cu", "parts[2 * low + 1] * columns", "0", rules),
     ),
     "half a key": ("random.cu", "key[0], key[1]", "key[0], key[0]", drawn),
-    "a normalizer of zero": (SOFTMAX, "count < 1 ? 1 : count", "count", losses),
+    "a normalizer of zero": (SOFTMAX, "count < 1 && counts == 1 ? 1 : count", "count", losses),
     "a loss of one block alone": (SOFTMAX, "__ldcg(losses + i)", "__ldcg(losses)", losses),
     "parts of rows that all weigh the same": (
         *(NORMALIZE, "size(p) * center_of(p)", "center_of(p)", norms),

@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 
 from . import _blas as cublas
+from . import _nccl as nccl  # noqa: F401
 from ._array import count, memory, place, queue
 
 TOTAL_MEMORY = 8 << 30
@@ -129,9 +130,15 @@ class Event:
 
     def __init__(self, block=True, disable_timing=False, interprocess=False):
         self.timed, self.time = not disable_timing, None
+        self.stream = self.captured = None
 
     def record(self, stream=None):
         self.time = time.perf_counter()
+        self.stream = stream
+        inside = stream is not None and (
+            stream is place.capturing or stream.forked is place.capture
+        )
+        self.captured = place.capture if place.capture is not None and inside else None
 
     def synchronize(self):
         count("synchronizations")
@@ -145,6 +152,14 @@ def get_elapsed_time(start_event, end_event):
     return (end_event.time - start_event.time) * 1e3
 
 
+_streams = weakref.WeakValueDictionary()  # by their addresses
+
+
+def stream_at(address):
+    """The stream that an address is of."""
+    return _streams[address]
+
+
 class Stream:
     """cupy.cuda.Stream; whatever the stream, work is done when it is asked for."""
 
@@ -152,6 +167,11 @@ class Stream:
 
     def __init__(self, null=False, non_blocking=False, ptds=False):
         self.ptr, self.device_id = 0 if null else id(self), place.device
+        self.waiting, self.forked = (
+            [],
+            None,
+        )  # what is to be done here; the capture it was brought into
+        _streams[self.ptr] = self
 
     def synchronize(self):
         count("synchronizations")
@@ -162,7 +182,20 @@ class Stream:
         return event
 
     def wait_event(self, event):
-        pass
+        """What is waiting in the event's stream is done before all that follows here."""
+        if place.capture is not None and event.captured is not place.capture:
+            raise RuntimeError("cudaErrorStreamCaptureIsolation: an event from outside the capture")
+        if place.capture is not None and self is not place.capturing:
+            self.forked = place.capture
+        if event.stream is not None and event.stream is not self:
+            while event.stream.waiting:
+                queue(event.stream.waiting.pop(0))
+
+    def later(self, action):
+        """Something to be done here, once another stream waits for it."""
+        if place.capture is not None and self.forked is not place.capture:
+            raise RuntimeError("cudaErrorStreamCaptureImplicit: a stream outside the capture")
+        self.waiting.append(action)
 
     def use(self):
         return self
@@ -178,6 +211,8 @@ class Stream:
     def end_capture(self):
         """The graph of it."""
         actions, place.capture = place.capture, None
+        if any(stream.forked is actions and stream.waiting for stream in _streams.values()):
+            raise RuntimeError("cudaErrorStreamCaptureUnjoined: a stream was not led back")
         return Graph(actions)
 
     def is_capturing(self):
