@@ -8,12 +8,15 @@ import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 import types
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from gpu import HAS_GPU
+from parallel import mpi
 
 from minicaffe.cli import main
 from minicaffe.errors import DeviceError
@@ -97,6 +100,9 @@ def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
         for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
             command, *shown = part.rstrip().split("\n")
             words = shlex.split(command, comments=True)
+            if words[0] == "mpiexec":
+                on_ranks(words, folder)
+                continue
             assert words[0] == "minicaffe"
             words += ["--device", "cpu", "--max-iter", "3"] if words[1] == "train" else []
             capsys.readouterr()
@@ -104,6 +110,29 @@ def test_python_and_commands_of_a_page(page, folder, capsys, monkeypatch):
             printed = "".join(capsys.readouterr())
             for line in shown:
                 assert line in printed.split("\n"), f"{command}: {line!r} is not in\n{printed}"
+
+
+def on_ranks(words: list[str], folder: Path) -> None:
+    """Run a command of several ranks, where there is MPI: it must end well."""
+    assert words[1] == "-n" and words[3] in ("minicaffe", "python")
+    program = [sys.executable, *(["-m", "minicaffe"] if words[3] == "minicaffe" else [])]
+    if mpi.MPIEXEC is not None and find_spec("mpi4py") is not None:
+        command = mpi.launched(int(words[2]), *program, *words[4:])
+        done = subprocess.run(
+            command, cwd=folder, env=mpi.environment(), capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        assert "ranks" in done.stderr + done.stdout
+
+
+def test_training_on_ranks_from_python(folder):
+    """The example, on a net that needs no data set; alone it trains as well."""
+    model = re.search(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "scale.md").read_text(), re.S | re.M)
+    (folder / "small.yaml").write_text(model[1])
+    on_ranks(shlex.split("mpiexec -n 2 python examples/train_on_mpi.py small.yaml 3"), folder)
+    found = runpy.run_path(str(folder / "examples" / "train_on_mpi.py"))
+    found["main"](folder / "small.yaml", 3)
+    assert (folder / "trained.npz").exists()
 
 
 def test_other_blocks_are_shell_or_drawings():

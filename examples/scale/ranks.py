@@ -44,6 +44,7 @@ from minicaffe.solver import ranks as buckets  # noqa: E402
 NETS = ("lenet:128", "lenet:256", "cifar10_quick:100")
 SHAPES = {"lenet": (1, 28, 28), "cifar10_quick": (3, 32, 32)}
 RULE = {"base_lr": 0.001, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.0005}
+SUMS = (4, 2**12, 2**16, 2**20, 2**22, 2**24)  # bytes
 COMM = MPI.COMM_WORLD
 
 
@@ -196,6 +197,19 @@ def measured(net: str, batch: int, args: argparse.Namespace) -> dict:
     return {"ms": found, "ratios": compared, "gradient_bytes": size, "peak_mib": peak_memory()}
 
 
+def sums_alone(rounds: int) -> dict[str, dict]:
+    """The ms of mpi4py's Allreduce by the bytes of its array."""
+    found = {}
+    for size in SUMS:
+        array, count = np.zeros(size // 4, np.float32), max(3, 2**23 // (size + 2**16))
+        times = [
+            turn(lambda array=array: COMM.Allreduce(MPI.IN_PLACE, array), count, False)
+            for _ in range(rounds)
+        ]
+        found[str(size)] = spread(times)
+    return found
+
+
 def start_gloo() -> None:
     """PyTorch's group of the same processes."""
     import torch.distributed
@@ -236,6 +250,7 @@ def main() -> None:
                 flush=True,
             )
     report = {"machine": machine, "mpi": world().name, "ranks": COMM.size, "nets": found}
+    report["sums"] = sums_alone(args.rounds)
     if COMM.rank == 0:
         write(args.into / f"ranks_{COMM.size}.json", report)
 

@@ -1,6 +1,6 @@
 """Tell what is installed here, which devices work, and what would be used and why.
 
-With --check: have a GPU compute every layer and convolution beside the CPU, replay iterations beside such
+Under mpiexec it tells of the ranks, too. With --check: have a GPU compute every layer and convolution beside the CPU, replay iterations beside such
 as they are, and measure its rates; a table, to be pasted into an issue.
 
 example:
@@ -22,7 +22,8 @@ from minicaffe.cli.options import device_option
 from minicaffe.data import datasets
 from minicaffe.errors import DataError, DeviceError, MinicaffeError
 from minicaffe.ops import loops, threads
-from minicaffe.solver.facts import cupy_version, version
+from minicaffe.parallel.launched import told, world
+from minicaffe.solver.facts import NONE, cupy_version, version
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +35,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tell."""
+    """Tell; of several ranks the first does."""
+    if world().rank > 0:
+        return 0
     lines = [
         ("minicaffe", __version__),
         ("python", f"{platform.python_version()} on {platform.platform()}"),
@@ -46,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     lines += [("cpu threads", cpu_threads())]
     lines += [("memory", backend.mib(backend.device("cpu").memory()))]
     lines += cuda()
+    lines += mpi()
     lines += [("cache", caches.obstacle(caches.folder()) or str(caches.folder()))]
     lines += [("mnist", where("mnist")), ("would use", repr(backend.device()))]
     width = max(len(name) for name, _ in lines)
@@ -92,6 +96,22 @@ def cuda() -> list[tuple[str, str]]:
         lines.append((f"cuda:{number}", text))
     cache = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")
     return [*lines, ("kernel cache", cache)]
+
+
+def mpi() -> list[tuple[str, str]]:
+    """mpi4py, its library and what it sends by; and, where this is one of several ranks, which."""
+    lines = [("mpi4py", version("mpi4py"))]
+    if lines[0][1] == NONE:
+        return lines
+    try:
+        ranks, library = world(), told()
+    except DeviceError as error:
+        return [*lines, ("ranks", str(error))]
+    return [
+        *lines,
+        ("mpi library", library),
+        ("ranks", f"{ranks.size}, {ranks.local_size} of them here"),
+    ]
 
 
 def where(name: str) -> str:

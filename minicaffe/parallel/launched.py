@@ -19,6 +19,15 @@ def count() -> int:
     return max((int(text) for text in told if text.isdecimal()), default=1)
 
 
+def told() -> str:
+    """MPI's library and what it sends by, as far as it says; raises DeviceError where it cannot be loaded."""
+    try:
+        from minicaffe.parallel.mpi import library
+    except (ImportError, RuntimeError) as error:
+        raise DeviceError(f"mpi4py cannot be imported: {error}: {EXTRA}") from None
+    return library()
+
+
 def device_of(asked: str | None, communicator: Communicator) -> Device:
     """The device asked for, or found; where that is CUDA, and no GPU is named, the GPU of this rank."""
     found = device(asked)

@@ -39,7 +39,7 @@ class Mpi(Communicator):
     @property
     def name(self) -> str:  # type: ignore[override]
         """The library, in its own words."""
-        return " ".join(MPI.Get_library_version().splitlines()[0].strip("\0").split())
+        return library()
 
     def allreduce(self, array: Any) -> Any:
         """MPI_Allreduce, in place."""
@@ -82,6 +82,13 @@ class Mpi(Communicator):
     def abort(self, code: int) -> None:
         """MPI_Abort."""
         self.comm.Abort(code)
+
+
+def library() -> str:
+    """The library's name and version, and its transport where it tells of that, as MPICH does."""
+    lines = [" ".join(line.strip("\0").split()) for line in MPI.Get_library_version().splitlines()]
+    sends = [line.partition(":")[2].strip() for line in lines if line.startswith("MPICH Device")]
+    return ", ".join([lines[0], *(f"by {one}" for one in sends)])
 
 
 def _host(array: Any) -> Any:
