@@ -32,6 +32,11 @@ class MinicaffeError(Exception):
     exit_code = 2
     everywhere = False  # all ranks of a run raise it, and one says so
 
+    def on_all(self) -> MinicaffeError:
+        """The same error, of which is known that all ranks raise it."""
+        self.everywhere = True
+        return self
+
     def at(self, place: str) -> MinicaffeError:
         """The same error with `place` (file:line:column, layer) in front of its message.
 

@@ -1,7 +1,7 @@
 """Tell what is installed here, which devices work, and what would be used and why.
 
-Under mpiexec it tells of the ranks, too. With --check: have a GPU compute every layer and convolution beside the CPU, replay iterations beside such
-as they are, and measure its rates; a table, to be pasted into an issue.
+Under mpiexec it tells of the ranks, too. With --check: have a GPU compute every layer and convolution beside
+the CPU, replay iterations beside such as they are, and measure its rates; a table, to be pasted into an issue.
 
 example:
   minicaffe doctor

@@ -97,6 +97,7 @@ class Layer:
     mixes_samples = (
         False  # of a batch with one another, so that several ranks cannot have a part each
     )
+    of_whole = False  # a loss of one's own: on several ranks it divides by what the whole batch has
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
     float32_bottoms: tuple[int, ...] = ()  # in a net of 16 bits too, where it is given so: labels

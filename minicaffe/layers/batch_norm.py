@@ -85,6 +85,7 @@ class BatchNorm(Normalization):
         if self.sync and share.size > 1 and not self.by_past:
             if self.dtype != self.sum_dtype:
                 raise SpecError("sync: on several ranks a net of float32 or float64 is needed")
+            share.sums = True
             given = self.rows, share.of_whole(self.rows.length), share.sum
             self.whole = Whole(self.xp, self.shape, self.dtype, *given)
 

@@ -49,7 +49,7 @@ def same_type(xp: Any, array: Any, copy: Any) -> Any:
 class Loss(Layer):
     """A layer whose first top is one number; `scale` is for its gradient by a sum, on the device."""
 
-    is_loss = recordable = True
+    is_loss = recordable = of_whole = True
 
     def allocate(self) -> None:
         self.scale = self.empty((), self.sum_dtype)
@@ -118,4 +118,5 @@ class Normalized(LabelLoss):
         fixed = {"FULL": n * s, "BATCH_SIZE": n, "NONE": 1, "VALID": n * s}[self.how]
         counts = self.how == "VALID" and self.ignore_label is not None
         add = share.sum if counts and share.size > 1 else None
+        share.sums |= add is not None
         self.of_losses = Mean.empty(self.xp, fixed, counts, self.sum_dtype, add)

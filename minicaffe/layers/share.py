@@ -31,7 +31,7 @@ class Share:
     count: int = 1
     whole: int = 1
     told: bool = False  # whether a layer has said how large a batch is
-    sums: int = 0  # over the ranks, that layers have taken
+    sums: bool = False  # whether layers take sums over the ranks
 
     def of(self, batch: int) -> tuple[int, int]:
         """The first of a batch's samples that are here, and how many. Raises ShapeError.
@@ -96,7 +96,7 @@ class Share:
     def sum(self, array: Any) -> Any:
         """The array, summed over all ranks in place."""
         if self.size > 1:
-            self.sums += 1
+            self.sums = True
             if not on_cuda(array):
                 record.host("a sum over ranks")
             self.communicator.allreduce(array)

@@ -138,6 +138,8 @@ def reshape(
     `given` are arrays for the data of values.
     """
     values = resizable(graph)
+    if graph.context.share.size > 1:
+        raise ShapeError("a net of several ranks keeps its shapes: each has its part of them")
     for name, shape in shapes.items():
         if name not in values:
             hint = did_you_mean(name, values)

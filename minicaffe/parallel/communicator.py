@@ -22,10 +22,6 @@ class Communicator:
     local_rank, local_size = 0, 1  # among the ranks of this machine
     name = "none"
 
-    def on(self, device: Any) -> Communicator:
-        """The ranks, for arrays of a device."""
-        return self
-
     def allreduce(self, array: Any) -> Any:
         """The array, in place the sum of all ranks' arrays: the same bits on each."""
         return array

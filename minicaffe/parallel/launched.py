@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 from minicaffe.backend import Device, device
@@ -36,6 +37,15 @@ def device_of(asked: str | None, communicator: Communicator) -> Device:
     return device(f"cuda:{communicator.local_rank}")
 
 
+def on(found: Device, communicator: Communicator) -> Communicator:
+    """The ranks of a communicator of MPI for arrays of a device: on GPUs NCCL sums."""
+    if communicator.size == 1 or not found.is_cuda:
+        return communicator
+    from minicaffe.parallel.nccl import Nccl
+
+    return Nccl(found, getattr(communicator, "comm", None))
+
+
 def world() -> Communicator:
     """All processes that mpiexec, or srun, has started with this one; without a launcher it is alone.
 
@@ -46,8 +56,11 @@ def world() -> Communicator:
     1
     """
     started = count()
-    if started == 1:
-        return ALONE
+    return ALONE if started == 1 else _mpi(started)
+
+
+@functools.cache
+def _mpi(started: int) -> Communicator:
     try:
         from minicaffe.parallel.mpi import Mpi
     except ImportError as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from minicaffe.backend import Device
 from minicaffe.errors import DeviceError
 from minicaffe.parallel.communicator import Communicator, Wait
 
@@ -27,14 +29,14 @@ class Mpi(Communicator):
         beside.Free()
         self.node = MPI.Get_processor_name()
         self.under_way: list[Any] = []
+        if self.size > 1:
+            sys.excepthook = partial(self._ends, sys.excepthook)
 
-    def on(self, device: Device) -> Communicator:
-        """On GPUs NCCL sums."""
-        if not device.is_cuda or self.size == 1:
-            return self
-        from minicaffe.parallel.nccl import Nccl
-
-        return Nccl(device, self.comm)
+    def _ends(self, before: Callable[..., Any], *error: Any) -> None:
+        """Nobody waits for a rank that an exception has ended."""
+        before(*error)
+        sys.stderr.flush()
+        self.abort(1)
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -59,8 +61,10 @@ class Mpi(Communicator):
 
     def progress(self) -> None:
         """Test the first that is under way: MPI goes on where it is called."""
-        if self.under_way:
-            self.under_way[0].Test()
+        for request in self.under_way:
+            if request != MPI.REQUEST_NULL:
+                request.Test()
+                return
 
     def bcast(self, array: Any) -> Any:
         """MPI_Bcast from rank 0."""

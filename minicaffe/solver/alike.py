@@ -11,45 +11,40 @@ import numpy as np
 from minicaffe import __version__
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError
 from minicaffe.layers.fed import Fed
+from minicaffe.layers.hdf5_data import HDF5Data
+from minicaffe.layers.window_data import WindowData
 from minicaffe.net import Net
 from minicaffe.net.model import text
+from minicaffe.parallel import Communicator
 from minicaffe.solver.compare import left_behind
+from minicaffe.solver.parts import refused
+from minicaffe.spec.state import State
 
 LOOKED_AT = 16  # entries of a data set that is not in memory
 
 
+def check_parts(communicator: Communicator, net: Net, built: State) -> None:
+    """Raise SpecError, on all ranks, for a net of which each cannot compute a part of the batch."""
+    given = {"dtype": net.context.dtype, "level": built.level, "stages": built.stage}
+    whole = Net(net.spec, "TRAIN", device=net.device, shapes_only=True, **given)
+    if why := communicator.bcast_obj(refused(net, whole)):
+        raise SpecError(why).on_all()
+
+
 def check_alike(solver: Any) -> None:
-    """Raise SpecError, on all ranks, unless all have the same; and for a net that cannot be in parts."""
-    agreed = solver.communicator.allgather_obj((facts(solver), refused(solver.net)))
-    for _, why in agreed:
-        if why:
-            raise everywhere(SpecError(why))
-    for rank, (theirs, _) in enumerate(agreed):
-        for what, value in agreed[0][0].items():
+    """Raise SpecError, on all ranks, unless all have the same."""
+    agreed = solver.communicator.allgather_obj(facts(solver))
+    for rank, theirs in enumerate(agreed):
+        for what, value in agreed[0].items():
             if theirs[what] != value:
-                told = f": {theirs[what]}, not {value}" if len(f"{value}") < 40 else ""
-                raise everywhere(SpecError(f"rank {rank} has another {what} than rank 0{told}"))
-
-
-def refused(net: Net) -> str:
-    """Why several ranks cannot have a part of each batch of a net, if they cannot."""
-    for step in net.steps:
-        layer = step.layer
-        if layer.mixes_samples:
-            return f"{step.place}: takes samples of a batch together, which lie on several ranks"
-        if layer.sizes_vary:
-            return f"{step.place}: the size of a top varies, and with it what a rank's part is"
-        if not step.bottoms and not layer.params and not layer.takes_share:
-            return (
-                f"{step.place}: gives every rank the same batch; a layer of one's own gives the samples that "
-                "self.context.share.of(batch_size) tells, and says takes_share = True"
-            )
-    return "" if net.context.share.told else "no layer of the phase TRAIN gives a batch to share"
+                told = f": {theirs[what]}, not {value}" if len(f"{value}") < 30 else ""
+                raise SpecError(f"rank {rank} has another {what} than rank 0{told}").on_all()
 
 
 def facts(solver: Any) -> dict[str, Any]:
     """What must be the same on all ranks, by its name; of what is long a digest."""
     net, spec = solver.net, solver.net.spec
+    shapes = {name: param.shape for name, param in net.named_params.items()}
     model = dataclasses.replace(spec, solver=dataclasses.replace(solver.spec, snapshot_prefix=None))
     found = {
         "version of minicaffe": __version__,
@@ -61,16 +56,22 @@ def facts(solver: Any) -> dict[str, Any]:
         "batch_per_rank": net.context.share.per_rank,
         "reduce_dtype": solver.ranks.rounding is not None,
         "device": "cuda" if solver.device.is_cuda else "cpu",
+        "shapes of parameters": digest(str(shapes).encode()),
     }
     for each in (net, *solver.test_nets):
         for name, layer in each.layers.items():
-            if isinstance(layer, Fed):
+            if isinstance(layer, (Fed, HDF5Data, WindowData)):
                 found[f"data set for layer {name!r} of {each.phase}"] = of_data(layer)
     return found
 
 
-def of_data(layer: Fed) -> str:
-    """A digest of a data set: of all of it in memory, else of its size and some entries."""
+def of_data(layer: Fed | HDF5Data | WindowData) -> str:
+    """A digest of a data set: of all of it in memory, else of its size and some entries, or its files'."""
+    if isinstance(layer, WindowData):
+        return digest(str(layer.windows).encode())
+    if isinstance(layer, HDF5Data):
+        sizes = [path.stat().st_size for path in layer.paths or ()]
+        return digest(str((sizes, layer.rows)).encode())
     reader = layer.reader
     assert reader is not None
     held = getattr(layer.dataset, "images", None)
@@ -111,13 +112,8 @@ def begin_alike(solver: Any) -> None:
     for rank, iteration in enumerate(at):
         if iteration != at[0]:
             told = f"rank {rank} goes on from iteration {iteration}, rank 0 from {at[0]}"
-            raise everywhere(CheckpointError(told))
+            raise CheckpointError(told).on_all()
     for array in left_behind(solver).values():
         solver.communicator.bcast(array)
+    solver.ranks.forget_rounding()
     solver.alike = True
-
-
-def everywhere(error: MinicaffeError) -> MinicaffeError:
-    """An error that all ranks raise."""
-    error.everywhere = True
-    return error

@@ -33,6 +33,12 @@ def cupy_version() -> str:
     return ", ".join(found) or NONE
 
 
+def whole_batch(solver: Any) -> int:
+    """Samples in a batch of a Solver, those of all ranks together."""
+    share, first = solver.net.context.share, solver.net.steps[0].tops[0].shape
+    return int(share.whole if share.size > 1 else first[0] if first else 1)
+
+
 def facts(solver: Any) -> dict[str, Any]:
     """What run.json says of a Solver, of the machine and of this process."""
     return {
@@ -51,5 +57,6 @@ def facts(solver: Any) -> dict[str, Any]:
         "dtype": solver.net.context.dtype.name,
         "threads": threads.count(),
         "ranks": solver.communicator.size,
+        "batch": whole_batch(solver),
         "seed": solver.net.context.seed,
     }

@@ -83,10 +83,12 @@ class Iterating(Finite):
         if self.ranks is None:
             self._own_passes()
             return
+        before = self.recorded, self.losses.copy()
         try:
             self.ranks.run(self._own_passes)
         except DataError:  # as it was before, so that a snapshot can be taken
             self.watch.put_back()
+            self.recorded, self.losses[:] = before
             self.net.context.passes = self.iteration * self.spec.iter_size
             raise
 

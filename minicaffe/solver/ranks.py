@@ -14,7 +14,7 @@ from minicaffe.net import Net
 from minicaffe.net.step import Step
 from minicaffe.ops import arrays
 from minicaffe.parallel import Communicator
-from minicaffe.parallel.together import agree
+from minicaffe.parallel.together import agree, together
 from minicaffe.solver.laid import Laid
 from minicaffe.solver.watch import Watch
 
@@ -26,7 +26,7 @@ class Bucket(NamedTuple):
     """Gradients that are summed in one message: neighbours in memory, and the parameters that lie there."""
 
     array: Any
-    params: list[Any]
+    params: list[tuple[Any, Any]]  # each with where it lies
     step: int  # the number of the layer behind whose backward pass they are complete
 
 
@@ -64,6 +64,7 @@ class Ranks:
         self.rounding: list[Rounded] | None = None
         if dtype is not None and np.dtype(dtype) != net.context.sum_dtype:
             xp = net.device.xp
+            together(communicator, partial(communicator.allreduce, xp.zeros(1, dtype)))
             self.rounding = [Rounded(bucket.array, dtype, xp) for bucket in self.buckets]
 
     def begin(self) -> None:
@@ -72,7 +73,7 @@ class Ranks:
 
     def then(self, step: Step) -> Callable[[], Any] | None:
         """What comes once a layer has run backward: messages that may begin, or nothing."""
-        ready = self.ready.get(id(step))
+        ready = None if self.net.debug is not None else self.ready.get(id(step))
         return None if ready is None else partial(self.start, ready)
 
     def start(self, count: int) -> None:
@@ -80,9 +81,11 @@ class Ranks:
         self.communicator.progress()
         while self.begun < count:
             bucket = self.buckets[self.begun]
-            for param in bucket.params:
+            for param, lies in bucket.params:
                 if param.learns:
                     param.diff  # noqa: B018  (zero, where no layer has written any)
+                else:
+                    arrays.fill(lies, 0)
             array = bucket.array
             if self.rounding is not None:
                 array = self.rounding[self.begun].rounded()
@@ -123,6 +126,8 @@ class Ranks:
                 note(f"minicaffe: rank {self.communicator.rank}: {found}")
                 self.communicator.abort(found.exit_code)
             self.finish()
+        finally:
+            self.net.then = None
         self.agree(error)
 
     def agree(self, error: MinicaffeError | None = None) -> None:
@@ -176,15 +181,21 @@ def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:
     found: list[Bucket] = []
     last = len(steps)
     for whole, parts in laid.gradient_parts():
-        mine: list[Any] = []
-        start = 0
+        mine: list[tuple[Any, Any]] = []
+        start = before = 0
         for i, (param, end) in enumerate(parts):
-            mine.append(param)
+            mine.append((param, whole[before:end]))
+            before = end
             if (end - start) * whole.itemsize >= BUCKET or i == len(parts) - 1:
-                last = min(last, -1 if late else min(first[id(one)] for one in mine))
+                last = min(last, -1 if late else min(first[id(one)] for one, _ in mine))
                 found.append(Bucket(whole[start:end], mine, last))
                 mine, start = [], end
     return found
+
+
+def told_by(rank: int, text: str) -> None:
+    """What a rank beside the first says of its data."""
+    note(f"rank {rank}: {text}")
 
 
 def share_of(communicator: Communicator | None, per_rank: bool) -> Share | None:

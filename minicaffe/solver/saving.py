@@ -167,7 +167,8 @@ class Saving:
         self._part(found)
         for name, trend in self.trends.items():
             trend.restore(found.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
-        if "best" in self.trends and not snapshots.best_path(self.prefix).exists():
+        kept = self.communicator.bcast_obj(snapshots.best_path(self.prefix).exists())
+        if "best" in self.trends and not kept:
             self.trends["best"].at = -1
         for net in (self.net, *self.test_nets):
             net.context.seed = found.seed

@@ -51,7 +51,7 @@ def test_scores(
     for i, (net, count) in enumerate(zip(nets, batches, strict=True)):
         found = mean_outputs(net, count, with_loss, communicator)
         if not all(np.all(np.isfinite(score)) for score in found.values()):
-            net.check()
+            together(communicator, net.check)
         lead = f"{i}/" if len(nets) > 1 else ""
         scores |= {f"{lead}{name}": score for name, score in found.items()}
     return scores

@@ -15,16 +15,16 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, DataError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
-from minicaffe.parallel import ALONE, Communicator, device_of
+from minicaffe.parallel import ALONE, Communicator, device_of, on
 from minicaffe.parallel.together import agree, one_by_one, together
 from minicaffe.solver import snapshots
-from minicaffe.solver.alike import begin_alike, check_alike
+from minicaffe.solver.alike import begin_alike, check_alike, check_parts
 from minicaffe.solver.average import Average
 from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.iteration import Iterating
 from minicaffe.solver.judging import Judging
 from minicaffe.solver.mixed import Mixed
-from minicaffe.solver.ranks import Ranks, share_of
+from minicaffe.solver.ranks import Ranks, share_of, told_by
 from minicaffe.solver.report import Mute, Report, keys_given
 from minicaffe.solver.rules import Update
 from minicaffe.solver.scores import test_nets, test_scores
@@ -69,7 +69,7 @@ class Solver(Judging, Iterating):
         spec = model if isinstance(model, NetSpec) else read(model)
         file = spec.path or spec.layers[0].mark.file
         if spec.solver is None:
-            raise SpecError(f"{file}: has no 'solver'; training needs one")
+            raise SpecError(f"{file}: has no 'solver'; training needs one").on_all()
         self.spec = with_settings(spec.solver, settings)
         self.communicator, self.graph = communicator or ALONE, graph
         self.report = (report or Report()) if self.communicator.rank == 0 else Mute()
@@ -78,17 +78,19 @@ class Solver(Judging, Iterating):
         if not isinstance(device, backend.Device):
             device = device_of(device or self.spec.device, self.communicator)
         given |= {"device": device, "keep": keep}
-        self.communicator = self.communicator.on(device)
+        self.communicator = on(device, self.communicator)
         share = share_of(self.communicator, batch_per_rank)
         make = partial(
             Net, spec, "TRAIN", **given, level=built.level, stages=built.stage, share=share
         )
         self.net = one_by_one(self.communicator, make)
         self.device = self.net.device
+        if share is not None:
+            check_parts(self.communicator, self.net, built)
         if needs_loss and not self.net.graph.losses:
             told = "add one, such as SoftmaxWithLoss, or give a top a loss_weight"
             phase = "no layer of the phase TRAIN is a loss of a weight above 0"
-            raise SpecError(f"{file}: nothing to learn from: {phase}; {told}")
+            raise SpecError(f"{file}: nothing to learn from: {phase}; {told}").on_all()
         xp = self.device.xp
         self.mixed: Mixed | None = None
         with self.device.current():
@@ -118,9 +120,10 @@ class Solver(Judging, Iterating):
             self.ranks = Ranks(*given_to, late=half, dtype=reduce_dtype)
         tests = partial(test_nets, spec, self.spec, **given)
         self.test_nets = together(self.communicator, tests)
+        rank = self.communicator.rank
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
-            net.context.tell = self.report.event
+            net.context.tell = self.report.event if rank == 0 else partial(told_by, rank)
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test
@@ -183,7 +186,7 @@ class Solver(Judging, Iterating):
             raise CheckpointError(
                 f"nothing to train: the snapshot is at iteration {self.iteration}, "
                 f"max_iter is {self.spec.max_iter}; raise it (--max-iter)"
-            )
+            ).on_all()
 
     def step_or_save(self, count: int, signals: Signals) -> None:
         """Step; where data cannot be read any more, take a snapshot before the error goes on."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from minicaffe.solver.facts import whole_batch
+
 
 class Speed:
     """Iterations per second since it was last asked, from `iteration` on."""
@@ -27,8 +29,7 @@ class Speed:
 
 def images_per_iteration(solver: Any) -> int:
     """Samples that one iteration of a Solver sees."""
-    first, share = solver.net.steps[0].tops[0].shape, solver.net.context.share
-    return share.of_whole(first[0] if first else 1) * solver.spec.iter_size
+    return whole_batch(solver) * int(solver.spec.iter_size)
 
 
 def epochs(solver: Any) -> float | None:
@@ -36,7 +37,8 @@ def epochs(solver: Any) -> float | None:
     for step in solver.net.steps:
         data = getattr(step.layer, "dataset", None)
         if data is not None and len(data):
-            whole = solver.net.context.share.of_whole(step.tops[0].shape[0])
+            share = solver.net.context.share
+            whole = share.whole if share.size > 1 else step.tops[0].shape[0]
             batch = whole * solver.spec.iter_size
             return float(solver.iteration * batch / len(data))
     return None

@@ -11,7 +11,8 @@ from parallel.in_threads import on_ranks
 from parallel.test_same_run import few, text  # noqa: F401
 from solver.twins import Quiet
 
-from minicaffe import DataError, Solver, SpecError, TrainingError, parse
+from minicaffe import DataError, Layer, Solver, SpecError, TrainingError, parse, register
+from minicaffe.layers import REGISTRY
 from minicaffe.parallel.together import together
 from minicaffe.solver import alike
 from minicaffe.solver.interrupt import Signals
@@ -176,3 +177,131 @@ def test_an_error_where_others_wait_for_a_sum_ends_all():
 
     with pytest.raises((SystemExit, threading.BrokenBarrierError)):
         on_ranks(2, work)
+
+
+MIXED = [
+    ("Softmax, bottom: ip, axis: 0, top: t", "takes samples of a batch together"),
+    ("Slice, bottom: ip, axis: 0, top: [t, u]", "takes samples of a batch together"),
+    ("Concat, bottom: [ip, ip], axis: 0, top: t", "takes samples of a batch together"),
+    ("Reshape, bottom: ip, top: t, shape: {dim: [1, -1]}", "takes samples of a batch together"),
+    ("Scale, bottom: ip, top: t, axis: 0", "takes samples of a batch together"),
+    ("Tile, bottom: ip, top: t, axis: 0, tiles: 2", "takes samples of a batch together"),
+    ("Parameter, top: t, shape: {dim: [3]}", ""),
+    ("Reshape, bottom: ip, top: t, shape: {dim: [0, 3, 4]}", ""),
+    ("Reduction, bottom: ip, top: t, axis: 0, loss_weight: 1", ""),
+]
+
+
+@pytest.mark.parametrize(("layer", "why"), MIXED)
+def test_what_works_along_the_batch(layer, why):
+    model = text(batch=8).replace(
+        "  - {name: left,", f"  - {{name: it, type: {layer}}}\n  - {{name: left, bottom: ip,", 1
+    )
+    if not why:
+        on_ranks(2, lambda ranks: made(ranks, model))
+        return
+    with pytest.raises(SpecError, match=f"layer 'it' .*: {why}"):
+        on_ranks(2, lambda ranks: made(ranks, model))
+
+
+def test_losses_that_are_no_sum_over_the_batch():
+    regular = "  - {name: p, type: Parameter, top: p, shape: {dim: [4]}}\n  - {name: it, type: Reduction, bottom: p, operation: SUMSQ, loss_weight: 1}\n"
+    with pytest.raises(
+        SpecError, match="layer 'it' .*: is a loss of no batch, which every rank would add"
+    ):
+        on_ranks(
+            2, lambda ranks: made(ranks, text(batch=8).replace("solver:", f"{regular}solver:", 1))
+        )
+
+    class Own(Layer):
+        """The mean of what is here."""
+
+        is_loss = True
+
+        def setup(self, x):
+            return ()
+
+        def forward(self, x):
+            return np.mean(x, keepdims=False)
+
+        def backward(self, dy):
+            return np.zeros_like(dy)
+
+    before = dict(REGISTRY)
+    try:
+        register(Own)
+        own = text().replace("solver:", "  - {name: it, type: Own, bottom: right}\nsolver:", 1)
+        with pytest.raises(
+            SpecError, match="layer 'it' .*: a loss of one's own divides by the samples"
+        ):
+            on_ranks(2, lambda ranks: made(ranks, own))
+        Own.of_whole = True
+        on_ranks(2, lambda ranks: made(ranks, own))
+    finally:
+        REGISTRY.clear()
+        REGISTRY.update(before)
+
+
+def test_what_no_longer_learns_is_not_summed_up():
+    """Its gradient's memory is part of a message, and would double in each iteration."""
+
+    def work(ranks):
+        solver = made(ranks, text(batch=8), test_interval=0)
+        solver.step(4)
+        solver.net.layers["conv"].params[0].lr_mult = 0.0
+        solver.step(12)
+        return solver.loss(), solver.norms()
+
+    (alone,) = on_ranks(1, work)
+    for found in on_ranks(2, work):
+        np.testing.assert_allclose(found[0], alone[0], rtol=1e-4)
+        np.testing.assert_allclose(found[1], alone[1], rtol=1e-2)
+
+
+def test_an_unread_batch_where_others_sum_in_the_first_iteration():
+    """Nobody waits for ever, in the first iteration either."""
+
+    def work(ranks):
+        solver = made(ranks, max_iter=9, test_interval=0)
+        fails_at(solver, 0, 1, DataError("a.png: cannot be read"))
+        solver.solve()
+
+    with pytest.raises((SystemExit, threading.BrokenBarrierError)):
+        on_ranks(2, work)
+
+
+def test_the_window_of_losses_is_as_before_what_failed():
+    """A snapshot taken then is that of one process."""
+    model = text(", iter_size: 2").replace("ignore_label: 3", "loss_weight: 1")
+
+    def work(ranks):
+        solver = made(ranks, model, max_iter=9, test_interval=0)
+        if ranks.size > 1:
+            fails_at(solver, 5, 1, DataError("a.png: cannot be read"))
+            with pytest.raises(DataError):
+                solver.solve()
+        else:
+            solver.step(5)
+        return solver.recorded, solver.losses.copy()
+
+    (alone,) = on_ranks(1, work)
+    for recorded, losses in on_ranks(3, work):
+        assert recorded == alone[0]
+        np.testing.assert_allclose(losses, alone[1], rtol=1e-5)
+
+
+def test_rounding_is_forgotten_where_a_snapshot_is_restored():
+    def work(ranks):
+        solver = made(ranks, text(batch=8), test_interval=0, reduce_dtype="float16")
+        solver.step(3)
+        path = solver.snapshot()
+        ranks.barrier()
+        found = []
+        for _ in range(2):
+            solver.step(3)
+            found.append(solver.net.weights()["ip__0"])
+            solver.restore(path)
+        return found
+
+    for one, other in on_ranks(2, work):
+        assert one.tobytes() == other.tobytes()
