@@ -18,7 +18,6 @@ def main(model: str | Path = LENET, iterations: int | str = 500) -> None:
         model,
         communicator=ranks,
         max_iter=int(iterations),
-        test_interval=250,
         snapshot_after_train=False,
     )
     share = solver.net.context.share

@@ -166,7 +166,7 @@ def tables(compute: dict, measured: dict[int, dict]) -> dict[str, str]:
 
 
 def chart(compute: dict) -> None:
-    """Weak and strong scaling, a line a network, a panel a net."""
+    """Weak scaling of fast ranks and strong scaling, a line a network, a panel a net."""
     try:
         import matplotlib
     except ImportError:
@@ -182,15 +182,15 @@ def chart(compute: dict) -> None:
         for j, strong in enumerate((False, True)):
             axis = axes[j][i]
             for network in PUBLISHED:
-                rows = scaled(compute, net, network, strong)
+                rows = scaled(compute, net, network, strong, 1.0 if strong else FAST)
                 one = rows[0][1]["ms"]
                 speed = [one / row["ms"] * (1 if strong else ranks) for ranks, row in rows]
                 axis.loglog([ranks for ranks, _ in rows], speed, label=network.name, base=2)
             axis.plot(RANKS, RANKS, ":", color="grey")
-            batch = f"{STRONG[net]} in all" if strong else f"{NETS[net]} a rank"
+            batch = f"{STRONG[net]} in all" if strong else f"{NETS[net]} a rank, {FAST:g} x"
             axis.set_title(f"{net}, {batch}", fontsize=9)
         axes[1][i].set_xlabel("ranks")
-    axes[0][0].set_ylabel("times one rank (weak)")
+    axes[0][0].set_ylabel("times one rank (weak, fast ranks)")
     axes[1][0].set_ylabel("times one rank (strong)")
     axes[0][0].legend(fontsize=7)
     figure.suptitle("Modelled, not measured", fontsize=10)

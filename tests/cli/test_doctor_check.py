@@ -35,7 +35,14 @@ def small(monkeypatch):
     monkeypatch.setattr(doctor_check, "NETS", nets)
 
 
-def test_all_is_well(cuda, capsys):
+@pytest.fixture
+def one_net(monkeypatch):
+    """LeNet alone is replayed."""
+    monkeypatch.setattr(doctor_check, "NETS", {"LeNet": doctor_check.NETS["LeNet"]})
+
+
+def test_all_is_well(cuda, monkeypatch, capsys):
+    monkeypatch.setattr(doctor_check, "TYPES", ("float16", "float64"))
     doctor_check.check(cuda)
     said = capsys.readouterr().out
     for what in (
@@ -55,7 +62,7 @@ def test_without_a_gpu_it_says_so(cli, device):
     assert ran.err.splitlines()[-1] == "minicaffe: --check is for a GPU; here is cpu (asked for)"
 
 
-def test_a_kernel_that_computes_something_else_is_found(cuda, monkeypatch, capsys):
+def test_a_kernel_that_computes_something_else_is_found(cuda, one_net, monkeypatch, capsys):
     real = backend.source
 
     def spoilt(file, template):
@@ -78,7 +85,7 @@ def test_a_kernel_that_computes_something_else_is_found(cuda, monkeypatch, capsy
     assert "layer Softmax " in said and "layer ReLU " not in said
 
 
-def test_a_replay_that_computes_something_else_is_found(cuda, monkeypatch):
+def test_a_replay_that_computes_something_else_is_found(cuda, one_net, monkeypatch):
     make = Graph.__init__
 
     def faulty(self, parts, device):
@@ -89,7 +96,7 @@ def test_a_replay_that_computes_something_else_is_found(cuda, monkeypatch):
     assert "a replay gave another" in rows[0][2]
 
 
-def test_memory_that_each_iteration_takes_is_found(cuda, monkeypatch):
+def test_memory_that_each_iteration_takes_is_found(cuda, one_net, monkeypatch):
     real, kept = softmax.softmax_loss, []
 
     def taking(*given):

@@ -94,7 +94,7 @@ def test_a_net_of_every_layer(cuda, own, dtype, request):
     pytest.importorskip("PIL")
     given = {"type": "SGD", "momentum": 0.9, "iter_size": 2, "clip_gradients": 1, "base_lr": 0.001}
     both = Twins(Every(False, cuda, dtype, **given))
-    both.step(steps(request, 6, 200))
+    both.step(steps(request, 5, 200))
     assert both.replays
     assert {graph.why for graph in graphs(both.replaying)} == {""}
     said = calls(both.replaying)
