@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import platform
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -74,7 +75,7 @@ def prepare(args: argparse.Namespace, communicator: Communicator) -> None:
         return
     if args.threads is None and not os.environ.get(threads.VARIABLE):
         mine = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        alike = communicator.allgather_obj((os.uname().nodename, mine))
+        alike = communicator.allgather_obj((platform.node(), mine))
         count = os.cpu_count() or 1 if mine is None else len(mine)
         mine_of_them = max(1, count // alike.count(alike[communicator.rank]))
         os.environ[threads.VARIABLE] = str(mine_of_them)

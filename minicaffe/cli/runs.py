@@ -177,7 +177,8 @@ class Run:
             old = self.begun.about
             about |= {key: old[key] for key in ("model", "cwd", "started")}
             about["resumed"] = now()
-            if (before := old.get("batch", about["batch"])) != about["batch"]:
+            before, several = old.get("batch"), max(old.get("ranks", 1), about["ranks"]) > 1
+            if several and before not in (None, about["batch"]):
                 solver.report.event(f"a batch of {about['batch']} samples; before it was {before}")
         seconds = resume.rewrite(self.folder, lines)
         resume.forget(self.folder, self.snapshot)

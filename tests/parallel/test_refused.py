@@ -62,6 +62,21 @@ def test_another_model_or_seed():
         on_ranks(3, lambda ranks: other(ranks, "seed"))
 
 
+def test_another_version(monkeypatch):
+    facts = alike.facts
+
+    def older(solver):
+        found = facts(solver)
+        if solver.communicator.rank == 1:
+            found["version of minicaffe"] = "0.0.9"
+        return found
+
+    monkeypatch.setattr(alike, "facts", older)
+    told = "rank 1 has another version of minicaffe than rank 0: 0.0.9, not "
+    with pytest.raises(SpecError, match=told):
+        on_ranks(2, made)
+
+
 def test_other_data(monkeypatch):
     """One label among fifty is another on one rank."""
     of_data = alike.of_data
