@@ -608,7 +608,9 @@ def test_a_batch_takes_no_array_of_its_size(kind, keys, tops, tmp_path):
     smallest = given.steps[0].tops[0].blob.data.nbytes
     tracemalloc.start()
     try:
-        for _ in range(6):  # what is read ahead then takes the place of what was
+        for _ in range(
+            6 if kind in ("Data", "ImageData") else 1
+        ):  # until nothing new is read ahead
             given.forward()
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()

@@ -90,6 +90,8 @@ def own():
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_net_of_every_layer(cuda, own, dtype, request):
     """What reads files, or is of the user's own Python, lies between graphs; all else is in them."""
+    if dtype == "float16" and not request.config.getoption("--long"):
+        pytest.skip("takes ten seconds more: --long")
     pytest.importorskip("h5py")
     pytest.importorskip("PIL")
     given = {"type": "SGD", "momentum": 0.9, "iter_size": 2, "clip_gradients": 1, "base_lr": 0.001}
