@@ -46,7 +46,8 @@ __global__ void uniform(int total, unsigned long long key_low, unsigned long lon
 // of the stream, whose key lies in memory, and of which the numbers from `first` on are this array's.
 template <typename T>
 __global__ void dropout(int total, const unsigned long long* __restrict__ key,
-                        unsigned long long first, int count, float ratio, typename Sum<T>::type scale, const T* x, bool* kept, T* y) {
+                        unsigned long long first, int count, float ratio,
+                        typename Sum<T>::type scale, const T* x, bool* kept, T* y) {
   typedef typename Sum<T>::type S;
   for (int block = blockIdx.x * blockDim.x + threadIdx.x; block < total;
        block += blockDim.x * gridDim.x) {

@@ -94,9 +94,7 @@ class Layer:
     capturable: ClassVar[bool | None] = None  # into a CUDA graph; None: what is built in is
     tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
     takes_share = False  # without bottoms: on several ranks it gives its share of a batch
-    mixes_samples = (
-        False  # of a batch with one another, so that several ranks cannot have a part each
-    )
+    mixes_samples = False  # of a batch: several ranks cannot have a part each
     of_whole = False  # a loss of one's own: on several ranks it divides by what the whole batch has
     is_loss = False  # its first top has loss weight 1 unless the model says otherwise
     label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow

@@ -19,10 +19,7 @@ from minicaffe.ops.threads import run
 
 MANY = 2**16  # threads that are enough to keep a device busy
 GRAIN = 2**11  # scores that a thread is worth waking for
-COUNTS, APART = (
-    1,
-    2,
-)  # labels make the normalizer; they are counted, and those of others to be added
+COUNTS, APART = 1, 2  # the labels that count are the normalizer; or to be added to others'
 
 
 def softmax(x: Any, out: Any, reduced: Any) -> Any:

@@ -25,9 +25,13 @@ LOOKED_AT = 16  # entries of a data set that is not in memory
 
 def check_parts(communicator: Communicator, net: Net, built: State) -> None:
     """Raise SpecError, on all ranks, for a net of which each cannot compute a part of the batch."""
-    given = {"dtype": net.context.dtype, "level": built.level, "stages": built.stage}
-    whole = Net(net.spec, "TRAIN", device=net.device, shapes_only=True, **given)
-    if why := communicator.bcast_obj(refused(net, whole)):
+
+    def why_not() -> str:
+        given = {"dtype": net.context.dtype, "level": built.level, "stages": built.stage}
+        whole = Net(net.spec, "TRAIN", device=net.device, shapes_only=True, **given)
+        return refused(net, whole)
+
+    if why := communicator.bcast_obj(why_not() if communicator.rank == 0 else ""):
         raise SpecError(why).on_all()
 
 

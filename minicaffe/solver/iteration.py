@@ -82,20 +82,18 @@ class Iterating(Finite):
         """
         if self.ranks is None:
             self._own_passes()
-            return
-        before = self.recorded, self.losses.copy()
-        try:
-            self.ranks.run(self._own_passes)
-        except DataError:  # as it was before, so that a snapshot can be taken
-            self.watch.put_back()
-            self.recorded, self.losses[:] = before
-            self.net.context.passes = self.iteration * self.spec.iter_size
-            raise
+        else:
+            try:
+                self.ranks.run(self._own_passes)
+            except DataError:  # as it was before, so that a snapshot can be taken
+                self.watch.put_back()
+                self.net.context.passes = self.iteration * self.spec.iter_size
+                raise
+        self._end_passes()
 
     def _own_passes(self) -> None:
         self._begin_passes()
         self._passes.run(self._all_passes, self._now)
-        self._end_passes()
 
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""

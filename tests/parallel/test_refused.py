@@ -182,12 +182,13 @@ def test_an_error_of_all_is_told_as_it_is():
         on_ranks(2, fails)
 
 
-def test_an_error_where_others_wait_for_a_sum_ends_all():
+@pytest.mark.parametrize("iteration", [0, 3])
+def test_an_error_where_others_wait_for_a_sum_ends_all(iteration):
     """A loss that counts the labels of all ranks: the others would wait for ever."""
 
     def work(ranks):
         solver = made(ranks, max_iter=9, test_interval=0)
-        fails_at(solver, 3, 1, DataError("a.png: cannot be read"))
+        fails_at(solver, iteration, 1, DataError("a.png: cannot be read"))
         solver.solve()
 
     with pytest.raises((SystemExit, threading.BrokenBarrierError)):
@@ -271,18 +272,6 @@ def test_what_no_longer_learns_is_not_summed_up():
     for found in on_ranks(2, work):
         np.testing.assert_allclose(found[0], alone[0], rtol=1e-4)
         np.testing.assert_allclose(found[1], alone[1], rtol=1e-2)
-
-
-def test_an_unread_batch_where_others_sum_in_the_first_iteration():
-    """Nobody waits for ever, in the first iteration either."""
-
-    def work(ranks):
-        solver = made(ranks, max_iter=9, test_interval=0)
-        fails_at(solver, 0, 1, DataError("a.png: cannot be read"))
-        solver.solve()
-
-    with pytest.raises((SystemExit, threading.BrokenBarrierError)):
-        on_ranks(2, work)
 
 
 def test_the_window_of_losses_is_as_before_what_failed():
