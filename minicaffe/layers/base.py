@@ -30,6 +30,7 @@ from minicaffe.backend import Device
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.context import Context
+from minicaffe.ops import aligned
 from minicaffe.spec.declare import Filler, LayerSpec
 from minicaffe.spec.state import Phase
 from minicaffe.spec.types import json_schema, keys_of
@@ -187,7 +188,7 @@ class Layer:
 
     def empty(self, shape: Shape, dtype: Any = None) -> Any:
         """A buffer on the net's device, of the net's type unless told otherwise."""
-        return self.xp.empty(shape, self.dtype if dtype is None else dtype)
+        return aligned.empty(self.xp, shape, self.dtype if dtype is None else dtype)
 
     def top_shapes(self, *bottoms: Shape) -> list[Shape]:
         """`setup` with its input checked and its output as a list."""

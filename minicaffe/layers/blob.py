@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.backend import Device, on_its_device
 from minicaffe.errors import DeviceError, SpecError
-from minicaffe.ops import arrays
+from minicaffe.ops import aligned, arrays
 from minicaffe.ops.gemm import gemm
 from minicaffe.spec.declare import Filler
 
@@ -105,7 +105,7 @@ class Blob:
 
     @on_its_device
     def _zeros(self) -> Any:
-        return self.device.xp.zeros(self.shape, self.dtype)
+        return aligned.zeros(self.device.xp, self.shape, self.dtype)
 
     def lie_in(self, array: Any, which: str = "data") -> None:
         """Have an array of its shape be the `data`, or the `diff`."""

@@ -12,6 +12,7 @@ import numpy as np
 from minicaffe.backend import Device
 from minicaffe.errors import note
 from minicaffe.layers.share import Share
+from minicaffe.ops import aligned
 from minicaffe.ops.conv import CAP
 from minicaffe.ops.slots import Slots
 from minicaffe.spec.state import TRAIN, Phase, State
@@ -73,5 +74,5 @@ class Context:
     def workspace(self) -> Any:
         """One flat buffer, shared by all layers; its content lasts for one call of a layer."""
         if self._workspace is None or self._workspace.size < self.workspace_size:
-            self._workspace = self.device.xp.empty(self.workspace_size, self.dtype)
+            self._workspace = aligned.empty(self.device.xp, self.workspace_size, self.dtype)
         return self._workspace

@@ -14,6 +14,7 @@ from minicaffe.layers.blob import Shape
 from minicaffe.net.graph import Graph, infer_shapes
 from minicaffe.net.sharing import Sharing
 from minicaffe.net.step import Step, Value
+from minicaffe.ops import aligned
 from minicaffe.spec.declare import NetSpec
 
 NONE: Mapping[Value, Any] = MappingProxyType({})
@@ -49,7 +50,7 @@ class Memory:
             scratch = max(scratch, sum(v.blob.size for v, needs in needed if needs and _may_add(v)))
         check(graph, self.sharing)
         if self.scratch is None or self.scratch.size < scratch or not first:
-            self.scratch = xp.empty(scratch, context.dtype)
+            self.scratch = aligned.empty(xp, scratch, context.dtype)
         self.name_blobs(graph)
 
     def name_blobs(self, graph: Graph) -> None:

@@ -17,6 +17,7 @@ from minicaffe.layers import Blob, Layer
 from minicaffe.net.graph import Graph
 from minicaffe.net.plan import Life, place
 from minicaffe.net.step import Step, Value
+from minicaffe.ops import aligned
 
 
 class Sharing:
@@ -47,7 +48,7 @@ class Sharing:
 
     def take(self) -> None:
         """Take the block; it holds nothing yet."""
-        self.block = self.graph.context.device.xp.zeros(self.size, "uint8")
+        self.block = aligned.zeros(self.graph.context.device.xp, self.size, "uint8")
         self.held = frozenset()
 
     def lend(self, value: Value) -> None:

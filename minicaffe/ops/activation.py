@@ -8,6 +8,7 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import ShapeError
+from minicaffe.ops import aligned
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.random import blocks_of, random_key, uniform
@@ -34,8 +35,8 @@ class Mask:
     def __init__(self, slots: Slots, shape: tuple[int, ...], first: int = 0):
         self.first = first
         device = slots.device
-        self.kept, self.key = device.xp.empty(shape, np.bool_), slots.take((2,), np.uint64)
-        self.noise = None if device.is_cuda else np.empty(shape, np.float32)
+        self.kept, self.key = aligned.empty(device.xp, shape, np.bool_), slots.take((2,), np.uint64)
+        self.noise = None if device.is_cuda else aligned.empty(np, shape, np.float32)
 
     def draw(self, ratio: float, seed: int, *names: str | int) -> None:
         """Draw it anew, as a function of (seed, names): of that stream the numbers from `first` on."""

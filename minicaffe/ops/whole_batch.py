@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minicaffe.ops import arrays, channels
+from minicaffe.ops import aligned, arrays, channels
 from minicaffe.ops.normalize import normalise
 from minicaffe.ops.rows import Affine, Norm, Past, Rows, Statistics
 from minicaffe.ops.statistics import recall, statistics
@@ -36,7 +36,7 @@ class Whole:
         add: Callable[[Any], Any],
     ):
         self.rows, self.length, self.add = rows, length, add
-        self.y = xp.empty(shape, dtype)
+        self.y = aligned.empty(xp, shape, dtype)
         self.a, self.b, self.c = (xp.empty(rows.count, dtype) for _ in range(3))
         self.one = xp.ones(1, dtype)
 

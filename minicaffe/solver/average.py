@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from minicaffe.ops import aligned
 from minicaffe.ops.average import average
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.rules import Update
@@ -29,7 +30,7 @@ class Average:
         self.mixed = rule if isinstance(rule, Mixed) else None
         self.rule = rule.rule if isinstance(rule, Mixed) else rule
         self.params = self.rule.params
-        self.means = [self.xp.zeros(param.shape, param.dtype) for param in self.params]
+        self.means = [aligned.zeros(self.xp, param.shape, param.dtype) for param in self.params]
         self.slot = self.rule.slots.take((1,), np.float64)
         self.inside = False  # the net has the means, and `means` the weights
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from minicaffe.backend import on_cuda
+from minicaffe.ops import aligned
 from minicaffe.ops.arrays import fill
 
 ALIGNED = 64  # entries that each parameter begins at a multiple of
@@ -31,7 +32,9 @@ class Laid:
 
     def __init__(self, params: Sequence[Any], memory: int, xp: Any, backward: bool = False):
         self.params, self.gradients = list(params), []
-        self.history = [xp.zeros(p.shape, p.dtype) for _ in range(memory) for p in self.params]
+        self.history = [
+            aligned.zeros(xp, p.shape, p.dtype) for _ in range(memory) for p in self.params
+        ]
         self.where: dict[int, tuple[list[Any], int]] = {}  # of a parameter: arrays, and its place
         groups = list(dict.fromkeys(map(multipliers, self.params)))
         self.order = list(reversed(range(len(self.params))))
@@ -41,7 +44,7 @@ class Laid:
         for dtype in dict.fromkeys(self.params[i].dtype for i in learners):
             mine = [i for i in learners if self.params[i].dtype == dtype]
             sizes = [-(-self.params[i].size // ALIGNED) * ALIGNED for i in mine]
-            arrays = [xp.zeros(sum(sizes), dtype) for _ in range(2 + memory)]
+            arrays = [aligned.zeros(xp, sum(sizes), dtype) for _ in range(2 + memory)]
             self.gradients.append(arrays[0])
             for k, i in enumerate(mine):
                 self._lie(i, arrays, sum(sizes[:k]), xp)
@@ -74,7 +77,7 @@ class Laid:
         return [
             param
             for i, param in enumerate(self.params)
-            if param.learns and not (i in self.where and lies_in(param.diff, self.where[i][0][0]))
+            if param.learns and not (i in self.where and lies_in(param._diff, self.where[i][0][0]))
         ]
 
     def clear(self) -> None:
@@ -118,7 +121,7 @@ class Laid:
 def lay(params: Sequence[Any], xp: Any) -> tuple[Any, list[Any]]:
     """An array with room for parameters of one type, and their values in it, each as an array of its shape."""
     ends = list(itertools.accumulate(-(-param.size // ALIGNED) * ALIGNED for param in params))
-    whole, lie = xp.zeros(ends[-1], params[0].dtype), []
+    whole, lie = aligned.zeros(xp, ends[-1], params[0].dtype), []
     for param, end, start in zip(params, ends, [0, *ends], strict=False):
         lie.append(whole[start:end][: param.size].reshape(param.shape))
         xp.copyto(lie[-1], param.data)
@@ -126,10 +129,10 @@ def lay(params: Sequence[Any], xp: Any) -> tuple[Any, list[Any]]:
 
 
 def lies_in(part: Any, whole: Any) -> bool:
-    """Whether an array is a view of another, which is nobody's view."""
+    """Whether an array is a view of another, which is all of its own memory."""
     if on_cuda(whole):
         return bool(whole.data.ptr <= part.data.ptr < whole.data.ptr + whole.nbytes)
-    return part is whole or part.base is whole
+    return part is whole or part.base is whole.base
 
 
 def multipliers(param: Any) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from minicaffe.backend import Device
 from minicaffe.layers import Param
+from minicaffe.ops import aligned
 from minicaffe.ops.slots import Slots
 from minicaffe.ops.update import unscale
 from minicaffe.solver.rules import Update
@@ -30,7 +31,7 @@ class Master:
         self.param, self.shape, self.size = param, param.shape, param.size
         self.data, self.diff = param.data, None
         if param.dtype != self.dtype:
-            param.master = self.data = xp.empty(param.shape, self.dtype)
+            param.master = self.data = aligned.empty(xp, param.shape, self.dtype)
             xp.copyto(self.data, param.data)
 
     def lie_in(self, array: Any, which: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.backend import Device
-from minicaffe.ops import arrays
+from minicaffe.ops import aligned, arrays
 from minicaffe.ops.slots import Slots
 from minicaffe.ops.update import BLOCK, Parts, update
 from minicaffe.solver.laid import Laid, multipliers
@@ -109,7 +109,7 @@ class Update:
         self.gradients = self.laid.gradients
         largest = max((param.size for param in self.params), default=0)
         dtype = self.params[0].dtype if self.params else None
-        self.scratch = xp.empty(max(largest, 2 * BLOCK if xp is np else 0), dtype)
+        self.scratch = aligned.empty(xp, max(largest, 2 * BLOCK if xp is np else 0), dtype)
         count = len(self.kind.numbers(spec, 0.0, 0, 0.0))
         self.slots = slots or Slots(device)
         shape = len(self.params), count + 1  # a row for each pair of multipliers

@@ -20,6 +20,7 @@ import numpy as np
 from minicaffe.backend import Device
 from minicaffe.errors import mib
 from minicaffe.ops import threads
+from minicaffe.ops.aligned import LINE
 from minicaffe.ops.conv import common
 from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry
@@ -101,7 +102,8 @@ class Case:
             return int(op.cuda_workspace(g, limit, self.dtype.itemsize))
         forward = way == "forward" and hasattr(op, "forward_workspace")
         each = op.forward_workspace(g, limit) if forward else op.workspace(g, limit)
-        return int(shares * each + (op.shared(g) if hasattr(op, "shared") else 0))
+        apart = -(-each // LINE) * LINE  # so that what each has begins where the cache's lines do
+        return int(shares * apart + (op.shared(g) if hasattr(op, "shared") else 0))
 
     def _bytes(self, name: str, shares: int) -> int:
         size = self._elements(name, self.g, shares)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.ops import aligned
 from minicaffe.ops.conv import definition
 from minicaffe.ops.conv.case import REFERENCE, Case
 from minicaffe.ops.conv.strategies import STRATEGIES
@@ -132,19 +133,19 @@ class _Arrays:
             shapes = (g.x_shape, g.y_shape, g.weight_shape, (g.f,))
             rng = np.random.default_rng(1)
             block = rng.uniform(-1, 1, 65537)  # a prime: no two rows of an array are alike
-            self.x, self.dy, self.weight, self.bias = (
-                device.asarray(np.resize(np.roll(block, i), shape).astype(case.dtype))
-                for i, shape in enumerate(shapes)
-            )
+            given = [aligned.empty(device.xp, shape, case.dtype) for shape in shapes]
+            for i, (array, shape) in enumerate(zip(given, shapes, strict=True)):
+                device.copy_from_host(array, np.resize(np.roll(block, i), shape).astype(case.dtype))
+            self.x, self.dy, self.weight, self.bias = given
         self.outs = {
-            name: device.xp.empty(shape, case.dtype)
+            name: aligned.empty(device.xp, shape, case.dtype)
             for name, shape in zip(DIRECTIONS, (g.y_shape, g.x_shape, g.weight_shape), strict=True)
         }
         for out in self.outs.values():  # filled, so that no run is the first to touch them
             out.fill(0)
         names = {*case.candidates, REFERENCE}
         self.sizes = {name: case.of(g).workspace(name) for name in names}
-        self.work = device.xp.empty(max(self.sizes.values()), case.dtype)
+        self.work = aligned.empty(device.xp, max(self.sizes.values()), case.dtype)
         self.work.fill(0)
         self.programs: dict[tuple[str, str], Program] = {}
 

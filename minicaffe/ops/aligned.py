@@ -1,0 +1,40 @@
+"""Arrays that begin where a line of the processor's cache does, as NumPy's need not.
+
+A vector of AVX-512 is as long as such a line: of an array that begins elsewhere each one is read from two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+LINE = 64  # bytes
+
+
+def empty(xp: Any, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+    """An array of NumPy's or CuPy's, whose memory always is so; what it holds is whatever was there.
+
+    >>> empty(np, (3, 5), np.float32).ctypes.data % LINE
+    0
+    """
+    return _made(np.empty, shape, dtype) if xp is np else xp.empty(shape, dtype)
+
+
+def zeros(xp: Any, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+    """An array of zeros.
+
+    >>> zeros(np, 2, np.float64)
+    array([0., 0.])
+    """
+    return _made(np.zeros, shape, dtype) if xp is np else xp.zeros(shape, dtype)
+
+
+def _made(make: Callable[..., Any], shape: tuple[int, ...] | int, dtype: Any) -> Any:
+    shape, dtype = (shape,) if isinstance(shape, int) else tuple(shape), np.dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    memory = make(size + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    return memory[start : start + size].view(dtype).reshape(shape)

@@ -1,0 +1,56 @@
+"""On the CPU, what a net and its solver compute with begins where lines of the cache do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minicaffe import Solver, parse
+from minicaffe.backend import device
+from minicaffe.ops.aligned import LINE, empty, zeros
+from minicaffe.ops.conv.case import Case
+from minicaffe.ops.conv.strategies import STRATEGIES
+from minicaffe.ops.geometry import ConvGeometry, Window
+
+MODEL = """
+layers:
+  - {name: data, type: DummyData, top: [x, label], shape: [{dim: [3, 2, 7, 7]}, {dim: [3]}]}
+  - {name: conv, type: Convolution, bottom: x, num_output: 5, kernel_size: 3}
+  - {name: relu, type: ReLU}
+  - {name: drop, type: Dropout, top: drop}
+  - {name: ip, type: InnerProduct, num_output: 3}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.1, momentum: 0.9, ema_decay: 0.9, max_iter: 3}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_all_that_a_step_computes_with(dtype):
+    solver = Solver(parse(MODEL), device="cpu", dtype=dtype)
+    solver.step(1)
+    net = solver.net
+    values = [value.blob for step in net.steps for value in step.tops]
+    blobs = [blob for blob in [*values, *net.named_params.values()] if blob.size > 1]
+    found = [array for blob in blobs for array in (blob.data, blob.diff)]
+    assert solver.average is not None
+    found += [net.context.workspace, net.memory.scratch, *solver.rule.history]
+    found += solver.average.means
+    assert len(found) > 12 and not [
+        array.shape for array in found if array.size and array.ctypes.data % LINE
+    ]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_each_thread_has_whole_lines_of_the_workspace(name):
+    """Beside what all threads share, each one's part is so many lines."""
+    g = ConvGeometry(4, 3, (9, 11), 5, Window((3, 3)))
+    one, more = (Case(g, np.dtype("f4"), device("cpu"), 2**20, most=n) for n in (1, 3))
+    if more.refuses(name):
+        pytest.skip("it does not take this")
+    each = (more.workspace(name) - one.workspace(name)) // (more.shares - one.shares)
+    assert more.shares == 3 and each * 4 % LINE == 0
+
+
+def test_shapes_of_nothing_and_of_no_dimension():
+    assert empty(np, (0, 3), np.float32).shape == (0, 3)
+    assert zeros(np, (), np.float64) == 0 and zeros(np, 5, bool).tolist() == [False] * 5
