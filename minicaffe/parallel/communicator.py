@@ -21,6 +21,7 @@ class Communicator:
     rank, size = 0, 1
     local_rank, local_size = 0, 1  # among the ranks of this machine
     name = "none"
+    overlaps = True  # whether a sum that has begun goes on while the ranks compute
 
     def allreduce(self, array: Any) -> Any:
         """The array, in place the sum of all ranks' arrays: the same bits on each."""

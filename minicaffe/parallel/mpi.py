@@ -18,7 +18,8 @@ class Mpi(Communicator):
     """The ranks of an MPI communicator, all of them unless another is given; arrays are NumPy's, contiguous.
 
     Sums are MPI's: of so many ranks they have the same bits each time where its library adds in one order, as
-    MPICH and Open MPI do between the same places.
+    MPICH and Open MPI do between the same places. One `overlaps` work where there are several machines: in the
+    memory of one it is work of the same processors, and takes longer in between (docs/scale.md).
     """
 
     def __init__(self, comm: Any = None):
@@ -27,6 +28,7 @@ class Mpi(Communicator):
         beside = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = beside.Get_rank(), beside.Get_size()
         beside.Free()
+        self.overlaps = self.local_size < self.size
         self.node = MPI.Get_processor_name()
         self.under_way: list[Any] = []
         if self.size > 1:

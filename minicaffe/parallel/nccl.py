@@ -26,6 +26,7 @@ class Nccl(Mpi):
 
     def __init__(self, device: Device, comm: Any = None):
         super().__init__(comm)
+        self.overlaps = True
         self.device, self.nccl = device, device.xp.cuda.nccl
         if not self.nccl.available:
             raise DeviceError(

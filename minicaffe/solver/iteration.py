@@ -133,10 +133,10 @@ class Iterating(Finite):
             param.stale = True
         if self.device.is_cuda and isinstance(self.rule, Update):
             take(tape, "gradients", self.rule.laid.clear)
-        ranks, late = self.ranks, self.mixed is not None
+        ranks = self.ranks
         for batch in range(count):
-            last = ranks is not None and batch == count - 1 and not late
-            net.then = ranks.then if ranks is not None and last else None
+            meanwhile = ranks is not None and not ranks.late and batch == count - 1
+            net.then = ranks.then if ranks is not None and meanwhile else None
             net.context.passes = noted.first + batch
             noted.forward(tape)
             noted.backward(tape)

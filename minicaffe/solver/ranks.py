@@ -19,6 +19,7 @@ from minicaffe.solver.laid import Laid
 from minicaffe.solver.watch import Watch
 
 BUCKET = 2**20  # bytes that are worth a message of their own while a backward pass goes on
+BEHIND = 2**22  # and behind it: longer ones leave the caches
 Wait = Callable[[], object]
 
 
@@ -34,9 +35,10 @@ class Ranks:
     """The gradients of a net are summed over all ranks, bucket by bucket, while its backward pass goes on.
 
     A bucket's message begins once the layers that its parameters are of have run backward; messages begin in
-    one order on all ranks. `finish` waits for all, and sums the loss; of what forward passes change for good,
-    such as BatchNorm's sums, it makes the mean, weighted by the samples of each rank. Gradients are summed in
-    another `dtype`, if one is given.
+    one order on all ranks. Where the communicator overlaps nothing, or gradients come `late`, behind the
+    backward pass, they are summed there. `finish` waits for all, and sums the loss; of what forward passes
+    change for good, such as BatchNorm's sums, it makes the mean, weighted by the samples of each rank.
+    Gradients are summed in another `dtype`, if one is given.
     """
 
     def __init__(
@@ -54,7 +56,8 @@ class Ranks:
         self.signals: Any = None  # which may ask for that here
         self.stop = self.save = False  # whether any rank was asked to
         self.stopped_by: list[int] = []
-        self.buckets = buckets(net.steps, laid, late)
+        self.late = late or not communicator.overlaps
+        self.buckets = buckets(net.steps, laid, self.late)
         self.ready: dict[int, int] = {}  # how many are complete behind a layer, by its step
         for number, step in enumerate(net.steps):
             if any(bucket.step == number for bucket in self.buckets):
@@ -89,7 +92,10 @@ class Ranks:
             array = bucket.array
             if self.rounding is not None:
                 array = self.rounding[self.begun].rounded()
-            self.under_way.append(self.communicator.iallreduce(array))
+            if self.late:
+                self.communicator.allreduce(array)
+            else:
+                self.under_way.append(self.communicator.iallreduce(array))
             self.begun += 1
 
     def finish(self) -> None:
@@ -170,7 +176,7 @@ class Rounded:
 def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:
     """The gradients that lie together, cut where so many bytes are full, in the order in which they begin.
 
-    Those that are put there behind the backward passes are `late`, and begin with `finish`.
+    Those that are summed `late`, behind the backward passes, begin with `finish`.
     """
     first: dict[
         int, int
@@ -179,14 +185,14 @@ def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:
         for param in step.layer.params:
             first.setdefault(id(param.owner), number)
     found: list[Bucket] = []
-    last = len(steps)
+    last, full = len(steps), BEHIND if late else BUCKET
     for whole, parts in laid.gradient_parts():
         mine: list[tuple[Any, Any]] = []
         start = before = 0
         for i, (param, end) in enumerate(parts):
             mine.append((param, whole[before:end]))
             before = end
-            if (end - start) * whole.itemsize >= BUCKET or i == len(parts) - 1:
+            if (end - start) * whole.itemsize >= full or i == len(parts) - 1:
                 last = min(last, -1 if late else min(first[id(one)] for one, _ in mine))
                 found.append(Bucket(whole[start:end], mine, last))
                 mine, start = [], end

@@ -209,6 +209,41 @@ def test_a_larger_batch_at_a_larger_rate(tmp_path_factory):
         np.testing.assert_allclose(got[name], wanted[name], rtol=1e-9, atol=1e-12)
 
 
+SUMMED = """
+import copy
+from minicaffe import Solver, read
+from minicaffe.parallel import world
+from minicaffe.solver import ranks as module
+
+def trained(overlaps):
+    ranks = copy.copy(world())
+    ranks.overlaps, begun = overlaps, []
+    begin = ranks.iallreduce
+    ranks.iallreduce = lambda array: begun.append(array.size) or begin(array)
+    solver = Solver(read("small.yaml"), device="cpu", deterministic=True, communicator=ranks)
+    solver.step(6)
+    return {name: array.tobytes() for name, array in solver.net.weights().items()}, begun
+
+assert not world().overlaps  # of one machine
+module.BUCKET = 40
+(behind, none), (meanwhile, begun) = trained(False), trained(True)
+assert behind == meanwhile and not none and len(set(begun)) > 1
+"""
+
+
+def test_sums_between_machines_have_the_bits_of_those_of_one(tmp_path_factory):
+    """There they begin while the backward pass goes on, in an MPI's own time; of two numbers there is one sum."""
+    done = subprocess.run(
+        launched(2, sys.executable, "-c", SUMMED),
+        cwd=folder_of(tmp_path_factory, "summed"),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 ALONE = """
 import sys
 from minicaffe import Solver
