@@ -142,6 +142,14 @@ def test_the_papers_tables_can_be_measured(kind, scripts, request, tmp_path, cap
         request.getfixturevalue("cuda")
     run = scripts("run")
     monkeypatch.setattr(run, "interleaved", functools.partial(run.interleaved, warm_up=0))
+    if kind == "cuda":
+        small = (
+            run.MODEL.read_text()
+            .replace("output: 500", "output: 9")
+            .replace("output: 50", "output: 6")
+        )
+        (tmp_path / "small.yaml").write_text(small)
+        monkeypatch.setattr(run, "MODEL", tmp_path / "small.yaml")
     report = run.measure_all(kind, 1, 0.1, batches=(2,), batch=2, copied=1 << 12)
     assert set(report["table3"]["2"]["rates"]) == {"caffe", "loopfree", "auto"}
     forms = {row["form"].partition(",")[0] for row in report["im2col"]["rows"]}

@@ -726,8 +726,9 @@ def test_schema_is_json_and_accepts_models(cli, folder):
     jsonschema = pytest.importorskip("jsonschema")
     yaml = pytest.importorskip("yaml")
     schema = json.loads(cli("schema").out)
+    validator = jsonschema.validators.validator_for(schema)(schema)
     for path in (folder / "tiny.yaml", folder / "models" / "lenet.yaml"):
-        jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+        validator.validate(yaml.safe_load(path.read_text()))
 
 
 def test_fetch_says_where_the_data_lies(cli, monkeypatch, folder):

@@ -117,21 +117,22 @@ def test_a_plan_computes_a_convolution_within_its_workspace(device, engine):
 
 
 def test_the_gradient_of_the_bias_has_room_in_the_workspace(cpu, monkeypatch):
-    fake(monkeypatch, workspace=lambda g, limit: 1)
+    fake(monkeypatch, workspace=lambda g, limit: 0)
     p = conv.plan(SMALL, "f4", cpu, "fake")
     assert p.workspace == p.case.shares * bias_workspace(SMALL)
 
 
 def test_work_is_cut_to_what_a_strategy_asked_for(cpu, monkeypatch):
+    """For each thread in lines of the cache."""
     sizes = []
     fake(
         monkeypatch,
-        workspace=lambda g, limit: 7,
+        workspace=lambda g, limit: 130,
         forward=lambda *given: sizes.append(given[-1].size),
     )
     p = conv.plan(SMALL, "f4", cpu, "fake")
     p.forward(None, None, None, None, np.empty(1000))
-    assert sizes == [7 * p.case.shares]
+    assert sizes == [192 * p.case.shares]
 
 
 # by name, by rule
