@@ -46,12 +46,8 @@ from minicaffe.solver import Report  # noqa: E402
 
 NETS = ("lenet:128", "lenet:256", "cifar10_quick:100")
 SHAPES = {"lenet": (1, 28, 28), "cifar10_quick": (3, 32, 32)}
-RULE = {
-    "base_lr": 1e-9,
-    "lr_policy": "fixed",
-    "momentum": 0.9,
-    "weight_decay": 0.0005,
-}  # nobody learns: time goes by what blobs hold
+# Nobody learns much: some loops take longer or shorter by what blobs hold.
+RULE = {"base_lr": 1e-9, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.0005}
 SUMS = (4, 2**12, 2**16, 2**20, 2**22, 2**24)  # bytes
 COMM = MPI.COMM_WORLD
 
@@ -164,7 +160,8 @@ def turn(call: Callable, count: int, alone: bool) -> float:
     if not alone or COMM.rank == 0:
         for _ in range(1 + count // 8):
             call()
-        COMM.Barrier() if not alone else None
+        if not alone:
+            COMM.Barrier()
         begun = [time.perf_counter()]
         for _ in range(count):
             call()

@@ -6,6 +6,7 @@ A vector of AVX-512 is as long as such a line: of an array that begins elsewhere
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,8 @@ def zeros(xp: Any, shape: tuple[int, ...] | int, dtype: Any) -> Any:
 
 
 def _made(make: Callable[..., Any], shape: tuple[int, ...] | int, dtype: Any) -> Any:
-    shape, dtype = (shape,) if isinstance(shape, int) else tuple(shape), np.dtype(dtype)
+    sizes: Any = (shape,) if np.ndim(shape) == 0 else shape
+    shape, dtype = tuple(map(operator.index, sizes)), np.dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
     memory = make(size + LINE, np.uint8)
     start = -memory.ctypes.data % LINE

@@ -54,3 +54,7 @@ def test_each_thread_has_whole_lines_of_the_workspace(name):
 def test_shapes_of_nothing_and_of_no_dimension():
     assert empty(np, (0, 3), np.float32).shape == (0, 3)
     assert zeros(np, (), np.float64) == 0 and zeros(np, 5, bool).tolist() == [False] * 5
+    assert zeros(np, np.int64(2), "i4").shape == (2,)
+    assert empty(np, [2, np.int32(3)], "f4").shape == empty(np, np.array([2, 3]), "f4").shape
+    with pytest.raises(TypeError):
+        empty(np, 2.5, "f4")
