@@ -134,9 +134,9 @@ class Iterating(Finite):
         if self.device.is_cuda and isinstance(self.rule, Update):
             take(tape, "gradients", self.rule.laid.clear)
         ranks = self.ranks
+        then = None if ranks is None or ranks.late else ranks.then
         for batch in range(count):
-            meanwhile = ranks is not None and not ranks.late and batch == count - 1
-            net.then = ranks.then if ranks is not None and meanwhile else None
+            net.then = then if batch == count - 1 else None
             net.context.passes = noted.first + batch
             noted.forward(tape)
             noted.backward(tape)

@@ -42,12 +42,12 @@ def one_net(monkeypatch):
 
 
 def test_all_is_well(cuda, monkeypatch, capsys):
-    monkeypatch.setattr(doctor_check, "TYPES", ("float16",))
+    monkeypatch.setattr(doctor_check, "TYPES", ("float16", "float64"))
     doctor_check.check(cuda)
     said = capsys.readouterr().out
     for what in (
         "layers in float16",
-        "convolutions in float16",
+        "convolutions in float64",
         "weights after them",
         "the paper's two",
     ):

@@ -609,18 +609,16 @@ def test_a_batch_takes_no_array_of_its_size(kind, keys, tops, tmp_path):
     smallest = given.steps[0].tops[0].blob.data.nbytes
     tracemalloc.start()
     try:
-        for _ in range(
-            6 if kind in ("Data", "ImageData") else 1
-        ):  # until nothing new is read ahead
+        passes = 6 if kind in ("Data", "ImageData") else 1  # until nothing new is read ahead
+        for _ in range(passes):
             given.forward()
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         given.forward()
         after, peak = tracemalloc.get_traced_memory()
     finally:
-        del (
-            given
-        )  # its threads with it: Python may crash where one takes memory while tracing stops
+        # Its threads end with the net: Python may crash where one takes memory while tracing stops.
+        del given
         gc.collect()
         tracemalloc.stop()
     limit = smallest * 0.75 if kind == "HDF5Data" else smallest / 4  # its rows are small

@@ -135,7 +135,7 @@ class _Arrays:
             block = rng.uniform(-1, 1, 65537)  # a prime: no two rows of an array are alike
             given = [aligned.empty(device.xp, shape, case.dtype) for shape in shapes]
             for i, (array, shape) in enumerate(zip(given, shapes, strict=True)):
-                device.copy_from_host(array, np.resize(np.roll(block, i), shape).astype(case.dtype))
+                device.copy_from_host(array, np.resize(np.roll(block, i), shape))
             self.x, self.dy, self.weight, self.bias = given
         self.outs = {
             name: aligned.empty(device.xp, shape, case.dtype)
