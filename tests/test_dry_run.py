@@ -94,6 +94,13 @@ def test_a_replayed_step_of_lenet_is_a_graph_and_what_changes(found):
     assert told["graph"] == {"fill": 1, "kernel": 25}
 
 
+@pytest.mark.parametrize("engine", ["batched", "caffe"])
+def test_a_replayed_step_by_cublas_is_a_graph_too(found, engine):
+    told = found[f"LeNet, {engine}"]
+    assert told["replayed"] == {"upload": 1, "graph": 1, "copy": 1, "in all": 2}
+    assert told["graph"]["product"] > 4
+
+
 def test_a_replayed_step_of_resnet_takes_five_kernels_a_convolution(found):
     """Forward, normalised with all that follows it, and three back; beside them the 15 that are no convolution's.
 

@@ -70,7 +70,15 @@ layers:
   - {name: ip, type: InnerProduct, num_output: 10, weight_filler: xavier}
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
 """
-NETS = {"LeNet": LENET, "a residual net": RESIDUAL}
+WIDE = """
+layers:
+  - {name: data, type: Input, top: [data, label], shape: [{dim: [BATCH, 1024]}, {dim: [BATCH]}]}
+  - {name: ip1, type: InnerProduct, num_output: 2048, weight_filler: xavier}
+  - {name: relu1, type: ReLU, top: ip1}
+  - {name: ip2, type: InnerProduct, num_output: 10, weight_filler: xavier}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip2, label]}
+"""
+NETS = {"LeNet": LENET, "a residual net": RESIDUAL, "products by cuBLAS": WIDE}
 Row = tuple[str, str, str]  # what, what was found, ok or what is wrong
 
 

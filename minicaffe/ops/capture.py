@@ -14,21 +14,37 @@ from minicaffe.backend import Device
 from minicaffe.kernels import Asked, heard
 
 COUNTERS = 1024
-_counters: dict[tuple[int, int, int], Any] = {}  # by device, thread and stream
+Make = Callable[[], Any]
+_kept: dict[tuple[int, int, int], dict[Make, Any]] = {}  # by device, thread and stream
 
 
-def arrived(like: Any) -> Any:
-    """COUNTERS int32 beside an array of CUDA, in which kernels count the blocks that are done; see block.cu.
+def arrived() -> Any:
+    """COUNTERS int32 in which kernels count the blocks that are done; see block.cu.
 
-    They are 0 before and after each kernel, and those of one thread's stream, where kernels come one after the
-    other: a default stream of each thread has one name in all of them. A graph has its own.
+    They are 0 before and after each kernel.
+    """
+    return kept(_counters)
+
+
+def kept(make: Make) -> Any:
+    """What `make` gives, memory that work on CUDA has to itself, one behind the other: made once.
+
+    It is of one thread's stream on the current device: a default stream of each thread has one name in all of
+    them. A graph has its own, of each kind that was asked for outside, before it was captured.
     """
     import cupy
 
-    key = like.device.id, threading.get_ident(), cupy.cuda.get_current_stream().ptr
-    if key not in _counters:
-        _counters[key] = cupy.zeros(COUNTERS, np.int32)
-    return _counters[key]
+    key = cupy.cuda.Device().id, threading.get_ident(), cupy.cuda.get_current_stream().ptr
+    mine = _kept.setdefault(key, {})
+    if make not in mine:
+        mine[make] = make()
+    return mine[make]
+
+
+def _counters() -> Any:
+    import cupy
+
+    return cupy.zeros(COUNTERS, np.int32)
 
 
 class _Refusing:
@@ -46,14 +62,16 @@ class _Refusing:
 def captured(device: Device, work: Callable[[], object]) -> Callable[[], Any]:
     """What some work asks of CUDA: calling it has that done, anew each time. The work is not done by this.
 
-    Raises CuPy's errors for what cannot be captured, a wait, a copy that waits, a product by cuBLAS; and
-    RuntimeError where memory is taken, which a replay would write after others have been given it.
+    Raises CuPy's errors for what cannot be captured, a wait, a copy that waits; and RuntimeError where memory
+    is taken, which a replay would write after others have been given it.
     """
-    cuda = device.xp.cuda
+    cuda, thread = device.xp.cuda, threading.get_ident()
     with device.current():
-        counters, stream = device.xp.zeros(COUNTERS, np.int32), cuda.Stream(non_blocking=True)
-        key = device.number, threading.get_ident(), stream.ptr
-        _counters[key] = counters
+        outside = device.number, thread, cuda.get_current_stream().ptr
+        own = {make: make() for make in (_counters, *_kept.get(outside, ()))}
+        stream = cuda.Stream(non_blocking=True)
+        key = device.number, thread, stream.ptr
+        _kept[key] = own
         with cuda.using_allocator(_no_memory), stream, heard(_Refusing()):
             stream.begin_capture()
             try:
@@ -64,9 +82,9 @@ def captured(device: Device, work: Callable[[], object]) -> Callable[[], Any]:
                     stream.end_capture()
                 raise
             finally:
-                del _counters[key]
+                del _kept[key]
 
-    return partial(_launch, graph, counters)
+    return partial(_launch, graph, own)
 
 
 def _launch(graph: Any, kept: Any) -> None:

@@ -51,7 +51,7 @@ def moments(
         part.grid,
         (x,),
         *(rows.count, x, *rows.seen, part.wide, KINDS.index(norm.kind), number(norm.eps)),
-        *(part.parts, arrived(x), out.mean, out.spread, out.rate, *sums),
+        *(part.parts, arrived(), out.mean, out.spread, out.rate, *sums),
         *(then if part.whole else NOTHING),
         threads=part.threads,
     )
@@ -86,7 +86,7 @@ def gradients(
         part.grid,
         (x,),
         *(over.count, x, None, dy, scale, features, places, *seen, *rows.seen, *over.seen),
-        *(part.wide, kind, number(eps), part.parts, arrived(x), *learnt, g),
+        *(part.wide, kind, number(eps), part.parts, arrived(), *learnt, g),
         *(None if dx is None else part.means, dx if part.whole else None),
         threads=part.threads,
     )

@@ -124,7 +124,7 @@ def softmax_loss(
         return mean.of(losses, read.valid, out, work)
     if on_cuda(x):
         counts = 0 if not mean.counts else COUNTS if mean.add is None else APART
-        told = labels, *flag(ignore), losses, read.valid, arrived(x), counts
+        told = labels, *flag(ignore), losses, read.valid, arrived(), counts
         _launch("softmax_loss", x.shape, (x, prob), x, more=(*told, mean.normalizer, out))
         return mean.over(out) if counts == APART else out
     softmax(x, prob, losses.reshape(x.shape[0], 1, x.shape[2]))

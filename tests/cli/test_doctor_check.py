@@ -9,7 +9,7 @@ from minicaffe.cli import check_layers, doctor_check
 from minicaffe.errors import DeviceError
 from minicaffe.layers import REGISTRY
 from minicaffe.net.recorded import Graph
-from minicaffe.ops import softmax
+from minicaffe.ops import linear, softmax
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +29,11 @@ def small(monkeypatch):
             ("output: 20", "output: 2"),
             ("output: 50", "output: 3"),
             ("output: 500", "output: 9"),
+            ("output: 2048", "output: 9"),
         ):
             text = text.replace(f"{many},", f"{few},").replace(f"{many}}}", f"{few}}}")
-        nets[name] = text.replace("32, 32", "6, 6")
+        nets[name] = text.replace("32, 32", "6, 6").replace("1024", "20")
+    monkeypatch.setattr(linear, "OWN", 100)  # multiply-adds
     monkeypatch.setattr(doctor_check, "NETS", nets)
 
 
@@ -52,7 +54,7 @@ def test_all_is_well(cuda, monkeypatch, capsys):
         "the paper's two",
     ):
         assert what in said
-    assert "wrong" not in said and said.count("1 CUDA graphs") == 2
+    assert "wrong" not in said and said.count("1 CUDA graphs") == 3
 
 
 @pytest.mark.parametrize("device", ["cpu"])

@@ -23,6 +23,7 @@ from dry_run.products import BYTES, Blas
 from dry_run.record import Operation, lies, record
 from dry_run.uses import uses
 from minicaffe.layers.inputs import BlobShape
+from minicaffe.ops import cublas
 from minicaffe.spec.declare import NetSpec
 
 REAL = {2: np.float16, 4: np.float32, 8: np.float64}
@@ -140,4 +141,4 @@ def with_batch(spec: NetSpec, batch: int) -> NetSpec:
 def install() -> None:
     """Have kernels and products tell the names of their arguments."""
     kernels.Kernel = Kernel
-    cupy.cuda.cublas = NamedBlas
+    cupy.cuda.cublas, cublas.library = NamedBlas, NamedBlas.functions

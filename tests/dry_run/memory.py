@@ -80,6 +80,7 @@ class Device:
     """cupy.cuda.Device."""
 
     mem_info = (80 << 30, 80 << 30)
+    compute_capability = "90"
 
     def __init__(self, device: Any = None):
         self.id = current[-1] if device is None else int(device)

@@ -11,9 +11,10 @@ import numpy as np
 QUEUED = ("kernel", "product", "fill", "copy", "graph")  # what a step consists of
 CAPTURED = (
     "kernel",
+    "product",
     "fill",
     "copy",
-)  # what a graph may hold: CuPy refuses cuBLAS, CUDA all that waits
+)  # what a graph may hold: CUDA refuses all that waits
 NEVER = {  # in a step after the first
     "allocation": "takes memory",
     "hidden copy": "CuPy copies an operand that overlaps the result",

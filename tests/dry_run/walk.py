@@ -24,7 +24,6 @@ from minicaffe.solver import Report
 
 GIVEN: dict[str, Any] = {"deterministic": True}  # no stopwatch
 KNOWN = (  # reasons
-    "a product by cuBLAS",
     "its Python is not minicaffe's",
     "pixels are drawn",
     "the host gives the device something",  # pictures of files, arrays of the user's

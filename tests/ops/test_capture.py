@@ -14,9 +14,9 @@ def test_a_product_in_parts_is_captured_with_counters_of_its_own(cuda):
     wanted, out = (blank(cuda, (20, 30), np.float32) for _ in range(2))
     implicit_gemm.product(*there, wanted, work)
     launch = capture.captured(cuda, lambda: implicit_gemm.product(*there, out, work))
-    known = dict(capture._counters)
+    known = dict(capture._kept)
     assert all(np.isnan(cuda.to_host(out)).ravel())  # it is not done yet
-    outside = capture.arrived(out)
+    outside = capture.arrived()
     outside.fill(7)  # as if another stream's kernel were under way
     try:
         for _ in range(2):
@@ -25,12 +25,12 @@ def test_a_product_in_parts_is_captured_with_counters_of_its_own(cuda):
             same(cuda, out, cuda.to_host(wanted))
     finally:
         outside.fill(0)
-    assert capture._counters.keys() == known.keys()
+    assert capture._kept.keys() == known.keys()
 
 
 def test_what_no_graph_can_hold_is_refused_and_leaves_nothing_behind(cuda):
-    known, target = capture._counters.keys() | set(), blank(cuda, 3, np.float32)
+    known, target = capture._kept.keys() | set(), blank(cuda, 3, np.float32)
     with pytest.raises(RuntimeError, match="in a capture the host gives the device something"):
         capture.captured(cuda, lambda: cuda.copy_from_host(target, np.ones(3)))
-    assert capture._counters.keys() == known
+    assert capture._kept.keys() == known
     capture.captured(cuda, lambda: None)()

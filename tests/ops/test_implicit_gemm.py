@@ -130,7 +130,7 @@ def test_parts_of_the_batch_are_summed_apart(cuda, monkeypatch, parts, dtype):
     used = size * parts if parts > 1 else 0
     assert np.isnan(cuda.to_host(work)[used:]).all()
     assert not np.isnan(cuda.to_host(work)[:used].view(np.promote_types(dtype, np.float32))).any()
-    same(cuda, arrived(work), np.zeros(COUNTERS))
+    same(cuda, arrived(), np.zeros(COUNTERS))
 
 
 @pytest.mark.parametrize("parts", [1, 2, 17, 40])
@@ -217,7 +217,7 @@ def test_nothing_is_taken_and_nothing_waited_for(cuda):
     y, dx = dy.copy(), x.copy()
     work = blank(cuda, implicit_gemm.workspace(g, 10**6), np.float32)
     assert work.size > 0
-    arrived(x)  # of which there is one for all
+    arrived()  # of which there is one for all
     before = cuda.xp.allocations, cuda.xp.synchronizations
     implicit_gemm.forward(x, weight, bias, g, y)
     implicit_gemm.input_gradient(dy, weight, g, dx)

@@ -139,7 +139,7 @@ def _run(
     grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), products * parts)
     assert parts == 1 or grid[0] * grid[1] * products * _sums(parts) <= COUNTERS
     groups, steps, *others = numbers
-    room = (partials, arrived(out)) if parts > 1 else (None, None)
+    room = (partials, arrived()) if parts > 1 else (None, None)
     args = *sizes, parts, part, *groups, *steps, int(add), int(add_sums), int(relu)
     flat = (number for axes in others for number in axes)
     types = arrays[1], out, *tile

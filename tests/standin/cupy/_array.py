@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 GUARD = 4096  # bytes before and after every buffer
+ALIGNED = 512  # every buffer begins at a multiple of so many bytes, as from CuPy's pool
 CANARY = np.full(GUARD // 4, 0xFFFA5A5A, np.uint32).view(np.uint8)  # NaN as float32 and float64
 POISON = 0xFF  # memory nobody has written: NaN, or -1
 
@@ -61,7 +62,9 @@ def allocate(shape, dtype=float, order="C"):
         raise ValueError(f"Unsupported dtype {dtype}")
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    buffer = Buffer(size + 2 * GUARD, np.uint8)
+    whole = bytearray(size + 2 * GUARD + ALIGNED)
+    start = -np.frombuffer(whole, np.uint8).ctypes.data % ALIGNED
+    buffer = Buffer(size + 2 * GUARD, np.uint8, whole, start)
     buffer[GUARD:-GUARD] = POISON
     buffer[:GUARD] = buffer[-GUARD:] = CANARY
     buffer.device = place.device

@@ -22,7 +22,16 @@ _TYPES = {  # (of a and b, of the result) that cuBLAS takes
 
 
 class CUBLASError(RuntimeError):
-    """CuPy's own error for a status of cuBLAS."""
+    """CuPy's own error for a status of cuBLAS; of the library's, what it was for."""
+
+    last = ""
+
+    def __init__(self, status):
+        super().__init__(f"CUBLAS_STATUS_INVALID_VALUE: {self.last}" if status == 7 else status)
+
+
+def getVersion(handle):  # noqa: N802
+    return 130000
 
 
 def gemmEx(  # noqa: N802
@@ -39,10 +48,24 @@ def gemmStridedBatchedEx(  # noqa: N802
     handle, transa, transb, m, n, k, alpha, A, Atype, lda, strideA, B, Btype, ldb, strideB, beta,
     C, Ctype, ldc, strideC, batchCount, computeType, algo,
 ):  # fmt: skip
-    """C[i] = alpha op(A[i]) op(B[i]) + beta C[i]; op is as-is (0) or transposed (1)."""
-    for name, value in locals().items():
+    given = locals()
+    for name, value in given.items():
         if type(value) is not int:
             raise TypeError(f"{name} must be an int, not {type(value)}")
+    action = product(**given)
+    if place.capture is not None:  # CuPy's own rule, in cublas.pyx
+        raise NotImplementedError(
+            "calling cuBLAS API during stream capture is currently unsupported"
+        )
+    count("operations")
+    action()
+
+
+def product(
+    handle, transa, transb, m, n, k, alpha, A, Atype, lda, strideA, B, Btype, ldb, strideB, beta,
+    C, Ctype, ldc, strideC, batchCount, computeType, algo,
+):  # fmt: skip
+    """What does C[i] = alpha op(A[i]) op(B[i]) + beta C[i]; op is as-is (0) or transposed (1)."""
     _check(handle == HANDLE, "a handle that is none")
     _check({transa, transb} <= {CUBLAS_OP_N, CUBLAS_OP_T}, f"operations {transa} and {transb}")
     _check(min(m, n, k, batchCount) > 0, f"an empty product: {batchCount} of {m} {n} {k}")
@@ -52,11 +75,6 @@ def gemmStridedBatchedEx(  # noqa: N802
     apart = strideC >= ldc * (n - 1) + m  # one behind the other, or column by column in turns
     in_turns = strideC >= m and ldc >= strideC * (batchCount - 1) + m
     _check(batchCount == 1 or apart or in_turns, "matrices of C that overlap")
-    if place.capture is not None:  # CuPy's own rule, in cublas.pyx
-        raise NotImplementedError(
-            "calling cuBLAS API during stream capture is currently unsupported"
-        )
-    count("operations")
     compute, scalar = _COMPUTE[computeType]
     left = _matrices(
         A, Atype, (m, k) if transa == CUBLAS_OP_N else (k, m), lda, strideA, batchCount
@@ -69,11 +87,15 @@ def gemmStridedBatchedEx(  # noqa: N802
     left = left.swapaxes(1, 2) if transa else left
     right = right.swapaxes(1, 2) if transb else right
     one, old = (scalar.from_address(at).value for at in (alpha, beta))
-    with np.errstate(all="ignore"):
-        result = compute(one) * np.matmul(left.astype(compute), right.astype(compute))
-        if old:  # like cuBLAS, which does not read C otherwise
-            result += compute(old) * out.astype(compute)
-        out[...] = result
+
+    def action():
+        with np.errstate(all="ignore"):
+            result = compute(one) * np.matmul(left.astype(compute), right.astype(compute))
+            if old:  # like cuBLAS, which does not read C otherwise
+                result += compute(old) * out.astype(compute)
+            out[...] = result
+
+    return action
 
 
 def _matrices(pointer, kind, shape, ld, apart, count):

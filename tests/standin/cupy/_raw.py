@@ -129,10 +129,7 @@ def _library(code, options, names):
     plain = re.sub(r"//.*|/\*[\s\S]*?\*/", "", code)
     if found := HOST_ONLY.search(plain):
         raise compiler.CompileException(f"NVRTC has no host headers: {found[0]}", code, "", options)
-    command = shlex.split(os.environ.get("CXX", "g++"))
-    if not shutil.which(command[0]):
-        raise CompilerMissingError(f"no C++ compiler: {command[0]} is not on PATH (set CXX)")
-    command += [*FLAGS, *_host_options(options)]
+    command = [*_compiler(), *FLAGS, *_host_options(options)]
     if "__syncthreads" in plain:
         command.append("-DSTANDIN_BARRIERS")
     exports = (f"STANDIN_EXPORT({i}, {name})\n" for i, name in enumerate(names))
@@ -141,6 +138,19 @@ def _library(code, options, names):
     command += ["-I", str(header.parent)]  # found before shim.h, it is taken for it
     library = _made(command, source, "c++", "kernel.so", options)
     return ctypes.PyDLL(str(library))  # holds the GIL: threadIdx is one for all
+
+
+def compiled(file, name):
+    """A library of C++ of our own, under the name that the system is to find it by."""
+    command = [*_compiler(), *FLAGS, f"-Wl,-soname,{name}"]
+    return _made(command, file.read_text(encoding="utf-8"), "c++", name, ())
+
+
+def _compiler():
+    command = shlex.split(os.environ.get("CXX", "g++"))
+    if not shutil.which(command[0]):
+        raise CompilerMissingError(f"no C++ compiler: {command[0]} is not on PATH (set CXX)")
+    return command
 
 
 def _made(command, source, language, name, options):

@@ -80,7 +80,7 @@ class compiler:  # noqa: N801
 class Device:
     """cupy.cuda.Device."""
 
-    compute_capability = "90"
+    compute_capability = "80"
 
     def __init__(self, device=None):
         self.id = place.device if device is None else int(device)
@@ -272,6 +272,11 @@ def using_allocator(allocator=None):
 
 
 def get_cublas_handle():
+    """Of what minicaffe imports as CuPy, whose library is then there."""
+    if __package__ == "cupy":
+        from ._libcublas import load
+
+        load()
     return cublas.HANDLE
 
 

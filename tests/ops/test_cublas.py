@@ -1,0 +1,105 @@
+"""cuBLAS's own functions: called as NVIDIA declares them, and in a graph with memory of its own."""
+
+import ctypes
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ops.cases import blank, close, numbers, put
+
+from minicaffe.ops import capture, cublas
+from minicaffe.ops.gemm import gemm
+
+BY_NAME = """
+import ctypes, sys
+from minicaffe.ops import cublas
+ctypes.CDLL(sys.argv[1])  # as CuPy loads it, wherever it lies
+found = ctypes.CDLL(sys.argv[2])  # from now on its name will do
+for name, types in cublas.SIGNATURES.items():
+    function = found[name]
+    function.argtypes, function.restype = types, cublas.INT
+    print(name, function(*[0] * len(types)))
+"""
+
+
+def wheel():
+    """The folder of NVIDIA's wheel, if it is installed."""
+    found = importlib.util.find_spec("nvidia")
+    folders = (
+        [Path(place) / "cublas" for place in found.submodule_search_locations] if found else []
+    )
+    if not (here := [folder for folder in folders if (folder / "include").exists()]):
+        pytest.skip("needs nvidia-cublas-cu12, or -cu13")
+    return here[0]
+
+
+def test_functions_are_called_as_they_are_declared():
+    header = (wheel() / "include" / "cublas_api.h").read_text()
+    kinds = {"int": ctypes.c_int, "long long int": ctypes.c_longlong, "size_t": ctypes.c_size_t}
+    kinds |= dict.fromkeys(("cublasHandle_t", "cudaStream_t"), ctypes.c_void_p)
+    for name, types in cublas.SIGNATURES.items():
+        (declared,) = re.findall(
+            rf"CUBLASAPI cublasStatus_t CUBLASWINAPI\s+{name}\(([^)]*)\);", header
+        )
+        given = [" ".join(one.split()[:-1]) for one in declared.split(",")]
+        wanted = [
+            ctypes.c_void_p if "*" in one else kinds.get(one, ctypes.c_int)  # others are enums
+            for one in given
+        ]
+        assert list(types) == wanted, name
+
+
+def test_the_library_is_found_by_its_name_and_takes_the_calls():
+    """Without a handle it says that it is not initialized, which is 1, and reads nothing."""
+    (library,) = (wheel() / "lib").glob("libcublas.so.*")
+    call = [sys.executable, "-c", BY_NAME, str(library), library.name]
+    run = subprocess.run(call, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert [line.split()[1] for line in run.stdout.splitlines()] == ["1"] * len(cublas.SIGNATURES)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_a_product_in_a_graph_is_that_outside(cuda, dtype):
+    a, b = numbers(1, (2, 5, 7), (2, 7, 3), dtype=np.float32)
+    there = [put(cuda, array, dtype) for array in (a, b)]
+    out, wanted = (blank(cuda, (2, 5, 3), dtype) for _ in range(2))
+    with cuda.current():
+        gemm(*there, wanted)
+        launch = capture.captured(cuda, lambda: gemm(*there, out))
+    assert np.isnan(cuda.to_host(out).astype(np.float32)).all()  # it is not done yet
+    for _ in range(2):
+        out.fill(np.nan)
+        launch()
+        assert cuda.to_host(out).tobytes() == cuda.to_host(wanted).tobytes()
+
+
+def test_a_graph_works_in_memory_of_its_own(cuda):
+    """Whoever multiplies meanwhile on another stream works in another part."""
+    a, b = numbers(1, (5, 7), (7, 3), dtype=np.float64)
+    there, out = [put(cuda, array) for array in (a, b)], blank(cuda, (5, 3), np.float64)
+    places = []
+
+    def multiply():
+        gemm(*there, out)
+        places.append(capture.kept(cublas._work).data.ptr)
+
+    with cuda.current():
+        multiply()
+        launch = capture.captured(cuda, multiply)
+        multiply()
+    assert places[0] == places[2] != places[1]
+    launch()
+    close(cuda, out, a @ b)
+
+
+def test_what_cublas_refuses_is_its_error(cuda, monkeypatch):
+    if not hasattr(cuda.xp, "is_stand_in"):
+        pytest.skip("a GPU would be asked for what it cannot read")
+    a, b = (put(cuda, array) for array in numbers(1, (5, 7), (7, 3), dtype=np.float32))
+    monkeypatch.setitem(cublas.KINDS, "float32", "CUDA_R_64F")
+    with pytest.raises(cuda.xp.cuda.cublas.CUBLASError, match="CUBLAS_STATUS_INVALID_VALUE"):
+        gemm(a, b, blank(cuda, (5, 3), np.float32))
