@@ -2,7 +2,8 @@
 
 What is not known yet is measured, and remembered; --measure measures all anew, for times that were taken
 while the machine was busy. The choice (*) is the one that training with the same options would make. A
-Deconvolution is the adjoint of the convolution shown: its forward pass is that one's input gradient.
+Deconvolution is the adjoint of the convolution shown: its forward pass is that one's input gradient. On CUDA
+an InnerProduct is a convolution of images of one place: `implicit` is our kernel, `pointwise` is cuBLAS.
 With --step: what an iteration of training runs instead, row by row, and what it does in Python, and why; with
 --phase TEST, what a forward pass runs.
 
@@ -36,7 +37,9 @@ from minicaffe.cli.options import (
 )
 from minicaffe.errors import MinicaffeError, mib
 from minicaffe.layers.blob import check_type
+from minicaffe.layers.convolution import Filtered
 from minicaffe.net import Net
+from minicaffe.net.step import Step
 from minicaffe.net.summary import table
 from minicaffe.ops import conv
 from minicaffe.ops.conv import memory
@@ -79,22 +82,31 @@ def run(args: argparse.Namespace) -> int:
     count, anew = 0, []  # those measured anew: layers of one shape are measured once
     for step in net.steps:
         layer: Any = step.layer
-        if not isinstance(getattr(layer, "geometry", None), ConvGeometry):
+        if getattr(layer, "plan", None) is None:
             continue
         if args.batch is not None:
-            layer.geometry = dataclasses.replace(layer.geometry, n=args.batch)
+            resize(step, args.batch)
         with step.named():
-            layer.choose(deterministic=True)
+            layer.choose(deterministic=True)  # what it would be asked for
             if args.measure and layer.plan.case not in anew:
                 anew.append(layer.plan.case)
                 memory.forget(layer.plan.case)
             layer.allocate()
             adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
-            print(f"\n{step.spec.name}: {adjoint}{sizes(layer.geometry, net.context.dtype)}")
+            print(f"\n{step.spec.name}: {adjoint}{sizes(layer.plan.case.g, net.context.dtype)}")
             explain(layer.plan)
         count += 1
     print(f"\nmeasurements: {memory.path(device)}" if count else "there is no convolution in it")
     return 0
+
+
+def resize(step: Step, batch: int) -> None:
+    """Give a layer so many samples."""
+    layer: Any = step.layer
+    if isinstance(layer, Filtered):
+        layer.geometry = dataclasses.replace(layer.geometry, n=batch)
+    else:
+        layer.m = layer.m * batch // step.bottoms[0].shape[0]
 
 
 def sizes(g: ConvGeometry, dtype: np.dtype) -> str:

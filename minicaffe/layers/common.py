@@ -41,14 +41,24 @@ class InnerProduct(Layer):
         shape = (self.k, self.num_output) if self.transpose else (self.num_output, self.k)
         self.weight = self.param(shape, self.weight_filler)
         self.bias = self.param((self.num_output,), self.bias_filler) if self.bias_term else None
+        self.choose(deterministic=True)
         size = linear.workspace(self.m, self.k, self.num_output, self.runs_backward)
         self.context.reserve(size)
         return (*x[:axis], self.num_output)
 
+    def allocate(self) -> None:
+        self.choose(self.context.deterministic)
+
+    def choose(self, deterministic: bool) -> None:
+        """Plan what multiplies, where there is a choice."""
+        net, sizes = self.context, (self.m, self.k, self.num_output)
+        self.plan = linear.plan(*sizes, net.dtype, net.device, deterministic)
+
     def forward(self, x: Any) -> Any:
         self.x, y = x.reshape(self.m, self.k), self.out[0].reshape(self.m, self.num_output)
         bias = None if self.bias is None else self.bias.data
-        linear.linear(self.x, self._matrix(self.weight.data).T, bias, y, self.context.workspace)
+        weight, work = self._matrix(self.weight.data).T, self.context.workspace
+        linear.linear(self.x, weight, bias, y, work, self.plan)
         return self.out[0]
 
     def backward(self, dy: Any) -> Any:
@@ -59,11 +69,11 @@ class InnerProduct(Layer):
             dw = self._matrix(diff), empty
         if self.bias is not None and self.bias.learns:
             db = self.bias.sums()
-        linear.gradients(self.x, dy, dw, db, work)
+        linear.gradients(self.x, dy, dw, db, work, self.plan)
         if not self.needs_gradient[0]:
             return None
         dx = self.grad[0].reshape(self.m, self.k)
-        linear.input_gradient(dy, self._matrix(self.weight.data), dx, work)
+        linear.input_gradient(dy, self._matrix(self.weight.data), dx, work, self.plan)
         return self.grad[0]
 
     @property

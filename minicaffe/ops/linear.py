@@ -7,16 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import on_cuda
-from minicaffe.ops import record
+from minicaffe.backend import Device, on_cuda
+from minicaffe.ops import conv, record
 from minicaffe.ops.arrays import add, fill
+from minicaffe.ops.conv import Plan
+from minicaffe.ops.conv.case import OWN
 from minicaffe.ops.conv.implicit_gemm import product
 from minicaffe.ops.gemm import GRAIN, gemm, whole
+from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.loops import loops, with_blas
 from minicaffe.ops.sums import add_places
 from minicaffe.ops.threads import run
 
-OWN = 2**26  # multiply-adds on CUDA, up to which the own kernel serves
+
+def plan(
+    m: int, k: int, f: int, dtype: Any, device: Device, deterministic: bool = False
+) -> Plan | None:
+    """What computes the inner products of m vectors on CUDA: our kernel (`implicit`) or cuBLAS (`pointwise`).
+
+    To the planner they are a convolution of m images of one place. On the CPU there is nothing to choose.
+    """
+    if not device.is_cuda:
+        return None
+    one_place = ConvGeometry(m, k, (1,), f, Window((1,)))
+    return conv.plan(one_place, dtype, device, deterministic=deterministic)
 
 
 def workspace(m: int, k: int, f: int, gradients: bool = True) -> int:
@@ -24,17 +38,20 @@ def workspace(m: int, k: int, f: int, gradients: bool = True) -> int:
     return m + f * max(m, k) if gradients else m * f
 
 
-def linear(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
+def linear(
+    x: Any, weight: Any, bias: Any | None, out: Any, work: Any, plan: Plan | None = None
+) -> Any:
     """y = x weight + bias: x (m, k), weight (k, f), bias (f,), into `out` (m, f).
 
-    A weight that lies in memory as (f, k), Caffe's way, is multiplied from the left on the CPU,
-    y' = weight' x', which BLAS does faster by half; the bias is added on the way back.
+    On CUDA a `plan` says by what, else the size. A weight that lies in memory as (f, k), Caffe's way, is
+    multiplied from the left on the CPU, y' = weight' x', which BLAS does faster by half; the bias is added
+    on the way back.
 
     >>> x, weight = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]).T
     >>> linear(x, weight, np.array([5.0]), np.empty((1, 1)), np.empty(3))
     array([[16.]])
     """
-    if _own(x, weight):
+    if _own(x, weight, plan, "forward"):
         product(weight.T, x.T, out.T, work, bias)
         return out
     if _compiled(x, weight, bias, out, work):
@@ -75,47 +92,53 @@ def _no_bias(dtype: Any) -> Any:
     return np.empty(0, dtype)
 
 
-def gradients(x: Any, dy: Any, dweight: Any, dbias: Any, work: Any) -> None:
+def gradients(
+    x: Any, dy: Any, dweight: Any, dbias: Any, work: Any, plan: Plan | None = None
+) -> None:
     """dweight = dy' x, dbias = 1' dy; x (m, k), dy (m, f), to (f, k), perhaps transposed, and (f,).
 
     Each is given with whether it is still empty: else the gradient is added; or is None: not wanted.
     """
-    if dweight is not None and _own(dy.T, x):
+    if dweight is not None and _own(dy.T, x, plan, "weight_gradient"):
         (dw, empty), (db, fresh) = dweight, dbias or (None, True)
         product(dy.T, x, dw, work, add=not empty, sums=db, add_sums=not fresh)
         return
     if dweight is not None:
         dw, empty = dweight
         if dw.flags.c_contiguous:
-            weight_gradient(dy.T, x, dw, empty, work)
+            weight_gradient(dy.T, x, dw, empty, work, plan)
         else:
-            weight_gradient(x.T, dy, dw.T, empty, work)
+            weight_gradient(x.T, dy, dw.T, empty, work, plan)
     if dbias is not None:
         db, fresh = dbias
         bias_gradient(dy, db, fresh, work)
 
 
-def weight_gradient(a: Any, b: Any, out: Any, empty: bool, work: Any) -> Any:
+def weight_gradient(
+    a: Any, b: Any, out: Any, empty: bool, work: Any, plan: Plan | None = None
+) -> Any:
     """dweight = a b (dy' x, or x' dy), added to `out`, or into it where it is still empty."""
-    if _own(a, b):
+    if _own(a, b, plan, "weight_gradient"):
         return product(a, b, out, work, add=not empty)
     _, scratch = ones_and_scratch(0, work)
     return gemm(a, b, out, accumulate=not empty, scratch=scratch)
 
 
-def input_gradient(dy: Any, weight: Any, out: Any, work: Any) -> Any:
+def input_gradient(dy: Any, weight: Any, out: Any, work: Any, plan: Plan | None = None) -> Any:
     """dx = dy weight': dy (m, f), weight' (f, k), into `out` (m, k)."""
-    return product(dy, weight, out, work) if _own(dy, weight) else gemm(dy, weight, out)
+    if _own(dy, weight, plan, "input_gradient"):
+        return product(dy, weight, out, work)
+    return gemm(dy, weight, out)
 
 
-def _own(a: Any, b: Any) -> bool:
-    """Whether our own kernel multiplies two matrices: on CUDA, where a product is small.
-
-    It can be a part of a graph, and adds the bias; of larger ones cuBLAS is worth a launch that is not.
-    """
-    if not on_cuda(a) or not 0 < a.shape[0] * a.shape[1] * b.shape[1] <= OWN:
+def _own(a: Any, b: Any, plan: Plan | None, way: str) -> bool:
+    """Whether our own kernel multiplies two matrices on CUDA; if no plan says so, where that is small."""
+    size = a.shape[0] * a.shape[1] * b.shape[1]
+    if not on_cuda(a) or not size:
         return False
-    return all(m.flags.c_contiguous or m.flags.f_contiguous for m in (a, b))
+    if not all(m.flags.c_contiguous or m.flags.f_contiguous for m in (a, b)):
+        return False
+    return size <= OWN if plan is None else plan.names[way] == "implicit"
 
 
 def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:

@@ -9,7 +9,8 @@ from minicaffe.cli import check_layers, doctor_check
 from minicaffe.errors import DeviceError
 from minicaffe.layers import REGISTRY
 from minicaffe.net.recorded import Graph
-from minicaffe.ops import linear, softmax
+from minicaffe.ops import softmax
+from minicaffe.ops.conv import case
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def small(monkeypatch):
         ):
             text = text.replace(f"{many},", f"{few},").replace(f"{many}}}", f"{few}}}")
         nets[name] = text.replace("32, 32", "6, 6").replace("1024", "20")
-    monkeypatch.setattr(linear, "OWN", 100)  # multiply-adds
+    monkeypatch.setattr(case, "OWN", 100)  # multiply-adds
     monkeypatch.setattr(doctor_check, "NETS", nets)
 
 

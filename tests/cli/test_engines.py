@@ -160,6 +160,19 @@ def test_explain_of_a_net_without_convolutions(cli, model):
     assert "no convolution" in ran.out
 
 
+def test_explain_of_an_inner_product_on_cuda(cli, cuda, model):
+    """Our kernel or cuBLAS; and the Solver takes what it says."""
+    net = model(("type: Convolution, bottom: data, num_output: 4, kernel_size: 5, stride: 2",
+                 "type: InnerProduct, bottom: data, num_output: 4"))  # fmt: skip
+    ran = cli("explain", net, "--device", "cuda", "--batch", "80")
+    assert ran.code == 0
+    rows = ran.out.splitlines()
+    one = next(i for i, row in enumerate(rows) if row.startswith("conv1: 80x784x1 -> 80x4x1"))
+    assert [row.split()[0] for row in rows[one + 4 : one + 6]] == ["implicit", "pointwise"]
+    chosen = [row for row in rows[one:] if "gradient: " in row or row.startswith("  forward: ")]
+    assert all(re.search(r": (implicit|pointwise) \(fastest of 2", row) for row in chosen[:3])
+
+
 def test_explain_of_a_deconvolution(cli, folder):
     (folder / "up.yaml").write_text(
         "layers:\n"

@@ -126,6 +126,7 @@ EDGES = {
     "depthwise": edge(1, 3, (4, 5), 3, (3, 2), (2, 1), (0, 1), (1, 3), group=3),
     "depthwise 3x3, two filters a channel": edge(3, 3, (6, 5), 6, (3, 3), (1, 1), (1, 1), group=3),
     "depthwise 1x1": edge(3, 3, (2, 3), 3, (1, 1), group=3),
+    "images of one place 1x1": edge(5, 7, (1, 1), 4, (1, 1)),
     "no sample": edge(0, 2, (4, 4), 2, (3, 3)),
     "no sample 1x1": edge(0, 2, (4, 4), 2, (1, 1)),
     "1x1 in steps": edge(2, 3, (5, 6), 2, (1, 1), (2, 3)),

@@ -1,5 +1,7 @@
 """linear: the inner product and its gradients, sizes of 1 among them, weights in either order, added or not."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,36 +10,42 @@ from ops import references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, seeds
 
 from minicaffe.ops import linear, threads
-from minicaffe.ops.gemm import gemm
+from minicaffe.ops.conv.case import PRODUCT
+from minicaffe.ops.conv.trial import DIRECTIONS
 
 sizes = st.sampled_from([1, 2, 3, 7])
 
 
 @cases(120)
-@given(sizes, sizes, sizes, st.booleans(), st.booleans(), st.booleans(), dtypes, seeds)
-def test_against_loops(device, m, k, f, turned, biased, empty, dtype, seed):
+@given(sizes, sizes, sizes, st.booleans(), st.booleans(), st.booleans(), dtypes, seeds, st.data())
+def test_against_loops(device, m, k, f, turned, biased, empty, dtype, seed, data):
+    plan = linear.plan(m, k, f, dtype, device, deterministic=True)
+    if plan is not None:  # on CUDA each direction by either
+        ways = {way: data.draw(st.sampled_from(PRODUCT)) for way in DIRECTIONS}
+        plan = dataclasses.replace(plan, names=ways)
     x, w, b, dy, dw, db = numbers(seed, (m, k), (f, k), (f,), (m, f), (f, k), (f,), dtype=dtype)
     weight = put(device, w).T if turned else put(device, np.ascontiguousarray(w.T))
     bias = put(device, b) if biased else None
     out, work = blank(device, (m, f), dtype), blank(device, linear.workspace(m, k, f), dtype)
-    linear.linear(put(device, x), weight, bias, out, work)
+    linear.linear(put(device, x), weight, bias, out, work, plan)
     close(device, out, ref.matmul(x, w.T) + (b if biased else 0))
     to, to_bias = put(device, dw), put(device, db)
-    linear.weight_gradient(put(device, dy).T, put(device, x), to, empty, work)
+    linear.weight_gradient(put(device, dy).T, put(device, x), to, empty, work, plan)
     close(device, to, ref.matmul(dy.T, x) + (0 if empty else dw))
     linear.bias_gradient(put(device, dy), to_bias, empty, work)
     close(device, to_bias, (0 if empty else db) + dy.astype(np.float64).sum(0))
     both = put(device, dw.T.copy()).T if turned else put(device, dw), put(device, db)
     given = [(array, fresh) for array, fresh in zip(both, (empty, not empty), strict=True)]
-    linear.gradients(put(device, x), put(device, dy), given[0], given[1] if biased else None, work)
+    there = put(device, x), put(device, dy)
+    linear.gradients(*there, given[0], given[1] if biased else None, work, plan)
     close(device, both[0], ref.matmul(dy.T, x) + (0 if empty else dw))
     if biased:
         close(device, both[1], (db if empty else 0) + dy.astype(np.float64).sum(0))
     alone = put(device, db)
-    linear.gradients(put(device, x), put(device, dy), None, (alone, True), work)
+    linear.gradients(*there, None, (alone, True), work, plan)
     close(device, alone, dy.astype(np.float64).sum(0))
     dx = blank(device, (m, k), dtype)
-    gemm(put(device, dy), weight.T, dx)
+    linear.input_gradient(put(device, dy), weight.T, dx, work, plan)
     close(device, dx, ref.matmul(dy, w))
 
 

@@ -211,7 +211,7 @@ def stand_in(cuda, monkeypatch):
     """Not on a GPU, which may hang in a faulty kernel; in counters that it may leave as it likes."""
     if not hasattr(cuda.xp, "is_stand_in"):
         pytest.skip("only where a faulty kernel ends")
-    monkeypatch.setattr(capture, "_counters", {})
+    monkeypatch.setattr(capture, "_kept", {})
 
 
 @pytest.mark.parametrize("check", sorted({case[3] for case in MUTATIONS.values()}, key=str))

@@ -12,8 +12,9 @@ import types
 import numpy as np
 import pytest
 
+from minicaffe.backend import Device
 from minicaffe.errors import ShapeError, SpecError
-from minicaffe.ops import conv, record
+from minicaffe.ops import conv, linear, record
 from minicaffe.ops.conv import case as case_module
 from minicaffe.ops.conv import implicit, memory, trial
 from minicaffe.ops.conv.case import Case
@@ -610,3 +611,27 @@ def test_one_sample_is_work_for_all_threads(cpu, threads, monkeypatch, g):
             p.gradients(x, dy, weight, np.empty_like(x), weight.copy(), bias.copy(), work)
         assert not made.hosts
         assert all(row.slices > 1 for row in made.rows), engine
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_what_computes_an_inner_product_on_cuda_is_measured(cuda, measured, dtype):
+    """Our kernel or cuBLAS, in each direction, as for a convolution of images of one place."""
+    plan = linear.plan(64, 100, 80, np.dtype(dtype), cuda)
+    assert [case.candidates for case in measured] == [("implicit", "pointwise")]
+    assert set(plan.names.values()) == {"implicit"} and "measured now" in plan.reasons["forward"]
+    assert linear.plan(64, 100, 80, np.dtype("f4"), Device("cpu", np, "asked for")) is None
+
+
+@pytest.mark.parametrize(("features", "name"), [(1024, "implicit"), (1025, "pointwise")])
+def test_by_rule_a_large_inner_product_is_cublas_own(cuda, measured, features, name):
+    plan = linear.plan(64, 1024, features, np.dtype("f4"), cuda, deterministic=True)
+    assert set(plan.names.values()) == {name} and not measured
+
+
+def test_an_inner_product_is_measured_on_cuda(cuda):
+    plan = linear.plan(64, 70, 50, np.dtype("f4"), cuda)
+    found, _ = memory.findings(plan.case)
+    for way, one in found.items():
+        assert set(one.ms) == {"implicit", "pointwise"}
+        assert plan.names[way] == plan.case.fastest(one.ms)
+        assert max(one.error.values()) < 1e-6

@@ -15,7 +15,8 @@ from minicaffe.errors import DivergedError
 from minicaffe.layers import REGISTRY
 from minicaffe.net import recorded
 from minicaffe.net.recorded import Graph
-from minicaffe.ops import cublas, fused, linear
+from minicaffe.ops import cublas, fused
+from minicaffe.ops.conv import case
 from minicaffe.solver.rules import Update
 
 OWN = "its Python is not minicaffe's"
@@ -159,7 +160,7 @@ def test_what_all_goes_into_one_graph_is_not_told(cuda):
 
 
 def test_products_by_cublas_go_into_the_graph(cuda, monkeypatch):
-    monkeypatch.setattr(linear, "OWN", 10)
+    monkeypatch.setattr(case, "OWN", 10)
     solver, events = told(cuda)
     plain, _ = told(cuda, graph=False)
     assert len(graphs(solver)) == 1 and events == [] and not graphs(plain)
@@ -169,7 +170,7 @@ def test_products_by_cublas_go_into_the_graph(cuda, monkeypatch):
 
 def test_products_by_a_cublas_that_is_not_found_do_not(cuda, monkeypatch):
     """CuPy refuses them in a capture: they lie between graphs, which is said once."""
-    monkeypatch.setattr(linear, "OWN", 10)
+    monkeypatch.setattr(case, "OWN", 10)
     monkeypatch.setattr(cublas, "library", lambda: None)
     solver, (event,) = told(cuda)
     assert len(graphs(solver)) == 3
@@ -179,7 +180,7 @@ def test_products_by_a_cublas_that_is_not_found_do_not(cuda, monkeypatch):
 @pytest.mark.parametrize("left_out", ["cublasSetStream_v2", "cublasSetWorkspace_v2"])
 def test_cublas_must_be_told_the_stream_and_its_memory(cuda, monkeypatch, left_out):
     """Else it refuses within a capture, and training goes on without it."""
-    monkeypatch.setattr(linear, "OWN", 10)
+    monkeypatch.setattr(case, "OWN", 10)
     known = cublas.library()
     monkeypatch.setattr(cublas, "library", lambda: known | {left_out: lambda *args: None})
     _, (event,) = told(cuda)

@@ -36,6 +36,10 @@ VECTOR = 16  # samples side by side in float32: of fewer a thread, places are
 FEW = 8  # channels times filters of a group, up to which `direct` is worth a trial
 TIE = 1.05  # times the best: as good, so that the first of these is taken
 GRAIN = 3 * 2**18  # entries of columns and outputs that are worth a thread where Python starts it
+PRODUCT = ("implicit", "pointwise")  # on CUDA, of one product: our kernel, or cuBLAS
+OWN = (
+    2**26
+)  # multiply-adds of a product up to which, by rule, it is our kernel, one with bias and ReLU
 EQUALS = ("pointwise", "implicit", "batched", "columns", "caffe", "direct")
 
 
@@ -139,6 +143,8 @@ class Case:
     def by_rule(self) -> str | None:
         """What is taken where nothing is measured: the first of `RULE` that can be, on the CPU in cache."""
         able = self._able(RULE)
+        if self.device.is_cuda and common.is_product(self.g):
+            able = list(PRODUCT[:: 1 if self.g.multiply_adds <= OWN else -1])
         large = not self.device.is_cuda and self.g.column_elements > IN_CACHE
         return next(
             (name for name in able if not (large and name in WHOLE)), next(iter(able), None)
@@ -162,14 +168,18 @@ class Case:
     def _beaten(self, name: str) -> bool:
         """Whether a compiled strategy need not be tried, for to compile it takes seconds.
 
-        Of those that keep samples or places side by side the batch tells which.
+        Of those that keep samples or places side by side the batch tells which. On CUDA one product is not
+        done sample by sample.
         """
+        if self.device.is_cuda and common.is_product(self.g):
+            return name not in PRODUCT
         full = VECTOR * 4 // self.dtype.itemsize * self.shares
         return name == ("lanes" if self.g.n < full else "places") and self.recordable(name)
 
     def _suits(self, name: str) -> bool:
         """Whether a strategy can be, and sums samples in float32 where the numbers have 16 bits."""
-        return self.refuses(name) is None and (self.dtype.itemsize > 2 or name not in SUMS_ROUNDED)
+        rounded = name in SUMS_ROUNDED and not (common.is_product(self.g) and name in PRODUCT)
+        return self.refuses(name) is None and (self.dtype.itemsize > 2 or not rounded)
 
     def fastest(self, ms: Mapping[str, float]) -> str:
         """The fastest; of those within 5% of it the first of `EQUALS`, then of STRATEGIES."""

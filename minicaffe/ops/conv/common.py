@@ -30,6 +30,11 @@ def no_bias(dtype: Any) -> Any:
     return np.empty(0, dtype)
 
 
+def is_product(g: ConvGeometry) -> bool:
+    """Whether each image is one place, and all is one product of matrices (n, c) and (c, f)."""
+    return g.group == 1 and g.window.is_point and g.places == 1
+
+
 def add_pieces(work: Any, slices: int, start: int, g: ConvGeometry, out: Any) -> None:
     """Add what slices of a compiled loop summed to `out`, in their order.
 

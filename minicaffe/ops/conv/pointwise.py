@@ -3,8 +3,9 @@
     y[s, g] = weight[g] x[s, g] + bias[g]                        (f/g, c/g) (c/g, p)
 
 One strided-batched GEMM; the weight's gradient is a product a sample, summed: on the CPU as soon as it is
-there, on CUDA as many at a time as the work holds. With Numba, products are compiled loops
-(`loops.pointwise`), whose threads share samples, groups, and bands of rows or columns.
+there, on CUDA as many at a time as the work holds. Images of one place are rows of one matrix, and each
+direction is one product. With Numba, products are compiled loops (`loops.pointwise`), whose threads share
+samples, groups, and bands of rows or columns.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 from typing import Any
 
 from minicaffe.ops.conv import split
-from minicaffe.ops.conv.common import add_bias, no_bias, recordable
+from minicaffe.ops.conv.common import add_bias, is_product, no_bias, recordable
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import with_blas
@@ -51,6 +52,8 @@ def forward_workspace(g: ConvGeometry, limit: int) -> int:
 
 def cuda_workspace(g: ConvGeometry, limit: int, size: int) -> int:
     """Elements, of `size` bytes, needed on CUDA: products, of all samples if `limit` allows, and their sum."""
+    if is_product(g):
+        return 0
     weight = math.prod(g.weight_shape)
     return (max(1, min(g.n, limit // max(1, weight) - 1)) + 1) * weight
 
@@ -58,6 +61,10 @@ def cuda_workspace(g: ConvGeometry, limit: int, size: int) -> int:
 def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
     """y = weight x + bias, into `out`."""
     if _product(weight, False, x, bias, g, out):
+        return out
+    if is_product(g):
+        gemm(x.reshape(g.n, g.c), weight.reshape(g.f, g.c).T, out.reshape(g.n, g.f))
+        add_bias(bias, out)
         return out
     w, y = (
         weight.reshape(g.group, g.f // g.group, -1),
@@ -76,6 +83,9 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
 def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     """dx = weight' dy, into `out`."""
     if _product(weight, True, dy, None, g, out):
+        return out
+    if is_product(g):
+        gemm(dy.reshape(g.n, g.f), weight.reshape(g.f, g.c), out.reshape(g.n, g.c))
         return out
     w = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2)
     dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
@@ -96,6 +106,10 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
         parts = _grid(g.group, *sizes[1:3], share(x))
         given = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
         run(fast.weight_gradient, g.group * math.prod(parts), blas, sizes, parts, g.n, *given)
+        return out
+    if is_product(g):
+        dys, xs = dy.reshape(g.n, g.f), x.reshape(g.n, g.c)
+        gemm(dys.T, xs, out.reshape(g.f, g.c), accumulate=True, scratch=work)
         return out
     size, dw = out.size, out.reshape(g.group, g.f // g.group, -1)
     x = x.reshape(g.n, g.group, g.c // g.group, g.places)
