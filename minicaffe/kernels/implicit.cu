@@ -83,11 +83,14 @@ struct Entries {
     return z.lies(a.z + b.z, d) && y.lies(a.y + b.y, h) && x.lies(a.x + b.x, w);
   }
 };
-#define AXES(a)                                                                                   \
-  int a##d, int a##h, int a##w, int a##step_z, int a##step_y, int a##step_x, int a##z, int a##y,  \
-      int a##x, int a##offset, int a##left
-#define AXES_OF(a)                                                                                \
-  {a##d, a##h, a##w, a##step_z, a##step_y, a##step_x, a##z, a##y, a##x, a##offset, a##left}
+// The integers of a product, which are those of a geometry: from one group, row or outer column to the next, and how
+// the entries lie: so many along each axis, with such strides.
+struct Product {
+  int rows, columns, depth;
+  int left_group, entries_group, out_group, left_row, out_row, out_outer;
+  Axes column, k;
+  int d, h, w, sd, sh, sw;
+};
 
 template <typename S, int V>
 struct alignas(sizeof(S) * V) Pack {
@@ -98,11 +101,8 @@ template <typename T, typename O, int TM, int TN>
 __launch_bounds__(BLOCK, 2)
 __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entries,
                          const T* __restrict__ bias, const O* mask, O* out, O* left_sums,
-                         typename Sum<T>::type* partials, int* arrived, int rows, int columns,
-                         int depth, int splits, int part, int left_group, int entries_group,
-                         int out_group, int left_row, int out_row, int out_outer, int add,
-                         int add_sums, int relu, AXES(column_), AXES(k_), int d, int h, int w,
-                         int sd, int sh, int sw) {
+                         typename Sum<T>::type* partials, int* arrived, int splits, int part, int add,
+                         int add_sums, int relu, Product p) {
   typedef typename Sum<T>::type S;
   const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;  // in a pack
   const bool ROOM = TM * TN <= 16;  // registers to load a slab ahead, and to write neighbours at once
@@ -110,37 +110,36 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   __shared__ Pack<S, VN> right_tile[SLAB][TN * 16 / VN];
   __shared__ Spot spots[BLOCK];  // of BLOCK indices k, for as many slabs,
   __shared__ int lefts[BLOCK];   // and where they lie in left
-  const Axes column_axes = AXES_OF(column_), k_axes = AXES_OF(k_);
   const int t = threadIdx.x, tx = t % 16, ty = t / 16;
   const int first_row = blockIdx.y * TM * 16, first_column = blockIdx.x * TN * 16;
   const int group = blockIdx.z / splits, split = blockIdx.z % splits;
-  left += (size_t)group * left_group;
-  entries += (size_t)group * entries_group;
+  left += (size_t)group * p.left_group;
+  entries += (size_t)group * p.entries_group;
 
-  const Entries given = {d, h, w, Stride(sd), Stride(sh), Stride(sw)};
+  const Entries given = {p.d, p.h, p.w, Stride(p.sd), Stride(p.sh), Stride(p.sw)};
   const int own = t % (TN * 16);  // the column of the tile that this thread gathers
-  const Spot there = given.spot(column_axes, first_column + own, columns);
+  const Spot there = given.spot(p.column, first_column + own, p.columns);
   S sums[TM][TN];
   for (int i = 0; i < TM; ++i) {
     for (int j = 0; j < TN; ++j) sums[i][j] = 0;
   }
   // Thread t has the sum of row t of left, in the first column of blocks.
-  const bool has_row = left_sums && blockIdx.x == 0 && t < TM * 16 && first_row + t < rows;
+  const bool has_row = left_sums && blockIdx.x == 0 && t < TM * 16 && first_row + t < p.rows;
   S row_sum = 0;
-  const int slabs = (depth + SLAB - 1) / SLAB;  // split i takes the i-th part of them
+  const int slabs = (p.depth + SLAB - 1) / SLAB;  // split i takes the i-th part of them
   const int last = (int)((long long)slabs * (split + 1) / splits) * SLAB;
   const int begin = (int)((long long)slabs * split / splits) * SLAB;
 
   const auto tabulate = [&](int k) {
-    const int outer = (k + t) / (k_axes.d * k_axes.h * k_axes.w);
-    spots[t] = given.spot(k_axes, k + t, depth);
-    lefts[t] = outer * k_axes.left + (k + t) % (k_axes.d * k_axes.h * k_axes.w);
+    const int outer = (k + t) / (p.k.d * p.k.h * p.k.w);
+    spots[t] = given.spot(p.k, k + t, p.depth);
+    lefts[t] = outer * p.k.left + (k + t) % (p.k.d * p.k.h * p.k.w);
   };
   // What thread t gathers of slab k0: TM entries of left, of column tx, and TN entries of its own column.
-  const T* left_rows = left + (size_t)(first_row + ty) * left_row;
+  const T* left_rows = left + (size_t)(first_row + ty) * p.left_row;
   const auto left_at = [&](int i, int k0) {
-    const int at = lefts[(k0 - begin) % BLOCK + tx] + i * 16 * left_row;
-    return first_row + ty + 16 * i < rows && k0 + tx < depth ? S(left_rows[at]) : S(0);
+    const int at = lefts[(k0 - begin) % BLOCK + tx] + i * 16 * p.left_row;
+    return first_row + ty + 16 * i < p.rows && k0 + tx < p.depth ? S(left_rows[at]) : S(0);
   };
   const auto entry_at = [&](int i, int k0) {
     const Spot here = spots[(k0 - begin) % BLOCK + t / (TN * 16) + i * (BLOCK / (TN * 16))];
@@ -208,26 +207,26 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   }
 
   // Each thread goes through its entries of the tile, with where they lie in `out`.
-  const int volume = column_axes.d * column_axes.h * column_axes.w;
+  const int volume = p.column.d * p.column.h * p.column.w;
   const auto each = [&](auto entry) {
     int row0 = first_row, column0 = first_column;
     asm volatile("" : "+r"(row0), "+r"(column0));  // else all places are kept, and find no registers
 #pragma unroll
     for (int j = 0; j < TN; ++j) {
       const int column = column0 + (tx + j / VN * 16) * VN + j % VN;
-      const int at = group * out_group + column / volume * out_outer + column % volume;
+      const int at = group * p.out_group + column / volume * p.out_outer + column % volume;
 #pragma unroll
       for (int i = 0; i < TM; ++i) {
         const int row = row0 + (ty + i / VM * 16) * VM + i % VM;
-        if (row < rows && column < columns) entry(sums[i][j], row * out_row + at, row);
+        if (row < p.rows && column < p.columns) entry(sums[i][j], row * p.out_row + at, row);
       }
     }
   };
 
   const int tiles = gridDim.x * gridDim.y * (gridDim.z / splits);
   const int tile = (group * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-  const int row_at = group * rows + first_row;  // the sum of the tile's first row, among them all
-  const int behind = part - gridDim.z / splits * rows + row_at;  // and in a part
+  const int row_at = group * p.rows + first_row;  // the sum of the tile's first row, among them all
+  const int behind = part - gridDim.z / splits * p.rows + row_at;  // and in a part
   for (int count = splits, mine = split, step = 1; count > 1; step *= FAN) {
     S* to = partials + (size_t)mine * step * part;
     each([&](S& sum, int at, int) { to[at] = sum; });
@@ -248,23 +247,23 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   }
 
   const auto finished = [&](S value, int at, int row) {
-    if (bias) value += S(bias[group * rows + row]);
+    if (bias) value += S(bias[group * p.rows + row]);
     if (add) value = S(out[at]) + value;
     if (relu && value <= 0) value = 0;
     return masked(O(value), mask, at);
   };
   const auto divided = [](size_t number) { return number % VN == 0; };
-  const bool packed = divided(volume) && divided(out_group) && divided(out_row) &&
-                      divided(out_outer) && (size_t)out % sizeof(Pack<O, VN>) == 0;
+  const bool packed = divided(volume) && divided(p.out_group) && divided(p.out_row) &&
+                      divided(p.out_outer) && (size_t)out % sizeof(Pack<O, VN>) == 0;
   if (ROOM && VN > 1 && packed) {  // neighbouring columns lie side by side, and are written at once
 #pragma unroll
     for (int j = 0; j < TN; j += VN) {
       const int column = first_column + (tx + j / VN * 16) * VN;
-      const int beside = group * out_group + column / volume * out_outer + column % volume;
+      const int beside = group * p.out_group + column / volume * p.out_outer + column % volume;
 #pragma unroll
       for (int i = 0; i < TM; ++i) {
-        const int row = first_row + (ty + i / VM * 16) * VM + i % VM, at = row * out_row + beside;
-        if (row >= rows || column >= columns) continue;
+        const int row = first_row + (ty + i / VM * 16) * VM + i % VM, at = row * p.out_row + beside;
+        if (row >= p.rows || column >= p.columns) continue;
         Pack<O, VN> pack;
 #pragma unroll
         for (int v = 0; v < VN; ++v) pack.of[v] = finished(sums[i][j + v], at + v, row);

@@ -148,6 +148,8 @@ def place(arg: Any) -> Any:
         return tuple(map(place, arg))
     if isinstance(arg, Piece):
         return Piece, place(arg.work)
+    if isinstance(arg, np.ndarray) and arg.dtype.names:  # a struct, given by value
+        return arg.dtype, arg.tobytes()
     if isinstance(arg, np.ndarray):
         return arg.__array_interface__["data"][0], arg.shape, arg.strides, arg.dtype
     if isinstance(arg, np.generic):

@@ -85,7 +85,9 @@ class Kernel:
         record.note("kernel", self.name, *args, grid, block)
 
     def _check(self, arg: Any, kind: str, is_array: bool, const: bool) -> None:
-        if not is_array:
+        if not is_array and kind not in NUMBERS:  # a struct by value: of one entry, CuPy says
+            assert isinstance(arg, np.ndarray) and arg.size == 1 and arg.dtype.names, kind
+        elif not is_array:
             assert type(arg) is NUMBERS[kind], f"{self.name}: {type(arg)} for a {kind}"
         elif arg is not None:
             assert isinstance(arg, cupy.ndarray), f"{self.name}: {type(arg)} for a {kind}*"

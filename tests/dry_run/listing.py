@@ -50,6 +50,8 @@ class Kernel(kernels.Kernel):
     def __call__(self, grid: Any, block: Any, args: Any) -> None:
         super().__call__(grid, block, args)
         named = dict(zip(self.names, args, strict=True))
+        for struct in [one for one in args if isinstance(one, np.ndarray)]:
+            named |= {name: struct[name][0] for name in struct.dtype.names}
         numbers = {k: int(v) for k, v in named.items() if isinstance(v, np.integer)}
         read_too = numbers.get("add", 1)  # else the result is not added to what is there
         arrays = {

@@ -65,7 +65,7 @@ class Pinned(np.ndarray):
     ptr = property(lambda self: self.ctypes.data)
 
     def __del__(self) -> None:
-        if isinstance(self.base, ctypes.Array):
+        if ctypes is not None and isinstance(self.base, ctypes.Array):  # Python may be ending
             _locked.pop(self.ctypes.data, None)
 
 

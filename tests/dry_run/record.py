@@ -72,7 +72,9 @@ record = Record()
 
 
 def lies(value: Any) -> Any:
-    """An array as where it lies and how; a number with its type."""
+    """An array as where it lies and how; a number with its type; a struct as what it holds."""
+    if isinstance(value, np.ndarray) and value.dtype.names:
+        return ("struct", value.tobytes())
     if hasattr(value, "strides") and not isinstance(value, np.generic):
         address = value.data.ptr if hasattr(value.data, "ptr") else "host"
         return ("array", address, value.shape, value.strides, value.dtype.name)

@@ -1,5 +1,6 @@
 """Implicit GEMM on CUDA: every geometry, tile and share of the work against loops in float64."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ from ops import references as ref
 from ops.cases import EDGES, blank, cases, close, convolutions, dtypes, numbers, put, same, seeds
 
 from minicaffe.errors import ShapeError
+from minicaffe.kernels import source
 from minicaffe.ops import elementwise, fused
 from minicaffe.ops.capture import COUNTERS, arrived
 from minicaffe.ops.conv import implicit_gemm
@@ -230,3 +232,15 @@ def test_more_than_an_index_reaches_is_refused(cuda):
     nothing, huge = blank(cuda, 0, np.float32), SimpleNamespace(size=2**31)
     with pytest.raises(ShapeError, match="implicit: 2147483648 elements"):
         implicit_gemm.forward(huge, nothing, None, g, nothing)
+
+
+def test_the_integers_are_named_as_the_kernel_names_them():
+    code = source("implicit.cu", "float")[0]
+
+    def names(struct):
+        body = re.search(rf"struct {struct} {{(.*?)}};", code, re.S)[1]
+        declared = re.findall(r"^\s*(?:int|Axes) ([\w, ]+);", body, re.M)
+        return [name.strip() for line in declared for name in line.split(",")]
+
+    assert list(implicit_gemm.PRODUCT.names) == names("Product")
+    assert list(implicit_gemm.PRODUCT["k"].names) == names("Axes")

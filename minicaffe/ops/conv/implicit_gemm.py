@@ -12,10 +12,13 @@ order. Inputs of 16 bits are summed in float32.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
-from minicaffe.backend import launch_blocks
+import numpy as np
+
+from minicaffe.backend import TOO_MANY, launch_blocks
 from minicaffe.errors import ShapeError
 from minicaffe.ops.capture import COUNTERS, arrived
 from minicaffe.ops.geometry import ConvGeometry, lift
@@ -29,6 +32,22 @@ TILES = {
     4: (*SMALL, (8, 8)),
     8: SMALL,
 }  # of sums that a thread keeps: 64 of 8 bytes find no registers
+
+
+def _integers(names: str) -> list[tuple[str, Any]]:
+    return [(name, np.int32) for name in names.split()]
+
+
+AXES = _integers("d h w step_z step_y step_x z y x offset left")
+PRODUCT = np.dtype(  # the kernel's struct of this name
+    [
+        *_integers(
+            "rows columns depth left_group entries_group out_group left_row out_row out_outer"
+        ),
+        *(("column", AXES), ("k", AXES)),
+        *_integers("d h w sd sh sw"),
+    ]
+)
 
 
 def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
@@ -138,13 +157,20 @@ def _run(
     tile, parts = _share(*sizes, products, out.itemsize, partials.size // max(1, part))
     grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), products * parts)
     assert parts == 1 or grid[0] * grid[1] * products * _sums(parts) <= COUNTERS
-    groups, steps, *others = numbers
     room = (partials, arrived()) if parts > 1 else (None, None)
-    args = *sizes, parts, part, *groups, *steps, int(add), int(add_sums), int(relu)
-    flat = (number for axes in others for number in axes)
+    args = parts, part, int(add), int(add_sums), int(relu), _struct(sizes, *numbers)
     types = arrays[1], out, *tile
     arrays = *arrays[:3], None, out, left_sums, *room  # no mask
-    launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args, *flat)
+    launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
+
+
+@functools.lru_cache(4096)
+def _struct(*numbers: tuple[int, ...]) -> np.ndarray:
+    """The integers as the kernel's struct: CuPy passes an array of one entry by value."""
+    flat = [number for some in numbers for number in some]
+    if max(flat) >= 2**31:
+        raise ShapeError(f"implicit: {max(flat)} {TOO_MANY}")
+    return np.array(flat, np.int32).view(PRODUCT)
 
 
 def _sums(parts: int) -> int:

@@ -103,6 +103,8 @@ class Kernel:
             got, value = "p" + arg.dtype.str[1:], np.array(arg.data.ptr, np.uintp)
         elif arg is None:
             got, value = "p", np.array(0, np.uintp)
+        elif isinstance(arg, np.ndarray) and arg.size == 1:  # by value
+            got, value = f"?{arg.nbytes}", arg
         elif isinstance(arg, (np.generic, bool, int, float)):
             value = np.array(arg)
             got = value.dtype.str[1:]
