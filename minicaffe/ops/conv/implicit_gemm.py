@@ -64,6 +64,12 @@ def forward(
     x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, relu: bool = False
 ) -> Any:
     """y = weight * x + bias, with `relu` max(0, y), into `out`."""
+    _run((weight, x, bias, out), *_forward(g), relu=relu)
+    return out
+
+
+@functools.lru_cache(4096)
+def _forward(g: ConvGeometry) -> tuple[int, Any]:
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
     sizes = f, g.n * g.places, c * k
@@ -72,13 +78,17 @@ def forward(
     columns = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, 0
     depth = *kernel, *dilation, 0, 0, 0, pixels, k
     source = *lift(g.image), 1, 1, 1
-    numbers = g.group, sizes, groups, steps, columns, depth, source
-    _run((weight, x, bias, out), *numbers, relu=relu)
-    return out
+    return g.group, _struct(sizes, groups, steps, columns, depth, source)
 
 
 def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
     """dx = weight' * dy, into `out`."""
+    _run((weight, dy, None, out), *_input_gradient(g))
+    return out
+
+
+@functools.lru_cache(4096)
+def _input_gradient(g: ConvGeometry) -> tuple[int, Any]:
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
     sizes = c, g.n * pixels, f * k
@@ -87,14 +97,20 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
     columns = *lift(g.image), 1, 1, 1, *pad, g.f * g.places, 0
     depth = *kernel, *(-d for d in dilation), 0, 0, 0, g.places, c * k
     source = *lift(g.out), *stride
-    _run((weight, dy, None, out), g.group, sizes, groups, steps, columns, depth, source)
-    return out
+    return g.group, _struct(sizes, groups, steps, columns, depth, source)
 
 
 def weight_gradient(
     x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any | None = None, dbias: Any | None = None
 ) -> Any:
     """dweight = dy * x, added to `out`, and the sums of dy to `dbias`; see `workspace` for `work`."""
+    arrays, numbers = (dy, x, None, out), _weight_gradient(g)
+    _run(arrays, *numbers, work=work, add=True, left_sums=dbias, add_sums=True)
+    return out
+
+
+@functools.lru_cache(4096)
+def _weight_gradient(g: ConvGeometry) -> tuple[int, Any]:
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
     groups = f * g.places, c * pixels, f * c * k
@@ -102,9 +118,7 @@ def weight_gradient(
     columns = *kernel, *dilation, 0, 0, 0, pixels, 0
     depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
     source = *lift(g.image), 1, 1, 1
-    numbers = g.group, _weight_sizes(g), groups, steps, columns, depth, source
-    _run((dy, x, None, out), *numbers, work=work, add=True, left_sums=dbias, add_sums=True)
-    return out
+    return g.group, _struct(_weight_sizes(g), groups, steps, columns, depth, source)
 
 
 def product(
@@ -129,16 +143,15 @@ def product(
     columns, depth = (*one, *one, *zeros, column, 0), (*one, *one, *zeros, entry_k, left_k)
     sizes, steps = (out.shape[0], out.shape[1], a.shape[1]), (left_row, out_row, out_column)
     a, b, to = (array if array.flags.c_contiguous else array.T for array in (a, b, out))
-    numbers = 1, sizes, zeros, steps, columns, depth, (*one, *one)
-    _run((a, b, bias, to), *numbers, work=work, add=add, left_sums=sums, add_sums=add_sums)
+    numbers = _struct(sizes, zeros, steps, columns, depth, (*one, *one))
+    _run((a, b, bias, to), 1, numbers, work=work, add=add, left_sums=sums, add_sums=add_sums)
     return out
 
 
 def _run(
     arrays: tuple[Any, ...],
     products: int,
-    sizes: tuple[int, int, int],
-    *numbers: tuple[int, ...],
+    struct: Any,
     work: Any = None,
     add: bool = False,
     relu: bool = False,
@@ -154,11 +167,12 @@ def _run(
             f"implicit: {largest} elements are more than a kernel's 32-bit index reaches"
         )
     partials = in_sum_type(work, out)
+    sizes = struct["rows"].item(), struct["columns"].item(), struct["depth"].item()
     tile, parts = _share(*sizes, products, out.itemsize, partials.size // max(1, part))
     grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), products * parts)
     assert parts == 1 or grid[0] * grid[1] * products * _sums(parts) <= COUNTERS
     room = (partials, arrived()) if parts > 1 else (None, None)
-    args = parts, part, int(add), int(add_sums), int(relu), _struct(sizes, *numbers)
+    args = parts, part, int(add), int(add_sums), int(relu), struct
     types = arrays[1], out, *tile
     arrays = *arrays[:3], None, out, left_sums, *room  # no mask
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
