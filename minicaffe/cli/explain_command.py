@@ -94,7 +94,10 @@ def run(args: argparse.Namespace) -> int:
             layer.allocate()
             adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
             print(f"\n{step.spec.name}: {adjoint}{sizes(layer.plan.case.g, net.context.dtype)}")
-            explain(layer.plan)
+            if not layer.plan.case.too_large:
+                compare(layer.plan)
+            for title, way in zip(HEAD[1:4], DIRECTIONS, strict=True):
+                print(f"  {title}: {layer.plan.names[way]} ({layer.plan.reasons[way]})")
         count += 1
     print(f"\nmeasurements: {memory.path(device)}" if count else "there is no convolution in it")
     return 0
@@ -127,8 +130,8 @@ def sizes(g: ConvGeometry, dtype: np.dtype) -> str:
     )
 
 
-def explain(plan: conv.Plan) -> None:
-    """Print the engines of one convolution, and the choice."""
+def compare(plan: conv.Plan) -> None:
+    """Print the engines of one convolution, those taken with a star."""
     case, rows, out = plan.case, [], []
     found, _ = memory.findings(case)
     for name in conv.STRATEGIES:
@@ -144,8 +147,6 @@ def explain(plan: conv.Plan) -> None:
     print(table(rows, ("  engine", *(f"{way} ms" for way in HEAD[1:4]), *HEAD[4:])))
     for line in out:
         print(line)
-    for title, way in zip(HEAD[1:4], DIRECTIONS, strict=True):
-        print(f"  {title}: {plan.names[way]} ({plan.reasons[way]})")
 
 
 def _ms(value: float | None, chosen: bool) -> str:

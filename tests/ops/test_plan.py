@@ -628,6 +628,14 @@ def test_by_rule_a_large_inner_product_is_cublas_own(cuda, measured, features, n
     assert set(plan.names.values()) == {name} and not measured
 
 
+@pytest.mark.parametrize(("vectors", "name"), [(1, "implicit"), (8, "pointwise")])
+def test_a_very_large_inner_product_is_not_measured(cuda, measured, vectors, name):
+    """Its weights, once more and in float64, might not find room beside the net's."""
+    plan = linear.plan(vectors, 4096, 4097, np.dtype("f4"), cuda)
+    assert set(plan.names.values()) == {name} and not measured
+    assert plan.reasons["forward"] == "fixed rule: too large to measure"
+
+
 def test_an_inner_product_is_measured_on_cuda(cuda):
     plan = linear.plan(64, 70, 50, np.dtype("f4"), cuda)
     found, _ = memory.findings(plan.case)

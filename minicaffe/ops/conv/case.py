@@ -26,6 +26,7 @@ from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry
 
 REFERENCE = "direct"
+SMALL = 200_000  # multiply-adds of a batch below which measuring is noise
 TOLERANCE = {"f": 1e-5, "d": 1e-10}  # of the relative error; of 16-bit types 1e-2
 RULE = ("pointwise", "batched", "columns", "implicit", "caffe", "direct")  # the first that can
 # dweight, sample by sample, in its own type
@@ -37,9 +38,8 @@ FEW = 8  # channels times filters of a group, up to which `direct` is worth a tr
 TIE = 1.05  # times the best: as good, so that the first of these is taken
 GRAIN = 3 * 2**18  # entries of columns and outputs that are worth a thread where Python starts it
 PRODUCT = ("implicit", "pointwise")  # on CUDA, of one product: our kernel, or cuBLAS
-OWN = (
-    2**26
-)  # multiply-adds of a product up to which, by rule, it is our kernel, one with bias and ReLU
+OWN = 2**26  # multiply-adds up to which that is, by rule, our kernel, which holds bias and ReLU
+TOO_LARGE = 2**24  # weights of it: twice in float64 beside a net, they may find no room
 EQUALS = ("pointwise", "implicit", "batched", "columns", "caffe", "direct")
 
 
@@ -149,6 +149,19 @@ class Case:
         return next(
             (name for name in able if not (large and name in WHOLE)), next(iter(able), None)
         )
+
+    @property
+    def unmeasured(self) -> str:
+        """Why it goes by rule, though a stopwatch might be asked; empty if it is."""
+        if self.g.multiply_adds < SMALL:
+            return "too small to measure"
+        return "too large to measure" if self.too_large else ""
+
+    @property
+    def too_large(self) -> bool:
+        """Whether a measurement might find no memory."""
+        product = self.device.is_cuda and common.is_product(self.g)
+        return product and math.prod(self.g.weight_shape) > TOO_LARGE
 
     def recordable(self, name: str) -> bool:
         """Whether a strategy runs as compiled loops alone, which can be recorded."""

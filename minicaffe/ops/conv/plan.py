@@ -28,7 +28,6 @@ from minicaffe.ops.geometry import ConvGeometry
 
 AUTO = "auto"
 CAP = 256 * 2**20  # bytes of workspace; more where one thread of the usual strategies needs it
-SMALL = 200_000  # multiply-adds of a batch below which measuring is noise
 NEAR = 16  # times as much work, or as little, is nearly as much
 
 
@@ -135,9 +134,8 @@ def plan(
             f"no engine gets by with {mib(cap)} of workspace: "
             + ", ".join(f"{name} {case.refuses(name)}" for name in STRATEGIES)
         )
-    elif deterministic or g.multiply_adds < SMALL:
+    elif why := "deterministic" if deterministic else case.unmeasured:
         names = dict.fromkeys(DIRECTIONS, case.by_rule)
-        why = "deterministic" if deterministic else "too small to measure"
         reasons = dict.fromkeys(DIRECTIONS, f"fixed rule: {why}")
     elif before is not None and before.suits(case):
         names, reasons = dict(before.names), dict(before.reasons)
