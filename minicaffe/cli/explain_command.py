@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     count, anew = 0, []  # those measured anew: layers of one shape are measured once
     for step in net.steps:
         layer: Any = step.layer
-        if getattr(layer, "plan", None) is None:
+        if not isinstance(getattr(layer, "plan", None), conv.Plan):
             continue
         if args.batch is not None:
             resize(step, args.batch)

@@ -34,6 +34,7 @@ class InnerProduct(Layer):
     transpose: Annotated[bool, "store the weight as (k, num_output)"] = False
 
     recordable = True
+    before = None  # the plan of its last size
 
     def setup(self, x: Shape) -> Shape:
         axis = canonical_axis(self.axis, x)
@@ -48,11 +49,12 @@ class InnerProduct(Layer):
 
     def allocate(self) -> None:
         self.choose(self.context.deterministic)
+        self.before = self.plan
 
     def choose(self, deterministic: bool) -> None:
         """Plan what multiplies, where there is a choice."""
         net, sizes = self.context, (self.m, self.k, self.num_output)
-        self.plan = linear.plan(*sizes, net.dtype, net.device, deterministic)
+        self.plan = linear.plan(*sizes, net.dtype, net.device, deterministic, self.before)
 
     def forward(self, x: Any) -> Any:
         self.x, y = x.reshape(self.m, self.k), self.out[0].reshape(self.m, self.num_output)

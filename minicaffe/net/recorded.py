@@ -14,7 +14,7 @@ from itertools import groupby, zip_longest
 from typing import Any
 
 from minicaffe.backend import Device
-from minicaffe.ops import fused, record
+from minicaffe.ops import cublas, fused, record
 from minicaffe.ops.capture import captured
 from minicaffe.ops.program import Program
 from minicaffe.ops.record import Row
@@ -70,7 +70,9 @@ class Graph:
         """Do it once more."""
         if self._launch is None:
             try:
-                self._launch = captured(self.device, self._all)
+                names = {name for part in self.parts for name, *_ in part.launches}
+                needs = [cublas.work] if "gemm" in names else []
+                self._launch = captured(self.device, self._all, needs)
             except Exception as error:  # whatever CuPy, CUDA or a layer refuse: it may do as it is
                 self.why = " ".join(str(error).split()) or type(error).__name__
                 self._launch = self._all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -30,11 +30,15 @@ def kept(make: Make) -> Any:
     """What `make` gives, memory that work on CUDA has to itself, one behind the other: made once.
 
     It is of one thread's stream on the current device: a default stream of each thread has one name in all of
-    them. A graph has its own, of each kind that was asked for outside, before it was captured.
+    them. A graph has its own. That of threads that have ended is let go.
     """
     import cupy
 
     key = cupy.cuda.Device().id, threading.get_ident(), cupy.cuda.get_current_stream().ptr
+    if key not in _kept:
+        alive = {thread.ident for thread in threading.enumerate()}
+        for ended in [one for one in list(_kept) if one[1] not in alive]:
+            _kept.pop(ended, None)
     mine = _kept.setdefault(key, {})
     if make not in mine:
         mine[make] = make()
@@ -59,16 +63,18 @@ class _Refusing:
         raise RuntimeError(f"in a capture {why}")
 
 
-def captured(device: Device, work: Callable[[], object]) -> Callable[[], Any]:
+def captured(
+    device: Device, work: Callable[[], object], needs: Iterable[Make] = ()
+) -> Callable[[], Any]:
     """What some work asks of CUDA: calling it has that done, anew each time. The work is not done by this.
 
+    `needs` are the kinds of memory that it is to find `kept`, beside the counters.
     Raises CuPy's errors for what cannot be captured, a wait, a copy that waits; and RuntimeError where memory
     is taken, which a replay would write after others have been given it.
     """
     cuda, thread = device.xp.cuda, threading.get_ident()
     with device.current():
-        outside = device.number, thread, cuda.get_current_stream().ptr
-        own = {make: make() for make in (_counters, *_kept.get(outside, ()))}
+        own = {make: make() for make in (_counters, *needs)}
         stream = cuda.Stream(non_blocking=True)
         key = device.number, thread, stream.ptr
         _kept[key] = own
@@ -82,7 +88,7 @@ def captured(device: Device, work: Callable[[], object]) -> Callable[[], Any]:
                     stream.end_capture()
                 raise
             finally:
-                del _kept[key]
+                _kept.pop(key, None)
 
     return partial(_launch, graph, own)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.backend import TOO_MANY
 from minicaffe.errors import ShapeError
 from minicaffe.kernels import ask, tell
 from minicaffe.ops.arrays import fill
@@ -77,6 +78,8 @@ def _calls(a: Any, b: Any, out: Any, accumulate: bool) -> None:
     compute = blas.CUBLAS_COMPUTE_64F if size == 8 else blas.CUBLAS_COMPUTE_32F
     ends = compute, blas.CUBLAS_GEMM_DEFAULT
     (m, n), k = out.shape[-2:], a.shape[-1]
+    if (most := max(m, n, k, count, b_ld, a_ld, out_ld)) >= 2**31:
+        raise ShapeError(f"cuBLAS: {most} {TOO_MANY}")
     handle, one, many = _functions()
     for b_at, a_at, out_at in starts:
         head = handle, b_op, a_op, n, m, k, alpha
@@ -96,15 +99,17 @@ def _functions() -> tuple[int, Any, Any]:
     handle, own = cuda.get_cublas_handle(), library()
     if own is None:
         return handle, cuda.cublas.gemmEx, cuda.cublas.gemmStridedBatchedEx
-    work = kept(_work)
+    memory = kept(work)
     own["cublasSetStream_v2"](handle, cuda.get_current_stream().ptr)
-    own["cublasSetWorkspace_v2"](handle, work.data.ptr, work.nbytes)
+    own["cublasSetWorkspace_v2"](handle, memory.data.ptr, memory.nbytes)
     return handle, own["cublasGemmEx"], own["cublasGemmStridedBatchedEx"]
 
 
-def _work() -> Any:
+def work() -> Any:
+    """Memory that cuBLAS works in; with it this thread has a handle, which no capture could make."""
     import cupy
 
+    cupy.cuda.get_cublas_handle()
     return cupy.empty(WORK[int(cupy.cuda.Device().compute_capability) >= 90], np.uint8)
 
 

@@ -21,16 +21,23 @@ from minicaffe.ops.threads import run
 
 
 def plan(
-    m: int, k: int, f: int, dtype: Any, device: Device, deterministic: bool = False
+    m: int,
+    k: int,
+    f: int,
+    dtype: Any,
+    device: Device,
+    deterministic: bool = False,
+    before: Plan | None = None,
 ) -> Plan | None:
     """What computes the inner products of m vectors on CUDA: our kernel (`implicit`) or cuBLAS (`pointwise`).
 
-    To the planner they are a convolution of m images of one place. On the CPU there is nothing to choose.
+    To the planner they are a convolution of m images of one place; `before` is the plan of the last m. On the
+    CPU there is nothing to choose.
     """
     if not device.is_cuda:
         return None
     one_place = ConvGeometry(m, k, (1,), f, Window((1,)))
-    return conv.plan(one_place, dtype, device, deterministic=deterministic)
+    return conv.plan(one_place, dtype, device, deterministic=deterministic, before=before)
 
 
 def workspace(m: int, k: int, f: int, gradients: bool = True) -> int:

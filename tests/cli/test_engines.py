@@ -160,8 +160,20 @@ def test_explain_of_a_net_without_convolutions(cli, model):
     assert "no convolution" in ran.out
 
 
-def test_explain_of_an_inner_product_on_cuda(cli, cuda, model):
-    """Our kernel or cuBLAS; and the Solver takes what it says."""
+def test_explain_of_a_net_with_a_batchnorm(cli, folder):
+    (folder / "norm.yaml").write_text(
+        "layers:\n"
+        "  - {name: x, type: Input, shape: {dim: [2, 3, 8, 8]}}\n"
+        "  - {name: conv, type: Convolution, num_output: 4, kernel_size: 3}\n"
+        "  - {name: norm, type: BatchNorm}\n"
+    )
+    ran = cli("explain", "norm.yaml", *CPU)
+    assert ran.code == 0 and "\nconv: 2x3x8x8" in ran.out and "\nnorm:" not in ran.out
+
+
+def test_explain_of_an_inner_product_on_cuda(cli, cuda, model, monkeypatch):
+    """Our kernel or cuBLAS."""
+    monkeypatch.setattr(case, "OWN", 1000)
     net = model(("type: Convolution, bottom: data, num_output: 4, kernel_size: 5, stride: 2",
                  "type: InnerProduct, bottom: data, num_output: 4"))  # fmt: skip
     ran = cli("explain", net, "--device", "cuda", "--batch", "80")

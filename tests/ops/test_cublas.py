@@ -5,13 +5,16 @@ import importlib.util
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from ops.cases import blank, close, numbers, put
 
+from minicaffe.errors import ShapeError
 from minicaffe.ops import capture, cublas
+from minicaffe.ops.conv.common import as_strided
 from minicaffe.ops.gemm import gemm
 
 BY_NAME = """
@@ -69,7 +72,7 @@ def test_a_product_in_a_graph_is_that_outside(cuda, dtype):
     out, wanted = (blank(cuda, (2, 5, 3), dtype) for _ in range(2))
     with cuda.current():
         gemm(*there, wanted)
-        launch = capture.captured(cuda, lambda: gemm(*there, out))
+        launch = capture.captured(cuda, lambda: gemm(*there, out), [cublas.work])
     assert np.isnan(cuda.to_host(out).astype(np.float32)).all()  # it is not done yet
     for _ in range(2):
         out.fill(np.nan)
@@ -85,11 +88,11 @@ def test_a_graph_works_in_memory_of_its_own(cuda):
 
     def multiply():
         gemm(*there, out)
-        places.append(capture.kept(cublas._work).data.ptr)
+        places.append(capture.kept(cublas.work).data.ptr)
 
     with cuda.current():
         multiply()
-        launch = capture.captured(cuda, multiply)
+        launch = capture.captured(cuda, multiply, [cublas.work])
         multiply()
     assert places[0] == places[2] != places[1]
     launch()
@@ -103,3 +106,40 @@ def test_what_cublas_refuses_is_its_error(cuda, monkeypatch):
     monkeypatch.setitem(cublas.KINDS, "float32", "CUDA_R_64F")
     with pytest.raises(cuda.xp.cuda.cublas.CUBLASError, match="CUBLAS_STATUS_INVALID_VALUE"):
         gemm(a, b, blank(cuda, (5, 3), np.float32))
+
+
+def test_a_graph_is_captured_by_a_thread_that_has_not_multiplied_yet(cuda):
+    a, b = numbers(1, (5, 7), (7, 3), dtype=np.float64)
+    there, out, launches = [put(cuda, array) for array in (a, b)], blank(cuda, (5, 3), "f8"), []
+
+    def capturing():
+        with cuda.current():
+            launches.append(capture.captured(cuda, lambda: gemm(*there, out), [cublas.work]))
+
+    thread = threading.Thread(target=capturing)
+    thread.start()
+    thread.join()
+    launches[0]()
+    close(cuda, out, a @ b)
+
+
+def test_memory_of_threads_that_have_ended_is_let_go(cuda):
+    there = [put(cuda, array) for array in numbers(1, (5, 7), (7, 3), dtype=np.float64)]
+    others = capture._kept.keys() | set()
+
+    def multiplying():
+        with cuda.current():
+            gemm(*there, blank(cuda, (5, 3), "f8"))
+
+    for _ in range(3):
+        thread = threading.Thread(target=multiplying)
+        thread.start()
+        thread.join()
+    assert len(capture._kept.keys() - others) <= 1
+
+
+def test_what_is_beyond_32_bits_is_refused(cuda):
+    """By ctypes it would be another number."""
+    far = as_strided(put(cuda, np.ones((2, 3))), (2, 3), (2**34, 8))
+    with pytest.raises(ShapeError, match="cuBLAS: 2147483648 elements are more than"):
+        gemm(far, put(cuda, np.ones((3, 2))), blank(cuda, (2, 2), "f8"))

@@ -16,7 +16,7 @@ from minicaffe.backend import Device
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.ops import conv, linear, record
 from minicaffe.ops.conv import case as case_module
-from minicaffe.ops.conv import implicit, memory, trial
+from minicaffe.ops.conv import implicit, implicit_gemm, memory, trial
 from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.common import bias_workspace
 from minicaffe.ops.conv.trial import DIRECTIONS, Finding
@@ -614,12 +614,29 @@ def test_one_sample_is_work_for_all_threads(cpu, threads, monkeypatch, g):
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
-def test_what_computes_an_inner_product_on_cuda_is_measured(cuda, measured, dtype):
+def test_what_computes_a_large_inner_product_on_cuda_is_measured(cuda, measured, dtype):
     """Our kernel or cuBLAS, in each direction, as for a convolution of images of one place."""
-    plan = linear.plan(64, 100, 80, np.dtype(dtype), cuda)
+    given = np.dtype(dtype), cuda
+    plan = linear.plan(64, 1024, 1025, *given)
     assert [case.candidates for case in measured] == [("implicit", "pointwise")]
     assert set(plan.names.values()) == {"implicit"} and "measured now" in plan.reasons["forward"]
-    assert linear.plan(64, 100, 80, np.dtype("f4"), Device("cpu", np, "asked for")) is None
+    again = linear.plan(70, 1024, 1025, *given, before=plan)  # another batch
+    assert again.names == plan.names and len(measured) == 1
+    assert linear.plan(64, 1024, 1025, np.dtype("f4"), Device("cpu", np, "asked for")) is None
+
+
+@pytest.mark.parametrize(
+    ("vectors", "numbers", "name", "why"),
+    [
+        (64, 1024, "implicit", "too small to measure"),
+        (4096, 4096, "pointwise", "too large to measure"),
+    ],
+)
+def test_inner_products_that_are_not_measured(cuda, measured, vectors, numbers, name, why):
+    """Where to launch takes longest; and where arrays, once more, might not find room beside the net's."""
+    plan = linear.plan(vectors, numbers, numbers, np.dtype("f4"), cuda)
+    assert set(plan.names.values()) == {name} and not measured
+    assert plan.reasons["forward"] == f"fixed rule: {why}"
 
 
 @pytest.mark.parametrize(("features", "name"), [(1024, "implicit"), (1025, "pointwise")])
@@ -628,18 +645,27 @@ def test_by_rule_a_large_inner_product_is_cublas_own(cuda, measured, features, n
     assert set(plan.names.values()) == {name} and not measured
 
 
-@pytest.mark.parametrize(("vectors", "name"), [(1, "implicit"), (8, "pointwise")])
-def test_a_very_large_inner_product_is_not_measured(cuda, measured, vectors, name):
-    """Its weights, once more and in float64, might not find room beside the net's."""
-    plan = linear.plan(vectors, 4096, 4097, np.dtype("f4"), cuda)
-    assert set(plan.names.values()) == {name} and not measured
-    assert plan.reasons["forward"] == "fixed rule: too large to measure"
+def test_an_inner_product_is_measured_as_it_is_computed(cuda, monkeypatch):
+    """The kernel takes part of the depth, and more blocks, in the trial as in training."""
+    monkeypatch.setattr(case_module, "OWN", 1000)
+    launched, real = [], implicit_gemm._share
 
+    def share(*given):
+        launched.append(real(*given))
+        return launched[-1]
 
-def test_an_inner_product_is_measured_on_cuda(cuda):
-    plan = linear.plan(64, 70, 50, np.dtype("f4"), cuda)
+    monkeypatch.setattr(implicit_gemm, "_share", share)
+    plan = linear.plan(16, 900, 60, np.dtype("f4"), cuda)
     found, _ = memory.findings(plan.case)
     for way, one in found.items():
         assert set(one.ms) == {"implicit", "pointwise"}
         assert plan.names[way] == plan.case.fastest(one.ms)
         assert max(one.error.values()) < 1e-6
+    timed = {*launched}
+    x, weight, y = (cuda.xp.ones(shape, np.float32) for shape in ((16, 900), (900, 60), (16, 60)))
+    work = cuda.xp.empty(linear.workspace(16, 900, 60), np.float32)
+    own = dataclasses.replace(plan, names=dict.fromkeys(DIRECTIONS, "implicit"))
+    launched.clear()
+    linear.linear(x, weight, None, y, work, own)
+    linear.input_gradient(y, weight.T, x, work, own)
+    assert any(parts > 1 for _, parts in launched) and {*launched} <= timed

@@ -264,7 +264,7 @@ def test_without_a_graph(cuda):
 
 
 def test_what_a_capture_refuses_goes_on_as_it_is(cuda, monkeypatch):
-    def refuses(device, work):
+    def refuses(device, work, needs):
         raise RuntimeError("cudaErrorStreamCaptureUnsupported")
 
     monkeypatch.setattr(recorded, "captured", refuses)

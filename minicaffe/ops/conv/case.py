@@ -38,8 +38,10 @@ FEW = 8  # channels times filters of a group, up to which `direct` is worth a tr
 TIE = 1.05  # times the best: as good, so that the first of these is taken
 GRAIN = 3 * 2**18  # entries of columns and outputs that are worth a thread where Python starts it
 PRODUCT = ("implicit", "pointwise")  # on CUDA, of one product: our kernel, or cuBLAS
-OWN = 2**26  # multiply-adds up to which that is, by rule, our kernel, which holds bias and ReLU
-TOO_LARGE = 2**24  # weights of it: twice in float64 beside a net, they may find no room
+OWN = (
+    2**26
+)  # multiply-adds up to which it is our kernel, which holds bias and ReLU: to launch it takes longest
+TOO_LARGE = 2**25  # entries of it: once more, beside a net, they may find no room
 EQUALS = ("pointwise", "implicit", "batched", "columns", "caffe", "direct")
 
 
@@ -143,8 +145,9 @@ class Case:
     def by_rule(self) -> str | None:
         """What is taken where nothing is measured: the first of `RULE` that can be, on the CPU in cache."""
         able = self._able(RULE)
-        if self.device.is_cuda and common.is_product(self.g):
-            able = list(PRODUCT[:: 1 if self.g.multiply_adds <= OWN else -1])
+        if self._product:
+            order = PRODUCT[:: 1 if self.g.multiply_adds <= OWN else -1]
+            able = [name for name in order if self._suits(name)]
         large = not self.device.is_cuda and self.g.column_elements > IN_CACHE
         return next(
             (name for name in able if not (large and name in WHOLE)), next(iter(able), None)
@@ -153,15 +156,21 @@ class Case:
     @property
     def unmeasured(self) -> str:
         """Why it goes by rule, though a stopwatch might be asked; empty if it is."""
-        if self.g.multiply_adds < SMALL:
+        if self.g.multiply_adds < SMALL or (self._product and self.g.multiply_adds <= OWN):
             return "too small to measure"
         return "too large to measure" if self.too_large else ""
 
     @property
     def too_large(self) -> bool:
         """Whether a measurement might find no memory."""
-        product = self.device.is_cuda and common.is_product(self.g)
-        return product and math.prod(self.g.weight_shape) > TOO_LARGE
+        g = self.g
+        entries = sum(map(math.prod, (g.x_shape, g.weight_shape, g.y_shape)))
+        return self._product and entries > TOO_LARGE
+
+    @property
+    def _product(self) -> bool:
+        """Whether it is one product of matrices on CUDA."""
+        return self.device.is_cuda and common.is_product(self.g)
 
     def recordable(self, name: str) -> bool:
         """Whether a strategy runs as compiled loops alone, which can be recorded."""
@@ -184,7 +193,7 @@ class Case:
         Of those that keep samples or places side by side the batch tells which. On CUDA one product is not
         done sample by sample.
         """
-        if self.device.is_cuda and common.is_product(self.g):
+        if self._product:
             return name not in PRODUCT
         full = VECTOR * 4 // self.dtype.itemsize * self.shares
         return name == ("lanes" if self.g.n < full else "places") and self.recordable(name)
@@ -196,7 +205,7 @@ class Case:
 
     def fastest(self, ms: Mapping[str, float]) -> str:
         """The fastest; of those within 5% of it the first of `EQUALS`, then of STRATEGIES."""
-        order = dict.fromkeys((*EQUALS, *STRATEGIES))
+        order = dict.fromkeys((*(PRODUCT if self._product else EQUALS), *STRATEGIES))
         most = TIE * min(ms.values())
         return next(name for name in order if ms.get(name, math.inf) <= most)
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit_gemm, split
-from minicaffe.ops.conv.common import add_pieces, no_bias, recordable
+from minicaffe.ops.conv.common import add_pieces, is_product, no_bias, recordable
 from minicaffe.ops.conv.implicit_gemm import workspace as cuda_workspace
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window, lift
@@ -70,7 +70,7 @@ def forward(
 ) -> Any:
     """y = weight * x + bias, with `relu` max(0, y), into `out`."""
     if on_cuda(x):
-        return implicit_gemm.forward(x, weight, bias, g, out, relu)
+        return implicit_gemm.forward(x, weight, bias, g, out, relu, work if is_product(g) else None)
     fast, blas = with_blas("implicit", x)
     if fast is not None:
         rows, parts = _cut(g, share(work))
@@ -99,6 +99,10 @@ def forward(
 
 def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
     """dx = sum over the bands of col2im(weight' dy), into `out`."""
+    if on_cuda(dy) and is_product(g):
+        dy, dx = dy.reshape(g.n, g.f), out.reshape(g.n, g.c)
+        implicit_gemm.product(dy, weight.reshape(g.f, g.c), dx, work)
+        return out
     if on_cuda(dy):
         return implicit_gemm.input_gradient(dy, weight, g, out)
     fast, blas = with_blas("implicit", dy)

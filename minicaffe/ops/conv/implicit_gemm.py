@@ -21,6 +21,7 @@ import numpy as np
 from minicaffe.backend import TOO_MANY, launch_blocks
 from minicaffe.errors import ShapeError
 from minicaffe.ops.capture import COUNTERS, arrived
+from minicaffe.ops.conv.common import is_product
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.sums import in_sum_type
 
@@ -53,18 +54,28 @@ PRODUCT = np.dtype(  # the kernel's struct of this name
 def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
     """Elements, of `size` bytes, with which the weight's gradient is shared among more blocks.
 
+    Of one product, all directions are: `linear` has as many.
+
     They hold sums, of 4 bytes at the least, for each part of the batch. It is as right, and slower, without.
     """
+    if is_product(g):
+        return min(limit, g.n + g.f * max(g.n, g.c))
     sums = (math.prod(g.weight_shape) + g.f) * (2 if size == 2 else 1)
     _, parts = _share(*_weight_sizes(g), g.group, max(size, 4), limit // sums)
     return parts * sums if parts > 1 else 0
 
 
 def forward(
-    x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, relu: bool = False
+    x: Any,
+    weight: Any,
+    bias: Any | None,
+    g: ConvGeometry,
+    out: Any,
+    relu: bool = False,
+    work: Any | None = None,
 ) -> Any:
-    """y = weight * x + bias, with `relu` max(0, y), into `out`."""
-    _run((weight, x, bias, out), *_forward(g), relu=relu)
+    """y = weight * x + bias, with `relu` max(0, y), into `out`; `work` lets more blocks take part."""
+    _run((weight, x, bias, out), *_forward(g), work=work, relu=relu)
     return out
 
 
