@@ -203,8 +203,11 @@ def test_a_layer_of_ones_own_may_say_that_it_can_be(cuda, own, monkeypatch):
         == f"not in a CUDA graph: {'; '.join(f'own {way}: {OWN}' for way in ('forward', 'backward'))}"
     )
     monkeypatch.setattr(REGISTRY["Stretched"], "capturable", True)
-    _, (event,) = told(cuda, text)  # it takes memory
-    assert "cudaErrorStreamCaptureUnsupported: allocations in a capture" in event
+    _, (event,) = told(
+        cuda, text
+    )  # it takes memory, which is elsewhere each time, or in the capture
+    elsewhere = "own forward is not the same in each"
+    assert elsewhere in event or "StreamCaptureUnsupported: allocations in a capture" in event
 
 
 class Doubled(Layer):
