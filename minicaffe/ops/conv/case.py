@@ -38,9 +38,7 @@ FEW = 8  # channels times filters of a group, up to which `direct` is worth a tr
 TIE = 1.05  # times the best: as good, so that the first of these is taken
 GRAIN = 3 * 2**18  # entries of columns and outputs that are worth a thread where Python starts it
 PRODUCT = ("implicit", "pointwise")  # on CUDA, of one product: our kernel, or cuBLAS
-OWN = (
-    2**26
-)  # multiply-adds up to which it is our kernel, which holds bias and ReLU: to launch it takes longest
+OWN = 2**26  # multiply-adds up to which that is our kernel: to launch it takes longest
 TOO_LARGE = 2**25  # entries of it: once more, beside a net, they may find no room
 EQUALS = ("pointwise", "implicit", "batched", "columns", "caffe", "direct")
 
