@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         if args.batch is not None:
             resize(step, args.batch)
         with step.named():
-            layer.choose(deterministic=True)  # what it would be asked for
+            layer.choose(deterministic=True)  # its case, with no measurement
             if args.measure and layer.plan.case not in anew:
                 anew.append(layer.plan.case)
                 memory.forget(layer.plan.case)

@@ -70,9 +70,8 @@ class Graph:
         """Do it once more."""
         if self._launch is None:
             try:
-                names = {name for part in self.parts for name, *_ in part.launches}
-                needs = [cublas.work] if "gemm" in names else []
-                self._launch = captured(self.device, self._all, needs)
+                launches = [one for part in self.parts for one in part.launches]
+                self._launch = captured(self.device, self._all, cublas.needs(launches))
             except Exception as error:  # whatever CuPy, CUDA or a layer refuse: it may do as it is
                 self.why = " ".join(str(error).split()) or type(error).__name__
                 self._launch = self._all

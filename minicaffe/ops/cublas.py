@@ -12,6 +12,7 @@ import ctypes
 import functools
 import itertools
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from minicaffe.backend import TOO_MANY
 from minicaffe.errors import ShapeError
 from minicaffe.kernels import ask, tell
 from minicaffe.ops.arrays import fill
-from minicaffe.ops.capture import kept
+from minicaffe.ops.capture import Make, kept
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides, these in elements
 _SCALARS = {size: np.array([0, 1], f"f{size}") for size in (4, 8)}
@@ -111,6 +112,11 @@ def work() -> Any:
 
     cupy.cuda.get_cublas_handle()
     return cupy.empty(WORK[int(cupy.cuda.Device().compute_capability) >= 90], np.uint8)
+
+
+def needs(launches: Iterable[Any]) -> list[Make]:
+    """What memory work on CUDA, as a recording has it, is to find kept."""
+    return [work] if any(name == "gemm" for name, *_ in launches) else []
 
 
 @functools.cache

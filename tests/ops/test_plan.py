@@ -662,6 +662,7 @@ def test_an_inner_product_is_measured_as_it_is_computed(cuda, monkeypatch):
         assert plan.names[way] == plan.case.fastest(one.ms)
         assert max(one.error.values()) < 1e-6
     timed = {*launched}
+    assert implicit_gemm.workspace(plan.case.g, 2**30) == linear.workspace(16, 900, 60)
     x, weight, y = (cuda.xp.ones(shape, np.float32) for shape in ((16, 900), (900, 60), (16, 60)))
     work = cuda.xp.empty(linear.workspace(16, 900, 60), np.float32)
     own = dataclasses.replace(plan, names=dict.fromkeys(DIRECTIONS, "implicit"))

@@ -174,9 +174,7 @@ def _run(
     part = out.size + (0 if left_sums is None else left_sums.size)
     largest = max(arrays[0].size, arrays[1].size, part)
     if largest + 2**16 >= 2**31:
-        raise ShapeError(
-            f"implicit: {largest} elements are more than a kernel's 32-bit index reaches"
-        )
+        raise ShapeError(f"implicit: {largest} {TOO_MANY}")
     partials = in_sum_type(work, out)
     sizes = struct["rows"].item(), struct["columns"].item(), struct["depth"].item()
     tile, parts = _share(*sizes, products, out.itemsize, partials.size // max(1, part))

@@ -11,7 +11,6 @@ from . import _blas
 from ._array import at_address, place, queue
 from ._raw import CompilerMissingError, compiled
 
-VERSION = 130000
 SOURCE = Path(__file__).parent.parent / "cublas.cpp"
 INT, LONG, AT = ctypes.c_int, ctypes.c_longlong, ctypes.c_void_p
 MATRIX = AT, INT, INT, LONG
@@ -27,7 +26,7 @@ _here = threading.local()  # of the handle of a thread: its stream, and memory t
 def load():
     """Load it, for whoever asks for it by name; not where there is no compiler."""
     try:
-        library = ctypes.CDLL(str(compiled(SOURCE, f"libcublas.so.{VERSION // 10000}")))
+        library = ctypes.CDLL(str(compiled(SOURCE, f"libcublas.so.{_blas.VERSION // 10000}")))
     except CompilerMissingError:
         return
     library.standin_call(*_CALLED)
