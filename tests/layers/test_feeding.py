@@ -336,12 +336,14 @@ def test_a_parent_that_is_killed_leaves_nothing(folder):
     """
     keys = "source: set, batch_size: 4, feed: processes, workers: 2, transform: {crop_size: 9}"
     Path("m.yaml").write_text(f"layers: [{{name: d, type: Data, top: x, {keys}}}]")
-    shared = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
         found = workers(parent.pid)
         assert len(found) == 2
+        for process in (parent.pid, *found):
+            mapped = shared_memory(process)
+            assert mapped and all(name.endswith("(deleted)") for name in mapped)
         for worker in found:
             os.kill(worker, signal.SIGINT)  # which is for the program that trains
         parent.send_signal(signal.SIGKILL)
@@ -349,7 +351,12 @@ def test_a_parent_that_is_killed_leaves_nothing(folder):
     while any(map(alive, found)):
         assert time.monotonic() < deadline, "a worker outlives its parent"
         time.sleep(0.02)
-    assert not os.path.isdir("/dev/shm") or not set(os.listdir("/dev/shm")) - shared
+
+
+def shared_memory(pid):
+    """The names of the files behind what a process writes and others see."""
+    lines = [line.split(maxsplit=5) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    return [line[5] for line in lines if line[1] == "rw-s"]
 
 
 def alive(pid):
