@@ -102,6 +102,17 @@ def check(device, strategy, direction, g, limit=10**7, bias_term=True, dtype=np.
     close(device, got, wanted, TOLERANCES.get(strategy, TOLERANCE))
 
 
+def check_threads(monkeypatch, crew, device, strategy, direction, g):
+    """The same bits by one thread, two and three."""
+    got = []
+    monkeypatch.setattr("minicaffe.ops.threads.crew", lambda threads: crew)
+    for count in (1, 2, 3):
+        monkeypatch.setattr("minicaffe.ops.threads.count", lambda count=count: count)
+        got.append(run(device, strategy, direction, g, 1, True, np.float32, 1))
+    for other in got[1:]:
+        np.testing.assert_array_equal(got[0], other)
+
+
 @on_threads
 @every_strategy
 @every_direction

@@ -1,11 +1,10 @@
 """What is `places`' alone: images in bands of lines, and bits that do not depend on the number of threads."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ops.cases import EDGES, cases, convolutions, dtypes, seeds
-from ops.test_conv import DIRECTIONS, check, on_threads, run
+from ops.test_conv import DIRECTIONS, check, check_threads, on_threads
 
 from minicaffe.ops.conv import places, planes
 from minicaffe.ops.geometry import ConvGeometry, Window
@@ -45,13 +44,7 @@ def test_bands_against_loops(device, narrow, direction, g, elements, dtype, seed
 @every_direction
 @pytest.mark.parametrize("name", ["more places than a tile", "three axes", "two groups"])
 def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direction, name):
-    g, got = EDGES[name], []
-    monkeypatch.setattr("minicaffe.ops.threads.crew", lambda threads: crew)
-    for count in (1, 2, 3):
-        monkeypatch.setattr("minicaffe.ops.threads.count", lambda count=count: count)
-        got.append(run(device, "places", direction, g, 1, True, np.float32, 1))
-    for other in got[1:]:
-        np.testing.assert_array_equal(got[0], other)
+    check_threads(monkeypatch, crew, device, "places", direction, EDGES[name])
 
 
 def test_a_line_s_zeros_are_those_of_the_next():

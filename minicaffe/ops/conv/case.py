@@ -141,7 +141,12 @@ class Case:
 
     @property
     def by_rule(self) -> str | None:
-        """What is taken where nothing is measured: the first of `RULE` that can be, on the CPU in cache."""
+        """What is taken where nothing is measured: the first of `RULE` that can be, on the CPU in cache.
+
+        But for depthwise ones, of which the reference has loops of their own.
+        """
+        if common.is_depthwise(self.g) and self.recordable(REFERENCE):
+            return REFERENCE
         able = self._able(RULE)
         if self._product:
             order = PRODUCT[:: 1 if self.g.multiply_adds <= OWN else -1]

@@ -35,6 +35,12 @@ def is_product(g: ConvGeometry) -> bool:
     return g.group == 1 and g.window.is_point and g.places == 1
 
 
+def is_depthwise(g: ConvGeometry) -> bool:
+    """Whether each channel has one filter of its own, along two axes at the most, with stride 1."""
+    plain = len(g.image) <= 2 and all(stride == 1 for stride in g.window.stride)
+    return plain and g.c == g.f == g.group
+
+
 def add_pieces(work: Any, slices: int, start: int, g: ConvGeometry, out: Any) -> None:
     """Add what slices of a compiled loop summed to `out`, in their order.
 

@@ -3,8 +3,8 @@
     y[s, f, o] = bias[f] + sum over c, k of weight[f, c, k] x[s, c, o stride - pad + k dilation]
 
 The reference of all other strategies. As compiled loops, rows of pixels times one weight, it is also the quick
-one where a group has few channels and filters (depthwise), for there is nothing a GEMM could reuse. Without
-loops it is `definition`.
+one where a group has few channels and filters, for there is nothing a GEMM could reuse; of one each, with
+stride 1 (depthwise), loops keep tiles of outputs in registers. Without loops it is `definition`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from typing import Any
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.ops.conv import definition
-from minicaffe.ops.conv.common import add_partial_sums, no_bias, partial_sums
+from minicaffe.ops.conv.common import add_partial_sums, is_depthwise, no_bias, partial_sums
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices, run
+from minicaffe.ops.record import Piece
+from minicaffe.ops.threads import in_slices, run, share
+
+LANES = 16  # of a vector, at the most
 
 
 def refuses(g: ConvGeometry) -> str | None:
@@ -26,8 +29,19 @@ def refuses(g: ConvGeometry) -> str | None:
 
 
 def workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs: partial sums of dweight."""
-    return math.prod(g.weight_shape)
+    """Elements a thread needs: partial sums of dweight; two planes if depthwise, within the limit."""
+    sums, room = math.prod(g.weight_shape), max(_room(g), _room(g, back=True))
+    return sums + room if room <= limit else sums
+
+
+def forward_workspace(g: ConvGeometry, limit: int) -> int:
+    """Elements a thread needs for `forward`."""
+    return _room(g) if _room(g) <= limit else 0
+
+
+def cuda_workspace(g: ConvGeometry, limit: int, size: int) -> int:
+    """On CUDA a thread is all that an entry needs."""
+    return 0
 
 
 def recordable(dtype: Any) -> bool:
@@ -43,6 +57,10 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
     fast = loops("direct", x.dtype)
     if fast is not None:
         given = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+        if (deep := _depthwise(x, g, work)) is not None:
+            to = out.reshape(-1), _planes(g), False, Piece(work)
+            run(deep.forward, g.n * g.c, *given, *to)
+            return out
         run(fast.forward, g.n * g.f, *given, out.reshape(-1), _lifted(g))
         return out
 
@@ -60,6 +78,11 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
         return out
     fast = loops("direct", dy.dtype)
     if fast is not None:
+        if (deep := _depthwise(dy, g, work, back=True)) is not None:
+            given = dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype)
+            to = out.reshape(-1), _planes(g, back=True), True, Piece(work)
+            run(deep.forward, g.n * g.c, *given, *to)
+            return out
         given = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
         run(fast.input_gradient, g.n * g.c, *given, _lifted(g))
         return out
@@ -79,6 +102,9 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     fast = loops("direct", dy.dtype)
     if fast is not None:
         given = x.reshape(-1), dy.reshape(-1), g.n, out.reshape(-1)
+        if (deep := _depthwise(dy, g, work)) is not None:
+            run(deep.weight_gradient, g.c, *given, _planes(g), Piece(work))
+            return out
         run(fast.weight_gradient, g.f, *given, _lifted(g))
         return out
 
@@ -88,6 +114,32 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     add_partial_sums(in_slices(part, g.n, work), out)
     return out
+
+
+def _depthwise(x: Any, g: ConvGeometry, work: Any, back: bool = False) -> Any:
+    """The loops for it, if it is depthwise and each thread has room for its planes."""
+    able = is_depthwise(g) and work is not None and work.size // share(work) >= _room(g, back)
+    return loops("depthwise", x.dtype) if able else None
+
+
+def _planes(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
+    """What loops are told of y, or of dx, a convolution of dy: channels, and sizes along two axes."""
+    kernel, _, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
+    image, out = lift(g.image)[1:], lift(g.out)[1:]
+    if back:
+        far = tuple((k - 1) * d - p for k, d, p in zip(kernel, dilation, pad, strict=True))
+        return g.c, out, kernel, far, dilation, image
+    return g.c, image, kernel, pad, dilation, out
+
+
+def _room(g: ConvGeometry, back: bool = False) -> int:
+    """Elements for a plane that is padded, and for one of dy, in rows of whole vectors; 0 if not depthwise."""
+    if not is_depthwise(g):
+        return 0
+    _, _, kernel, _, dilation, (rows, columns) = _planes(g, back)
+    down, right = ((k - 1) * d for k, d in zip(kernel, dilation, strict=True))
+    wide = columns + LANES - 1
+    return (rows + down) * (wide + right) + rows * wide
 
 
 def _lifted(g: ConvGeometry) -> tuple[Any, ...]:

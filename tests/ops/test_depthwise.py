@@ -1,0 +1,102 @@
+"""What is `direct`'s alone: each channel by a kernel of its own, in tiles of every width."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ops.cases import cases, dtypes, seeds
+from ops.test_conv import DIRECTIONS, check, check_threads, on_threads
+
+from minicaffe.ops.conv import direct
+from minicaffe.ops.conv.case import Case
+from minicaffe.ops.conv.common import is_depthwise
+from minicaffe.ops.geometry import ConvGeometry, Window
+
+every_direction = pytest.mark.parametrize("direction", DIRECTIONS)
+compiled = pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
+
+
+@st.composite
+def depthwise(draw):
+    """Planes from a pixel to some vectors across, often by 3 x 3; pads beyond the kernel, too."""
+    axes = draw(st.integers(1, 2))
+    sizes = (st.integers(1, 9), st.integers(1, 45))[-axes:]
+    image = tuple(draw(size) for size in sizes)
+    kernel = (3,) * axes if draw(st.booleans()) else tuple(draw(st.integers(1, 5)) for _ in image)
+    pad, dilation = (
+        tuple(draw(st.integers(low, 3)) for _ in image) if draw(st.booleans()) else (1,) * axes
+        for low in (0, 1)
+    )
+    c = draw(st.integers(1, 5))
+    sizes = zip(image, kernel, pad, dilation, strict=True)
+    fits = all((k - 1) * d < size + 2 * p for size, k, p, d in sizes)
+    window = Window(kernel, (1,) * axes, pad, dilation) if fits else Window((1,) * axes)
+    return ConvGeometry(draw(st.integers(0, 3)), c, image, c, window, c)
+
+
+@on_threads
+@compiled
+@every_direction
+@cases(60)
+@given(depthwise(), st.booleans(), dtypes, seeds)
+def test_depthwise_against_loops(device, direction, g, bias_term, dtype, seed):
+    assert is_depthwise(g)
+    check(device, "direct", direction, g, bias_term=bias_term, dtype=dtype, seed=seed)
+
+
+@compiled
+@every_direction
+@pytest.mark.parametrize("width", [3, 4, 7, 8, 14, 16, 33])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_each_width_of_tiles(device, direction, width, dtype):
+    for height, kernel in ((2, 3), (6, 3), (6, 2)):
+        window = Window((kernel, kernel), pad=(1, 1))
+        check(
+            device,
+            "direct",
+            direction,
+            ConvGeometry(2, 3, (height, width), 3, window, 3),
+            dtype=dtype,
+        )
+
+
+@compiled
+def test_where_a_channel_is_constant_all_places_are_the_same(device):
+    """But at the edges: a maximum over them is the first."""
+    g = ConvGeometry(1, 2, (9, 21), 2, Window((3, 3)), 2)
+    x, weight = np.full(g.x_shape, 0.1, np.float32), np.full(g.weight_shape, 0.7, np.float32)
+    y, work = np.empty(g.y_shape, np.float32), np.empty(direct.workspace(g, 1), np.float32)
+    direct.forward(x, weight, None, g, y, work)
+    assert (y == y[0, 0, 0, 0]).all()
+
+
+@compiled
+@every_direction
+def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direction):
+    g = ConvGeometry(3, 5, (7, 19), 5, Window((3, 3), pad=(1, 1)), 5)
+    check_threads(monkeypatch, crew, device, "direct", direction, g)
+
+
+@compiled
+@every_direction
+def test_planes_beyond_the_limit_are_computed_without_tiles(device, direction):
+    g = ConvGeometry(2, 3, (6, 9), 3, Window((3, 3), pad=(1, 1)), 3)
+    assert direct.workspace(g, 100) < direct.workspace(g, 10**4)
+    assert direct.forward_workspace(g, 100) == 0
+    check(device, "direct", direction, g, limit=100)
+
+
+def test_where_nothing_is_measured_depthwise_is_direct(device):
+    g = ConvGeometry(2, 3, (6, 9), 3, Window((3, 3), pad=(1, 1)), 3)
+    rule = Case(g, np.dtype(np.float32), device, 10**8).by_rule
+    assert (rule == "direct") == (not device.is_cuda and direct.recordable(np.float32))
+
+
+def test_what_has_strides_groups_or_three_axes_is_not_depthwise():
+    for g in (
+        ConvGeometry(1, 2, (5, 5), 2, Window((3, 3), (1, 2)), 2),
+        ConvGeometry(1, 2, (5, 5), 4, Window((3, 3)), 2),
+        ConvGeometry(1, 4, (5, 5), 4, Window((3, 3)), 2),
+        ConvGeometry(1, 2, (5, 5, 5), 2, Window((3, 3, 3)), 2),
+    ):
+        assert not is_depthwise(g)
