@@ -17,6 +17,8 @@ from minicaffe.layers.fed import Fed, size_of
 from minicaffe.ops.batch import gather
 from minicaffe.spec.types import AtLeast
 
+PARTS = 4  # of a GPU's memory: a data set larger than one of them stays in the host's
+
 
 @register
 class Data(Fed):
@@ -106,6 +108,8 @@ class Data(Fed):
         if made or images.dtype != np.uint8:
             return
         device, labelled = self.context.device, len(self.top) > 1
+        if device.is_cuda and images.nbytes > device.memory() // PARTS:
+            return
         mean = np.empty(self.image, self.sum_dtype)
         mean[...] = self.mean()
         self.images, self.mean_image = device.asarray(images), device.asarray(mean)

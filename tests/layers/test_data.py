@@ -35,6 +35,18 @@ def net(keys="", phase="TRAIN", batch=4, **options):
     return Net(parse(text), phase, **options)
 
 
+def test_what_is_too_large_for_a_gpu_stays_with_the_host(cuda, monkeypatch):
+    """Which makes the same batches of it, over more than one epoch."""
+    keys = ", transform: {crop_size: 3, mirror: true, scale: 0.5, mean_value: 2}"
+    held = net(keys, device=cuda)
+    monkeypatch.setattr(type(cuda), "memory", lambda self: 4 * 20 * N - 1)
+    fed = net(keys, device=cuda)
+    assert held.layers["d"].images is not None and fed.layers["d"].images is None
+    for _ in range(6):
+        for mine, other in zip(held.forward().values(), fed.forward().values(), strict=True):
+            assert cuda.to_host(mine).tobytes() == cuda.to_host(other).tobytes()
+
+
 def labels(data, batches):
     host = data.device.to_host
     return [int(k) for _ in range(batches) for k in np.array(host(data.forward()["label"]))]
