@@ -1,7 +1,18 @@
-// The opposite of max pooling: pixels go to the places, within their plane, that a mask names.
+// A mask of where maxima are, and the opposite of max pooling: pixels go to the places, within their plane, that
+// a mask names.
 //
 //   x 5 7 9, place 2 0 2      claim: the highest of the pixels that want a place has it, 2 and 0 -> . . .
 //                             winner 1 -1 2                    y 7 0 9
+
+// Windows that begin at `corners` of an image so wide: the place of each one's winner, -1 if it has none.
+template <typename T>
+__global__ void winners(int total, const int* which, const int* corners, int windows, int kernel, int width,
+                        T* out) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
+    const int at = which[i], place = corners[i % windows] + at / kernel * width + at % kernel;
+    out[i] = T(at < 0 ? -1 : place);
+  }
+}
 
 template <typename T>
 __global__ void mask_places(int total, const T* mask, int size, long long* place) {

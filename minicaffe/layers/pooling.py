@@ -159,7 +159,8 @@ class Pooling(Windowed):
             oh, ow = np.indices(self.it.y_shape[2:], np.int32)
             corners = (oh * sh - ph) * w + ow * sw - pw
             self.corners = self.context.device.asarray(corners.astype(np.int32))
-            self.place = self.empty(self.it.y_shape, np.int32)
+            cpu = not self.context.device.is_cuda
+            self.place = self.empty(self.it.y_shape, np.int32) if cpu else None
 
     def forward(self, x: Any) -> Any:
         self.it.forward(x, self.out[0])

@@ -9,7 +9,6 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import DataError
-from minicaffe.kernels import ask
 from minicaffe.ops import arrays, record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.geometry import Window
@@ -25,22 +24,18 @@ def mask(
     """The place y w + x of each window's winner in its image, w being its `width`; -1 if there is none.
 
     `which` (n, c, oh, ow) numbers the winner in its window, row by row; `corners` (oh, ow) are the windows'
-    first places. `place` (int32) and `none` (bool) are scratch of which's shape.
+    first places. `place` (int32) and `none` (bool) are scratch of which's shape, for the CPU.
 
     >>> which, corners = np.array([[[[3, -1]]]], np.int32), np.array([[0, 2]])
     >>> mask(which, Window((2, 2), (2, 2)), 4, corners, np.empty((1, 1, 1, 2)), which.copy(), which < 0)
     array([[[[ 5., -1.]]]])
     """
-    if not on_cuda(which):
-        record.host("a mask")
-    given = which, corners, place, none, out
-    ask("mask", "", (), given, lambda given: _mask(window.kernel[1], width, *given))
-    return out
-
-
-def _mask(
-    kernel: int, width: int, which: Any, corners: Any, place: Any, none: Any, out: Any
-) -> None:
+    if on_cuda(which):
+        sizes = corners.size, window.kernel[1], width
+        launch("unpool.cu", "winners", which.size, out, which, corners, *sizes, out)
+        return out
+    record.host("a mask")
+    kernel = window.kernel[1]
     np.floor_divide(which, kernel, out=place)
     np.multiply(place, width - kernel, out=place)
     np.add(place, which, out=place)
@@ -48,6 +43,7 @@ def _mask(
     np.less(which, 0, out=none)
     np.copyto(out, place)
     np.copyto(out, -1, where=none)
+    return out
 
 
 def places(mask: Any, image: tuple[int, int], out: Any) -> Any:

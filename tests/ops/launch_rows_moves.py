@@ -8,6 +8,7 @@ from minicaffe.ops import argmax
 from minicaffe.ops import interp as between
 from minicaffe.ops import take as numbered
 from minicaffe.ops import unpool as masks
+from minicaffe.ops.geometry import Window
 
 ROWS, row = table()
 PLACES = [2, 0, 2, 1, 1, 2, 4, 0]  # of 5 rows: some more than once, one never
@@ -59,6 +60,17 @@ def mask(device, dtype):
     """Some pixels go nowhere, and many to where another goes."""
     where = np.random.default_rng(1).integers(-1, 9, POOLED)
     return put(device, where, summed(dtype)), put(device, where, np.int64)
+
+
+@row
+def winners(device, dtype):
+    """Some windows have none; their corners lie in the padding, too."""
+    which = np.random.default_rng(1).integers(-1, 6, POOLED)
+    corners = np.arange(12).reshape(POOLED[2:]) - 3
+    which, corners, place = (put(device, array, np.int32) for array in (which, corners, which))
+    out, none = blank(device, POOLED, summed(dtype)), blank(device, POOLED, bool)
+    given = which, Window((2, 3), (2, 2)), 7, corners, out, place, none
+    return lambda: masks.mask(*given), [out]
 
 
 @row
