@@ -235,7 +235,8 @@ def test_a_listed_step_has_the_layers_products(scripts, real_cupy):
     assert set(found) == {"step", "replayed", "conv2 forward", "conv2 backward"}
     for step in ("step", "replayed"):
         roofline.check("lenet_paper", 4, found[step])
-    assert len(found["replayed"]) == len(found["step"]) - 7  # six ReLUs, and a copy of what changes
+    # Six ReLUs, the gradient of the loss, and a copy of what changes.
+    assert len(found["replayed"]) == len(found["step"]) - 8
     conv2 = 2 * 4 * 50 * 64 * 500
     (forward,) = roofline.rows(found["conv2 forward"])
     assert forward.flops == conv2

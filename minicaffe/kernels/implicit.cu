@@ -30,6 +30,13 @@
 //           [---- 0 ----]  [---- 1 ----]  [ 2 ]
 //           [------------------ out ----------]
 //
+// With `pooled`, each plane of out is pooled too: the largest of each 2 x 2 pixels, and `which` (0 to 3) it was,
+// the first of equal ones, -1 if none is above minus infinity. Four columns are the pixels of a window then, in one
+// thread's pack:
+//
+//   the columns at two rows   0 1 | 4 5 | 8 ...        tiles of VN = 4 only; h and w are even, d is 1
+//                             2 3 | 6 7 | 10 ...
+//
 // `left_sums`, if wanted, are the sums of each row of left over k: where left is dy, the bias's gradient.
 
 #include "block.cu"
@@ -100,9 +107,9 @@ struct alignas(sizeof(S) * V) Pack {
 template <typename T, typename O, int TM, int TN>
 __launch_bounds__(BLOCK, 2)
 __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entries,
-                         const T* __restrict__ bias, const O* mask, O* out, O* left_sums,
-                         typename Sum<T>::type* partials, int* arrived, int splits, int part, int add,
-                         int add_sums, int relu, Product p) {
+                         const T* __restrict__ bias, const O* mask, O* out, O* pooled, int* which,
+                         O* left_sums, typename Sum<T>::type* partials, int* arrived, int splits, int part,
+                         int add, int add_sums, int relu, Product p) {
   typedef typename Sum<T>::type S;
   const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;  // in a pack
   const bool ROOM = TM * TN <= 16;  // registers to load a slab ahead, and to write neighbours at once
@@ -117,8 +124,14 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   entries += (size_t)group * p.entries_group;
 
   const Entries given = {p.d, p.h, p.w, Stride(p.sd), Stride(p.sh), Stride(p.sw)};
+  const int wide = p.column.w;
+  const auto place = [&](int column) {  // which pixel it is, in the order of `out`
+    if (VN != 4 || !pooled) return column;
+    const int window = column / 4, across = wide / 2;
+    return (window / across * 2 + column / 2 % 2) * wide + window % across * 2 + column % 2;
+  };
   const int own = t % (TN * 16);  // the column of the tile that this thread gathers
-  const Spot there = given.spot(p.column, first_column + own, p.columns);
+  const Spot there = given.spot(p.column, place(first_column + own), p.columns);
   S sums[TM][TN];
   for (int i = 0; i < TM; ++i) {
     for (int j = 0; j < TN; ++j) sums[i][j] = 0;
@@ -255,7 +268,29 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   const auto divided = [](size_t number) { return number % VN == 0; };
   const bool packed = divided(volume) && divided(p.out_group) && divided(p.out_row) &&
                       divided(p.out_outer) && (size_t)out % sizeof(Pack<O, VN>) == 0;
-  if (ROOM && VN > 1 && packed) {  // neighbouring columns lie side by side, and are written at once
+  if (VN == 4 && pooled) {
+#pragma unroll
+    for (int j = 0; j < TN; j += VN) {
+      const int column = first_column + (tx + j / VN * 16) * VN, corner = place(column);
+      const int outer = group * p.out_group + column / volume * p.out_outer;
+#pragma unroll
+      for (int i = 0; i < TM; ++i) {
+        const int row = first_row + (ty + i / VM * 16) * VM + i % VM, plane = outer + row * p.out_row;
+        if (row >= p.rows || column >= p.columns) continue;
+        O best = O(__int_as_float(0xff800000));  // minus infinity
+        int winner = -1;
+#pragma unroll
+        for (int v = 0; v < VN; ++v) {
+          const int at = plane + corner % volume + v / 2 * wide + v % 2;
+          const O value = finished(sums[i][j + v], at, row);
+          out[at] = value;
+          if (value > best) best = value, winner = v;
+        }
+        pooled[(plane + column % volume) / 4] = best;
+        which[(plane + column % volume) / 4] = winner;
+      }
+    }
+  } else if (ROOM && VN > 1 && packed) {  // neighbouring columns lie side by side, and are written at once
 #pragma unroll
     for (int j = 0; j < TN; j += VN) {
       const int column = first_column + (tx + j / VN * 16) * VN;

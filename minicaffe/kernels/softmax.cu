@@ -9,6 +9,7 @@
 //                        lane    0 1 2 3 0 1                                lane    0 0 ...  0  1  1
 
 #include "block.cu"
+#include "nll.cu"
 
 struct Share {
   int lane, own, per;  // which lane, which of the block's columns, how many those are
@@ -71,21 +72,27 @@ __global__ void softmax(int columns, const T* __restrict__ x, int c, int s, int 
 // prob = softmax of x, and loss = sum over columns of -log prob[label] / normalizer, where a label counts.
 // With `counts` the normalizer is how many do, at least 1; with 2 it is just that, and the loss the sum, for
 // others to be added. Each block leaves its sums in losses and valid; the last one there adds them.
+// With `dx`, and a normalizer that does not count, dx is the gradient of dloss times the loss.
 template <typename T, typename O>
 __global__ void softmax_loss(int columns, const T* __restrict__ x, int c, int s, int lanes,
                              const O* __restrict__ labels, int has_ignore, int ignore, O* losses,
                              O* valid, int* arrived, int counts, O* normalizer, O* loss,
-                             O* prob) {
+                             const O* dloss, O* dx, O* prob) {
   typedef typename Sum<T>::type S;
   __shared__ S shared[BLOCK];
   const Share share(lanes, s);
   const S tiny = sizeof(S) == 4 ? S(1.17549435e-38) : S(2.2250738585072014e-308);
+  const S scale = dx ? S(*dloss) / S(*normalizer) : S(0);
   S sum = 0, count = 0;
   for (int first = blockIdx.x * share.per; first < columns; first += gridDim.x * share.per) {
     const int column = first + share.own, end = column < columns ? c : 0;
     const size_t start = (size_t)(column / s) * c * s + column % s;
     softmax_of<T, O>(x, start, end, s, lanes, prob, share, shared);
     __syncthreads();  // its probabilities are there
+    for (int k = share.lane; dx && k < end; k += lanes) {
+      const size_t i = start + (size_t)k * s;
+      dx[i] = nll_gradient(prob[i], labels[column], k, has_ignore, ignore, scale);
+    }
     if (share.lane != 0 || end == 0) continue;
     const O label = labels[column];
     if (has_ignore && label == O(ignore)) continue;

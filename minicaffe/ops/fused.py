@@ -3,6 +3,9 @@
     y = weight x + bias                     y = max(0, weight x + bias)
     y = max(0, y)                    ->
 
+    y = max(0, weight x + bias)             y = max(0, weight x + bias)
+    z = max of 2 x 2 pixels of y     ->     z = max of 2 x 2 pixels of y
+
     dx = gradient of a pooling of dy        dx = gradient of a pooling of dy, where y > 0
     dx = dx where y > 0              ->
 
@@ -15,6 +18,9 @@
     dy = a dz                        ->
     dx = gradient of a BatchNorm of dy
 
+    loss of the softmax of x                loss and dx in one, where the normalizer is known
+    dx = gradient of the loss        ->
+
     part = weight' dz                       dx += weight' dz
     dx += part                       ->
 
@@ -26,27 +32,11 @@ kernel must be asked for as well, as ops.arrays does.
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from minicaffe.backend import on_cuda
-from minicaffe.kernels import Asked, heard, hearing, parameters
-
-FIRST = {  # what can be one with what comes next, and where it is from
-    "implicit": "implicit.cu",
-    "scale": "channels.cu",
-    "moments": "normalize.cu",
-    "normalise": "normalize.cu",
-    "gradients": "normalize.cu",
-    "max_pool_gradient": "pool.cu",
-    "ave_pool_gradient": "pool.cu",
-    "dropout_gradient": "random.cu",
-}
-FILES = {**FIRST, "elementwise": "elementwise.cu", "elementwise_gradient": "elementwise.cu"}
-NORMALISED = ("moments", "normalise")
+from minicaffe.kernels import Asked, heard, hearing
+from minicaffe.ops.joins import FILL, FIRST, SECOND, apart, clear
 
 
 class Joined:
@@ -63,6 +53,11 @@ class Joined:
 
     def launched(self, asked: Asked) -> bool:
         """Whether it is to be done now."""
+        if self.held is not None and asked.name == FILL and apart(self.held, asked):
+            held, self.held = self.held, None  # it may as well come before
+            asked.do(asked.args)
+            self.held = held
+            return False
         one = together(self.held, asked) if self.held is not None else None
         if one is None:
             self.end()
@@ -88,7 +83,8 @@ def joined() -> Iterator[Joined]:
 
 def may_begin(launches: Sequence[Any]) -> bool:
     """Whether some work, as a recording has it, may be one with what comes before it."""
-    return any(name in SECOND for name, *_ in launches[:1])
+    begin = [name for name, *_ in launches if name != FILL]
+    return any(name in SECOND for name in begin[:1])
 
 
 def together(first: Asked, then: Asked) -> Asked | None:
@@ -99,124 +95,4 @@ def together(first: Asked, then: Asked) -> Asked | None:
     """
     join = SECOND.get(then.name)
     one = None if join is None else join(first, then)
-    both = ([arg for arg in asked.args if on_cuda(arg)] for asked in (first, then))
-    return one if one is None or all(_clear(a, b) for a, b in itertools.product(*both)) else None
-
-
-def _relu(first: Asked, then: Asked) -> Asked | None:
-    """A ReLU in place is the end of what writes its bottom."""
-    x, y = _of(then, "x", "y")
-    able = then.types.endswith(", ReLU") and _same(x, y) and _same(y, _written(first))
-    return _with(first, relu=np.int32(1)) if able and _free(first, "relu") else None
-
-
-def _masked(first: Asked, then: Asked) -> Asked | None:
-    """So is its gradient of what writes that of its top."""
-    x, dy, dx = _of(then, "x", "dy", "dx")
-    able = then.types.endswith(", ReLU") and _same(dy, dx) and _same(dx, _written(first))
-    able = able and not _same(x, dx)
-    return _with(first, mask=x) if able and _free(first, "mask") else None
-
-
-def _scaled(first: Asked, then: Asked) -> Asked | None:
-    """A Scale of what is normalised."""
-    x, a, b, f, p, y = _of(then, "x", "a", "b", "f", "p", "y")
-    able = a is not None and _free(then, "whole", "relu") and _same(x, _written(first))
-    able = able and not _same(x, a) and not _same(x, b)
-    if first.name not in NORMALISED or not able or not _free(first, "z", "relu"):
-        return None
-    return _with(first, scale=a, bias=b, features=f, places=p, z=y)
-
-
-def _added(first: Asked, then: Asked) -> Asked | None:
-    """A sum with something else, of what was scaled; or with what a gradient is added to."""
-    a, b, out = then.args
-    if not all(_alike(array, out) for array in (a, b)):
-        return None
-    if first.name in NORMALISED:
-        y, z = _of(first, "y", "z")
-        of_z, other = (a, b) if _same(a, z) else (b, a)
-        new = _same(other, y) or _same(other, z)  # it is read before any of them is written
-        able = _same(of_z, z) and not new and _free(first, "sum", "relu")
-        return _with(first, other=other, sum=out) if able else None
-    if first.name != "implicit" or not (_same(a, out) and _same(b, _of(first, "out")[0])):
-        return None
-    as_it_is = _free(first, "add", "relu", "mask") and not _same(a, b)
-    return _with(first, out=out, add=np.int32(1)) if as_it_is and out.itemsize > 2 else None
-
-
-def _normalised_before(first: Asked, then: Asked) -> Asked | None:
-    """The gradient of what was normalised, where that was then scaled."""
-    same = "count", "s_outer", "s_kept", "s_inner", "wide"
-    if (
-        first.name != "gradients"
-        or first.grid != then.grid
-        or _of(first, *same) != _of(then, *same)
-    ):
-        return None
-    (x, dz, g), (dy, mean) = _of(first, "x", "dy", "g"), _of(then, "dy", "mean")
-    if not _free(first, "mean", "means") or not _same(dy, g) or mean is None or _same(dz, g):
-        return None
-    if not _free(then, "scale", "dscale", "dbias", "g"):
-        return None
-    taken = "dy", "scale", "features", "places", "dscale", "dbias", "g"
-    return _with(then, y=x, **dict(zip(taken, _of(first, *taken), strict=True)))
-
-
-SECOND: dict[str, Callable[[Asked, Asked], Asked | None]] = {
-    "elementwise": _relu,
-    "elementwise_gradient": _masked,
-    "scale": _scaled,
-    "add": _added,
-    "gradients": _normalised_before,
-}
-
-
-def _written(asked: Asked) -> Any:
-    """The array that another may go on with."""
-    if asked.name in NORMALISED:
-        return next((array for array in _of(asked, "sum", "z", "y") if array is not None), None)
-    names = parameters(FILES[asked.name], asked.name)
-    return next(asked.args[names[name]] for name in ("out", "y", "dx") if name in names)
-
-
-def _of(asked: Asked, *names: str) -> list[Any]:
-    """Arguments by name; what a kernel has no such argument for is not among them."""
-    at = parameters(FILES[asked.name], asked.name)
-    return [asked.args[at[name]] for name in names if name in at]
-
-
-def _free(asked: Asked, *names: str) -> bool:
-    """Whether a kernel has all such arguments, and is given nothing for them, or zero."""
-    given = _of(asked, *names)
-    nothing = (arg is None or (isinstance(arg, np.integer) and arg == 0) for arg in given)
-    return len(given) == len(names) and all(nothing)
-
-
-def _with(asked: Asked, **values: Any) -> Asked:
-    """The same with other arguments."""
-    args, at = list(asked.args), parameters(FILES[asked.name], asked.name)
-    for name, value in values.items():
-        args[at[name]] = value
-    return asked._replace(args=tuple(args))
-
-
-def _alike(array: Any, other: Any) -> bool:
-    """Whether both are arrays of as many entries of one type, one behind the other."""
-    if not (on_cuda(array) and on_cuda(other)):
-        return False
-    flat = array.flags.c_contiguous and other.flags.c_contiguous
-    return bool(flat and array.size == other.size and array.dtype == other.dtype)
-
-
-def _clear(array: Any, other: Any) -> bool:
-    """Whether two arrays begin and end together, or have no memory in common."""
-    (begin, end), (first, last) = (
-        (one.data.ptr, one.data.ptr + one.nbytes) for one in (array, other)
-    )
-    return bool((begin, end) == (first, last) or end <= first or last <= begin)
-
-
-def _same(array: Any, other: Any) -> bool:
-    """Whether both are one array, whatever its shape."""
-    return _alike(array, other) and bool(array.data.ptr == other.data.ptr)
+    return one if one is None or clear(first, then) else None

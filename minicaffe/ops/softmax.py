@@ -125,7 +125,9 @@ def softmax_loss(
     if on_cuda(x):
         counts = 0 if not mean.counts else COUNTS if mean.add is None else APART
         told = labels, *flag(ignore), losses, read.valid, arrived(), counts
-        _launch("softmax_loss", x.shape, (x, prob), x, more=(*told, mean.normalizer, out))
+        dloss = dx = None  # what ops.joins puts there
+        more = *told, mean.normalizer, out, dloss, dx
+        _launch("softmax_loss", x.shape, (x, prob), x, more=more)
         return mean.over(out) if counts == APART else out
     softmax(x, prob, losses.reshape(x.shape[0], 1, x.shape[2]))
     _nll(prob, labels, ignore, losses, read)

@@ -18,7 +18,8 @@ from minicaffe.layers.activation import Dropout
 from minicaffe.layers.data import Data
 from minicaffe.layers.memory_data import MemoryData
 from minicaffe.net import read
-from minicaffe.ops.fused import FIRST, may_begin
+from minicaffe.ops.fused import may_begin
+from minicaffe.ops.joins import FIRST
 from minicaffe.ops.record import recording
 from minicaffe.solver import Report
 

@@ -8,9 +8,20 @@ import pytest
 from ops.cases import blank, numbers, put
 
 from minicaffe.kernels import heard
-from minicaffe.ops import activation, arrays, channels, elementwise, fused, normalize, pool, rows
+from minicaffe.ops import (
+    activation,
+    arrays,
+    channels,
+    elementwise,
+    fused,
+    normalize,
+    pool,
+    rows,
+    softmax,
+)
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
+from minicaffe.ops.labels import Labels, Mean
 from minicaffe.ops.rows import Norm, Past, Statistics, by_channel, workspace
 from minicaffe.ops.slots import Slots
 
@@ -291,6 +302,172 @@ def test_only_the_gradient_of_what_was_scaled_is_joined(cuda):
     assert len(kernels_of(scale, lambda: arrays.add(one.other, g), norm)) == 3
     other = Normalised(cuda, (3, 70, 2, 3), np.float32).backward(y, one.other, dx, *sums)[1]
     assert len(kernels_of(scale, other)) == 2
+
+
+PLANES = {  # what is pooled: filters and planes that fill no tile, one group and two, one tile and many, in parts
+    "one window": ConvGeometry(1, 1, (3, 2), 1, Window((2, 1))),
+    "wide": ConvGeometry(3, 2, (2, 14), 5, Window((1, 1))),
+    "groups": ConvGeometry(2, 4, (8, 7), 6, Window((3, 2), (1, 1), (1, 1)), 2),
+    "strides": ConvGeometry(2, 3, (13, 21), 40, Window((3, 3), (2, 2))),
+    "parts": ConvGeometry(1, 150, (4, 6), 17, Window((3, 3), (1, 1), (1, 1))),
+}
+TWO = Window((2, 2), (2, 2))
+
+
+class Pooled:
+    """A convolution, perhaps a ReLU, and the pooling of 2 x 2 pixels of it; some are equal, some no numbers."""
+
+    def __init__(self, cuda, g, dtype):
+        shapes = g.x_shape, g.weight_shape, (g.f,)
+        x, weight, bias = (np.round(array) for array in numbers(1, *shapes, dtype=np.float64))
+        x.ravel()[: x.size // 7] = np.nan
+        self.g, self.cuda = g, cuda
+        self.x, self.weight, self.bias = (put(cuda, one, dtype) for one in (x, weight, bias))
+        self.work = blank(cuda, implicit_gemm.FAN * 4 * g.n * g.f * (g.places + 1), dtype)
+        n, f, h, w = g.y_shape
+        self.y, self.z = (
+            blank(cuda, (n, f, h, w), dtype),
+            blank(cuda, (n, f, h // 2, w // 2), dtype),
+        )
+        self.which = put(cuda, np.full(self.z.shape, -7), np.int32)
+
+    def convolve(self):
+        given = self.x, self.weight, self.bias, self.g, self.y
+        implicit_gemm.forward(*given, work=self.work)
+
+    def relu(self):
+        elementwise.forward("ReLU", self.y, (), self.y)
+
+    def pool(self, window=TWO):
+        pool.max_pool(self.y, window, self.z, self.which, None)
+
+
+@pytest.mark.parametrize("name", PLANES)
+@pytest.mark.parametrize(
+    ("tile", "dtype"),
+    [
+        (tile, dtype)
+        for dtype in (np.float16, np.float32, np.float64)
+        for tile in implicit_gemm.TILES[max(4, np.dtype(dtype).itemsize)]
+        if tile[1] % 4 == 0
+    ],
+)
+def test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, dtype):
+    """The same bits in all three, whatever the tile; and against windows that NumPy cuts out."""
+    parts = 3 if name == "parts" else 1
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *_: (tile, parts))
+    for relu in (False, True):
+        found = []
+        for way in (contextlib.nullcontext(), fused.joined()):
+            one = Pooled(cuda, PLANES[name], dtype)
+            works = [one.convolve, *([one.relu] if relu else []), one.pool]
+            with way:
+                for work in works:
+                    work()
+            found.append([cuda.to_host(array).copy() for array in (one.y, one.z, one.which)])
+        for mine, other in zip(*found, strict=True):
+            assert mine.tobytes() == other.tobytes()
+        assert len(kernels_of(*works)) == 1
+        y, z, which = found[1]
+        windows = y.reshape(*z.shape[:3], 2, -1, 2).swapaxes(3, 4).reshape(*z.shape, 4)
+        windows = np.where(np.isnan(windows), -np.inf, windows)
+        assert (z == windows.max(-1)).all()
+        assert (which == np.where(np.isneginf(z), -1, windows.argmax(-1))).all()
+
+
+def test_only_such_windows_are_pooled_by_a_product(cuda, monkeypatch):
+    """Not others, of another array, behind a sum, in a tile of fewer columns, nor over what is read."""
+    g = PLANES["groups"]
+    for tile, kernels in (((2, 4), 1), ((2, 2), 2)):
+        monkeypatch.setattr(implicit_gemm, "_share", lambda *_, tile=tile: (tile, 1))
+        one, other = (Pooled(cuda, g, np.float32) for _ in range(2))
+        assert len(kernels_of(one.convolve, one.pool)) == kernels
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *_: ((2, 4), 1))
+    assert len(kernels_of(one.convolve, one.pool, one.relu)) == 2
+    assert len(kernels_of(one.convolve, one.pool, one.pool)) == 2
+    assert len(kernels_of(one.convolve, other.pool)) == 2
+    assert len(kernels_of(one.convolve, lambda: arrays.add(other.y, one.y), one.pool)) == 3
+    assert len(kernels_of(one.convolve, one.pool, lambda: arrays.add(one.y, other.y))) == 2
+    shapes = {(1, 1): one.y.shape, (2, 3): (2, 6, 4, 4), (3, 2): (2, 6, 4, 4)}
+    for kernel, shape in shapes.items():
+        one.z, one.which = blank(cuda, shape, np.float32), put(cuda, np.zeros(shape), np.int32)
+        assert len(kernels_of(one.convolve, partial(one.pool, Window(kernel, (2, 2))))) == 2
+    odd = Pooled(cuda, ConvGeometry(2, 3, (4, 7), 5, Window((1, 1))), np.float32)
+    assert len(kernels_of(odd.convolve, odd.pool)) == 2
+    same = Pooled(cuda, ConvGeometry(2, 1, (4, 4), 4, Window((1, 1))), np.float32)
+    same.z = same.x.reshape(2, 4, 2, 2)  # pooled over the bottom
+    assert len(kernels_of(same.convolve, same.pool)) == 2
+
+
+class Lost:
+    """A loss of scores, the fill of its own gradient, and the gradient by the scores."""
+
+    def __init__(self, cuda, dtype, ignore=None, counts=False, shape=(5, 7, 3)):
+        (n, c, s), wide = shape, np.promote_types(dtype, np.float32)
+        labels = np.random.default_rng(1).integers(0, c, (n, s))
+        labels[1] = 2
+        self.x, self.labels = put(cuda, numbers(1, shape, dtype=dtype)[0]), put(cuda, labels, wide)
+        self.read = Labels.empty(cuda.xp, n, c, s, wide)
+        self.mean = Mean.empty(cuda.xp, 6, counts, wide)
+        self.prob, self.dx = (blank(cuda, shape, wide) for _ in range(2))
+        self.losses, self.work = blank(cuda, (n, s), wide), blank(cuda, 8, wide)
+        self.loss, self.dloss, self.ignore = blank(cuda, (), wide), blank(cuda, (), wide), ignore
+
+    def lose(self):
+        filled = self.prob, self.losses, self.read, self.mean, self.loss, self.work
+        softmax.softmax_loss(self.x, self.labels, self.ignore, *filled)
+
+    def fill(self):
+        arrays.fill(self.dloss, 1.75)
+
+    def gradient(self):
+        given = self.dx, self.losses, self.read, self.mean
+        softmax.softmax_loss_gradient(self.prob, self.labels, self.ignore, self.dloss, *given)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("ignore", [None, 2])
+@pytest.mark.parametrize("shape", [(5, 7, 3), (64, 10, 1), (2, 3, 700)])
+def test_a_loss_goes_on_to_its_gradient(cuda, shape, ignore, dtype):
+    found = []
+    for way in (contextlib.nullcontext(), fused.joined()):
+        one = Lost(cuda, dtype, ignore, shape=shape)
+        works = one.lose, one.fill, one.gradient
+        with way:
+            for work in works:
+                work()
+        found.append([cuda.to_host(each).copy() for each in (one.prob, one.loss, one.dx)])
+    for mine, other in zip(*found, strict=True):
+        assert mine.tobytes() == other.tobytes() and not np.isnan(mine).any()
+    prob, labels, dx = found[0][0], cuda.to_host(one.labels)[:, None], found[0][2]
+    gradient = (prob - (np.arange(shape[1])[:, None] == labels)) * (labels != ignore) * 1.75 / 6
+    np.testing.assert_allclose(dx, gradient, rtol=1e-6, atol=1e-7)
+    assert len(kernels_of(*works)) == 2  # and the fill
+
+
+def test_a_loss_whose_labels_are_counted_is_apart(cuda):
+    """As is one of other probabilities, of what is ignored, and the gradient of a gradient that is one's own."""
+    one, other, counted = (Lost(cuda, np.float32, counts=counts) for counts in (False, False, True))
+    assert len(kernels_of(counted.lose, counted.fill, counted.gradient)) == 3
+    assert len(kernels_of(one.lose, one.gradient)) == 1
+    assert len(kernels_of(one.lose, one.gradient, one.gradient)) == 2
+    assert len(kernels_of(one.lose, other.gradient)) == 2
+    other.prob, other.labels, other.mean = one.prob, one.labels, one.mean
+    assert len(kernels_of(one.lose, other.gradient)) == 1
+    other.ignore = 2
+    assert len(kernels_of(one.lose, other.gradient)) == 2
+    gone = Lost(cuda, np.float32)
+    gone.dx = gone.x  # what it is by is read no more, but others may lie there
+    assert len(kernels_of(gone.lose, gone.gradient)) == 2
+    wide = blank(cuda, (5, 4), np.float32)
+    cuda.xp.copyto(wide[:, 3], one.labels.reshape(-1)[:5])
+    every = Lost(cuda, np.float32, shape=(5, 7, 1))
+    every.labels = wide.reshape(-1)[15:20].reshape(5, 1)  # across them lies what is filled
+    filled = lambda: arrays.fill(wide[:, 0], 1.0)  # noqa: E731
+    assert len(kernels_of(every.lose, filled, every.gradient)) == 3
+    one.dloss = one.loss  # which is filled behind the loss, not before
+    assert len(kernels_of(one.lose, one.fill, one.gradient)) == 3
+    assert len(kernels_of(one.lose, one.gradient)) == 2
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

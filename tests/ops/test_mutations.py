@@ -66,6 +66,10 @@ def losses(cuda, monkeypatch):
     same(cuda, test_softmax.loss(cuda, x, ignored, 7, counts=True)[0], 0)
 
 
+def lost(cuda, monkeypatch):
+    test_fused.test_a_loss_goes_on_to_its_gradient(cuda, (5, 7, 3), 2, np.float32)
+
+
 def masks(cuda, monkeypatch):
     for work in (test_fused.max_pool, test_fused.input_gradient):
         test_fused.test_a_gradient_ends_in_that_of_a_relu(cuda, work, np.float32)
@@ -73,6 +77,11 @@ def masks(cuda, monkeypatch):
 
 def relu(cuda, monkeypatch):
     test_fused.test_a_product_ends_in_a_relu(cuda, test_fused.convolution, np.float32)
+
+
+def pools(cuda, monkeypatch):
+    for name, tile in (("strides", (4, 4)), ("parts", (2, 4))):
+        test_fused.test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, np.float32)
 
 
 def rules(cuda, monkeypatch):
@@ -135,6 +144,7 @@ WHERE = {
     "types.cu": SOFTMAX,
     "block.cu": SOFTMAX,
     "share.cu": NORMALIZE,
+    "nll.cu": SOFTMAX,
 }  # what is no file of kernels
 SPLIT = "slabs * split / splits"
 MUTATIONS = {
@@ -161,12 +171,26 @@ MUTATIONS = {
     "counters that are not set back": (BLOCK, "if (last) *arrived = 0;", "", parts),
     "the first to arrive taken for the last": (BLOCK, "== blocks - 1", "== 0", parts),
     "a ReLU left out": (IMPLICIT, "if (relu && value <= 0) value = 0;", "", relu),
+    "four pixels of a row for a window": (IMPLICIT, "* wide + window %", "* 2 + window %", pools),
+    "the last of equal pixels": (IMPLICIT, "if (value > best)", "if (value >= best)", pools),
+    "a bias left out of what is pooled": (
+        *(
+            IMPLICIT,
+            "const O value = finished(sums[i][j + v], at, row);",
+            "const O value = O(sums[i][j + v]);",
+        ),
+        pools,
+    ),
     "a mask that lets zero pass": ("types.cu", "S(mask[at]) > 0", "S(mask[at]) >= 0", masks),
     "a row of numbers of the neighbours": ("update.cu", "entry < parts", "entry <= parts", rules),
     "numbers that are always the first row's": (
         *("update.cu", "parts[2 * low + 1] * columns", "0", rules),
     ),
     "half a key": ("random.cu", "key[0], key[1]", "key[0], key[0]", drawn),
+    "a gradient of the sum, not the mean": (
+        *(SOFTMAX, "dx ? S(*dloss) / S(*normalizer)", "dx ? S(*dloss)", lost),
+    ),
+    "ignored labels that learn": ("nll.cu", "label == T(ignore)", "label == T(ignore - 1)", lost),
     "a normalizer of zero": (SOFTMAX, "count < 1 && counts == 1 ? 1 : count", "count", losses),
     "a loss of one block alone": (SOFTMAX, "__ldcg(losses + i)", "__ldcg(losses)", losses),
     "parts of rows that all weigh the same": (

@@ -183,7 +183,8 @@ def _run(
     room = (partials, arrived()) if parts > 1 else (None, None)
     args = parts, part, int(add), int(add_sums), int(relu), struct
     types = arrays[1], out, *tile
-    arrays = *arrays[:3], None, out, left_sums, *room  # no mask
+    mask = pooled = which = None  # what ops.joins puts there
+    arrays = *arrays[:3], mask, out, pooled, which, left_sums, *room
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
 
 
