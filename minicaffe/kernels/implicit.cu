@@ -280,11 +280,15 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
         O best = O(__int_as_float(0xff800000));  // minus infinity
         int winner = -1;
 #pragma unroll
-        for (int v = 0; v < VN; ++v) {
-          const int at = plane + corner % volume + v / 2 * wide + v % 2;
-          const O value = finished(sums[i][j + v], at, row);
-          out[at] = value;
-          if (value > best) best = value, winner = v;
+        for (int v = 0; v < VN; v += 2) {
+          const int at = plane + corner % volume + v / 2 * wide;
+          Pack<O, 2> pair;
+#pragma unroll
+          for (int k = 0; k < 2; ++k) {
+            pair.of[k] = finished(sums[i][j + v + k], at + k, row);
+            if (pair.of[k] > best) best = pair.of[k], winner = v + k;
+          }
+          *(Pack<O, 2>*)(out + at) = pair;
         }
         pooled[(plane + column % volume) / 4] = best;
         which[(plane + column % volume) / 4] = winner;

@@ -52,6 +52,7 @@ def _pooled(first: Asked, then: Asked) -> Asked | None:
     planes = *product["column"][["h", "w"]], product["out_row"]
     able = window == [2, 2, 2, 2, 0, 0] and (h, w) == (2 * oh, 2 * ow)
     able = able and planes == (h, w, h * w) and int(tile[1]) % 4 == 0
+    able = able and image.data.ptr % (2 * image.itemsize) == 0  # for two are written at once
     free = _free(first, "mask", "add", "left_sums") and _new(first, then, "pooled", "which")
     return _with(first, pooled=pooled, which=which) if able and free else None
 

@@ -376,7 +376,7 @@ def test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, dtype):
 
 
 def test_only_such_windows_are_pooled_by_a_product(cuda, monkeypatch):
-    """Not others, of another array, behind a sum, in a tile of fewer columns, nor over what is read."""
+    """Not others, of another array, behind a sum, in a tile of fewer columns, at an odd place, nor over what is read."""
     g = PLANES["groups"]
     for tile, kernels in (((2, 4), 1), ((2, 2), 2)):
         monkeypatch.setattr(implicit_gemm, "_share", lambda *_, tile=tile: (tile, 1))
@@ -393,6 +393,9 @@ def test_only_such_windows_are_pooled_by_a_product(cuda, monkeypatch):
         one.z, one.which = blank(cuda, shape, np.float32), put(cuda, np.zeros(shape), np.int32)
         assert len(kernels_of(one.convolve, partial(one.pool, Window(kernel, (2, 2))))) == 2
     odd = Pooled(cuda, ConvGeometry(2, 3, (4, 7), 5, Window((1, 1))), np.float32)
+    assert len(kernels_of(odd.convolve, odd.pool)) == 2
+    odd = Pooled(cuda, g, np.float32)
+    odd.y = blank(cuda, (odd.y.size + 1,), np.float32)[1:].reshape(odd.y.shape)
     assert len(kernels_of(odd.convolve, odd.pool)) == 2
     same = Pooled(cuda, ConvGeometry(2, 1, (4, 4), 4, Window((1, 1))), np.float32)
     same.z = same.x.reshape(2, 4, 2, 2)  # pooled over the bottom

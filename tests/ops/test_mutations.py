@@ -172,12 +172,12 @@ MUTATIONS = {
     "the first to arrive taken for the last": (BLOCK, "== blocks - 1", "== 0", parts),
     "a ReLU left out": (IMPLICIT, "if (relu && value <= 0) value = 0;", "", relu),
     "four pixels of a row for a window": (IMPLICIT, "* wide + window %", "* 2 + window %", pools),
-    "the last of equal pixels": (IMPLICIT, "if (value > best)", "if (value >= best)", pools),
+    "the last of equal pixels": (IMPLICIT, "(pair.of[k] > best)", "(pair.of[k] >= best)", pools),
     "a bias left out of what is pooled": (
         *(
             IMPLICIT,
-            "const O value = finished(sums[i][j + v], at, row);",
-            "const O value = O(sums[i][j + v]);",
+            "finished(sums[i][j + v + k], at + k, row)",
+            "O(sums[i][j + v + k])",
         ),
         pools,
     ),
