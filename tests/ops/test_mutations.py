@@ -174,12 +174,7 @@ MUTATIONS = {
     "four pixels of a row for a window": (IMPLICIT, "* wide + window %", "* 2 + window %", pools),
     "the last of equal pixels": (IMPLICIT, "(pair.of[k] > best)", "(pair.of[k] >= best)", pools),
     "a bias left out of what is pooled": (
-        *(
-            IMPLICIT,
-            "finished(sums[i][j + v + k], at + k, row)",
-            "O(sums[i][j + v + k])",
-        ),
-        pools,
+        *(IMPLICIT, "finished(sums[i][j + v + k], at + k, row)", "O(sums[i][j + v + k])", pools),
     ),
     "a mask that lets zero pass": ("types.cu", "S(mask[at]) > 0", "S(mask[at]) >= 0", masks),
     "a row of numbers of the neighbours": ("update.cu", "entry < parts", "entry <= parts", rules),
