@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops import record
+from minicaffe.ops import record, skinny
 from minicaffe.ops.cublas import multiply
 from minicaffe.ops.loops import with_blas
 from minicaffe.ops.threads import in_slices, run
@@ -71,6 +71,8 @@ def _compiled(a: Any, b: Any, out: Any, accumulate: bool) -> bool:
     if c_turned:
         return _compiled(b.T, a.T, out.T, accumulate)
     (m, n), k = out.shape, a.shape[1]
+    if skinny.multiply(x, x_turned, y, y_turned, c, accumulate, (m, n, k)):
+        return True
     rows = m >= n or 1 < m >= n / 2
     given = blas, (m, n, k), x, x_turned, y, y_turned, rows, accumulate, c
     run(fast.product, m if rows else n, *given, grain=1 + GRAIN // ((n if rows else m) * k))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device, on_cuda
-from minicaffe.ops import conv, record
+from minicaffe.ops import conv, record, skinny
 from minicaffe.ops.arrays import add, fill
 from minicaffe.ops.conv import Plan
 from minicaffe.ops.conv.case import OWN
@@ -83,6 +83,8 @@ def _compiled(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> boo
         return False
     bias = _no_bias(out.dtype) if bias is None else bias
     (m, k), f, y = x.shape, weight.shape[1], out.reshape(-1)
+    if turned and skinny.dots(flat, w, bias, y, False, (m, f, k)):
+        return True
     if turned or f == 1 or k == 1:
         sizes, n, features = (m, f, k), max(m, f), f >= m
         given = blas, sizes, flat, w, bias, features, work[: out.size], y
