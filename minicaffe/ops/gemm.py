@@ -74,8 +74,13 @@ def _compiled(a: Any, b: Any, out: Any, accumulate: bool) -> bool:
     if skinny.multiply(x, x_turned, y, y_turned, c, accumulate, (m, n, k)):
         return True
     rows = m >= n or 1 < m >= n / 2
-    given = blas, (m, n, k), x, x_turned, y, y_turned, rows, accumulate, c
-    run(fast.product, m if rows else n, *given, grain=1 + GRAIN // ((n if rows else m) * k))
+    given = (m, n, k), x, x_turned, y, y_turned, rows, accumulate, c
+    many, others = (m, n) if rows else (n, m)
+    grain = 1 + GRAIN // (others * k)
+    if k == 1 or others == 1:
+        run(fast.narrow, many, *given, grain=grain)
+    else:
+        run(fast.product, many, blas, *given, grain=grain)
     return True
 
 

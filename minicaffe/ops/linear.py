@@ -85,6 +85,9 @@ def _compiled(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> boo
     (m, k), f, y = x.shape, weight.shape[1], out.reshape(-1)
     if turned and skinny.dots(flat, w, bias, y, False, (m, f, k)):
         return True
+    if m == 1 and (turned or f == 1 or k == 1):
+        run(fast.linear_of_one, f, k, flat, w, bias, y, grain=1 + GRAIN // k)
+        return True
     if turned or f == 1 or k == 1:
         sizes, n, features = (m, f, k), max(m, f), f >= m
         given = blas, sizes, flat, w, bias, features, work[: out.size], y

@@ -41,9 +41,9 @@ def multiply(
     streams = m <= STREAMS and n * b.itemsize >= LONG * share(None)
     vectors = n // lanes
     blocks = STREAMS if streams else MANY, max(1, CLOSE // (k * lanes)) if rows else vectors
-    tables = _table(k, m if a_turned else 1, n), _table(vectors, lanes, lanes), lanes
+    tables = _table(k, m if a_turned else 1, n), _table(vectors, lanes, lanes)
     units = -(-m // fast.ROWS) if rows else -(-vectors // fast.COLUMNS)
-    run(fast.product, units, sizes, a, a_turned, b, add, rows, *blocks, *tables, c)
+    run(fast.product, units, sizes, a, a_turned, b, add, rows, *blocks, *tables, lanes, c)
     return True
 
 
@@ -53,8 +53,8 @@ def dots(a: Any, b: Any, bias: Any, c: Any, add: bool, sizes: tuple[int, int, in
     if (fast := _loops(c, sizes, m in FEW, False)) is None:
         return False
     lanes = fast.lanes(c.dtype)
-    tables = _table(m, n, k), _table(k // lanes, lanes, lanes), lanes
-    run(fast.dots, -(-n // fast.ROWS), sizes, a, b, bias, add, *tables, c)
+    tables = _table(m, n, k), _table(k // lanes, lanes, lanes)
+    run(fast.dots, -(-n // fast.ROWS), sizes, a, b, bias, add, *tables, lanes, c)
     return True
 
 

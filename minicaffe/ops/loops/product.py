@@ -1,4 +1,4 @@
-"""Matrix products over rows or columns of the result, by BLAS, or by a loop where a size is 1.
+"""Matrix products over rows or columns of the result, by BLAS, or by loops of their own where a size is 1.
 
 Matrices are flat: a (m, k), b (k, n), c (m, n), sizes (m, n, k).
 One that is `turned` lies in memory by columns.
@@ -29,19 +29,44 @@ def product(
     """c = a b, or c += a b: its rows, or its columns, first..last."""
     m, n, k = sizes
     lda, ldb = m if a_turned else k, k if b_turned else n
-    if k == 1:
-        r0, r1, q0, q1 = (first, last, 0, n) if rows else (0, m, first, last)
-        outer(a, b, n, r0, r1, q0, q1, add, c)
-    elif m == 1 and not rows:
-        vector(a, k, b, ldb, b_turned, add, c, first, last)
-    elif n == 1 and rows:
-        vector(b, k, a, lda, not a_turned, add, c, first, last)
-    elif rows:
+    if rows:
         left = a, first if a_turned else first * k, lda, a_turned
         gemm(blas, (last - first, n, k), left, (b, 0, ldb, b_turned), add, (c, first * n, n))
     else:
         right = b, first * k if b_turned else first, ldb, b_turned
         gemm(blas, (m, last - first, k), (a, 0, lda, a_turned), right, add, (c, first, n))
+
+
+@compiled
+def narrow(
+    sizes: Any,
+    a: Any,
+    a_turned: bool,
+    b: Any,
+    b_turned: bool,
+    rows: bool,
+    add: bool,
+    c: Any,
+    first: int,
+    last: int,
+) -> None:
+    """The same where k is 1, or m but for `rows`, or n of `rows`: no product is asked of BLAS."""
+    m, n, k = sizes
+    if k == 1:
+        r0, r1, q0, q1 = (first, last, 0, n) if rows else (0, m, first, last)
+        outer(a, b, n, r0, r1, q0, q1, add, c)
+    elif rows:
+        vector(b, k, a, m if a_turned else k, not a_turned, add, c, first, last)
+    else:
+        vector(a, k, b, k if b_turned else n, b_turned, add, c, first, last)
+
+
+@compiled
+def linear_of_one(k: int, x: Any, weight: Any, bias: Any, y: Any, first: int, last: int) -> None:
+    """y = x weight' + bias of one vector of k numbers, of the features first..last."""
+    vector(x, k, weight, k, True, False, y, first, last)
+    for q in range(first, last if bias.size else first):
+        y[at(q)] += bias[at(q)]
 
 
 @compiled
@@ -60,15 +85,9 @@ def linear(
     """y (m, f) = x (m, k) weight' + bias, of the features, or the vectors, first..last; sizes are (m, f, k).
 
     It is turned, weight x', which BLAS does faster by half, in `work`, of the size of y.
-    Of one vector no product is asked of BLAS.
     """
     m, f, k = sizes
     i0, i1, q0, q1 = (0, m, first, last) if features else (first, last, 0, f)
-    if m == 1:
-        vector(x, k, weight, k, True, False, y, q0, q1)
-        for q in range(q0, q1 if bias.size else q0):
-            y[at(q)] += bias[at(q)]
-        return
     some, start = i1 - i0, first * (m if features else f)
     left, right = (weight, q0 * k, k, False), (x, i0 * k, k, True)
     gemm(blas, (q1 - q0, some, k), left, right, False, (work, start, some))

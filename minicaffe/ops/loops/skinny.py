@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from minicaffe.ops.loops import at, compiled, helper
-from minicaffe.ops.loops.tile import ADD, COLUMNS, ROWS, ZERO, add_sums, multiply
+from minicaffe.ops.loops import at, compiled, helper, tile
+from minicaffe.ops.loops.tile import ADD, COLUMNS, ROWS, ZERO, add_sums
 from minicaffe.ops.loops.tile import lanes as lanes
 
 
@@ -38,32 +38,48 @@ def product(
     """
     m, n, k = sizes
     row, apart = (1, m) if a_turned else (k, 1)
-    r0, r1, v0, v1 = 0, m, first * COLUMNS, min(len(places), last * COLUMNS)
+    vectors, down = len(places), ROWS if rows else m
+    r0, r1, v0, v1 = 0, m, first * COLUMNS, min(vectors, last * COLUMNS)
     if rows:
-        r0, r1, v0, v1 = first * ROWS, min(m, last * ROWS), 0, len(places)
-    down = ROWS if rows else m
+        r0, r1, v0, v1 = first * ROWS, min(m, last * ROWS), 0, vectors
     for v in range(v0, v1, wide):
-        there = places, v, min(v1, v + wide)
         for r in range(r0, r1, down):
-            height = min(down, r1 - r)
             for step in range(0, k, deep):
-                left, some = (a, r * row, row), (steps, step, min(k, step + deep))
-                begin, to = ADD if add or step else ZERO, (c, r * n, n)
-                multiply(left, (b, 0), to, some, there, height, begin, (c, 0))
-    if v1 == len(places):
-        rest(sizes, (a, row, apart), b, add, lanes * len(places), c, r0, r1)
+                left, table = (a, r * row, row), (steps, step, min(k, step + deep))
+                begin, there = ADD if add or step else ZERO, (places, v, min(v1, v + wide))
+                tiles(left, b, (c, r * n, n), table, there, min(down, r1 - r), begin)
+    if v1 == vectors:
+        for r in range(r0, r1, down):
+            rest(sizes, (a, row, apart), b, add, lanes * vectors, c, r, min(r1, r + down))
+
+
+@helper
+def tiles(a: Any, b: Any, c: Any, steps: Any, places: Any, rows: int, begin: int) -> None:
+    """Some rows and vectors of c; what fills no tile one by one, for each kernel takes time to compile."""
+    (x, a0, row), (z, c0, apart), (table, step, last), (where, v, end) = a, c, steps, places
+    for p in range(v, end, COLUMNS):
+        for r in range(0, rows, ROWS):
+            left = x, a0 + r * row, row, min(ROWS, rows - r), table, step, last - step
+            right, begins = (z, c0 + r * apart, apart), (begin, z, 0)
+            if p + COLUMNS <= end:
+                tile.product(*left, b, 0, where, p, *right, *begins)
+            else:
+                for q in range(p, end):
+                    tile.one(*left, b, 0, where, q, *right, *begins)
 
 
 @helper
 def rest(sizes: Any, a: Any, b: Any, add: bool, column: int, c: Any, first: int, last: int) -> None:
     """The same of rows first..last, columns from `column` on, which fill no vector; a as it lies."""
     (_, n, k), (values, row, apart) = sizes, a
-    for r in range(first, last):
+    for r in range(first, last if not add else first):
         for q in range(column, n):
-            total = c[at(r * n + q)] if add else c.dtype.type(0)
-            for i in range(k):
-                total += values[at(r * row + i * apart)] * b[at(i * n + q)]
-            c[at(r * n + q)] = total
+            c[at(r * n + q)] = 0
+    for i in range(k):
+        for r in range(first, last):
+            value = values[at(r * row + i * apart)]
+            for q in range(column, n):
+                c[at(r * n + q)] += value * b[at(i * n + q)]
 
 
 @compiled

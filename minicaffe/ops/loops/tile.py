@@ -32,6 +32,7 @@ __all__ = [
     "add_sums",
     "lanes",
     "multiply",
+    "one",
     "product",
     "sums",
 ]
@@ -125,7 +126,7 @@ def _product(columns: int) -> Any:
 
 
 product, *_narrower = (_product(columns) for columns in range(COLUMNS, 0, -1))
-_one, _two, _three = (_narrower[-i] if i <= len(_narrower) else product for i in (1, 2, 3))
+one, _two, _three = (_narrower[-i] if i <= len(_narrower) else product for i in (1, 2, 3))
 
 
 @made
@@ -203,7 +204,7 @@ def multiply(
             if across == COLUMNS:
                 product(*own, begin, values, i0 + r)
             elif across == 1:
-                _one(*own, begin, values, i0 + r)
+                one(*own, begin, values, i0 + r)
             elif across == 2:
                 _two(*own, begin, values, i0 + r)
             else:
