@@ -42,6 +42,28 @@ def test_bands_against_loops(device, narrow, direction, g, elements, dtype, seed
 
 @compiled
 @every_direction
+@pytest.mark.parametrize(
+    "image, kernel, stride, pad",
+    [
+        ((3, 1), 1, 2, 1),
+        ((17, 6), 3, 2, 1),
+        ((19, 5), 7, 2, 3),
+        ((23, 7), 3, 3, 1),
+        ((2, 9), 2, 4, 1),
+    ],
+)
+@pytest.mark.parametrize("elements", [1, 60])
+def test_a_band_has_all_lines_that_it_sees(
+    device, narrow, direction, elements, image, kernel, stride, pad
+):
+    """Of dx those that see the last line are fewer than others: no band ends before it."""
+    narrow(elements)
+    g = ConvGeometry(2, 2, image, 3, Window((kernel,) * 2, (stride,) * 2, (pad,) * 2))
+    check(device, "places", direction, g)
+
+
+@compiled
+@every_direction
 @pytest.mark.parametrize("name", ["more places than a tile", "three axes", "two groups"])
 def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direction, name):
     check_threads(monkeypatch, crew, device, "places", direction, EDGES[name])

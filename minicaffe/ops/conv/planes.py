@@ -79,7 +79,7 @@ def _backward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
             runs.append(Run(first - far, end - first, s * first + q - p, taps))
     least = min(run.base for run in runs)
     runs = [Run(run.base - least, run.count, run.start, run.taps) for run in runs]
-    extent = max(run.base + run.count for run in runs) + far - max(run.count for run in runs)
+    extent = max(run.base for run in runs) + far  # of each band, though the whole may end before
     return Axis(out, 1, -least, (0,), extent, tuple(runs))
 
 
