@@ -26,6 +26,7 @@ SCRIPTS = (
     "forms",
     "inference",
     "inference_memory",
+    "inner_products",
     "ladder",
     "lenet_step",
     "logging_cost",
@@ -87,6 +88,7 @@ def test_pages_show_what_the_result_files_say(scripts):
         "feeding": "benchmarks/results/feeding_{}.json",
         "inference": "benchmarks/results/inference_{}.json",
         "inference_memory": "benchmarks/results/inference_memory_{}.json",
+        "inner_products": "benchmarks/results/inner_products_{}.json",
         "lenet_mnist": "benchmarks/results/lenet_mnist_{}.json",
         "logging_cost": "benchmarks/results/logging_cost_{}.json",
         "peers": "benchmarks/results/peers_{}.json",
@@ -230,6 +232,26 @@ def test_inference_on_one_thread_and_on_two(scripts):
     assert "| VGG-16 | 1 | **2.00x** ± 0.50 | 10 | 20 compile |  |" in text
     assert "| VGG-16 | 2 | **2.00x** ± 0.50 | 10 | 20 compile | **1.50x** ± 0.50 |" in text
     assert inference.table(None) == "Not yet measured."
+
+
+def test_inner_products(scripts):
+    """What is measured lies in a table; PyTorch finds the same."""
+    inner = scripts("inner_products")
+    one = {
+        "ms": {"minicaffe": spread(0.5)},
+        "ratio": {"torch eager": spread(2.0), "BLAS": spread(3.0)},
+    }
+    machine = {"processor": "P", "torch": "2", "numpy": "3", "numba": "4"}
+    found = {"device": "cpu", "threads": 2, "machine": machine}
+    found["layers"] = {"LeNet ip1": {"8": {"forward": one, "backward": one}}}
+    row = "**2.00x** ± 0.50 | **3.00x** ± 0.50 | 0.5"
+    assert f"| LeNet ip1 | 8 | {row} | {row} |" in inner.table(found).split("\n")
+    assert inner.table(None) == "Not yet measured."
+    pytest.importorskip("torch")
+    taken = inner.measure("LeNet ip1", 8, 1)
+    assert all(
+        taken[way]["ms"][who]["median"] > 0 for way in inner.WAYS for who in ("minicaffe", "BLAS")
+    )
 
 
 def test_what_starting_takes(scripts):

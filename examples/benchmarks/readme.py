@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
 import inference
 import inference_memory
+import inner_products
 import kernels
 import logging_cost
 import onnx_tables
@@ -119,6 +120,7 @@ SECTIONS = {
     "inference_memory_cpu": lambda: inference_memory.table(
         peer_tables.read("inference_memory", "cpu")
     ),
+    "inner_products_cpu": lambda: inner_products.table(peer_tables.read("inner_products", "cpu")),
     "kernels_cuda": lambda: kernels.table(peer_tables.read("kernels", "cuda")),
     "logging_cost_cpu": lambda: logging_cost.table(peer_tables.read("logging_cost", "cpu")),
     "lenet_mnist_cpu": lambda: lenet_mnist(peer_tables.read("lenet_mnist", "cpu")),
