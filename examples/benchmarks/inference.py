@@ -8,16 +8,15 @@ seen to find the same. Goes to results/inference_cpu.json, which readme.py makes
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
 from machine import describe, free_process, new_plans, version, warn_if_busy
-from measure import clock, fastest, interleaved, ratios, spread, write
+from measure import clock, fastest, interleaved, parsed, ratios, spread, write
 from peer_tables import NOT_YET, faster, milliseconds, mode, where
-from served import HERE, Served
+from served import Served
 from tables import lay_out
 from zoo_names import NETS
 from zoo_peers import MODES
@@ -31,13 +30,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", nargs="+", choices=list(NETS), default=ONLY, metavar="NET")
-    parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
-    parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
-    args = parser.parse_args()
-    if args.quick and args.into is None:
-        parser.error("--quick makes no result to keep: say with --into where it goes")
+    args = parsed(parser)
     free_process()
     warn_if_busy()
     machine = describe() | {name: version(name) for name in ("torch", "numba", "threadpoolctl")}
@@ -49,7 +43,7 @@ def main() -> None:
             found["nets"][name] = net = measure(name, args.threads, 3 if args.quick else 9)
             told = {way: one["ratio"]["median"] for way, one in net["threads"].items()}
             print(name, told, "all threads to one:", net["scaling"]["median"], flush=True)
-    write((args.into or HERE / "results") / "inference_cpu.json", found)
+    write(args.into / "inference_cpu.json", found)
 
 
 def measure(name: str, threads: int, rounds: int, who: dict[str, str] = WHO) -> dict:

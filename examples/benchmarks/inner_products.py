@@ -4,25 +4,24 @@
     python examples/benchmarks/inner_products.py --quick --only "LeNet ip1" --into /tmp
 
 Backward is the gradients of vectors, weight and bias. PyTorch's are called without its autograd. `BLAS` is
-minicaffe with its own loops for few vectors forgotten: one, and those that are many, never need them. All
-take turns in one process and have first been seen to find the same. Goes to
-results/inner_products_cpu.json, which readme.py makes a table of.
+minicaffe without ops.skinny; of one vector, and of small products, both are the same. All take turns in one
+process and have first been seen to find the same. Goes to results/inner_products_cpu.json, which readme.py
+makes a table of.
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
 import forms
 from machine import describe, free_process, version, warn_if_busy
-from measure import clock, interleaved, ratios, spread, write
+from measure import clock, interleaved, parsed, ratios, spread, write
 from peer_tables import NOT_YET, faster, milliseconds, where
 from tables import lay_out
 
-HERE = Path(__file__).resolve().parent
 LAYERS = {  # numbers of a vector, and of what comes out
     "AlexNet fc6": (9216, 4096),
     "AlexNet fc7": (4096, 4096),
@@ -49,13 +48,12 @@ class Ours:
             array[:] = given
         self.y, self.dx, self.dweight, self.dbias = map(np.empty_like, (dy, x, weight, bias))
         work = np.empty(linear.workspace(*x.shape, len(bias)), x.dtype)
-        before, skinny.FEW = skinny.FEW, skinny.FEW if few else range(0)
-        with recording() as forward:
-            linear.linear(x, weight.T, bias, self.y, work)
-        with recording() as backward:
-            linear.gradients(x, dy, (self.dweight, True), (self.dbias, True), work)
-            linear.input_gradient(dy, weight, self.dx, work)
-        skinny.FEW = before
+        with mock.patch.object(skinny, "FEW", skinny.FEW if few else range(0)):
+            with recording() as forward:
+                linear.linear(x, weight.T, bias, self.y, work)
+            with recording() as backward:
+                linear.gradients(x, dy, (self.dweight, True), (self.dbias, True), work)
+                linear.input_gradient(dy, weight, self.dx, work)
         self.forward, self.backward = Program(forward.rows).run, Program(backward.rows).run
 
 
@@ -118,13 +116,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", nargs="+", choices=list(LAYERS), default=list(LAYERS))
-    parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
-    parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
-    args = parser.parse_args()
-    if args.quick and args.into is None:
-        parser.error("--quick makes no result to keep: say with --into where it goes")
+    args = parsed(parser)
     free_process()
     warn_if_busy()
     machine = describe() | {name: version(name) for name in ("torch", "numba", "threadpoolctl")}
@@ -137,7 +130,7 @@ def main() -> None:
             layer[str(vectors)] = one = measure(name, vectors, 3 if args.quick else 11)
             told = {way: {w: r["median"] for w, r in one[way]["ratio"].items()} for way in WAYS}
             print(name, vectors, told, flush=True)
-    write((args.into or HERE / "results") / "inner_products_cpu.json", found)
+    write(args.into / "inner_products_cpu.json", found)
 
 
 def table(found: dict | None) -> str:

@@ -1,5 +1,6 @@
 """Measuring side by side: warm-up, interleaved repeats, medians with their spread; and result files."""
 
+import argparse
 import json
 import os
 import statistics
@@ -133,6 +134,18 @@ def drawn(count: int) -> tuple[object, object]:
 
     images, labels = draw(count, seed=1)
     return images.reshape(count, 1, 28, 28).astype("float32") / 256, labels
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """What the command line says; also with how many threads, whether in short, and where the result goes."""
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
+    parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
+    args = parser.parse_args()
+    if args.quick and args.into is None:
+        parser.error("--quick makes no result to keep: say with --into where it goes")
+    args.into = args.into or Path(__file__).resolve().parent / "results"
+    return args
 
 
 def write(path: Path, report: Mapping[str, object]) -> None:

@@ -13,7 +13,6 @@ results/ladder_DEVICE.json; peer_tables.py makes Markdown of them.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 from forms import FORMS
 from ladder import LADDER
 from machine import describe, free_environment, free_process, new_plans, version, warn_if_busy
-from measure import fastest, geometric_mean, write
+from measure import fastest, geometric_mean, parsed, write
 
 HERE = Path(__file__).resolve().parent
 BATCHES = (1, 8, 32, 64, 128, 256)
@@ -50,19 +49,13 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default: cpu")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
         "--batch", type=int, default=8, help="of the ladder, LeNet's apart; default: 8"
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES, help="of LeNet's step")
     parser.add_argument("--rungs", nargs="+", choices=list(LADDER), default=list(LADDER))
-    parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
-    parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
-    args = parser.parse_args()
-    if args.quick and args.into is None:
-        parser.error("--quick makes no result to keep: say with --into where it goes")
-    args.into = args.into or HERE / "results"
+    args = parsed(parser)
     args.kind = args.device.partition(":")[0]
     args.forms = ["cuda"] if args.kind == "cuda" else ["numba", "numpy"]
     return args

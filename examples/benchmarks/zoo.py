@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from machine import describe, free_environment, free_process, new_plans, version, warn_if_busy
-from measure import fastest, write
+from measure import fastest, parsed, write
 from zoo_names import NETS
 from zoo_runtimes import RUNTIMES
 
@@ -81,20 +81,13 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", nargs="+", choices=list(NETS), default=list(NETS), metavar="NET")
     parser.add_argument("--form", choices=("numba", "numpy"), default="numba")
     parser.add_argument(
         "--warm", action="store_true", help="have torch.compile compile, measure nothing"
     )
     parser.add_argument("--before", type=Path, help="the folder of another checkout of minicaffe")
-    parser.add_argument("--quick", action="store_true", help="few repeats: a look, no result")
-    parser.add_argument("--into", type=Path, help="folder of the results; default: results/")
-    args = parser.parse_args()
-    if args.quick and args.into is None:
-        parser.error("--quick makes no result to keep: say with --into where it goes")
-    args.into = args.into or HERE / "results"
-    return args
+    return parsed(parser)
 
 
 def report(args: argparse.Namespace) -> dict[str, object]:

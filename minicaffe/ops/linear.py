@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from minicaffe.ops.conv.case import OWN
 from minicaffe.ops.conv.implicit_gemm import product
 from minicaffe.ops.gemm import GRAIN, gemm, whole
 from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.ops.loops import loops, with_blas
+from minicaffe.ops.loops import loops, no_bias, with_blas
 from minicaffe.ops.sums import add_places
 from minicaffe.ops.threads import run
 
@@ -81,27 +80,21 @@ def _compiled(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> boo
     (w, turned), (flat, _) = whole(weight), whole(x)
     if w is None or flat is None:
         return False
-    bias = _no_bias(out.dtype) if bias is None else bias
+    bias = no_bias(out.dtype) if bias is None else bias
     (m, k), f, y = x.shape, weight.shape[1], out.reshape(-1)
     if turned and skinny.dots(flat, w, bias, y, False, (m, f, k)):
         return True
     if m == 1 and (turned or f == 1 or k == 1):
         run(fast.linear_of_one, f, k, flat, w, bias, y, grain=1 + GRAIN // k)
-        return True
-    if turned or f == 1 or k == 1:
+    elif turned or f == 1 or k == 1:
         sizes, n, features = (m, f, k), max(m, f), f >= m
         given = blas, sizes, flat, w, bias, features, work[: out.size], y
         run(fast.linear, n, *given, grain=1 + GRAIN // (m * f * k // n))
-        return True
-    gemm(x, weight, out)
-    if bias.size:
-        run(fast.add_bias, m, bias, y, grain=1 + GRAIN // f)
+    else:
+        gemm(x, weight, out)
+        if bias.size:
+            run(fast.add_bias, m, bias, y, grain=1 + GRAIN // f)
     return True
-
-
-@functools.lru_cache(2)
-def _no_bias(dtype: Any) -> Any:
-    return np.empty(0, dtype)
 
 
 def gradients(

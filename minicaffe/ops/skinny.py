@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.ops.loops import loops
+from minicaffe.ops.loops import loops, no_bias
 from minicaffe.ops.threads import run, share
 
 FEW = range(2, 65)  # vectors: one has loops of its own, and of more BLAS makes up for its copy
@@ -15,9 +15,7 @@ SMALL = 10**6  # multiply-adds of a thread up to which OpenBLAS copies nothing
 LEAST = 64  # the shorter side of a matrix that is large
 LONG = 2**12  # bytes that a thread takes of a row, from which rows are streams from memory,
 STREAMS, MANY = 8, 512  # and how many rows are taken at a time then, or else
-CLOSE = (
-    2**17
-)  # entries of b, where its rows are few, that stay in a core's cache while c is written
+CLOSE = 2**17  # entries of b, where its rows are few, that stay in a cache while c is written
 
 
 def multiply(
@@ -33,7 +31,7 @@ def multiply(
     """
     m, n, k = sizes
     if b_turned:
-        return not a_turned and dots(a, b, np.empty(0, c.dtype), c, add, sizes)
+        return not a_turned and dots(a, b, no_bias(c.dtype), c, add, sizes)
     fast, rows = _loops(c, sizes, m in FEW, k in FEW), m not in FEW
     if fast is None:
         return False

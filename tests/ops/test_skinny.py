@@ -118,6 +118,16 @@ def test_inner_products_use_it(by_columns):
     assert used == [*ways, fast.product]
 
 
+def test_what_is_recorded_twice_is_the_same():
+    """Of one that needs no bias, too: else it would never be replayed."""
+    a, b, out = np.ones((8, 90), "f4"), np.ones((70, 90), "f4"), np.empty((8, 70), "f4")
+    with record.recording() as one:
+        gemm.gemm(a, b.T, out)
+    with record.recording() as another:
+        gemm.gemm(a, b.T, out)
+    assert one.rows and one.rows == another.rows
+
+
 def test_a_product_of_many_is_left_to_blas():
     a, b, out = np.ones((80, 90), "f4"), np.ones((90, 100), "f4"), np.empty((80, 100), "f4")
     with record.recording() as made:

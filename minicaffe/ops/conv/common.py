@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -12,7 +11,7 @@ from minicaffe.backend import on_cuda
 from minicaffe.ops import arrays
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import loops, with_blas
+from minicaffe.ops.loops import loops, no_bias, with_blas
 from minicaffe.ops.sums import add_places
 from minicaffe.ops.threads import in_slices, run
 
@@ -22,12 +21,6 @@ ENTRIES = 2**19  # of dy that are worth a thread of NumPy's
 def recordable(dtype: Any) -> bool:
     """Whether loops that call BLAS serve arrays of a type."""
     return with_blas("filters", no_bias(np.dtype(dtype)))[0] is not None
-
-
-@functools.cache
-def no_bias(dtype: Any) -> Any:
-    """What loops are given where there is no bias."""
-    return np.empty(0, dtype)
 
 
 def is_product(g: ConvGeometry) -> bool:

@@ -14,9 +14,9 @@ from typing import Any
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.ops.conv import definition
-from minicaffe.ops.conv.common import add_partial_sums, is_depthwise, no_bias, partial_sums
+from minicaffe.ops.conv.common import add_partial_sums, is_depthwise, partial_sums
 from minicaffe.ops.geometry import ConvGeometry, lift
-from minicaffe.ops.loops import loops
+from minicaffe.ops.loops import loops, no_bias
 from minicaffe.ops.record import Piece
 from minicaffe.ops.threads import in_slices, run, share
 

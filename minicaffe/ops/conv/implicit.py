@@ -24,12 +24,12 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit_gemm, split
-from minicaffe.ops.conv.common import add_pieces, is_product, no_bias, recordable
+from minicaffe.ops.conv.common import add_pieces, is_product, recordable
 from minicaffe.ops.conv.implicit_gemm import workspace as cuda_workspace
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
-from minicaffe.ops.loops import with_blas
+from minicaffe.ops.loops import no_bias, with_blas
 from minicaffe.ops.record import Piece
 from minicaffe.ops.threads import in_slices, run, share
 

@@ -18,11 +18,10 @@ from typing import Any
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit
-from minicaffe.ops.conv.common import no_bias
 from minicaffe.ops.conv.implicit import cuda_workspace
 from minicaffe.ops.conv.planes import Planes
 from minicaffe.ops.geometry import ConvGeometry, lift
-from minicaffe.ops.loops import loops
+from minicaffe.ops.loops import loops, no_bias
 from minicaffe.ops.record import Piece
 from minicaffe.ops.threads import run
 

@@ -15,10 +15,10 @@ import math
 from typing import Any
 
 from minicaffe.ops.conv import split
-from minicaffe.ops.conv.common import add_bias, is_product, no_bias, recordable
+from minicaffe.ops.conv.common import add_bias, is_product, recordable
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import with_blas
+from minicaffe.ops.loops import no_bias, with_blas
 from minicaffe.ops.sums import add_rows
 from minicaffe.ops.threads import in_slices, run, share
 

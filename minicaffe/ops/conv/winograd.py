@@ -23,13 +23,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops.conv.common import no_bias, recordable
+from minicaffe.ops.conv.common import recordable
 from minicaffe.ops.conv.strips import TILES, Strips, adjoint, least, strips, units
 from minicaffe.ops.conv.tiles import Chunk, Sizing
 from minicaffe.ops.conv.transforms import POINTS, by_axes, constants, of_weights
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import with_blas
+from minicaffe.ops.loops import no_bias, with_blas
 from minicaffe.ops.record import Piece
 from minicaffe.ops.threads import in_slices, run, share
 

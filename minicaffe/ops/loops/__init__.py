@@ -50,6 +50,12 @@ def loops(name: str, dtype: Any) -> ModuleType | None:
     return _modules[name]
 
 
+@functools.cache
+def no_bias(dtype: Any) -> Any:
+    """What loops are given where there is no bias: always the same, so that what is recorded is."""
+    return np.empty(0, dtype)
+
+
 def with_blas(name: str, array: Any) -> tuple[Any, int]:
     """The module of loops `name` that call BLAS, and its address; (None, 0) if they cannot serve an array."""
     products: Any = loops("blas", array.dtype) if isinstance(array, np.ndarray) else None
