@@ -89,14 +89,17 @@ class Passes:
 
 
 def take_sum(
-    tape: Tape | None, work: Callable[[], Any], again: Callable[[], Any] | None = None
+    tape: Tape | None,
+    work: Callable[[], Any],
+    again: Callable[[], Any] | None = None,
+    what: str = "a sum over ranks",
 ) -> None:
     """Do what sums over ranks, and note it if there is a tape: on CUDA in a graph, else between rows."""
     if tape is None:
         work()
     else:
         why = "" if tape.device.is_cuda else "MPI's"
-        tape.take("a sum over ranks", work, why, again)
+        tape.take(what, work, why, again)
 
 
 def _backward(step: Step, net: Net, written: frozenset[int]) -> None:

@@ -31,6 +31,25 @@ class Communicator:
         """Begin `allreduce`; the array is untouched by others until what is given back, called, returns."""
         return _nothing
 
+    def reduce_scatter(self, array: Any) -> Any:
+        """Of the sum of all ranks' flat arrays the part of this rank, which then begins the array.
+
+        Part r of n entries are those from n r / size, rounded down, to n (r + 1) / size. The rest is lost.
+        """
+        return array
+
+    def allgather(self, array: Any) -> Any:
+        """The flat array, in place of each part what the rank has there whose part it is."""
+        return array
+
+    def bounds(self, n: int) -> list[int]:
+        """Where the ranks' parts of n entries begin, and the last one's end.
+
+        >>> Communicator().bounds(9)
+        [0, 9]
+        """
+        return [n * rank // self.size for rank in range(self.size + 1)]
+
     def progress(self) -> None:
         """Have what is under way go on, where the library needs to be called for that."""
 

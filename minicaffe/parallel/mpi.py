@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,23 @@ class Mpi(Communicator):
             self.under_way.remove(request)
 
         return wait
+
+    def reduce_scatter(self, array: Any) -> Any:
+        """MPI_Reduce_scatter, in place."""
+        counts = self._counts(array)
+        self.comm.Reduce_scatter(MPI.IN_PLACE, _host(array), counts, MPI.SUM)
+        return array[: counts[self.rank]]
+
+    def allgather(self, array: Any) -> Any:
+        """MPI_Allgather, in place; MPI_Allgatherv, which is slower, of parts of several sizes."""
+        if array.size % self.size == 0:
+            self.comm.Allgather(MPI.IN_PLACE, _host(array))
+        else:
+            self.comm.Allgatherv(MPI.IN_PLACE, [_host(array), self._counts(array)])
+        return array
+
+    def _counts(self, array: Any) -> list[int]:
+        return [end - start for start, end in pairwise(self.bounds(array.size))]
 
     def progress(self) -> None:
         """Test the first that is under way: MPI goes on where it is called."""

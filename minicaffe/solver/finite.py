@@ -102,6 +102,8 @@ class Finite(Saving):
         found = self.communicator.allgather_obj((look.first_bad() is not None, text))
         rank = next((i for i, (seen, _) in enumerate(found) if seen), 0)
         head = f"rank {rank}: " if self.communicator.size > 1 else ""
+        if self.ranks is not None:
+            self.ranks.before_snapshot()
         path = self._save(batches.passes) if rank == self.communicator.rank else None
         path = self.communicator.allgather_obj(path)[rank]
         folder = self.record_folder

@@ -148,12 +148,21 @@ class Iterating(Finite):
             take(tape, "loss", partial(arrays.scale, loss, 1 / count, loss))
         if ranks is not None:
             take_sum(tape, ranks.finish)
+            if (shared := ranks.shared) is not None:
+                take(tape, "squares", partial(shared.measure, self.watch))
+                take_sum(tape, partial(shared.agree, self.watch))
         noted.end(tape)
 
     def _step(self, tape: Tape | None) -> None:
         """The update, whose numbers are set."""
         stale = [param for param in self.net.learnable if param.stale]  # no gradient comes to them
-        take(tape, self.spec.type, self.rule.step)
+        shared = self.ranks.shared if self.ranks is not None else None
+        if shared is None:
+            take(tape, self.spec.type, self.rule.step)
+        else:
+            assert isinstance(self.rule, Update)  # nets of 16 bits are CUDA's
+            take(tape, self.spec.type, partial(self.rule.step, shared))
+            take_sum(tape, shared.gather, what="weights of other ranks")
         if self.average is not None:
             take(tape, "average", self.average.step)
         if tape is not None and (read := [param for param in stale if not param.stale]):
@@ -190,7 +199,8 @@ class Iterating(Finite):
 
     def _of_update(self) -> Any:
         held = self._premise.of_params()
-        return held and (held, id(self.spec), id(self.rule), id(self.average))
+        shared = self.ranks and id(self.ranks.shared)
+        return held and (held, id(self.spec), id(self.rule), id(self.average), shared)
 
 
 def _read(params: list[Param]) -> None:

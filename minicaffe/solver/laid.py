@@ -14,12 +14,17 @@ ALIGNED = 64  # entries that each parameter begins at a multiple of
 
 
 class Stretch(NamedTuple):
-    """What is taken in one pass: arrays; and where in them which multipliers end."""
+    """What is taken in one pass: arrays; and where in them which multipliers end.
+
+    They lie from entry `start` on of arrays that hold all of a type, of which `whole` are the gradients.
+    """
 
     weight: Any
     diff: Any
     history: list[Any]
     ends: list[tuple[int, tuple[float, float]]]
+    whole: Any = None
+    start: int = 0
 
 
 class Laid:
@@ -31,7 +36,7 @@ class Laid:
     """
 
     def __init__(self, params: Sequence[Any], memory: int, xp: Any, backward: bool = False):
-        self.params, self.gradients = list(params), []
+        self.params, self.gradients, self.memory = list(params), [], memory
         self.history = [
             aligned.zeros(xp, p.shape, p.dtype) for _ in range(memory) for p in self.params
         ]
@@ -61,6 +66,10 @@ class Laid:
         self.history[i :: len(self.params)] = history
         self.where[i] = arrays, start
 
+    def beside(self, whole: Any) -> list[Any]:
+        """The arrays of the type of which `whole` are the gradients: these, the values, the history."""
+        return next(arrays for arrays, _ in self.where.values() if arrays[0] is whole)
+
     def gradient_parts(self) -> list[tuple[Any, list[tuple[Any, int]]]]:
         """The gradients of each type: one array, and the parameters in it in order, and where each ends."""
         found: list[tuple[Any, list[tuple[Any, int]]]] = [(whole, []) for whole in self.gradients]
@@ -74,10 +83,20 @@ class Laid:
 
     def loose(self) -> list[Any]:
         """The parameters that learn, and whose gradients do not lie here."""
+        return self._apart("_diff", 0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether gradients and values of all that learns lie here."""
+        return not (self.loose() or self._apart("data", 1))
+
+    def _apart(self, which: str, array: int) -> list[Any]:
+        """The parameters that learn, and of which something does not lie in its array."""
         return [
             param
             for i, param in enumerate(self.params)
-            if param.learns and not (i in self.where and lies_in(param._diff, self.where[i][0][0]))
+            if param.learns
+            and not (i in self.where and lies_in(getattr(param, which), self.where[i][0][array]))
         ]
 
     def clear(self) -> None:
@@ -113,7 +132,8 @@ class Laid:
             else:
                 begin = start
             diff, weight, *history = (array[begin : start + param.size] for array in arrays)
-            found.append(Stretch(weight, diff, history, [*ends, (start + param.size - begin, own)]))
+            ends.append((start + param.size - begin, own))
+            found.append(Stretch(weight, diff, history, ends, arrays[0], begin))
             before = at
         return found
 

@@ -29,7 +29,7 @@ class Master:
 
     def __init__(self, param: Param, xp: Any):
         self.param, self.shape, self.size = param, param.shape, param.size
-        self.data, self.diff = param.data, None
+        self.data, self._diff = param.data, None
         if param.dtype != self.dtype:
             param.master = self.data = aligned.empty(xp, param.shape, self.dtype)
             xp.copyto(self.data, param.data)
@@ -37,13 +37,18 @@ class Master:
     def lie_in(self, array: Any, which: str) -> None:
         """Have an array of its shape be the gradient, or the values."""
         if which == "diff":
-            self.diff = array
+            self._diff = array
             return
         self.data = array
         if self.param.dtype == self.dtype:
             self.param.lie_in(array, "data")
         else:
             self.param.master = array
+
+    @property
+    def diff(self) -> Any:
+        """The gradient."""
+        return self._diff
 
     @property
     def learns(self) -> bool:

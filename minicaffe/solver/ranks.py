@@ -16,6 +16,7 @@ from minicaffe.ops import arrays
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.together import agree, together
 from minicaffe.solver.laid import Laid
+from minicaffe.solver.shared import Shared
 from minicaffe.solver.watch import Watch
 
 BUCKET = 2**20  # bytes that are worth a message of their own while a backward pass goes on
@@ -27,6 +28,8 @@ class Bucket(NamedTuple):
     """Gradients that are summed in one message: neighbours in memory, and the parameters that lie there."""
 
     array: Any
+    whole: Any  # it lies there,
+    start: int  # from there on
     params: list[tuple[Any, Any]]  # each with where it lies
     step: int  # the number of the layer behind whose backward pass they are complete
 
@@ -64,6 +67,9 @@ class Ranks:
                 self.ready[id(step)] = sum(bucket.step >= number for bucket in self.buckets)
         self.under_way: list[Wait] = []
         self.begun = 0
+        self.shared: Shared | None = None  # the update, where all lies in the memory of one machine
+        if not communicator.overlaps and laid.complete:
+            self.shared = Shared(communicator, laid, self.buckets)
         self.rounding: list[Rounded] | None = None
         if dtype is not None and np.dtype(dtype) != net.context.sum_dtype:
             xp = net.device.xp
@@ -73,6 +79,8 @@ class Ranks:
     def begin(self) -> None:
         """An iteration begins: nothing is under way."""
         self.begun, self.under_way = 0, []
+        if self.shared is not None:
+            self.watch.bad.fill(0)
 
     def then(self, step: Step) -> Callable[[], Any] | None:
         """What comes once a layer has run backward: messages that may begin, or nothing."""
@@ -92,7 +100,9 @@ class Ranks:
             array = bucket.array
             if self.rounding is not None:
                 array = self.rounding[self.begun].rounded()
-            if self.late:
+            if self.shared is not None:
+                self.communicator.reduce_scatter(array)
+            elif self.late:
                 self.communicator.allreduce(array)
             else:
                 self.under_way.append(self.communicator.iallreduce(array))
@@ -100,6 +110,11 @@ class Ranks:
 
     def finish(self) -> None:
         """Sum what is not summed yet, and wait for all."""
+        if self.shared is not None and not self.laid.complete:
+            self.shared.gather_history()
+            self.shared = None
+        if self.shared is not None:
+            self.shared.clear()
         self.start(len(self.buckets))
         loose = [param.diff for param in self.laid.loose()]
         for array in (self.watch.loss, *loose):
@@ -112,6 +127,12 @@ class Ranks:
         for one in self.rounding or ():
             one.take()
         self.begun = 0
+
+    def before_snapshot(self) -> None:
+        """Have all that a snapshot holds be here; of what was lost in rounding it holds nothing."""
+        if self.shared is not None:
+            self.shared.gather_history()
+        self.forget_rounding()
 
     def forget_rounding(self) -> None:
         """What was lost in rounding is not made up for any more: as it is for who goes on from a snapshot."""
@@ -132,6 +153,8 @@ class Ranks:
                 note(f"minicaffe: rank {self.communicator.rank}: {found}")
                 self.communicator.abort(found.exit_code)
             self.finish()
+            if self.shared is not None:
+                self.shared.agree(self.watch)
         finally:
             self.net.then = None
         self.agree(error)
@@ -194,7 +217,7 @@ def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:
             before = end
             if (end - start) * whole.itemsize >= full or i == len(parts) - 1:
                 last = min(last, -1 if late else min(first[id(one)] for one, _ in mine))
-                found.append(Bucket(whole[start:end], mine, last))
+                found.append(Bucket(whole[start:end], whole, start, mine, last))
                 mine, start = [], end
     return found
 

@@ -13,6 +13,7 @@ from minicaffe.ops import aligned, arrays
 from minicaffe.ops.slots import Slots
 from minicaffe.ops.update import BLOCK, Parts, update
 from minicaffe.solver.laid import Laid, multipliers
+from minicaffe.solver.shared import Shared
 from minicaffe.solver.watch import Watch
 from minicaffe.spec.solver import SolverSpec
 
@@ -135,18 +136,18 @@ class Update:
         self.slot.put(self.numbers)
         self.rows = {group: row for row, group in enumerate(groups)}
 
-    def step(self) -> None:
-        """Take the step that was prepared."""
+    def step(self, shared: Shared | None = None) -> None:
+        """Take the step that was prepared; of what ranks have `shared`, and measured, this one's part."""
         for param in self.params:
             if param.learns:
                 param.diff  # noqa: B018  (zero, where no layer has written any)
         spec = self.spec
-        self.watch.judge(self.gradients, spec.clip_gradients)
+        self.watch.judge(self.gradients if shared is None else (), spec.clip_gradients)
         if spec.clip_gradients >= 0:
-            for gradient in self.gradients:
+            for gradient in (shared or self).gradients:
                 arrays.multiply(gradient, self.watch.factor, gradient)
         apart = spec.delta == 0  # then a rule may make NaN of zeros
-        for stretch in self.laid.stretches(apart):
+        for stretch in (shared or self.laid).stretches(apart):
             ends = tuple((end, self.rows[group]) for end, group in stretch.ends)
             if ends not in self.parts:
                 self.parts[ends] = Parts(ends, self.device)

@@ -56,9 +56,9 @@ class Saving:
 
     def one_writes(self, work: Callable[[], object]) -> None:
         """Have rank 0 write a file. Raises on all ranks what that raises."""
-        together(self.communicator, work if self.communicator.rank == 0 else lambda: None)
         if self.ranks is not None:
-            self.ranks.forget_rounding()
+            self.ranks.before_snapshot()
+        together(self.communicator, work if self.communicator.rank == 0 else lambda: None)
 
     @property
     def rate(self) -> float:

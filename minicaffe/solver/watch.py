@@ -123,8 +123,16 @@ class Watch:
         """The update of an iteration is about to be judged."""
         self.asked, self.last = self.asked + 1, iteration
 
+    def measure(self, gradients: Sequence[Any]) -> None:
+        """Measure the gradient, flat arrays, for `judge` to be given none."""
+        for i, gradient in enumerate(gradients):
+            ops.squares(gradient, self.gradient, self.parts, self.bad, add=i > 0)
+
     def judge(self, gradients: Sequence[Any], limit: float) -> None:
-        """Measure the gradient, flat arrays, and decide whether the update of the iteration is taken."""
+        """Measure the gradient, flat arrays, and decide whether the update of the iteration is taken.
+
+        Without arrays it is as it was measured.
+        """
         given = self.pass_over, self.flags, self.going, self.factor
         ops.judge(self.loss, gradients, self.gradient, self.parts, limit, *given)
 

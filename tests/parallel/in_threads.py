@@ -32,8 +32,9 @@ class Threaded(Communicator):
 
     name = "threads"
 
-    def __init__(self, room: Room, rank: int):
+    def __init__(self, room: Room, rank: int, overlaps: bool = True):
         self.room, self.rank, self.size = room, rank, room.size
+        self.overlaps = overlaps
         self.local_rank, self.local_size = rank, room.size
         self.calls: list[str] = []  # what was asked for, in order
         self.under_way = 0
@@ -62,6 +63,25 @@ class Threaded(Communicator):
 
         return wait
 
+    def reduce_scatter(self, array: Any) -> Any:
+        self.calls.append(f"part of {array.size}")
+        first, last = self.bounds(array.size)[self.rank : self.rank + 2]
+        total = sum(np.array(one[first:last]) for one in self.room.exchange(self.rank, array))
+        self.room.barrier.wait()
+        array.fill(np.nan)  # nobody is to read the rest
+        array[: last - first] = total
+        return array[: last - first]
+
+    def allgather(self, array: Any) -> Any:
+        self.calls.append(f"gather {array.size}")
+        bounds = self.bounds(array.size)
+        parts = [one.copy() for one in self.room.exchange(self.rank, array)]
+        for rank, part in enumerate(parts):
+            here = slice(*bounds[rank : rank + 2])
+            array[here] = part[here]
+        self.room.barrier.wait()
+        return array
+
     def bcast(self, array: Any) -> Any:
         array[...] = np.array(self.room.exchange(self.rank, array)[0])
         self.room.barrier.wait()
@@ -81,7 +101,7 @@ class Threaded(Communicator):
         raise SystemExit(code)
 
 
-def on_ranks(size: int, work: Callable[[Communicator], Any]) -> list[Any]:
+def on_ranks(size: int, work: Callable[[Communicator], Any], overlaps: bool = True) -> list[Any]:
     """What `work` gives on each of so many ranks; raises what it raises on the first that it does."""
     room = Room(size)
     results: list[Any] = [None] * size
@@ -89,7 +109,7 @@ def on_ranks(size: int, work: Callable[[Communicator], Any]) -> list[Any]:
 
     def run(rank: int) -> None:
         try:
-            results[rank] = work(Threaded(room, rank))
+            results[rank] = work(Threaded(room, rank, overlaps))
         except BaseException as error:
             errors[rank] = error
             if not getattr(error, "everywhere", False):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -54,16 +57,19 @@ def trained(model, iterations, communicator=None, **given):
     for _ in range(iterations):
         solver.step(1)
         losses.append(solver.loss())
+    if solver.ranks is not None:
+        solver.ranks.before_snapshot()
     found = {"losses": np.array(losses), **solver.net.weights()}
     found |= {name: np.array(score) for name, score in solver.scores.items()}
     return found | {f"history {i}": np.array(one) for i, one in enumerate(solver.rule.history)}
 
 
-def check(model, iterations, sizes, near=1e-12, **given):
-    """Each of so many ranks has what one process has."""
+def check(model, iterations, sizes, near=1e-12, overlaps=(False,), **given):
+    """Each of so many ranks has what one process has, whether sums overlap or the update is shared."""
     alone = trained(model, iterations, **given)
-    for size in sizes:
-        for mine in on_ranks(size, lambda ranks: trained(model, iterations, ranks, **given)):
+    for size, beside in itertools.product(sizes, overlaps):
+        work = partial(trained, model, iterations, **given)
+        for mine in on_ranks(size, lambda ranks, work=work: work(communicator=ranks), beside):
             assert mine.keys() == alone.keys()
             for name, wanted in alone.items():
                 scale = max(np.abs(wanted).max(), 1e-300)
@@ -77,7 +83,7 @@ def test_every_type_of_solver(kind):
     model = text(more, pool="STOCHASTIC")
     if kind in WITHOUT_MOMENTUM:
         model = model.replace("momentum: 0.9, ", "")
-    check(model, 6, (2, 3))
+    check(model, 6, (2, 3), overlaps=(False, True))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,106 @@
+"""An update that the ranks of one machine share: each takes the step of a part of all parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minicaffe.parallel import Communicator
+from minicaffe.solver.laid import Laid, Stretch
+from minicaffe.solver.watch import Watch
+
+
+class Part(NamedTuple):
+    """Entries `first` to `last` of the arrays of a type, `whole` the gradients; `diff` is that of the part."""
+
+    whole: Any
+    first: int
+    last: int
+    diff: Any
+
+
+class Shared:
+    """What a rank has of an update: of each bucket of gradients a part, which begins it once it is summed.
+
+    It steps there, and hands out the weights that come of it: all ranks have the same, to the bit. What the
+    rule remembers of the other parts the other ranks know, until it is gathered.
+    Source: S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models,
+    SC 2020, the first of its stages; memory is not saved here.
+    """
+
+    def __init__(self, communicator: Communicator, laid: Laid, buckets: Sequence[Any]):
+        self.communicator, self.laid, self.buckets = communicator, laid, buckets
+        rank, self.parts = communicator.rank, []
+        for bucket in buckets:
+            first, last = communicator.bounds(bucket.array.size)[rank : rank + 2]
+            diff = bucket.array[: last - first]
+            self.parts.append(Part(bucket.whole, bucket.start + first, bucket.start + last, diff))
+        lie = [(param, lies) for bucket in buckets for param, lies in bucket.params]
+        self.between = [lies[param.size :] for param, lies in lie if lies.size > param.size]
+        self.sums = np.zeros(2)  # of squares, of gradients that are not finite
+
+    @property
+    def gradients(self) -> list[Any]:
+        """Those of this rank, summed."""
+        return [part.diff for part in self.parts]
+
+    def clear(self) -> None:
+        """Make zeros of what lies between gradients: the last sums have left something there."""
+        for array in self.between:
+            array.fill(0)
+
+    def measure(self, watch: Watch) -> None:
+        """Find how large the gradient is here, and whether it is finite."""
+        watch.measure(self.gradients)
+
+    def agree(self, watch: Watch) -> None:
+        """Make of it what that of all parts is."""
+        self.sums[:] = watch.gradient, watch.bad[0]
+        self.communicator.allreduce(self.sums)
+        watch.gradient[...], watch.bad[0] = self.sums[0], self.sums[1] > 0
+
+    def stretches(self, apart: bool) -> list[Stretch]:
+        """What is to be stepped here, as `Laid.stretches` has it."""
+        pairs = [(one, part) for one in self.laid.stretches(apart) for part in self.parts]
+        return [found for one, part in pairs if (found := cut(one, part)) is not None]
+
+    def gather(self) -> None:
+        """Have the weights of all parts from the ranks that stepped there."""
+        self._gather(1)
+
+    def gather_history(self) -> None:
+        """Have what the rule remembers of all parts, too."""
+        for i in range(2, 2 + self.laid.memory):
+            self._gather(i)
+
+    def _gather(self, which: int) -> None:
+        for bucket in self.buckets:
+            array = self.laid.beside(bucket.whole)[which]
+            self.communicator.allgather(array[bucket.start : bucket.start + bucket.array.size])
+
+
+def cut(stretch: Stretch, part: Part) -> Stretch | None:
+    """What lies of a stretch in a part, if anything does.
+
+    >>> whole, weight = np.arange(9.0), np.arange(9)
+    >>> stretch = Stretch(weight[2:], whole[2:], [], [(3, (1, 1)), (7, (2, 0))], whole, 2)
+    >>> found = cut(stretch, Part(whole, 4, 7, whole[:3]))
+    >>> found.weight, found.diff, found.ends
+    (array([4, 5, 6]), array([0., 1., 2.]), [(1, (1, 1)), (3, (2, 0))])
+    """
+    first = max(part.first, stretch.start)
+    last = min(part.last, stretch.start + stretch.diff.size)
+    if stretch.whole is not part.whole or first >= last:
+        return None
+    here = slice(first - stretch.start, last - stretch.start)
+    starts = [0, *(end for end, _ in stretch.ends)]
+    ends = [
+        (min(end, here.stop) - here.start, group)
+        for (end, group), start in zip(stretch.ends, starts, strict=False)
+        if start < here.stop and end > here.start
+    ]
+    diff = part.diff[first - part.first : last - part.first]
+    history = [array[here] for array in stretch.history]
+    return Stretch(stretch.weight[here], diff, history, ends, part.whole, first)
