@@ -79,6 +79,18 @@ def _use_own_cache(config: pytest.Config) -> None:
         importlib.import_module("minicaffe.ops.loops.kept").folder()
 
 
+@pytest.fixture(params=["compiled", "numpy"])
+def form(request, monkeypatch):
+    """The form of the CPU's ops: loops that Numba compiles, or NumPy's."""
+    from minicaffe.ops import loops
+
+    if request.param == "numpy":
+        monkeypatch.setattr(loops, "available", lambda: False)
+    elif not loops.available():
+        pytest.skip("Numba is not installed")
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def cuda():
     """A CUDA device: the GPU or the stand-in."""

@@ -12,7 +12,7 @@ from minicaffe.backend import Device
 from minicaffe.net import Net
 from minicaffe.net.recorded import Call, Graph, Node, Segment
 from minicaffe.net.summary import table
-from minicaffe.ops import loops, threads
+from minicaffe.ops import threads
 from minicaffe.ops.program import Program
 from minicaffe.solver import Solver
 from minicaffe.spec.declare import NetSpec
@@ -73,7 +73,7 @@ def why_nothing(device: Device) -> str:
     """Why there is no program."""
     if device.is_cuda:
         return "on CUDA it runs layer by layer"
-    return "it changes from one to the next" if loops.available() else "Numba is not installed"
+    return "it changes from one to the next"
 
 
 def flops(net: Net, learning: bool) -> dict[str, float]:

@@ -12,7 +12,7 @@ from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.context import Context
 from minicaffe.layers.window import Windowed
-from minicaffe.ops import arrays, pool, record, stochastic, unpool
+from minicaffe.ops import arrays, pool, record, stochastic, threads, unpool
 from minicaffe.ops.geometry import Sizes, Window, pool_output_size
 from minicaffe.ops.random import uniform
 from minicaffe.spec.types import AtLeast, Below
@@ -52,7 +52,7 @@ class Pool:
         start = 2 * wide * math.prod(self.y_shape)
         room = 0 if context.device.is_cuda else pool.workspace(self.seen, x[2:], (oh, ow))
         self.loops = slice(start, start + room)  # where in the workspace compiled loops work
-        context.reserve(self.loops.stop)
+        context.reserve(self.loops.stop + 2 * threads.share(None) * math.prod(self.y_shape[1:]))
 
     def allocate(self, backward: bool) -> None:
         """Take what forward leaves for backward, or for a mask."""
@@ -87,20 +87,19 @@ class Pool:
         if self.kind == "AVE":
             return pool.ave_pool(x, self.window, y, loops)
         if self.which is not None:
-            room = self.context.workspace[: self.loops.stop]
-            return pool.max_pool(x, self.seen, y, self.which, self.flags, room)
+            return pool.max_pool(x, self.seen, y, self.which, self.flags, self.context.workspace)
         which = self.context.scratch(self.y_shape, np.int32)
         flags = self.context.scratch(self.y_shape, np.bool_, which.nbytes)
         return pool.max_pool(x, self.seen, y, which, flags, loops, keep=False)
 
     def backward(self, dy: Any, dx: Any) -> Any:
         """The bottom's gradient into `dx`."""
-        share = self.work(0)
+        share, work = self.work(0), self.context.workspace
         if self.kind == "AVE":
             loops = self.context.workspace[self.loops]
             return pool.ave_pool_gradient(dy, self.window, dx, share, loops)
         if self.kind == "MAX" or self.draws:
-            return pool.max_pool_gradient(dy, self.which, self.seen, dx, self.flags, share)
+            return pool.max_pool_gradient(dy, self.which, self.seen, dx, self.flags, work)
         given = dy, self.x, self.y, self.total, self.window, dx, share
         return stochastic.expected_pool_gradient(*given)
 

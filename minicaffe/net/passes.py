@@ -13,7 +13,7 @@ from minicaffe.net.again import keys, note, prepares, twice, why_not
 from minicaffe.net.net import Net
 from minicaffe.net.recorded import Call, Tape
 from minicaffe.net.step import Step
-from minicaffe.ops import loops, threads
+from minicaffe.ops import threads
 
 
 class Passes:
@@ -124,8 +124,6 @@ class Premise:
             self.never = "the size of a top varies"
         elif type(net) is not Net:
             self.never = f"the net is a {type(net).__name__}"
-        elif not (net.device.is_cuda or loops.available()):
-            self.never = "Numba is not installed"
 
     def now(self) -> tuple[Any, ...] | None:
         """As it is now; None while passes are not to be replayed, for somebody looks."""

@@ -1,8 +1,8 @@
 """Work that is the same each time: noted down while it is done, and from then on replayed.
 
 What is noted are nodes, in order: on the CPU a `Segment` of rows, compiled loops that the threads run one
-after the other without Python; on CUDA a `Graph` of all that the device is given; and a `Call`, Python
-between.
+after the other without Python, or calls of NumPy's; on CUDA a `Graph` of all that the device is given; and a
+`Call`, Python between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minicaffe.backend import Device
 from minicaffe.ops import cublas, fused, record
 from minicaffe.ops.capture import captured
 from minicaffe.ops.program import Program
-from minicaffe.ops.record import Row
+from minicaffe.ops.record import Calls, Row
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Call:
 class Segment:
     """Rows with no Python between them; `whose` tells of each what it is of."""
 
-    def __init__(self, rows: Sequence[tuple[str, Row]]):
+    def __init__(self, rows: Sequence[tuple[str, Row | Calls]]):
         self.whose = [what for what, _ in rows]
         self.rows = [row for _, row in rows]
         self.work = Program(self.rows).run
@@ -95,7 +95,7 @@ class Tape:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.notes: list[tuple[str, Row] | Issued | Call] = []
+        self.notes: list[tuple[str, Row | Calls] | Issued | Call] = []
 
     def take(
         self,

@@ -12,6 +12,7 @@ from minicaffe.ops import aligned
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.random import blocks_of, random_key, uniform
+from minicaffe.ops.record import do
 from minicaffe.ops.slots import Slots
 from minicaffe.ops.threads import run
 from minicaffe.ops.typed import number
@@ -79,8 +80,8 @@ def _masked(x: Any, kept: Any, scale: float, out: Any) -> Any:
     if fast is not None:
         run_loop(fast.dropout, out, x, kept, x.dtype.type(scale))
         return out
-    np.multiply(x, kept, out=out)
-    return np.multiply(out, scale, out=out)
+    do(np.multiply, x, kept, out=out)
+    return do(np.multiply, out, scale, out=out)
 
 
 def run_loop(loop: Any, out: Any, *args: Any) -> None:

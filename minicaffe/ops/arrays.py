@@ -13,11 +13,12 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.kernels import ask
-from minicaffe.ops import record
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import run
+from minicaffe.ops.record import do
+from minicaffe.ops.threads import in_slices, run
 
 GRAIN = 2**13  # entries that a thread is worth waking for
+LONG = 2**20  # those from which it pays to wake some for NumPy
 RANKS = (1, 4, 8)  # axes that the loop is compiled for
 KINDS = "fdbBhHiIlLqQ?"  # types of entries that it knows
 
@@ -125,11 +126,29 @@ def _apply(name: str, a: Any, b: Any, out: Any) -> Any:
         flat = _flat(a), first, _flat(b), second, sizes, _flat(out), third
         run(cast(Any, fast).function(name), out.size, *flat, grain=GRAIN)
         return out
-    record.host(name)
-    if name == "copy":
-        np.copyto(out, b, casting="same_kind")
+
+    return _by_numpy(name, a, b, out)
+
+
+def _by_numpy(name: str, a: Any, b: Any, out: Any) -> Any:
+    """The same by NumPy, in slices of the first axis."""
+    function = np.copyto if name == "copy" else getattr(np, name)
+    given = (b,) if name == "copy" else (a, b)
+
+    def part(first: int, last: int, _: Any) -> None:
+        here = [x[first:last] if x.ndim == out.ndim and len(x) > 1 else x for x in given]
+        if name == "copy":
+            do(function, out[first:last], *here, casting="same_kind")
+        else:
+            do(function, *here, out=out[first:last])
+
+    if out.ndim:
+        each = max(1, out.size // max(1, len(out)))
+        in_slices(part, len(out), grain=1 + GRAIN // each, worth=1 + LONG // each, noted=True)
+    elif name == "copy":
+        do(function, out, *given, casting="same_kind")
     else:
-        getattr(np, name)(a, b, out=out)
+        do(function, *given, out=out)
     return out
 
 

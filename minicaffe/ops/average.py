@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import record
 from minicaffe.ops.activation import LONG
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
+from minicaffe.ops.record import do
 from minicaffe.ops.threads import in_slices, run
 
 
@@ -32,19 +32,19 @@ def average(mean: Any, x: Any, share: Any, scratch: Any, skip: Any) -> None:
     if fast is not None:
         run(fast.average, mean.size, x.reshape(-1), share, skip, mean.reshape(-1), grain=GRAIN)
         return
-    record.host("average")
+    flat = [array.reshape(-1) for array in (x, scratch, mean)]
+
+    def part(first: int, last: int, _: Any) -> None:
+        x, s, m = (array[first:last] for array in flat)
+        do(_average, x, share, skip, out=(m, s))
+
+    in_slices(part, mean.size, grain=GRAIN, worth=LONG, noted=True)
+
+
+def _average(x: Any, share: Any, skip: Any, out: Any) -> None:
+    mean, scratch = out
     if skip[0]:
         return
-
-    part = (np.float64 if mean.dtype == np.float64 else np.float32)(share[0])
-
-    def step(m: Any, x: Any, s: Any) -> None:
-        np.subtract(x, m, out=s)
-        np.multiply(s, part, out=s)
-        np.add(m, s, out=m)
-
-    flat = [array.reshape(-1) for array in (mean, x, scratch)]
-    if mean.size < LONG:
-        step(*flat)
-        return
-    in_slices(lambda first, last, _: step(*(one[first:last] for one in flat)), mean.size)
+    np.subtract(x, mean, out=scratch)
+    np.multiply(scratch, mean.dtype.type(share[0]), out=scratch)
+    np.add(mean, scratch, out=mean)

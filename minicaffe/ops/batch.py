@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import record
+from minicaffe.ops.arrays import LONG
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import run
+from minicaffe.ops.record import do
+from minicaffe.ops.threads import in_slices, run
 
 MANY = 1 << 15  # elements of a batch that a thread is worth waking for
+LEAST = 1 << 12  # and that NumPy's has at least
 
 
 def gather(
@@ -45,14 +47,23 @@ def gather(
         grain = 1 + MANY * n // max(1, out.size)
         run(fast.gather, n, *flat, sizes, out.reshape(-1), given[1], grain=grain)
         return out
-    record.host("gather")
     if labels is not None:
-        np.take(labels, places[0], out=out_labels, mode="clip")
-    rows, columns = area
+        do(np.take, labels, places[0], out=out_labels, mode="clip")
+
+    def part(first: int, last: int, _: Any) -> None:
+        do(_gather, images, places[:, first:last], mean, scale, out=out[first:last])
+
+    each = max(1, out.size // max(1, n))
+    in_slices(part, n, grain=1 + LEAST // each, worth=1 + LONG // each, noted=True)
+    return out
+
+
+def _gather(images: Any, places: Any, mean: Any, scale: float, out: Any) -> None:
+    rows, columns = out.shape[2:]
     for b, (entry, top, left, flip) in enumerate(places.T):
         seen = (slice(None), slice(top, top + rows), slice(left, left + columns))
         np.subtract(images[entry][seen], mean[seen], out=out[b, ..., ::-1] if flip else out[b])
-    return np.multiply(out, scale, out=out)
+    np.multiply(out, scale, out=out)
 
 
 @functools.cache

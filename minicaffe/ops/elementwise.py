@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import record
 from minicaffe.ops.activation import LONG, run_loop
-from minicaffe.ops.formulas import FORMULAS, on_blocks
+from minicaffe.ops.arrays import GRAIN
+from minicaffe.ops.formulas import FORMULAS, Function, on_blocks
 from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.record import do
+from minicaffe.ops.threads import in_slices, share
 
 BLOCK = 2048  # entries that NumPy evaluates a formula on at a time, so that they stay in the cache
 LIGHT = 8 * BLOCK  # where all that is in between is whether an entry passes, a byte
@@ -36,17 +37,10 @@ def forward(name: str, x: Any, numbers: tuple[float, ...], out: Any) -> Any:
         run_loop(loop, out, x, numbers)
         return out
     y, whole = on_blocks(name, "y", x.dtype), FORMULAS[name].whole
-    if whole is not None and out.size < LONG:
-        return whole(x, *numbers, out=out)
-    x, flat = x.reshape(-1), out.reshape(-1)
-
-    def part(block: slice) -> None:
-        if whole is None:
-            flat[block] = y(x[block], *numbers)
-        else:
-            whole(x[block], *numbers, out=flat[block])
-
-    _in_blocks(part, out.size, BLOCK if whole is None else out.size)
+    if whole is None:
+        _on_slices(_in_blocks, out, (x,), (y, BLOCK, *numbers), LONG)
+    else:
+        _on_slices(whole, out, (x,), numbers, LONG)
     return out
 
 
@@ -67,24 +61,35 @@ def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out
         run_loop(loop, out, dy, x, y, numbers)
         return out
     slope, light = on_blocks(name, "slope", x.dtype), FORMULAS[name].whole is not None
-    if light and out.size < LIGHT:
-        return np.multiply(dy, slope(x, y, *numbers), out=out)
-    dy, x, y, flat = (array.reshape(-1) for array in (dy, x, y, out))
-
-    def part(block: slice) -> None:
-        np.multiply(dy[block], slope(x[block], y[block], *numbers), out=flat[block])
-
-    _in_blocks(part, out.size, LIGHT if light else BLOCK)
+    more = slope, LIGHT if light else BLOCK, *numbers
+    _on_slices(_slopes_in_blocks, out, (dy, x, y), more, LONG)
     return out
 
 
+def _on_slices(
+    function: Callable[..., Any],
+    out: Any,
+    arrays: tuple[Any, ...],
+    more: tuple[Any, ...],
+    worth: int,
+) -> None:
+    """Call function(*arrays, *more, out=...) on slices, of the first axis where that is long enough."""
+    given = [*arrays, out]
+    if out.ndim < 2 or len(out) < share(None):
+        given = [array.reshape(-1) for array in given]
+    each = max(1, out.size // max(1, len(given[-1])))
+
+    def part(first: int, last: int, _: Any) -> None:
+        *here, to = (array[first:last].reshape(-1) for array in given)
+        do(function, *here, *more, out=to)
+
+    in_slices(part, len(given[-1]), grain=1 + GRAIN // each, worth=1 + worth // each, noted=True)
+
+
 def _loop(name: str, part: str, dtype: np.dtype) -> Any:
-    """A formula's compiled loop; None where NumPy has to compute it, which no program can."""
+    """A formula's compiled loop; None where NumPy has to compute it."""
     fast = loops("elementwise", dtype)
-    if fast is None:
-        record.host(f"{name} of {dtype} by NumPy")
-        return None
-    return fast.formula(name, part, dtype)
+    return None if fast is None else fast.formula(name, part, dtype)
 
 
 @functools.lru_cache(256)
@@ -98,15 +103,19 @@ def _three(x: Any, numbers: tuple[float, ...]) -> list[Any]:
     return [kind(number) for number in (*numbers, *[0] * (NUMBERS - len(numbers)))]
 
 
-def _in_blocks(part: Callable[[slice], None], size: int, block: int) -> None:
-    """Run a function over blocks of 0..size, on the host. Infinities and NaNs are none's fault."""
+def _in_blocks(x: Any, y: Function, block: int, *numbers: Any, out: Any) -> None:
+    """y(x), block by block. Infinities and NaNs are none's fault."""
+    with np.errstate(all="ignore"):
+        for start in range(0, out.size, block):
+            here = slice(start, start + block)
+            out[here] = y(x[here], *numbers)
 
-    def slices(first: int, last: int, _: Any) -> None:
-        with np.errstate(all="ignore"):
-            for start in range(first, last, block):
-                part(slice(start, min(start + block, last)))
 
-    if size < LONG:
-        slices(0, size, None)
-    else:
-        in_slices(slices, size)
+def _slopes_in_blocks(
+    dy: Any, x: Any, y: Any, slope: Function, block: int, *numbers: Any, out: Any
+) -> None:
+    """dy slope(x, y), likewise."""
+    with np.errstate(all="ignore"):
+        for start in range(0, out.size, block):
+            here = slice(start, start + block)
+            np.multiply(dy[here], slope(x[here], y[here], *numbers), out=out[here])

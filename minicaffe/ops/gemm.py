@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops import record, skinny
+from minicaffe.ops import skinny
 from minicaffe.ops.cublas import multiply
 from minicaffe.ops.loops import with_blas
+from minicaffe.ops.record import do
 from minicaffe.ops.threads import in_slices, run
 
-LARGE = 2**24  # multiply-adds from which threads pay NumPy
+LARGE = 2**24  # multiply-adds from which it pays to wake threads for NumPy's product,
+PART = 2**20  # and that a slice of it has at least
 GRAIN = 2**15  # multiply-adds that a compiled slice is worth
 
 
@@ -34,25 +36,25 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
         return out
     if _compiled(a, b, out, accumulate):
         return out
-    record.host("gemm")
     product = out
     if accumulate:
         product = np.empty_like(out) if scratch is None else scratch[: out.size].reshape(out.shape)
     by = np.multiply if a.shape[-1] == 1 else np.matmul  # BLAS is slow at outer products
-    if out.ndim > 2 or out.size * a.shape[1] < LARGE:
-        by(a, b, out=product)
-        if accumulate:
-            out += product
-        return out
+    if out.ndim > 2:
+        do(by, a, b, out=product)
+        return do(np.add, out, product, out=out) if accumulate else out
     tall = len(out) >= out.shape[1]  # threads share the longer side
+    across = max(1, min(out.shape) * a.shape[1])
 
     def part(first: int, last: int, _: Any) -> None:
         rows, columns = (slice(first, last), slice(None))[:: 1 if tall else -1]
-        by(a[rows], b[:, columns], out=product[rows, columns])
+        do(by, a[rows], b[:, columns], out=product[rows, columns])
         if accumulate:
-            out[rows, columns] += product[rows, columns]
+            here = out[rows, columns]
+            do(np.add, here, product[rows, columns], out=here)
 
-    in_slices(part, max(out.shape))
+    sizes = {"grain": 1 + PART // across, "worth": 1 + LARGE // across}
+    in_slices(part, max(out.shape), noted=True, **sizes)
     return out
 
 

@@ -14,6 +14,7 @@ from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import ShapeError, did_you_mean
 from minicaffe.ops.geometry import Sizes, Window, lift
 from minicaffe.ops.loops import loops
+from minicaffe.ops.record import do
 from minicaffe.ops.threads import in_slices, run
 
 NAMED = ("caffe", "columns", "rows")  # those of minicaffe.im2col
@@ -91,14 +92,14 @@ def im2col(
 
     def part(first: int, last: int, _: Any) -> None:
         if _within(window, places, tuple(image)):
-            np.copyto(col[first:last], _windows(x[first:last], window, col[first:last].shape))
+            do(np.copyto, col[first:last], _windows(x[first:last], window, col[first:last].shape))
             return
         here, some = col[first:last], x[first:last]
-        here[...] = 0
+        do(np.copyto, here, 0)
         for element, outputs, pixels in window.elements(tuple(image), places):
-            here[BOTH + element + outputs] = some[BOTH + pixels]
+            do(np.copyto, here[BOTH + element + outputs], some[BOTH + pixels])
 
-    in_slices(part, n)
+    in_slices(part, n, noted=True)
     return out
 
 
@@ -139,21 +140,27 @@ def col2im(
         run(fast.col2im, n * c, col.reshape(-1), *shapes, out.reshape(-1), steps, not add)
         return out
     columns = _windows_of(col, n, c, window, places, layout)
+    whole = _cover(window, places, tuple(image))
 
     def part(first: int, last: int, _: Any) -> None:
+        if whole and not add:
+            target = _windows(out[first:last], window, columns[first:last].shape, writeable=True)
+            do(np.copyto, target, columns[first:last])
+            return
         if not add:
-            out[first:last] = 0
+            do(np.copyto, out[first:last], 0)
         here, some = out[first:last], columns[first:last]
         if _within(window, places, tuple(image)) and _strides_only(window):
             for corner, element in _blocks(window):
                 values = some[BOTH + element]
                 target = _windows(here[BOTH + corner], window, values.shape, writeable=True)
-                target += values
+                do(np.add, target, values, out=target)
             return
         for tap, outputs, pixels in window.elements(tuple(image), places):
-            here[BOTH + pixels] += some[BOTH + tap + outputs]
+            seen = here[BOTH + pixels]
+            do(np.add, seen, some[BOTH + tap + outputs], out=seen)
 
-    in_slices(part, n)
+    in_slices(part, n, noted=True)
     return out
 
 
@@ -172,6 +179,12 @@ def _within(window: Window, places: Sizes, image: Sizes) -> bool:
     return not any(window.pad) and all(
         seen <= size for seen, size in zip(window.images(places), image, strict=True)
     )
+
+
+def _cover(window: Window, places: Sizes, image: Sizes) -> bool:
+    """Whether the windows lie side by side and are all of the image: each pixel is in one."""
+    apart = window.kernel == window.stride and not any(window.pad)
+    return apart and image == window.images(places) and all(d == 1 for d in window.dilation)
 
 
 def _strides_only(window: Window) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from minicaffe.errors import DataError
 from minicaffe.ops import arrays, record
+from minicaffe.ops.record import do
 from minicaffe.ops.sums import total
 
 
@@ -35,26 +36,47 @@ class Labels:
         valid, ignored, place = (xp.empty((n, s), t) for t in (dtype, np.bool_, np.int64))
         return cls(valid, ignored, place, xp.asarray(start))
 
+    def find(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
+        """Fill the buffers on the CPU; `bad` is set where a label is no class, and counts as class 0."""
+        do(
+            _find,
+            labels,
+            ignore,
+            c,
+            s,
+            self.start,
+            out=(self.valid, self.ignored, self.place, self.bad),
+        )
+
     def read(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
         """Fill the buffers on the CPU. Raises DataError for a label that is no class."""
-        if ignore is None:
-            self.valid.fill(1)
-        else:
-            np.not_equal(labels, ignore, out=self.valid)
-        np.equal(self.valid, 0, out=self.ignored)
-        with np.errstate(invalid="ignore"):
-            np.multiply(labels, self.valid, out=self.place, casting="unsafe")
-        if self.place.size and (self.place.min() < 0 or self.place.max() >= c):
-            bad = labels[(self.place < 0) | (self.place >= c)][0]
-            raise DataError(f"label {bad:g} is not one of the {c} classes 0..{c - 1}")
-        np.multiply(self.place, s, out=self.place)
-        np.add(self.place, self.start, out=self.place)
+        self.find(labels, ignore, c, s)
+        if self.bad[0]:
+            self.bad[0] = 0
+            wrong = labels[(self.valid != 0) & ~((labels > -1) & (labels < c))][0]
+            raise DataError(f"label {wrong:g} is not one of the {c} classes 0..{c - 1}")
 
     def check(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
-        """Raise DataError for a label that a compiled loop found to be no class; not while it is recorded."""
+        """Raise DataError for a label that was found to be no class; not while it is recorded."""
         if self.bad[0] and not record.active():
             self.bad[0] = 0
             self.read(labels, ignore, c, s)
+
+
+def _find(labels: Any, ignore: int | None, c: int, s: int, start: Any, out: Any) -> None:
+    valid, ignored, place, bad = out
+    if ignore is None:
+        valid.fill(1)
+    else:
+        np.not_equal(labels, ignore, out=valid)
+    np.equal(valid, 0, out=ignored)
+    with np.errstate(invalid="ignore"):
+        np.multiply(labels, valid, out=place, casting="unsafe")
+    if place.size and (place.min() < 0 or place.max() >= c):
+        bad[0] = 1
+        place[(place < 0) | (place >= c)] = 0
+    np.multiply(place, s, out=place)
+    np.add(place, start, out=place)
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device, on_cuda
-from minicaffe.ops import conv, record, skinny
+from minicaffe.ops import conv, skinny
 from minicaffe.ops.arrays import add, fill
 from minicaffe.ops.conv import Plan
 from minicaffe.ops.conv.case import OWN
 from minicaffe.ops.conv.implicit_gemm import product
-from minicaffe.ops.gemm import GRAIN, gemm, whole
+from minicaffe.ops.gemm import GRAIN, LARGE, PART, gemm, whole
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.loops import loops, no_bias, with_blas
+from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_places
-from minicaffe.ops.threads import run
+from minicaffe.ops.threads import in_slices, run, share
 
 
 def plan(
@@ -41,7 +42,8 @@ def plan(
 
 def workspace(m: int, k: int, f: int, gradients: bool = True) -> int:
     """Elements of work for `linear`, and its gradients, of m vectors of k numbers to f numbers."""
-    return m + f * max(m, k) if gradients else m * f
+    slices = f * (m + share(None))  # a thread may have a vector more than another
+    return max(m + f * max(m, k), slices) if gradients else slices
 
 
 def linear(
@@ -62,14 +64,24 @@ def linear(
         return out
     if _compiled(x, weight, bias, out, work):
         return out
-    if not on_cuda(x):
-        record.host("linear")
     if not on_cuda(x) and not weight.flags.c_contiguous:
-        y = work[: out.size].reshape(out.shape[::-1])
-        gemm(weight.T, x.T, y)
-        return np.add(y.T, 0 if bias is None else bias, out=out)
+        return _by_samples(x, weight, bias, out, work)
     gemm(x, weight, out)
     return out if bias is None else add(bias, out)
+
+
+def _by_samples(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
+    """The same by NumPy, of a weight that lies as (f, k)."""
+    (m, k), f = x.shape, weight.shape[1]
+
+    def part(first: int, last: int, work: Any) -> None:
+        y = work[: f * (last - first)].reshape(f, last - first)
+        gemm(weight.T, x[first:last].T, y)
+        do(np.add, y.T, 0 if bias is None else bias, out=out[first:last])
+
+    each = max(1, k * f)
+    in_slices(part, m, work, grain=1 + PART // each, worth=1 + LARGE // each, noted=True)
+    return out
 
 
 def _compiled(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> bool:
@@ -133,7 +145,14 @@ def input_gradient(dy: Any, weight: Any, out: Any, work: Any, plan: Plan | None 
     """dx = dy weight': dy (m, f), weight' (f, k), into `out` (m, k)."""
     if _own(dy, weight, plan, "input_gradient"):
         return product(dy, weight, out, work)
-    return gemm(dy, weight, out)
+    if on_cuda(dy) or with_blas("product", out)[0] is not None:
+        return gemm(dy, weight, out)
+    each = max(1, weight.size)
+    in_slices(
+        lambda first, last, _: gemm(dy[first:last], weight, out[first:last]),
+        *(len(out), None, 1 + PART // each, 1 + LARGE // each, True),
+    )
+    return out
 
 
 def _own(a: Any, b: Any, plan: Plan | None, way: str) -> bool:
@@ -158,7 +177,6 @@ def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:
         fill(out, 0)
     if on_cuda(dy):
         return add_places(dy.reshape(*dy.shape, 1), out, work)
-    record.host("bias_gradient")
     ones, scratch = ones_and_scratch(len(dy), work)
     gemm(ones.T, dy, out.reshape(1, -1), accumulate=True, scratch=scratch)
     return out
@@ -166,5 +184,6 @@ def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:
 
 def ones_and_scratch(m: int, work: Any) -> tuple[Any, Any]:
     """The work as a column of m ones, and the rest."""
-    work[:m].fill(1)
+    if m:
+        do(np.copyto, work[:m], 1)
     return work[:m].reshape(m, 1), work[m:]

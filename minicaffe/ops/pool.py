@@ -12,7 +12,7 @@ from minicaffe.backend import launch, on_cuda
 from minicaffe.ops import maxima
 from minicaffe.ops.geometry import Sizes, Window, window_sizes
 from minicaffe.ops.loops import loops
-from minicaffe.ops.record import Piece
+from minicaffe.ops.record import Piece, do
 from minicaffe.ops.threads import in_slices, run, share
 
 PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side
@@ -130,13 +130,14 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
 
     def part(first: int, last: int, _: Any) -> None:
         y = out[first:last]
-        y.fill(0)
+        do(np.copyto, y, 0)
         for _, (oy, ox), (iy, ix) in window.elements(x.shape[2:], out.shape[2:]):
-            y[:, :, oy, ox] += x[first:last, :, iy, ix]
-        y /= rows
-        y /= columns
+            here = y[:, :, oy, ox]
+            do(np.add, here, x[first:last, :, iy, ix], out=here)
+        do(np.divide, y, rows, out=y)
+        do(np.divide, y, columns, out=y)
 
-    in_slices(part, len(x), grain=maxima.grain(out))
+    in_slices(part, len(x), noted=True, **maxima.sizes(out))
     return out
 
 
@@ -170,13 +171,14 @@ def ave_pool_gradient(dy: Any, window: Window, out: Any, share: Any, work: Any =
 
     def part(first: int, last: int, _: Any) -> None:
         dx, part_of_dy = out[first:last], share[first:last]
-        np.divide(dy[first:last], rows, out=part_of_dy)
-        part_of_dy /= columns
-        dx.fill(0)
+        do(np.divide, dy[first:last], rows, out=part_of_dy)
+        do(np.divide, part_of_dy, columns, out=part_of_dy)
+        do(np.copyto, dx, 0)
         for _, (oy, ox), (iy, ix) in window.elements(out.shape[2:], dy.shape[2:]):
-            dx[:, :, iy, ix] += part_of_dy[:, :, oy, ox]
+            here = dx[:, :, iy, ix]
+            do(np.add, here, part_of_dy[:, :, oy, ox], out=here)
 
-    in_slices(part, len(dy), grain=maxima.grain(dy))
+    in_slices(part, len(dy), noted=True, **maxima.sizes(dy))
     return out
 
 

@@ -6,20 +6,27 @@ import time
 from collections.abc import Sequence
 
 from minicaffe.ops import threads
-from minicaffe.ops.record import Row
+from minicaffe.ops.record import Calls, Row
+from minicaffe.ops.script import Script
 from minicaffe.ops.table import Table
 
 
 class Program:
-    """Rows, run in their order on the arguments they were recorded with, which it keeps alive."""
+    """Rows, all of them compiled loops or all calls, run in their order on the arguments they were recorded
+    with, which it keeps alive.
+    """
 
-    def __init__(self, rows: Sequence[Row]):
-        self._table = Table(rows)
-        self.rows = self._table.rows
+    def __init__(self, rows: Sequence[Row | Calls]):
+        calls = [row for row in rows if isinstance(row, Calls)]
+        self._made = Script(calls) if calls else Table([r for r in rows if isinstance(r, Row)])
+        self.rows = self._made.rows
 
     def run(self) -> None:
         """Run all rows, each after the one before."""
-        threads.walk(self._table)
+        if isinstance(self._made, Script):
+            threads.perform(self._made)
+        else:
+            threads.walk(self._made)
 
     def times(self, repeats: int = 10) -> list[float]:
         """Seconds that each row takes behind the one before, the least of so many runs: it does run them."""

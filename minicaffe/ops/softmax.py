@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import GRID, THREADS, launch, launch_blocks, on_cuda
-from minicaffe.ops import record
 from minicaffe.ops.capture import arrived
 from minicaffe.ops.labels import Labels, Mean, flag
 from minicaffe.ops.loops import loops
+from minicaffe.ops.record import do
 from minicaffe.ops.threads import run
 
 MANY = 2**16  # threads that are enough to keep a device busy
@@ -41,15 +41,14 @@ def softmax(x: Any, out: Any, reduced: Any) -> Any:
         flat = x.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
         run(fast.softmax(x.dtype), n * s, *flat, grain=grain(c))
         return out
-    record.host(softmax.__name__)
     if x.dtype != out.dtype:
-        np.copyto(out, x)
+        do(np.copyto, out, x)
         x = out
-    np.max(x, axis=1, keepdims=True, out=reduced)
-    np.subtract(x, reduced, out=out)
-    np.exp(out, out=out)
-    np.sum(out, axis=1, keepdims=True, out=reduced)
-    return np.divide(out, reduced, out=out)
+    do(np.maximum.reduce, x, axis=1, keepdims=True, out=reduced)
+    do(np.subtract, x, reduced, out=out)
+    do(np.exp, out, out=out)
+    do(np.add.reduce, out, axis=1, keepdims=True, out=reduced)
+    return do(np.divide, out, reduced, out=out)
 
 
 def softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> Any:
@@ -68,11 +67,10 @@ def softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> Any:
         given = dy.reshape(-1), y.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
         run(fast.softmax_gradient, n * s, *given, grain=grain(c))
         return out
-    record.host(softmax_gradient.__name__)
-    np.multiply(dy, y, out=out)
-    np.sum(out, axis=1, keepdims=True, out=reduced)
-    np.subtract(dy, reduced, out=out)
-    return np.multiply(out, y, out=out)
+    do(np.multiply, dy, y, out=out)
+    do(np.add.reduce, out, axis=1, keepdims=True, out=reduced)
+    do(np.subtract, dy, reduced, out=out)
+    return do(np.multiply, out, y, out=out)
 
 
 def grain(c: int) -> int:
@@ -144,13 +142,20 @@ def _nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> 
         run(fast.nll, n * s, *flat, *filled, grain=grain(c))
         read.check(labels, ignore, c, s)
         return
-    record.host("nll")
-    read.read(labels, ignore, c, s)
-    np.take(prob.reshape(-1), read.place, out=out, mode="clip")
-    np.maximum(out, np.finfo(prob.dtype).tiny, out=out)
-    np.log(out, out=out)
-    np.negative(out, out=out)
-    np.copyto(out, 0, where=read.ignored)
+    read.find(labels, ignore, c, s)
+    do(np.take, prob.reshape(-1), read.place, out=out, mode="clip")
+    do(np.maximum, out, np.finfo(prob.dtype).tiny, out=out)
+    do(np.log, out, out=out)
+    do(np.negative, out, out=out)
+    do(np.copyto, out, 0, where=read.ignored)
+    do(_spoil, read.bad, out=out)
+    read.check(labels, ignore, c, s)
+
+
+def _spoil(bad: Any, out: Any) -> None:
+    """NaN, where a label was no class: what is replayed raises nothing."""
+    if bad[0]:
+        out.fill(np.nan)
 
 
 def softmax_loss_gradient(
@@ -186,11 +191,10 @@ def softmax_loss_gradient(
         flat = prob.reshape(-1), labels.reshape(-1), c, s, read.valid.reshape(-1), scale.reshape(-1)
         run(fast.nll_gradient, n * s, *flat, out.reshape(-1), grain=grain(c))
         return out
-    record.host(softmax_loss_gradient.__name__)
-    np.copyto(out, prob)
-    np.take(out.reshape(-1), read.place, out=losses, mode="clip")
-    np.subtract(losses, 1, out=losses)
-    np.put(out, read.place, losses, mode="clip")
-    np.multiply(out, scale, out=out)
-    np.copyto(out, 0, where=read.ignored.reshape(n, 1, s))
+    do(np.copyto, out, prob)
+    do(np.take, out.reshape(-1), read.place, out=losses, mode="clip")
+    do(np.subtract, losses, 1, out=losses)
+    do(np.put, out, read.place, losses, mode="clip")
+    do(np.multiply, out, scale, out=out)
+    do(np.copyto, out, 0, where=read.ignored.reshape(n, 1, s))
     return out

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import THREADS, launch_blocks, on_cuda
-from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
-from minicaffe.ops.record import Piece
+from minicaffe.ops.record import Piece, do
 from minicaffe.ops.threads import run
 
 SECTOR = 8  # neighbours that are read at once: 32 bytes of float32
@@ -51,9 +50,11 @@ def total(
         )
         run(fast.together, 1, work, work.size // slices, slices, *scaled)
         return out
-    record.host("total")
-    flat = x.reshape(-1)
-    value = np.dot(flat, flat) if squares else np.sum(flat, dtype=out.dtype)
+    return do(_total, x.reshape(-1), scale, squares, add, out=out)
+
+
+def _total(x: Any, scale: float, squares: bool, add: bool, out: Any) -> Any:
+    value = np.dot(x, x) if squares else np.sum(x, dtype=out.dtype)
     out[...] = scale * value + (out if add else 0)
     return out
 
@@ -73,12 +74,11 @@ def rows(x: Any, out: Any, work: Any, of: str = "values", scale: float = 1.0) ->
         given = x.reshape(-1), k, OF.index(of), float(scale), out
         run(fast.rows, m, *given, grain=1 + GRAIN // max(k, 1))
         return out
-    record.host("rows")
     if of != "values":
         work = work[: x.size].reshape(x.shape)
-        x = np.abs(x, out=work) if of == "magnitudes" else np.square(x, out=work)
-    np.sum(x, axis=1, out=out)
-    return np.multiply(out, scale, out=out)
+        x = do(np.abs if of == "magnitudes" else np.square, x, out=work)
+    do(np.add.reduce, x, axis=1, out=out)
+    return do(np.multiply, out, scale, out=out)
 
 
 def add_rows(rows: Any, out: Any, add: bool = True) -> Any:
@@ -90,11 +90,10 @@ def add_rows(rows: Any, out: Any, add: bool = True) -> Any:
     if on_cuda(rows):
         _launch(rows, (len(rows), out.size, 1), out, None, add=add)
         return out
-    record.host("add_rows")
     if not add:
-        out.fill(0)
+        do(np.copyto, out, 0)
     for row in rows:
-        out += row
+        do(np.add, out, row, out=out)
     return out
 
 
@@ -107,7 +106,10 @@ def add_places(x: Any, out: Any, work: Any = None) -> Any:
     if on_cuda(x):
         _launch(x, x.shape, out, work, add=True)
         return out
-    record.host("add_places")
+    return do(_add_places, x, out=out)
+
+
+def _add_places(x: Any, out: Any) -> Any:
     out += np.sum(x, axis=(0, 2))
     return out
 

@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -18,12 +18,16 @@ from minicaffe.ops import record
 from minicaffe.ops.crew import CompiledCrew, Crew, inside
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import Piece as Piece
+from minicaffe.ops.script import Script
 from minicaffe.ops.table import Table
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
 MOST = 1024  # threads one may ask for
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _here = threading.local()
+_performing = (
+    threading.Lock()
+)  # by whoever's script the crew is taken: two would wait for each other
 _held: list[Any] = []  # holds on BLAS, never let go: its own threads would wake and take the cores
 
 
@@ -48,29 +52,39 @@ def count() -> int:
 
 
 @contextlib.contextmanager
-def at_most(most: int) -> Iterator[None]:
-    """Let this thread's calls of `in_slices` use no more threads than that.
+def at_most(most: int, each: int | None = None) -> Iterator[None]:
+    """Let this thread's calls of `in_slices` use no more threads than that, and `each` a piece no longer.
 
     >>> with at_most(1):
     ...     len(in_slices(lambda first, last, work: None, 5))
     1
     """
-    before, _here.most = getattr(_here, "most", None), most
+    before = getattr(_here, "most", None), getattr(_here, "each", None)
+    _here.most, _here.each = most, each
     try:
         yield
     finally:
-        _here.most = before
+        _here.most, _here.each = before
 
 
-def in_slices(part: Callable[..., None], n: int, work: Any = None, grain: int = 1) -> list[Any]:
+def in_slices(
+    part: Callable[..., None],
+    n: int,
+    work: Any = None,
+    grain: int = 1,
+    worth: int = 1,
+    noted: bool = False,
+) -> list[Any]:
     """Run part(first, last, work) over slices of 0..n, one a thread; gives the pieces of `work` used.
 
-    There are min(n, share(work)) slices, of at least `grain` units if there is more than one: to wake a
-    thread and to wait for Python's lock takes longer than a little work. Each gets an equal piece of the
-    flat buffer `work`. They are a function of n, grain and the number of threads alone, so that sums over
+    There are min(n, share(work)) slices, of at least `grain` units if there is more than one. To wake a
+    thread and to wait for Python's lock takes longer than a little work: where n is less than what is `worth`
+    that, this thread runs all of them. Each gets an equal piece of the flat buffer `work`. They are a
+    function of n, grain and the number of threads alone, so that sums over
     them are always taken in the same order. Within a slice, another call runs as one slice: what is split
     once is not split again. So does one whose work is on CUDA. The first call that needs more than one
-    thread holds BLAS to one, for good.
+    thread holds BLAS to one, for good. `noted` says that what a part does it does by `record.do`: so it can
+    be replayed, where no loops are compiled.
 
     >>> parts = []
     >>> len(in_slices(lambda first, last, work: parts.append(last - first), 5)) == min(count(), 5)
@@ -82,22 +96,37 @@ def in_slices(part: Callable[..., None], n: int, work: Any = None, grain: int = 
         if n:
             part(0, n, work)
         return [work] * min(n, 1)
-    if not on_cuda(work):
+    recorded = noted and record.calls_are_rows()
+    if not (on_cuda(work) or recorded):
         record.host(getattr(part, "__qualname__", repr(part)))
     slices = min(n, max(1, min(n // grain, share(work))))
     if slices == 1:
         part(0, n, work)
         return [work]
-    size = 0 if work is None or not slices else work.size // slices
-    pieces = [None if work is None else work[i * size : (i + 1) * size] for i in range(slices)]
+    apart = 0 if work is None or not slices else work.size // slices
+    size = min(apart, getattr(_here, "each", None) or apart)
+    pieces = [None if work is None else work[i * apart :][:size] for i in range(slices)]
     calls = [
         functools.partial(part, n * i // slices, n * (i + 1) // slices, piece)
         for i, piece in enumerate(pieces)
     ]
-    for error in crew(count()).run(calls) if calls else []:
+    everybody = crew(count()) if calls else None  # from now on BLAS has one thread
+    if everybody is None or recorded or n < worth:
+        _alone(calls)
+        return pieces
+    for error in everybody.run(calls):
         if error:
             raise error
     return pieces
+
+
+def _alone(calls: Sequence[Callable[[], None]]) -> None:
+    """Run slices one after the other in this thread."""
+    token = inside.set(True)
+    try:
+        record.apart(calls)
+    finally:
+        inside.reset(token)
 
 
 def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
@@ -117,6 +146,22 @@ def walk(table: Table) -> None:
     """Run the rows of a table, side by side if this is no slice itself."""
     walkers = 1 if inside.get() else min(table.walkers, count())
     cast(CompiledCrew, crew(count())).walk(table.where, table.length, walkers)
+
+
+def perform(script: Script) -> None:
+    """Make the calls of a script, side by side if this is no slice itself, and no other thread makes some."""
+    most = 1 if inside.get() else min(script.walkers, count())
+    if most < script.walkers or most == 1 or not _performing.acquire(blocking=False):
+        token = inside.set(True)
+        try:
+            script.alone()
+        finally:
+            inside.reset(token)
+        return
+    try:
+        script.run(crew(count()).run)
+    finally:
+        _performing.release()
 
 
 def share(work: Any) -> int:
@@ -153,5 +198,11 @@ def _can_hold_blas() -> bool:
     return _controller() is not None or any(os.environ.get(name) == "1" for name in BLAS_THREADS)
 
 
+def _forget() -> None:
+    global _performing
+    _performing = threading.Lock()
+    crew.cache_clear()
+
+
 if hasattr(os, "register_at_fork"):  # threads do not survive a fork, and what they held stays held
-    os.register_at_fork(after_in_child=crew.cache_clear)
+    os.register_at_fork(after_in_child=_forget)

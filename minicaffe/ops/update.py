@@ -11,6 +11,7 @@ from minicaffe.backend import Device, launch, on_cuda
 from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
+from minicaffe.ops.record import do
 from minicaffe.ops.threads import in_slices, run
 from minicaffe.ops.typed import number
 
@@ -167,37 +168,41 @@ def _update(
     skip: Any,
 ) -> None:
     """The same on the CPU, of entries that go by one row of numbers."""
-    (weight, diff, *history), numbers, decay = arrays, numbers[:-1], float(numbers[-1])
+    (weight, diff, *history), numbers, decay = arrays, numbers[:-1], numbers[-1:]
     kind = weight.dtype.type
     fast: Any = loops("update", weight.dtype)
     if fast is not None:
-        told = numbers, kind(decay), l1, kind(scale), skip, weight
+        told = numbers, kind(decay[0]), l1, kind(scale), skip, weight
         run(getattr(fast, rule), weight.size, diff, *history, *told, grain=GRAIN)
         return
-    record.host("update")
+
+    def part(first: int, last: int, piece: Any) -> None:
+        w, d, *h = (array[first:last] for array in arrays)
+        do(_step, rule, numbers, decay, l1, scale, skip, w, d, piece, *h, out=(w, d, *h))
+
+    in_slices(part, weight.size, scratch, grain=GRAIN, worth=SHARED, noted=True)
+
+
+def _step(
+    rule: str, numbers: Any, decay: Any, l1: bool, scale: float, skip: Any,
+    weight: Any, diff: Any, scratch: Any, *history: Any, out: Any,
+) -> None:  # fmt: skip
+    """The same by NumPy, of the entries of one thread; `out` are the arrays that it changes."""
     if skip[0]:
         return
     form, floats = FORMS[rule], numbers.tolist()  # which leave the type of an array as it is
-
-    def step(w: Any, d: Any, s: Any, *h: Any) -> None:
+    rate_of_decay, block = float(decay[0]), min(scratch.size, BLOCK)
+    for start in range(0, weight.size, block):
+        here = slice(start, start + block)
+        w, d, *h = (array[here] for array in (weight, diff, *history))
+        s = scratch[: w.size]
         if scale != 1:
             np.multiply(d, scale, out=d)
-        if decay:
-            np.multiply(w if not l1 else np.sign(w, out=s), decay, out=s)
+        if rate_of_decay:
+            np.multiply(w if not l1 else np.sign(w, out=s), rate_of_decay, out=s)
             np.add(d, s, out=d)
         form(w, d, s, *h, *floats)
         np.subtract(w, d, out=w)
-
-    def part(first: int, last: int, piece: Any) -> None:
-        block = min(piece.size, BLOCK)
-        for start in range(first, last, block):
-            w, d, *h = (array[start : min(start + block, last)] for array in arrays)
-            step(w, d, piece[: w.size], *h)
-
-    if weight.size < SHARED:
-        part(0, weight.size, scratch)
-    else:
-        in_slices(part, weight.size, scratch)
 
 
 def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None:
@@ -214,6 +219,7 @@ def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None
         sizes = gradient.dtype.type(scale), int(add), gradient, bad
         launch("update.cu", "unscale", diff.size, diff, diff, *sizes)
         return
+    record.host("unscale")
     np.logical_or(bad, not np.isfinite(diff).all(), out=bad)
     np.add(diff / gradient.dtype.type(scale), gradient if add else 0, out=gradient)
     diff.fill(0)

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import THREADS, launch_blocks, on_cuda
-from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
-from minicaffe.ops.record import Piece
+from minicaffe.ops.record import Piece, do
 from minicaffe.ops.sums import BLOCKS, EACH, total
 from minicaffe.ops.threads import in_slices, run
 
 BAD, SKIP, STOP, DONE, PASSED = range(5)  # the flags, see watch.cu
 FLAGS = 6  # int32, so that they end where a float64 may begin
 FILE = "watch.cu"
-ALONE = 2**21  # entries up to which one thread is as quick as many, with NumPy
+ALONE = 2**21  # entries up to which one thread is as quick as many, with NumPy,
+PART = 2**20  # and that one of several has at least
 
 
 def squares(x: Any, out: Any, parts: Any, bad: Any, add: bool = False) -> Any:
@@ -41,18 +41,13 @@ def squares(x: Any, out: Any, parts: Any, bad: Any, add: bool = False) -> Any:
         each = parts.size // max(slices, 1)
         run(fast.together, 1, parts, each, slices, add, bad, out.reshape(1))
         return out
-    record.host("squares")
-    with np.errstate(all="ignore"):
-        found = _sum(x)
-    if not math.isfinite(
-        found
-    ):  # infinite, or but too large a sum for the type: rare, so looked at again
-        if not np.isfinite(x).all():
-            bad[0] = 1
-        with np.errstate(all="ignore"):
-            found = float(np.square(x.astype(np.float64)).sum())
-    out[...] = found + (out if add else 0)
-    return out
+
+    def part(first: int, last: int, piece: Any) -> None:
+        do(_sum, x[first:last], out=(piece, bad))
+
+    grain = max(PART, -(-x.size // parts.size))
+    pieces = in_slices(part, x.size, parts, grain=grain, worth=ALONE, noted=True)
+    return do(_together, tuple(pieces), add, out=out)
 
 
 def _squares(x: Any, parts: Any, bad: Any) -> int:
@@ -62,16 +57,22 @@ def _squares(x: Any, parts: Any, bad: Any) -> int:
     return blocks
 
 
-def _sum(x: np.ndarray) -> float:
-    if x.size <= ALONE:
-        return float(np.dot(x, x))
-    sums: dict[int, float] = {}  # of each slice, by where it begins
+def _sum(x: Any, out: Any) -> None:
+    """The sum of squares of a slice into the first of its part; whether all are finite, into `bad`."""
+    part, bad = out
+    with np.errstate(all="ignore"):
+        part[0] = np.dot(x, x)
+        if not math.isfinite(
+            part[0]
+        ):  # or but too large a sum for the type: rare, so looked at again
+            if not np.isfinite(x).all():
+                bad[0] = 1
+            part[0] = np.square(x.astype(np.float64)).sum()
 
-    def part(first: int, last: int, _: Any) -> None:
-        sums[first] = float(np.dot(x[first:last], x[first:last]))
 
-    in_slices(part, x.size)
-    return sum(sums[first] for first in sorted(sums))
+def _together(pieces: Any, add: bool, out: Any) -> Any:
+    out[...] = sum(piece[0] for piece in pieces) + (out if add else 0)
+    return out
 
 
 def judge(
@@ -114,7 +115,11 @@ def judge(
         ones = going.reshape(1), factor.reshape(1)
         run(fast.judge, 1, loss, square.reshape(1), float(limit), pass_over, flags, *ones)
         return
-    record.host("judge")
+    do(_judge, loss, square, limit, pass_over, out=(flags, going, factor))
+
+
+def _judge(loss: Any, square: Any, limit: float, pass_over: bool, out: Any) -> None:
+    flags, going, factor = out
     bad, norm = int(flags[BAD]), math.sqrt(square)
     if not math.isfinite(loss[0]) or (bad and not pass_over):
         flags[STOP] = 1

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from layers.rows import ROWS, net_of
 
-from minicaffe import Net, ops, parse
+from minicaffe import Net, parse
 from minicaffe.net import run
 
-pytestmark = pytest.mark.skipif(
-    not ops.loops.available(), reason="nothing is replayed without Numba"
-)
+pytestmark = pytest.mark.usefixtures("form")
 EVERY = [(name, keys, bottoms) for name, rows in ROWS.items() for keys, bottoms in rows]
 TEXT = """
 layers:

@@ -16,7 +16,7 @@ from solver.twins import Twins, calls
 from minicaffe import register
 from minicaffe.data import datasets
 from minicaffe.layers import REGISTRY
-from minicaffe.ops import loops, threads
+from minicaffe.ops import threads
 
 TYPES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW")
 WITHOUT_MOMENTUM = "AdaGrad", "RMSProp"
@@ -25,8 +25,6 @@ WITHOUT_MOMENTUM = "AdaGrad", "RMSProp"
 @pytest.fixture(autouse=True)
 def ready(monkeypatch, tmp_path):
     """The drawn digits, but few; a layer of one's own; files go into a folder of their own."""
-    if not loops.available():
-        pytest.skip("nothing is recorded without Numba")
     pytest.importorskip("h5py")
     pytest.importorskip("PIL")
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
@@ -62,7 +60,7 @@ def trained(both, count):
 
 
 @pytest.mark.parametrize(("kind", "asked"), [("Adam", 3)])
-def test_some_iterations(kind, asked, monkeypatch):
+def test_some_iterations(form, kind, asked, monkeypatch):
     """Every type of layer is there; what cannot be recorded lies between segments; all that can learn has."""
     monkeypatch.setattr(threads, "count", lambda: asked)
     both = every(False, kind)
@@ -79,7 +77,7 @@ def test_some_iterations(kind, asked, monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "asked"), [*zip(TYPES, cycle((1, 2, 3, 4)), strict=False)])
-def test_200_iterations(kind, asked, monkeypatch, request):
+def test_200_iterations(form, kind, asked, monkeypatch, request):
     """Of all rows of the table."""
     if not request.config.getoption("--long"):
         pytest.skip("takes a minute: --long")

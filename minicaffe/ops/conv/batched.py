@@ -14,12 +14,16 @@ import itertools
 import math
 from typing import Any
 
-from minicaffe.ops.conv.common import add_bias
+import numpy as np
+
+from minicaffe.ops.conv.common import add_bias, by_samples
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
+from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_rows
-from minicaffe.ops.threads import in_slices
+
+NEAR = 2**19  # elements of columns and outputs of a chunk, so that they stay in a core's cache
 
 
 def refuses(g: ConvGeometry) -> str | None:
@@ -51,7 +55,7 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
             gemm(w, columns, y[s:e])
             add_bias(bias, out[s:e])
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -65,7 +69,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
             gemm(w, dy[s:e], columns)
             col2im(columns, g.window, out[s:e])
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -76,15 +80,20 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         sums = work[-size:]
-        sums.fill(0)
+        do(np.copyto, sums, 0)
         for s, e, columns, products in _chunks(first, last, g, work):
             im2col(x[s:e], g.window, columns)
             gemm(columns, dy[s:e], products)
             add_rows(products.reshape(e - s, -1), sums)
 
-    for piece in in_slices(part, g.n, work):
-        dw += piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2)
+    for piece in by_samples(part, g, work):
+        do(np.add, dw, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)
     return out
+
+
+def _touched(g: ConvGeometry) -> int:
+    """Elements of a sample's columns and outputs."""
+    return g.column_elements + g.f * g.places
 
 
 def _most(g: ConvGeometry, limit: int) -> int:
@@ -95,7 +104,8 @@ def _most(g: ConvGeometry, limit: int) -> int:
 
 def _columns(first: int, last: int, g: ConvGeometry, work: Any, each: int = 0) -> Any:
     """For each chunk of first..last: its bounds, and room for its columns, of `each` more a sample."""
-    most = max(1, work.size // max(1, g.column_elements + each))
+    most = min(work.size // max(1, g.column_elements + each), NEAR // (1 + _touched(g)))
+    most = max(1, most)
     steps = -(-(last - first) // most)  # chunks as equal as can be
     bounds = [first + (last - first) * i // steps for i in range(steps + 1)]
     for s, e in itertools.pairwise(bounds):

@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from minicaffe.ops.conv.common import add_partial_sums, partial_sums
+import numpy as np
+
+from minicaffe.ops.conv.common import add_partial_sums, by_samples, partial_sums
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import Form, col2im, im2col
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.record import do
 
 
 def refuses(g: ConvGeometry) -> str | None:
@@ -61,7 +63,7 @@ def forward(
                     scratch=scratch,
                 )
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -78,7 +80,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
                 gemm(w[i].T, dy[s, i], col[i])
             col2im(columns, g.window, out[s : s + 1])
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -97,12 +99,12 @@ def weight_gradient(
             for i in range(g.group):
                 gemm(dy[s, i], col[i].T, sums[i], accumulate=True, scratch=scratch)
 
-    add_partial_sums(in_slices(part, g.n, work), out)
+    add_partial_sums(by_samples(part, g, work), out)
     return out
 
 
 def _split(work: Any, g: ConvGeometry) -> tuple[Any, Any, Any]:
     size = g.column_elements
     columns, ones = work[:size], work[size : size + g.places]
-    ones.fill(1)
+    do(np.copyto, ones, 1)
     return columns.reshape(1, g.rows, g.places), ones.reshape(1, -1), work[size + g.places :]

@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,6 @@ IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near i
 VECTOR = 16  # samples side by side in float32: of fewer a thread, places are
 FEW = 8  # channels times filters of a group, up to which `direct` is worth a trial
 TIE = 1.05  # times the best: as good, so that the first of these is taken
-GRAIN = 3 * 2**18  # entries of columns and outputs that are worth a thread where Python starts it
 PRODUCT = ("implicit", "pointwise")  # on CUDA, of one product: our kernel, or cuBLAS
 OWN = 2**26  # multiply-adds up to which that is our kernel: to launch it takes longest
 TOO_LARGE = 2**25  # entries of it: once more, beside a net, they may find no room
@@ -59,9 +59,8 @@ class Case:
         if self.device.is_cuda:
             return 1
         g, most = self.g, threads.count() if self.most is None else self.most
-        if not any(map(self.recordable, STRATEGIES)):  # they share samples only
-            worth = most if self.most else g.n * (g.column_elements + g.f * g.places) // GRAIN
-            most = max(1, min(most, g.n, worth))
+        if not self.compiled:  # they share samples only
+            most = max(1, min(most, g.n))
         able = [name for name in RULE if STRATEGIES[name].refuses(g) is None]
         for names in (able[:-1], able):
             for shares in range(most, 0, -1):
@@ -69,10 +68,23 @@ class Case:
                     return shares
         return 1
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        """What runs within uses no more threads than the work is for."""
+    @functools.cached_property
+    def compiled(self) -> bool:
+        """Whether there are compiled loops for it."""
+        return any(map(self.recordable, STRATEGIES))
+
+    def held(self, size: int) -> contextlib.AbstractContextManager[None]:
+        """What runs within uses no more threads than the work, of `size` elements in all, is for."""
+        if not (self.device.is_cuda or self.compiled):
+            return threads.at_most(self.shares, size // self.shares)
         fewer = self.shares < threads.count()
         return threads.at_most(self.shares) if fewer else contextlib.nullcontext()
+
+    def room(self, work: Any, size: int) -> Any:
+        """The part of a net's work for `size` elements: all of it where NumPy's threads have pieces of it, so
+        that each thread has the same whatever it computes.
+        """
+        return work[:size] if self.device.is_cuda or self.compiled else work
 
     @property
     def limit(self) -> int:

@@ -15,11 +15,13 @@ import itertools
 import math
 from typing import Any
 
-from minicaffe.ops.conv.common import from_chunk, to_chunk
+import numpy as np
+
+from minicaffe.ops.conv.common import by_samples, from_chunk, to_chunk
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.record import do
 
 
 def refuses(g: ConvGeometry) -> str | None:
@@ -44,7 +46,7 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
                 gemm(w[i], columns[i], y[i])
             from_chunk(y, bias, out[s:e])
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -59,7 +61,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
                 gemm(w[i].T, y[i], columns[i])
             col2im(columns, g.window, out[s:e], "columns")
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -76,8 +78,9 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
                 gemm(columns[i], y[i].T, sums[i], accumulate=s > first, scratch=scratch)
 
     dw = out.reshape(g.group, g.f // g.group, -1)
-    for piece in in_slices(part, g.n, work):
-        dw += piece[-size:].reshape(g.group, -1, g.f // g.group).transpose(0, 2, 1)
+    for piece in by_samples(part, g, work):
+        sums = piece[-size:].reshape(g.group, -1, g.f // g.group)
+        do(np.add, dw, sums.transpose(0, 2, 1), out=dw)
     return out
 
 

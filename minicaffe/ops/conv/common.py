@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops import arrays
-from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import loops, no_bias, with_blas
+from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_places
 from minicaffe.ops.threads import in_slices, run
 
-ENTRIES = 2**19  # of dy that are worth a thread of NumPy's
+ENTRIES = 2**19  # of dy that it pays to wake a thread of NumPy's for,
+PART = 2**12  # and that it takes at least
+COPIED = 3 * 2**19  # entries of columns and outputs from which it pays to wake threads for NumPy
 
 
 def recordable(dtype: Any) -> bool:
@@ -43,30 +46,35 @@ def add_pieces(work: Any, slices: int, start: int, g: ConvGeometry, out: Any) ->
     run(_loops(out).add_pieces, g.f, work, slices, start, sizes, out.reshape(-1))
 
 
+def by_samples(part: Callable[..., None], g: ConvGeometry, work: Any) -> list[Any]:
+    """Run a part over slices of the samples, with a piece of the work each, as `in_slices` has it."""
+    entries = g.column_elements + g.f * g.places
+    return in_slices(part, g.n, work, worth=1 + COPIED // max(1, entries), noted=True)
+
+
 def partial_sums(work: Any, g: ConvGeometry) -> Any:
     """Where a thread sums its samples' share of dweight, zeroed: the end of its work, a matrix a group."""
     sums = work[work.size - math.prod(g.weight_shape) :]
-    sums.fill(0)
+    do(np.copyto, sums, 0)
     return sums.reshape(g.group, g.f // g.group, -1)
 
 
 def add_partial_sums(pieces: list[Any], out: Any) -> None:
     """Add what each thread has summed in its piece of the work to `out`, in the order of the threads."""
     for piece in pieces:
-        out += piece[piece.size - out.size :].reshape(out.shape)
+        do(np.add, out, piece[piece.size - out.size :].reshape(out.shape), out=out)
 
 
 def to_chunk(dy: Any, out: Any) -> None:
     """dy of a few samples (s, f, *out) as one matrix (f, s p), into `out`."""
     n, f = dy.shape[:2]
-    out.reshape(f, n, -1)[...] = dy.reshape(n, f, -1).swapaxes(0, 1)
+    do(np.copyto, out.reshape(f, n, -1), dy.reshape(n, f, -1).swapaxes(0, 1))
 
 
 def from_chunk(y: Any, bias: Any | None, out: Any) -> None:
     """y of a few samples as one matrix (f, s p) into `out` (s, f, *out), with the bias added."""
     n, f = out.shape[:2]
-    target = out.reshape(n, f, -1)
-    target[...] = y.reshape(f, n, -1).swapaxes(0, 1)
+    do(np.copyto, out.reshape(n, f, -1), y.reshape(f, n, -1).swapaxes(0, 1))
     add_bias(bias, out)
 
 
@@ -87,10 +95,7 @@ def bias_workspace(g: ConvGeometry) -> int:
 
 
 def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dbias = sum over samples of dy 1, added to `out`.
-
-    With NumPy it is a product with ones for places, and one for samples.
-    """
+    """dbias = sum over samples of dy 1, added to `out`."""
     dy = dy.reshape(g.n, g.f, g.places)
     if on_cuda(dy):
         return add_places(dy, out, work)
@@ -98,20 +103,16 @@ def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         run(fast.bias_gradient, g.f, dy.reshape(-1), g.n, g.f, g.places, out)
         return out
 
-    def part(first: int, last: int, work: Any) -> None:
-        n, most = last - first, max(g.places, g.n)
-        ones, sums, total = work[:most], work[most : most + n * g.f], work[-g.f :]
-        ones.fill(1)
-        gemm(
-            dy[first:last].reshape(n * g.f, -1),
-            ones[: g.places].reshape(-1, 1),
-            sums.reshape(-1, 1),
-        )
-        gemm(ones[:n].reshape(1, -1), sums.reshape(n, g.f), total.reshape(1, -1))
+    def part(first: int, last: int, _: Any) -> None:
+        do(_add_sums, dy[:, first:last], out=out[first:last])
 
-    for piece in in_slices(part, g.n, work, 1 + ENTRIES // (1 + g.f * g.places)):
-        out += piece[-g.f :]
+    each = 1 + g.n * g.places
+    in_slices(part, g.f, grain=1 + PART // each, worth=2 + 2 * ENTRIES // each, noted=True)
     return out
+
+
+def _add_sums(dy: Any, out: Any) -> None:
+    out += np.einsum("nfp->f", dy)
 
 
 def _loops(array: Any) -> Any:

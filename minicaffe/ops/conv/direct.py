@@ -14,11 +14,11 @@ from typing import Any
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.ops.conv import definition
-from minicaffe.ops.conv.common import add_partial_sums, is_depthwise, partial_sums
+from minicaffe.ops.conv.common import add_partial_sums, by_samples, is_depthwise, partial_sums
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.loops import loops, no_bias
-from minicaffe.ops.record import Piece
-from minicaffe.ops.threads import in_slices, run, share
+from minicaffe.ops.record import Piece, do
+from minicaffe.ops.threads import run, share
 
 LANES = 16  # of a vector, at the most
 
@@ -65,9 +65,9 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
         return out
 
     def part(first: int, last: int, _: Any) -> None:
-        definition.forward(x[first:last], weight, bias, g, out[first:last])
+        do(definition.forward, x[first:last], weight, bias, g, out=out[first:last])
 
-    in_slices(part, g.n)
+    by_samples(part, g, work)
     return out
 
 
@@ -88,9 +88,9 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
         return out
 
     def part(first: int, last: int, _: Any) -> None:
-        definition.input_gradient(dy[first:last], weight, g, out[first:last])
+        do(definition.input_gradient, dy[first:last], weight, g, out=out[first:last])
 
-    in_slices(part, g.n)
+    by_samples(part, g, work)
     return out
 
 
@@ -110,9 +110,9 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         sums = partial_sums(work, g).reshape(g.weight_shape)
-        definition.weight_gradient(x[first:last], dy[first:last], g, sums)
+        do(definition.weight_gradient, x[first:last], dy[first:last], g, out=sums)
 
-    add_partial_sums(in_slices(part, g.n, work), out)
+    add_partial_sums(by_samples(part, g, work), out)
     return out
 
 

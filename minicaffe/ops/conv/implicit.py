@@ -24,14 +24,14 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit_gemm, split
-from minicaffe.ops.conv.common import add_pieces, is_product, recordable
+from minicaffe.ops.conv.common import add_pieces, by_samples, is_product, recordable
 from minicaffe.ops.conv.implicit_gemm import workspace as cuda_workspace
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import no_bias, with_blas
-from minicaffe.ops.record import Piece
-from minicaffe.ops.threads import in_slices, run, share
+from minicaffe.ops.record import Piece, do
+from minicaffe.ops.threads import run, share
 
 __all__ = [
     "cuda_workspace",
@@ -89,11 +89,11 @@ def forward(
                 here = y[s][..., rows]
                 gemm(w, tile, here)
                 if b is not None:
-                    here += b
+                    do(np.add, here, b, out=here)
                 if relu:
-                    np.maximum(here, 0, out=here)
+                    do(np.maximum, here, 0, out=here)
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -116,12 +116,12 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
 
     def part(first: int, last: int, work: Any) -> None:
         for s in range(first, last):
-            out[s] = 0
+            do(np.copyto, out[s], 0)
             for rows, window, places, tile in _tiles(g, work):
                 gemm(w, dy[s][..., rows], tile)
                 col2im(tile, window, out[s : s + 1], places=places, add=True)
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -137,7 +137,7 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         product, sums = work[-2 * size : -size], work[-size:]
-        sums.fill(0)
+        do(np.copyto, sums, 0)
         for s in range(first, last):
             for rows, window, places, tile in _tiles(g, work):
                 im2col(x[s : s + 1], window, tile, places=places)
@@ -146,10 +146,10 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
                     dy[s][..., rows].swapaxes(1, 2),
                     product.reshape(g.group, -1, g.f // g.group),
                 )
-                sums += product
+                do(np.add, sums, product, out=sums)
 
-    for piece in in_slices(part, g.n, work):
-        dw += piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2)
+    for piece in by_samples(part, g, work):
+        do(np.add, dw, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)
     return out
 
 

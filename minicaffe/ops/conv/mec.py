@@ -19,10 +19,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from minicaffe.ops.conv.common import add_bias, as_strided
+import numpy as np
+
+from minicaffe.ops.conv.common import add_bias, as_strided, by_samples
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.ops.threads import in_slices
+from minicaffe.ops.record import do
 
 
 def refuses(g: ConvGeometry) -> str | None:
@@ -51,7 +53,7 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
             gemm(w[:, None], _windows(low, g).swapaxes(2, 3), y[s])
         add_bias(bias, out[first:last])
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -64,14 +66,14 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
         _to_rows(weight, g, w)
         windows = _windows(low, g)
         for s in range(first, last):
-            low.fill(0)
+            do(np.copyto, low, 0)
             for row in range(g.out[0]):
                 here = windows[:, row]
                 gemm(dy[s, :, :, row].swapaxes(1, 2), w, product[: here.size].reshape(here.shape))
-                here += product[: here.size].reshape(here.shape)
+                do(np.add, here, product[: here.size].reshape(here.shape), out=here)
             _fold(low, g, out[s])
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -81,19 +83,19 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         low, _, product, sums = _split(work, g)
-        sums.fill(0)
+        do(np.copyto, sums, 0)
         for s in range(first, last):
             _lower(x[s], g, low)
             windows = _windows(low, g)
             for row in range(g.out[0]):
                 share = product[: sums.size].reshape(sums.shape)
                 gemm(dy[s, :, :, row], windows[:, row], share)
-                sums += share
+                do(np.add, sums, share, out=sums)
 
     first, *others = g.window.kernel
-    for piece in in_slices(part, g.n, work):
+    for piece in by_samples(part, g, work):
         sums = piece[-out.size :].reshape(g.f, first, g.c // g.group, *others)
-        out += sums.swapaxes(1, 2)
+        do(np.add, out, sums.swapaxes(1, 2), out=out)
     return out
 
 
@@ -126,7 +128,7 @@ def _split(work: Any, g: ConvGeometry) -> tuple[Any, Any, Any, Any]:
 def _to_rows(weight: Any, g: ConvGeometry, out: Any) -> None:
     """weight (f, c, kh, kw) in the order of a window in L: (f, kh, c, kw)."""
     first, *others = g.window.kernel
-    out.reshape(g.f, first, g.c // g.group, *others)[...] = weight.swapaxes(1, 2)
+    do(np.copyto, out.reshape(g.f, first, g.c // g.group, *others), weight.swapaxes(1, 2))
 
 
 def _windows(low: Any, g: ConvGeometry) -> Any:
@@ -158,12 +160,12 @@ def _pieces(low: Any, image: Any, g: ConvGeometry) -> Any:
 
 
 def _lower(image: Any, g: ConvGeometry, low: Any) -> None:
-    low.fill(0)
+    do(np.copyto, low, 0)
     for there, seen in _pieces(low, image, g):
-        there[...] = seen
+        do(np.copyto, there, seen)
 
 
 def _fold(low: Any, g: ConvGeometry, out: Any) -> None:
-    out.fill(0)
+    do(np.copyto, out, 0)
     for there, seen in _pieces(low, out, g):
-        seen += there
+        do(np.add, seen, there, out=seen)

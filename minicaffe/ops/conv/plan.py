@@ -65,9 +65,9 @@ class Plan:
 
     def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
         """y = weight * x + bias, into `out`."""
-        op, size = self._ways["forward"]
-        with self.case.held():
-            return op.forward(x, weight, bias, self.case.g, out, work[:size])
+        (op, size), case = self._ways["forward"], self.case
+        with case.held(size):
+            return op.forward(x, weight, bias, case.g, out, case.room(work, size))
 
     def input_gradient(self, dy: Any, weight: Any, out: Any, work: Any) -> Any:
         """dx, into `out`."""
@@ -76,22 +76,25 @@ class Plan:
 
     def gradients(self, x: Any, dy: Any, weight: Any, dx: Any, dw: Any, db: Any, work: Any) -> None:
         """dx into `dx`, dweight added to `dw`, dbias to `db`; each may be None: not wanted."""
-        g, ways = self.case.g, self._ways
+        case, g, ways = self.case, self.case.g, self._ways
         (op, size), (other, other_size) = ways["weight_gradient"], ways["input_gradient"]
-        with self.case.held():
-            if op is other and dx is not None and dw is not None and hasattr(op, "gradients"):
-                op.gradients(x, dy, weight, g, dx, dw, work[:size])
-            else:
-                if dw is not None and db is not None and on_cuda(dy) and op is implicit:
-                    implicit_gemm.weight_gradient(x, dy, g, dw, work[:size], db)
-                    db = None
-                elif dw is not None:
-                    op.weight_gradient(x, dy, g, dw, work[:size])
-                if dx is not None:
-                    other.input_gradient(dy, weight, g, dx, work[:other_size])
-            if db is not None:
-                size = self.case.shares * common.bias_workspace(g)
-                common.bias_gradient(dy, g, db, work[:size])
+        both = op is other and dx is not None and dw is not None and hasattr(op, "gradients")
+        with case.held(size):
+            room = case.room(work, size)
+            if both:
+                op.gradients(x, dy, weight, g, dx, dw, room)
+            elif dw is not None and db is not None and on_cuda(dy) and op is implicit:
+                implicit_gemm.weight_gradient(x, dy, g, dw, room, db)
+                db = None
+            elif dw is not None:
+                op.weight_gradient(x, dy, g, dw, room)
+        if dx is not None and not both:
+            with case.held(other_size):
+                other.input_gradient(dy, weight, g, dx, case.room(work, other_size))
+        if db is not None:
+            size = case.shares * common.bias_workspace(g)
+            with case.held(size):
+                common.bias_gradient(dy, g, db, case.room(work, size))
 
     @functools.cached_property
     def _ways(self) -> dict[str, tuple[Any, int]]:

@@ -14,13 +14,16 @@ import functools
 import math
 from typing import Any
 
+import numpy as np
+
 from minicaffe.ops.conv import split
-from minicaffe.ops.conv.common import add_bias, is_product, recordable
+from minicaffe.ops.conv.common import add_bias, by_samples, is_product, recordable
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import no_bias, with_blas
+from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_rows
-from minicaffe.ops.threads import in_slices, run, share
+from minicaffe.ops.threads import run, share
 
 __all__ = [
     "cuda_workspace",
@@ -76,7 +79,7 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
         gemm(w, x[first:last], y[first:last])
         add_bias(bias, out[first:last])
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -94,7 +97,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
     def part(first: int, last: int, _: Any) -> None:
         gemm(w, dy[first:last], dx[first:last])
 
-    in_slices(part, g.n, work)
+    by_samples(part, g, work)
     return out
 
 
@@ -117,15 +120,15 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         sums, many = work[-size:], work.size // size - 1
-        sums.fill(0)
+        do(np.copyto, sums, 0)
         for s in range(first, last, many):
             e = min(s + many, last)
             products = work[: (e - s) * size].reshape(e - s, g.group, -1, g.f // g.group)
             gemm(x[s:e], dy[s:e], products)
             add_rows(products.reshape(e - s, -1), sums)
 
-    for piece in in_slices(part, g.n, work):
-        dw += piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2)
+    for piece in by_samples(part, g, work):
+        do(np.add, dw, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)
     return out
 
 

@@ -8,10 +8,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from minicaffe.backend import on_cuda
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, im2col, side_by_side
+from minicaffe.ops.record import do
+from minicaffe.ops.skinny import SMALL
 
 Matrices = Sequence[Any]  # of one transform: an axis each, on CUDA one for all
 PRODUCTS = 2**18  # elements of products that are added to the sums at a time
@@ -66,7 +70,7 @@ class Cut:
         """Cut tiles from images (s, c, *image), and transform them to points."""
         if self._turns(images):
             images, given = side_by_side(images.shape, self._free), images
-            images[...] = given
+            do(np.copyto, images, given)
         im2col(images, self._window, self._pixel_columns, **self._given)
         self._transform(transforms, self._pixels, self._free)
 
@@ -79,11 +83,11 @@ class Cut:
         if bias is not None:
             lead = 1 if self._cuda else math.prod(self._window.kernel)
             by_channel = self._pixel_columns.reshape(lead, len(bias), -1)
-            by_channel += bias.reshape(-1, 1)
+            do(np.add, by_channel, bias.reshape(-1, 1), out=by_channel)
         to = side_by_side(images.shape, self._free) if self._turns(images) else images
         col2im(self._pixel_columns, self._window, to, add=self._of.later, **self._given)
         if to is not images:
-            images[...] = to
+            do(np.copyto, images, to)
 
     @property
     def _axes(self) -> int:
@@ -109,8 +113,9 @@ class Cut:
         shape = [matrix.shape[1] for matrix in matrices]
         for axis, matrix in enumerate(matrices):
             before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :]) * self._columns
+            parts = _few_enough(after, SMALL // matrix.size)
             ends = [
-                piece[: before * size * after].reshape(before, size, after)
+                piece[: before * size * after].reshape(before, size, parts, -1).swapaxes(1, 2)
                 for piece, size in ((source, shape[axis]), (to, len(matrix)))
             ]
             gemm(matrix, *ends)
@@ -132,6 +137,19 @@ class Chunk:
         rest = work[m:]
         self.y = Cut(of, of.writes, g.f, (work[:m], rest[:y]))
         self.x = Cut(of, of.reads, g.c, (rest[:x], rest[x : 2 * x]))
+
+
+@functools.cache
+def _few_enough(columns: int, most: int) -> int:
+    """In how many equal parts there are no more than `most` columns, but powers of 2: such BLAS need not copy.
+
+    >>> _few_enough(12, 3), _few_enough(12, 2), _few_enough(12, 99)
+    (4, 4, 1)
+    """
+    parts = 1
+    while columns // parts > most and columns % (2 * parts) == 0:
+        parts *= 2
+    return parts
 
 
 def sizes(g: ConvGeometry, points: Sizes, pixels: Sizes) -> tuple[int, int, int]:

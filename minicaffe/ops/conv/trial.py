@@ -151,7 +151,7 @@ class _Arrays:
 
     def run(self, name: str, direction: str) -> Any:
         """One direction by one strategy, with as many threads as a plan would use."""
-        with self.case.held():
+        with self.case.held(self.sizes[name]):
             return self._run(STRATEGIES[name], direction, self.work[: self.sizes[name]])
 
     def truth(self, direction: str) -> Any:
@@ -187,11 +187,13 @@ class _Arrays:
         return stop()
 
     def _again(self, name: str, direction: str) -> Callable[[], object]:
-        if not self.case.recordable(name):
+        if self.case.device.is_cuda:
             return lambda: self.run(name, direction)
         if (name, direction) not in self.programs:
             with recording() as made:
                 self.run(name, direction)
+            if made.hosts:
+                return lambda: self.run(name, direction)
             self.programs[name, direction] = Program(made.rows)
         return self.programs[name, direction].run
 

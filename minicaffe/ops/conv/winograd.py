@@ -22,16 +22,18 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from minicaffe.backend import on_cuda
-from minicaffe.ops.conv.common import recordable
+from minicaffe.ops.conv.common import by_samples, recordable
 from minicaffe.ops.conv.strips import TILES, Strips, adjoint, least, strips, units
 from minicaffe.ops.conv.tiles import Chunk, Sizing
 from minicaffe.ops.conv.transforms import POINTS, by_axes, constants, of_weights
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import no_bias, with_blas
-from minicaffe.ops.record import Piece
-from minicaffe.ops.threads import in_slices, run, share
+from minicaffe.ops.record import Piece, do
+from minicaffe.ops.threads import run, share
 
 
 class Winograd(Sizing):
@@ -79,7 +81,7 @@ class Winograd(Sizing):
                 gemm(u, chunk.x.points, chunk.y.points)
                 chunk.y.write(out[chunk.samples], at, bias)
 
-        in_slices(part, g.n, work)
+        by_samples(part, g, work)
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -111,7 +113,7 @@ class Winograd(Sizing):
         def part(first: int, last: int, work: Any) -> None:
             u, sums, product, work = self._split(g, work)
             share, s = u[: math.prod(g.weight_shape)], sums.reshape(shape)
-            sums.fill(0)
+            do(np.copyto, sums, 0)
             if dx is not None:
                 u = self._weight(weight, g, u).swapaxes(2, 3)
             for chunk in self._chunks(first, last, g, work):
@@ -123,16 +125,16 @@ class Winograd(Sizing):
                     for some_points in self._groups(g):
                         to = product[: s[some_points].size].reshape(s[some_points].shape)
                         gemm(m[some_points], v[some_points].swapaxes(2, 3), to)
-                        s[some_points] += to
+                        do(np.add, s[some_points], to, out=s[some_points])
                 if dx is not None:
                     gemm(u, m, v)
                     chunk.x.write(dx[here], bt_t)
             if dw is not None:  # where U was
                 gemm(sums.reshape(len(gg), -1).T, gg, share.reshape(-1, gg.shape[1]))
 
-        for piece in in_slices(part, g.n, work):
+        for piece in by_samples(part, g, work):
             if dw is not None:
-                dw += piece[: dw.size].reshape(dw.shape)
+                do(np.add, dw, piece[: dw.size].reshape(dw.shape), out=dw)
 
     def _compiled(
         self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any, turned: bool

@@ -1,0 +1,162 @@
+"""Calls of NumPy's as threads replay them, who meet only where one needs another's results."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from minicaffe.ops.record import Calls, touched, written
+
+RUNS = 8  # of each way before the faster is known
+Span = tuple[int, int]  # addresses from the first to behind the last
+Together = Callable[[Sequence[Callable[[], None]]], Sequence[BaseException | None]]
+
+
+class Script:
+    """Rows of calls, slice t of each for thread t. It keeps alive all that they point to.
+
+    Threads meet before a row in which one would read or write what another has written since they last met,
+    or write what another has read. Between two meetings none waits for another.
+    """
+
+    def __init__(self, rows: Sequence[Calls]):
+        self.rows = tuple(rows)
+        self.walkers = max([row.slices for row in rows], default=0)
+        self.stages: list[list[list[partial[Any]]]] = []
+        self.seconds: tuple[list[float], list[float]] = ([], [])  # of some runs alone, and together
+        seen = [Touched() for _ in range(self.walkers)]
+        for row in self.rows:
+            here = [Touched.of(part) for part in row.parts]
+            pairs = itertools.product(enumerate(here), enumerate(seen))
+            if not self.stages or any(t != u and a.collides(b) for (t, a), (u, b) in pairs):
+                self.stages.append([[] for _ in range(self.walkers)])
+                seen = [Touched() for _ in range(self.walkers)]
+            for t, part in enumerate(row.parts):
+                self.stages[-1][t] += part
+                seen[t] = seen[t] + here[t]
+
+    def run(self, run: Together) -> None:
+        """Make all calls, in whichever way has been faster: the results are the same.
+
+        To meet takes as long as some calls: of little work one thread makes as many as several.
+        """
+        alone, together = self.seconds
+        known = len(together) == RUNS
+        shared = min(together) < min(alone) if known else len(together) < len(alone)
+        start = time.perf_counter()
+        if shared:
+            self.together(run)
+        else:
+            self.alone()
+        if not known:
+            self.seconds[shared].append(time.perf_counter() - start)
+
+    def alone(self) -> None:
+        """Make all calls in this thread."""
+        with np.errstate(all="ignore"):
+            for call in itertools.chain.from_iterable(itertools.chain.from_iterable(self.stages)):
+                call()
+
+    def together(self, run: Together) -> None:
+        """Make them on as many threads as slices; `run` runs that many functions, each on one of its own."""
+        meeting = threading.Barrier(self.walkers)
+        errors = run([partial(self._walk, t, meeting) for t in range(self.walkers)])
+        found = [error for error in errors if error is not None]
+        for error in found:
+            if not isinstance(error, threading.BrokenBarrierError):
+                raise error
+        if found:
+            raise found[0]
+
+    def _walk(self, t: int, meeting: threading.Barrier) -> None:
+        try:
+            with np.errstate(all="ignore"):
+                for i, stage in enumerate(self.stages):
+                    if i:
+                        meeting.wait()
+                    for call in stage[t]:
+                        call()
+        except BaseException:  # the others are not to wait for this one
+            meeting.abort()
+            raise
+
+
+class Touched:
+    """What some calls read and write in memory: spans in order, none of which meets the next."""
+
+    def __init__(self, reads: Iterable[Span] = (), writes: Iterable[Span] = ()):
+        self.reads, self.writes = merged(reads), merged(writes)
+
+    @classmethod
+    def of(cls, calls: Iterable[partial[Any]]) -> Touched:
+        """That of calls; what they write counts as read, too."""
+        calls = list(calls)
+        reads, writes = (
+            {span(array) for call in calls for array in arrays(call)}
+            for arrays in (touched, written)
+        )
+        return cls(reads, writes)
+
+    def __add__(self, other: Touched) -> Touched:
+        return Touched(self.reads + other.reads, self.writes + other.writes)
+
+    def collides(self, other: Touched) -> bool:
+        """Whether one writes what the other reads or writes."""
+        return meet(self.reads, other.writes) or meet(self.writes, other.reads)
+
+
+def span(array: np.ndarray) -> Span:
+    """Where the entries of an array lie.
+
+    >>> x = np.zeros(10, np.int8)
+    >>> start = span(x)[0]
+    >>> [place - start for place in span(x[8:2:-3])]
+    [5, 9]
+    """
+    first = last = array.__array_interface__["data"][0]
+    if array.size == 0:
+        return first, first
+    for size, step in zip(array.shape, array.strides, strict=True):
+        if step < 0:
+            first += (size - 1) * step
+        else:
+            last += (size - 1) * step
+    return first, last + array.itemsize
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Spans in order, those that meet as one.
+
+    >>> merged([(5, 8), (0, 2), (2, 3), (7, 9)])
+    [(0, 3), (5, 9)]
+    """
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        elif end > start:
+            found.append((start, end))
+    return found
+
+
+def meet(some: Sequence[Span], others: Sequence[Span]) -> bool:
+    """Whether any of some spans, in order, shares an address with any of others.
+
+    >>> meet([(0, 3), (8, 9)], [(3, 8)]), meet([(0, 3), (8, 9)], [(4, 5), (6, 10)])
+    (False, True)
+    """
+    i = j = 0
+    while i < len(some) and j < len(others):
+        if some[i][1] <= others[j][0]:
+            i += 1
+        elif others[j][1] <= some[i][0]:
+            j += 1
+        else:
+            return True
+    return False

@@ -1,0 +1,198 @@
+"""Calls of NumPy's that are noted and replayed: on as many threads, with as few meetings, to the same bits."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ops.cases import convolutions
+
+from minicaffe.ops import conv, loops, threads
+from minicaffe.ops.conv import CAP
+from minicaffe.ops.program import Program
+from minicaffe.ops.record import do, recording
+from minicaffe.ops.script import Script
+from minicaffe.ops.threads import in_slices
+
+
+@pytest.fixture(autouse=True)
+def by_numpy(monkeypatch):
+    monkeypatch.setattr(loops, "available", lambda: False)
+    monkeypatch.setattr(threads, "count", lambda: 3)
+
+
+def late(x, seconds, out):
+    """out = x + 1, in some time."""
+    time.sleep(seconds)
+    np.add(x, 1, out=out)
+
+
+def steps(x, y, moves):
+    """A row for each move: slices of y are made of slices of x, as far away as that; then the other way round."""
+    for shift, delay in moves:
+
+        def part(first, last, _, x=x, y=y, shift=shift, delay=delay):
+            seen = x[shift : len(x) - shift or None]
+            do(late, seen[first:last], delay[first % len(delay)], out=y[first:last])
+
+        in_slices(part, len(x) - 2 * shift, noted=True)
+        x, y = y, x
+
+
+def together(script):
+    script.together(threads.crew(3).run)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    moves=st.lists(
+        st.tuples(
+            st.integers(0, 3), st.lists(st.sampled_from([0.0, 0.002]), min_size=3, max_size=3)
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_threads_meet_wherever_one_reads_what_another_wrote(moves):
+    """However late one is, numbers are those of one thread."""
+    given_to = [np.arange(12.0), np.zeros(12)]
+    x, y = (array.copy() for array in given_to)
+    with recording() as made:
+        steps(x, y, moves)
+    assert not made.hosts
+    script = Program(made.rows)._made
+    assert isinstance(script, Script)
+    for run in (script.alone, lambda: together(script)):
+        wanted = [array.copy() for array in given_to]
+        steps(*wanted, moves)
+        for array, before in zip((x, y), given_to, strict=True):
+            array[...] = before
+        run()
+        assert x.tobytes() == wanted[0].tobytes() and y.tobytes() == wanted[1].tobytes()
+
+
+def test_threads_that_need_nothing_of_each_other_do_not_meet():
+    x, y = np.zeros((6, 2)), np.zeros((6, 2))
+    with recording() as made:
+        steps(x, y, [(0, [0.0])] * 4)
+        do(np.add, x, 1, out=y)  # of all
+    script = Script(made.rows)
+    assert [[len(part) for part in stage] for stage in script.stages] == [[4, 4, 4], [1, 0, 0]]
+
+
+def test_without_meetings_numbers_are_wrong(monkeypatch):
+    """As above: what decides where they meet can be seen to matter."""
+    monkeypatch.setattr("minicaffe.ops.script.Touched.collides", lambda *_: False)
+    x, y = np.arange(12.0), np.zeros(12)
+    with recording() as made:
+        steps(x, y, [(3, [0.0, 0.02, 0.02]), (3, [0.0])])
+    script = Script(made.rows)
+    wanted = [np.arange(12.0), np.zeros(12)]
+    steps(*wanted, [(3, [0.0]), (3, [0.0])])
+    x[:], y[:] = np.arange(12.0), 0
+    together(script)
+    assert x.tobytes() != wanted[0].tobytes()
+
+
+def test_an_error_on_one_thread_ends_all():
+    """And is the one that is raised; the crew is there for the next."""
+    x, bad = np.zeros(6), [False]
+
+    def fails(x, first):
+        if bad[0] and first:
+            raise ValueError(f"at {first}")
+
+    with recording() as made:
+        in_slices(lambda first, last, _: do(fails, x[first:last], first), 6, noted=True)
+        do(np.add, x, 1, out=x)
+    script, bad[0] = Script(made.rows), True
+    with pytest.raises(ValueError, match="at "):
+        together(script)
+    bad[0] = False
+    together(script)
+    assert list(x) == [2] * 6
+
+
+def test_two_threads_of_python_at_once():
+    """The crew is one's at a time: the other makes its calls by itself."""
+    scripts, arrays = [], [np.zeros(9) for _ in range(2)]
+    for x in arrays:
+        with recording() as made:
+            steps(x, x, [(0, [0.001])] * 3)
+        scripts.append(Program(made.rows))
+        x[:] = 0
+
+    def run(program):
+        for _ in range(20):
+            program.run()
+
+    both = [threading.Thread(target=run, args=(one,)) for one in scripts]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(30)
+    assert all(list(x) == [60] * 9 for x in arrays)
+
+
+def test_a_step_that_takes_memory_is_never_the_same():
+    """What it is given lies elsewhere each time; so it is not replayed."""
+    x = np.zeros(3)
+    noted = []
+    for _ in range(2):
+        with recording() as made:
+            do(np.add, x, np.ones(3), out=x)
+        noted.append(made.rows)
+    assert noted[0] != noted[1]
+
+
+def test_where_loops_are_compiled_calls_are_no_rows(monkeypatch):
+    monkeypatch.setattr(loops, "available", lambda: True)
+    with recording() as made:
+        do(np.add, np.zeros(2), 1, out=np.zeros(2))
+    assert made.rows == [] and made.hosts == ["add by NumPy"]
+
+
+BY_NUMPY = [name for name in conv.STRATEGIES if name not in ("lanes", "places")]
+
+
+@pytest.mark.parametrize("name", BY_NUMPY)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_a_convolution_replayed_on_other_numbers(name, data):
+    """Each strategy and direction gives the bits of a run as it is, into memory that held something else."""
+    op = importlib.import_module("minicaffe.ops.conv").STRATEGIES[name]
+    g = data.draw(convolutions().filter(lambda g: op.refuses(g) is None))
+    rng = np.random.default_rng(0)
+    limit = CAP // 4
+    each = op.workspace(g, limit)
+    work = np.full(3 * each, np.nan)
+    shapes = g.x_shape, g.y_shape, g.weight_shape, (g.f,)
+    x, dy, weight, bias = (rng.normal(size=shape) for shape in shapes)
+    y, dx, dw, db = (np.zeros(shape) for shape in (g.y_shape, g.x_shape, *shapes[2:]))
+
+    def run():
+        op.forward(x, weight, bias, g, y, work)
+        op.weight_gradient(x, dy, g, dw, work)
+        op.input_gradient(dy, weight, g, dx, work)
+        conv.common.bias_gradient(dy, g, db, work)
+
+    with recording() as made:
+        run()
+    assert not made.hosts
+    script = Script(made.rows)
+    for array in (x, dy, weight, bias):
+        array[...] = rng.normal(size=array.shape)
+    found = []
+    for again in (run, script.alone, lambda: together(script)):
+        for array in (y, dx, work):
+            array.fill(np.nan)
+        dw.fill(0.5)
+        db.fill(0.5)
+        again()
+        found.append([array.tobytes() for array in (y, dx, dw, db)])
+    assert found[0] == found[1] == found[2]
