@@ -84,11 +84,14 @@ def form(request, monkeypatch):
     """The form of the CPU's ops: loops that Numba compiles, or NumPy's."""
     from minicaffe.ops import loops
 
+    from minicaffe.ops.threads import crew
+
     if request.param == "numpy":
         monkeypatch.setattr(loops, "available", lambda: False)
     elif not loops.available():
         pytest.skip("Numba is not installed")
-    return request.param
+    yield request.param
+    crew.cache_clear()  # one made without loops walks none
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from minicaffe.backend import Device
 from minicaffe.ops import cublas, fused, record
 from minicaffe.ops.capture import captured
 from minicaffe.ops.program import Program
-from minicaffe.ops.record import Calls, Row
+from minicaffe.ops.row import Calls, Row
 
 
 @dataclass(frozen=True)

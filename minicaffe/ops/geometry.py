@@ -139,15 +139,18 @@ class Window:
 
     def outputs(self, image: Sizes) -> Sizes:
         """Windows along each axis, by `conv_output_size`. Raises ShapeError."""
-        return tuple(
-            map(conv_output_size, image, self.kernel, self.stride, self.pad, self.dilation)
-        )
+        sizes = self.kernel, self.stride, self.pad, self.dilation
+        return tuple(map(conv_output_size, image, *sizes))
 
     def images(self, out: Sizes) -> Sizes:
         """The smallest image with so many windows, by `deconv_output_size`. Raises ShapeError."""
-        return tuple(
-            map(deconv_output_size, out, self.kernel, self.stride, self.pad, self.dilation)
-        )
+        sizes = self.kernel, self.stride, self.pad, self.dilation
+        return tuple(map(deconv_output_size, out, *sizes))
+
+    def covers(self, image: Sizes, out: Sizes) -> bool:
+        """Whether so many windows lie side by side and are all of the image: each pixel is in one."""
+        plain = self.kernel == self.stride and not any(self.pad) and set(self.dilation) <= {1}
+        return plain and image == self.images(out)
 
     def elements(self, image: Sizes, out: Sizes) -> tuple[Element, ...]:
         """For each kernel element: its index, the outputs that see the image through it, what they see."""
@@ -155,9 +158,8 @@ class Window:
 
     def lifted(self) -> tuple[Sizes, ...]:
         """Kernel, stride, pad and dilation along three axes: those that lack are of size 1."""
-        fills = (1, 1, 0, 1)
         parts = (self.kernel, self.stride, self.pad, self.dilation)
-        return tuple(lift(part, fill) for part, fill in zip(parts, fills, strict=True))
+        return tuple(lift(part, fill) for part, fill in zip(parts, (1, 1, 0, 1), strict=True))
 
     @property
     def is_point(self) -> bool:

@@ -140,7 +140,7 @@ def col2im(
         run(fast.col2im, n * c, col.reshape(-1), *shapes, out.reshape(-1), steps, not add)
         return out
     columns = _windows_of(col, n, c, window, places, layout)
-    whole = _cover(window, places, tuple(image))
+    whole = window.covers(tuple(image), places)
 
     def part(first: int, last: int, _: Any) -> None:
         if whole and not add:
@@ -179,12 +179,6 @@ def _within(window: Window, places: Sizes, image: Sizes) -> bool:
     return not any(window.pad) and all(
         seen <= size for seen, size in zip(window.images(places), image, strict=True)
     )
-
-
-def _cover(window: Window, places: Sizes, image: Sizes) -> bool:
-    """Whether the windows lie side by side and are all of the image: each pixel is in one."""
-    apart = window.kernel == window.stride and not any(window.pad)
-    return apart and image == window.images(places) and all(d == 1 for d in window.dilation)
 
 
 def _strides_only(window: Window) -> bool:

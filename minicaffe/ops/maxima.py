@@ -93,9 +93,8 @@ def gradient(dy: Any, which: Any, window: Window, out: Any, won: Any, share: Any
 
 def _cover(window: Window, image: Any, pooled: Any) -> bool:
     """Whether the windows lie side by side and are all of the image, and an int8 tells their elements."""
-    sides = zip(window.kernel, pooled.shape[2:], strict=True)
-    whole = image.shape[2:] == tuple(k * size for k, size in sides) and image.flags.c_contiguous
-    return whole and window.kernel == window.stride and math.prod(window.kernel) < 128
+    whole = window.covers(image.shape[2:], pooled.shape[2:]) and image.flags.c_contiguous
+    return bool(whole and math.prod(window.kernel) < 128)
 
 
 def _elements(image: Any, window: Window, pooled: Any) -> Any:

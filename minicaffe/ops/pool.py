@@ -12,7 +12,8 @@ from minicaffe.backend import launch, on_cuda
 from minicaffe.ops import maxima
 from minicaffe.ops.geometry import Sizes, Window, window_sizes
 from minicaffe.ops.loops import loops
-from minicaffe.ops.record import Piece, do
+from minicaffe.ops.record import do
+from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import in_slices, run, share
 
 PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side

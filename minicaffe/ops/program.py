@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from minicaffe.ops import threads
-from minicaffe.ops.record import Calls, Row
+from minicaffe.ops.row import Calls, Row
 from minicaffe.ops.script import Script
 from minicaffe.ops.table import Table
 

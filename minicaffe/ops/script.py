@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.ops.record import Calls, touched, written
+from minicaffe.ops.row import Calls, touched, written
 
 RUNS = 8  # of each way before the faster is known
 Span = tuple[int, int]  # addresses from the first to behind the last

@@ -9,7 +9,8 @@ import numpy as np
 from minicaffe.backend import THREADS, launch_blocks, on_cuda
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
-from minicaffe.ops.record import Piece, do
+from minicaffe.ops.record import do
+from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import run
 
 SECTOR = 8  # neighbours that are read at once: 32 bytes of float32

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minicaffe.ops.loops import loops
-from minicaffe.ops.record import Row
+from minicaffe.ops.row import Row
 
 ROW = 5  # words of a row
 

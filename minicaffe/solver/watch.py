@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops import watch as ops
-from minicaffe.ops.record import place
+from minicaffe.ops.row import place
 from minicaffe.ops.watch import BAD, DONE, FLAGS, PASSED, SKIP, STOP
 from minicaffe.solver.laid import lay
 

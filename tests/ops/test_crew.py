@@ -16,7 +16,8 @@ pytest.importorskip("numba")
 
 from minicaffe.ops.loops import compiled
 from minicaffe.ops.program import Program
-from minicaffe.ops.record import Piece, recording
+from minicaffe.ops.record import recording
+from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import at_most, in_slices, run
 
 ROOT = Path(__file__).parent.parent.parent

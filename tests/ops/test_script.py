@@ -24,6 +24,8 @@ from minicaffe.ops.threads import in_slices
 def by_numpy(monkeypatch):
     monkeypatch.setattr(loops, "available", lambda: False)
     monkeypatch.setattr(threads, "count", lambda: 3)
+    yield
+    threads.crew.cache_clear()  # it walks no compiled loops
 
 
 def late(x, seconds, out):

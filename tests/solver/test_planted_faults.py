@@ -12,7 +12,7 @@ from solver.twins import twins
 from minicaffe.data import datasets
 from minicaffe.net.passes import Passes
 from minicaffe.net.recorded import Call, Segment
-from minicaffe.ops.record import Calls
+from minicaffe.ops.row import Calls
 
 pytestmark = pytest.mark.usefixtures("form")
 

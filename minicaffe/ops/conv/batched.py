@@ -14,9 +14,7 @@ import itertools
 import math
 from typing import Any
 
-import numpy as np
-
-from minicaffe.ops.conv.common import add_bias, by_samples
+from minicaffe.ops.conv.common import add_bias, by_samples, fill, plus
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
@@ -80,14 +78,14 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         sums = work[-size:]
-        do(np.copyto, sums, 0)
+        do(fill, 0, out=sums)
         for s, e, columns, products in _chunks(first, last, g, work):
             im2col(x[s:e], g.window, columns)
             gemm(columns, dy[s:e], products)
             add_rows(products.reshape(e - s, -1), sums)
 
     for piece in by_samples(part, g, work):
-        do(np.add, dw, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)
+        do(plus, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)
     return out
 
 

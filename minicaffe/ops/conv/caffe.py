@@ -14,9 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from minicaffe.ops.conv.common import add_partial_sums, by_samples, partial_sums
+from minicaffe.ops.conv.common import add_partial_sums, by_samples, fill, partial_sums
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import Form, col2im, im2col
@@ -106,5 +104,5 @@ def weight_gradient(
 def _split(work: Any, g: ConvGeometry) -> tuple[Any, Any, Any]:
     size = g.column_elements
     columns, ones = work[:size], work[size : size + g.places]
-    do(np.copyto, ones, 1)
+    do(fill, 1, out=ones)
     return columns.reshape(1, g.rows, g.places), ones.reshape(1, -1), work[size + g.places :]

@@ -15,9 +15,7 @@ import itertools
 import math
 from typing import Any
 
-import numpy as np
-
-from minicaffe.ops.conv.common import by_samples, from_chunk, to_chunk
+from minicaffe.ops.conv.common import by_samples, from_chunk, plus, to_chunk
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
@@ -80,7 +78,7 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     dw = out.reshape(g.group, g.f // g.group, -1)
     for piece in by_samples(part, g, work):
         sums = piece[-size:].reshape(g.group, -1, g.f // g.group)
-        do(np.add, dw, sums.transpose(0, 2, 1), out=dw)
+        do(plus, sums.transpose(0, 2, 1), out=dw)
     return out
 
 

@@ -52,29 +52,44 @@ def by_samples(part: Callable[..., None], g: ConvGeometry, work: Any) -> list[An
     return in_slices(part, g.n, work, worth=1 + COPIED // max(1, entries), noted=True)
 
 
+def fill(value: float, out: Any) -> None:
+    """out = value, everywhere, on either device; for `record.do`."""
+    out.fill(value)
+
+
+def plus(x: Any, out: Any) -> None:
+    """out += x, likewise."""
+    out += x
+
+
+def copy(x: Any, out: Any) -> None:
+    """out = x, likewise."""
+    out[...] = x
+
+
 def partial_sums(work: Any, g: ConvGeometry) -> Any:
     """Where a thread sums its samples' share of dweight, zeroed: the end of its work, a matrix a group."""
     sums = work[work.size - math.prod(g.weight_shape) :]
-    do(np.copyto, sums, 0)
+    do(fill, 0, out=sums)
     return sums.reshape(g.group, g.f // g.group, -1)
 
 
 def add_partial_sums(pieces: list[Any], out: Any) -> None:
     """Add what each thread has summed in its piece of the work to `out`, in the order of the threads."""
     for piece in pieces:
-        do(np.add, out, piece[piece.size - out.size :].reshape(out.shape), out=out)
+        do(plus, piece[piece.size - out.size :].reshape(out.shape), out=out)
 
 
 def to_chunk(dy: Any, out: Any) -> None:
     """dy of a few samples (s, f, *out) as one matrix (f, s p), into `out`."""
     n, f = dy.shape[:2]
-    do(np.copyto, out.reshape(f, n, -1), dy.reshape(n, f, -1).swapaxes(0, 1))
+    do(copy, dy.reshape(n, f, -1).swapaxes(0, 1), out=out.reshape(f, n, -1))
 
 
 def from_chunk(y: Any, bias: Any | None, out: Any) -> None:
     """y of a few samples as one matrix (f, s p) into `out` (s, f, *out), with the bias added."""
     n, f = out.shape[:2]
-    do(np.copyto, out.reshape(n, f, -1), y.reshape(f, n, -1).swapaxes(0, 1))
+    do(copy, y.reshape(f, n, -1).swapaxes(0, 1), out=out.reshape(n, f, -1))
     add_bias(bias, out)
 
 

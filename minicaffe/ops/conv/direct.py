@@ -17,7 +17,8 @@ from minicaffe.ops.conv import definition
 from minicaffe.ops.conv.common import add_partial_sums, by_samples, is_depthwise, partial_sums
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.loops import loops, no_bias
-from minicaffe.ops.record import Piece, do
+from minicaffe.ops.record import do
+from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import run, share
 
 LANES = 16  # of a vector, at the most

@@ -30,7 +30,8 @@ from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.loops import no_bias, with_blas
-from minicaffe.ops.record import Piece, do
+from minicaffe.ops.record import do
+from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import run, share
 
 __all__ = [

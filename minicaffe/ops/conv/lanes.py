@@ -26,7 +26,7 @@ from minicaffe.ops.conv.implicit import cuda_workspace
 from minicaffe.ops.conv.lanes_tables import COLUMNS, WIDTHS, sweep
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import loops
-from minicaffe.ops.record import Piece
+from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import run, share
 
 __all__ = [

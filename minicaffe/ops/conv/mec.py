@@ -19,9 +19,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from minicaffe.ops.conv.common import add_bias, as_strided, by_samples
+from minicaffe.ops.conv.common import add_bias, as_strided, by_samples, copy, fill, plus
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.record import do
@@ -66,11 +64,11 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
         _to_rows(weight, g, w)
         windows = _windows(low, g)
         for s in range(first, last):
-            do(np.copyto, low, 0)
+            do(fill, 0, out=low)
             for row in range(g.out[0]):
                 here = windows[:, row]
                 gemm(dy[s, :, :, row].swapaxes(1, 2), w, product[: here.size].reshape(here.shape))
-                do(np.add, here, product[: here.size].reshape(here.shape), out=here)
+                do(plus, product[: here.size].reshape(here.shape), out=here)
             _fold(low, g, out[s])
 
     by_samples(part, g, work)
@@ -83,19 +81,19 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         low, _, product, sums = _split(work, g)
-        do(np.copyto, sums, 0)
+        do(fill, 0, out=sums)
         for s in range(first, last):
             _lower(x[s], g, low)
             windows = _windows(low, g)
             for row in range(g.out[0]):
                 share = product[: sums.size].reshape(sums.shape)
                 gemm(dy[s, :, :, row], windows[:, row], share)
-                do(np.add, sums, share, out=sums)
+                do(plus, share, out=sums)
 
     first, *others = g.window.kernel
     for piece in by_samples(part, g, work):
         sums = piece[-out.size :].reshape(g.f, first, g.c // g.group, *others)
-        do(np.add, out, sums.swapaxes(1, 2), out=out)
+        do(plus, sums.swapaxes(1, 2), out=out)
     return out
 
 
@@ -128,7 +126,7 @@ def _split(work: Any, g: ConvGeometry) -> tuple[Any, Any, Any, Any]:
 def _to_rows(weight: Any, g: ConvGeometry, out: Any) -> None:
     """weight (f, c, kh, kw) in the order of a window in L: (f, kh, c, kw)."""
     first, *others = g.window.kernel
-    do(np.copyto, out.reshape(g.f, first, g.c // g.group, *others), weight.swapaxes(1, 2))
+    do(copy, weight.swapaxes(1, 2), out=out.reshape(g.f, first, g.c // g.group, *others))
 
 
 def _windows(low: Any, g: ConvGeometry) -> Any:
@@ -160,12 +158,12 @@ def _pieces(low: Any, image: Any, g: ConvGeometry) -> Any:
 
 
 def _lower(image: Any, g: ConvGeometry, low: Any) -> None:
-    do(np.copyto, low, 0)
+    do(fill, 0, out=low)
     for there, seen in _pieces(low, image, g):
-        do(np.copyto, there, seen)
+        do(copy, seen, out=there)
 
 
 def _fold(low: Any, g: ConvGeometry, out: Any) -> None:
-    do(np.copyto, out, 0)
+    do(fill, 0, out=out)
     for there, seen in _pieces(low, out, g):
-        do(np.add, seen, there, out=seen)
+        do(plus, there, out=seen)

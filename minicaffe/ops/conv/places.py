@@ -22,7 +22,7 @@ from minicaffe.ops.conv.implicit import cuda_workspace
 from minicaffe.ops.conv.planes import Planes
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.loops import loops, no_bias
-from minicaffe.ops.record import Piece
+from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import run
 
 __all__ = ["cuda_workspace", "forward", "input_gradient", "refuses", "weight_gradient", "workspace"]

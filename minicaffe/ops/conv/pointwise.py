@@ -14,10 +14,8 @@ import functools
 import math
 from typing import Any
 
-import numpy as np
-
 from minicaffe.ops.conv import split
-from minicaffe.ops.conv.common import add_bias, by_samples, is_product, recordable
+from minicaffe.ops.conv.common import add_bias, by_samples, fill, is_product, plus, recordable
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import no_bias, with_blas
@@ -120,7 +118,7 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         sums, many = work[-size:], work.size // size - 1
-        do(np.copyto, sums, 0)
+        do(fill, 0, out=sums)
         for s in range(first, last, many):
             e = min(s + many, last)
             products = work[: (e - s) * size].reshape(e - s, g.group, -1, g.f // g.group)
@@ -128,7 +126,7 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
             add_rows(products.reshape(e - s, -1), sums)
 
     for piece in by_samples(part, g, work):
-        do(np.add, dw, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)
+        do(plus, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)
     return out
 
 

@@ -8,9 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from minicaffe.backend import on_cuda
+from minicaffe.ops.conv.common import copy, plus
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, im2col, side_by_side
@@ -70,7 +69,7 @@ class Cut:
         """Cut tiles from images (s, c, *image), and transform them to points."""
         if self._turns(images):
             images, given = side_by_side(images.shape, self._free), images
-            do(np.copyto, images, given)
+            do(copy, given, out=images)
         im2col(images, self._window, self._pixel_columns, **self._given)
         self._transform(transforms, self._pixels, self._free)
 
@@ -83,11 +82,11 @@ class Cut:
         if bias is not None:
             lead = 1 if self._cuda else math.prod(self._window.kernel)
             by_channel = self._pixel_columns.reshape(lead, len(bias), -1)
-            do(np.add, by_channel, bias.reshape(-1, 1), out=by_channel)
+            do(plus, bias.reshape(-1, 1), out=by_channel)
         to = side_by_side(images.shape, self._free) if self._turns(images) else images
         col2im(self._pixel_columns, self._window, to, add=self._of.later, **self._given)
         if to is not images:
-            do(np.copyto, images, to)
+            do(copy, to, out=images)
 
     @property
     def _axes(self) -> int:

@@ -22,17 +22,16 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from minicaffe.backend import on_cuda
-from minicaffe.ops.conv.common import by_samples, recordable
+from minicaffe.ops.conv.common import by_samples, fill, plus, recordable
 from minicaffe.ops.conv.strips import TILES, Strips, adjoint, least, strips, units
 from minicaffe.ops.conv.tiles import Chunk, Sizing
 from minicaffe.ops.conv.transforms import POINTS, by_axes, constants, of_weights
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import no_bias, with_blas
-from minicaffe.ops.record import Piece, do
+from minicaffe.ops.record import do
+from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import run, share
 
 
@@ -113,7 +112,7 @@ class Winograd(Sizing):
         def part(first: int, last: int, work: Any) -> None:
             u, sums, product, work = self._split(g, work)
             share, s = u[: math.prod(g.weight_shape)], sums.reshape(shape)
-            do(np.copyto, sums, 0)
+            do(fill, 0, out=sums)
             if dx is not None:
                 u = self._weight(weight, g, u).swapaxes(2, 3)
             for chunk in self._chunks(first, last, g, work):
@@ -125,7 +124,7 @@ class Winograd(Sizing):
                     for some_points in self._groups(g):
                         to = product[: s[some_points].size].reshape(s[some_points].shape)
                         gemm(m[some_points], v[some_points].swapaxes(2, 3), to)
-                        do(np.add, s[some_points], to, out=s[some_points])
+                        do(plus, to, out=s[some_points])
                 if dx is not None:
                     gemm(u, m, v)
                     chunk.x.write(dx[here], bt_t)
@@ -134,7 +133,7 @@ class Winograd(Sizing):
 
         for piece in by_samples(part, g, work):
             if dw is not None:
-                do(np.add, dw, piece[: dw.size].reshape(dw.shape), out=dw)
+                do(plus, piece[: dw.size].reshape(dw.shape), out=dw)
 
     def _compiled(
         self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any, turned: bool

@@ -23,7 +23,7 @@ from numba.np.numpy_support import from_dtype
 from minicaffe.ops.loops import helper
 from minicaffe.ops.loops.kept import Kept, digest
 from minicaffe.ops.loops.part import Whole
-from minicaffe.ops.record import Piece
+from minicaffe.ops.row import Piece
 
 made: Any = intrinsic
 ir: Any = cgutils.ir  # llvmlite's
