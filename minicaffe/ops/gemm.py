@@ -14,7 +14,7 @@ from minicaffe.ops.record import do
 from minicaffe.ops.threads import in_slices, run
 
 LARGE = 2**24  # multiply-adds from which it pays to wake threads for NumPy's product,
-PART = 2**20  # and that a slice of it has at least
+PART = 2**22  # and that a slice of it has at least
 GRAIN = 2**15  # multiply-adds that a compiled slice is worth
 
 

@@ -14,7 +14,7 @@ from minicaffe.ops.record import do
 from minicaffe.ops.threads import in_slices, share
 
 BLOCK = 2**16  # outputs that are computed at a time; for half of them it pays to wake a thread
-LEAST = 2**11  # that a thread has
+LEAST = 2**13  # that a thread has
 
 
 def sizes(pooled: Any) -> dict[str, int]:

@@ -18,7 +18,8 @@ from minicaffe.ops.threads import in_slices, run
 
 ENTRIES = 2**19  # of dy that it pays to wake a thread of NumPy's for,
 PART = 2**12  # and that it takes at least
-COPIED = 3 * 2**19  # entries of columns and outputs from which it pays to wake threads for NumPy
+COPIED = 3 * 2**19  # entries of columns and outputs from which it pays to wake threads for NumPy,
+EACH = 2**18  # and that one has at least
 
 
 def recordable(dtype: Any) -> bool:
@@ -48,8 +49,8 @@ def add_pieces(work: Any, slices: int, start: int, g: ConvGeometry, out: Any) ->
 
 def by_samples(part: Callable[..., None], g: ConvGeometry, work: Any) -> list[Any]:
     """Run a part over slices of the samples, with a piece of the work each, as `in_slices` has it."""
-    entries = g.column_elements + g.f * g.places
-    return in_slices(part, g.n, work, worth=1 + COPIED // max(1, entries), noted=True)
+    each = 1 + g.column_elements + g.f * g.places
+    return in_slices(part, g.n, work, 1 + EACH // each, 1 + COPIED // each, noted=True)
 
 
 def fill(value: float, out: Any) -> None:
