@@ -83,7 +83,6 @@ def _use_own_cache(config: pytest.Config) -> None:
 def form(request, monkeypatch):
     """The form of the CPU's ops: loops that Numba compiles, or NumPy's."""
     from minicaffe.ops import loops
-
     from minicaffe.ops.threads import crew
 
     if request.param == "numpy":

@@ -1,4 +1,4 @@
-"""What one iteration computes: its gradient, and its update. Each is recorded, and then replayed."""
+"""What one iteration computes: its gradient, and its update. They are recorded, and then replayed."""
 
 from __future__ import annotations
 
@@ -38,22 +38,26 @@ class Iterating(Finite):
 
     @property
     def recordings(self) -> dict[str, list[Node]]:
-        """What replays go through, of passes and update, on CUDA of both; nothing if there are none."""
+        """What replays go through, of an iteration, or of passes and update; nothing if there are none."""
         of = {"passes": self._passes, "update": self._update}
-        if self.device.is_cuda:
+        if self._in_one:
             of = {"iteration": self._whole}
         return {name: one.nodes or [] for name, one in of.items()}
 
+    @property
+    def _in_one(self) -> bool:
+        """Whether the two are one work: but where several ranks of CPUs may stop in between."""
+        return self.device.is_cuda or self.ranks is None
+
     def iterate(self) -> None:
-        """Compute the gradient and update by it; on CUDA as one work, which one graph can hold."""
-        if not (self.device.is_cuda and self.graph):
-            self.gradient()
-            self.update()
-            return
+        """Compute the gradient and update by it; as one work, which one program or graph can hold."""
         cls, why = type(self), self._premise.seen
-        if cls.gradient is not Iterating.gradient or cls.update is not Iterating.update:
+        in_one = self._in_one and (self.graph or not self.device.is_cuda)
+        own = {"gradient", "update"} & vars(self).keys()
+        if own or cls.gradient is not Iterating.gradient or cls.update is not Iterating.update:
             why = f"{cls.__name__} takes gradient and update apart"
-        if why or (self.average is not None and self.iteration == 0):  # it begins between the two
+        begins = self.average is not None and self.iteration == 0  # between the two
+        if why or begins or not in_one:
             self.gradient()
             self.update()
         else:
@@ -61,11 +65,17 @@ class Iterating(Finite):
             self._prepare_update()
             if not self._noted.sends:
                 self.net.context.slots.send()
-            self._whole.run(self._all, self._now_of_all, partial(compared, self))
+            check = partial(compared, self) if self.device.is_cuda else None
+            self._whole.run(self._all, self._now_of_all, check)
             self.watch.expect(self.iteration)
             self._end_passes()
             if self.ranks is not None:
                 self.ranks.agree()
+        if self.device.is_cuda and self.graph:
+            self._tell(why)
+
+    def _tell(self, why: str) -> None:
+        """Say what of an iteration on CUDA is not in a graph, if it is another than was said."""
         self.reasons = [why] if why else self._whole.reasons
         if self.reasons not in ([], self._told):
             self.report.event(f"not in a CUDA graph: {'; '.join(self.reasons)}")

@@ -94,10 +94,7 @@ def test_the_rows_are_those_of_the_iteration(form):
             what = f"{step.spec.name} {way}"
             rows = layer.recordable and (form == "compiled" or step.spec.type != "BatchNorm")
             assert (what in whose) is rows, (what, calls(both.replaying))
-    assert [len(both.replaying.recordings["update"]), len(segments(both.replaying, "update"))] == [
-        1,
-        1,
-    ]
+    assert "SGD" in whose and "SGD" not in calls(both.replaying)
 
 
 def test_tests_snapshots_and_a_look_at_blobs_in_between(tmp_path):

@@ -24,9 +24,9 @@ def few(monkeypatch):
     monkeypatch.setattr(datasets, "_DRAWING", "few-50")
 
 
-def change_rows(solver, half, change, *has):
+def change_rows(solver, change, *has):
     """Have a replay go by other rows: `change` gives (what, row) for those of a segment that has all of these."""
-    nodes = getattr(solver, f"_{half}").nodes
+    nodes = solver.recordings["iteration"]
     for i, node in enumerate(nodes):
         if isinstance(node, Segment) and set(has) <= set(node.whose):
             nodes[i] = Segment(change(list(zip(node.whose, node.rows, strict=True))))
@@ -38,7 +38,7 @@ def of(what, rows):
 
 
 def a_row_left_out(solver, patch):
-    change_rows(solver, "passes", lambda rows: [r for r in rows if r[0] != "relu backward"])
+    change_rows(solver, lambda rows: [r for r in rows if r[0] != "relu backward"])
 
 
 def two_rows_in_each_others_place(solver, patch):
@@ -47,7 +47,7 @@ def two_rows_in_each_others_place(solver, patch):
         rows[i], rows[k] = rows[k], rows[i]
         return rows
 
-    change_rows(solver, "passes", change, "pool forward", "ip forward")
+    change_rows(solver, change, "pool forward", "ip forward")
 
 
 def a_stale_address(solver, patch):
@@ -64,7 +64,7 @@ def a_stale_address(solver, patch):
             rows[i] = what, dataclasses.replace(row, args=copies(row.args))
         return rows
 
-    change_rows(solver, "passes", change, "left forward")
+    change_rows(solver, change, "left forward")
 
 
 def copies(args):
@@ -83,17 +83,17 @@ def a_slice_too_few(solver, patch):
             rows[i] = what, dataclasses.replace(row, n=row.n - 1)
         return rows
 
-    change_rows(solver, "passes", change, "relu forward")
+    change_rows(solver, change, "relu forward")
 
 
 def a_row_twice(solver, patch):
     """As when a thread walks a table again."""
 
     def change(rows):
-        rows.append(rows[of("SGD", rows)] if rows[0][0] != "SGD" else rows[-1])
+        rows.append([row for row in rows if row[0] == "SGD"][-1])
         return rows
 
-    change_rows(solver, "update", change)
+    change_rows(solver, change, "SGD")
 
 
 def a_rate_of_before(solver, patch):
@@ -101,7 +101,7 @@ def a_rate_of_before(solver, patch):
 
 
 def a_batch_of_before(solver, patch):
-    nodes = solver._passes.nodes
+    nodes = solver._whole.nodes
     nodes[:] = [node for node in nodes if getattr(node, "what", "") != "the batch"]
 
 
@@ -112,19 +112,19 @@ def the_number_of_another_pass(solver, patch):
 
 def a_reshape_that_nobody_sees(solver, patch):
     """What was recorded goes on, over arrays that are not the net's any more."""
-    held = solver._passes.premise
-    patch.setattr(solver, "_now", lambda: held)
+    held = solver._whole.premise
+    patch.setattr(solver, "_now_of_all", lambda: held)
     solver.net.memory.take(solver.net.graph)
 
 
 def a_multiplier_that_nobody_sees(solver, patch):
-    held = solver._update.premise
-    patch.setattr(solver, "_now_of_update", lambda: held)
+    held = solver._whole.premise
+    patch.setattr(solver, "_now_of_all", lambda: held)
     solver.net.params["ip"][0].decay_mult = 50.0
 
 
 def a_loss_of_before(solver, patch):
-    change_rows(solver, "passes", lambda rows: [r for r in rows if r[0] != "loss"])
+    change_rows(solver, lambda rows: [r for r in rows if r[0] != "loss"])
 
 
 FAULTS = [
@@ -149,6 +149,6 @@ def test_a_fault_is_found(fault, monkeypatch):
 def test_without_a_fault_nothing_is_found():
     both = twins(", lr_policy: exp, gamma: 0.9", keep=None)
     both.step(6)
-    change_rows(both.replaying, "passes", lambda rows: rows)
+    change_rows(both.replaying, lambda rows: rows)
     both.step(3)
-    assert both.replays and isinstance(both.replaying._passes.nodes[0], Call)
+    assert both.replays and isinstance(both.replaying._whole.nodes[0], Call)

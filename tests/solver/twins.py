@@ -44,7 +44,6 @@ class Twins:
     def __init__(self, make: Callable[[], Solver]):
         self.replaying, self.plain = self.both = make(), make()
         plainly(self.plain)
-        self.halves = ("iteration",) if self.plain.device.is_cuda else ("passes", "update")
 
     def step(self, count: int = 1) -> None:
         """Take iterations with both."""
@@ -60,8 +59,8 @@ class Twins:
 
     @property
     def replays(self) -> bool:
-        """Whether the one replays both halves of an iteration, on CUDA the whole of it."""
-        return all(self.replaying.recordings[half] for half in self.halves)
+        """Whether the one replays an iteration, all of it."""
+        return bool(self.replaying.recordings["iteration"])
 
 
 def plainly(solver: Solver) -> None:
@@ -114,6 +113,6 @@ def calls(solver: Solver) -> dict[str, str]:
     return {node.what: node.why for node in nodes if isinstance(node, Call)}
 
 
-def segments(solver: Solver, half: str = "passes") -> list[Segment]:
+def segments(solver: Solver) -> list[Segment]:
     """What of an iteration is replayed."""
-    return [node for node in solver.recordings[half] if isinstance(node, Segment)]
+    return [node for node in solver.recordings["iteration"] if isinstance(node, Segment)]
