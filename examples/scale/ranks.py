@@ -3,17 +3,19 @@
     mpiexec -n 2 python examples/scale/ranks.py              some 5 minutes on 2 cores
     mpiexec -n 4 python examples/scale/ranks.py --nets lenet:128 --no-torch
 
-Each rank has one thread. All contenders live in the same processes and take turns, the others' threads asleep:
-one rank with the whole batch, all ranks with their parts, the same with the sums begun while the backward
-pass goes on (as between machines), and with the sums left out; the sums alone, and mpi4py's Allreduce of one
-array as long; and, where PyTorch is installed, its eager and channels_last nets, alone and in
-DistributedDataParallel with gloo. A turn's time is the median of its steps: what others do to the machine
-meanwhile meets two ranks twice as often as one, and is not theirs. Results go to results/ranks_N.json, beside
-this; model.py and the table of docs/scale.md are made of them.
+Each rank has one thread. All contenders live in the same processes and take turns, the others' threads
+asleep: one rank with the whole batch, all ranks with their parts, the same with the sums begun while the
+backward pass goes on (as between machines), and with the sums left out; the sums alone, of gradients and
+weights as they are handed out, and mpi4py's Allreduce of one array as long; and, where PyTorch is installed,
+its eager and channels_last nets, alone and in DistributedDataParallel with gloo. A turn's time is the median
+of its steps: what others do to the machine meanwhile meets two ranks twice as often as one, and is not
+theirs. Results go to results/ranks_N.json, beside this; model.py and the table of docs/scale.md are made of
+them.
 """
 
 import argparse
 import copy
+import dataclasses
 import os
 import random
 import socket
@@ -39,10 +41,13 @@ import numpy as np  # noqa: E402
 import yaml  # noqa: E402
 from measure import in_memory, ratios, spread, write  # noqa: E402
 from mpi4py import MPI  # noqa: E402
+from zoo_nets import spec_of  # noqa: E402
 
 from minicaffe import Solver, parse  # noqa: E402
 from minicaffe.parallel import Communicator, world  # noqa: E402
 from minicaffe.solver import Report  # noqa: E402
+from minicaffe.spec.declare import NetSpec  # noqa: E402
+from minicaffe.spec.solver import SolverSpec  # noqa: E402
 
 NETS = ("lenet:128", "lenet:256", "cifar10_quick:100")
 SHAPES = {"lenet": (1, 28, 28), "cifar10_quick": (3, 32, 32)}
@@ -60,9 +65,16 @@ class Quiet(Report):
 
 
 class Without(type(world())):  # type: ignore[misc]
-    """Ranks that sum nothing: a step without it."""
+    """Ranks that sum nothing, nor hand anything out: a step without it."""
 
     def allreduce(self, array):
+        return array
+
+    def reduce_scatter(self, array):
+        first, last = self.bounds(array.size)[self.rank : self.rank + 2]
+        return array[: last - first]
+
+    def allgather(self, array):
         return array
 
     def iallreduce(self, array):
@@ -83,11 +95,19 @@ def model(net: str, batch: int) -> str:
     return yaml.safe_dump(tree, sort_keys=False)
 
 
+def spec(net: str, batch: int) -> NetSpec:
+    """A net whose batch the user fills: small ones as they are, others without their data sets."""
+    if net in SHAPES:
+        return parse(model(net, batch))
+    rule = SolverSpec(**RULE, max_iter=1, snapshot_after_train=False)
+    return dataclasses.replace(spec_of(net, "train", batch), solver=rule)
+
+
 def ours(net: str, batch: int, ranks: Communicator | None) -> Solver:
     """A solver whose batch is filled."""
-    solver = Solver(parse(model(net, batch)), device="cpu", communicator=ranks, report=Quiet())
+    solver = Solver(spec(net, batch), device="cpu", communicator=ranks, report=Quiet())
     rng = np.random.default_rng(0)
-    images = rng.random((batch, *SHAPES[net]), np.float32)
+    images = rng.random((batch, *solver.net.blobs["data"].shape[1:]), np.float32)
     labels = rng.integers(0, 10, batch).astype(np.float32)
     start, count = solver.net.context.share.of(batch)
     for blob, array in (("data", images), ("label", labels)):
@@ -139,12 +159,15 @@ def contenders(net: str, batch: int, torch: bool) -> tuple[dict[str, Callable], 
         "sums left out": left_out,
         "sums meanwhile": meanwhile,
     }
-    steps = {name: lambda solver=solver: solver.step(1) for name, solver in calls.items()}
     reduced = all_of_them.ranks
     assert reduced is not None
+    if reduced.shared is not None:  # as it is of small nets
+        calls["update not shared"] = whole = ours(net, batch, world())
+        whole.ranks.shared = None
+    steps = {name: lambda solver=solver: solver.step(1) for name, solver in calls.items()}
     size = sum(bucket.array.nbytes for bucket in reduced.buckets)
     array = np.zeros(size // 4, np.float32)
-    steps["its sums alone"] = reduced.finish
+    steps["its sums alone"] = lambda: (reduced.finish(), reduced.shared and reduced.shared.gather())
     steps["mpi4py's Allreduce"] = lambda: COMM.Allreduce(MPI.IN_PLACE, array)
     alone = {"one rank"}
     if torch:

@@ -91,7 +91,7 @@ class Layer:
     sizes_vary = (
         False  # forward may return leading parts of `out`: fewer entries than setup promised
     )
-    recordable = False  # on the CPU its passes do all arithmetic through `ops.threads.run`
+    recordable = False  # on the CPU its passes do all by `ops.threads.run` or `ops.record.do`
     capturable: ClassVar[bool | None] = None  # into a CUDA graph; None: what is built in is
     tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
     takes_share = False  # without bottoms: on several ranks it gives its share of a batch

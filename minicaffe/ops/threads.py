@@ -80,11 +80,11 @@ def in_slices(
     There are min(n, share(work)) slices, of at least `grain` units if there is more than one. To wake a
     thread and to wait for Python's lock takes longer than a little work: where n is less than what is `worth`
     that, this thread runs all of them. Each gets an equal piece of the flat buffer `work`. They are a
-    function of n, grain and the number of threads alone, so that sums over
-    them are always taken in the same order. Within a slice, another call runs as one slice: what is split
-    once is not split again. So does one whose work is on CUDA. The first call that needs more than one
-    thread holds BLAS to one, for good. `noted` says that what a part does it does by `record.do`: so it can
-    be replayed, where no loops are compiled.
+    function of n, grain and the number of threads alone, so that sums over them are always taken in the same
+    order. Within a slice, another call runs as one slice: what is split once is not split again. So does one
+    whose work is on CUDA. The first call that needs more than one thread holds BLAS to one, for good. `noted`
+    says that all a part does to arrays it does by `record.do`: so it can be replayed, where no loops are
+    compiled.
 
     >>> parts = []
     >>> len(in_slices(lambda first, last, work: parts.append(last - first), 5)) == min(count(), 5)
@@ -100,18 +100,19 @@ def in_slices(
     if not (on_cuda(work) or recorded):
         record.host(getattr(part, "__qualname__", repr(part)))
     slices = min(n, max(1, min(n // grain, share(work))))
-    if slices == 1:
-        part(0, n, work)
-        return [work]
     apart = 0 if work is None or not slices else work.size // slices
     size = min(apart, getattr(_here, "each", None) or apart)
     pieces = [None if work is None else work[i * apart :][:size] for i in range(slices)]
+    if slices == 1:
+        part(0, n, pieces[0])
+    if slices <= 1:
+        return pieces
     calls = [
         functools.partial(part, n * i // slices, n * (i + 1) // slices, piece)
         for i, piece in enumerate(pieces)
     ]
-    everybody = crew(count()) if calls else None  # from now on BLAS has one thread
-    if everybody is None or recorded or n < worth:
+    everybody = crew(count())  # from now on BLAS has one thread
+    if recorded or n < worth:
         _alone(calls)
         return pieces
     for error in everybody.run(calls):

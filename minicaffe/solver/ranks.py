@@ -21,6 +21,9 @@ from minicaffe.solver.watch import Watch
 
 BUCKET = 2**20  # bytes that are worth a message of their own while a backward pass goes on
 BEHIND = 2**22  # and behind it: longer ones leave the caches
+WORTH = (
+    2**23
+)  # bytes of gradients from which it pays to share the update: of fewer all have the weights sooner
 Wait = Callable[[], object]
 
 
@@ -68,7 +71,8 @@ class Ranks:
         self.under_way: list[Wait] = []
         self.begun = 0
         self.shared: Shared | None = None  # the update, where all lies in the memory of one machine
-        if not communicator.overlaps and laid.complete:
+        size = sum(bucket.array.nbytes for bucket in self.buckets)
+        if not communicator.overlaps and laid.complete and size >= WORTH:
             self.shared = Shared(communicator, laid, self.buckets)
         self.rounding: list[Rounded] | None = None
         if dtype is not None and np.dtype(dtype) != net.context.sum_dtype:
