@@ -12,7 +12,7 @@ from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.context import Context
 from minicaffe.layers.window import Windowed
-from minicaffe.ops import arrays, pool, record, stochastic, threads, unpool
+from minicaffe.ops import arrays, pool, record, stochastic, unpool
 from minicaffe.ops.geometry import Sizes, Window, pool_output_size
 from minicaffe.ops.random import uniform
 from minicaffe.spec.types import AtLeast, Below
@@ -52,7 +52,8 @@ class Pool:
         start = 2 * wide * math.prod(self.y_shape)
         room = 0 if context.device.is_cuda else pool.workspace(self.seen, x[2:], (oh, ow))
         self.loops = slice(start, start + room)  # where in the workspace compiled loops work
-        context.reserve(self.loops.stop + 2 * threads.share(None) * math.prod(self.y_shape[1:]))
+        context.reserve(self.loops.stop)
+        self.kept = 0  # entries at the workspace's end that are another's
 
     def allocate(self, backward: bool) -> None:
         """Take what forward leaves for backward, or for a mask."""
@@ -71,6 +72,12 @@ class Pool:
         size = math.prod(self.y_shape)
         return self.context.workspace[i * size : (i + 1) * size].reshape(self.y_shape)
 
+    @property
+    def room(self) -> Any:
+        """All of the workspace that may be used: NumPy's threads have their pieces where other layers have."""
+        work = self.context.workspace
+        return work[: work.size - self.kept]
+
     def forward(self, x: Any, y: Any) -> Any:
         """The top into `y`."""
         loops = self.context.workspace[self.loops]
@@ -87,19 +94,19 @@ class Pool:
         if self.kind == "AVE":
             return pool.ave_pool(x, self.window, y, loops)
         if self.which is not None:
-            return pool.max_pool(x, self.seen, y, self.which, self.flags, self.context.workspace)
+            return pool.max_pool(x, self.seen, y, self.which, self.flags, self.room)
         which = self.context.scratch(self.y_shape, np.int32)
         flags = self.context.scratch(self.y_shape, np.bool_, which.nbytes)
         return pool.max_pool(x, self.seen, y, which, flags, loops, keep=False)
 
     def backward(self, dy: Any, dx: Any) -> Any:
         """The bottom's gradient into `dx`."""
-        share, work = self.work(0), self.context.workspace
+        share = self.work(0)
         if self.kind == "AVE":
             loops = self.context.workspace[self.loops]
             return pool.ave_pool_gradient(dy, self.window, dx, share, loops)
         if self.kind == "MAX" or self.draws:
-            return pool.max_pool_gradient(dy, self.which, self.seen, dx, self.flags, work)
+            return pool.max_pool_gradient(dy, self.which, self.seen, dx, self.flags, self.room)
         given = dy, self.x, self.y, self.total, self.window, dx, share
         return stochastic.expected_pool_gradient(*given)
 
@@ -204,6 +211,8 @@ class SPP(Layer):
         sizes = [math.prod(level.y_shape[1:]) for level in self.levels]
         self.ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
         self.context.reserve(math.prod(x) + max(level.loops.stop for level in self.levels))
+        for pool_of_level in self.levels:
+            pool_of_level.kept = math.prod(x)  # the gradient of a level, added to the others'
         return self.levels[0].y_shape if len(sizes) == 1 else (x[0], sum(sizes))
 
     def allocate(self) -> None:

@@ -56,7 +56,7 @@ class Passes:
                 later = self._later(step, again)
                 tape.take(f"{step.spec.name} backward", work, why, later, twice(step))
                 if net.then is not None and (then := net.then(step)) is not None:
-                    take_sum(tape, then, self._with_flags(net.learnable, then))
+                    take_sum(tape, then, self.with_flags(net.learnable, then))
 
     def end(self, tape: Tape | None) -> None:
         """The passes are over: in a replay, too, the net is to be as they leave it."""
@@ -73,9 +73,10 @@ class Passes:
     def _later(self, step: Step | None, work: Callable[[], Any]) -> Callable[[], Any]:
         """Work as a replay is to do it: the number of the pass, and which gradients are stale, as now."""
         params = [] if step is None else [param.owner for param in step.layer.params]
-        return self._with_flags(params, work)
+        return self.with_flags(params, work)
 
-    def _with_flags(self, params: Sequence[Any], work: Callable[[], Any]) -> Callable[[], Any]:
+    def with_flags(self, params: Sequence[Any], work: Callable[[], Any]) -> Callable[[], Any]:
+        """Work as a replay is to do it: which of some gradients are stale, as now."""
         stale = [(param, param.stale) for param in params]
         return partial(self._again, self.net.context.passes - self.first, stale, work)
 

@@ -128,10 +128,12 @@ class Tape:
         """What a replay goes through; nothing if all of it is calls."""
         nodes: list[Node] = []
         notes: list[Any] = [*self.notes]
+        late = [note for note in notes if isinstance(note, Call) and note.late]
         if self.device.is_cuda:  # done while a graph is captured, and behind each launch
-            late = [note for note in notes if isinstance(note, Call) and note.late]
             notes = [Issued(one.what, (), one.work) if one in late else one for one in notes]
             notes += late
+        elif late and not any(isinstance(note, Call) for note in notes[notes.index(late[0]) + 1 :]):
+            notes = [note for note in notes if note not in late] + late  # rows need not wait for it
         for called, group in groupby(notes, lambda note: isinstance(note, Call)):
             given: Any = list(group)
             if called:

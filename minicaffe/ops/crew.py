@@ -70,8 +70,13 @@ class Crew:
             args, name = (t, queue), f"minicaffe_{t}"
             threading.Thread(target=self._life, args=args, name=name, daemon=True).start()
 
-    def run(self, calls: Sequence[Call]) -> list[BaseException | None]:
-        """What each call raises: the first is run here, the others beside it, or here, should nobody come."""
+    def run(
+        self, calls: Sequence[Call], given_up: Call | None = None
+    ) -> list[BaseException | None]:
+        """What each call raises: the first is run here, the others beside it, or here, should nobody come.
+
+        `given_up` is called where this ends before they do, by Ctrl-C, should they wait for each other.
+        """
         first, *others = jobs = [Job(call) for call in calls]
         try:
             for t, (job, queue) in enumerate(zip(others, self._queues, strict=False), 1):
@@ -79,6 +84,10 @@ class Crew:
                 self._wake(t)
             first.run()
             return [job.error() for job in jobs]
+        except BaseException:
+            if given_up is not None:
+                given_up()
+            raise
         finally:  # also after Ctrl-C
             for job in jobs:
                 job.drop()

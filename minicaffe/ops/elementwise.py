@@ -38,9 +38,9 @@ def forward(name: str, x: Any, numbers: tuple[float, ...], out: Any) -> Any:
         return out
     y, whole = on_blocks(name, "y", x.dtype), FORMULAS[name].whole
     if whole is None:
-        _on_slices(_in_blocks, out, (x,), (y, BLOCK, *numbers), LONG)
+        _on_slices(_in_blocks, out, (x,), (y, BLOCK, *numbers))
     else:
-        _on_slices(whole, out, (x,), numbers, LONG)
+        _on_slices(whole, out, (x,), numbers)
     return out
 
 
@@ -62,16 +62,12 @@ def gradient(name: str, dy: Any, x: Any, y: Any, numbers: tuple[float, ...], out
         return out
     slope, light = on_blocks(name, "slope", x.dtype), FORMULAS[name].whole is not None
     more = slope, LIGHT if light else BLOCK, *numbers
-    _on_slices(_slopes_in_blocks, out, (dy, x, y), more, LONG)
+    _on_slices(_slopes_in_blocks, out, (dy, x, y), more)
     return out
 
 
 def _on_slices(
-    function: Callable[..., Any],
-    out: Any,
-    arrays: tuple[Any, ...],
-    more: tuple[Any, ...],
-    worth: int,
+    function: Callable[..., Any], out: Any, arrays: tuple[Any, ...], more: tuple[Any, ...]
 ) -> None:
     """Call function(*arrays, *more, out=...) on slices, of the first axis where that is long enough."""
     given = [*arrays, out]
@@ -83,7 +79,7 @@ def _on_slices(
         *here, to = (array[first:last].reshape(-1) for array in given)
         do(function, *here, *more, out=to)
 
-    in_slices(part, len(given[-1]), grain=1 + GRAIN // each, worth=1 + worth // each, noted=True)
+    in_slices(part, len(given[-1]), grain=1 + GRAIN // each, worth=1 + LONG // each, noted=True)
 
 
 def _loop(name: str, part: str, dtype: np.dtype) -> Any:

@@ -47,6 +47,11 @@ def erfc(x: Any) -> Any:
     return np.fromiter(map(math.erfc, x.tolist()), x.dtype, x.size)
 
 
+def relu(x: Any, out: Any) -> Any:
+    """max(x, 0), in one call."""
+    return maximum(x, 0, out=out)
+
+
 def gelu_tanh(x: Any) -> Any:
     """0.5 x (1 + tanh(u / 2)), which is x / (1 + exp(-u)); u = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
     return x / (1.0 + exp(-1.5957691216057308 * x * (1.0 + 0.044715 * x * x)))
@@ -124,7 +129,7 @@ FORMULAS = {
         lambda x, y: x > 0.0,
         "x",
         always,
-        lambda x, out: maximum(x, 0, out=out),
+        relu,
     ),
     "ReLU6": Formula(
         lambda x: minimum(maximum(x, 0.0), 6.0),

@@ -19,8 +19,8 @@ class Labels:
     """What is read off labels (n, s): `valid` is 1 where a label counts, `place` its flat score.
 
     `ignored` is its opposite. `start` holds the flat positions of class 0, a constant. All are of the
-    labels' shape: `valid` in the scores' type, `ignored` bool, `place` and `start` int64. Compiled loops,
-    which raise nothing, set `bad` where a label is no class.
+    labels' shape: `valid` in the scores' type, `ignored` bool, `place` and `start` int64. `bad` is set where
+    a label is no class, since what is replayed raises nothing.
     """
 
     valid: Any

@@ -11,7 +11,7 @@ import numpy as np
 
 from minicaffe.ops.geometry import Window
 from minicaffe.ops.record import do
-from minicaffe.ops.threads import in_slices, share
+from minicaffe.ops.threads import in_slices
 
 BLOCK = 2**16  # outputs that are computed at a time; for half of them it pays to wake a thread
 LEAST = 2**13  # that a thread has
@@ -32,7 +32,7 @@ def forward(
 ) -> Any:
     """As `pool.max_pool`; `work` holds two arrays of out's shape."""
     each = max(1, math.prod(out.shape[1:]))
-    room = np.empty(2 * each * (len(x) + share(None)), x.dtype) if work is None and keep else work
+    room = np.empty(2 * out.size, x.dtype) if work is None and keep else work
     side_by_side = keep and _cover(window, x, out)
     takes = 2 * each  # of the work, for a sample
     if side_by_side:  # what all elements see, the maximum, and bytes for them

@@ -18,6 +18,7 @@ class Program:
 
     def __init__(self, rows: Sequence[Row | Calls]):
         calls = [row for row in rows if isinstance(row, Calls)]
+        assert len(calls) in (0, len(rows))
         self._made = Script(calls) if calls else Table([r for r in rows if isinstance(r, Row)])
         self.rows = self._made.rows
 

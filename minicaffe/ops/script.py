@@ -15,7 +15,8 @@ from minicaffe.ops.row import Calls, touched, written
 
 RUNS = 8  # of each way before the faster is known
 Span = tuple[int, int]  # addresses from the first to behind the last
-Together = Callable[[Sequence[Callable[[], None]]], Sequence[BaseException | None]]
+Call = Callable[[], None]
+Together = Callable[[Sequence[Call], Call], Sequence[BaseException | None]]
 
 
 class Script:
@@ -33,8 +34,8 @@ class Script:
         seen = [Touched() for _ in range(self.walkers)]
         for row in self.rows:
             here = [Touched.of(part) for part in row.parts]
-            pairs = itertools.product(enumerate(here), enumerate(seen))
-            if not self.stages or any(t != u and a.collides(b) for (t, a), (u, b) in pairs):
+            others = zip(here, all_but_one(seen), strict=False)
+            if not self.stages or any(mine.collides(theirs) for mine, theirs in others):
                 self.stages.append([[] for _ in range(self.walkers)])
                 seen = [Touched() for _ in range(self.walkers)]
             for t, part in enumerate(row.parts):
@@ -64,9 +65,12 @@ class Script:
                 call()
 
     def together(self, run: Together) -> None:
-        """Make them on as many threads as slices; `run` runs that many functions, each on one of its own."""
+        """Make them on as many threads as slices; `run` runs that many functions, each on one of its own, and
+        calls another should it give up.
+        """
         meeting = threading.Barrier(self.walkers)
-        errors = run([partial(self._walk, t, meeting) for t in range(self.walkers)])
+        walks = [partial(self._walk, t, meeting) for t in range(self.walkers)]
+        errors = run(walks, meeting.abort)
         found = [error for error in errors if error is not None]
         for error in found:
             if not isinstance(error, threading.BrokenBarrierError):
@@ -109,6 +113,13 @@ class Touched:
     def collides(self, other: Touched) -> bool:
         """Whether one writes what the other reads or writes."""
         return meet(self.reads, other.writes) or meet(self.writes, other.reads)
+
+
+def all_but_one(every: Sequence[Touched]) -> list[Touched]:
+    """For each of them, what all others touch together."""
+    before = list(itertools.accumulate(every[:-1], initial=Touched()))
+    after = list(itertools.accumulate(every[:0:-1], initial=Touched()))
+    return [a + b for a, b in zip(before, reversed(after), strict=True)]
 
 
 def span(array: np.ndarray) -> Span:

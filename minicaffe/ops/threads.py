@@ -17,7 +17,6 @@ from minicaffe.errors import MinicaffeError
 from minicaffe.ops import record
 from minicaffe.ops.crew import CompiledCrew, Crew, inside
 from minicaffe.ops.loops import loops
-from minicaffe.ops.row import Piece as Piece
 from minicaffe.ops.script import Script
 from minicaffe.ops.table import Table
 

@@ -178,16 +178,14 @@ def _update(
 
     def part(first: int, last: int, piece: Any) -> None:
         w, d, *h = (array[first:last] for array in arrays)
-        do(_step, rule, numbers, decay, l1, scale, skip, w, d, piece, *h, out=(w, d, *h))
+        do(_step, rule, numbers, decay, l1, scale, skip, out=(w, d, *h, piece))
 
     in_slices(part, weight.size, scratch, grain=GRAIN, worth=SHARED, noted=True)
 
 
-def _step(
-    rule: str, numbers: Any, decay: Any, l1: bool, scale: float, skip: Any,
-    weight: Any, diff: Any, scratch: Any, *history: Any, out: Any,
-) -> None:  # fmt: skip
-    """The same by NumPy, of the entries of one thread; `out` are the arrays that it changes."""
+def _step(rule: str, numbers: Any, decay: Any, l1: bool, scale: float, skip: Any, out: Any) -> None:
+    """The same by NumPy, of a thread's entries of what it changes: weight, gradient, history, and scratch."""
+    weight, diff, *history, scratch = out
     if skip[0]:
         return
     form, floats = FORMS[rule], numbers.tolist()  # which leave the type of an array as it is

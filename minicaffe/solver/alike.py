@@ -117,7 +117,7 @@ def begin_alike(solver: Any) -> None:
         if iteration != at[0]:
             told = f"rank {rank} goes on from iteration {iteration}, rank 0 from {at[0]}"
             raise CheckpointError(told).on_all()
+    solver.ranks.before_snapshot()
     for array in left_behind(solver).values():
         solver.communicator.bcast(array)
-    solver.ranks.forget_rounding()
     solver.alike = True

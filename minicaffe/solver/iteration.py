@@ -40,9 +40,10 @@ class Iterating(Finite):
     def recordings(self) -> dict[str, list[Node]]:
         """What replays go through, of an iteration, or of passes and update; nothing if there are none."""
         of = {"passes": self._passes, "update": self._update}
-        if self._in_one:
-            of = {"iteration": self._whole}
-        return {name: one.nodes or [] for name, one in of.items()}
+        found = {name: one.nodes or [] for name, one in of.items()}
+        if self._in_one and not any(found.values()):
+            return {"iteration": self._whole.nodes or []}
+        return found
 
     @property
     def _in_one(self) -> bool:
@@ -56,6 +57,8 @@ class Iterating(Finite):
         own = {"gradient", "update"} & vars(self).keys()
         if own or cls.gradient is not Iterating.gradient or cls.update is not Iterating.update:
             why = f"{cls.__name__} takes gradient and update apart"
+            if self.ranks is not None:
+                self.ranks.share_no_more()
         begins = self.average is not None and self.iteration == 0  # between the two
         if why or begins or not in_one:
             self.gradient()
@@ -157,7 +160,7 @@ class Iterating(Finite):
         if count > 1:
             take(tape, "loss", partial(arrays.scale, loss, 1 / count, loss))
         if ranks is not None:
-            take_sum(tape, ranks.finish)
+            take_sum(tape, ranks.finish, noted.with_flags(net.learnable, ranks.finish))
             if (shared := ranks.shared) is not None:
                 take(tape, "squares", partial(shared.measure, self.watch))
                 take_sum(tape, partial(shared.agree, self.watch))

@@ -21,9 +21,8 @@ from minicaffe.solver.watch import Watch
 
 BUCKET = 2**20  # bytes that are worth a message of their own while a backward pass goes on
 BEHIND = 2**22  # and behind it: longer ones leave the caches
-WORTH = (
-    2**23
-)  # bytes of gradients from which it pays to share the update: of fewer all have the weights sooner
+# Bytes of gradients from which sharing the update pays for handing out the weights
+WORTH = 2**23
 Wait = Callable[[], object]
 
 
@@ -77,7 +76,9 @@ class Ranks:
         self.rounding: list[Rounded] | None = None
         if dtype is not None and np.dtype(dtype) != net.context.sum_dtype:
             xp = net.device.xp
-            together(communicator, partial(communicator.allreduce, xp.zeros(1, dtype)))
+            shares = self.shared is not None
+            add = communicator.reduce_scatter if shares else communicator.allreduce
+            together(communicator, partial(add, xp.zeros(communicator.size, dtype)))
             self.rounding = [Rounded(bucket.array, dtype, xp) for bucket in self.buckets]
 
     def begin(self) -> None:
@@ -114,9 +115,8 @@ class Ranks:
 
     def finish(self) -> None:
         """Sum what is not summed yet, and wait for all."""
-        if self.shared is not None and not self.laid.complete:
-            self.shared.gather_history()
-            self.shared = None
+        if not self.laid.complete:
+            self.share_no_more()
         if self.shared is not None:
             self.shared.clear()
         self.start(len(self.buckets))
@@ -131,6 +131,12 @@ class Ranks:
         for one in self.rounding or ():
             one.take()
         self.begun = 0
+
+    def share_no_more(self) -> None:
+        """Have each rank take the whole update from now on."""
+        if self.shared is not None:
+            self.shared.gather_history()
+            self.shared = None
 
     def before_snapshot(self) -> None:
         """Have all that a snapshot holds be here; of what was lost in rounding it holds nothing."""

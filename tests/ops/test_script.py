@@ -120,6 +120,56 @@ def test_an_error_on_one_thread_ends_all():
     assert list(x) == [2] * 6
 
 
+def test_ctrl_c_as_threads_are_woken_hangs_nobody(monkeypatch):
+    """Those that were, and wait for who never came, give up."""
+    x = np.zeros(6)
+    with recording() as made:
+        steps(x, x, [(0, [0.0])] * 2)
+        do(np.add, x, 1, out=x)
+        steps(x, x, [(0, [0.0])])
+    script, crew = Script(made.rows), threads.crew(3)
+    assert len(script.stages) > 1
+
+    def interrupted(calls):
+        raise KeyboardInterrupt
+
+    before = crew.__class__._wake
+    monkeypatch.setattr(crew.__class__, "_wake", lambda self, t: interrupted(t) if t == 2 else None)
+    with pytest.raises(KeyboardInterrupt):
+        script.together(crew.run)
+    monkeypatch.setattr(crew.__class__, "_wake", before)
+    x[:] = 0
+    script.together(crew.run)
+    assert list(x) == [4] * 6
+
+
+def test_what_threads_work_in_is_theirs_until_they_meet():
+    """Of an update of two groups the second, of fewer slices, waits for who works where it will."""
+    from minicaffe.backend import device
+    from minicaffe.ops.update import Parts, update
+
+    w, d, h = (np.zeros(220_000, np.float32) for _ in range(3))
+    numbers, parts = (
+        np.array([[0.1, 0.9, 0.0]] * 2),
+        Parts([(200_000, 0), (220_000, 1)], device("cpu")),
+    )
+    with recording() as made:
+        update(
+            "sgd",
+            w,
+            d,
+            [h],
+            numbers,
+            parts,
+            "L2",
+            1.0,
+            np.empty(2**18, np.float32),
+            np.zeros(1, np.int32),
+        )
+    assert [row.slices for row in made.rows] == [3, 2]
+    assert len(Script(made.rows).stages) == 2
+
+
 def test_two_threads_of_python_at_once():
     """The crew is one's at a time: the other makes its calls by itself."""
     scripts, arrays = [], [np.zeros(9) for _ in range(2)]

@@ -225,9 +225,11 @@ def trained(overlaps):
     return {name: array.tobytes() for name, array in solver.net.weights().items()}, begun
 
 assert not world().overlaps  # of one machine
-module.BUCKET = 40
+module.BUCKET, module.WORTH = 40, 0
 (behind, none), (meanwhile, begun) = trained(False), trained(True)
 assert behind == meanwhile and not none and len(set(begun)) > 1
+module.WORTH = 2**30
+assert trained(False)[0] == behind
 """
 
 

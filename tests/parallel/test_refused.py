@@ -24,6 +24,12 @@ SPOILT = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def small_nets_share_the_update(monkeypatch):
+    """As large ones do."""
+    monkeypatch.setattr("minicaffe.solver.ranks.WORTH", 0)
+
+
 def made(ranks, model=None, **settings):
     given = {"device": "cpu", "deterministic": True, "report": Said()} | settings
     return Solver(parse(model or text()), communicator=ranks, **given)

@@ -130,6 +130,17 @@ solver: {base_lr: 0.01, max_iter: 9}
 """
 
 
+@pytest.mark.parametrize("overlaps", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_parameter_that_no_loss_depends_on(monkeypatch, overlaps, compiled):
+    """It decays, and no more: what lies in its gradient's place from the step before is not summed."""
+    if not compiled:
+        monkeypatch.setattr(loops, "available", lambda: False)
+    side = "  - {name: side, type: Parameter, shape: {dim: [30]}, param: {lr_mult: 1}}\n  - {name: loss,"
+    model = text(", clip_gradients: 0.2").replace("  - {name: loss,", side, 1)
+    check(model, 8, (2,), overlaps=(overlaps,))
+
+
 def test_losses_of_pairs_and_of_what_is_reduced():
     check(DUMMY, 4, (2, 5))
 

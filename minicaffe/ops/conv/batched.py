@@ -14,6 +14,7 @@ import itertools
 import math
 from typing import Any
 
+from minicaffe.backend import on_cuda
 from minicaffe.ops.conv.common import add_bias, by_samples, fill, plus
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
@@ -21,7 +22,9 @@ from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_rows
 
-NEAR = 2**19  # elements of columns and outputs of a chunk, so that they stay in a core's cache
+NEAR = (
+    2**19
+)  # elements of columns and outputs of a chunk on the CPU, so that they stay in a core's cache
 
 
 def refuses(g: ConvGeometry) -> str | None:
@@ -89,11 +92,6 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     return out
 
 
-def _touched(g: ConvGeometry) -> int:
-    """Elements of a sample's columns and outputs."""
-    return g.column_elements + g.f * g.places
-
-
 def _most(g: ConvGeometry, limit: int) -> int:
     """Samples of a chunk, if its columns, products and their sums are to be no more than `limit`."""
     weight = math.prod(g.weight_shape)
@@ -102,8 +100,9 @@ def _most(g: ConvGeometry, limit: int) -> int:
 
 def _columns(first: int, last: int, g: ConvGeometry, work: Any, each: int = 0) -> Any:
     """For each chunk of first..last: its bounds, and room for its columns, of `each` more a sample."""
-    most = min(work.size // max(1, g.column_elements + each), NEAR // (1 + _touched(g)))
-    most = max(1, most)
+    most = max(1, work.size // max(1, g.column_elements + each))
+    if not on_cuda(work):
+        most = max(1, min(most, NEAR // (1 + g.column_elements + g.f * g.places)))
     steps = -(-(last - first) // most)  # chunks as equal as can be
     bounds = [first + (last - first) * i // steps for i in range(steps + 1)]
     for s, e in itertools.pairwise(bounds):
