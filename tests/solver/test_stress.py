@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from minicaffe.ops import loops
-
-pytestmark = pytest.mark.skipif(not loops.available(), reason="nothing is recorded without Numba")
 TESTS = Path(__file__).resolve().parents[1]
 BEGIN = """
 import os, sys, threading, time
@@ -98,6 +95,13 @@ def run(script, threads, count, batch_size, minutes):
     )
     assert told.returncode == 0, told.stderr
     return told.stdout
+
+
+@pytest.fixture(autouse=True)
+def in_children(form, monkeypatch):
+    """The processes of a test have its form, too."""
+    if form == "numpy":
+        monkeypatch.setenv("MINICAFFE_NUMBA", "0")
 
 
 @pytest.fixture
