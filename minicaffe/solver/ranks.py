@@ -115,7 +115,7 @@ class Ranks:
 
     def finish(self) -> None:
         """Sum what is not summed yet, and wait for all."""
-        if not self.laid.complete:
+        if self.shared is not None and not self.laid.complete:
             self.share_no_more()
         if self.shared is not None:
             self.shared.clear()
