@@ -21,7 +21,7 @@ def sizes(pooled: Any) -> dict[str, int]:
     """How many samples of a pooled blob a slice has at least, and are worth waking threads for.
 
     >>> sizes(np.empty((2, 1, 256, 256)))
-    {'grain': 1, 'worth': 3}
+    {'grain': 1, 'worth': 1}
     """
     each = max(1, math.prod(pooled.shape[1:]))
     return {"grain": 1 + LEAST // each, "worth": 1 + BLOCK // (2 * each)}

@@ -108,9 +108,11 @@ def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
     What it writes is `out`, an array or several, or else its first argument, and lies in memory that is there.
     What it does follows from what its arguments are, and from what they hold when it is called.
 
+    >>> import numpy as np
     >>> x = np.ones(2)
     >>> with recording() as made:
-    ...     do(np.add, x, 1, out=x)
+    ...     _ = do(np.add, x, 1, out=x)
+    >>> x
     array([2., 2.])
     """
     made: Recording | None = getattr(_here, "made", None)
