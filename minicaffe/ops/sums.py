@@ -51,11 +51,11 @@ def total(
         )
         run(fast.together, 1, work, work.size // slices, slices, *scaled)
         return out
-    return do(_total, x.reshape(-1), scale, squares, add, out=out)
+    return do(_total, x, scale, squares, add, out=out)
 
 
 def _total(x: Any, scale: float, squares: bool, add: bool, out: Any) -> Any:
-    value = np.dot(x, x) if squares else np.sum(x, dtype=out.dtype)
+    value = np.vdot(x, x) if squares else np.sum(x, dtype=out.dtype)
     out[...] = scale * value + (out if add else 0)
     return out
 
@@ -111,7 +111,7 @@ def add_places(x: Any, out: Any, work: Any = None) -> Any:
 
 
 def _add_places(x: Any, out: Any) -> Any:
-    out += np.sum(x, axis=(0, 2))
+    out += np.einsum("nfp->f", x)
     return out
 
 

@@ -120,15 +120,11 @@ def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         return out
 
     def part(first: int, last: int, _: Any) -> None:
-        do(_add_sums, dy[:, first:last], out=out[first:last])
+        add_places(dy[:, first:last], out[first:last])
 
     each = 1 + g.n * g.places
     in_slices(part, g.f, grain=1 + PART // each, worth=2 + 2 * ENTRIES // each, noted=True)
     return out
-
-
-def _add_sums(dy: Any, out: Any) -> None:
-    out += np.einsum("nfp->f", dy)
 
 
 def _loops(array: Any) -> Any:
