@@ -157,7 +157,8 @@ class Deconvolution(Filtered):
 
     def allocate(self) -> None:
         super().allocate()
-        self.context.reserve(threads.count() * conv.common.bias_workspace(self.tops))
+        bias = conv.common.bias_workspace(self.tops, self.context.device.is_cuda)
+        self.context.reserve(threads.count() * bias)
 
     def forward(self, *xs: Any) -> Any:
         g, work = self.geometry, self.context.workspace

@@ -99,7 +99,7 @@ class SoftmaxWithLoss(SoftmaxLoss):
 
     def gradient(self, dloss: Any, out: Any) -> None:
         given = self.prob, self.labels, self.ignore_label, dloss
-        ops.softmax_loss_gradient(*given, out, self.losses, self.read, self.of_losses)
+        ops.softmax_loss_gradient(*given, out, self.read, self.of_losses)
 
 
 @register

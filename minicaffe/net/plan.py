@@ -12,7 +12,7 @@ Integers only: nothing is taken, nothing is computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ALIGNED = 64  # bytes: a line of the CPU's cache; every load of a GPU fits in
 
@@ -28,6 +28,14 @@ class Life:
     def meets(self, other: Life) -> bool:
         """Whether both are in use in some step."""
         return self.first <= other.last and other.first <= self.last
+
+    def longer(self, steps: int) -> Life:
+        """So many steps longer, on the way back.
+
+        >>> Life(640, 1, 2).longer(2)
+        Life(size=640, first=0, last=2)
+        """
+        return replace(self, first=max(0, self.first - steps))
 
     def covers(self, step: int) -> bool:
         """Whether it is in use in a step."""

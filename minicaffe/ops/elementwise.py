@@ -14,7 +14,7 @@ from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.formulas import FORMULAS, Function, on_blocks
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import do
-from minicaffe.ops.threads import in_slices, share
+from minicaffe.ops.threads import FEW, in_slices, share
 
 BLOCK = 2048  # entries that NumPy evaluates a formula on at a time, so that they stay in the cache
 LIGHT = 8 * BLOCK  # where all that is in between is whether an entry passes, a byte
@@ -70,16 +70,17 @@ def _on_slices(
     function: Callable[..., Any], out: Any, arrays: tuple[Any, ...], more: tuple[Any, ...]
 ) -> None:
     """Call function(*arrays, *more, out=...) on slices, of the first axis where that is long enough."""
-    given = [*arrays, out]
+    given, few = [*arrays, out], FEW
     if out.ndim < 2 or len(out) < share(None):
-        given = [array.reshape(-1) for array in given]
+        given, few = [array.reshape(-1) for array in given], GRAIN
     each = max(1, out.size // max(1, len(given[-1])))
 
     def part(first: int, last: int, _: Any) -> None:
         *here, to = (array[first:last].reshape(-1) for array in given)
         do(function, *here, *more, out=to)
 
-    in_slices(part, len(given[-1]), grain=1 + GRAIN // each, worth=1 + LONG // each, noted=True)
+    grain = min(few, 1 + GRAIN // each)
+    in_slices(part, len(given[-1]), grain=grain, worth=1 + LONG // each, noted=True)
 
 
 def _loop(name: str, part: str, dtype: np.dtype) -> Any:

@@ -10,7 +10,6 @@ import numpy as np
 
 from minicaffe.errors import DataError
 from minicaffe.ops import arrays, record
-from minicaffe.ops.record import do
 from minicaffe.ops.sums import total
 
 
@@ -36,21 +35,10 @@ class Labels:
         valid, ignored, place = (xp.empty((n, s), t) for t in (dtype, np.bool_, np.int64))
         return cls(valid, ignored, place, xp.asarray(start))
 
-    def find(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
-        """Fill the buffers on the CPU; `bad` is set where a label is no class, and counts as class 0."""
-        do(
-            _find,
-            labels,
-            ignore,
-            c,
-            s,
-            self.start,
-            out=(self.valid, self.ignored, self.place, self.bad),
-        )
-
     def read(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
         """Fill the buffers on the CPU. Raises DataError for a label that is no class."""
-        self.find(labels, ignore, c, s)
+        out = self.valid, self.ignored, self.place, self.bad
+        find(labels, ignore, c, s, self.start, out=out)
         if self.bad[0]:
             self.bad[0] = 0
             wrong = labels[(self.valid != 0) & ~((labels > -1) & (labels < c))][0]
@@ -63,7 +51,8 @@ class Labels:
             self.read(labels, ignore, c, s)
 
 
-def _find(labels: Any, ignore: int | None, c: int, s: int, start: Any, out: Any) -> None:
+def find(labels: Any, ignore: int | None, c: int, s: int, start: Any, out: Any) -> None:
+    """Fill the buffers of `Labels` but the start, on the CPU: a label that is no class counts as class 0."""
     valid, ignored, place, bad = out
     if ignore is None:
         valid.fill(1)
@@ -72,7 +61,7 @@ def _find(labels: Any, ignore: int | None, c: int, s: int, start: Any, out: Any)
     np.equal(valid, 0, out=ignored)
     with np.errstate(invalid="ignore"):
         np.multiply(labels, valid, out=place, casting="unsafe")
-    if place.size and (place.min() < 0 or place.max() >= c):
+    if place.size and place.view(np.uint64).max() >= c:  # what is below 0 is large there
         bad[0] = 1
         place[(place < 0) | (place >= c)] = 0
     np.multiply(place, s, out=place)

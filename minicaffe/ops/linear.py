@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.loops import loops, no_bias, with_blas
 from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_places
-from minicaffe.ops.threads import in_slices, run, share
+from minicaffe.ops.threads import FEW, in_slices, run, share
 
 
 def plan(
@@ -80,7 +81,8 @@ def _by_samples(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> A
         do(np.add, y.T, 0 if bias is None else bias, out=out[first:last])
 
     each = max(1, k * f)
-    in_slices(part, m, work, grain=1 + PART // each, worth=1 + LARGE // each, noted=True)
+    grain = min(FEW, 1 + PART // each)
+    in_slices(part, m, work, grain=grain, worth=1 + LARGE // each, noted=True)
     return out
 
 
@@ -137,8 +139,7 @@ def weight_gradient(
     """dweight = a b (dy' x, or x' dy), added to `out`, or into it where it is still empty."""
     if _own(a, b, plan, "weight_gradient"):
         return product(a, b, out, work, add=not empty)
-    _, scratch = ones_and_scratch(0, work)
-    return gemm(a, b, out, accumulate=not empty, scratch=scratch)
+    return gemm(a, b, out, accumulate=not empty, scratch=work)
 
 
 def input_gradient(dy: Any, weight: Any, out: Any, work: Any, plan: Plan | None = None) -> Any:
@@ -150,7 +151,7 @@ def input_gradient(dy: Any, weight: Any, out: Any, work: Any, plan: Plan | None 
     each = max(1, weight.size)
     in_slices(
         lambda first, last, _: gemm(dy[first:last], weight, out[first:last]),
-        *(len(out), None, 1 + PART // each, 1 + LARGE // each, True),
+        *(len(out), None, min(FEW, 1 + PART // each), 1 + LARGE // each, True),
     )
     return out
 
@@ -173,17 +174,15 @@ def bias_gradient(dy: Any, out: Any, empty: bool, work: Any) -> Any:
         given = dy.reshape(-1), m, f, not empty, out
         run(fast.add_columns, f, *given, grain=1 + GRAIN // max(m, 1))
         return out
-    if empty:
-        fill(out, 0)
     if on_cuda(dy):
+        if empty:
+            fill(out, 0)
         return add_places(dy.reshape(*dy.shape, 1), out, work)
-    ones, scratch = ones_and_scratch(len(dy), work)
-    gemm(ones.T, dy, out.reshape(1, -1), accumulate=True, scratch=scratch)
+    gemm(_ones(len(dy), dy.dtype), dy, out.reshape(1, -1), accumulate=not empty, scratch=work)
     return out
 
 
-def ones_and_scratch(m: int, work: Any) -> tuple[Any, Any]:
-    """The work as a column of m ones, and the rest."""
-    if m:
-        do(np.copyto, work[:m], 1)
-    return work[:m].reshape(m, 1), work[m:]
+@functools.lru_cache(64)
+def _ones(m: int, dtype: Any) -> Any:
+    """A row of so many."""
+    return np.ones((1, m), dtype)

@@ -22,25 +22,34 @@ Together = Callable[[Sequence[Call], Call], Sequence[BaseException | None]]
 class Script:
     """Rows of calls, slice t of each for thread t. It keeps alive all that they point to.
 
-    Threads meet before a row in which one would read or write what another has written since they last met,
-    or write what another has read. Between two meetings none waits for another.
+    Threads meet between stages, and none waits for another within one: there no call reads or writes what
+    another thread writes. A call is of the first stage that may be: so it may come before calls that were
+    noted before it, but those that touch the same memory keep their order. What one thread alone has to do
+    for others is of the first stage where it can be, before they are woken.
     """
 
     def __init__(self, rows: Sequence[Calls]):
         self.rows = tuple(rows)
-        self.walkers = max([row.slices for row in rows], default=0)
-        self.stages: list[list[list[partial[Any]]]] = []
+        self.walkers = max([1, *(row.slices for row in rows)])
+        self.stages: list[list[list[partial[Any]]]] = [[[] for _ in range(self.walkers)]]
         self.seconds: tuple[list[float], list[float]] = ([], [])  # of some runs alone, and together
-        seen = [Touched() for _ in range(self.walkers)]
-        for row in self.rows:
-            here = [Touched.of(part) for part in row.parts]
-            others = zip(here, all_but_one(seen), strict=False)
-            if not self.stages or any(mine.collides(theirs) for mine, theirs in others):
+        seen = [[Touched()] * self.walkers]  # in each stage, by thread,
+        by_any = [Touched()]  # and by all
+        for parts in itertools.chain.from_iterable(map(units, self.rows)):
+            here, at = [Touched.of(part) for part in parts], int(len(parts) > 1)
+            for t, mine in enumerate(here):
+                met = (i for i in reversed(range(at, len(seen))) if mine.collides(by_any[i]))
+                if (last := next(met, None)) is not None:
+                    others = seen[last][:t] + seen[last][t + 1 :]
+                    at = last + any(map(mine.collides, others))
+            if at == len(seen):
                 self.stages.append([[] for _ in range(self.walkers)])
-                seen = [Touched() for _ in range(self.walkers)]
-            for t, part in enumerate(row.parts):
-                self.stages[-1][t] += part
-                seen[t] = seen[t] + here[t]
+                seen.append([Touched()] * self.walkers)
+                by_any.append(Touched())
+            for t, part in enumerate(parts):
+                self.stages[at][t] += part
+                seen[at][t] += here[t]
+            by_any[at] = sum(here, by_any[at])
 
     def run(self, run: Together) -> None:
         """Make all calls, in whichever way has been faster: the results are the same.
@@ -68,6 +77,9 @@ class Script:
         """Make them on as many threads as slices; `run` runs that many functions, each on one of its own, and
         calls another should it give up.
         """
+        with np.errstate(all="ignore"):
+            for call in self.stages[0][0]:
+                call()
         meeting = threading.Barrier(self.walkers)
         walks = [partial(self._walk, t, meeting) for t in range(self.walkers)]
         errors = run(walks, meeting.abort)
@@ -81,7 +93,7 @@ class Script:
     def _walk(self, t: int, meeting: threading.Barrier) -> None:
         try:
             with np.errstate(all="ignore"):
-                for i, stage in enumerate(self.stages):
+                for i, stage in enumerate(self.stages[1:]):
                     if i:
                         meeting.wait()
                     for call in stage[t]:
@@ -89,6 +101,11 @@ class Script:
         except BaseException:  # the others are not to wait for this one
             meeting.abort()
             raise
+
+
+def units(row: Calls) -> list[list[list[partial[Any]]]]:
+    """What of a row belongs together: the slices, or, where there is one, each call."""
+    return [row.parts] if row.slices > 1 else [[[call]] for part in row.parts for call in part]
 
 
 class Touched:
@@ -113,13 +130,6 @@ class Touched:
     def collides(self, other: Touched) -> bool:
         """Whether one writes what the other reads or writes."""
         return meet(self.reads, other.writes) or meet(self.writes, other.reads)
-
-
-def all_but_one(every: Sequence[Touched]) -> list[Touched]:
-    """For each of them, what all others touch together."""
-    before = list(itertools.accumulate(every[:-1], initial=Touched()))
-    after = list(itertools.accumulate(every[:0:-1], initial=Touched()))
-    return [a + b for a, b in zip(before, reversed(after), strict=True)]
 
 
 def span(array: np.ndarray) -> Span:

@@ -6,16 +6,18 @@ of the axes after it. Labels are (n, s), whole numbers held in the scores' own t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import GRID, THREADS, launch, launch_blocks, on_cuda
+from minicaffe.ops.arrays import LONG
 from minicaffe.ops.capture import arrived
-from minicaffe.ops.labels import Labels, Mean, flag
+from minicaffe.ops.labels import Labels, Mean, find, flag
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import do
-from minicaffe.ops.threads import run
+from minicaffe.ops.threads import FEW, in_slices, run
 
 MANY = 2**16  # threads that are enough to keep a device busy
 GRAIN = 2**11  # scores that a thread is worth waking for
@@ -41,6 +43,22 @@ def softmax(x: Any, out: Any, reduced: Any) -> Any:
         flat = x.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
         run(fast.softmax(x.dtype), n * s, *flat, grain=grain(c))
         return out
+    _by_samples(_softmax, c * s, x, out, reduced)
+    return out
+
+
+def _by_samples(function: Callable[..., None], each: int, *arrays: Any) -> None:
+    """Call a function of NumPy's on slices of the samples, which have `each` scores."""
+
+    def part(first: int, last: int, _: Any) -> None:
+        function(*(array[first:last] for array in arrays))
+
+    grain, worth = min(FEW, 1 + GRAIN // max(each, 1)), 1 + LONG // max(each, 1)
+    in_slices(part, len(arrays[0]), grain=grain, worth=worth, noted=True)
+
+
+def _softmax(x: Any, out: Any, reduced: Any) -> None:
+    """The same by NumPy."""
     if x.dtype != out.dtype:
         do(np.copyto, out, x)
         x = out
@@ -48,7 +66,7 @@ def softmax(x: Any, out: Any, reduced: Any) -> Any:
     do(np.subtract, x, reduced, out=out)
     do(np.exp, out, out=out)
     do(np.add.reduce, out, axis=1, keepdims=True, out=reduced)
-    return do(np.divide, out, reduced, out=out)
+    do(np.divide, out, reduced, out=out)
 
 
 def softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> Any:
@@ -67,10 +85,16 @@ def softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> Any:
         given = dy.reshape(-1), y.reshape(-1), c, s, reduced.reshape(-1), out.reshape(-1)
         run(fast.softmax_gradient, n * s, *given, grain=grain(c))
         return out
+    _by_samples(_softmax_gradient, dy[0].size if len(dy) else 0, dy, y, out, reduced)
+    return out
+
+
+def _softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> None:
+    """The same by NumPy."""
     do(np.multiply, dy, y, out=out)
     do(np.add.reduce, out, axis=1, keepdims=True, out=reduced)
     do(np.subtract, dy, reduced, out=out)
-    return do(np.multiply, out, y, out=out)
+    do(np.multiply, out, y, out=out)
 
 
 def grain(c: int) -> int:
@@ -129,7 +153,10 @@ def softmax_loss(
         return mean.over(out) if counts == APART else out
     softmax(x, prob, losses.reshape(x.shape[0], 1, x.shape[2]))
     _nll(prob, labels, ignore, losses, read)
-    return mean.of(losses, read.valid, out, work)
+    mean.of(losses, read.valid, out, work)
+    if loops("softmax", prob.dtype) is None:
+        do(_spoil, read.bad, out=out)
+    return out
 
 
 def _nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> None:
@@ -142,14 +169,25 @@ def _nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> 
         run(fast.nll, n * s, *flat, *filled, grain=grain(c))
         read.check(labels, ignore, c, s)
         return
-    read.find(labels, ignore, c, s)
-    do(np.take, prob.reshape(-1), read.place, out=out, mode="clip")
-    do(np.maximum, out, np.finfo(prob.dtype).tiny, out=out)
-    do(np.log, out, out=out)
-    do(np.negative, out, out=out)
-    do(np.copyto, out, 0, where=read.ignored)
-    do(_spoil, read.bad, out=out)
+
+    def nll(
+        prob: Any, labels: Any, start: Any, valid: Any, ignored: Any, place: Any, out: Any
+    ) -> None:
+        do(find, labels, ignore, c, s, start, out=(valid, ignored, place, read.bad))
+        do(_scores, prob, place, start, out=out)
+        do(np.maximum, out, np.finfo(prob.dtype).tiny, out=out)
+        do(np.log, out, out=out)
+        do(np.negative, out, out=out)
+        do(np.copyto, out, 0, where=ignored)
+
+    of_labels = labels, read.start, read.valid, read.ignored, read.place
+    _by_samples(nll, c * s, prob, *of_labels, out)
     read.check(labels, ignore, c, s)
+
+
+def _scores(scores: Any, place: Any, start: Any, out: Any) -> None:
+    """The scores at places, of samples whose first begins at the first start."""
+    np.take(scores.reshape(-1), place - start[0, 0], out=out, mode="clip")
 
 
 def _spoil(bad: Any, out: Any) -> None:
@@ -164,20 +202,17 @@ def softmax_loss_gradient(
     ignore: int | None,
     dloss: Any,
     out: Any,
-    losses: Any,
     read: Labels,
     mean: Mean,
 ) -> Any:
     """dx = dloss (prob - onehot(label)) / normalizer, 0 where the label does not count.
 
-    `read` and `mean` are as `softmax_loss` left them, `losses` are scratch, `dloss` is one number on the
-    device.
+    `read` and `mean` are as `softmax_loss` left them, `dloss` is one number on the device.
 
     >>> p, labels, losses = np.array([[[0.25], [0.75]]]), np.ones((1, 1)), np.empty((1, 1))
     >>> read, mean = Labels.empty(np, 1, 2, 1, float), Mean.empty(np, 1, False, float)
-    >>> given = np.empty_like(p), losses, read, mean
-    >>> loss = softmax_loss(np.log(p), labels, None, *given, np.empty(()), np.empty(8))
-    >>> softmax_loss_gradient(p, labels, None, np.array(2.0), *given).ravel()
+    >>> loss = softmax_loss(np.log(p), labels, None, p, losses, read, mean, np.empty(()), np.empty(8))
+    >>> softmax_loss_gradient(p, labels, None, np.array(2.0), np.empty_like(p), read, mean).ravel()
     array([ 0.5, -0.5])
     """
     n, c, s = prob.shape
@@ -191,10 +226,17 @@ def softmax_loss_gradient(
         flat = prob.reshape(-1), labels.reshape(-1), c, s, read.valid.reshape(-1), scale.reshape(-1)
         run(fast.nll_gradient, n * s, *flat, out.reshape(-1), grain=grain(c))
         return out
-    do(np.copyto, out, prob)
-    do(np.take, out.reshape(-1), read.place, out=losses, mode="clip")
-    do(np.subtract, losses, 1, out=losses)
-    do(np.put, out, read.place, losses, mode="clip")
-    do(np.multiply, out, scale, out=out)
-    do(np.copyto, out, 0, where=read.ignored.reshape(n, 1, s))
+
+    def gradient(prob: Any, start: Any, ignored: Any, place: Any, out: Any) -> None:
+        do(np.copyto, out, prob)
+        do(_less_one, place, start, out=out)
+        do(np.multiply, out, scale, out=out)
+        do(np.copyto, out, 0, where=ignored[:, None])
+
+    _by_samples(gradient, c * s, prob, read.start, read.ignored, read.place, out)
     return out
+
+
+def _less_one(place: Any, start: Any, out: Any) -> None:
+    """The scores at places, likewise, less one."""
+    out.reshape(-1)[(place - start[0, 0]).reshape(-1)] -= 1

@@ -92,27 +92,28 @@ def add_rows(rows: Any, out: Any, add: bool = True) -> Any:
         _launch(rows, (len(rows), out.size, 1), out, None, add=add)
         return out
     if not add:
-        do(np.copyto, out, 0)
+        return do(np.add.reduce, rows, axis=0, out=out)
     for row in rows:
         do(np.add, out, row, out=out)
     return out
 
 
-def add_places(x: Any, out: Any, work: Any = None) -> Any:
-    """out[f] += the sum of x over its samples and places; x (n, f, p). `work` as in `total`.
+def add_places(x: Any, out: Any, work: Any = None, add: bool = True) -> Any:
+    """out[f] += the sum of x over its samples and places, or = without `add`; x (n, f, p). `work` as in
+    `total`.
 
     >>> add_places(np.arange(12.0).reshape(2, 3, 2), np.zeros(3))
     array([14., 22., 30.])
     """
     if on_cuda(x):
-        _launch(x, x.shape, out, work, add=True)
+        _launch(x, x.shape, out, work, add=add)
         return out
-    return do(_add_places, x, out=out)
+    return do(_add_places, x, add, out=out)
 
 
-def _add_places(x: Any, out: Any) -> Any:
-    out += np.einsum("nfp->f", x)
-    return out
+def _add_places(x: Any, add: bool, out: Any) -> Any:
+    sums = np.einsum("nfp->f", x)
+    return np.add(out, sums, out=out) if add else np.copyto(out, sums)
 
 
 def in_sum_type(work: Any, like: Any) -> Any:

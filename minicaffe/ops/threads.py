@@ -22,6 +22,7 @@ from minicaffe.ops.table import Table
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
 MOST = 1024  # threads one may ask for
+FEW = 8  # samples that it pays to give to a thread that is there, however little work they are
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _here = threading.local()
 _performing = (

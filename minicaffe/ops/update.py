@@ -12,10 +12,10 @@ from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import do
-from minicaffe.ops.threads import in_slices, run
+from minicaffe.ops.threads import in_slices, run, share
 from minicaffe.ops.typed import number
 
-BLOCK = 2**17  # entries that NumPy takes at a time: more leave the cache, fewer wait for Python
+BLOCK = 2**18  # entries that NumPy takes at a time: more leave the cache, fewer wait for Python
 SHARED = 2**20  # entries from which threads pay NumPy: it waits for memory, not for a core
 
 # The NumPy form of each rule, by the name that its kernel and its compiled loop bear as well: makes of the
@@ -176,9 +176,13 @@ def _update(
         run(getattr(fast, rule), weight.size, diff, *history, *told, grain=GRAIN)
         return
 
+    each = max(
+        1, scratch.size // share(scratch)
+    )  # of one slice alone, too: no other thread works there
+
     def part(first: int, last: int, piece: Any) -> None:
         w, d, *h = (array[first:last] for array in arrays)
-        do(_step, rule, numbers, decay, l1, scale, skip, out=(w, d, *h, piece))
+        do(_step, rule, numbers, decay, l1, scale, skip, out=(w, d, *h, piece[:each]))
 
     in_slices(part, weight.size, scratch, grain=GRAIN, worth=SHARED, noted=True)
 

@@ -424,7 +424,7 @@ class Lost:
         arrays.fill(self.dloss, 1.75)
 
     def gradient(self):
-        given = self.dx, self.losses, self.read, self.mean
+        given = self.dx, self.read, self.mean
         softmax.softmax_loss_gradient(self.prob, self.labels, self.ignore, self.dloss, *given)
 
 

@@ -193,7 +193,7 @@ def softmax_loss_gradient(device, dtype):
         ops.softmax_loss(x, *given, work)
     device.xp.copyto(prob, x, casting="same_kind")
     dloss, dx = put(device, 0.3, prob.dtype), blank(device, prob.shape, prob.dtype)
-    told = prob, labels, ignore, dloss, dx, losses, read, mean
+    told = prob, labels, ignore, dloss, dx, read, mean
     return lambda: ops.softmax_loss_gradient(*told), [dx]
 
 

@@ -83,8 +83,70 @@ def test_threads_that_need_nothing_of_each_other_do_not_meet():
     with recording() as made:
         steps(x, y, [(0, [0.0])] * 4)
         do(np.add, x, 1, out=y)  # of all
+    assert calls(Script(made.rows)) == [[0, 0, 0], [4, 4, 4], [1, 0, 0]]
+
+
+def calls(script):
+    """How many there are, by stage and thread."""
+    return [[len(part) for part in stage] for stage in script.stages]
+
+
+def test_calls_come_before_others_that_they_have_nothing_to_do_with():
+    """What one thread has to do for all is done before they are woken, and none waits for a sum in between."""
+    x, y, z, scale, sums = (np.zeros(shape) for shape in ((6, 2), (6, 2), (6, 2), (), 2))
+    with recording() as made:
+        steps(x, y, [(0, [0.0])])
+        do(np.add.reduce, y, axis=0, out=sums)
+        do(np.copyto, scale, 2.0)
+        in_slices(lambda a, b, _: do(np.multiply, y[a:b], scale, out=z[a:b]), 6, noted=True)
     script = Script(made.rows)
-    assert [[len(part) for part in stage] for stage in script.stages] == [[4, 4, 4], [1, 0, 0]]
+    assert calls(script) == [[1, 0, 0], [2, 2, 2], [1, 0, 0]]
+    for run in (script.alone, lambda: together(script)):
+        for array in (y, z, scale, sums):
+            array.fill(-1)
+        run()
+        assert (y == 1).all() and (z == 2).all() and (sums == 6).all()
+
+
+SLICES = st.tuples(st.integers(0, 3), st.integers(0, 3))  # where in an array a move begins and ends
+MOVES = st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 3), SLICES, st.booleans())
+
+
+@settings(max_examples=100, deadline=None)
+@given(moves=st.lists(MOVES, min_size=2, max_size=12), seed=st.integers(0, 2**16))
+def test_calls_in_another_order_make_the_same_numbers(moves, seed):
+    """Of any arrays, by one thread or by all, over what others may still read."""
+    given_to = np.random.default_rng(seed).random((4, 12))
+    delay = np.random.default_rng(seed).choice([0.0, 0.0, 0.001], (len(moves), 3))
+
+    def make(arrays):
+        for (alone, source, target, (skip, lead), turned), late_by in zip(
+            moves, delay, strict=True
+        ):
+            x, y = arrays[source][skip:], arrays[target][lead:]
+            x = x[::-1] if turned else x
+            n = min(len(x), len(y))
+            if source == target:
+                x = given_to[source, -len(x) :]
+            if alone:
+                do(late, x[:n], late_by[0], out=y[:n])
+                continue
+            in_slices(
+                lambda a, b, _, x=x, y=y, by=late_by: do(late, x[a:b], by[a % 3], out=y[a:b]),
+                n,
+                noted=True,
+            )
+
+    arrays, wanted = [*given_to.copy()], [*given_to.copy()]
+    with recording() as made:
+        make(arrays)
+    make(wanted)
+    script = Script(made.rows)
+    for run in (script.alone, lambda: together(script)):
+        for array, before in zip(arrays, given_to, strict=True):
+            array[...] = before
+        run()
+        assert [array.tobytes() for array in arrays] == [array.tobytes() for array in wanted]
 
 
 def test_without_meetings_numbers_are_wrong(monkeypatch):
@@ -167,7 +229,7 @@ def test_what_threads_work_in_is_theirs_until_they_meet():
             np.zeros(1, np.int32),
         )
     assert [row.slices for row in made.rows] == [3, 2]
-    assert len(Script(made.rows).stages) == 2
+    assert len(Script(made.rows).stages) == 3
 
 
 def test_two_threads_of_python_at_once():

@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops.conv.common import add_bias, by_samples, fill, plus
+from minicaffe.ops.conv.common import add_bias, by_samples, plus
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
@@ -81,11 +81,10 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         sums = work[-size:]
-        do(fill, 0, out=sums)
         for s, e, columns, products in _chunks(first, last, g, work):
             im2col(x[s:e], g.window, columns)
             gemm(columns, dy[s:e], products)
-            add_rows(products.reshape(e - s, -1), sums)
+            add_rows(products.reshape(e - s, -1), sums, add=s > first)
 
     for piece in by_samples(part, g, work):
         do(plus, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)

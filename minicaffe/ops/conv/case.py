@@ -122,8 +122,14 @@ class Case:
         return int(shares * apart + (op.shared(g) if hasattr(op, "shared") else 0))
 
     def _bytes(self, name: str, shares: int) -> int:
-        size = self._elements(name, self.g, shares)
-        return max(size, shares * common.bias_workspace(self.g)) * self.dtype.itemsize
+        return self.whole(self._elements(name, self.g, shares), shares) * self.dtype.itemsize
+
+    def whole(self, size: int, shares: int) -> int:
+        """Elements of work that all takes of which strategies take so many: sums of the bias's gradient are
+        behind them on the CPU, so that threads that add those up do not wait for others.
+        """
+        bias = shares * common.bias_workspace(self.g, self.device.is_cuda)
+        return max(size, bias) if self.device.is_cuda else size + bias
 
     @functools.cached_property
     def candidates(self) -> tuple[str, ...]:

@@ -16,8 +16,6 @@ from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_places
 from minicaffe.ops.threads import in_slices, run
 
-ENTRIES = 2**19  # of dy that it pays to wake a thread of NumPy's for,
-PART = 2**12  # and that it takes at least
 COPIED = 3 * 2**19  # entries of columns and outputs from which it pays to wake threads for NumPy,
 EACH = 2**18  # and that one has at least
 
@@ -105,13 +103,13 @@ def add_bias(bias: Any | None, out: Any) -> None:
     arrays.add(bias.reshape(-1, 1), out.reshape(n, f, math.prod(sizes)))
 
 
-def bias_workspace(g: ConvGeometry) -> int:
-    """Elements for each thread with which the sums of `bias_gradient` are quicker, on CUDA."""
-    return max(g.places, g.n) + (g.n + 1) * g.f
+def bias_workspace(g: ConvGeometry, cuda: bool = False) -> int:
+    """Elements for each thread that the sums of `bias_gradient` take, or are quicker with, on CUDA."""
+    return max(g.places, g.n) + (g.n + 1) * g.f if cuda else g.f
 
 
 def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dbias = sum over samples of dy 1, added to `out`."""
+    """dbias = sum over samples of dy 1, added to `out`. NumPy's threads sum at the end of their work."""
     dy = dy.reshape(g.n, g.f, g.places)
     if on_cuda(dy):
         return add_places(dy, out, work)
@@ -119,11 +117,11 @@ def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         run(fast.bias_gradient, g.f, dy.reshape(-1), g.n, g.f, g.places, out)
         return out
 
-    def part(first: int, last: int, _: Any) -> None:
-        add_places(dy[:, first:last], out[first:last])
+    def part(first: int, last: int, work: Any) -> None:
+        add_places(dy[first:last], work[-g.f :], add=False)
 
-    each = 1 + g.n * g.places
-    in_slices(part, g.f, grain=1 + PART // each, worth=2 + 2 * ENTRIES // each, noted=True)
+    for piece in by_samples(part, g, work):
+        do(plus, piece[-g.f :], out=out)
     return out
 
 

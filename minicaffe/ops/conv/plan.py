@@ -55,8 +55,8 @@ class Plan:
     @functools.cached_property
     def workspace(self) -> int:
         """Elements of work that any direction takes, all threads together."""
-        bias = self.case.shares * common.bias_workspace(self.case.g)
-        return max(bias, *(self.case.workspace(name) for name in self.names.values()))
+        sizes = map(self.case.workspace, self.names.values())
+        return self.case.whole(max(sizes), self.case.shares)
 
     @property
     def forward_workspace(self) -> int:
@@ -92,8 +92,8 @@ class Plan:
             with case.held(other_size):
                 other.input_gradient(dy, weight, g, dx, case.room(work, other_size))
         if db is not None:
-            size = case.shares * common.bias_workspace(g)
-            with case.held(size):
+            size = case.shares * common.bias_workspace(g, case.device.is_cuda)
+            with case.held(work.size):
                 common.bias_gradient(dy, g, db, case.room(work, size))
 
     @functools.cached_property

@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 from minicaffe.ops.conv import split
-from minicaffe.ops.conv.common import add_bias, by_samples, fill, is_product, plus, recordable
+from minicaffe.ops.conv.common import add_bias, by_samples, is_product, plus, recordable
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import no_bias, with_blas
@@ -118,12 +118,11 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         sums, many = work[-size:], work.size // size - 1
-        do(fill, 0, out=sums)
         for s in range(first, last, many):
             e = min(s + many, last)
             products = work[: (e - s) * size].reshape(e - s, g.group, -1, g.f // g.group)
             gemm(x[s:e], dy[s:e], products)
-            add_rows(products.reshape(e - s, -1), sums)
+            add_rows(products.reshape(e - s, -1), sums, add=s > first)
 
     for piece in by_samples(part, g, work):
         do(plus, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)

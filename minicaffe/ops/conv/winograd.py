@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops.conv.common import by_samples, fill, plus, recordable
+from minicaffe.ops.conv.common import by_samples, plus, recordable
 from minicaffe.ops.conv.strips import TILES, Strips, adjoint, least, strips, units
 from minicaffe.ops.conv.tiles import Chunk, Sizing
 from minicaffe.ops.conv.transforms import POINTS, by_axes, constants, of_weights
@@ -112,19 +112,17 @@ class Winograd(Sizing):
         def part(first: int, last: int, work: Any) -> None:
             u, sums, product, work = self._split(g, work)
             share, s = u[: math.prod(g.weight_shape)], sums.reshape(shape)
-            do(fill, 0, out=sums)
             if dx is not None:
                 u = self._weight(weight, g, u).swapaxes(2, 3)
-            for chunk in self._chunks(first, last, g, work):
+            for i, chunk in enumerate(self._chunks(first, last, g, work)):
                 here = chunk.samples
                 chunk.y.read(dy[here], at_t)
                 m, v = chunk.y.points, chunk.x.points
                 if dw is not None:
                     chunk.x.read(x[here], bt)
                     for some_points in self._groups(g):
-                        to = product[: s[some_points].size].reshape(s[some_points].shape)
-                        gemm(m[some_points], v[some_points].swapaxes(2, 3), to)
-                        do(plus, to, out=s[some_points])
+                        sides = m[some_points], v[some_points].swapaxes(2, 3), s[some_points]
+                        gemm(*sides, accumulate=i > 0, scratch=product)
                 if dx is not None:
                     gemm(u, m, v)
                     chunk.x.write(dx[here], bt_t)
