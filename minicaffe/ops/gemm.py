@@ -11,11 +11,16 @@ from minicaffe.ops import skinny
 from minicaffe.ops.cublas import multiply
 from minicaffe.ops.loops import with_blas
 from minicaffe.ops.record import do
-from minicaffe.ops.threads import in_slices, run
+from minicaffe.ops.skinny import SMALL
+from minicaffe.ops.threads import blas_copies, in_slices, run
 
 LARGE = 2**24  # multiply-adds from which it pays to wake threads for NumPy's product,
 PART = 2**22  # and that a slice of it has at least
 GRAIN = 2**15  # multiply-adds that a compiled slice is worth
+WHOLE = (
+    32  # rows of the smallest side of a product that is sooner in parts that BLAS does not copy,
+)
+STREWN = 8  # and of one whose parts lie in short pieces
 
 
 def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None) -> Any:
@@ -48,7 +53,8 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
 
     def part(first: int, last: int, _: Any) -> None:
         rows, columns = (slice(first, last), slice(None))[:: 1 if tall else -1]
-        do(by, a[rows], b[:, columns], out=product[rows, columns])
+        *given, here = _in_parts(a[rows], b[:, columns], product[rows, columns])
+        do(by, *given, out=here)
         if accumulate:
             here = out[rows, columns]
             do(np.add, here, product[rows, columns], out=here)
@@ -56,6 +62,26 @@ def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None
     sizes = {"grain": 1 + PART // across, "worth": 1 + LARGE // across}
     in_slices(part, max(out.shape), noted=True, **sizes)
     return out
+
+
+def few(m: int, n: int, k: int) -> bool:
+    """Whether NumPy's BLAS takes a product of so many rows sooner in parts, none of which it copies."""
+    return m * n * k > SMALL and 1 < min(m, n, k) <= WHOLE and not blas_copies()
+
+
+def _in_parts(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
+    """The matrices of a product, as stacks of parts of the longer side of `out` if that is sooner."""
+    (m, n), k = out.shape, a.shape[1]
+    tall, side = m >= n, max(m, n)
+    strewn = not tall and abs(b.strides[0]) > abs(b.strides[1])  # what a part reads of b
+    counts = (i for i in range(2, side) if side % i == 0 and m * n * k <= SMALL * i)
+    count = next(counts, None) if few(m, n, k) else None
+    if count is None or (strewn and min(m, n, k) > STREWN):
+        return a, b, out
+    if tall:
+        return a.reshape(count, -1, k), b, out.reshape(count, -1, n)
+    parts = [matrix.reshape(len(matrix), count, -1).swapaxes(0, 1) for matrix in (b, out)]
+    return a, parts[0], parts[1]
 
 
 def _compiled(a: Any, b: Any, out: Any, accumulate: bool) -> bool:

@@ -54,17 +54,20 @@ class Labels:
 def find(labels: Any, ignore: int | None, c: int, s: int, start: Any, out: Any) -> None:
     """Fill the buffers of `Labels` but the start, on the CPU: a label that is no class counts as class 0."""
     valid, ignored, place, bad = out
-    if ignore is None:
-        valid.fill(1)
-    else:
-        np.not_equal(labels, ignore, out=valid)
-    np.equal(valid, 0, out=ignored)
     with np.errstate(invalid="ignore"):
-        np.multiply(labels, valid, out=place, casting="unsafe")
+        if ignore is None:
+            valid.fill(1)
+            ignored.fill(False)
+            np.copyto(place, labels, casting="unsafe")
+        else:
+            np.not_equal(labels, ignore, out=valid)
+            np.equal(labels, ignore, out=ignored)
+            np.multiply(labels, valid, out=place, casting="unsafe")
     if place.size and place.view(np.uint64).max() >= c:  # what is below 0 is large there
         bad[0] = 1
         place[(place < 0) | (place >= c)] = 0
-    np.multiply(place, s, out=place)
+    if s > 1:
+        np.multiply(place, s, out=place)
     np.add(place, start, out=place)
 
 

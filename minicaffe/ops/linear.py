@@ -13,7 +13,7 @@ from minicaffe.ops.arrays import add, fill
 from minicaffe.ops.conv import Plan
 from minicaffe.ops.conv.case import OWN
 from minicaffe.ops.conv.implicit_gemm import product
-from minicaffe.ops.gemm import GRAIN, LARGE, PART, gemm, whole
+from minicaffe.ops.gemm import GRAIN, LARGE, PART, few, gemm, whole
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.loops import loops, no_bias, with_blas
 from minicaffe.ops.record import do
@@ -76,9 +76,14 @@ def _by_samples(x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> A
     (m, k), f = x.shape, weight.shape[1]
 
     def part(first: int, last: int, work: Any) -> None:
-        y = work[: f * (last - first)].reshape(f, last - first)
-        gemm(weight.T, x[first:last].T, y)
-        do(np.add, y.T, 0 if bias is None else bias, out=out[first:last])
+        some, here, count = x[first:last], out[first:last], last - first
+        y = here if few(count, f, k) else work[: f * count].reshape(f, count).T
+        if y is here:
+            gemm(some, weight, y)
+        else:
+            gemm(weight.T, some.T, y.T)
+        if bias is not None or y is not here:
+            do(np.add, y, 0 if bias is None else bias, out=here)
 
     each = max(1, k * f)
     grain = min(FEW, 1 + PART // each)

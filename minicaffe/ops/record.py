@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from minicaffe.backend import on_cuda
 from minicaffe.kernels import Asked, heard
 from minicaffe.ops import loops
@@ -37,6 +39,7 @@ class Recording:
 
     def called(self, call: partial[Any]) -> None:
         """Note a call of NumPy's, which is a row where no loops are compiled."""
+        assert "out" in call.keywords or not isinstance(call.func, np.ufunc), call
         if loops.available():
             self.host(f"{name_of(call.func)} by NumPy")
             return

@@ -14,6 +14,7 @@ import numpy as np
 from minicaffe.ops.row import Calls, touched, written
 
 RUNS = 8  # of each way before the faster is known
+WORTH = 0.9  # of the time alone that all together may take: how soon threads wake changes
 Span = tuple[int, int]  # addresses from the first to behind the last
 Call = Callable[[], None]
 Together = Callable[[Sequence[Call], Call], Sequence[BaseException | None]]
@@ -58,7 +59,7 @@ class Script:
         """
         alone, together = self.seconds
         known = len(together) == RUNS
-        shared = min(together) < min(alone) if known else len(together) < len(alone)
+        shared = min(together) < WORTH * min(alone) if known else len(together) < len(alone)
         start = time.perf_counter()
         if shared:
             self.together(run)

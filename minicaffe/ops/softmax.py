@@ -187,7 +187,7 @@ def _nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> 
 
 def _scores(scores: Any, place: Any, start: Any, out: Any) -> None:
     """The scores at places, of samples whose first begins at the first start."""
-    np.take(scores.reshape(-1), place - start[0, 0], out=out, mode="clip")
+    scores.reshape(-1).take(place - start[0, 0], out=out, mode="clip")
 
 
 def _spoil(bad: Any, out: Any) -> None:

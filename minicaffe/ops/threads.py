@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import re
@@ -22,8 +23,14 @@ from minicaffe.ops.table import Table
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
 MOST = 1024  # threads one may ask for
+LINE = 16  # entries that pieces of work of a size that is known are apart, or a multiple: a line of the cache
 FEW = 8  # samples that it pays to give to a thread that is there, however little work they are
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+UNCOPIED = (
+    "SkylakeX",
+    "Cooperlake",
+    "SapphireRapids",
+)  # OpenBLAS's names of what it has such loops for
 _here = threading.local()
 _performing = (
     threading.Lock()
@@ -54,6 +61,8 @@ def count() -> int:
 @contextlib.contextmanager
 def at_most(most: int, each: int | None = None) -> Iterator[None]:
     """Let this thread's calls of `in_slices` use no more threads than that, and `each` a piece no longer.
+
+    That begins where a line of the cache does.
 
     >>> with at_most(1):
     ...     len(in_slices(lambda first, last, work: None, 5))
@@ -101,7 +110,10 @@ def in_slices(
         record.host(getattr(part, "__qualname__", repr(part)))
     slices = min(n, max(1, min(n // grain, share(work))))
     apart = 0 if work is None or not slices else work.size // slices
-    size = min(apart, getattr(_here, "each", None) or apart)
+    size = apart
+    if (each := getattr(_here, "each", None)) is not None:
+        apart -= apart % LINE
+        size = min(apart, each)
     pieces = [None if work is None else work[i * apart :][:size] for i in range(slices)]
     if slices == 1:
         part(0, n, pieces[0])
@@ -183,6 +195,18 @@ def crew(threads: int) -> Crew:
         return CompiledCrew(threads, replay) if replay else Crew(threads)
     except RuntimeError as error:  # the system has no more
         raise MinicaffeError(f"{threads} threads: {error}; ask for fewer with {VARIABLE}") from None
+
+
+@functools.cache
+def blas_copies() -> bool:
+    """Whether NumPy's BLAS copies even small matrices before it multiplies: OpenBLAS with AVX-512 does not."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        from numpy.linalg import _umath_linalg
+
+        core = ctypes.CDLL(_umath_linalg.__file__).scipy_openblas_get_corename64_
+        core.restype = ctypes.c_char_p
+        return core().decode() not in UNCOPIED
+    return True
 
 
 @functools.cache

@@ -10,12 +10,14 @@ import numpy as np
 from minicaffe.backend import Device, launch, on_cuda
 from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
+from minicaffe.ops.crew import inside
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import do
 from minicaffe.ops.threads import in_slices, run, share
 from minicaffe.ops.typed import number
 
-BLOCK = 2**18  # entries that NumPy takes at a time: more leave the cache, fewer wait for Python
+NEAR = 2**17  # entries that NumPy takes at a time, near the cache,
+BLOCK = 2**18  # and beside other threads, for whose hold on Python it waits at each call
 SHARED = 2**20  # entries from which threads pay NumPy: it waits for memory, not for a core
 
 # The NumPy form of each rule, by the name that its kernel and its compiled loop bear as well: makes of the
@@ -193,7 +195,7 @@ def _step(rule: str, numbers: Any, decay: Any, l1: bool, scale: float, skip: Any
     if skip[0]:
         return
     form, floats = FORMS[rule], numbers.tolist()  # which leave the type of an array as it is
-    rate_of_decay, block = float(decay[0]), min(scratch.size, BLOCK)
+    rate_of_decay, block = float(decay[0]), min(scratch.size, BLOCK if inside.get() else NEAR)
     for start in range(0, weight.size, block):
         here = slice(start, start + block)
         w, d, *h = (array[here] for array in (weight, diff, *history))

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from ops import references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
+from minicaffe.backend import device
 from minicaffe.errors import ShapeError
-from minicaffe.ops import cublas
+from minicaffe.ops import cublas, threads
+from minicaffe.ops import gemm as gemm_room
+from minicaffe.ops import loops as loops_room
 from minicaffe.ops.conv.common import as_strided
 from minicaffe.ops.gemm import gemm
 
@@ -52,6 +55,57 @@ def test_against_loops(device, m, k, n, lie_a, lie_b, lie_out, accumulate, scrat
     same(device, b_there, b)
     if scratch:
         assert np.isnan(device.to_host(lent)[m * n :]).all()
+
+
+@cases(240)
+@given(st.integers(1, 9), sizes, st.integers(1, 9), lies, lies, lies, st.booleans(), dtypes, seeds)
+def test_in_parts_against_loops(m, k, n, lie_a, lie_b, lie_out, accumulate, dtype, seed):
+    """By NumPy, of which each part is so small that BLAS copies nothing."""
+    cpu = device("cpu")
+    a, b, start = numbers(seed, (m, k), (k, n), (m, n), dtype=dtype)
+    a_there, b_there, out = lie(cpu, a, lie_a), lie(cpu, b, lie_b), lie(cpu, start, lie_out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops_room, "available", lambda: False)
+        patch.setattr(gemm_room, "blas_copies", lambda: False)
+        patch.setattr(gemm_room, "SMALL", 12)
+        patch.setattr(gemm_room, "STREWN", 4)
+        gemm(a_there, b_there, out, accumulate)
+    close(cpu, out, ref.matmul(a, b) + (start if accumulate else 0))
+
+
+@pytest.mark.parametrize(
+    ("shape", "turned", "count"),
+    [
+        ((500, 32, 800), False, 0),  # the parts of b would lie in short pieces: rows are cut
+        ((500, 32, 400), False, 10),
+        ((16, 800, 500), True, 10),
+        ((16, 500, 800), False, 0),
+        ((8, 500, 800), False, 4),
+        ((8, 500, 997), False, 0),  # a prime: nothing goes into it
+        ((64, 800, 500), True, 0),
+        ((1, 4000, 4000), True, 0),
+        ((16, 50, 60), True, 0),
+    ],
+)
+def test_which_products_are_taken_in_parts(monkeypatch, shape, turned, count):
+    monkeypatch.setattr(gemm_room, "blas_copies", lambda: False)
+    m, k, n = shape
+    a, b = np.ones((m, k), np.float32), np.ones((n, k) if turned else (k, n), np.float32)
+    out = np.zeros((m, n), np.float32)
+    left, right, to = gemm_room._in_parts(a, b.T if turned else b, out)
+    assert np.shares_memory(to, out) and np.shares_memory(right, b) and np.shares_memory(left, a)
+    assert (len(to) if to.ndim == 3 else 0) == count
+    if count:
+        assert to.shape[1] * to.shape[2] * k <= gemm_room.SMALL
+
+
+def test_what_blas_does_with_small_matrices_is_known(monkeypatch):
+    """By the name of its loops; where it has none, it may copy."""
+    known = threads.blas_copies()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads.ctypes, "CDLL", lambda name: object())
+        assert threads.blas_copies.__wrapped__() is True
+    assert threads.blas_copies.__wrapped__() is known
 
 
 @st.composite

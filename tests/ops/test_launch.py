@@ -188,7 +188,7 @@ def softmax_loss(device, dtype):
 @row
 def softmax_loss_gradient(device, dtype):
     x, given, work = loss_of(device, dtype, counts=False)
-    labels, ignore, prob, losses, read, mean, _ = given
+    labels, ignore, prob, _, read, mean, _ = given
     if not device.is_cuda:  # whose form reads what the loss has left
         ops.softmax_loss(x, *given, work)
     device.xp.copyto(prob, x, casting="same_kind")
