@@ -20,7 +20,7 @@ def ours(name: str, way: str, weights: Path | None = None):
     """A net of ours to infer with."""
     from minicaffe import Net
 
-    net = Net(spec_of(name, way), "TEST", device="cpu")
+    net = Net(spec_of(name, way), "TEST", device="cpu", keep=())
     if weights is None:
         begin(net)
     else:

@@ -73,7 +73,7 @@ class Scale(PerChannel):
     Parameters: scale, unless it is a bottom, and bias with bias_term, both of that shape: num_axes axes of
     x, all that follow with -1, a single number with 0. Raises ShapeError if x has not these axes.
 
-    Source: Caffe's Scale.
+    In place where nothing runs backward. Source: Caffe's Scale.
 
     Example: (2, 3, 4, 4) -> {type: Scale, bias_term: true} -> (2, 3, 4, 4)
     """
@@ -83,6 +83,11 @@ class Scale(PerChannel):
     filler: Annotated[Filler, "how the scale starts"] = ONE
     bias_term: Annotated[bool, "add a bias"] = False
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
+
+    @property
+    def in_place(self) -> bool:  # type: ignore[override]
+        """Not where the way back needs the bottom."""
+        return not self.runs_backward
 
     def setup(self, x: Shape, scale: Shape | None = None) -> Shape:
         axis, own = own_axes(x, scale, self.axis, self.num_axes)

@@ -16,6 +16,7 @@ from typing import Any
 from minicaffe.backend import Device
 from minicaffe.ops import cublas, fused, record
 from minicaffe.ops.capture import captured
+from minicaffe.ops.chains import joined
 from minicaffe.ops.program import Program
 from minicaffe.ops.row import Calls, Row
 
@@ -40,6 +41,7 @@ class Segment:
     """Rows with no Python between them; `whose` tells of each what it is of."""
 
     def __init__(self, rows: Sequence[tuple[str, Row | Calls]]):
+        rows = joined(rows)
         self.whose = [what for what, _ in rows]
         self.rows = [row for _, row in rows]
         self.work = Program(self.rows).run

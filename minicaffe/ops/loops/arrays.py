@@ -28,6 +28,15 @@ def place(row: int, sizes: Any, steps: Any) -> int:
     return start
 
 
+@compiled
+def rectified_sum(a: Any, b: Any, y: Any, first: int, last: int) -> None:
+    """y = a + b, and 0 where that is less, of arrays that lie apart."""
+    zero = y.dtype.type(0)
+    for i in range(first, last):
+        value = a[at(i)] + b[at(i)]
+        y[at(i)] = zero if value <= zero else value
+
+
 @functools.cache
 def function(name: str) -> Any:
     """y = f(a, b) for entries first..last of a walk of `sizes`, in which each array has its own steps."""
