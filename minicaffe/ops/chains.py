@@ -6,10 +6,10 @@ it was, to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from minicaffe.ops.loops import loops
+from minicaffe.ops.loops import loops, no_bias
 from minicaffe.ops.row import Calls, Row, place
 
 Told = tuple[str, Row | Calls]  # what a row is of, and the row
@@ -23,33 +23,50 @@ def joined(rows: Sequence[Told]) -> list[Told]:
         if one is None:
             found.append((what, row))
         else:
-            found[-1] = f"{found[-1][0].partition(' ')[0]} to {what}", one
+            before = found[-1][0]
+            first = before.partition(" ")[0]
+            found[-1] = what if before == what else f"{first} to {what}", one
     return found
 
 
 def _one(row: Row | Calls, then: Row | Calls) -> Row | None:
     """A row and the one behind it as one, if they go together."""
     if isinstance(row, Row) and isinstance(then, Row):
-        if (row.name, then.name) == ("normalize.normalise", "channels.scale"):
-            return _scaled(row, then)
-        if (row.name, then.name) == ("normalize.chain", "elementwise.ReLU_y"):
-            *given, rectified, y = row.args
-            if not rectified and _in_place(then, y, then.args[-1]):
-                return Row(row.loop, (*given, True, y), row.n, row.slices)
-        if (row.name, then.name) == ("arrays.add", "elementwise.ReLU_y"):
-            return _rectified_sum(row, then)
+        join = JOINS.get((row.name, then.name))
+        return join and join(row, then)
     return None
 
 
-def _scaled(row: Row, then: Row) -> Row | None:
-    """A normalisation by channels, and a scale of the same."""
-    (x, seen, mean, rate, y), (_, factor, term, whole, to, f, p) = row.args, then.args
-    outer, kept, inner = seen
-    alike = (f, p, row.n, then.n) == (kept, inner, kept, outer * kept)
-    if whole or not alike or not (_in_place(row, x, y) and _in_place(then, y, to)):
+def _normalised(row: Row, then: Row) -> Row | None:
+    """What a BatchNorm remembers, and how it normalises each channel by that."""
+    *_, found, _, rate = row.args
+    x, (outer, kept, inner), mean, many, y = then.args
+    known = place(found) == place(mean) and place(rate) == place(many)
+    if not (known and row.n == then.n == kept and _in_place(then, x, y)):
         return None
-    chain: Any = loops("normalize", y.dtype)
-    return Row(chain.chain, (seen, mean, rate, factor, term, False, y), row.n, row.slices)
+    fast: Any = loops("running", y.dtype)
+    none = no_bias(y.dtype)
+    told = (outer, kept, inner), False, none, none, False, y
+    return Row(fast.chain, (*row.args, *told), row.n, then.slices)
+
+
+def _scaled(row: Row, then: Row) -> Row | None:
+    """The same, and a scale of the same channels."""
+    *past, (outer, kept, inner), scales, _, _, _, y = row.args
+    _, factor, term, whole, to, f, p = then.args
+    alike = (f, p, then.n) == (kept, inner, outer * kept)
+    if scales or whole or not alike or not _in_place(then, y, to):
+        return None
+    told = (outer, kept, inner), True, factor, term, False, y
+    return Row(row.loop, (*past, *told), row.n, row.slices)
+
+
+def _rectified(row: Row, then: Row) -> Row | None:
+    """The same, and a ReLU."""
+    *given, scales, factor, term, rectified, y = row.args
+    if rectified or not scales or not _in_place(then, y, then.args[-1]):
+        return None
+    return Row(row.loop, (*given, True, factor, term, True, y), row.n, row.slices)
 
 
 def _rectified_sum(row: Row, then: Row) -> Row | None:
@@ -66,3 +83,11 @@ def _rectified_sum(row: Row, then: Row) -> Row | None:
 def _in_place(row: Row, x: Any, y: Any) -> bool:
     """Whether what a row reads first is x, and y lies there."""
     return place(row.args[0]) == place(x) == place(y)
+
+
+JOINS: dict[tuple[str, str], Callable[[Row, Row], Row | None]] = {
+    ("running.recall", "normalize.normalise"): _normalised,
+    ("running.chain", "channels.scale"): _scaled,
+    ("running.chain", "elementwise.ReLU_y"): _rectified,
+    ("arrays.add", "elementwise.ReLU_y"): _rectified_sum,
+}

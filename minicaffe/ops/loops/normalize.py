@@ -125,40 +125,6 @@ def normalise(x: Any, seen: Any, mean: Any, rate: Any, y: Any, first: int, last:
 
 
 @compiled
-def chain(
-    seen: Any,
-    mean: Any,
-    rate: Any,
-    factors: Any,
-    terms: Any,
-    rectified: bool,
-    y: Any,
-    first: int,
-    last: int,
-) -> None:
-    """y = (y - mean) rate factor + term, in place, and 0 where that is less, if it is `rectified`.
-
-    Rows are of channels, each of which has a factor and a term, if there are any.
-    """
-    outer, kept, inner = seen
-    kind = y.dtype.type
-    zero = kind(0)
-    for row in range(first, last):
-        middle, many = mean[row], rate[row]
-        factor = factors[row] if len(factors) else kind(1)
-        term = terms[row] if len(terms) else zero
-        for o in range(outer):
-            here = (o * kept + row) * inner
-            if rectified:
-                for i in range(here, here + inner):
-                    value = kind((y[at(i)] - middle) * many) * factor + term
-                    y[at(i)] = zero if value <= zero else value
-            else:
-                for i in range(here, here + inner):
-                    y[at(i)] = kind((y[at(i)] - middle) * many) * factor + term
-
-
-@compiled
 def normalise_across(
     x: Any, seen: Any, mean: Any, rate: Any, y: Any, first: int, last: int
 ) -> None:

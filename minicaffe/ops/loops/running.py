@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minicaffe.ops.loops import compiled
+from minicaffe.ops.loops import at, compiled, helper
 from minicaffe.ops.loops.normalize import rate_of
 
 
@@ -28,6 +28,17 @@ def remember(
         batches[0] = batches[0] * fraction + 1
 
 
+@helper
+def recalled(
+    k: int, mean: Any, variance: Any, batches: Any, eps: Any, found: Any, spread: Any, rate: Any
+) -> None:
+    """`recall` of channel k."""
+    share = 1 / batches[0] if batches[0] != 0 else batches[0]
+    found[k] = mean[k] * share
+    spread[k] = variance[k] * share
+    rate[k] = rate_of(spread[k], 0, eps)
+
+
 @compiled
 def recall(
     mean: Any,
@@ -42,7 +53,48 @@ def recall(
 ) -> None:
     """The averages of running sums, 0 where nothing is remembered."""
     for k in range(first, last):
-        share = 1 / batches[0] if batches[0] != 0 else batches[0]
-        found[k] = mean[k] * share
-        spread[k] = variance[k] * share
-        rate[k] = rate_of(spread[k], 0, eps)
+        recalled(k, mean, variance, batches, eps, found, spread, rate)
+
+
+@compiled
+def chain(
+    mean: Any,
+    variance: Any,
+    batches: Any,
+    eps: Any,
+    found: Any,
+    spread: Any,
+    rate: Any,
+    seen: Any,
+    scales: bool,
+    factors: Any,
+    terms: Any,
+    rectified: bool,
+    y: Any,
+    first: int,
+    last: int,
+) -> None:
+    """`recall`, then y = (y - mean) rate, factor y + term if it `scales`, 0 where less if it is `rectified`.
+
+    In place; of channels first..last, each of which has a factor and a term, if there are any.
+    """
+    outer, kept, inner = seen
+    kind = y.dtype.type
+    one, zero = kind(1), kind(0)
+    for row in range(first, last):
+        recalled(row, mean, variance, batches, eps, found, spread, rate)
+        middle, many = found[row], rate[row]
+        factor = factors[row] if len(factors) else one
+        term = terms[row] if len(terms) else zero
+        for o in range(outer):
+            here = (o * kept + row) * inner
+            if not scales:
+                for i in range(here, here + inner):
+                    y[at(i)] = (y[at(i)] - middle) * many
+            elif not rectified:
+                for i in range(here, here + inner):
+                    y[at(i)] = kind((y[at(i)] - middle) * many) * factor + term
+            else:
+                for i in range(here, here + inner):
+                    value = kind((y[at(i)] - middle) * many) * factor + term
+                    y[at(i)] = zero if value <= zero else value

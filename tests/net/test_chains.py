@@ -1,0 +1,122 @@
+"""Rows that are one in a replay: which are, and that a net then computes what it does layer by layer, to the bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minicaffe import Net, parse
+from minicaffe.ops.loops import available
+
+pytestmark = pytest.mark.skipif(not available(), reason="needs Numba: loops are compiled")
+
+HEAD = "layers:\n  - {name: x, type: Input, shape: {dim: [%s]}}\n"
+CONV = "  - {name: conv, type: Convolution, bottom: x, num_output: 6, kernel_size: 3}\n"
+BN = "  - {name: bn, type: BatchNorm, top: conv}\n"
+SCALE = "  - {name: scale, type: Scale, top: conv, bias_term: true}\n"
+RELU = "  - {name: relu, type: ReLU, top: conv}\n"
+SUM = (
+    "  - {name: other, type: Convolution, bottom: x, num_output: 6, kernel_size: 3}\n"
+    "  - {name: sum, type: Eltwise, bottom: [conv, other]}\n"
+    "  - {name: relu2, type: ReLU, top: sum}\n"
+)
+BEHIND = "  - {name: pool, type: Pooling, kernel_size: 2}\n"
+
+
+def drawn(model, dtype, seed=0, keep=()):
+    """A net whose statistics, factors and terms are of both signs, with zeros among them."""
+    net, rng = (
+        Net(parse(model), "TEST", device="cpu", dtype=dtype, keep=keep),
+        np.random.default_rng(seed),
+    )
+    for name, param in net.named_params.items():
+        param.data = rng.normal(size=param.shape) * rng.integers(0, 2, param.shape)
+        if name.startswith("bn"):
+            param.data = abs(rng.normal(size=param.shape)) + 0.1
+    return net
+
+
+def passes(net, x):
+    """The outputs of passes, the first of them layer by layer, the last a replay; and what rows that has."""
+    found = [{name: y.copy() for name, y in net.forward(x=x).items()} for _ in range(4)]
+    assert net.passes.nodes
+    return found, [what for node in net.passes.nodes for what in node.whose]
+
+
+def same(found):
+    return all(y.tobytes() == found[0][name].tobytes() for one in found for name, y in one.items())
+
+
+@pytest.mark.parametrize(
+    ("layers", "rows"),
+    [
+        (CONV + BN, ["bn forward"]),
+        (CONV + BN + SCALE, ["bn to scale forward"]),
+        (CONV + BN + SCALE + RELU, ["bn to relu forward"]),
+        (CONV + BN + RELU, ["bn forward", "relu forward"]),
+        (CONV + SCALE + RELU, ["scale forward", "relu forward"]),
+        (CONV + BN + SCALE.replace("bias_term: true", "bias_term: false"), ["bn to scale forward"]),
+        (CONV + BN + SCALE + RELU.replace("ReLU", "ReLU, negative_slope: 0.1"), 2),
+        (CONV + BN + SCALE.replace("top: conv", "top: conv, axis: 0, num_axes: 2"), 2),
+        (CONV + BN + SCALE.replace("top: conv", "top: apart"), 2),
+        (CONV + SUM, ["sum to relu2 forward"]),
+        (CONV + SUM.replace("[conv, other]", "[conv, other, conv]"), 3),
+        (CONV + SUM.replace("[conv, other]", "[conv, other], coeff: [1, -1]"), 2),
+    ],
+)
+def test_which_rows_are_one(layers, rows):
+    model = HEAD % "2, 3, 7, 8" + layers + BEHIND
+    net, x = drawn(model, "float32"), np.random.default_rng(1).normal(size=(2, 3, 7, 8))
+    found, whose = passes(net, x)
+    between = [what for what in whose if what.split()[0] not in ("x", "conv", "other", "pool")]
+    if isinstance(rows, list):
+        assert between == rows
+    else:
+        assert len(between) >= rows
+    assert same(found)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    n=st.integers(1, 3),
+    size=st.tuples(st.integers(4, 9), st.integers(4, 9)),
+    dtype=st.sampled_from(["float32", "float64"]),
+    seed=st.integers(0, 2**16),
+    odd=st.sampled_from([0.0, -0.0, np.inf, -np.inf, np.nan]),
+    ended=st.sampled_from([BN + SCALE, BN + SCALE + RELU, BN, SUM]),
+)
+def test_they_compute_what_layers_do(n, size, dtype, seed, odd, ended):
+    x = np.random.default_rng(seed).normal(size=(n, 3, *size))
+    x[0, 0, 0, 0] = odd
+    net = drawn(HEAD % f"{n}, 3, {size[0]}, {size[1]}" + CONV + ended + BEHIND, dtype, seed)
+    found, whose = passes(net, x)
+    assert same(found)
+    assert ended == BN or any(" to " in what for what in whose)
+
+
+def test_what_somebody_keeps_is_there():
+    """A blob that is looked at holds what it would."""
+    model = HEAD % "1, 3, 6, 6" + CONV + BN + SCALE + RELU + BEHIND
+    x = np.random.default_rng(2).normal(size=(1, 3, 6, 6))
+    net, whole = drawn(model, "float32", keep=("conv",)), drawn(model, "float32", keep=None)
+    passes(net, x)
+    whole.forward(x=x)
+    assert np.array_equal(net.blobs["conv"].data, whole.blobs["conv"].data)
+
+
+def test_a_factor_that_is_changed_counts():
+    """It is read where it lies, in each replay."""
+    model = HEAD % "1, 3, 6, 6" + CONV + BN + SCALE + RELU + BEHIND
+    x = np.random.default_rng(3).normal(size=(1, 3, 6, 6))
+    net = drawn(model, "float32")
+    before = passes(net, x)[0][0]
+    for name in ("scale__0", "bn__0"):
+        data = net.named_params[name].data
+        data *= 2
+        twin = drawn(model, "float32")
+        twin.load(net.weights())
+        now = {k: v.copy() for k, v in net.forward(x=x).items()}
+        assert same([now, {k: v.copy() for k, v in twin.forward(x=x).items()}])
+        assert not same([now, before])
