@@ -24,6 +24,9 @@ from minicaffe.spec.types import keys_of
 
 OURS = "minicaffe."
 Work = Callable[[], Any]
+_blob, _data = operator.attrgetter("blob"), operator.attrgetter("_data")
+_watchers, _params = operator.attrgetter("watchers"), operator.attrgetter("layer.params")
+_varies = operator.attrgetter("layer.sizes_vary")
 
 
 class Forward:
@@ -36,6 +39,9 @@ class Forward:
     def __init__(self, graph: Graph, memory: Memory):
         self.graph, self.memory = graph, memory
         self.repeated = Repeated(graph.context.device)
+        self.values = [value for step in graph.steps for value in step.tops]
+        self.steps: Sequence[Step] = []  # those that ran last, and what gives their keys
+        self.keys: list[tuple[Callable[[Layer], Any], Layer]] = []
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -69,15 +75,18 @@ class Forward:
             return False
         if len(steps) < len(self.graph.steps):
             return False
-        return not any(step.watchers or step.layer.sizes_vary for step in steps)
+        return not (any(map(_watchers, steps)) or any(map(_varies, steps)))
 
     def _premise(self, steps: Sequence[Step]) -> tuple[Any, ...]:
-        layers: list[Any] = [step.layer for step in steps]
-        blobs = (value.blob for step in self.graph.steps for value in step.tops)
-        lies = (array._data for array in chain(blobs, *(layer.params for layer in layers)))
-        places = [*map(id, steps), id(self.graph.context._workspace), *map(id, lies)]
-        told = [keys(layer.__class__)(layer) for layer in layers]
-        return places, told, threads.share(None), inside.get(), self.graph.context.state
+        if steps != self.steps:
+            self.steps = steps
+            self.keys = [(keys(cast(Any, type(step.layer))), step.layer) for step in steps]
+        blobs, params = map(_blob, self.values), chain.from_iterable(map(_params, steps))
+        lies = [*map(id, map(_data, blobs)), *map(id, map(_data, params))]
+        told = [get(layer) for get, layer in self.keys]
+        context = self.graph.context
+        place = id(context._workspace)
+        return steps, place, lies, told, threads.share(None), inside.get(), context.state
 
 
 def note(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from minicaffe.errors import ByName, ShapeError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY, Context, Layer, Param
@@ -29,6 +30,7 @@ class Graph:
     steps: list[Step]
     context: Context
     forced: bool  # all gradients are computed, wanted or not
+    given: dict[Any, Any] = field(default_factory=dict)  # what `run.given_to` has found
 
     @property
     def name(self) -> str:

@@ -70,17 +70,28 @@ def given_to(
     step is left out if all its tops are given. Raises ShapeError for another name, and for some tops of a
     layer whose tops belong together, which would be of other samples than the rest.
     """
+    case = first, last, frozenset(names)
+    if case not in graph.given:
+        graph.given[case] = _given_to(graph, first, last, names)
+    values, left_out = graph.given[case]
+    return {name: value.blob for name, value in values.items()}, {*left_out}
+
+
+def _given_to(
+    graph: Graph, first: int, last: int, names: Collection[str]
+) -> tuple[dict[str, Value], set[Step]]:
+    """Their values, found anew."""
     steps, left_out = graph.steps[first : last + 1], set()
-    blobs: dict[str, Blob] = {}
+    values: dict[str, Value] = {}
     written = {id(value) for step in steps for value in step.tops}
     for step in graph.steps:
         if step.layer.tops_apart:
-            blobs |= {value.name: value.blob for value in step.tops}
+            values |= {value.name: value for value in step.tops}
     for step in steps:
-        blobs |= {v.name: v.blob for v in step.bottoms if id(v) not in written}
+        values |= {v.name: v for v in step.bottoms if id(v) not in written}
         if step.bottoms:
             continue
-        blobs |= {value.name: value.blob for value in step.tops}
+        values |= {value.name: value for value in step.tops}
         given = [value.name for value in step.tops if value.name in names]
         missing = [value.name for value in step.tops if value.name not in names]
         if given and missing and not step.layer.tops_apart:
@@ -93,12 +104,12 @@ def given_to(
             left_out.add(step)
     known = {value.name: step for step in graph.steps for value in step.tops}
     for name in names:
-        if name in known and name not in blobs:
+        if name in known and name not in values:
             raise ShapeError(
                 f"blob {name!r} is computed by layer {known[name].spec.name!r} or not read by the layers "
                 "that run; to give it, begin at a layer that reads it: forward(start=...)"
             )
-    return blobs, left_out
+    return values, left_out
 
 
 def backward(
