@@ -86,7 +86,7 @@ class Scale(PerChannel):
 
     @property
     def in_place(self) -> bool:  # type: ignore[override]
-        """Not where the way back needs the bottom."""
+        """Where nothing runs backward, which would need the bottom."""
         return not self.runs_backward
 
     def setup(self, x: Shape, scale: Shape | None = None) -> Shape:

@@ -36,7 +36,7 @@ class DummyData(Layer):
     height: Annotated[tuple[int, ...], "size of axis 2, as old nets spell it", AtLeast(1)] = ()
     width: Annotated[tuple[int, ...], "size of axis 3, as old nets spell it", AtLeast(1)] = ()
 
-    recordable = takes_share = True
+    keeps_top = recordable = takes_share = True  # what is filled once must stay
 
     def setup(self) -> list[Shape]:
         tops = max(len(self.top), 1)

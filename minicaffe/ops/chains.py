@@ -17,16 +17,19 @@ Told = tuple[str, Row | Calls]  # what a row is of, and the row
 
 def joined(rows: Sequence[Told]) -> list[Told]:
     """The rows, some of them as one, which is told to be of the first layer to the last."""
-    found: list[Told] = []
+    found: list[tuple[str, str, Row | Calls]] = []  # of the first layer, of the last, and the row
     for what, row in rows:
-        one = _one(found[-1][1], row) if found else None
+        one = _one(found[-1][2], row) if found else None
         if one is None:
-            found.append((what, row))
+            found.append((what, what, row))
         else:
-            before = found[-1][0]
-            first = before.partition(" ")[0]
-            found[-1] = what if before == what else f"{first} to {what}", one
-    return found
+            found[-1] = found[-1][0], what, one
+    return [(_told(first, last), row) for first, last, row in found]
+
+
+def _told(first: str, last: str) -> str:
+    """What a row is of: the layers, and the direction behind them."""
+    return last if first == last else f"{first.rpartition(' ')[0]} to {last}"
 
 
 def _one(row: Row | Calls, then: Row | Calls) -> Row | None:

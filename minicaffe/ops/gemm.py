@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,9 @@ from minicaffe.ops.threads import blas_copies, in_slices, run
 LARGE = 2**24  # multiply-adds from which it pays to wake threads for NumPy's product,
 PART = 2**22  # and that a slice of it has at least
 GRAIN = 2**15  # multiply-adds that a compiled slice is worth
-WHOLE = (
-    32  # rows of the smallest side of a product that is sooner in parts that BLAS does not copy,
-)
-STREWN = 8  # and of one whose parts lie in short pieces
+# Rows of the smallest side of a product that is sooner in parts that BLAS does not copy, and of one whose
+# parts lie in short pieces.
+WHOLE, STREWN = 32, 8
 
 
 def gemm(a: Any, b: Any, out: Any, accumulate: bool = False, scratch: Any = None) -> Any:
@@ -69,14 +69,21 @@ def few(m: int, n: int, k: int) -> bool:
     return m * n * k > SMALL and 1 < min(m, n, k) <= WHOLE and not blas_copies()
 
 
+@functools.lru_cache(maxsize=4096)
+def _parts(side: int, least: int) -> int:
+    """Into how many equal parts a side is cut, at the least; by the side itself if there are no others."""
+    return next((i for i in range(least, side) if side % i == 0), side)
+
+
 def _in_parts(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
     """The matrices of a product, as stacks of parts of the longer side of `out` if that is sooner."""
     (m, n), k = out.shape, a.shape[1]
     tall, side = m >= n, max(m, n)
     strewn = not tall and abs(b.strides[0]) > abs(b.strides[1])  # what a part reads of b
-    counts = (i for i in range(2, side) if side % i == 0 and m * n * k <= SMALL * i)
-    count = next(counts, None) if few(m, n, k) else None
-    if count is None or (strewn and min(m, n, k) > STREWN):
+    if not few(m, n, k) or (strewn and min(m, n, k) > STREWN):
+        return a, b, out
+    count = _parts(side, max(2, -(-m * n * k // SMALL)))
+    if count == side:
         return a, b, out
     if tall:
         return a.reshape(count, -1, k), b, out.reshape(count, -1, n)

@@ -58,7 +58,7 @@ def _by_samples(function: Callable[..., None], each: int, *arrays: Any) -> None:
 
 
 def _softmax(x: Any, out: Any, reduced: Any) -> None:
-    """The same by NumPy."""
+    """`softmax` of some samples, by NumPy."""
     if x.dtype != out.dtype:
         do(np.copyto, out, x)
         x = out
@@ -90,7 +90,7 @@ def softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> Any:
 
 
 def _softmax_gradient(dy: Any, y: Any, out: Any, reduced: Any) -> None:
-    """The same by NumPy."""
+    """`softmax_gradient` of some samples, by NumPy."""
     do(np.multiply, dy, y, out=out)
     do(np.add.reduce, out, axis=1, keepdims=True, out=reduced)
     do(np.subtract, dy, reduced, out=out)
@@ -155,7 +155,7 @@ def softmax_loss(
     _nll(prob, labels, ignore, losses, read)
     mean.of(losses, read.valid, out, work)
     if loops("softmax", prob.dtype) is None:
-        do(_spoil, read.bad, out=out)
+        do(_spoil, out=(out, read.bad))
     return out
 
 
@@ -187,13 +187,15 @@ def _nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> 
 
 def _scores(scores: Any, place: Any, start: Any, out: Any) -> None:
     """The scores at places, of samples whose first begins at the first start."""
-    scores.reshape(-1).take(place - start[0, 0], out=out, mode="clip")
+    scores.reshape(-1).take(place - start[:1, :1], out=out, mode="clip")
 
 
-def _spoil(bad: Any, out: Any) -> None:
-    """NaN, where a label was no class: what is replayed raises nothing."""
+def _spoil(out: Any) -> None:
+    """NaN for the loss where a label was no class, which is then forgotten: what is replayed raises nothing."""
+    loss, bad = out
     if bad[0]:
-        out.fill(np.nan)
+        loss.fill(np.nan)
+        bad[0] = 0
 
 
 def softmax_loss_gradient(
@@ -239,4 +241,4 @@ def softmax_loss_gradient(
 
 def _less_one(place: Any, start: Any, out: Any) -> None:
     """The scores at places, likewise, less one."""
-    out.reshape(-1)[(place - start[0, 0]).reshape(-1)] -= 1
+    out.reshape(-1)[(place - start[:1, :1]).reshape(-1)] -= 1

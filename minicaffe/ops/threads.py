@@ -32,9 +32,7 @@ UNCOPIED = (
     "SapphireRapids",
 )  # OpenBLAS's names of what it has such loops for
 _here = threading.local()
-_performing = (
-    threading.Lock()
-)  # by whoever's script the crew is taken: two would wait for each other
+_performing = threading.Lock()  # by whose script the crew is taken: two would wait for each other
 _held: list[Any] = []  # holds on BLAS, never let go: its own threads would wake and take the cores
 
 

@@ -178,9 +178,7 @@ def _update(
         run(getattr(fast, rule), weight.size, diff, *history, *told, grain=GRAIN)
         return
 
-    each = max(
-        1, scratch.size // share(scratch)
-    )  # of one slice alone, too: no other thread works there
+    each = max(1, scratch.size // share(scratch))  # by one slice alone, too: where no other works
 
     def part(first: int, last: int, piece: Any) -> None:
         w, d, *h = (array[first:last] for array in arrays)

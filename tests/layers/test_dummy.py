@@ -116,3 +116,18 @@ def test_mistakes_are_named(keys, message):
     with pytest.raises(MinicaffeError, match=r"layer 'd' \(DummyData\): ") as caught:
         net(keys)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "layer", ["type: Scale, filler: {type: constant, value: 2}", "type: Power, scale: 2"]
+)
+@pytest.mark.parametrize("phase, keep", [("TEST", ()), ("TEST", None), ("TRAIN", None)])
+def test_what_is_filled_once_is_overwritten_by_nobody(layer, phase, keep):
+    model = (
+        "layers:\n"
+        "  - {name: x, type: DummyData, shape: {dim: [2, 3]}, data_filler: {type: constant, value: 3}}\n"
+        f"  - {{name: s, {layer}, bottom: x, top: x}}\n"
+        "  - {name: r, type: ReLU, bottom: x, top: r}\n"
+    )
+    net = Net(parse(model), phase, device="cpu", keep=keep)
+    assert [float(net.forward()["r"].max()) for _ in range(4)] == [6.0] * 4

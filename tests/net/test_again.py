@@ -8,6 +8,7 @@ from layers.rows import ROWS, net_of
 
 from minicaffe import Net, parse
 from minicaffe.net import run
+from minicaffe.ops import loops
 
 pytestmark = pytest.mark.usefixtures("form")
 EVERY = [(name, keys, bottoms) for name, rows in ROWS.items() for keys, bottoms in rows]
@@ -140,3 +141,26 @@ def test_a_way_back_after_a_replay():
         each.backward(ip=dy)
     for name, param in one.named_params.items():
         assert param.diff.tobytes() == other.named_params[name].diff.tobytes(), name
+
+
+@pytest.mark.parametrize("form", ["compiled", "numpy"])
+def test_a_bad_label_spoils_one_replay(monkeypatch, form):
+    if form == "numpy":
+        monkeypatch.setattr(loops, "available", lambda: False)
+    elif not loops.available():
+        pytest.skip("needs Numba")
+    model = (
+        "layers:\n"
+        "  - {name: x, type: Input, shape: {dim: [24, 5]}}\n"
+        "  - {name: label, type: Input, shape: {dim: [24]}}\n"
+        "  - {name: loss, type: SoftmaxWithLoss, bottom: [x, label]}\n"
+    )
+    net, rng = Net(parse(model), "TEST", device="cpu", keep=()), np.random.default_rng(0)
+    found = []
+    for i in range(12):
+        labels = rng.integers(0, 5, 24).astype(np.float32)
+        labels[3] = 9 if i == 7 else labels[3]
+        given = {"x": rng.normal(size=(24, 5)).astype(np.float32), "label": labels}
+        found.append(float(net.forward(**given)["loss"]))
+    assert net.passes.nodes  # they were replayed
+    assert np.isnan(found).tolist() == [i == 7 for i in range(12)]

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ops.cases import convolutions
 
+from minicaffe import backend
 from minicaffe.ops import conv, loops, threads
 from minicaffe.ops.conv import CAP
+from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.program import Program
 from minicaffe.ops.record import do, recording
 from minicaffe.ops.script import Script
@@ -310,3 +312,18 @@ def test_a_convolution_replayed_on_other_numbers(name, data):
         again()
         found.append([array.tobytes() for array in (y, dx, dw, db)])
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("filters", [8, 20, 64])
+def test_the_bias_waits_for_no_thread(filters):
+    """What sums its gradient lies behind what sums the weight's, in lines of its own."""
+    g = ConvGeometry(24, 3, (8, 8), filters, Window((3, 3)))
+    plan = conv.plan(g, np.float32, backend.device("cpu"), "batched", CAP)
+    x, dy, weight = (np.ones(s, np.float32) for s in (g.x_shape, g.y_shape, g.weight_shape))
+    dw, db = np.zeros_like(weight), np.zeros(filters, np.float32)
+    work = np.empty(plan.workspace, np.float32)
+    with recording() as made:
+        plan.gradients(x, dy, weight, None, dw, db, work)
+    with recording() as less:
+        plan.gradients(x, dy, weight, None, dw, None, work)
+    assert len(Script(made.rows).stages) == len(Script(less.rows).stages)

@@ -5,7 +5,7 @@ import pytest
 from gpu import HAS_GPU
 
 from minicaffe import backend
-from minicaffe.ops import conv
+from minicaffe.ops import conv, loops, threads
 from minicaffe.ops.conv import implicit_gemm, trial
 from minicaffe.ops.conv.case import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
@@ -93,3 +93,15 @@ def test_all_samples_are_timed_unless_they_truly_take_long(
     assert abs(seen[-1] - timed) <= 16
     scaled = (launches + sample * seen[-1]) * 128 / seen[-1]
     assert found["forward"].ms["batched"] == pytest.approx(scaled)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 16])
+def test_few_samples_by_many_threads_of_numpy(monkeypatch, count):
+    """Of the two that show errors each has a thread: its piece of work is not one of so many threads."""
+    monkeypatch.setattr(loops, "available", lambda: False)
+    monkeypatch.setattr(threads, "count", lambda: count)
+    monkeypatch.setattr(trial, "ROUNDS", (1, 1))
+    found = trial.measure(Case(MANY, np.dtype("f4"), backend.device("cpu"), conv.CAP))
+    threads.crew.cache_clear()  # it walks no compiled loops
+    for one in found.values():
+        assert max(one.error.values()) < 1e-4, one.error

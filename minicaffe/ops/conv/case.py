@@ -112,14 +112,14 @@ class Case:
         return most if self.device.is_cuda else min(most, IN_CACHE)
 
     def _elements(self, name: str, g: ConvGeometry, shares: int, way: str = "") -> int:
-        """What each thread needs, and what all share."""
+        """What all threads need together."""
         op, limit = STRATEGIES[name], self._limit(shares)
         if self.device.is_cuda and hasattr(op, "cuda_workspace"):
             return int(op.cuda_workspace(g, limit, self.dtype.itemsize))
         forward = way == "forward" and hasattr(op, "forward_workspace")
         each = op.forward_workspace(g, limit) if forward else op.workspace(g, limit)
         apart = -(-each // LINE) * LINE  # so that what each has begins where the cache's lines do
-        return int(shares * apart + (op.shared(g) if hasattr(op, "shared") else 0))
+        return int(shares * apart)
 
     def _bytes(self, name: str, shares: int) -> int:
         return self.whole(self._elements(name, self.g, shares), shares) * self.dtype.itemsize

@@ -14,7 +14,7 @@ from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import loops, no_bias, with_blas
 from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_places
-from minicaffe.ops.threads import in_slices, run
+from minicaffe.ops.threads import LINE, in_slices, run
 
 COPIED = 3 * 2**19  # entries of columns and outputs from which it pays to wake threads for NumPy,
 EACH = 2**18  # and that one has at least
@@ -104,8 +104,8 @@ def add_bias(bias: Any | None, out: Any) -> None:
 
 
 def bias_workspace(g: ConvGeometry, cuda: bool = False) -> int:
-    """Elements for each thread that the sums of `bias_gradient` take, or are quicker with, on CUDA."""
-    return max(g.places, g.n) + (g.n + 1) * g.f if cuda else g.f
+    """Elements for each thread that the sums of `bias_gradient` take; on CUDA, that it is quicker with."""
+    return max(g.places, g.n) + (g.n + 1) * g.f if cuda else -(-g.f // LINE) * LINE
 
 
 def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:

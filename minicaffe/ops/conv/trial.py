@@ -150,8 +150,8 @@ class _Arrays:
         self.programs: dict[tuple[str, str], Program] = {}
 
     def run(self, name: str, direction: str) -> Any:
-        """One direction by one strategy, with as many threads as a plan would use."""
-        with self.case.held(self.sizes[name]):
+        """One direction by one strategy, with as many threads as a plan of this part would use."""
+        with self.case.of(self.g).held(self.sizes[name]):
             return self._run(STRATEGIES[name], direction, self.work[: self.sizes[name]])
 
     def truth(self, direction: str) -> Any:
