@@ -191,7 +191,7 @@ def _scores(scores: Any, place: Any, start: Any, out: Any) -> None:
 
 
 def _spoil(out: Any) -> None:
-    """NaN for the loss where a label was no class, which is then forgotten: what is replayed raises nothing."""
+    """NaN for the loss where a label was no class, which is then forgotten: a replay raises nothing."""
     loss, bad = out
     if bad[0]:
         loss.fill(np.nan)
