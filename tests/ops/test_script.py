@@ -317,7 +317,7 @@ def test_a_convolution_replayed_on_other_numbers(name, data):
 @pytest.mark.parametrize("filters", [8, 20, 64])
 def test_the_bias_waits_for_no_thread(filters):
     """What sums its gradient lies behind what sums the weight's, in lines of its own."""
-    g = ConvGeometry(24, 8, (20, 20), filters, Window((3, 3)))
+    g = ConvGeometry(66, 8, (20, 20), filters, Window((3, 3)))
     plan = conv.plan(g, np.float32, backend.device("cpu"), "batched", CAP)
     x, dy, weight = (np.ones(s, np.float32) for s in (g.x_shape, g.y_shape, g.weight_shape))
     dw, db = np.zeros_like(weight), np.zeros(filters, np.float32)
