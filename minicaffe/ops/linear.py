@@ -44,7 +44,7 @@ def plan(
 def workspace(m: int, k: int, f: int, gradients: bool = True) -> int:
     """Elements of work for `linear`, and its gradients, of m vectors of k numbers to f numbers."""
     slices = f * (m + share(None))  # a thread may have a vector more than another
-    return max(f * max(m, k), slices) if gradients else slices
+    return max(m + f * max(m, k), slices) if gradients else slices
 
 
 def linear(

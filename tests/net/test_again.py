@@ -8,7 +8,7 @@ from layers.rows import ROWS, net_of
 
 from minicaffe import Net, parse
 from minicaffe.net import run
-from minicaffe.ops import loops
+from minicaffe.ops import loops, threads
 
 pytestmark = pytest.mark.usefixtures("form")
 EVERY = [(name, keys, bottoms) for name, rows in ROWS.items() for keys, bottoms in rows]
@@ -143,12 +143,20 @@ def test_a_way_back_after_a_replay():
         assert param.diff.tobytes() == other.named_params[name].diff.tobytes(), name
 
 
-@pytest.mark.parametrize("form", ["compiled", "numpy"])
-def test_a_bad_label_spoils_one_replay(monkeypatch, form):
-    if form == "numpy":
-        monkeypatch.setattr(loops, "available", lambda: False)
-    elif not loops.available():
+@pytest.fixture(params=["compiled", "numpy"])
+def form(request, monkeypatch):
+    """Both forms of replays."""
+    if request.param == "compiled" and not loops.available():
         pytest.skip("needs Numba")
+    with monkeypatch.context() as patch:
+        if request.param == "numpy":
+            patch.setattr(loops, "available", lambda: False)
+            threads.crew.cache_clear()
+        yield
+    threads.crew.cache_clear()  # NumPy's walks no compiled loops
+
+
+def test_a_bad_label_spoils_one_replay(form):
     model = (
         "layers:\n"
         "  - {name: x, type: Input, shape: {dim: [24, 5]}}\n"

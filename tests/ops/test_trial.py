@@ -101,7 +101,10 @@ def test_few_samples_by_many_threads_of_numpy(monkeypatch, count):
     monkeypatch.setattr(loops, "available", lambda: False)
     monkeypatch.setattr(threads, "count", lambda: count)
     monkeypatch.setattr(trial, "ROUNDS", (1, 1))
-    found = trial.measure(Case(MANY, np.dtype("f4"), backend.device("cpu"), conv.CAP))
-    threads.crew.cache_clear()  # it walks no compiled loops
+    threads.crew.cache_clear()
+    try:
+        found = trial.measure(Case(MANY, np.dtype("f4"), backend.device("cpu"), conv.CAP))
+    finally:
+        threads.crew.cache_clear()  # it walks no compiled loops
     for one in found.values():
         assert max(one.error.values()) < 1e-4, one.error
