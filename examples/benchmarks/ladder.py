@@ -9,6 +9,7 @@ aten::convolution and aten::convolution_backward, in its own format and in chann
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import forms
@@ -58,24 +59,47 @@ RESULTS = ("y", "dx", "dweight", "dbias")
 
 
 class Ours:
-    """A planned convolution of minicaffe with its arrays."""
+    """A planned convolution of minicaffe with its arrays; on the CPU as an iteration of a net replays it."""
 
     def __init__(self, geometry, arrays: dict, device, engine: str = "auto"):
-        xp = device.xp
-        self.x, self.weight, self.bias, self.dy = (device.asarray(a) for a in arrays.values())
-        self.plan = planned(geometry, device, engine)
-        self.work = xp.empty(self.plan.workspace, xp.float32)
-        self.y, self.dx = xp.empty_like(self.dy), xp.empty_like(self.x)
-        self.dweight, self.dbias = xp.empty_like(self.weight), xp.empty_like(self.bias)
+        from minicaffe.ops import aligned
 
-    def forward(self) -> None:
-        self.plan.forward(self.x, self.weight, self.bias, self.y, self.work)
+        def array(shape: tuple[int, ...] | int) -> Any:  # as a net's are
+            return aligned.empty(device.xp, shape, np.float32)
+
+        self.x, self.weight, self.bias, self.dy = given = [array(a.shape) for a in arrays.values()]
+        for mine, one in zip(given, arrays.values(), strict=True):
+            device.copy_from_host(mine, one)
+        self.plan = planned(geometry, device, engine)
+        self.work = array(self.plan.workspace)
+        self.y, self.dx = array(self.dy.shape), array(self.x.shape)
+        self.dweight, self.dbias = array(self.weight.shape), array(self.bias.shape)
+        self.forward = replayed(self._forward, device)
+        self._gradients = replayed(self._gradients_once, device)
 
     def backward(self) -> None:
         self.dweight.fill(0)
         self.dbias.fill(0)
+        self._gradients()
+
+    def _forward(self) -> None:
+        self.plan.forward(self.x, self.weight, self.bias, self.y, self.work)
+
+    def _gradients_once(self) -> None:
         grads = self.dx, self.dweight, self.dbias
         self.plan.gradients(self.x, self.dy, self.weight, *grads, self.work)
+
+
+def replayed(call: Callable[[], None], device: Any) -> Callable[[], None]:
+    """What a call does, without the Python that it takes; on CUDA the call."""
+    from minicaffe.ops.program import Program
+    from minicaffe.ops.record import recording
+
+    if device.is_cuda:
+        return call
+    with recording() as made:
+        call()
+    return call if made.hosts else Program(made.rows).run
 
 
 class Torchs:

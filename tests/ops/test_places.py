@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ops.cases import EDGES, cases, convolutions, dtypes, seeds
 from ops.test_conv import DIRECTIONS, check, check_threads, on_threads
 
-from minicaffe.ops.conv import places, planes
+from minicaffe.ops.conv import panels, places, planes
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 every_direction = pytest.mark.parametrize("direction", DIRECTIONS)
@@ -15,14 +15,21 @@ compiled = pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """Bands of a line, or of a few."""
+    """Blocks of a line, or of a few, or of few samples; panels of few rows."""
 
     def forget():
         places._room.cache_clear()
-        places._numbers.cache_clear()
+        places._tables.cache_clear()
+        places._sums.cache_clear()
 
-    def set_to(elements):
+    def set_to(elements, columns=planes.MOST, depth=panels.DEPTH, few=panels.FEW):
         monkeypatch.setattr(planes, "IN_CACHE", elements)
+        monkeypatch.setattr(planes, "MOST", columns)
+        monkeypatch.setattr(panels, "DEPTH", depth)
+        monkeypatch.setattr(places, "DEPTH", depth)
+        monkeypatch.setattr(panels, "FEW", few)
+        monkeypatch.setattr(panels, "MANY", 64 * depth)
+        monkeypatch.setattr(places, "RESULTS", 16 * columns)
         forget()
 
     yield set_to
@@ -33,10 +40,20 @@ def narrow(monkeypatch):
 @on_threads
 @compiled
 @every_direction
-@cases(15)
-@given(convolutions(), st.integers(1, 400), dtypes, seeds)
-def test_bands_against_loops(device, narrow, direction, g, elements, dtype, seed):
-    narrow(elements)
+@cases(30)
+@given(
+    convolutions(),
+    st.integers(1, 400),
+    st.sampled_from([1, 20, 70, 512]),
+    st.sampled_from([1, 3, 128]),
+    st.sampled_from([0, 2]),
+    dtypes,
+    seeds,
+)
+def test_blocks_against_loops(
+    device, narrow, direction, g, elements, columns, depth, few, dtype, seed
+):
+    narrow(elements, columns, depth, few)
     check(device, "places", direction, g, dtype=dtype, seed=seed)
 
 
@@ -78,4 +95,23 @@ def test_a_line_s_zeros_are_those_of_the_next():
 def test_planes_are_the_remainders_that_the_kernel_meets():
     g = ConvGeometry(1, 1, (9, 9), 1, Window((1, 3), (2, 2)))
     assert planes.Planes(g, False).phases.tolist() == [[0, 0, 0], [0, 0, 1]]
-    assert len(planes.Planes(g, True).tables[0]) == 4  # which of them a place of dx is
+    jobs, *_ = panels.Panels(planes.Planes(g, True), 16, 4).tables
+    assert len(jobs) == 4  # which of them a place of dx is
+
+
+@pytest.mark.parametrize("n, image, block, blocks", [
+    (8, (7, 7), (8, 7), 1),
+    (20, (7, 7), (10, 7), 2),
+    (8, (28, 28), (1, 16), 16),  # 14 lines would be no whole vectors
+    (1, (224, 224), (1, 3), 75),
+])  # fmt: skip
+def test_a_block_is_a_band_or_some_samples(n, image, block, blocks):
+    found = planes.Planes(ConvGeometry(n, 4, image, 6, Window((3, 3), pad=(1, 1))), False)
+    assert (found.block, found.blocks) == (block, blocks)
+
+
+def test_a_panel_is_read_in_pieces_each_written_over_the_one_before():
+    g = ConvGeometry(2, 1, (6, 6), 1, Window((3, 3), pad=(1, 1)))
+    *_, blocks, of_panels, pieces, runs = panels.Panels(planes.Planes(g, False), 4, 3).tables
+    assert blocks[0].tolist() == [72, 0, 6, 0, 1] and runs[0].tolist() == [0, 72, 0]
+    assert pieces[slice(*of_panels[0])].tolist() == [[0, 0], [4, 4], [7, 6], [11, 10]]

@@ -1,13 +1,16 @@
-"""Direct convolution with neighbouring places in a vector, for small batches of images: no column matrix.
+"""Direct convolution with neighbouring places in a vector: no column matrix, and no BLAS.
 
     y[f, p] = bias[f] + sum over k of w[f, k] X[where[k] + p]
 
-X are the channels as planes in which all places of a band are one flat run (see `planes`), so that through an
-element k of the kernel they see pixels that lie as they do, `where[k]` further on. A tile of filters by
-vectors of places stays in registers (`loops.tile`). dx is the same of dy with the weight turned; dweight[f, k]
-is the sum over p of dy[f, p] X[where[k] + p]. Forward and dx split into samples, bands and tiles of filters,
-so that one image keeps all threads busy; dweight into tiles of filters, which add to it themselves. Where
-there are no compiled loops, on CUDA and without Numba, it is `implicit`.
+X are the channels as planes in which the pixels that places see through element k of the kernel lie as the
+places do, `where[k]` further on (see `planes`); those of a 1 x 1 convolution are the image. Of a block of
+places, DEPTH elements at a time are gathered into panels, which stay in the nearest cache while the weights
+pass by (see `panels`), and a tile of filters by vectors of places stays in registers (`loops.tile`): the
+layers of K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008, without a copy
+of the weights. dx is the same of dy with the weight turned. Of dweight[f, k], the sum over p of dy[f, p]
+X[where[k] + p], filters are in the vectors. y and dx split into blocks and tiles of channels, so that one
+image keeps all threads busy; dweight into channels of x. Where there are no compiled loops, on CUDA and
+without Numba, it is `implicit`.
 """
 
 from __future__ import annotations
@@ -16,18 +19,21 @@ import functools
 import math
 from typing import Any
 
+import numpy as np
+
 from minicaffe.backend import on_cuda
-from minicaffe.ops.conv import implicit
+from minicaffe.ops.conv import implicit, panels, split
 from minicaffe.ops.conv.implicit import cuda_workspace
-from minicaffe.ops.conv.planes import Planes
+from minicaffe.ops.conv.panels import DEPTH, Panels
+from minicaffe.ops.conv.planes import LANES, Planes
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.loops import loops, no_bias
 from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import run
+from minicaffe.ops.threads import run, share
 
 __all__ = ["cuda_workspace", "forward", "input_gradient", "refuses", "weight_gradient", "workspace"]
 COMPILED = True  # of use to the planner only where there are compiled loops
-TILE = 8  # filters of a tile at the most
+RESULTS = 2**17  # of a block that are summed at a time, so that they stay in the cache
 MOST = 2**31  # elements that a table can tell apart
 
 
@@ -38,20 +44,21 @@ def recordable(dtype: Any) -> bool:
 
 def refuses(g: ConvGeometry) -> str | None:
     """Why a shape cannot be taken: places are counted in 32 bits."""
-    if max(_room(Planes(g, False)), _room(Planes(g, True)), math.prod(g.weight_shape)) >= MOST:
-        return f"it needs a row of images, and weights, of less than {MOST} numbers"
+    if max(_room(g, back) for back in (False, True)) + math.prod(g.weight_shape) >= MOST:
+        return f"it needs images of a block, and weights, of less than {MOST} numbers"
     return None
 
 
 def workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs: a band of planes, and a tile of sums or of what they are of."""
-    own = max(_room(Planes(g, False)), _room(Planes(g, True)))
-    return max(own, implicit.workspace(g, limit))
+    """Elements a thread needs: a panel, the planes of a block, and sums."""
+    sums = g.rows // g.group * (-(-(g.f // g.group) // LANES) * LANES)
+    weight = panels.most(Planes(g, False)) + Planes(g, False).room + sums
+    return max(_room(g, False), _room(g, True), weight, implicit.workspace(g, limit))
 
 
 def forward_workspace(g: ConvGeometry, limit: int) -> int:
     """Elements a thread needs for `forward`."""
-    return max(_room(Planes(g, False)), implicit.forward_workspace(g, limit))
+    return max(_room(g, False), implicit.forward_workspace(g, limit))
 
 
 def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
@@ -79,10 +86,8 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
     fast = _loops(x)
     if fast is None:
         return implicit.weight_gradient(x, dy, g, out, work)
-    numbers, *tables = _numbers(Planes(g, False, laid=True), x.dtype)
     arrays = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
-    tiles = -(-(g.f // g.group) // fast.ROWS)
-    run(fast.weigh, g.group * tiles, *arrays, g.n, *numbers, *tables, Piece(work))
+    run(fast.weigh, g.c, *arrays, *_sums(g, x.dtype), Piece(work))
     return out
 
 
@@ -91,28 +96,60 @@ def _loops(x: Any) -> Any:
 
 
 def _correlate(fast: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
-    """Targets of sources, x and y or dy and dx: a unit is a tile of channels of a band of a sample."""
-    planes = Planes(g, back)
-    numbers, *tables = _numbers(planes, arrays[0].dtype)
-    units = g.n * g.group * planes.bands * -(-planes.channels[1] // fast.ROWS)
-    run(fast.correlate, units, *arrays, *numbers, *tables, Piece(work))
+    """Targets of sources, x and y or dy and dx."""
+    units, *tables = _tables(g, back, arrays[0].dtype, share(work))
+    run(fast.correlate, units, *arrays, *tables, Piece(work))
 
 
 @functools.lru_cache(maxsize=4096)
-def _room(planes: Planes) -> int:
-    """Elements of work: planes, and a tile."""
-    return planes.room + TILE * planes.run
+def _room(g: ConvGeometry, back: bool) -> int:
+    """Elements of work for y or dx: a panel, planes, and sums of a part of the targets."""
+    planes = Planes(g, back)
+    columns, rows = planes.columns, -(-planes.channels[1] // _parts(planes)) + 8
+    return panels.most(planes) + planes.room + columns * min(planes.channels[1], rows)
+
+
+def _parts(planes: Planes) -> int:
+    """Into how many parts targets are cut at the least."""
+    return min(-(-planes.channels[1] // 8), -(-planes.channels[1] * planes.columns // RESULTS))
 
 
 @functools.lru_cache(maxsize=256)
-def _numbers(planes: Planes, dtype: Any) -> tuple[Any, ...]:
-    """What the loops want to know of one direction: `plane`, `target`, tables; see there."""
+def _tables(g: ConvGeometry, back: bool, dtype: Any, threads: int) -> tuple[Any, ...]:
+    """Units of the loop for y or dx, and what it wants to know: `plane`, `target`, tables; see there."""
+    planes = Planes(g, back)
+    tables, tile = _panels(planes, dtype)
+    units, tiles = planes.blocks * g.group, -(-planes.channels[1] // tile.ROWS)
+    parts = split.parts(units, threads, tiles, _parts(planes))
+    return units * parts, *_numbers(tables), parts, planes.phases, tables.tables, tables.across
+
+
+@functools.lru_cache(maxsize=256)
+def _sums(g: ConvGeometry, dtype: Any) -> tuple[Any, ...]:
+    """What the loop for dweight wants to know."""
+    planes = Planes(g, False)
+    tables, _ = _panels(planes, dtype)
+    turned = np.arange(DEPTH, dtype=np.int32) * tables.width
+    return *_numbers(tables), planes.phases, tables.sums, tables.across, turned
+
+
+def _panels(planes: Planes, dtype: Any) -> tuple[Panels, Any]:
     tile: Any = loops("tile", dtype)
-    g, vector = planes.g, int(tile.lanes(dtype))
+    return Panels(planes, int(tile.lanes(dtype)), tile.COLUMNS), tile
+
+
+def _numbers(tables: Panels) -> tuple[Any, Any]:
+    """`plane` and `target`."""
+    planes, g = tables.planes, tables.planes.g
     row, window = math.prod(g.weight_shape[1:]), math.prod(g.window.kernel)
-    group = g.f // g.group * row
-    target: Any = lift(g.out), (1, 1, 1), (group, row)
+    image, steps, pads = (
+        tuple(getattr(axis, name) for axis in planes.axes) for name in ("size", "step", "pad")
+    )
+    block = g.n, *planes.block, planes.bands
+    room = planes.apart, planes.room, tables.room, tables.width, tables.rows
+    plane = planes.channels, image, steps, pads, planes.sizes, block, room
+    size, (_, down, along) = lift(g.out), (1, 1, 1)
     if planes.back:
-        target = lift(g.image), g.window.lifted()[1], (group, window)
-    plane = *planes.numbers, (planes.room, vector, int(planes.flat))
-    return (plane, target), planes.phases, *planes.tables, planes.starts(vector)
+        size, (_, down, along) = lift(g.image), g.window.lifted()[1]
+    places = down * size[2], along, math.prod(size)
+    return plane, (places, (g.f // g.group * row, window if planes.back else row))

@@ -7,7 +7,8 @@ pixels are taken apart by what is left of t dilation when divided by s, a plane 
 
 reads every plane one pixel after the other. A line's zeros on the right are those on the left of the next.
 dx is the same of dy, with jobs for what is left of its place: through which elements it was seen.
-A band of lines is laid out at a time, so that it stays in the cache.
+A block of places is laid out and computed at a time, so that it stays in the cache: a band of a sample's
+lines, or whole samples if they are small.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import numpy as np
 
 from minicaffe.ops.geometry import ConvGeometry, lift
 
-IN_CACHE = 2**17  # elements of a band
+IN_CACHE = 2**18  # elements of a block's planes
+MOST = 512  # places of a block, or few more
 LANES = 16  # the most there are
 
 
@@ -85,11 +87,10 @@ def _backward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
 
 @dataclass(frozen=True)
 class Planes:
-    """The sources of a convolution, x or for `back` dy, as planes; what the loops want to know."""
+    """The sources of a convolution, x or for `back` dy, as planes; and what is computed at a time."""
 
     g: ConvGeometry
     back: bool
-    laid: bool = False  # always, also where they are the images as they are
 
     @functools.cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -106,105 +107,72 @@ class Planes:
         return (f, c, g.group) if self.back else (c, f, g.group)
 
     @functools.cached_property
-    def layers(self) -> int:
-        """Lines of the first axis."""
-        return self.axes[0].length
-
-    @functools.cached_property
     def count(self) -> int:
         """Planes of a channel."""
         return math.prod(len(axis.phases) for axis in self.axes)
 
     @functools.cached_property
-    def band(self) -> int:
-        """Lines of targets that are computed at a time: as many as the cache holds, all bands alike."""
-        lines = self.axes[1]
-        each = self.channels[0] * self.count * self.layers * self.axes[2].pitch
-        most = max(1, IN_CACHE // each - lines.extent)
-        return -(-lines.targets // -(-lines.targets // most))
+    def block(self) -> tuple[int, int]:
+        """Samples and lines of targets that are computed at a time: of some MOST places, in the cache."""
+        layers, lines, across = self.axes
+        places = layers.targets * across.targets
+        each = self.channels[0] * self.count * layers.length * across.pitch
+        most = lines.targets if self.flat else max(1, IN_CACHE // each - lines.extent)
+        band = min(lines.targets, most, -(-MOST // places))
+        if band < lines.targets:  # all alike, and of whole vectors if that is nearly as many
+            band = -(-lines.targets // -(-lines.targets // band))
+            step = LANES // math.gcd(places, LANES)
+            whole = -(-band // step) * step
+            return 1, min(whole, lines.targets) if 2 * whole <= 3 * band else band
+        fit = MOST // (places * band)
+        if not self.flat:
+            fit = min(fit, IN_CACHE // (each * lines.length))
+        n = max(1, self.g.n)
+        return -(-n // -(-n // max(1, min(n, fit)))), band
 
     @property
     def bands(self) -> int:
-        """How many there are."""
-        return -(-self.axes[1].targets // self.band)
+        """Of how many lines each, a sample has."""
+        return -(-self.axes[1].targets // self.block[1])
 
     @property
-    def lines(self) -> int:
-        """Lines that a band's targets see."""
-        return self.band + self.axes[1].extent
+    def blocks(self) -> int:
+        """How many there are, each with all channels of a group."""
+        return -(-self.g.n // self.block[0]) * self.bands
+
+    @property
+    def columns(self) -> int:
+        """Places of a block at the most, of any job, whole vectors."""
+        layers, _, across = self.axes
+        places = self.block[0] * layers.targets * self.block[1] * across.targets
+        return -(-places // LANES) * LANES
+
+    @property
+    def flat(self) -> bool:
+        """Whether planes are the images as they are: nothing is laid out."""
+        return self.g.window.is_point
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Layers, lines and pitch of a plane: of a block's, or of an image."""
+        if self.flat:
+            return self.axes[0].size, self.axes[1].size, self.axes[2].size
+        return self.axes[0].length, self.block[1] + self.axes[1].extent, self.axes[2].pitch
+
+    @functools.cached_property
+    def apart(self) -> int:
+        """Elements from a sample's planes to the next one's."""
+        of = self.channels[2] if self.flat else self.count
+        return self.channels[0] * of * math.prod(self.sizes)
 
     @functools.cached_property
     def room(self) -> int:
-        """Elements of a band's planes, and of zeros behind them."""
-        lines, across = self.layers * self.lines, self.axes[2]
-        more = across.length - across.pitch + LANES
-        return self.channels[0] * self.count * lines * across.pitch + more
-
-    @property
-    def run(self) -> int:
-        """Elements of a band's targets in one channel, whole vectors."""
+        """Elements of a block's planes, and of zeros behind them."""
         across = self.axes[2]
-        most = (self.band - 1) * across.pitch + max(across.targets, across.pitch)
-        return -(-most // LANES) * LANES
-
-    @property
-    def numbers(self) -> tuple[Any, ...]:
-        """`plane` of the loops."""
-        image, steps, pads = (
-            tuple(getattr(axis, name) for axis in self.axes) for name in ("size", "step", "pad")
-        )
-        sizes = self.layers, self.lines, self.axes[2].pitch
-        return self.channels, image, steps, pads, sizes, (self.band, self.bands)
-
-    @functools.cached_property
-    def flat(self) -> bool:
-        """Whether planes are the images as they are: bands of places of a 1 x 1 convolution."""
-        last = self.axes[1].targets - (self.bands - 1) * self.band
-        some = not self.laid and self.axes[0].targets == 1 and last * self.axes[2].pitch >= LANES
-        return some and self.g.window.is_point
-
-    def starts(self, vector: int) -> Any:
-        """Where a band's vectors start in the planes, and in the targets; `flat`: and of the last band."""
-        runs, pitch = [self.run], self.axes[2].pitch
-        if self.flat:
-            last = self.axes[1].targets - (self.bands - 1) * self.band
-            runs = [lines * pitch for lines in (self.band, last)]
-        each = [np.minimum(np.arange(0, run, vector), max(0, run - vector)) for run in runs]
-        starts = np.concatenate(each).astype(np.int32)
-        return np.stack((starts, starts), axis=1)
+        more = max(0, across.length - across.pitch) + LANES
+        return 0 if self.flat else -(-(self.block[0] * self.apart + more) // LANES) * LANES
 
     @property
     def phases(self) -> Any:
         """Which pixels each plane of a channel has, along the three axes."""
         return np.array(list(itertools.product(*(axis.phases for axis in self.axes))), np.int64)
-
-    @property
-    def tables(self) -> tuple[Any, Any]:
-        """The jobs, and the steps of all of them: where in the weight, where in the planes."""
-        jobs: list[list[int]] = []
-        steps: list[Any] = []
-        sizes, kernel = (self.layers, self.lines, self.axes[2].pitch), lift(self.g.window.kernel)
-        plane, taps = self.g.places if self.flat else math.prod(sizes), math.prod(kernel)
-        channels = np.arange(self.channels[0])[:, None]
-        counts = [len(axis.phases) for axis in self.axes]
-        row = self.g.c // self.g.group * taps if self.back else taps  # of the weight, a source
-        for runs in itertools.product(*(axis.runs for axis in self.axes)):
-            base = _flat([run.base for run in runs], sizes)
-            first = sum(map(len, steps))
-            ways = list(itertools.product(*(run.taps for run in runs)))
-            a = [_flat([t for t, _, _ in way], kernel) for way in ways]
-            b = [
-                _flat([q for _, q, _ in way], counts) * plane + _flat([v for *_, v in way], sizes)
-                for way in ways
-            ]
-            a_, b_ = (np.array(part, np.int64).reshape(1, -1) for part in (a, b))
-            both = np.stack((channels * row + a_, channels * self.count * plane + b_), axis=-1)
-            steps.append(both.reshape(-1, 2).astype(np.int32))
-            numbers = [getattr(run, name) for name in ("count", "start") for run in runs]
-            jobs.append([first, first + len(steps[-1]), base, *numbers])
-        return np.array(jobs, np.int64), np.concatenate(steps)
-
-
-def _flat(index: Any, sizes: Any) -> int:
-    """Where an entry lies in an array."""
-    return int((index[0] * sizes[1] + index[1]) * sizes[2] + index[2])

@@ -1,12 +1,8 @@
-"""A convolution with places in the lanes: planes of pixels in one flat run each, tiles of filters by places.
+"""A convolution with places in the lanes: blocks of them as panels of a few vectors, met by tiles of weights.
 
-`plane` tells how images are laid out (see `conv.planes`): (sources, targets) channels of a group, groups; the
-image; the step and the pad at which planes take pixels; layers, lines and pitch of a plane; lines of a band,
-bands; elements of work for them, places in a vector, and whether planes are the images as they are (`flat`):
-nothing is laid out, and targets are written by whole vectors. `target`: its sizes, how far places of a job are
-apart, and the elements of weight of a group and from target to target. `phases` are the planes of a channel:
-which pixels of a step each takes. A job is a run of targets: steps first..last of the table, where it begins
-in a plane, its counts along the axes, its first target.
+`plane` and `phases` tell how images are laid out (see `planes`). `target`: how far lines of targets are apart,
+targets of a line, and targets of channels; and the elements of weight of a group, and from target to target.
+The other tables are those of `conv.panels`.
 """
 
 from __future__ import annotations
@@ -14,48 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from minicaffe.ops.loops import at, compiled, helper
-from minicaffe.ops.loops.tile import BIAS, ROWS, ZERO, add_sums, multiply
+from minicaffe.ops.loops.planes import block_at, gather, lay, scatter
+from minicaffe.ops.loops.tile import ADD, BIAS, COLUMNS, ROWS, ZERO, lanes, multiply
+from minicaffe.ops.loops.turn import to_lanes
+from minicaffe.ops.loops.vector import lanes_of
 
-
-@helper
-def _lay(
-    x: Any, start: int, channels: int, plane: Any, phases: Any, line: int, room: int, to: Any
-) -> None:
-    """Channels of an image as planes, from a line on, with zeros for pixels that are not there."""
-    _, (d, h, w), (sd, sh, sw), (pd, ph, pw), (layers, lines, pitch), _, _ = plane
-    zero, k = x.dtype.type(0), 0
-    for c in range(channels):
-        for q in range(len(phases)):
-            qd, qh, qw = phases[q, 0] - pd, phases[q, 1] - ph, phases[q, 2] - pw
-            begin = min(pitch, max(0, -(qw // sw)))
-            end = max(begin, min(pitch, (w - 1 - qw) // sw + 1))
-            for z in range(layers):
-                for r in range(lines):
-                    i, j = z * sd + qd, (line + r) * sh + qh
-                    if i < 0 or i >= d or j < 0 or j >= h:
-                        for u in range(k, k + pitch):
-                            to[at(u)] = zero
-                    else:
-                        here = start + ((c * d + i) * h + j) * w + qw
-                        for u in range(begin):
-                            to[at(k + u)] = zero
-                        if sw == 1:
-                            for u in range(begin, end):
-                                to[at(k + u)] = x[at(here + u)]
-                        else:
-                            for u in range(begin, end):
-                                to[at(k + u)] = x[at(here + u * sw)]
-                        for u in range(end, pitch):
-                            to[at(k + u)] = zero
-                    k += pitch
-    for u in range(k, room):  # what the last vector reads beyond
-        to[at(u)] = zero
-
-
-@helper
-def _run(job: Any, lines: int, pitch: int) -> int:
-    """Places from a layer's first to its last."""
-    return (lines - 1) * pitch + job[5]
+__all__ = ["COLUMNS", "ROWS", "correlate", "lanes", "weigh"]
+CHUNK = 8 * ROWS  # targets that meet a panel while it is near; then the same meet the next one
 
 
 @compiled
@@ -66,62 +27,62 @@ def correlate(
     y: Any,
     plane: Any,
     target: Any,
+    parts: int,
     phases: Any,
-    jobs: Any,
-    steps: Any,
-    places: Any,
+    tables: Any,
+    across: Any,
     work: Any,
     first: int,
     last: int,
 ) -> None:
-    """Targets y of sources x, by tiles of ROWS channels: unit ((sample, group, band), tile)."""
-    (c, f, groups), (d, h, wide), _, _, (_, lines, pitch), (band, bands), (room, vector, flat) = (
-        plane
-    )
-    (od, oh, ow), (sd, sh, sw), (group, row) = target
-    tiles, before = -(-f // ROWS), -1
-    sums = work[room:]
+    """Targets y of sources x: a unit is one of `parts` of the targets of a group, of a block."""
+    (c, f, groups), (d, h, wide), _, _, _, _, (_, room, start, width, depth) = plane
+    jobs, steps, where, blocks, panels, pieces, runs = tables
+    (line, step, places), (group, row) = target
+    before, tiles, vector = -1, -(-f // ROWS), lanes_of(x)
     for unit in range(first, last):
-        where, tile = unit // tiles, unit % tiles
-        line, g, s = where % bands * band, where // bands % groups, where // bands // groups
-        start = (s * groups + g) * c * d * h * wide
-        if where != before and not flat:
-            _lay(x, start, c, plane, phases, line, room, work)
-            before = where
-        r, rows = tile * ROWS, min(ROWS, f - tile * ROWS)
-        for n in range(len(jobs)):
-            job = jobs[n]
-            down = min(band, job[4] - line)
-            if down <= 0 or job[3] <= 0 or job[5] <= 0:
-                continue
-            vectors = -(-_run(job, down, pitch) // vector)
-            a, begin = (w, g * group + r * row, row), BIAS if bias.size else ZERO
-            if flat:  # the last vector of a band ends with it: there is a table for the last band
-                lap, to = 0 if down == band else len(places) - vectors, (s * groups + g) * f + r
-                table, right = (places, lap, lap + vectors), (x, start + line * wide)
-                left = y, (to * oh + line) * ow, oh * ow
-                multiply(
-                    a, right, left, (steps, job[0], job[1]), table, rows, begin, (bias, g * f + r)
-                )
-                continue
-            apart = vectors * vector
-            for z in range(job[3]):
-                table, right = (places, 0, vectors), (work, job[2] + z * lines * pitch)
-                left = sums, 0, apart
-                multiply(
-                    a, right, left, (steps, job[0], job[1]), table, rows, begin, (bias, g * f + r)
-                )
-                for k in range(rows):
-                    channel = (s * groups + g) * f + r + k
-                    for i in range(down):
-                        top = (channel * od + job[6] + z * sd) * oh + job[7] + (line + i) * sh
-                        to, there = top * ow + job[8], k * apart + i * pitch
-                        if sw == 1:
-                            for j in range(job[5]):
-                                y[at(to + j)] = sums[at(there + j)]
-                        else:
-                            for j in range(job[5]):
-                                y[at(to + j * sw)] = sums[at(there + j)]
+        part, which = unit % parts, unit // parts
+        g, (s, many, top, fewer) = which % groups, block_at(which // groups, plane)
+        if room and which != before:
+            lay(x, s, many, g, (0, c), plane, phases, top, work)
+            before = which
+        here = ((s * groups + g) * c * d * h + top) * wide
+        r, stop = tiles * part // parts * ROWS, min(f, tiles * (part + 1) // parts * ROWS)
+        to = ((s * groups + g) * f + r) * places + top * line
+        for j in range(len(jobs)):
+            columns, p, end, a, e = blocks[2 * j + fewer]
+            vectors = -(-columns // vector)
+            straight = e - a == 1 and step == 1 and columns == vectors * vector
+            if straight:  # targets are one run of whole vectors
+                results, begins, apart = y, to + runs[a, 2], places
+            else:
+                results, begins, apart = work, start + room, vectors * vector
+            k, ke = jobs[j]
+            begin = BIAS if bias.size else ZERO
+            while True:  # once at the least: targets that see nothing are 0
+                deep = min(k + depth, ke)
+                for i in range(p, end):
+                    some, panel = (panels[i, 0], panels[i, 1]), (i - p) * (depth * width + vector)
+                    if room:
+                        gather(work, start, where, (k, deep), pieces, some, width, work, panel)
+                    else:
+                        gather(x, here, where, (k, deep), pieces, some, width, work, panel)
+                for t in range(r, stop, CHUNK):
+                    multiply(
+                        (w, g * group + t * row, row),
+                        (work, 0),
+                        (results, begins + (t - r) * apart, apart),
+                        (steps, k, deep),
+                        (across, 0, vectors),
+                        min(CHUNK, stop - t),
+                        begin,
+                        (bias, g * f + t),
+                    )
+                k, begin = deep, ADD
+                if k >= ke:
+                    break
+            if not straight:
+                scatter(work, begins, (stop - r, apart), runs, (a, e), y, (to, places, step))
 
 
 @compiled
@@ -129,50 +90,86 @@ def weigh(
     x: Any,
     dy: Any,
     dw: Any,
-    n: int,
     plane: Any,
     target: Any,
     phases: Any,
-    jobs: Any,
-    steps: Any,
-    places: Any,
+    tables: Any,
+    across: Any,
+    turned: Any,
     work: Any,
     first: int,
     last: int,
 ) -> None:
-    """dw += sums over places of dy times x, by tiles of ROWS filters: unit (group, tile)."""
-    (c, f, groups), (d, h, wide), _, _, (_, lines, pitch), (band, _), (room, vector, _) = plane
-    (od, oh, ow), _, (_, row) = target
-    tiles, job = -(-f // ROWS), jobs[0]
-    zero, gradient = dw.dtype.type(0), work[room:]
-    for g in range(first // tiles, -(-last // tiles)):
-        begin, end = max(first, g * tiles) - g * tiles, min(last, (g + 1) * tiles) - g * tiles
-        for s in range(n):
-            for line in range(0, oh, band):
-                start = (s * groups + g) * c * d * h * wide
-                _lay(x, start, c, plane, phases, line, room, work)
-                down = min(band, oh - line)
-                vectors = -(-_run(job, down, pitch) // vector)
-                apart = vectors * vector
-                for r in range(begin * ROWS, min(f, end * ROWS), ROWS):
-                    rows = min(ROWS, f - r)
-                    for z in range(od):
-                        for k in range(rows):
-                            to, channel = k * apart, (s * groups + g) * f + r + k
-                            for i in range(down):
-                                here = ((channel * od + z) * oh + line + i) * ow
-                                for j in range(ow):
-                                    gradient[at(to + j)] = dy[at(here + j)]
-                                for j in range(ow, min(pitch, (k + 1) * apart - to)):
-                                    gradient[at(to + j)] = zero
-                                to += pitch
-                            for j in range(to, (k + 1) * apart):
-                                gradient[at(j)] = zero
-                        add_sums(
-                            (dw, (g * f + r) * row, row),
-                            (work, z * lines * pitch),
-                            (gradient, 0, apart),
-                            (steps, job[0], job[1]),
-                            (places, 0, vectors),
-                            rows,
+    """dw += sums over places of dy times x, of channels first..last.
+
+    The same product of others: filters are in the lanes, their gradients turned into the panel, len(turned)
+    columns at a time; pixels, as they lie in the planes, are the weights. Sums (taps, channels, filters) are
+    behind the planes.
+    """
+    (c, f, groups), (d, h, wide), _, _, (layers, lines, pitch), (n, samples, _, bands), more = plane
+    (_, room, start, width, _), (where, steps, blocks, runs) = more, tables
+    (line, _, places), (_, row) = target
+    vector, taps, size = lanes_of(x), len(where), layers * lines * pitch * len(phases)
+    apart, total = -(-f // vector) * vector, start + room
+    for g in range(first // c, (last - 1) // c + 1):
+        top, stop = max(first, g * c) - g * c, min(last, (g + 1) * c) - g * c
+        channels = stop - top
+        for q in range(total, total + taps * channels * apart):
+            work[at(q)] = 0
+        for block in range(-(-n // samples) * bands):
+            s, many, begun, fewer = block_at(block, plane)
+            if room:
+                lay(x, s, many, g, (top, stop), plane, phases, begun, work)
+                source, pixels = work, start
+            else:
+                source, pixels = x, (((s * groups + g) * c + top) * d * h + begun) * wide
+            to = (s * groups + g) * f * places + begun * line
+            column, end, a, e = blocks[fewer]
+            for q in range(column, end, len(turned)):
+                deep, told = min(q + len(turned), end), (runs, a, e, q - column)
+                for r in range(0, f, width):
+                    some = min(width, f - r)
+                    _turn(dy, to + r * places, places, some, told, deep - q, turned, width, work)
+                    for t in range(taps):
+                        multiply(
+                            (source, pixels + where[t], size),
+                            (work, 0),
+                            (work, total + t * channels * apart + r, apart),
+                            (steps, q, deep),
+                            (across, 0, -(-some // vector)),
+                            channels,
+                            ADD,
+                            (dw, 0),
                         )
+        for i in range(f if n else 0):
+            for k in range(channels):
+                there = (g * f + i) * row + (top + k) * taps
+                for t in range(taps):
+                    dw[at(there + t)] += work[at(total + (t * channels + k) * apart + i)]
+
+
+@helper
+def _turn(
+    dy: Any,
+    to: int,
+    places: int,
+    filters: int,
+    told: Any,
+    count: int,
+    turned: Any,
+    width: int,
+    work: Any,
+) -> None:
+    """panel[q, l] = dy of filter l at column first + q of a block, for q < count.
+
+    told = (runs, the first and the end of the block's, `first`); filters are `places` apart.
+    """
+    (runs, a, e, first), vector = told, lanes_of(dy)
+    for v in range(0, filters, vector):
+        for i in range(a, e):
+            begin = max(first, runs[at(i), 0])
+            end = min(first + count, runs[at(i), 0] + runs[at(i), 1])
+            if begin < end:
+                here = to + v * places + runs[at(i), 2] + begin - runs[at(i), 0]
+                there, some = (begin - first) * width + v, min(vector, filters - v)
+                to_lanes(dy, here, places, some, end - begin, turned, 0, work, there)

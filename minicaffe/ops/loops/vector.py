@@ -167,3 +167,43 @@ def add_vector(typing: Any, a: Any, a0: Any, more: Any, b: Any, b0: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(a, types.int64, a.dtype, b, types.int64), generate
+
+
+def mover(count: int, step: int = 1) -> Any:
+    """A copy of so many vectors, side by side: b[b0 + l] = a[a0 + l step] for all their lanes l.
+
+    All in between is read, too, and some behind; the step is a power of two.
+    """
+
+    @made
+    def move(typing: Any, a: Any, a0: Any, b: Any, b0: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a_, a0, b_, b0 = args
+            on = Emitter(context, builder, a)
+            source, target = on.at(on.data(a, a_), a0), on.at(on.data(b, b_), b0)
+            steps = [LONG(i * on.count) for i in range(count * step)]
+            vectors = [on.load(on.at(source, there)) for there in steps]
+            while len(vectors) > count:
+                vectors = [
+                    on.pick(one, range(0, 2 * on.count, 2), other)
+                    for one, other in zip(vectors[::2], vectors[1::2], strict=True)
+                ]
+            for vector, there in zip(vectors, steps, strict=False):
+                on.store(vector, on.at(target, there))
+            return context.get_dummy_value()
+
+        return types.void(a, types.int64, b, types.int64), generate
+
+    return move
+
+
+@made
+def clear_vector(typing: Any, b: Any, b0: Any) -> Any:
+    """b[b0 + l] = 0 for all lanes l."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        on = Emitter(context, builder, b)
+        on.store(on.zero(), on.at(on.data(b, args[0]), args[1]))
+        return context.get_dummy_value()
+
+    return types.void(b, types.int64), generate

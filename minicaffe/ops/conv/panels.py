@@ -1,0 +1,202 @@
+"""The columns of a block of places, as panels of a few vectors, and how they are read from its planes.
+
+A column is a place of a block, in the order of its samples, layers, lines and pixels; a panel are some vectors
+of neighbouring columns. Its row k are the pixels that its places see through element k of the kernel. In the
+planes they lie in runs, which are read a vector at a time (`pieces`),
+
+    panel[k, to : to + lanes] = planes[where[k] + at : where[k] + at + lanes]
+
+in order, so that what a vector has too much the next one writes over. Targets of a block lie in `runs`, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.ops.conv.planes import LANES, Planes, Run
+from minicaffe.ops.geometry import lift
+
+DEPTH = 128  # rows of a panel: with them it stays in the nearest cache while weights pass by,
+FEW = 2  # but where a block has no more panels than that, as many rows as make
+MANY = 2**17  # elements: then weights are what is read most, and they lie side by side
+WIDEST = 64  # numbers of a panel's row at the most
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The tables of one direction for vectors of `lanes` numbers, `columns` of them in a panel at the most."""
+
+    planes: Planes
+    lanes: int
+    columns: int
+
+    @property
+    def width(self) -> int:
+        """Numbers of a panel's row."""
+        return self.lanes * self.columns
+
+    @property
+    def count(self) -> int:
+        """Panels of a block."""
+        return max(1, -(-self.planes.columns // self.width))
+
+    @functools.cached_property
+    def rows(self) -> int:
+        """Of panels at a time: elements of the kernel."""
+        most = max(len(self._elements(job)[0]) for job in self._jobs)
+        deep = MANY // (self.count * self.width) if self.count <= FEW else DEPTH
+        return max(1, min(most, deep))
+
+    @property
+    def apart(self) -> int:
+        """Elements from a panel to the next one: the last vector of its last row may have too much."""
+        return self.rows * self.width + self.lanes
+
+    @property
+    def room(self) -> int:
+        """Elements of a block's panels; `most` is no less."""
+        return -(-max(self.count * self.apart, DEPTH * self.width) // LANES) * LANES
+
+    @property
+    def across(self) -> Any:
+        """Where each vector of a block is in the panels, and its first column."""
+        vectors = np.arange(self.count * self.columns)
+        panel, vector = vectors // self.columns, vectors % self.columns
+        at = panel * self.apart + vector * self.lanes
+        return np.stack((at, vectors * self.lanes), axis=1).astype(np.int32)
+
+    @property
+    def tables(self) -> tuple[Any, ...]:
+        """What the loop for y and dx wants to know: jobs, steps, where, blocks, panels, pieces and runs.
+
+        jobs[j] = (its first step, the next job's); steps[k] = (where in the weight, where in a panel);
+        where[k] = where in the planes; blocks[2 j], and [2 j + 1] of a smaller last one = (columns, its
+        first panel, the next one's, its first run, the next one's); panels = (first piece, the next one's);
+        pieces = (at, to); runs = (first column, columns, where in the targets).
+        """
+        jobs, steps, where, blocks, panels, pieces, runs = ([] for _ in range(7))  # type: ignore[var-annotated]
+        for job in self._jobs:
+            weights, pixels = self._elements(job)
+            jobs.append([len(where), len(where) + len(pixels)])
+            where.extend(pixels)
+            steps.extend(zip(weights, self._rows(len(weights), self.rows), strict=True))
+            for last in (False, True):
+                at, to = self._columns(job, last)
+                begin = len(panels), len(runs)
+                for column in range(0, len(at), self.width):
+                    some = self._pieces(at[column : column + self.width])
+                    panels.append([len(pieces), len(pieces) + len(some)])
+                    pieces.extend(some)
+                runs.extend(_runs(to, self._steps[2]))
+                blocks.append([len(at), begin[0], len(panels), begin[1], len(runs)])
+        numbers = (blocks, 5), (panels, 2), (pieces, 2), (runs, 3)
+        return (
+            np.array(jobs, np.int64),
+            np.array(steps, np.int32).reshape(-1, 2),
+            np.array(where, np.int64),
+            *(np.array(table, np.int64).reshape(-1, width) for table, width in numbers),
+        )
+
+    @property
+    def sums(self) -> tuple[Any, ...]:
+        """What the loop for dweight wants to know: where, steps, blocks and runs.
+
+        where[t] = where element t of the kernel is in a channel's planes; steps[q] = (where column q is,
+        where in a panel); blocks[0], and [1] of a smaller last one = (its first column, the next one's, its
+        first run, the next one's); runs as above.
+        """
+        (job,) = self._jobs
+        taps = math.prod(self.planes.g.window.kernel)
+        steps, blocks, runs = [], [], []  # type: ignore[var-annotated]
+        for last in (False, True):
+            at, to = self._columns(job, last)
+            begin = len(steps), len(runs)
+            runs.extend(_runs(to, 1))
+            steps.extend(zip(at, self._rows(len(at), DEPTH), strict=True))
+            blocks.append([begin[0], len(steps), begin[1], len(runs)])
+        return (
+            self._elements(job)[1][:taps],
+            np.array(steps, np.int32).reshape(-1, 2),
+            np.array(blocks, np.int64),
+            np.array(runs, np.int64).reshape(-1, 3),
+        )
+
+    @property
+    def _jobs(self) -> list[tuple[Run, ...]]:
+        return list(itertools.product(*(axis.runs for axis in self.planes.axes)))
+
+    @property
+    def _steps(self) -> tuple[int, ...]:
+        """How far targets of a job are apart."""
+        return self.planes.g.window.lifted()[1] if self.planes.back else (1, 1, 1)
+
+    def _rows(self, count: int, at_a_time: int) -> Any:
+        """Where in a panel each of so many rows begins, of which it has some at a time."""
+        return np.arange(count) % at_a_time * self.width
+
+    def _elements(self, job: tuple[Run, ...]) -> tuple[Any, Any]:
+        """Where each element of the kernel that a job's targets see is in the weight, and in the planes."""
+        planes, kernel = self.planes, lift(self.planes.g.window.kernel)
+        counts, plane = [len(axis.phases) for axis in planes.axes], math.prod(planes.sizes)
+        ways, window = list(itertools.product(*(run.taps for run in job))), math.prod(kernel)
+        taps = [_flat([t for t, _, _ in way], kernel) for way in ways]
+        further = [
+            _flat([q for _, q, _ in way], counts) * plane
+            + _flat([v for *_, v in way], planes.sizes)
+            for way in ways
+        ]
+        row = planes.channels[1] * window if planes.back else window  # of the weight, a source
+        channels = np.arange(planes.channels[0])[:, None]
+        weights = channels * row + np.array(taps, np.int64)
+        pixels = channels * (planes.count * plane) + np.array(further, np.int64)
+        return weights.reshape(-1), pixels.reshape(-1)
+
+    def _columns(self, job: tuple[Run, ...], last: bool) -> tuple[Any, Any]:
+        """Where each column of a block, or of a smaller last one, is in the planes, and its target."""
+        planes, (layers, lines, across) = self.planes, job
+        (samples, band), (_, high, wide) = planes.block, planes.sizes
+        if last and planes.bands == 1:
+            samples = planes.g.n - (planes.blocks - 1) * samples
+        begun = (planes.bands - 1) * band if last else 0
+        counts = samples, layers.count, max(0, min(band, lines.count - begun)), across.count
+        s, *index = np.indices(counts).reshape(4, -1)
+        z, i, j = index
+        base = _flat([run.base for run in job], planes.sizes)
+        at = base + s * planes.apart + (z * high + i) * wide + j
+        size = lift(planes.g.image if planes.back else planes.g.out)
+        sample = planes.channels[1] * planes.channels[2] * math.prod(size)
+        ways = zip(job, index, self._steps, strict=True)
+        z, i, j = (run.start + number * step for run, number, step in ways)
+        return at, s * sample + (z * size[1] + i) * size[2] + j
+
+    def _pieces(self, at: Any) -> Any:
+        """(at, to) of the vectors that bring a panel's columns."""
+        columns = np.arange(len(at))
+        begins = np.diff(at, prepend=at[0] - 2) != 1
+        since = columns - np.maximum.accumulate(np.where(begins, columns, 0))
+        some = since % self.lanes == 0
+        return np.stack((at[some], columns[some]), axis=1)
+
+
+def most(planes: Planes) -> int:
+    """Elements of a block's panels at the most, by whatever vectors."""
+    elements, columns = planes.channels[0] * math.prod(planes.g.window.kernel), planes.columns
+    rows = min(elements, max(DEPTH, MANY // max(1, columns)))
+    return max((rows + 1) * (columns + WIDEST), DEPTH * WIDEST)
+
+
+def _runs(to: Any, step: int) -> list[tuple[int, int, int]]:
+    """(first, count, where it begins) of columns whose targets are `step` apart."""
+    begins = np.flatnonzero(np.diff(to, prepend=to[:1] - step - 1) != step)
+    return [(a, b - a, to[a]) for a, b in itertools.pairwise((*begins, len(to)))]
+
+
+def _flat(index: Any, sizes: Any) -> int:
+    """Where an entry lies in an array."""
+    return int((index[0] * sizes[1] + index[1]) * sizes[2] + index[2])
