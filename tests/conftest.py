@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import os
@@ -82,15 +83,15 @@ def _use_own_cache(config: pytest.Config) -> None:
 @pytest.fixture(params=["compiled", "numpy"])
 def form(request, monkeypatch):
     """The form of the CPU's ops: loops that Numba compiles, or NumPy's."""
-    from minicaffe.ops import loops
-    from minicaffe.ops.threads import crew
+    from minicaffe.ops import loops, threads
 
     if request.param == "numpy":
         monkeypatch.setattr(loops, "available", lambda: False)
+        # One made without loops walks none: not the process's own.
+        monkeypatch.setattr(threads, "crew", functools.cache(threads.crew.__wrapped__))
     elif not loops.available():
         pytest.skip("Numba is not installed")
-    yield request.param
-    crew.cache_clear()  # one made without loops walks none
+    return request.param
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from layers.rows import ROWS, net_of
 
 from minicaffe import Net, parse
 from minicaffe.net import run
-from minicaffe.ops import loops, threads
 
 pytestmark = pytest.mark.usefixtures("form")
 EVERY = [(name, keys, bottoms) for name, rows in ROWS.items() for keys, bottoms in rows]
@@ -141,19 +140,6 @@ def test_a_way_back_after_a_replay():
         each.backward(ip=dy)
     for name, param in one.named_params.items():
         assert param.diff.tobytes() == other.named_params[name].diff.tobytes(), name
-
-
-@pytest.fixture(params=["compiled", "numpy"])
-def form(request, monkeypatch):
-    """Both forms of replays."""
-    if request.param == "compiled" and not loops.available():
-        pytest.skip("needs Numba")
-    with monkeypatch.context() as patch:
-        if request.param == "numpy":
-            patch.setattr(loops, "available", lambda: False)
-            threads.crew.cache_clear()
-        yield
-    threads.crew.cache_clear()  # NumPy's walks no compiled loops
 
 
 def test_a_bad_label_spoils_one_replay(form):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import threading
 import time
@@ -15,6 +16,7 @@ from ops.cases import convolutions
 from minicaffe import backend
 from minicaffe.ops import conv, loops, threads
 from minicaffe.ops.conv import CAP
+from minicaffe.ops.crew import Crew
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.program import Program
 from minicaffe.ops.record import do, recording
@@ -26,8 +28,7 @@ from minicaffe.ops.threads import in_slices
 def by_numpy(monkeypatch):
     monkeypatch.setattr(loops, "available", lambda: False)
     monkeypatch.setattr(threads, "count", lambda: 3)
-    yield
-    threads.crew.cache_clear()  # it walks no compiled loops
+    monkeypatch.setattr(threads, "crew", functools.cache(Crew))  # not the process's own
 
 
 def late(x, seconds, out):

@@ -1,5 +1,7 @@
 """The planner's stopwatch: what it may see, and of how many samples; on CUDA by a clock of our own."""
 
+import functools
+
 import numpy as np
 import pytest
 from gpu import HAS_GPU
@@ -8,6 +10,7 @@ from minicaffe import backend
 from minicaffe.ops import conv, loops, threads
 from minicaffe.ops.conv import implicit_gemm, trial
 from minicaffe.ops.conv.case import Case
+from minicaffe.ops.crew import Crew
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 SOME = ConvGeometry(16, 1, (6, 6), 5, Window((3, 3)))
@@ -98,13 +101,11 @@ def test_all_samples_are_timed_unless_they_truly_take_long(
 @pytest.mark.parametrize("count", [2, 3, 4, 16])
 def test_few_samples_by_many_threads_of_numpy(monkeypatch, count):
     """Of the two that show errors each has a thread: its piece of work is not one of so many threads."""
-    monkeypatch.setattr(loops, "available", lambda: False)
-    monkeypatch.setattr(threads, "count", lambda: count)
-    monkeypatch.setattr(trial, "ROUNDS", (1, 1))
-    threads.crew.cache_clear()
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(loops, "available", lambda: False)
+        patch.setattr(threads, "count", lambda: count)
+        patch.setattr(threads, "crew", functools.cache(Crew))  # not the process's own
+        patch.setattr(trial, "ROUNDS", (1, 1))
         found = trial.measure(Case(MANY, np.dtype("f4"), backend.device("cpu"), conv.CAP))
-    finally:
-        threads.crew.cache_clear()  # it walks no compiled loops
     for one in found.values():
         assert max(one.error.values()) < 1e-4, one.error
