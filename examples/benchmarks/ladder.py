@@ -4,6 +4,7 @@ peers.py starts this as a process of its own, with settings as JSON; the answer 
 Speeds and errors are compared in one process; peak memory is that of a process with one contender alone.
 Backward is the gradients of input, weight and bias. PyTorch's are called without its autograd, as
 aten::convolution and aten::convolution_backward, in its own format and in channels_last: the fastest counts.
+Ours are replayed on the CPU, as a net's are, without the Python that recorded them.
 """
 
 import dataclasses

@@ -86,6 +86,19 @@ def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direc
     check_threads(monkeypatch, crew, device, "places", direction, EDGES[name])
 
 
+@compiled
+@every_direction
+@pytest.mark.parametrize("g", [
+    ConvGeometry(2, 1, (4, 8), 3, Window((2, 1), (1, 1), (0, 4))),
+    ConvGeometry(1, 4, (4, 4, 2), 6, Window((1, 3, 2), (2, 4, 1), (4, 4, 4), (1, 3, 2)), 2),
+    ConvGeometry(3, 2, (5, 16), 4, Window((1, 1), (1, 1), (0, 8))),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_lines_that_lie_one_in_the_other(device, direction, g, dtype):
+    """Of pads wider than the kernel they do: a panel goes back where a line ends, on where a sample does."""
+    check(device, "places", direction, g, dtype=dtype)
+
+
 def test_a_line_s_zeros_are_those_of_the_next():
     g = ConvGeometry(1, 2, (13, 13), 3, Window((3, 3), pad=(1, 1)))
     found = planes.Planes(g, False)
@@ -114,4 +127,5 @@ def test_a_panel_is_read_in_pieces_each_written_over_the_one_before():
     g = ConvGeometry(2, 1, (6, 6), 1, Window((3, 3), pad=(1, 1)))
     *_, blocks, of_panels, pieces, runs = panels.Panels(planes.Planes(g, False), 4, 3).tables
     assert blocks[0].tolist() == [72, 0, 6, 0, 1] and runs[0].tolist() == [0, 72, 0]
-    assert pieces[slice(*of_panels[0])].tolist() == [[0, 0], [4, 4], [7, 6], [11, 10]]
+    assert pieces[slice(*of_panels[0, :2])].tolist() == [[0, 0], [4, 4], [7, 6], [11, 10]]
+    assert not of_panels[:, 2].any()

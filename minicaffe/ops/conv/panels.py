@@ -77,8 +77,8 @@ class Panels:
 
         jobs[j] = (its first step, the next job's); steps[k] = (where in the weight, where in a panel);
         where[k] = where in the planes; blocks[2 j], and [2 j + 1] of a smaller last one = (columns, its
-        first panel, the next one's, its first run, the next one's); panels = (first piece, the next one's);
-        pieces = (at, to); runs = (first column, columns, where in the targets).
+        first panel, the next one's, its first run, the next one's); panels = (first piece, the next one's,
+        whether all are neighbours); pieces = (at, to); runs = (first column, columns, where in the targets).
         """
         jobs, steps, where, blocks, panels, pieces, runs = ([] for _ in range(7))  # type: ignore[var-annotated]
         for job in self._jobs:
@@ -90,12 +90,13 @@ class Panels:
                 at, to = self._columns(job, last)
                 begin = len(panels), len(runs)
                 for column in range(0, len(at), self.width):
-                    some = self._pieces(at[column : column + self.width])
-                    panels.append([len(pieces), len(pieces) + len(some)])
+                    own = at[column : column + self.width]
+                    some, straight = self._pieces(own), (np.diff(own) == 1).all()
+                    panels.append([len(pieces), len(pieces) + len(some), straight])
                     pieces.extend(some)
                 runs.extend(_runs(to, self._steps[2]))
                 blocks.append([len(at), begin[0], len(panels), begin[1], len(runs)])
-        numbers = (blocks, 5), (panels, 2), (pieces, 2), (runs, 3)
+        numbers = (blocks, 5), (panels, 3), (pieces, 2), (runs, 3)
         return (
             np.array(jobs, np.int64),
             np.array(steps, np.int32).reshape(-1, 2),

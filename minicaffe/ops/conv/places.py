@@ -34,7 +34,8 @@ from minicaffe.ops.threads import run, share
 __all__ = ["cuda_workspace", "forward", "input_gradient", "refuses", "weight_gradient", "workspace"]
 COMPILED = True  # of use to the planner only where there are compiled loops
 RESULTS = 2**17  # of a block that are summed at a time, so that they stay in the cache
-MOST = 2**31  # elements that a table can tell apart
+TOLD = 2**31  # elements that a table can tell apart
+TILE = 8  # filters of a tile at the most
 
 
 def recordable(dtype: Any) -> bool:
@@ -44,8 +45,8 @@ def recordable(dtype: Any) -> bool:
 
 def refuses(g: ConvGeometry) -> str | None:
     """Why a shape cannot be taken: places are counted in 32 bits."""
-    if max(_room(g, back) for back in (False, True)) + math.prod(g.weight_shape) >= MOST:
-        return f"it needs images of a block, and weights, of less than {MOST} numbers"
+    if max(_room(g, back) for back in (False, True)) + math.prod(g.weight_shape) >= TOLD:
+        return f"it needs images of a block, and weights, of less than {TOLD} numbers"
     return None
 
 
@@ -105,13 +106,13 @@ def _correlate(fast: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -
 def _room(g: ConvGeometry, back: bool) -> int:
     """Elements of work for y or dx: a panel, planes, and sums of a part of the targets."""
     planes = Planes(g, back)
-    columns, rows = planes.columns, -(-planes.channels[1] // _parts(planes)) + 8
+    columns, rows = planes.columns, -(-planes.channels[1] // _parts(planes)) + TILE
     return panels.most(planes) + planes.room + columns * min(planes.channels[1], rows)
 
 
 def _parts(planes: Planes) -> int:
     """Into how many parts targets are cut at the least."""
-    return min(-(-planes.channels[1] // 8), -(-planes.channels[1] * planes.columns // RESULTS))
+    return min(-(-planes.channels[1] // TILE), -(-planes.channels[1] * planes.columns // RESULTS))
 
 
 @functools.lru_cache(maxsize=256)

@@ -24,8 +24,8 @@ import numpy as np
 from minicaffe.ops.geometry import ConvGeometry, lift
 
 IN_CACHE = 2**18  # elements of a block's planes
-MOST = 512  # places of a block, or few more
-LANES = 16  # the most there are
+MOST = 512  # places of a block, unless a line has more
+LANES = 16  # numbers of a vector at the most
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Axis:
 
     @property
     def pitch(self) -> int:
-        """Pixels of a line: all but those zeros that the next line has, too."""
+        """Pixels of a line: all but zeros that the next line has, too; with wide pads less than targets."""
         before, behind = self.pad // self.step, self.length + -(self.size + self.pad) // self.step
         return self.length - max(0, min(before, behind))
 

@@ -11,11 +11,10 @@ from typing import Any
 
 from minicaffe.ops.loops import at, compiled, helper
 from minicaffe.ops.loops.planes import block_at, gather, lay, scatter
-from minicaffe.ops.loops.tile import ADD, BIAS, COLUMNS, ROWS, ZERO, lanes, multiply
+from minicaffe.ops.loops.tile import ADD, BIAS, ROWS, ZERO, multiply
 from minicaffe.ops.loops.turn import to_lanes
 from minicaffe.ops.loops.vector import lanes_of
 
-__all__ = ["COLUMNS", "ROWS", "correlate", "lanes", "weigh"]
 CHUNK = 8 * ROWS  # targets that meet a panel while it is near; then the same meet the next one
 
 
@@ -62,7 +61,7 @@ def correlate(
             while True:  # once at the least: targets that see nothing are 0
                 deep = min(k + depth, ke)
                 for i in range(p, end):
-                    some, panel = (panels[i, 0], panels[i, 1]), (i - p) * (depth * width + vector)
+                    some, panel = panels[i], (i - p) * (depth * width + vector)
                     if room:
                         gather(work, start, where, (k, deep), pieces, some, width, work, panel)
                     else:

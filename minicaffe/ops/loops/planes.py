@@ -107,10 +107,13 @@ def gather(
     panel: Any,
     to: int,
 ) -> None:
-    """Rows of a panel, (first, end), by some of the pieces, (first, end), to panel[to:]."""
-    (first, last), (a, e), lanes = rows, some, lanes_of(x)
-    start, reach, furthest = pieces[at(a), 0], pieces[at(e - 1), 0], pieces[at(e - 1), 1]
-    neighbours = reach - start == furthest == (e - a - 1) * lanes
+    """Rows of a panel, (first, end), to panel[to:], by some of the pieces: (first, end, whether they are
+    neighbours, in the planes as in the panel).
+    """
+    (first, last), (a, e, neighbours), lanes = rows, some, lanes_of(x)
+    start, reach = pieces[at(a), 0], pieces[at(a), 0]
+    for i in range(a + 1, e):
+        reach = max(reach, pieces[at(i), 0])
     for k in range(first, last):
         here = begin + where[at(k)]
         if here + reach + lanes > len(x):  # of the last image, where that is the planes
