@@ -10,7 +10,6 @@ Ours are replayed on the CPU, as a net's are, without the Python that recorded t
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import forms
@@ -64,6 +63,7 @@ class Ours:
 
     def __init__(self, geometry, arrays: dict, device, engine: str = "auto"):
         from minicaffe.ops import aligned
+        from minicaffe.ops.program import replayed
 
         def array(shape: tuple[int, ...] | int) -> Any:  # as a net's are
             return aligned.empty(device.xp, shape, np.float32)
@@ -75,32 +75,21 @@ class Ours:
         self.work = array(self.plan.workspace)
         self.y, self.dx = array(self.dy.shape), array(self.x.shape)
         self.dweight, self.dbias = array(self.weight.shape), array(self.bias.shape)
-        self.forward = replayed(self._forward, device)
-        self._gradients = replayed(self._gradients_once, device)
+        self.forward, self._gradients = self._forward_once, self._gradients_once
+        if not device.is_cuda:
+            self.forward, self._gradients = map(replayed, (self.forward, self._gradients))
 
     def backward(self) -> None:
         self.dweight.fill(0)
         self.dbias.fill(0)
         self._gradients()
 
-    def _forward(self) -> None:
+    def _forward_once(self) -> None:
         self.plan.forward(self.x, self.weight, self.bias, self.y, self.work)
 
     def _gradients_once(self) -> None:
         grads = self.dx, self.dweight, self.dbias
         self.plan.gradients(self.x, self.dy, self.weight, *grads, self.work)
-
-
-def replayed(call: Callable[[], None], device: Any) -> Callable[[], None]:
-    """What a call does, without the Python that it takes; on CUDA the call."""
-    from minicaffe.ops.program import Program
-    from minicaffe.ops.record import recording
-
-    if device.is_cuda:
-        return call
-    with recording() as made:
-        call()
-    return call if made.hosts else Program(made.rows).run
 
 
 class Torchs:

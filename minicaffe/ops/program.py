@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from minicaffe.ops import threads
+from minicaffe.ops.record import recording
 from minicaffe.ops.row import Calls, Row
 from minicaffe.ops.script import Script
 from minicaffe.ops.table import Table
@@ -39,3 +40,13 @@ class Program:
                 one.run()
                 found[i] = min(found[i], time.perf_counter() - start)
         return found
+
+
+def replayed(call: Callable[[], object]) -> Callable[[], object]:
+    """What a call on the CPU does, without the Python that it takes; the call, if it cannot be recorded.
+
+    It is made once.
+    """
+    with recording() as made:
+        call()
+    return call if made.hosts else Program(made.rows).run

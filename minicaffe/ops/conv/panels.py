@@ -78,7 +78,8 @@ class Panels:
         jobs[j] = (its first step, the next job's); steps[k] = (where in the weight, where in a panel);
         where[k] = where in the planes; blocks[2 j], and [2 j + 1] of a smaller last one = (columns, its
         first panel, the next one's, its first run, the next one's); panels = (first piece, the next one's,
-        whether all are neighbours); pieces = (at, to); runs = (first column, columns, where in the targets).
+        whether they are a whole row of neighbours); pieces = (at, to); runs = (first column, columns, where in
+        the targets).
         """
         jobs, steps, where, blocks, panels, pieces, runs = ([] for _ in range(7))  # type: ignore[var-annotated]
         for job in self._jobs:
@@ -91,8 +92,11 @@ class Panels:
                 begin = len(panels), len(runs)
                 for column in range(0, len(at), self.width):
                     own = at[column : column + self.width]
-                    some, straight = self._pieces(own), (np.diff(own) == 1).all()
-                    panels.append([len(pieces), len(pieces) + len(some), straight])
+                    some, whole = (
+                        self._pieces(own),
+                        len(own) == self.width and (np.diff(own) == 1).all(),
+                    )
+                    panels.append([len(pieces), len(pieces) + len(some), whole])
                     pieces.extend(some)
                 runs.extend(_runs(to, self._steps[2]))
                 blocks.append([len(at), begin[0], len(panels), begin[1], len(runs)])

@@ -24,8 +24,7 @@ from minicaffe.ops.conv import definition
 from minicaffe.ops.conv.case import REFERENCE, Case
 from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.program import Program
-from minicaffe.ops.record import recording
+from minicaffe.ops.program import replayed
 
 DIRECTIONS = ("forward", "input_gradient", "weight_gradient")
 ENOUGH = 50_000_000  # multiply-adds that show an error
@@ -147,7 +146,7 @@ class _Arrays:
         self.sizes = {name: case.of(g).workspace(name) for name in names}
         self.work = aligned.empty(device.xp, max(self.sizes.values()), case.dtype)
         self.work.fill(0)
-        self.programs: dict[tuple[str, str], Program] = {}
+        self.replays: dict[tuple[str, str], Callable[[], object]] = {}
 
     def run(self, name: str, direction: str) -> Any:
         """One direction by one strategy, with as many threads as a plan of this part would use."""
@@ -189,13 +188,9 @@ class _Arrays:
     def _again(self, name: str, direction: str) -> Callable[[], object]:
         if self.case.device.is_cuda:
             return lambda: self.run(name, direction)
-        if (name, direction) not in self.programs:
-            with recording() as made:
-                self.run(name, direction)
-            if made.hosts:
-                return lambda: self.run(name, direction)
-            self.programs[name, direction] = Program(made.rows)
-        return self.programs[name, direction].run
+        if (name, direction) not in self.replays:
+            self.replays[name, direction] = replayed(lambda: self.run(name, direction))
+        return self.replays[name, direction]
 
     def error(self, name: str, direction: str, reference: Any) -> float:
         """The largest difference from the reference, relative to its largest entry."""

@@ -107,10 +107,10 @@ def gather(
     panel: Any,
     to: int,
 ) -> None:
-    """Rows of a panel, (first, end), to panel[to:], by some of the pieces: (first, end, whether they are
-    neighbours, in the planes as in the panel).
+    """Rows of a panel, (first, end), to panel[to:], by some of the pieces: (first, end, whether they are a
+    whole row of neighbours).
     """
-    (first, last), (a, e, neighbours), lanes = rows, some, lanes_of(x)
+    (first, last), (a, e, whole), lanes = rows, some, lanes_of(x)
     start, reach = pieces[at(a), 0], pieces[at(a), 0]
     for i in range(a + 1, e):
         reach = max(reach, pieces[at(i), 0])
@@ -121,11 +121,8 @@ def gather(
                 there, column = here + pieces[at(i), 0], to + pieces[at(i), 1]
                 for u in range(min(lanes, len(x) - there)):
                     panel[at(column + u)] = x[at(there + u)]
-        elif neighbours and e - a == COLUMNS:
+        elif whole:
             _move_row(x, here + start, panel, to)
-        elif neighbours:
-            for i in range(e - a):
-                _move(x, here + start + i * lanes, panel, to + i * lanes)
         else:
             for i in range(a, e):
                 _move(x, here + pieces[at(i), 0], panel, to + pieces[at(i), 1])
