@@ -206,7 +206,8 @@ class Case:
 
     def _alias(self, name: str) -> bool:
         """Whether a strategy is compiled loops alone, and there are none: it computes as `implicit` does."""
-        return hasattr(STRATEGIES[name], "COMPILED") and not self.recordable(name)
+        needs = getattr(STRATEGIES[name], "only_compiled", None)
+        return needs is not None and needs(self.g) and not self.recordable(name)
 
     def _beaten(self, name: str) -> bool:
         """Whether a compiled strategy need not be tried, for to compile it takes seconds.

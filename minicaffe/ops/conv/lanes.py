@@ -38,7 +38,6 @@ __all__ = [
     "weight_gradient",
     "workspace",
 ]
-COMPILED = True  # of use to the planner only where there are compiled loops
 CHUNK = 128  # places that are summed at a time
 GRAIN = 2**13  # weights that a thread adds at the least
 LARGEST = 2**31 // max(WIDTHS)  # entries of a sample whose places in a block an int32 holds
@@ -47,6 +46,11 @@ LARGEST = 2**31 // max(WIDTHS)  # entries of a sample whose places in a block an
 def recordable(dtype: Any) -> bool:
     """Whether all that it does is compiled loops."""
     return loops("lanes", dtype) is not None
+
+
+def only_compiled(g: ConvGeometry) -> bool:
+    """Whether it is for compiled loops alone."""
+    return True
 
 
 def refuses(g: ConvGeometry) -> str | None:

@@ -32,7 +32,6 @@ from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import run, share
 
 __all__ = ["cuda_workspace", "forward", "input_gradient", "refuses", "weight_gradient", "workspace"]
-COMPILED = True  # of use to the planner only where there are compiled loops
 RESULTS = 2**17  # of a block that are summed at a time, so that they stay in the cache
 TOLD = 2**31  # elements that a table can tell apart
 TILE = 8  # filters of a tile at the most
@@ -41,6 +40,11 @@ TILE = 8  # filters of a tile at the most
 def recordable(dtype: Any) -> bool:
     """Whether all that it does is compiled loops."""
     return loops("places", dtype) is not None
+
+
+def only_compiled(g: ConvGeometry) -> bool:
+    """Whether it is for compiled loops alone."""
+    return True
 
 
 def refuses(g: ConvGeometry) -> str | None:

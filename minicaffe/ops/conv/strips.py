@@ -47,9 +47,17 @@ class Strips:
         return (1 if len(self.g.image) == 1 else self.m), self.m
 
     @functools.cached_property
+    def phases(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of each axis the dilation, and how many tiles one phase has."""
+        sizes = zip(two(self.g.out, 1), two(self.g.window.dilation, 1), self.step, strict=True)
+        rows, columns = ((d, -(-o // (d * m))) for o, d, m in sizes)
+        return rows, columns
+
+    @functools.cached_property
     def tiles(self) -> tuple[int, int]:
-        """Of an image, along each axis."""
-        rows, columns = (-(-o // m) for o, m in zip(two(self.g.out, 1), self.step, strict=True))
+        """Of an image, along each axis: those of all phases that it has."""
+        sizes = zip(two(self.g.out, 1), self.phases, strict=True)
+        rows, columns = (min(o, d) * tiles for o, (d, tiles) in sizes)
         return rows, columns
 
     @functools.cached_property
@@ -69,17 +77,20 @@ class Strips:
         return above, left
 
     @functools.cached_property
-    def cut(self) -> tuple[int, int, int, int, int]:
-        """Strips in a room, its pitch, where a strip's pixels, or points half way, are put; its elements."""
+    def cut(self) -> tuple[int, int, int, int, int, int]:
+        """Strips in a room, its pitch, where a strip's pixels, or points half way, are put; its elements; and
+        how many pixels of a phase a row has.
+        """
         (t0, t1), (m0, m1), columns = self.points, self.step, self.tiles[1]
-        seen = (columns - 1) * m1 + -(-t1 // BLOCK) * BLOCK
-        pitch = max(seen, max(0, self._pad[1]) + self._wide[0], self._wide[1])
+        between, of_phase = self.phases[1]
+        seen = (of_phase - 1) * m1 + -(-t1 // BLOCK) * BLOCK
+        pitch = max(between * seen, max(0, self._pad[1]) + self._wide[0], self._wide[1])
         pitch = -(-pitch // self.lanes) * self.lanes
         most = max(1, min(self.g.n * self.tiles[0], IN_ROOM // (t0 * pitch)))
         own, half = (most + 1) * t0 * pitch, (most + 1) * m0 * columns * m1 + BLOCK
         plane = max(t0, (most - 1) * m0 + t0) * pitch  # at the most, of what is added up
         reads, writes = own + plane, half + m0 * t1 * self._vectors(most)
-        return most, pitch, own, half, -(-max(reads, writes) // GAP) * GAP
+        return most, pitch, own, half, -(-max(reads, writes) // GAP) * GAP, seen
 
     def _vectors(self, strips: int) -> int:
         """Tiles of so many strips, and what fills the last vector of them."""
@@ -88,12 +99,11 @@ class Strips:
     @functools.cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """Where in the room each tile is read, and written: those that fill the last vector, behind all."""
-        (most, pitch, *_), columns, (m0, m1) = self.cut, self.tiles[1], self.step
+        (most, pitch, *_, seen), columns, (m0, m1) = self.cut, self.tiles[1], self.step
         strip, column = np.divmod(np.arange(self._vectors(most)), columns)
-        there = strip < most
-        read = np.where(
-            there, strip * self.points[0] * pitch + column * m1, most * self.points[0] * pitch
-        )
+        phase, number = np.divmod(column, self.phases[1][1])
+        there, at = strip < most, phase * seen + number * m1
+        read = np.where(there, strip * self.points[0] * pitch + at, most * self.points[0] * pitch)
         write = np.where(there, strip * m0 * columns * m1 + column * m1, most * m0 * columns * m1)
         return read.astype(np.int32), write.astype(np.int32)
 
@@ -103,7 +113,9 @@ class Strips:
         Units must then be whole samples, and a sample fit in the room.
         """
         rows = self.tiles[0]
-        if len(self.g.image) == 1 or chunk[1] < rows or self.cut[0] < rows or min(self._pad) < 0:
+        if len(self.g.image) == 1 or max(self.g.window.dilation) > 1 or min(self._pad) < 0:
+            return False
+        if chunk[1] < rows or self.cut[0] < rows:
             return False
         others = strips(adjoint(self.g), self.m, self.lanes)
         return math.prod(others.tiles) > math.prod(self.tiles)
@@ -111,7 +123,7 @@ class Strips:
     @property
     def least(self) -> int:
         """Elements of work that a thread needs: U or the sums, the room, V and M of a row of tiles."""
-        return self.weights + self.cut[-1] + self._elements(self.tiles[1])
+        return self.weights + self.cut[4] + self._elements(self.tiles[1])
 
     def _elements(self, tiles: int) -> int:
         """Of V and M of so many."""
@@ -121,7 +133,7 @@ class Strips:
         """How many there are, of which each has so many elements of work; and what the loops are told."""
         g, (rows, columns) = self.g, self.tiles
         tile = math.prod(self.points) * (g.c + g.f)
-        room = (rest - self.cut[-1] - self._elements(0)) // tile
+        room = (rest - self.cut[4] - self._elements(0)) // tile
         most = min(room, max(TILES, (IN_CACHE + self.weights) // tile))
         samples, high = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
         chunks = -(-g.n // samples)
@@ -132,7 +144,7 @@ class Strips:
         units = -(-g.n // samples) * -(-rows // high)
         sizes = g.n, g.c, *two(g.image, 1), g.f, *two(g.out, 1), g.group
         chunk = (samples, high)
-        return units, (sizes, chunk, self._pad, self.tiles, self.step, self.cut, self.places)
+        return units, (sizes, chunk, self._pad, self.tiles, self.step, self.phases, self.cut, self.places)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -158,5 +170,7 @@ def least(g: ConvGeometry, m: int) -> int:
 @functools.lru_cache(maxsize=1024)
 def adjoint(g: ConvGeometry) -> ConvGeometry:
     """The convolution of dy that gives dx, of stride 1: dy's places are its pixels."""
-    pad = tuple(k - 1 - p for k, p in zip(g.window.kernel, g.window.pad, strict=True))
-    return ConvGeometry(g.n, g.f, g.out, g.c, dataclasses.replace(g.window, pad=pad), g.group)
+    window = g.window
+    sizes = zip(window.kernel, window.pad, window.dilation, strict=True)
+    pad = tuple(d * (k - 1) - p for k, p, d in sizes)
+    return ConvGeometry(g.n, g.f, g.out, g.c, dataclasses.replace(window, pad=pad), g.group)

@@ -11,7 +11,9 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
 (x) is the Kronecker product: on CUDA a transform is one GEMM, on the CPU one an axis. All is linear, so the
 gradients are the transposes, read from right to left. With Numba, compiled loops take the axes
 in vectors (`loops.winograd`), and the input's gradient is a convolution of dy by the weight back to front, but
-where that has more tiles. One or two axes; tiles up to 8 pixels a side; stride 1, no dilation.
+where that has more tiles. One or two axes; tiles up to 8 pixels a side; stride 1. With a dilation of d
+outputs whose places have the same rest see only pixels of one rest: d^2 convolutions of none. They are for
+the compiled loops; elsewhere a dilated one is `implicit`.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 
@@ -23,6 +25,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from minicaffe.backend import on_cuda
+from minicaffe.ops.conv import implicit
 from minicaffe.ops.conv.common import by_samples, plus, recordable
 from minicaffe.ops.conv.strips import TILES, Strips, adjoint, least, strips, units
 from minicaffe.ops.conv.tiles import Chunk, Sizing
@@ -45,23 +48,35 @@ class Winograd(Sizing):
         window, most = g.window, max(POINTS) + 1 - self.m
         if len(g.image) > 2:
             return "it needs 1 or 2 axes"
-        if any(size != 1 for size in window.stride + window.dilation):
-            return "it needs stride 1 and dilation 1"
+        if any(size != 1 for size in window.stride):
+            return "it needs stride 1"
         if any(not 2 <= size <= most for size in window.kernel):
             return f"F({self.m}x{self.m}) needs kernels of 2 to {most}"
         return None
 
+    def only_compiled(self, g: ConvGeometry) -> bool:
+        """Whether it is for compiled loops alone."""
+        return any(size != 1 for size in g.window.dilation)
+
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs: U, the sums that become dweight, some products, and a chunk of tiles."""
         fixed = self.forward_workspace(g, limit) + sum(self._parts(g)[1:])
-        return max(fixed, least(adjoint(g), self.m))
+        other = implicit.workspace(g, limit) if self.only_compiled(g) else 0
+        return max(fixed, least(adjoint(g), self.m), other)
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs for `forward`: U and a chunk of tiles."""
         fixed, tiles = sum(self._parts(g)), self._tiles(g)
         many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
         chunk = min(many, g.n * math.prod(tiles)) * self._tile(g)
-        return max(self._parts(g)[0] + chunk, least(g, self.m))
+        other = implicit.forward_workspace(g, limit) if self.only_compiled(g) else 0
+        return max(self._parts(g)[0] + chunk, least(g, self.m), other)
+
+    def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
+        """Elements that it needs on CUDA."""
+        if self.only_compiled(g):
+            return implicit.cuda_workspace(g, limit, itemsize)
+        return self.workspace(g, limit)
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
@@ -69,6 +84,8 @@ class Winograd(Sizing):
         """y = A' [U V] A + bias, into `out`."""
         if self._compiled(x, weight, bias, g, out, work, False):
             return out
+        if self.only_compiled(g):
+            return implicit.forward(x, weight, bias, g, out, work)
         at, _, bt = self._matrices(g, x)
 
         def part(first: int, last: int, work: Any) -> None:
@@ -85,21 +102,27 @@ class Winograd(Sizing):
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """dx = tiles'(B [U' (A dy A')] B'), into `out`."""
-        if not self._compiled_input_gradient(dy, weight, g, out, work):
-            self.gradients(None, dy, weight, g, out, None, work)
+        if self._compiled_input_gradient(dy, weight, g, out, work):
+            return out
+        if self.only_compiled(g):
+            return implicit.input_gradient(dy, weight, g, out, work)
+        self.gradients(None, dy, weight, g, out, None, work)
         return out
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """dweight = G' [sum over tiles of (A dy A') V'] G, added to `out`."""
-        if not self._compiled_weight_gradient(x, dy, g, out, work):
-            self.gradients(x, dy, None, g, None, out, work)
+        if self._compiled_weight_gradient(x, dy, g, out, work):
+            return out
+        if self.only_compiled(g):
+            return implicit.weight_gradient(x, dy, g, out, work)
+        self.gradients(x, dy, None, g, None, out, work)
         return out
 
     def gradients(
         self, x: Any, dy: Any, weight: Any, g: ConvGeometry, dx: Any, dw: Any, work: Any
     ) -> None:
         """Both gradients, by NumPy with the tiles of dy transformed once; dx or dw may be None: not wanted."""
-        if with_blas("winograd", dy)[0] is not None:
+        if with_blas("winograd", dy)[0] is not None or self.only_compiled(g):
             if dw is not None:
                 self.weight_gradient(x, dy, g, dw, work)
             if dx is not None:

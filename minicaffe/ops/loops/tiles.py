@@ -7,8 +7,11 @@ transformed in turn. Back it goes the other way, and what lies beyond the image'
 Points lie in memory as (t0 t1, channels, tiles), a matrix each, `apart`: further than such a matrix, for
 whole vectors are written, and what is behind the last tile of a channel gives way to the next channel's.
 
-`cut` is how many strips the room has at a time, how long a row of it is, and where in it a strip's pixels
-are put, and points that are half way back. `matrices` are as `parity` wants them, of each axis.
+Pixels of a tile may be `dilation` apart; those along an axis with the same rest of that are a phase, and lie
+side by side in the room. `phases` are, of each axis, the dilation and how many tiles one phase has: tiles are
+numbered phase after phase. `cut` is how many strips the room has at a time, how long a row of it is, where in
+it a strip's pixels are put, and points that are half way back, its size, and how many pixels of a phase a
+row has. `matrices` are as `parity` wants them, of each axis.
 """
 
 from __future__ import annotations
@@ -38,8 +41,10 @@ def _reader(columns: Any, rows: Any) -> Any:
         start: int,
         sizes: Any,
         ends: Any,
+        high: int,
         pad: Any,
         step: Any,
+        phases: Any,
         matrices: Any,
         cut: Any,
         places: Any,
@@ -47,18 +52,19 @@ def _reader(columns: Any, rows: Any) -> Any:
         points: Any,
         apart: int,
     ) -> None:
-        """points[i t1 + j] = (P0 tile P1')[i, j] for all tiles of the images from `start` on.
+        """points[i t1 + j] = (P0 tile P1')[i, j] for tiles of the images from `start` on.
 
-        sizes are the images' c, h, w; ends the number of samples, of rows and of columns of tiles, which are
-        `step` apart.
+        sizes are the images' c, h, w; ends the number of samples, of rows from `high` on and of columns of
+        tiles, which are `step` apart.
         """
         (c, h, w), (most, pitch, own), (p0, p1) = sizes, cut[:3], matrices
+        (further, many), (between, _) = phases
         count, strips = ends[0] * ends[1] * ends[2], ends[0] * ends[1]
         t0, t1 = max(1, 2 * p0.shape[1]), 2 * p1.shape[1]
         size = max(1, 2 * p0.shape[2])
         begin, skip = max(0, pad[1]), max(0, -pad[1])
         across = w - skip
-        wide = max(across, lanes_of(x))
+        whole = between == 1 and across >= lanes_of(x) and p0.shape[1]
         for q in range(own):
             room[at(q)] = 0
         for channel in range(c):
@@ -66,22 +72,23 @@ def _reader(columns: Any, rows: Any) -> Any:
                 some = min(most, strips - first)
                 for i in range(some):
                     sample, row = divmod(first + i, ends[1])
-                    top, to = row * step[0] - pad[0], i * t0 * pitch + begin
-                    plane = start + (sample * c + channel) * h * w + skip
-                    if 0 <= top <= h - size and across == wide and p0.shape[1]:
-                        columns(p0, x, plane + top * w, w, room, to, pitch, across)
+                    phase, number = divmod(high + row, many)
+                    top, to = number * step[0] * further + phase - pad[0], i * t0 * pitch
+                    plane = start + (sample * c + channel) * h * w
+                    if whole and 0 <= top < h - (size - 1) * further:
+                        here = plane + top * w + skip
+                        columns(p0, x, here, further * w, room, to + begin, pitch, across)
                         continue
                     for j in range(size):
-                        line, inside = own + j * wide, 0 <= top + j < h
-                        for q in range(wide):
+                        line, there = own + j * pitch, top + j * further
+                        for q in range(pitch):
                             room[at(line + q)] = 0
-                        if inside:
-                            for q in range(across):
-                                room[at(line + q)] = x[at(plane + (top + j) * w + q)]
+                        if 0 <= there < h:
+                            _deal(x, plane + there * w, w, pad[1], between, room, line, cut[5])
                     if p0.shape[1]:
-                        columns(p0, room, own, wide, room, to, pitch, wide)
+                        columns(p0, room, own, pitch, room, to, pitch, pitch)
                     else:
-                        for q in range(wide):
+                        for q in range(pitch):
                             room[at(to + q)] = room[at(own + q)]
                 there, tiles = channel * count + first * ends[2], some * ends[2]
                 for i in range(t0):
@@ -91,6 +98,18 @@ def _reader(columns: Any, rows: Any) -> Any:
 
 
 read_images, read_results = _reader(image_columns, image_rows), _reader(result_columns, result_rows)
+
+
+@helper
+def _deal(
+    x: Any, line: int, w: int, pad: int, between: int, room: Any, to: int, seen: int
+) -> None:
+    """A line of an image, phase after phase with so many pixels each, to where there are zeros."""
+    for phase in range(between):
+        first = max(0, -((phase - pad) // between))
+        last, here = min(seen, (w - 1 + pad - phase) // between + 1), line + phase - pad
+        for q in range(first, last):
+            room[at(to + phase * seen + q)] = x[at(here + q * between)]
 
 
 @helper
@@ -117,14 +136,16 @@ def write(
     start: int,
     sizes: Any,
     ends: Any,
-    top: int,
+    high: int,
     step: Any,
+    phases: Any,
     cut: Any,
     places: Any,
     room: Any,
 ) -> None:
-    """Tiles (P0' points P1) to images, with the bias; the first row of tiles is the images' row `top`."""
+    """Tiles (P0' points P1) to images, with the bias, the first of them of row `high`."""
     (f, h, w), (p0, p1), m0 = sizes, matrices, step[0]
+    (further, many), (between, across) = phases
     (most, half), lanes, pitch = (cut[0], cut[3]), lanes_of(y), ends[2] * step[1]
     count, strips, t1 = ends[0] * ends[1] * ends[2], ends[0] * ends[1], 2 * p1.shape[1]
     for channel in range(f):
@@ -144,13 +165,22 @@ def write(
                 rows_back(p1, room, i * pitch, places, room, half + i * t1 * wide, wide, tiles)
             for i in range(some):
                 sample, row = divmod(first + i, ends[1])
-                line = top + row * m0
-                high, to = min(m0, h - line), start + ((sample * f + channel) * h + line) * w
-                if pitch == w:
-                    _line(room, i * m0 * pitch, high * w, more, y, to)
-                else:
-                    for j in range(high):
-                        _line(room, (i * m0 + j) * pitch, w, more, y, to + j * w)
+                phase, number = divmod(high + row, many)
+                line = number * m0 * further + phase
+                lines = min(m0, (h - 1 - line) // further + 1)
+                here, to = i * m0 * pitch, start + ((sample * f + channel) * h + line) * w
+                if further == between == 1 and pitch == w:
+                    _line(room, here, lines * w, more, y, to)
+                    continue
+                for j in range(lines):
+                    if between == 1:
+                        _line(room, here + j * pitch, w, more, y, to + j * w * further)
+                        continue
+                    for phase in range(min(between, w)):
+                        from_ = here + j * pitch + phase * across * step[1]
+                        there = to + j * w * further + phase
+                        for q in range((w - 1 - phase) // between + 1):
+                            y[at(there + q * between)] = room[at(from_ + q)] + more
 
 
 @helper

@@ -4,6 +4,7 @@ How tiles are transformed, and lie in memory, says `tiles`. The letters are `con
 
 What the loops share: `sizes` are n, c, h, w, f, oh, ow and groups; `chunk` how many samples, and rows of
 their tiles, are a unit; `tiles` the rows and columns of tiles of an image, `step` of outputs of a tile;
+`phases` what `tiles` says;
 `matrices` B' of both axes and A of both, as `parity` wants them; `cut` and `places` are of the room.
 """
 
@@ -57,6 +58,7 @@ def forward(
     pad: Any,
     tiles: Any,
     step: Any,
+    phases: Any,
     cut: Any,
     places: Any,
     matrices: Any,
@@ -77,11 +79,11 @@ def forward(
     left = m if turned else k
     for unit in range(first, last):
         s, row, ends = _unit(unit, chunk, tiles, n)
-        count, top = ends[0] * ends[1] * ends[2], row * step[0]
+        count = ends[0] * ends[1] * ends[2]
         of_v, of_m = _apart(c, count), _apart(f, count)
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
-        where = x, s * c * h * w, (c, h, w), ends, (pad[0] - top, pad[1]), step
+        where = x, s * c * h * w, (c, h, w), ends, row, pad, step, phases
         read_images(*where, images, cut, places[0], room, v, of_v)
         for i in range(points):
             for j in range(groups):
@@ -89,7 +91,7 @@ def forward(
                 right = v, i * of_v + j * k * count, count, False
                 to = out, i * of_m + j * m * count, count
                 gemm(blas, (m, count, k), weights, right, False, to)
-        there = y, s * f * oh * ow, (f, oh, ow), ends, top, step
+        there = y, s * f * oh * ow, (f, oh, ow), ends, row, step, phases
         write(out, of_m, results, bias, *there, cut, places[1], room)
 
 
@@ -101,6 +103,7 @@ def input_gradient(
     pad: Any,
     tiles: Any,
     step: Any,
+    phases: Any,
     cut: Any,
     places: Any,
     matrices: Any,
@@ -122,7 +125,7 @@ def input_gradient(
         of_v, of_m = _apart(c, count), _apart(f, count)
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
-        where = dy, s * f * oh * ow, (f, oh, ow), ends, (0, 0), step
+        where = dy, s * f * oh * ow, (f, oh, ow), ends, 0, (0, 0), step, phases
         read_results(*where, results, cut, places[0], room, out, of_m)
         for i in range(points):
             for j in range(groups):
@@ -142,6 +145,7 @@ def weight_gradient(
     pad: Any,
     tiles: Any,
     step: Any,
+    phases: Any,
     cut: Any,
     places: Any,
     matrices: Any,
@@ -160,12 +164,12 @@ def weight_gradient(
     room, rest = work[size : size + cut[4]], work[size + cut[4] :]
     for unit in range(first, last):
         s, row, ends = _unit(unit, chunk, tiles, n)
-        count, top = ends[0] * ends[1] * ends[2], row * step[0]
+        count = ends[0] * ends[1] * ends[2]
         of_v, of_m = _apart(c, count), _apart(f, count)
         v, out = rest[: points * of_v], rest[points * of_v :]
-        where = x, s * c * h * w, (c, h, w), ends, (pad[0] - top, pad[1]), step
+        where = x, s * c * h * w, (c, h, w), ends, row, pad, step, phases
         read_images(*where, images, cut, places[0], room, v, of_v)
-        where = dy, s * f * oh * ow, (f, oh, ow), ends, (-top, 0), step
+        where = dy, s * f * oh * ow, (f, oh, ow), ends, row, (0, 0), step, phases
         read_results(*where, results, cut, places[0], room, out, of_m)
         for i in range(points):
             for j in range(groups):
