@@ -123,17 +123,24 @@ class Strips:
     @property
     def least(self) -> int:
         """Elements of work that a thread needs: U or the sums, the room, V and M of a row of tiles."""
-        return self.weights + self.cut[4] + self._elements(self.tiles[1])
+        return self.weights + self.cut[4] + self._elements(self.line(self.tiles[1]))
 
-    def _elements(self, tiles: int) -> int:
-        """Of V and M of so many."""
-        return math.prod(self.points) * ((self.g.c + self.g.f) * tiles + 2 * GAP)
+    def _elements(self, line: int) -> int:
+        """Of V and M with such lines."""
+        return math.prod(self.points) * ((self.g.c + self.g.f) * line + 2 * GAP)
 
-    def units(self, rest: int, threads: int) -> tuple[int, tuple[Any, ...]]:
-        """How many there are, of which each has so many elements of work; and what the loops are told."""
+    def line(self, tiles: int) -> int:
+        """Elements of a line of so many: an odd number of vectors, whose sets in the cache differ."""
+        return (-(-tiles // self.lanes) | 1) * self.lanes
+
+    def units(self, rest: int, threads: int) -> tuple[int, int, tuple[Any, ...]]:
+        """How many there are, of which each has so many elements of work; elements of a line of their tiles;
+        and what the loops are told.
+        """
         g, (rows, columns) = self.g, self.tiles
         tile = math.prod(self.points) * (g.c + g.f)
-        room = (rest - self.cut[4] - self._elements(0)) // tile
+        vectors = (rest - self.cut[4] - self._elements(0)) // tile // self.lanes
+        room = ((vectors - 1) | 1) * self.lanes  # the longest line that there is room for
         most = min(room, max(TILES, (IN_CACHE + self.weights) // tile))
         samples, high = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
         chunks = -(-g.n // samples)
@@ -143,8 +150,9 @@ class Strips:
             high = -(-rows // split.parts(g.n, threads, rows // fewest, -(-rows // high)))
         units = -(-g.n // samples) * -(-rows // high)
         sizes = g.n, g.c, *two(g.image, 1), g.f, *two(g.out, 1), g.group
-        chunk = (samples, high)
-        return units, (sizes, chunk, self._pad, self.tiles, self.step, self.phases, self.cut, self.places)
+        chunk, line = (samples, high), self.line(samples * high * columns)
+        tiles = self._pad, self.tiles, self.step, self.phases
+        return units, line, (sizes, chunk, *tiles, line, self.cut, self.places)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -156,9 +164,17 @@ def strips(g: ConvGeometry, m: int, lanes: int) -> Strips:
 @functools.lru_cache(maxsize=1024)
 def units(
     g: ConvGeometry, m: int, lanes: int, rest: int, threads: int
-) -> tuple[int, tuple[Any, ...]]:
+) -> tuple[int, int, tuple[Any, ...]]:
     """`Strips.units`, remembered."""
     return strips(g, m, lanes).units(rest, threads)
+
+
+@functools.lru_cache(maxsize=1024)
+def tables(rows: int, line: int, lanes: int) -> tuple[Any, ...]:
+    """`loops.tile`'s of a product of a matrix with so many lines: its steps, and its vectors."""
+    steps, vectors = np.arange(rows), np.arange(line // lanes) * lanes
+    both = (steps, steps * line), (vectors, vectors)
+    return tuple(np.stack(two, axis=1).astype(np.int32) for two in both)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -27,7 +27,7 @@ from typing import Any
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit
 from minicaffe.ops.conv.common import by_samples, plus, recordable
-from minicaffe.ops.conv.strips import TILES, Strips, adjoint, least, strips, units
+from minicaffe.ops.conv.strips import TILES, Strips, adjoint, least, strips, tables, units
 from minicaffe.ops.conv.tiles import Chunk, Sizing
 from minicaffe.ops.conv.transforms import POINTS, by_axes, constants, of_weights
 from minicaffe.ops.gemm import gemm
@@ -157,17 +157,18 @@ class Winograd(Sizing):
                 do(plus, piece[: dw.size].reshape(dw.shape), out=dw)
 
     def _compiled(
-        self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any, turned: bool
+        self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any, back: bool
     ) -> bool:
-        """Compute y by compiled loops, if they serve: also where the weight is `turned`, to (c, f) and back to
-        front, and `g` the convolution that is then the input's gradient."""
+        """Compute y by compiled loops, if they serve; or dx, if `g` is the convolution of dy that gives it, by
+        the weight turned to (c, f) and back to front.
+        """
         fast, blas = with_blas("winograd", x)
         if fast is None:
             return False
-        u, work = self._transformed(fast, blas, weight, g, turned, work)
-        units, told = self._units(fast, x, g, work.size)
+        u, work = self._transformed(blas, weight, g, back, back, work)
+        units, told, product = self._units(fast, x, g, work.size)
         given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u, out.reshape(-1)
-        run(fast.forward, units, blas, *told, turned, *given, Piece(work))
+        run(fast.forward, units, *told, product, *given, Piece(work))
         return True
 
     def _compiled_input_gradient(
@@ -177,12 +178,13 @@ class Winograd(Sizing):
         fast, blas = with_blas("winograd", dy)
         if fast is None:
             return False
-        units, told = self._units(fast, dy, g, work.size - self._strips(fast, dy, g).weights)
+        rest = work.size - self._strips(fast, dy, g).weights
+        units, told, product = self._units(fast, dy, g, rest)
         if not self._strips(fast, dy, g).adds_up(told[1]):
             return self._compiled(dy, weight, None, adjoint(g), out, work, True)
-        u, work = self._transformed(fast, blas, weight, g, False, work)
+        u, work = self._transformed(blas, weight, g, True, False, work)
         given = dy.reshape(-1), u, out.reshape(-1), Piece(work)
-        run(fast.input_gradient, units, blas, *told, *given)
+        run(fast.input_gradient, units, *told, product, *given)
         return True
 
     def _compiled_weight_gradient(
@@ -193,7 +195,7 @@ class Winograd(Sizing):
         if fast is None:
             return False
         sums = self._strips(fast, x, g).weights
-        units, told = self._units(fast, x, g, work.size - sums * share(work))
+        units, told, _ = self._units(fast, x, g, work.size - sums * share(work))
         args = x.reshape(-1), dy.reshape(-1), Piece(work)
         slices = run(fast.weight_gradient, units, blas, *told, *args)
         pairs = math.prod(g.weight_shape[:2])
@@ -203,22 +205,28 @@ class Winograd(Sizing):
         return True
 
     def _transformed(
-        self, fast: Any, blas: int, weight: Any, g: ConvGeometry, turned: bool, work: Any
+        self, blas: int, weight: Any, g: ConvGeometry, turned: bool, reverse: bool, work: Any
     ) -> tuple[Any, Any]:
-        """U, and the work that is left."""
-        size = self._strips(fast, weight, g).weights
-        matrix = of_weights(self.m, g.window.kernel, weight.dtype, turned)
-        u = work[:size]
-        run(fast.transform, size // len(matrix), blas, matrix, weight.reshape(-1), u)
-        return u, work[size:]
+        """U, or U' if `turned`, of the weight, or of the weight back to front; and the work that is left."""
+        m, (k, *kernel) = len(weight) // g.group, weight.shape[1:]
+        matrix = of_weights(self.m, tuple(kernel), weight.dtype, reverse)
+        size = len(matrix) * len(weight) * k
+        given = matrix, weight.reshape(-1), (m, k), turned, work[:size]
+        fast, _ = with_blas("winograd", weight)
+        run(fast.transform, g.group * (k if turned else m), blas, *given)
+        return work[:size], work[size:]
 
     def _strips(self, fast: Any, x: Any, g: ConvGeometry) -> Strips:
         return strips(g, self.m, fast.lanes(x.dtype))
 
-    def _units(self, fast: Any, x: Any, g: ConvGeometry, rest: int) -> tuple[int, tuple[Any, ...]]:
-        """How many units share so much of the work, and what the loops are told."""
-        found, told = units(g, self.m, fast.lanes(x.dtype), rest // share(x), share(x))
-        return found, (*told, by_axes(self.m, g.window.kernel, x.dtype))
+    def _units(
+        self, fast: Any, x: Any, g: ConvGeometry, rest: int
+    ) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
+        """How many units share so much of the work, what the loops are told, and tables of products."""
+        lanes = fast.lanes(x.dtype)
+        found, line, told = units(g, self.m, lanes, rest // share(x), share(x))
+        product = tables(max(g.c, g.f) // g.group, line, lanes)
+        return found, (*told, by_axes(self.m, g.window.kernel, x.dtype)), product
 
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         return constants(self.m, g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)

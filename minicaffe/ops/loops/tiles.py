@@ -4,8 +4,8 @@ A strip is a row of tiles. Its columns are transformed as they lie, a whole row 
 `room`, where zeros are the padding; from there rows of tiles are taken, as many as a vector has lanes, and
 transformed in turn. Back it goes the other way, and what lies beyond the image's edge stays in the room.
 
-Points lie in memory as (t0 t1, channels, tiles), a matrix each, `apart`: further than such a matrix, for
-whole vectors are written, and what is behind the last tile of a channel gives way to the next channel's.
+Points lie in memory as (t0 t1, channels, tiles), a matrix each, `apart`, with lines of so many elements: whole
+vectors are written, and what is behind the last tile of a channel is of no meaning.
 
 Pixels of a tile may be `dilation` apart; those along an axis with the same rest of that are a phase, and lie
 side by side in the room. `phases` are, of each axis, the dilation and how many tiles one phase has: tiles are
@@ -42,6 +42,7 @@ def _reader(columns: Any, rows: Any) -> Any:
         sizes: Any,
         ends: Any,
         high: int,
+        line: int,
         pad: Any,
         step: Any,
         phases: Any,
@@ -59,7 +60,7 @@ def _reader(columns: Any, rows: Any) -> Any:
         """
         (c, h, w), (most, pitch, own), (p0, p1) = sizes, cut[:3], matrices
         (further, many), (between, _) = phases
-        count, strips = ends[0] * ends[1] * ends[2], ends[0] * ends[1]
+        strips = ends[0] * ends[1]
         t0, t1 = max(1, 2 * p0.shape[1]), 2 * p1.shape[1]
         size = max(1, 2 * p0.shape[2])
         begin, skip = max(0, pad[1]), max(0, -pad[1])
@@ -80,17 +81,17 @@ def _reader(columns: Any, rows: Any) -> Any:
                         columns(p0, x, here, further * w, room, to + begin, pitch, across)
                         continue
                     for j in range(size):
-                        line, there = own + j * pitch, top + j * further
+                        here, there = own + j * pitch, top + j * further
                         for q in range(pitch):
-                            room[at(line + q)] = 0
+                            room[at(here + q)] = 0
                         if 0 <= there < h:
-                            _deal(x, plane + there * w, w, pad[1], between, room, line, cut[5])
+                            _deal(x, plane + there * w, w, pad[1], between, room, here, cut[5])
                     if p0.shape[1]:
                         columns(p0, room, own, pitch, room, to, pitch, pitch)
                     else:
                         for q in range(pitch):
                             room[at(to + q)] = room[at(own + q)]
-                there, tiles = channel * count + first * ends[2], some * ends[2]
+                there, tiles = channel * line + first * ends[2], some * ends[2]
                 for i in range(t0):
                     rows(p1, room, i * pitch, places, points, there + i * t1 * apart, apart, tiles)
 
@@ -101,9 +102,7 @@ read_images, read_results = _reader(image_columns, image_rows), _reader(result_c
 
 
 @helper
-def _deal(
-    x: Any, line: int, w: int, pad: int, between: int, room: Any, to: int, seen: int
-) -> None:
+def _deal(x: Any, line: int, w: int, pad: int, between: int, room: Any, to: int, seen: int) -> None:
     """A line of an image, phase after phase with so many pixels each, to where there are zeros."""
     for phase in range(between):
         first = max(0, -((phase - pad) // between))
@@ -137,6 +136,7 @@ def write(
     sizes: Any,
     ends: Any,
     high: int,
+    line: int,
     step: Any,
     phases: Any,
     cut: Any,
@@ -147,12 +147,12 @@ def write(
     (f, h, w), (p0, p1), m0 = sizes, matrices, step[0]
     (further, many), (between, across) = phases
     (most, half), lanes, pitch = (cut[0], cut[3]), lanes_of(y), ends[2] * step[1]
-    count, strips, t1 = ends[0] * ends[1] * ends[2], ends[0] * ends[1], 2 * p1.shape[1]
+    strips, t1 = ends[0] * ends[1], 2 * p1.shape[1]
     for channel in range(f):
         more = bias[at(channel)] if bias.size else bias.dtype.type(0)
         for first in range(0, strips, most):
             some = min(most, strips - first)
-            tiles, there = some * ends[2], channel * count + first * ends[2]
+            tiles, there = some * ends[2], channel * line + first * ends[2]
             wide = (tiles + lanes - 1) // lanes * lanes
             for j in range(t1):
                 from_, to = there + j * apart, half + j * wide
@@ -166,9 +166,9 @@ def write(
             for i in range(some):
                 sample, row = divmod(first + i, ends[1])
                 phase, number = divmod(high + row, many)
-                line = number * m0 * further + phase
-                lines = min(m0, (h - 1 - line) // further + 1)
-                here, to = i * m0 * pitch, start + ((sample * f + channel) * h + line) * w
+                top = number * m0 * further + phase
+                lines = min(m0, (h - 1 - top) // further + 1)
+                here, to = i * m0 * pitch, start + ((sample * f + channel) * h + top) * w
                 if further == between == 1 and pitch == w:
                     _line(room, here, lines * w, more, y, to)
                     continue
@@ -192,6 +192,7 @@ def add_up(
     start: int,
     sizes: Any,
     ends: Any,
+    line: int,
     pad: Any,
     step: Any,
     cut: Any,
@@ -201,16 +202,16 @@ def add_up(
     """The transpose of `read_images`: whole images as sums of tiles P0' points P1."""
     (c, h, w), (most, pitch, own), (p0, p1), rows = sizes, cut[:3], matrices, ends[1]
     t0, t1, plane = 2 * p0.shape[1], 2 * p1.shape[1], rows * ends[2]
-    count, size = ends[0] * plane, ((rows - 1) * step[0] + t0) * pitch
+    size = ((rows - 1) * step[0] + t0) * pitch
     for channel in range(c):
         for first in range(0, ends[0], most // rows):
             some = min(most // rows, ends[0] - first)
-            there = channel * count + first * plane
+            there = channel * line + first * plane
             for q in range(some * rows * t0 * pitch):
                 room[at(q)] = 0
             for i in range(t0):
-                line = there + i * t1 * apart
-                rows_added(p1, room, i * pitch, places, points, line, apart, some * plane)
+                from_ = there + i * t1 * apart
+                rows_added(p1, room, i * pitch, places, points, from_, apart, some * plane)
             for i in range(some):
                 for q in range(own, own + size):
                     room[at(q)] = 0

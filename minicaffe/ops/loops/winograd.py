@@ -14,8 +14,9 @@ from typing import Any
 
 from minicaffe.ops.loops import at, compiled, helper
 from minicaffe.ops.loops.blas import gemm
+from minicaffe.ops.loops.tile import ZERO, multiply
 from minicaffe.ops.loops.tiles import add_up, read_images, read_results, write
-from minicaffe.ops.loops.vector import lanes
+from minicaffe.ops.loops.vector import lanes, lanes_of
 
 __all__ = ["forward", "input_gradient", "lanes", "transform", "transform_back", "weight_gradient"]
 PAIRS = 1024  # of a filter and a channel, whose sums are taken back at a time
@@ -36,33 +37,67 @@ def _points(images: Any) -> int:
 
 
 @helper
-def _apart(channels: int, count: int) -> int:
+def _apart(channels: int, line: int) -> int:
     """How far the matrices of points are apart: an odd number of lines, whose sets in the cache differ."""
-    return (channels * count + 47) // 32 * 32 + 16
+    return (channels * line + 47) // 32 * 32 + 16
+
+
+@helper
+def _multiply(
+    u: Any,
+    v: Any,
+    out: Any,
+    points: int,
+    groups: int,
+    line: int,
+    ends: Any,
+    tables: Any,
+) -> None:
+    """out[i] = U[i] v[i] of all points i and groups; both are (array, distance of points, lines of a group).
+
+    tables are `tile`'s of such a product.
+    """
+    (x, of_x, k), (y, of_y, m), (steps, across) = v, out, tables
+    vectors = (ends[0] * ends[1] * ends[2] + lanes_of(x) - 1) // lanes_of(x)
+    for i in range(points):
+        for j in range(groups):
+            left = u, (i * groups + j) * m * k, k
+            right, to = (x, i * of_x + j * k * line), (y, i * of_y + j * m * line, line)
+            multiply(left, right, to, (steps, 0, k), (across, 0, vectors), m, ZERO, (u, 0))
 
 
 @compiled
-def transform(blas: int, g: Any, weight: Any, u: Any, first: int, last: int) -> None:
-    """u = G weight of pairs of a filter and a channel, first..last; G is for both axes at once."""
-    (points, size), pairs = g.shape, len(u) // len(g)
-    right = weight, first * size, size, True
-    matrix = g.reshape(-1), 0, size, False
-    gemm(blas, (points, last - first, size), matrix, right, False, (u, first, pairs))
+def transform(
+    blas: int, g: Any, weight: Any, sizes: Any, turned: bool, u: Any, first: int, last: int
+) -> None:
+    """u = G weight as (points, group, f, c), or (points, group, c, f) if it is `turned`, of rows first..last.
+
+    sizes are f and c of a group of the weight; G is for both axes at once.
+    """
+    (m, k), (points, size), matrix = sizes, g.shape, (g.reshape(-1), 0, g.shape[1], False)
+    pairs = len(u) // points
+    if not turned:
+        right = weight, first * k * size, size, True
+        gemm(blas, (points, (last - first) * k, size), matrix, right, False, (u, first * k, pairs))
+        return
+    for row in range(first, last):
+        right = weight, (row // k * m * k + row % k) * size, k * size, True
+        gemm(blas, (points, m, size), matrix, right, False, (u, row * m, pairs))
 
 
 @compiled
 def forward(
-    blas: int,
     sizes: Any,
     chunk: Any,
     pad: Any,
     tiles: Any,
     step: Any,
     phases: Any,
+    line: int,
     cut: Any,
     places: Any,
     matrices: Any,
-    turned: bool,
+    tables: Any,
     x: Any,
     bias: Any,
     u: Any,
@@ -71,42 +106,36 @@ def forward(
     first: int,
     last: int,
 ) -> None:
-    """y = A' [U V] A + bias; u lies there as (points, c, f) if it is `turned`."""
+    """y = A' [U V] A + bias."""
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
     points, room = _points(images), rest[: cut[4]]
     k, m = c // groups, f // groups
-    left = m if turned else k
     for unit in range(first, last):
         s, row, ends = _unit(unit, chunk, tiles, n)
-        count = ends[0] * ends[1] * ends[2]
-        of_v, of_m = _apart(c, count), _apart(f, count)
+        of_v, of_m = _apart(c, line), _apart(f, line)
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
-        where = x, s * c * h * w, (c, h, w), ends, row, pad, step, phases
+        where = x, s * c * h * w, (c, h, w), ends, row, line, pad, step, phases
         read_images(*where, images, cut, places[0], room, v, of_v)
-        for i in range(points):
-            for j in range(groups):
-                weights = u, (i * groups + j) * m * k, left, turned
-                right = v, i * of_v + j * k * count, count, False
-                to = out, i * of_m + j * m * count, count
-                gemm(blas, (m, count, k), weights, right, False, to)
-        there = y, s * f * oh * ow, (f, oh, ow), ends, row, step, phases
+        _multiply(u, (v, of_v, k), (out, of_m, m), points, groups, line, ends, tables)
+        there = y, s * f * oh * ow, (f, oh, ow), ends, row, line, step, phases
         write(out, of_m, results, bias, *there, cut, places[1], room)
 
 
 @compiled
 def input_gradient(
-    blas: int,
     sizes: Any,
     chunk: Any,
     pad: Any,
     tiles: Any,
     step: Any,
     phases: Any,
+    line: int,
     cut: Any,
     places: Any,
     matrices: Any,
+    tables: Any,
     dy: Any,
     u: Any,
     dx: Any,
@@ -114,26 +143,20 @@ def input_gradient(
     first: int,
     last: int,
 ) -> None:
-    """dx = the sums of tiles B [U' (A dy A')] B', of units that are whole samples."""
+    """dx = the sums of tiles B [U' (A dy A')] B', of units that are whole samples; u is U'."""
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
     points, room = _points(images), rest[: cut[4]]
     k, m = c // groups, f // groups
     for unit in range(first, last):
         s, _, ends = _unit(unit, chunk, tiles, n)
-        count = ends[0] * ends[1] * ends[2]
-        of_v, of_m = _apart(c, count), _apart(f, count)
+        of_v, of_m = _apart(c, line), _apart(f, line)
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
-        where = dy, s * f * oh * ow, (f, oh, ow), ends, 0, (0, 0), step, phases
+        where = dy, s * f * oh * ow, (f, oh, ow), ends, 0, line, (0, 0), step, phases
         read_results(*where, results, cut, places[0], room, out, of_m)
-        for i in range(points):
-            for j in range(groups):
-                left = u, (i * groups + j) * m * k, k, True
-                right = out, i * of_m + j * m * count, count, False
-                to = v, i * of_v + j * k * count, count
-                gemm(blas, (k, count, m), left, right, False, to)
-        there = dx, s * c * h * w, (c, h, w), ends, pad, step
+        _multiply(u, (out, of_m, m), (v, of_v, k), points, groups, line, ends, tables)
+        there = dx, s * c * h * w, (c, h, w), ends, line, pad, step
         add_up(v, of_v, images, *there, cut, places[0], room)
 
 
@@ -146,6 +169,7 @@ def weight_gradient(
     tiles: Any,
     step: Any,
     phases: Any,
+    line: int,
     cut: Any,
     places: Any,
     matrices: Any,
@@ -165,16 +189,16 @@ def weight_gradient(
     for unit in range(first, last):
         s, row, ends = _unit(unit, chunk, tiles, n)
         count = ends[0] * ends[1] * ends[2]
-        of_v, of_m = _apart(c, count), _apart(f, count)
+        of_v, of_m = _apart(c, line), _apart(f, line)
         v, out = rest[: points * of_v], rest[points * of_v :]
-        where = x, s * c * h * w, (c, h, w), ends, row, pad, step, phases
+        where = x, s * c * h * w, (c, h, w), ends, row, line, pad, step, phases
         read_images(*where, images, cut, places[0], room, v, of_v)
-        where = dy, s * f * oh * ow, (f, oh, ow), ends, row, (0, 0), step, phases
+        where = dy, s * f * oh * ow, (f, oh, ow), ends, row, line, (0, 0), step, phases
         read_results(*where, results, cut, places[0], room, out, of_m)
         for i in range(points):
             for j in range(groups):
-                left = out, i * of_m + j * m * count, count, False
-                right = v, i * of_v + j * k * count, count, True
+                left = out, i * of_m + j * m * line, line, False
+                right = v, i * of_v + j * k * line, line, True
                 to = work, (i * groups + j) * m * k, k
                 gemm(blas, (m, k, count), left, right, unit > first, to)
 
