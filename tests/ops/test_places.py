@@ -22,13 +22,14 @@ def narrow(monkeypatch):
         places._tables.cache_clear()
         places._sums.cache_clear()
 
-    def set_to(elements, columns=planes.MOST, depth=panels.DEPTH, few=panels.FEW):
+    def set_to(elements, columns=planes.MOST, depth=planes.DEPTH, few=planes.FEW):
         monkeypatch.setattr(planes, "IN_CACHE", elements)
         monkeypatch.setattr(planes, "MOST", columns)
+        monkeypatch.setattr(planes, "DEPTH", depth)
         monkeypatch.setattr(panels, "DEPTH", depth)
         monkeypatch.setattr(places, "DEPTH", depth)
-        monkeypatch.setattr(panels, "FEW", few)
-        monkeypatch.setattr(panels, "MANY", 64 * depth)
+        monkeypatch.setattr(planes, "FEW", few)
+        monkeypatch.setattr(planes, "MANY", 64 * depth)
         monkeypatch.setattr(places, "RESULTS", 16 * columns)
         forget()
 

@@ -19,12 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.ops.conv.planes import LANES, Planes, Run
+from minicaffe.ops.conv.planes import DEPTH, LANES, Planes, Run
 from minicaffe.ops.geometry import lift
 
-DEPTH = 128  # rows of a panel: with them it stays in the nearest cache while weights pass by,
-FEW = 2  # but where a block has no more panels than that, as many rows as make
-MANY = 2**17  # elements: then weights are what is read most, and they lie side by side
 WIDEST = 64  # numbers of a panel's row at the most
 
 
@@ -46,17 +43,10 @@ class Panels:
         """Panels of a block."""
         return max(1, -(-self.planes.columns // self.width))
 
-    @functools.cached_property
-    def rows(self) -> int:
-        """Of panels at a time: elements of the kernel."""
-        most = max(len(self._elements(job)[0]) for job in self._jobs)
-        deep = MANY // (self.count * self.width) if self.count <= FEW else DEPTH
-        return max(1, min(most, deep))
-
     @property
     def apart(self) -> int:
         """Elements from a panel to the next one: the last vector of its last row may have too much."""
-        return self.rows * self.width + self.lanes
+        return self.planes.rows * self.width + self.lanes
 
     @property
     def room(self) -> int:
@@ -86,7 +76,7 @@ class Panels:
             weights, pixels = self._elements(job)
             jobs.append([len(where), len(where) + len(pixels)])
             where.extend(pixels)
-            steps.extend(zip(weights, self._rows(len(weights), self.rows), strict=True))
+            steps.extend(zip(weights, self._rows(len(weights), self.planes.rows), strict=True))
             for last in (False, True):
                 at, to = self._columns(job, last)
                 begin = len(panels), len(runs)
@@ -117,8 +107,7 @@ class Panels:
         first run, the next one's); runs as above.
         """
         (job,) = self._jobs
-        taps = math.prod(self.planes.g.window.kernel)
-        steps, blocks, runs = [], [], []  # type: ignore[var-annotated]
+        taps, steps, blocks, runs = self.planes.taps, [], [], []  # type: ignore[var-annotated]
         for last in (False, True):
             at, to = self._columns(job, last)
             begin = len(steps), len(runs)
@@ -159,7 +148,7 @@ class Panels:
         row = planes.channels[1] * window if planes.back else window  # of the weight, a source
         channels = np.arange(planes.channels[0])[:, None]
         weights = channels * row + np.array(taps, np.int64)
-        pixels = channels * (planes.count * plane) + np.array(further, np.int64)
+        pixels = channels % planes.laid * (planes.count * plane) + np.array(further, np.int64)
         return weights.reshape(-1), pixels.reshape(-1)
 
     def _columns(self, job: tuple[Run, ...], last: bool) -> tuple[Any, Any]:
@@ -191,9 +180,7 @@ class Panels:
 
 def most(planes: Planes) -> int:
     """Elements of a block's panels at the most, by whatever vectors."""
-    elements, columns = planes.channels[0] * math.prod(planes.g.window.kernel), planes.columns
-    rows = min(elements, max(DEPTH, MANY // max(1, columns)))
-    return max((rows + 1) * (columns + WIDEST), DEPTH * WIDEST)
+    return max((planes.rows + 1) * (planes.columns + WIDEST), DEPTH * WIDEST)
 
 
 def _runs(to: Any, step: int) -> list[tuple[int, int, int]]:

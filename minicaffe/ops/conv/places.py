@@ -4,7 +4,7 @@
 
 X are the channels as planes in which the pixels that places see through element k of the kernel lie as the
 places do, `where[k]` further on (see `planes`); those of a 1 x 1 convolution are the image. Of a block of
-places, DEPTH elements at a time are gathered into panels, which stay in the nearest cache while the weights
+places, some DEPTH elements at a time are gathered into panels, which stay in the nearest cache while the weights
 pass by (see `panels`), and a tile of filters by vectors of places stays in registers (`loops.tile`): the
 layers of K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008, without a copy
 of the weights. dx is the same of dy with the weight turned. Of dweight[f, k], the sum over p of dy[f, p]
@@ -24,8 +24,8 @@ import numpy as np
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit, panels, split
 from minicaffe.ops.conv.implicit import cuda_workspace
-from minicaffe.ops.conv.panels import DEPTH, Panels
-from minicaffe.ops.conv.planes import LANES, Planes
+from minicaffe.ops.conv.panels import Panels
+from minicaffe.ops.conv.planes import DEPTH, LANES, Planes
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.loops import loops, no_bias
 from minicaffe.ops.row import Piece
@@ -57,7 +57,8 @@ def refuses(g: ConvGeometry) -> str | None:
 def workspace(g: ConvGeometry, limit: int) -> int:
     """Elements a thread needs: a panel, the planes of a block, and sums."""
     sums = g.rows // g.group * (-(-(g.f // g.group) // LANES) * LANES)
-    weight = panels.most(Planes(g, False)) + Planes(g, False).room + sums
+    planes = Planes(g, False, sums=True)
+    weight = panels.most(planes) + planes.room + sums
     return max(_room(g, False), _room(g, True), weight, implicit.workspace(g, limit))
 
 
@@ -132,7 +133,7 @@ def _tables(g: ConvGeometry, back: bool, dtype: Any, threads: int) -> tuple[Any,
 @functools.lru_cache(maxsize=256)
 def _sums(g: ConvGeometry, dtype: Any) -> tuple[Any, ...]:
     """What the loop for dweight wants to know."""
-    planes = Planes(g, False)
+    planes = Planes(g, False, sums=True)
     tables, _ = _panels(planes, dtype)
     turned = np.arange(DEPTH, dtype=np.int32) * tables.width
     return *_numbers(tables), planes.phases, tables.sums, tables.across, turned
@@ -151,7 +152,7 @@ def _numbers(tables: Panels) -> tuple[Any, Any]:
         tuple(getattr(axis, name) for axis in planes.axes) for name in ("size", "step", "pad")
     )
     block = g.n, *planes.block, planes.bands
-    room = planes.apart, planes.room, tables.room, tables.width, tables.rows
+    room = planes.apart, planes.room, tables.room, tables.width, planes.rows, planes.laid
     plane = planes.channels, image, steps, pads, planes.sizes, block, room
     size, (_, down, along) = lift(g.out), (1, 1, 1)
     if planes.back:

@@ -7,8 +7,8 @@ pixels are taken apart by what is left of t dilation when divided by s, a plane 
 
 reads every plane one pixel after the other. A line's zeros on the right are those on the left of the next.
 dx is the same of dy, with jobs for what is left of its place: through which elements it was seen.
-A block of places is laid out and computed at a time, so that it stays in the cache: a band of a sample's
-lines, or whole samples if they are small.
+A block of places is computed at a time, a band of a sample's lines, or whole samples if they are small; and
+of few channels at a time, which are laid out just before, so that they are read from the cache.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from minicaffe.ops.geometry import ConvGeometry, lift
 
 IN_CACHE = 2**18  # elements of a block's planes
 MOST = 512  # places of a block, unless a line has more
+DEPTH = 128  # rows of a panel: with them it stays in the nearest cache while weights pass by,
+FEW = 128  # but where a block has no more columns than that, as many rows as make
+MANY = 2**17  # elements: then weights are what is read most, and they lie side by side
 LANES = 16  # numbers of a vector at the most
 
 
@@ -87,10 +90,14 @@ def _backward(size: int, out: int, k: int, s: int, p: int, d: int) -> Axis:
 
 @dataclass(frozen=True)
 class Planes:
-    """The sources of a convolution, x or for `back` dy, as planes; and what is computed at a time."""
+    """The sources of a convolution, x or for `back` dy, as planes; and what is computed at a time.
+
+    For `sums` over places, of dweight, all channels are laid out at a time.
+    """
 
     g: ConvGeometry
     back: bool
+    sums: bool = False
 
     @functools.cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -111,12 +118,34 @@ class Planes:
         """Planes of a channel."""
         return math.prod(len(axis.phases) for axis in self.axes)
 
+    @property
+    def taps(self) -> int:
+        """Elements of the kernel that a channel has."""
+        return math.prod(self.g.window.kernel)
+
+    def _channels(self, rows: int) -> int:
+        """Those that are laid out at a time, for so many rows of a panel: all, if they are read again."""
+        again = self.sums or self.flat or any(len(axis.runs) > 1 for axis in self.axes)
+        return self.channels[0] if again else min(self.channels[0], max(1, rows // self.taps))
+
+    @functools.cached_property
+    def rows(self) -> int:
+        """Of a panel at a time: elements of the kernel."""
+        most = MANY // self.columns if self.columns <= FEW else DEPTH
+        laid, elements = self._channels(most), self.channels[0] * self.taps
+        return max(1, min(elements, most if laid == self.channels[0] else laid * self.taps))
+
+    @functools.cached_property
+    def laid(self) -> int:
+        """Channels that are laid out at a time: those of a panel's rows, or all."""
+        return self._channels(self.rows)
+
     @functools.cached_property
     def block(self) -> tuple[int, int]:
         """Samples and lines of targets that are computed at a time: of some MOST places, in the cache."""
         layers, lines, across = self.axes
         places = layers.targets * across.targets
-        each = self.channels[0] * self.count * layers.length * across.pitch
+        each = self._channels(DEPTH) * self.count * layers.length * across.pitch
         most = lines.targets if self.flat else max(1, IN_CACHE // each - lines.extent)
         band = min(lines.targets, most, -(-MOST // places))
         if band < lines.targets:  # all alike, and of whole vectors if that is nearly as many
@@ -163,7 +192,7 @@ class Planes:
     def apart(self) -> int:
         """Elements from a sample's planes to the next one's."""
         of = self.channels[2] if self.flat else self.count
-        return self.channels[0] * of * math.prod(self.sizes)
+        return self.laid * of * math.prod(self.sizes)
 
     @functools.cached_property
     def room(self) -> int:

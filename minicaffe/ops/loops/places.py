@@ -35,14 +35,14 @@ def correlate(
     last: int,
 ) -> None:
     """Targets y of sources x: a unit is one of `parts` of the targets of a group, of a block."""
-    (c, f, groups), (d, h, wide), _, _, _, _, (_, room, start, width, depth) = plane
+    (c, f, groups), (d, h, wide), _, _, _, _, (_, room, start, width, depth, laid) = plane
     jobs, steps, where, blocks, panels, pieces, runs = tables
     (line, step, places), (group, row) = target
     before, tiles, vector = -1, -(-f // ROWS), lanes_of(x)
     for unit in range(first, last):
         part, which = unit % parts, unit // parts
         g, (s, many, top, fewer) = which % groups, block_at(which // groups, plane)
-        if room and which != before:
+        if room and which != before and laid == c:
             lay(x, s, many, g, (0, c), plane, phases, top, work)
             before = which
         here = ((s * groups + g) * c * d * h + top) * wide
@@ -60,6 +60,10 @@ def correlate(
             begin = BIAS if bias.size else ZERO
             while True:  # once at the least: targets that see nothing are 0
                 deep = min(k + depth, ke)
+                if room and laid < c:  # there is one job
+                    channel = k // depth * laid
+                    of_them = channel, min(channel + laid, c)
+                    lay(x, s, many, g, of_them, plane, phases, top, work)
                 for i in range(p, end):
                     some, panel = panels[i], (i - p) * (depth * width + vector)
                     if room:
@@ -106,7 +110,7 @@ def weigh(
     behind the planes.
     """
     (c, f, groups), (d, h, wide), _, _, (layers, lines, pitch), (n, samples, _, bands), more = plane
-    (_, room, start, width, _), (where, steps, blocks, runs) = more, tables
+    (_, room, start, width, _, _), (where, steps, blocks, runs) = more, tables
     (line, _, places), (_, row) = target
     vector, taps, size = lanes_of(x), len(where), layers * lines * pitch * len(phases)
     apart, total = -(-f // vector) * vector, start + room

@@ -3,8 +3,8 @@
 `plane` tells how images are laid out (see `conv.planes`): (sources, targets) channels of a group, groups; the
 image; the step and the pad at which planes take pixels; layers, lines and pitch of a plane; samples, and
 those and the lines of a block, bands of a sample; how far samples' planes are apart, elements of work for
-them (none: they are the images as they are) and for panels, numbers of a panel's row, its rows. `phases` are
-the planes of a channel: which pixels of a step each takes. The other tables are those of `conv.panels`.
+them (none: they are the images as they are) and for panels, numbers of a panel's row, its rows, channels that
+are laid out at a time. `phases` are the planes of a channel: which pixels of a step each takes. The other tables are those of `conv.panels`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lay(
     x: Any, s: int, many: int, g: int, some: Any, plane: Any, phases: Any, line: int, work: Any
 ) -> None:
     """The planes of some channels of a group, (first, end), of many samples from s on, from a line on."""
-    (c, _, groups), (d, h, w), _, _, _, (_, samples, _, _), (apart, room, start, _, _) = plane
+    (c, _, groups), (d, h, w), _, _, _, (_, samples, _, _), (apart, room, start, _, _, _) = plane
     first, end = some
     beyond = room - samples * apart - lanes_of(x)  # that lines reach, at the most
     for i in range(many):
