@@ -26,8 +26,8 @@ def narrow(monkeypatch):
         monkeypatch.setattr(planes, "IN_CACHE", elements)
         monkeypatch.setattr(planes, "MOST", columns)
         monkeypatch.setattr(planes, "DEPTH", depth)
-        monkeypatch.setattr(panels, "DEPTH", depth)
-        monkeypatch.setattr(places, "DEPTH", depth)
+        monkeypatch.setattr(panels, "TURNED", depth)
+        monkeypatch.setattr(places, "TURNED", depth)
         monkeypatch.setattr(planes, "FEW", few)
         monkeypatch.setattr(planes, "MANY", 64 * depth)
         monkeypatch.setattr(places, "RESULTS", 16 * columns)
@@ -122,6 +122,15 @@ def test_planes_are_the_remainders_that_the_kernel_meets():
 def test_a_block_is_a_band_or_some_samples(n, image, block, blocks):
     found = planes.Planes(ConvGeometry(n, 4, image, 6, Window((3, 3), pad=(1, 1))), False)
     assert (found.block, found.blocks) == (block, blocks)
+
+
+def test_channels_are_laid_out_for_a_panel_at_a_time():
+    """But all of them where they are read again: by dx of each rest of a stride, or for dweight."""
+    g = ConvGeometry(8, 300, (30, 30), 6, Window((3, 3), (2, 2), (1, 1)))
+    few = planes.Planes(g, False)
+    assert (few.laid, few.rows) == (planes.DEPTH // 9, planes.DEPTH // 9 * 9)
+    for all_of_them in (planes.Planes(g, False, sums=True), planes.Planes(g, True)):
+        assert all_of_them.laid == all_of_them.channels[0]
 
 
 def test_a_panel_is_read_in_pieces_each_written_over_the_one_before():

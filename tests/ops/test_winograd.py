@@ -1,5 +1,7 @@
 """What is Winograd's alone: both gradients at once, and the choice of points."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from ops.cases import EDGES, blank, close, put, same
@@ -9,10 +11,12 @@ from minicaffe import Net, parse
 from minicaffe.backend import device as device_called
 from minicaffe.ops import conv
 from minicaffe.ops.conv import tiles
+from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.plan import plan
 from minicaffe.ops.conv.strips import Strips
 from minicaffe.ops.conv.transforms import halves, kronecker, matrices
 from minicaffe.ops.geometry import ConvGeometry, Window
+from minicaffe.ops.loops import available
 from minicaffe.ops.threads import share
 
 WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, over samples, in both
@@ -24,6 +28,12 @@ WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, ove
     "one axis": ConvGeometry(3, 2, (331,), 4, Window((5,), pad=(3,))),
     "narrow": ConvGeometry(17, 2, (30, 3), 3, Window((3, 2), pad=(1, 0))),
     "padded widely": ConvGeometry(3, 2, (14, 13), 3, Window((3, 3), pad=(4, 5))),
+    "dilated": ConvGeometry(5, 4, (23, 19), 6, Window((3, 3), (), (2, 2), (2, 2)), 2),
+    "dilated unlike": ConvGeometry(2, 3, (17, 40), 4, Window((2, 5), (), (3, 0), (4, 3))),
+    "dilated beyond its outputs": ConvGeometry(
+        9, 2, (12, 11), 3, Window((3, 3), (), (0, 1), (5, 6))
+    ),
+    "one axis dilated": ConvGeometry(3, 2, (97,), 4, Window((3,), (), (5,), (7,))),
 }
 SHAPES = [g for g in EDGES.values() if conv.STRATEGIES["winograd"].refuses(g) is None]
 
@@ -113,6 +123,28 @@ def test_dx_is_added_up_where_its_own_tiles_would_be_more():
     assert Strips(without, 4, 8).adds_up((2, 2))
     assert not Strips(without, 4, 8).adds_up((1, 1))
     assert not Strips(padded, 4, 8).adds_up((2, 3))
+    dilated = ConvGeometry(8, 3, (12, 12), 5, Window((3, 3), (), (0, 0), (2, 2)))
+    assert not Strips(dilated, 4, 8).adds_up((2, 2))
+
+
+def test_tiles_of_a_dilated_one_are_numbered_phase_after_phase():
+    """Of 5 outputs with dilation 2 the even ones are 3, the odd ones 2: 2 tiles each of 2; of 3, 3 phases."""
+    g = ConvGeometry(1, 1, (9, 9), 1, Window((3, 1), (), (0, 0), (2, 1)))
+    assert Strips(g, 2, 8).phases == ((2, 2), (1, 5)) and Strips(g, 2, 8).tiles == (4, 5)
+    g = ConvGeometry(1, 1, (11, 9), 1, Window((3, 1), (), (0, 0), (4, 1)))
+    assert Strips(g, 2, 8).tiles == (3, 5)
+
+
+def test_without_compiled_loops_a_dilated_one_is_no_candidate(monkeypatch):
+    """It would be computed as `implicit`."""
+    g = ConvGeometry(4, 8, (20, 20), 8, Window((3, 3), (), (2, 2), (2, 2)))
+    plain = dataclasses.replace(g, window=Window((3, 3)))
+    cpu = device_called("cpu")
+    found = [Case(one, np.dtype("f4"), cpu, 2**28).candidates for one in (g, plain)]
+    assert all({"winograd", "winograd2"} <= set(names) for names in found) or not available()
+    monkeypatch.setattr("minicaffe.ops.loops.available", lambda: False)
+    found = [Case(one, np.dtype("f4"), cpu, 2**28).candidates for one in (g, plain)]
+    assert ["winograd" in names for names in found] == [False, True]
 
 
 @pytest.mark.parametrize("image, kernel", [((3000,), (3,)), ((5, 600), (3, 3)), ((600, 5), (5, 5))])

@@ -11,7 +11,6 @@ in order, so that what a vector has too much the next one writes over. Targets o
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -19,9 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.ops.conv.planes import DEPTH, LANES, Planes, Run
+from minicaffe.ops.conv.planes import LANES, Planes, Run
 from minicaffe.ops.geometry import lift
 
+TURNED = (
+    128  # columns of a block that are turned at a time, for dweight: they stay in the nearest cache
+)
 WIDEST = 64  # numbers of a panel's row at the most
 
 
@@ -51,7 +53,7 @@ class Panels:
     @property
     def room(self) -> int:
         """Elements of a block's panels; `most` is no less."""
-        return -(-max(self.count * self.apart, DEPTH * self.width) // LANES) * LANES
+        return -(-max(self.count * self.apart, TURNED * self.width) // LANES) * LANES
 
     @property
     def across(self) -> Any:
@@ -112,7 +114,7 @@ class Panels:
             at, to = self._columns(job, last)
             begin = len(steps), len(runs)
             runs.extend(_runs(to, 1))
-            steps.extend(zip(at, self._rows(len(at), DEPTH), strict=True))
+            steps.extend(zip(at, self._rows(len(at), TURNED), strict=True))
             blocks.append([begin[0], len(steps), begin[1], len(runs)])
         return (
             self._elements(job)[1][:taps],
@@ -180,7 +182,7 @@ class Panels:
 
 def most(planes: Planes) -> int:
     """Elements of a block's panels at the most, by whatever vectors."""
-    return max((planes.rows + 1) * (planes.columns + WIDEST), DEPTH * WIDEST)
+    return max((planes.rows + 1) * (planes.columns + WIDEST), TURNED * WIDEST)
 
 
 def _runs(to: Any, step: int) -> list[tuple[int, int, int]]:

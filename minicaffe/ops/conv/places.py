@@ -4,7 +4,7 @@
 
 X are the channels as planes in which the pixels that places see through element k of the kernel lie as the
 places do, `where[k]` further on (see `planes`); those of a 1 x 1 convolution are the image. Of a block of
-places, some DEPTH elements at a time are gathered into panels, which stay in the nearest cache while the weights
+places, some DEPTH elements at a time are gathered into panels, which stay near while the weights
 pass by (see `panels`), and a tile of filters by vectors of places stays in registers (`loops.tile`): the
 layers of K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008, without a copy
 of the weights. dx is the same of dy with the weight turned. Of dweight[f, k], the sum over p of dy[f, p]
@@ -24,8 +24,8 @@ import numpy as np
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit, panels, split
 from minicaffe.ops.conv.implicit import cuda_workspace
-from minicaffe.ops.conv.panels import Panels
-from minicaffe.ops.conv.planes import DEPTH, LANES, Planes
+from minicaffe.ops.conv.panels import TURNED, Panels
+from minicaffe.ops.conv.planes import LANES, Planes
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.loops import loops, no_bias
 from minicaffe.ops.row import Piece
@@ -135,7 +135,7 @@ def _sums(g: ConvGeometry, dtype: Any) -> tuple[Any, ...]:
     """What the loop for dweight wants to know."""
     planes = Planes(g, False, sums=True)
     tables, _ = _panels(planes, dtype)
-    turned = np.arange(DEPTH, dtype=np.int32) * tables.width
+    turned = np.arange(TURNED, dtype=np.int32) * tables.width
     return *_numbers(tables), planes.phases, tables.sums, tables.across, turned
 
 

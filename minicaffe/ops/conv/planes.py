@@ -25,7 +25,7 @@ from minicaffe.ops.geometry import ConvGeometry, lift
 
 IN_CACHE = 2**18  # elements of a block's planes
 MOST = 512  # places of a block, unless a line has more
-DEPTH = 128  # rows of a panel: with them it stays in the nearest cache while weights pass by,
+DEPTH = 256  # rows of a panel: with them it stays near while weights pass by,
 FEW = 128  # but where a block has no more columns than that, as many rows as make
 MANY = 2**17  # elements: then weights are what is read most, and they lie side by side
 LANES = 16  # numbers of a vector at the most
