@@ -120,13 +120,15 @@ class Planes:
 
     @property
     def taps(self) -> int:
-        """Elements of the kernel that a channel has."""
-        return math.prod(self.g.window.kernel)
+        """Elements of the kernel through which targets of the first job see a channel."""
+        return math.prod(len(axis.runs[0].taps) for axis in self.axes)
 
     def _channels(self, rows: int) -> int:
         """Those that are laid out at a time, for so many rows of a panel: all, if they are read again."""
         again = self.sums or self.flat or any(len(axis.runs) > 1 for axis in self.axes)
-        return self.channels[0] if again else min(self.channels[0], max(1, rows // self.taps))
+        return (
+            self.channels[0] if again else min(self.channels[0], max(1, rows // max(1, self.taps)))
+        )
 
     @functools.cached_property
     def rows(self) -> int:
