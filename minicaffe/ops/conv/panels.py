@@ -21,9 +21,7 @@ import numpy as np
 from minicaffe.ops.conv.planes import LANES, Planes, Run
 from minicaffe.ops.geometry import lift
 
-TURNED = (
-    128  # columns of a block that are turned at a time, for dweight: they stay in the nearest cache
-)
+TURNED = 128  # columns that are turned at a time, for dweight: they stay in the nearest cache
 WIDEST = 64  # numbers of a panel's row at the most
 
 
@@ -52,8 +50,9 @@ class Panels:
 
     @property
     def room(self) -> int:
-        """Elements of a block's panels; `most` is no less."""
-        return -(-max(self.count * self.apart, TURNED * self.width) // LANES) * LANES
+        """Elements of a block's panels, for sums of the one that is turned; `most` is no less."""
+        size = TURNED * self.width if self.planes.sums else self.count * self.apart
+        return -(-size // LANES) * LANES
 
     @property
     def across(self) -> Any:
@@ -182,7 +181,9 @@ class Panels:
 
 def most(planes: Planes) -> int:
     """Elements of a block's panels at the most, by whatever vectors."""
-    return max((planes.rows + 1) * (planes.columns + WIDEST), TURNED * WIDEST)
+    if planes.sums:
+        return -(-TURNED * WIDEST // LANES) * LANES
+    return (planes.rows + 1) * (planes.columns + WIDEST)
 
 
 def _runs(to: Any, step: int) -> list[tuple[int, int, int]]:

@@ -120,15 +120,14 @@ class Planes:
 
     @property
     def taps(self) -> int:
-        """Elements of the kernel through which targets of the first job see a channel."""
-        return math.prod(len(axis.runs[0].taps) for axis in self.axes)
+        """Elements of the kernel through which targets of any job see a channel, at the most."""
+        return math.prod(max(len(run.taps) for run in axis.runs) for axis in self.axes)
 
     def _channels(self, rows: int) -> int:
         """Those that are laid out at a time, for so many rows of a panel: all, if they are read again."""
-        again = self.sums or self.flat or any(len(axis.runs) > 1 for axis in self.axes)
-        return (
-            self.channels[0] if again else min(self.channels[0], max(1, rows // max(1, self.taps)))
-        )
+        if self.sums or self.flat or any(len(axis.runs) > 1 for axis in self.axes):
+            return self.channels[0]
+        return min(self.channels[0], max(1, rows // max(1, self.taps)))
 
     @functools.cached_property
     def rows(self) -> int:

@@ -125,6 +125,19 @@ class Strips:
         """Elements of work that a thread needs: U or the sums, the room, V and M of a row of tiles."""
         return self.weights + self.cut[4] + self._elements(self.line(self.tiles[1]))
 
+    @property
+    def enough(self) -> int:
+        """Elements with which a thread has as many tiles at a time as do it good."""
+        rows, columns = self.tiles
+        tiles = max(columns, min(self.g.n * rows * columns, self._most))
+        return self.weights + self.cut[4] + self._elements(self.line(tiles))
+
+    @property
+    def _most(self) -> int:
+        """Tiles of a unit at the most: so that they stay in the cache, or that U is read as seldom."""
+        tile = math.prod(self.points) * (self.g.c + self.g.f)
+        return max(TILES, (IN_CACHE + self.weights) // tile)
+
     def _elements(self, line: int) -> int:
         """Of V and M with such lines."""
         return math.prod(self.points) * ((self.g.c + self.g.f) * line + 2 * GAP)
@@ -141,7 +154,7 @@ class Strips:
         tile = math.prod(self.points) * (g.c + g.f)
         vectors = (rest - self.cut[4] - self._elements(0)) // tile // self.lanes
         room = ((vectors - 1) | 1) * self.lanes  # the longest line that there is room for
-        most = min(room, max(TILES, (IN_CACHE + self.weights) // tile))
+        most = min(room, self._most)
         samples, high = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
         chunks = -(-g.n // samples)
         samples = max(1, g.n // max(threads, chunks + -chunks % threads))  # as many a thread
@@ -181,6 +194,12 @@ def tables(rows: int, line: int, lanes: int) -> tuple[Any, ...]:
 def least(g: ConvGeometry, m: int) -> int:
     """Elements of work that a thread needs, however wide its vectors are."""
     return max(strips(g, m, lanes).least for lanes in WIDTHS)
+
+
+@functools.lru_cache(maxsize=1024)
+def enough(g: ConvGeometry, m: int) -> int:
+    """Elements of work that a thread makes good use of, however wide its vectors are."""
+    return max(strips(g, m, lanes).enough for lanes in WIDTHS)
 
 
 @functools.lru_cache(maxsize=1024)

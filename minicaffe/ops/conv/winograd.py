@@ -10,10 +10,10 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
 
 (x) is the Kronecker product: on CUDA a transform is one GEMM, on the CPU one an axis. All is linear, so the
 gradients are the transposes, read from right to left. With Numba, compiled loops take the axes
-in vectors (`loops.winograd`), and the input's gradient is a convolution of dy by the weight back to front, but
-where that has more tiles. One or two axes; tiles up to 8 pixels a side; stride 1. With a dilation of d
-outputs whose places have the same rest see only pixels of one rest: d^2 convolutions of none. They are for
-the compiled loops; elsewhere a dilated one is `implicit`.
+in vectors (`loops.winograd`), products but those of the weight's gradient are tiles in registers
+(`loops.tile`), and the input's gradient is a convolution of dy by the weight back to front, but where that has
+more tiles. One or two axes; tiles up to 8 pixels a side; stride 1. A dilated one is d^2 convolutions of none, of
+the places with the same rest; without compiled loops it is `implicit`.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 
@@ -27,7 +27,7 @@ from typing import Any
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit
 from minicaffe.ops.conv.common import by_samples, plus, recordable
-from minicaffe.ops.conv.strips import TILES, Strips, adjoint, least, strips, tables, units
+from minicaffe.ops.conv.strips import TILES, Strips, adjoint, enough, least, strips, tables, units
 from minicaffe.ops.conv.tiles import Chunk, Sizing
 from minicaffe.ops.conv.transforms import POINTS, by_axes, constants, of_weights
 from minicaffe.ops.gemm import gemm
@@ -60,17 +60,20 @@ class Winograd(Sizing):
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs: U, the sums that become dweight, some products, and a chunk of tiles."""
+        if self.only_compiled(g):
+            both = enough(g, self.m), enough(adjoint(g), self.m)
+            return max(*both, implicit.workspace(g, limit))
         fixed = self.forward_workspace(g, limit) + sum(self._parts(g)[1:])
-        other = implicit.workspace(g, limit) if self.only_compiled(g) else 0
-        return max(fixed, least(adjoint(g), self.m), other)
+        return max(fixed, least(adjoint(g), self.m))
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs for `forward`: U and a chunk of tiles."""
+        if self.only_compiled(g):
+            return max(enough(g, self.m), implicit.forward_workspace(g, limit))
         fixed, tiles = sum(self._parts(g)), self._tiles(g)
         many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
         chunk = min(many, g.n * math.prod(tiles)) * self._tile(g)
-        other = implicit.forward_workspace(g, limit) if self.only_compiled(g) else 0
-        return max(self._parts(g)[0] + chunk, least(g, self.m), other)
+        return max(self._parts(g)[0] + chunk, least(g, self.m))
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
         """Elements that it needs on CUDA."""
@@ -178,9 +181,9 @@ class Winograd(Sizing):
         fast, blas = with_blas("winograd", dy)
         if fast is None:
             return False
-        rest = work.size - self._strips(fast, dy, g).weights
-        units, told, product = self._units(fast, dy, g, rest)
-        if not self._strips(fast, dy, g).adds_up(told[1]):
+        mine = self._strips(fast, dy, g)
+        units, told, product = self._units(fast, dy, g, work.size - mine.weights)
+        if not mine.adds_up(told[1]):
             return self._compiled(dy, weight, None, adjoint(g), out, work, True)
         u, work = self._transformed(blas, weight, g, True, False, work)
         given = dy.reshape(-1), u, out.reshape(-1), Piece(work)
@@ -196,8 +199,8 @@ class Winograd(Sizing):
             return False
         sums = self._strips(fast, x, g).weights
         units, told, _ = self._units(fast, x, g, work.size - sums * share(work))
-        args = x.reshape(-1), dy.reshape(-1), Piece(work)
-        slices = run(fast.weight_gradient, units, blas, *told, *args)
+        given = x.reshape(-1), dy.reshape(-1), Piece(work)
+        slices = run(fast.weight_gradient, units, blas, *told, *given)
         pairs = math.prod(g.weight_shape[:2])
         if slices:
             matrix = of_weights(self.m, g.window.kernel, dy.dtype, False)
