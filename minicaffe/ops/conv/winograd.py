@@ -10,10 +10,10 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
 
 (x) is the Kronecker product: on CUDA a transform is one GEMM, on the CPU one an axis. All is linear, so the
 gradients are the transposes, read from right to left. With Numba, compiled loops take the axes
-in vectors (`loops.winograd`), products but those of the weight's gradient are tiles in registers
-(`loops.tile`), and the input's gradient is a convolution of dy by the weight back to front, but where that has
-more tiles. One or two axes; tiles up to 8 pixels a side; stride 1. A dilated one is d^2 convolutions of none, of
-the places with the same rest; without compiled loops it is `implicit`.
+in vectors (`loops.winograd`), products of many channels but for dweight are tiles in registers (`loops.tile`),
+and the input's gradient is a convolution of dy by the weight back to front, but where that has more tiles. One
+or two axes; tiles up to 8 pixels a side; stride 1. A dilated one is d^2 convolutions of none, of the places with
+the same rest; without compiled loops it is `implicit`.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 
@@ -162,16 +162,14 @@ class Winograd(Sizing):
     def _compiled(
         self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any, back: bool
     ) -> bool:
-        """Compute y by compiled loops, if they serve; or dx, if `g` is the convolution of dy that gives it, by
-        the weight turned to (c, f) and back to front.
-        """
+        """Compute y by compiled loops, if they serve; or dx, where `g` is the convolution that gives it."""
         fast, blas = with_blas("winograd", x)
         if fast is None:
             return False
         u, work = self._transformed(blas, weight, g, back, back, work)
         units, told, product = self._units(fast, x, g, work.size)
         given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u, out.reshape(-1)
-        run(fast.forward, units, *told, product, *given, Piece(work))
+        run(fast.forward, units, blas, *told, product, *given, Piece(work))
         return True
 
     def _compiled_input_gradient(
@@ -187,7 +185,7 @@ class Winograd(Sizing):
             return self._compiled(dy, weight, None, adjoint(g), out, work, True)
         u, work = self._transformed(blas, weight, g, True, False, work)
         given = dy.reshape(-1), u, out.reshape(-1), Piece(work)
-        run(fast.input_gradient, units, *told, product, *given)
+        run(fast.input_gradient, units, blas, *told, product, *given)
         return True
 
     def _compiled_weight_gradient(

@@ -19,6 +19,7 @@ from minicaffe.ops.loops.tiles import add_up, read_images, read_results, write
 from minicaffe.ops.loops.vector import lanes, lanes_of
 
 __all__ = ["forward", "input_gradient", "lanes", "transform", "transform_back", "weight_gradient"]
+DEEP = 64  # channels from which on a product is ours: tiles of fewer take as long to begin as to compute
 PAIRS = 1024  # of a filter and a channel, whose sums are taken back at a time
 
 
@@ -44,6 +45,7 @@ def _apart(channels: int, line: int) -> int:
 
 @helper
 def _multiply(
+    blas: int,
     u: Any,
     v: Any,
     out: Any,
@@ -58,12 +60,21 @@ def _multiply(
     tables are `tile`'s of such a product.
     """
     (x, of_x, k), (y, of_y, m), (steps, across) = v, out, tables
-    vectors = (ends[0] * ends[1] * ends[2] + lanes_of(x) - 1) // lanes_of(x)
+    count = ends[0] * ends[1] * ends[2]
+    vectors = (count + lanes_of(x) - 1) // lanes_of(x)
     for i in range(points):
         for j in range(groups):
-            left = u, (i * groups + j) * m * k, k
-            right, to = (x, i * of_x + j * k * line), (y, i * of_y + j * m * line, line)
-            multiply(left, right, to, (steps, 0, k), (across, 0, vectors), m, ZERO, (u, 0))
+            at_u, at_x, at_y = (
+                (i * groups + j) * m * k,
+                i * of_x + j * k * line,
+                i * of_y + j * m * line,
+            )
+            if k < DEEP:
+                left, right = (u, at_u, k, False), (x, at_x, line, False)
+                gemm(blas, (m, count, k), left, right, False, (y, at_y, line))
+            else:
+                told = (steps, 0, k), (across, 0, vectors), m, ZERO, (u, 0)
+                multiply((u, at_u, k), (x, at_x), (y, at_y, line), *told)
 
 
 @compiled
@@ -87,6 +98,7 @@ def transform(
 
 @compiled
 def forward(
+    blas: int,
     sizes: Any,
     chunk: Any,
     pad: Any,
@@ -118,13 +130,14 @@ def forward(
         out = rest[cut[4] + points * of_v :]
         where = x, s * c * h * w, (c, h, w), ends, row, line, pad, step, phases
         read_images(*where, images, cut, places[0], room, v, of_v)
-        _multiply(u, (v, of_v, k), (out, of_m, m), points, groups, line, ends, tables)
+        _multiply(blas, u, (v, of_v, k), (out, of_m, m), points, groups, line, ends, tables)
         there = y, s * f * oh * ow, (f, oh, ow), ends, row, line, step, phases
         write(out, of_m, results, bias, *there, cut, places[1], room)
 
 
 @compiled
 def input_gradient(
+    blas: int,
     sizes: Any,
     chunk: Any,
     pad: Any,
@@ -155,7 +168,7 @@ def input_gradient(
         out = rest[cut[4] + points * of_v :]
         where = dy, s * f * oh * ow, (f, oh, ow), ends, 0, line, (0, 0), step, phases
         read_results(*where, results, cut, places[0], room, out, of_m)
-        _multiply(u, (out, of_m, m), (v, of_v, k), points, groups, line, ends, tables)
+        _multiply(blas, u, (out, of_m, m), (v, of_v, k), points, groups, line, ends, tables)
         there = dx, s * c * h * w, (c, h, w), ends, line, pad, step
         add_up(v, of_v, images, *there, cut, places[0], room)
 
