@@ -33,6 +33,10 @@ WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, ove
     "dilated beyond its outputs": ConvGeometry(
         9, 2, (12, 11), 3, Window((3, 3), (), (0, 1), (5, 6))
     ),
+    "many channels": ConvGeometry(3, 66, (9, 11), 68, Window((3, 3), pad=(1, 1))),
+    "many channels of groups": ConvGeometry(1, 132, (14, 13), 130, Window((3, 3), pad=(0, 1)), 2),
+    "many channels, dx added up": ConvGeometry(4, 65, (12, 12), 66, Window((5, 5))),
+    "many channels, dilated": ConvGeometry(2, 66, (10, 9), 65, Window((3, 3), (), (1, 2), (2, 2))),
     "one axis dilated": ConvGeometry(3, 2, (97,), 4, Window((3,), (), (5,), (7,))),
 }
 SHAPES = [g for g in EDGES.values() if conv.STRATEGIES["winograd"].refuses(g) is None]
