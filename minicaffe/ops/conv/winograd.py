@@ -12,8 +12,8 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
 gradients are the transposes, read from right to left. With Numba, compiled loops take the axes
 in vectors (`loops.winograd`), products of many channels but for dweight are tiles in registers (`loops.tile`),
 and the input's gradient is a convolution of dy by the weight back to front, but where that has more tiles. One
-or two axes; tiles up to 8 pixels a side; stride 1. A dilated one is d^2 convolutions of none, of places with the
-same rest; without compiled loops it is `implicit`.
+or two axes; tiles up to 8 pixels a side; stride 1. A dilated one is d^2 convolutions of none, each of places
+with one rest; without compiled loops it is `implicit`.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 
