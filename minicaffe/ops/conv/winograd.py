@@ -9,10 +9,10 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
     y = tiles'((A' (x) A') M)                           col2im with a window of m and stride m
 
 (x) is the Kronecker product: on CUDA a transform is one GEMM, on the CPU one an axis. All is linear, so the
-gradients are the transposes, read from right to left. With Numba, compiled loops take the axes
-in vectors (`loops.winograd`), products of many channels but for dweight are tiles in registers (`loops.tile`),
-and the input's gradient is a convolution of dy by the weight back to front, but where that has more tiles. One
-or two axes; tiles up to 8 pixels a side; stride 1. A dilated one is d^2 convolutions of none, each of places
+gradients are the transposes, read from right to left. With Numba, compiled loops take the axes in vectors
+(`loops.winograd`), many channels are multiplied by a micro-kernel that needs no copy of U (`loops.tile`), and
+the input's gradient is a convolution of dy by the weight back to front, but where that has more tiles. One or
+two axes; tiles up to 8 pixels a side; stride 1. A dilated one is d^2 convolutions of none, each of places
 with one rest; without compiled loops it is `implicit`.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
@@ -180,12 +180,12 @@ class Winograd(Sizing):
         if fast is None:
             return False
         mine = self._strips(fast, dy, g)
-        units, told, product = self._units(fast, dy, g, work.size - mine.weights)
+        units, told, _ = self._units(fast, dy, g, work.size - mine.weights)
         if not mine.adds_up(told[1]):
             return self._compiled(dy, weight, None, adjoint(g), out, work, True)
         u, work = self._transformed(blas, weight, g, True, False, work)
         given = dy.reshape(-1), u, out.reshape(-1), Piece(work)
-        run(fast.input_gradient, units, blas, *told, product, *given)
+        run(fast.input_gradient, units, blas, *told, *given)
         return True
 
     def _compiled_weight_gradient(

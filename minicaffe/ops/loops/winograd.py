@@ -44,37 +44,29 @@ def _apart(channels: int, line: int) -> int:
 
 
 @helper
-def _multiply(
-    blas: int,
-    u: Any,
-    v: Any,
-    out: Any,
-    points: int,
-    groups: int,
-    line: int,
-    ends: Any,
-    tables: Any,
+def _by_blas(
+    blas: int, u: Any, v: Any, out: Any, points: int, groups: int, line: int, count: int
 ) -> None:
-    """out[i] = U[i] v[i] of all points i and groups; both are (array, distance of points, lines of a group).
-
-    tables are `tile`'s of such a product.
-    """
-    (x, of_x, k), (y, of_y, m), (steps, across) = v, out, tables
-    count = ends[0] * ends[1] * ends[2]
-    vectors = (count + lanes_of(x) - 1) // lanes_of(x)
+    """out[i] = U[i] v[i] of all points and groups; both are (array, distance of points, lines of a group)."""
+    (x, of_x, k), (y, of_y, m) = v, out
     for i in range(points):
         for j in range(groups):
-            at_u, at_x, at_y = (
-                (i * groups + j) * m * k,
-                i * of_x + j * k * line,
-                i * of_y + j * m * line,
-            )
-            if k < DEEP:
-                left, right = (u, at_u, k, False), (x, at_x, line, False)
-                gemm(blas, (m, count, k), left, right, False, (y, at_y, line))
-            else:
-                told = (steps, 0, k), (across, 0, vectors), m, ZERO, (u, 0)
-                multiply((u, at_u, k), (x, at_x), (y, at_y, line), *told)
+            left, right = (u, (i * groups + j) * m * k, k), (x, i * of_x + j * k * line, line)
+            to = y, i * of_y + j * m * line, line
+            gemm(blas, (m, count, k), (*left, False), (*right, False), False, to)
+
+
+@helper
+def _by_tiles(
+    u: Any, v: Any, out: Any, points: int, groups: int, line: int, count: int, tables: Any
+) -> None:
+    """The same by the micro-kernel, which does not copy U first; tables are `tile`'s of such a product."""
+    (x, of_x, k), (y, of_y, m), (steps, across) = v, out, tables
+    told = (steps, 0, k), (across, 0, (count + lanes_of(x) - 1) // lanes_of(x)), m, ZERO, (u, 0)
+    for i in range(points):
+        for j in range(groups):
+            left, right = (u, (i * groups + j) * m * k, k), (x, i * of_x + j * k * line)
+            multiply(left, right, (y, i * of_y + j * m * line, line), *told)
 
 
 @compiled
@@ -130,7 +122,11 @@ def forward(
         out = rest[cut[4] + points * of_v :]
         where = x, s * c * h * w, (c, h, w), ends, row, line, pad, step, phases
         read_images(*where, images, cut, places[0], room, v, of_v)
-        _multiply(blas, u, (v, of_v, k), (out, of_m, m), points, groups, line, ends, tables)
+        given = u, (v, of_v, k), (out, of_m, m), points, groups, line, ends[0] * ends[1] * ends[2]
+        if k < DEEP:
+            _by_blas(blas, *given)
+        else:
+            _by_tiles(*given, tables)
         there = y, s * f * oh * ow, (f, oh, ow), ends, row, line, step, phases
         write(out, of_m, results, bias, *there, cut, places[1], room)
 
@@ -148,7 +144,6 @@ def input_gradient(
     cut: Any,
     places: Any,
     matrices: Any,
-    tables: Any,
     dy: Any,
     u: Any,
     dx: Any,
@@ -168,7 +163,8 @@ def input_gradient(
         out = rest[cut[4] + points * of_v :]
         where = dy, s * f * oh * ow, (f, oh, ow), ends, 0, line, (0, 0), step, phases
         read_results(*where, results, cut, places[0], room, out, of_m)
-        _multiply(blas, u, (out, of_m, m), (v, of_v, k), points, groups, line, ends, tables)
+        given = u, (out, of_m, m), (v, of_v, k), points, groups, line, ends[0] * ends[1] * ends[2]
+        _by_blas(blas, *given)
         there = dx, s * c * h * w, (c, h, w), ends, line, pad, step
         add_up(v, of_v, images, *there, cut, places[0], room)
 
