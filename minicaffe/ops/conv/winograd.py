@@ -167,7 +167,8 @@ class Winograd(Sizing):
         if fast is None:
             return False
         u, work = self._transformed(blas, weight, g, back, back, work)
-        units, told, product = self._units(fast, x, g, work.size)
+        units, line, told = self._units(fast, x, g, work.size)
+        product = tables(g.c // g.group, line, fast.lanes(x.dtype))
         given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u, out.reshape(-1)
         run(fast.forward, units, blas, *told, product, *given, Piece(work))
         return True
@@ -180,7 +181,7 @@ class Winograd(Sizing):
         if fast is None:
             return False
         mine = self._strips(fast, dy, g)
-        units, told, _ = self._units(fast, dy, g, work.size - mine.weights)
+        units, _, told = self._units(fast, dy, g, work.size - mine.weights)
         if not mine.adds_up(told[1]):
             return self._compiled(dy, weight, None, adjoint(g), out, work, True)
         u, work = self._transformed(blas, weight, g, True, False, work)
@@ -196,7 +197,7 @@ class Winograd(Sizing):
         if fast is None:
             return False
         sums = self._strips(fast, x, g).weights
-        units, told, _ = self._units(fast, x, g, work.size - sums * share(work))
+        units, _, told = self._units(fast, x, g, work.size - sums * share(work))
         given = x.reshape(-1), dy.reshape(-1), Piece(work)
         slices = run(fast.weight_gradient, units, blas, *told, *given)
         pairs = math.prod(g.weight_shape[:2])
@@ -222,12 +223,10 @@ class Winograd(Sizing):
 
     def _units(
         self, fast: Any, x: Any, g: ConvGeometry, rest: int
-    ) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
-        """How many units share so much of the work, what the loops are told, and tables of products."""
-        lanes = fast.lanes(x.dtype)
-        found, line, told = units(g, self.m, lanes, rest // share(x), share(x))
-        product = tables(max(g.c, g.f) // g.group, line, lanes)
-        return found, (*told, by_axes(self.m, g.window.kernel, x.dtype)), product
+    ) -> tuple[int, int, tuple[Any, ...]]:
+        """How many units share so much of the work, elements of a line, and what the loops are told."""
+        found, line, told = units(g, self.m, fast.lanes(x.dtype), rest // share(x), share(x))
+        return found, line, (*told, by_axes(self.m, g.window.kernel, x.dtype))
 
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         return constants(self.m, g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
