@@ -6,7 +6,6 @@ A unit of work is some samples, or a band of one's rows of tiles. What the loops
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 from minicaffe.ops.conv import split
 from minicaffe.ops.conv.lanes_tables import WIDTHS
 from minicaffe.ops.conv.transforms import even, two
-from minicaffe.ops.geometry import ConvGeometry
+from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 
 TILES = 64  # of a product at the least: fewer would starve it
 FEWEST = 8  # of a product, where threads share the tiles of one sample
@@ -38,7 +37,7 @@ class Strips:
     @functools.cached_property
     def points(self) -> tuple[int, int]:
         """Of a tile along each axis."""
-        rows, columns = two([even(self.m + r - 1) for r in self.g.window.kernel], 1)
+        rows, columns = two([even(self.m + r - 1) for r in taps(self.g.window)], 1)
         return rows, columns
 
     @functools.cached_property
@@ -48,22 +47,29 @@ class Strips:
 
     @functools.cached_property
     def phases(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Of each axis the dilation, and how many tiles one phase has."""
-        sizes = zip(two(self.g.out, 1), two(self.g.window.dilation, 1), self.step, strict=True)
-        rows, columns = ((d, -(-o // (d * m))) for o, d, m in sizes)
+        """Of each axis how far pixels of a tile are apart, and how many tiles one phase has."""
+        window = self.g.window
+        axes = (two(sizes, 1) for sizes in (self.g.out, window.dilation, window.stride))
+        sizes = zip(*axes, self.step, strict=True)
+        rows, columns = ((d * s, -(-o // (d * m))) for o, d, s, m in sizes)
         return rows, columns
 
     @functools.cached_property
     def tiles(self) -> tuple[int, int]:
-        """Of an image, along each axis: those of all phases that it has."""
-        sizes = zip(two(self.g.out, 1), self.phases, strict=True)
-        rows, columns = (min(o, d) * tiles for o, (d, tiles) in sizes)
+        """Of an image, along each axis: those of all phases that it has, if it is dilated."""
+        axes = two(self.g.out, 1), two(self.g.window.dilation, 1), self.phases
+        rows, columns = (min(o, d) * tiles for o, d, (_, tiles) in zip(*axes, strict=True))
         return rows, columns
+
+    @functools.cached_property
+    def channels(self) -> tuple[int, int]:
+        """Of V, in which each plane of a channel is one, and of M."""
+        return self.g.c * math.prod(self.g.window.stride), self.g.f
 
     @functools.cached_property
     def weights(self) -> int:
         """Elements of U, and of the sums that become dweight."""
-        return math.prod(self.points) * self.g.f * (self.g.c // self.g.group)
+        return math.prod(self.points) * math.prod(self.channels) // self.g.group
 
     @property
     def _wide(self) -> tuple[int, int]:
@@ -113,7 +119,8 @@ class Strips:
         Units must then be whole samples, and a sample fit in the room.
         """
         rows = self.tiles[0]
-        if len(self.g.image) == 1 or max(self.g.window.dilation) > 1 or min(self._pad) < 0:
+        apart = max(between for between, _ in self.phases)
+        if len(self.g.image) == 1 or apart > 1 or min(self._pad) < 0:
             return False
         if chunk[1] < rows or self.cut[0] < rows:
             return False
@@ -135,25 +142,34 @@ class Strips:
     @property
     def _most(self) -> int:
         """Tiles of a unit at the most: so that they stay in the cache, or that U is read as seldom."""
-        tile = math.prod(self.points) * (self.g.c + self.g.f)
+        tile = math.prod(self.points) * sum(self.channels)
         return max(TILES, (IN_CACHE + self.weights) // tile)
 
     def _elements(self, line: int) -> int:
         """Of V and M with such lines."""
-        return math.prod(self.points) * ((self.g.c + self.g.f) * line + 2 * GAP)
+        return math.prod(self.points) * (sum(self.channels) * line + 2 * GAP)
 
     def line(self, tiles: int) -> int:
         """Elements of a line of so many: an odd number of vectors, whose sets in the cache differ."""
-        return (-(-tiles // self.lanes) | 1) * self.lanes
+        return (-(-(tiles + self._behind) // self.lanes) | 1) * self.lanes
 
-    def units(self, rest: int, threads: int) -> tuple[int, int, tuple[Any, ...]]:
+    @property
+    def _behind(self) -> int:
+        """What a line must have behind its tiles: planes are not read in the order of their lines, so that
+        what a vector has too much would stay in the next one.
+        """
+        return self.lanes - 1 if max(self.g.window.stride) > 1 else 0
+
+    def units(
+        self, rest: int, threads: int, of: ConvGeometry | None
+    ) -> tuple[int, int, tuple[Any, ...]]:
         """How many there are, of which each has so many elements of work; elements of a line of their tiles;
-        and what the loops are told.
+        and what the loops are told: of the convolution whose dx this one gives, too.
         """
         g, (rows, columns) = self.g, self.tiles
-        tile = math.prod(self.points) * (g.c + g.f)
+        tile = math.prod(self.points) * sum(self.channels)
         vectors = (rest - self.cut[4] - self._elements(0)) // tile // self.lanes
-        room = ((vectors - 1) | 1) * self.lanes  # the longest line that there is room for
+        room = ((vectors - 1) | 1) * self.lanes - self._behind  # tiles of the longest line
         most = min(room, self._most)
         samples, high = max(1, most // (rows * columns)), max(1, min(rows, most // columns))
         chunks = -(-g.n // samples)
@@ -162,10 +178,27 @@ class Strips:
             fewest = max(1, FEWEST // columns)
             high = -(-rows // split.parts(g.n, threads, rows // fewest, -(-rows // high)))
         units = -(-g.n // samples) * -(-rows // high)
-        sizes = g.n, g.c, *two(g.image, 1), g.f, *two(g.out, 1), g.group
         chunk, line = (samples, high), self.line(samples * high * columns)
-        tiles = self._pad, self.tiles, self.step, self.phases
-        return units, line, (sizes, chunk, *tiles, line, self.cut, self.places)
+        f, size, strides, pads = g.f, g.out, two([], 1), two([], 0)
+        if of:
+            f, size, strides = of.c, of.image, two(of.window.stride, 1)
+            pads = two([p if s > 1 else 0 for p, s in _pads(of)], 0)
+        sizes = g.n, g.c, *two(g.image, 1), f, *two(size, 1), g.group
+        axes = zip(two(g.window.dilation, 1), strides, self.phases, strict=True)
+        apart = tuple((d * s, many) for d, s, (_, many) in axes)
+        planes = (*two(g.window.stride, 1), g.c // g.group), (*strides, f // g.group)
+        told = (self._pad, pads), self.tiles, self.step, (self.phases, apart), planes
+        return units, line, (sizes, chunk, *told, line, self.cut, self.places)
+
+
+def taps(window: Window) -> Sizes:
+    """Elements of the kernel along each axis through which a plane is seen, at the most."""
+    return tuple(-(-k // s) for k, s in zip(window.kernel, window.stride, strict=True))
+
+
+def _pads(g: ConvGeometry) -> Any:
+    """Pad and stride of each axis."""
+    return zip(g.window.pad, g.window.stride, strict=True)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -176,10 +209,10 @@ def strips(g: ConvGeometry, m: int, lanes: int) -> Strips:
 
 @functools.lru_cache(maxsize=1024)
 def units(
-    g: ConvGeometry, m: int, lanes: int, rest: int, threads: int
+    g: ConvGeometry, m: int, lanes: int, rest: int, threads: int, of: ConvGeometry | None
 ) -> tuple[int, int, tuple[Any, ...]]:
     """`Strips.units`, remembered."""
-    return strips(g, m, lanes).units(rest, threads)
+    return strips(g, m, lanes).units(rest, threads, of)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -204,8 +237,12 @@ def enough(g: ConvGeometry, m: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def adjoint(g: ConvGeometry) -> ConvGeometry:
-    """The convolution of dy that gives dx, of stride 1: dy's places are its pixels."""
-    window = g.window
-    sizes = zip(window.kernel, window.pad, window.dilation, strict=True)
-    pad = tuple(d * (k - 1) - p for k, p, d in sizes)
-    return ConvGeometry(g.n, g.f, g.out, g.c, dataclasses.replace(window, pad=pad), g.group)
+    """The convolution of dy that gives dx, of stride 1: dy's places are its pixels.
+
+    Where g has strides it gives the planes of dx, as channels.
+    """
+    window, r = g.window, taps(g.window)
+    sizes = zip(r, _pads(g), window.dilation, strict=True)
+    pad = tuple(d * (k - 1) - (p if s == 1 else 0) for k, (p, s), d in sizes)
+    planes = math.prod(window.stride)
+    return ConvGeometry(g.n, g.f, g.out, g.c * planes, Window(r, (), pad, window.dilation), g.group)

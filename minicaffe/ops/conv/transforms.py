@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,13 +80,23 @@ def by_axes(m: int, kernel: Sizes, dtype: Any) -> tuple[tuple[np.ndarray, ...], 
 
 
 @functools.cache
-def of_weights(m: int, kernel: Sizes, dtype: Any, reverse: bool) -> np.ndarray:
-    """G for both axes at once, for the tiles of `by_axes`; for a kernel that is back to front, if asked."""
-    found = np.ones((1, 1))
-    for r in kernel:
-        _, g, _ = matrices(m, even(m + r - 1) - m + 1)
-        found = np.kron(found, g[:, :r][:, :: -1 if reverse else 1])
-    return np.array(found, dtype, order="C")
+def of_weights(m: int, kernel: Sizes, stride: Sizes, dtype: Any, reverse: bool) -> np.ndarray:
+    """G for both axes at once, for the tiles of `by_axes`; for a kernel that is back to front, if asked.
+
+    One for each plane of a channel, (planes, points, elements of the kernel): of plane q of an axis element t
+    is the (t // s)-th, if t % s = q. The planes' kernels are as long as the longest.
+    """
+    planes = []
+    for rests in itertools.product(*map(range, stride)):
+        along: list[np.ndarray] = []
+        for k, s, q in zip(kernel, stride, rests, strict=True):
+            r = -(-k // s)
+            some = matrices(m, even(m + r - 1) - m + 1)[1][:, :r][:, :: -1 if reverse else 1]
+            of_axis = np.zeros((len(some), k))
+            of_axis[:, q::s] = some[:, : len(range(q, k, s))]
+            along.append(of_axis)
+        planes.append(functools.reduce(np.kron, along))
+    return np.array(planes, dtype, order="C")
 
 
 def halves(matrix: np.ndarray) -> np.ndarray:

@@ -26,16 +26,15 @@ from typing import Any
 
 from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit
+from minicaffe.ops.conv import winograd_compiled as compiled
 from minicaffe.ops.conv.common import by_samples, plus, recordable
-from minicaffe.ops.conv.strips import TILES, Strips, adjoint, enough, least, strips, tables, units
+from minicaffe.ops.conv.strips import TILES, adjoint, enough, least, taps
 from minicaffe.ops.conv.tiles import Chunk, Sizing
-from minicaffe.ops.conv.transforms import POINTS, by_axes, constants, of_weights
+from minicaffe.ops.conv.transforms import POINTS, constants, even
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import no_bias, with_blas
+from minicaffe.ops.loops import with_blas
 from minicaffe.ops.record import do
-from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import run, share
 
 
 class Winograd(Sizing):
@@ -48,15 +47,19 @@ class Winograd(Sizing):
         window, most = g.window, max(POINTS) + 1 - self.m
         if len(g.image) > 2:
             return "it needs 1 or 2 axes"
-        if any(size != 1 for size in window.stride):
-            return "it needs stride 1"
-        if any(not 2 <= size <= most for size in window.kernel):
-            return f"F({self.m}x{self.m}) needs kernels of 2 to {most}"
+        if any(d > 1 and s > 1 for d, s in zip(window.dilation, window.stride, strict=True)):
+            return "it needs stride 1 along an axis with a dilation"
+        if any(not 2 <= size <= most for size in taps(window)):
+            return f"F({self.m}x{self.m}) needs kernels of 2 to {most} strides"
+        products = math.prod(self.m * size for size in window.kernel)
+        points = math.prod(even(self.m + r - 1) for r in taps(window)) * math.prod(window.stride)
+        if points >= products and max(window.stride) > 1:
+            return f"F({self.m}x{self.m}) would take no fewer multiplications"
         return None
 
     def only_compiled(self, g: ConvGeometry) -> bool:
         """Whether it is for compiled loops alone."""
-        return any(size != 1 for size in g.window.dilation)
+        return any(size != 1 for size in g.window.dilation + g.window.stride)
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs: U, the sums that become dweight, some products, and a chunk of tiles."""
@@ -85,7 +88,7 @@ class Winograd(Sizing):
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
         """y = A' [U V] A + bias, into `out`."""
-        if self._compiled(x, weight, bias, g, out, work, False):
+        if compiled.forward(self.m, x, weight, bias, g, out, work):
             return out
         if self.only_compiled(g):
             return implicit.forward(x, weight, bias, g, out, work)
@@ -105,7 +108,7 @@ class Winograd(Sizing):
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """dx = tiles'(B [U' (A dy A')] B'), into `out`."""
-        if self._compiled_input_gradient(dy, weight, g, out, work):
+        if compiled.input_gradient(self.m, dy, weight, g, out, work):
             return out
         if self.only_compiled(g):
             return implicit.input_gradient(dy, weight, g, out, work)
@@ -114,7 +117,7 @@ class Winograd(Sizing):
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
         """dweight = G' [sum over tiles of (A dy A') V'] G, added to `out`."""
-        if self._compiled_weight_gradient(x, dy, g, out, work):
+        if compiled.weight_gradient(self.m, x, dy, g, out, work):
             return out
         if self.only_compiled(g):
             return implicit.weight_gradient(x, dy, g, out, work)
@@ -158,75 +161,6 @@ class Winograd(Sizing):
         for piece in by_samples(part, g, work):
             if dw is not None:
                 do(plus, piece[: dw.size].reshape(dw.shape), out=dw)
-
-    def _compiled(
-        self, x: Any, weight: Any, bias: Any, g: ConvGeometry, out: Any, work: Any, back: bool
-    ) -> bool:
-        """Compute y by compiled loops, if they serve; or dx, where `g` is the convolution that gives it."""
-        fast, blas = with_blas("winograd", x)
-        if fast is None:
-            return False
-        u, work = self._transformed(blas, weight, g, back, back, work)
-        units, line, told = self._units(fast, x, g, work.size)
-        product = tables(g.c // g.group, line, fast.lanes(x.dtype))
-        given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u, out.reshape(-1)
-        run(fast.forward, units, blas, *told, product, *given, Piece(work))
-        return True
-
-    def _compiled_input_gradient(
-        self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any
-    ) -> bool:
-        """Compute dx by compiled loops, if they serve: of tiles that overlap or of its own, the fewer."""
-        fast, blas = with_blas("winograd", dy)
-        if fast is None:
-            return False
-        mine = self._strips(fast, dy, g)
-        units, _, told = self._units(fast, dy, g, work.size - mine.weights)
-        if not mine.adds_up(told[1]):
-            return self._compiled(dy, weight, None, adjoint(g), out, work, True)
-        u, work = self._transformed(blas, weight, g, True, False, work)
-        given = dy.reshape(-1), u, out.reshape(-1), Piece(work)
-        run(fast.input_gradient, units, blas, *told, *given)
-        return True
-
-    def _compiled_weight_gradient(
-        self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any
-    ) -> bool:
-        """Add dweight to `out` by compiled loops, if they serve."""
-        fast, blas = with_blas("winograd", dy)
-        if fast is None:
-            return False
-        sums = self._strips(fast, x, g).weights
-        units, _, told = self._units(fast, x, g, work.size - sums * share(work))
-        given = x.reshape(-1), dy.reshape(-1), Piece(work)
-        slices = run(fast.weight_gradient, units, blas, *told, *given)
-        pairs = math.prod(g.weight_shape[:2])
-        if slices:
-            matrix = of_weights(self.m, g.window.kernel, dy.dtype, False)
-            run(fast.transform_back, pairs, blas, work, slices, matrix, pairs, out.reshape(-1))
-        return True
-
-    def _transformed(
-        self, blas: int, weight: Any, g: ConvGeometry, turned: bool, reverse: bool, work: Any
-    ) -> tuple[Any, Any]:
-        """U, or U' if `turned`, of the weight, or of the weight back to front; and the work that is left."""
-        m, (k, *kernel) = len(weight) // g.group, weight.shape[1:]
-        matrix = of_weights(self.m, tuple(kernel), weight.dtype, reverse)
-        size = len(matrix) * len(weight) * k
-        given = matrix, weight.reshape(-1), (m, k), turned, work[:size]
-        fast, _ = with_blas("winograd", weight)
-        run(fast.transform, g.group * (k if turned else m), blas, *given)
-        return work[:size], work[size:]
-
-    def _strips(self, fast: Any, x: Any, g: ConvGeometry) -> Strips:
-        return strips(g, self.m, fast.lanes(x.dtype))
-
-    def _units(
-        self, fast: Any, x: Any, g: ConvGeometry, rest: int
-    ) -> tuple[int, int, tuple[Any, ...]]:
-        """How many units share so much of the work, elements of a line, and what the loops are told."""
-        found, line, told = units(g, self.m, fast.lanes(x.dtype), rest // share(x), share(x))
-        return found, line, (*told, by_axes(self.m, g.window.kernel, x.dtype))
 
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
         return constants(self.m, g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)

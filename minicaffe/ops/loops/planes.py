@@ -65,7 +65,7 @@ def _lay(
                     else:
                         here = start + ((c * d + i) * h + j) * w + qw + begin * sw
                         _clear(to, k, k + begin)
-                        _copy(x, here, sw, to, k + begin, end - begin)
+                        stepped(x, here, sw, to, k + begin, end - begin)
                         _clear(to, k + end, k + pitch)
                     k += pitch
     return k
@@ -79,7 +79,7 @@ def _clear(to: Any, first: int, last: int) -> None:
 
 
 @helper
-def _copy(x: Any, here: int, step: int, to: Any, there: int, count: int) -> None:
+def stepped(x: Any, here: int, step: int, to: Any, there: int, count: int) -> None:
     """Some numbers, each `step` behind the one before, by whole vectors: if they are few, some more."""
     lanes = lanes_of(x)
     if step not in (1, 2, 4) or here + max(count, lanes) * step > len(x):

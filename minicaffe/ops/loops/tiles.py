@@ -7,9 +7,13 @@ transformed in turn. Back it goes the other way, and what lies beyond the image'
 Points lie in memory as (t0 t1, channels, tiles), a matrix each, `apart`, with lines of so many elements: whole
 vectors are written, and what is behind the last tile of a channel is of no meaning.
 
-Pixels of a tile may be `dilation` apart; those along an axis with the same rest of that are a phase, and lie
-side by side in the room. `phases` are, of each axis, the dilation and how many tiles one phase has: tiles are
-numbered phase after phase. `cut` is how many strips the room has at a time, how long a row of it is, where in
+Pixels of a tile may be some apart, by the dilation or the stride; those along an axis with the same rest of
+that are a phase, and lie side by side in the room. `phases` are, of each axis, how far, and how many tiles one
+phase has. Dilated, an image has the tiles of all its phases, one phase after the other. With strides a phase
+of each axis is a plane, and a channel by itself: `planes` are how many there are along each axis, and how many
+channels have their first ones side by side (those of a group).
+
+`cut` is how many strips the room has at a time, how long a row of it is, where in
 it a strip's pixels are put, and points that are half way back, its size, and how many pixels of a phase a
 row has. `matrices` are as `parity` wants them, of each axis.
 """
@@ -29,6 +33,7 @@ from minicaffe.ops.loops.parity import (
     rows_added,
     rows_back,
 )
+from minicaffe.ops.loops.planes import stepped
 from minicaffe.ops.loops.vector import add_vector, lanes_of
 
 
@@ -46,6 +51,7 @@ def _reader(columns: Any, rows: Any) -> Any:
         pad: Any,
         step: Any,
         phases: Any,
+        planes: Any,
         matrices: Any,
         cut: Any,
         places: Any,
@@ -60,6 +66,7 @@ def _reader(columns: Any, rows: Any) -> Any:
         """
         (c, h, w), (most, pitch, own), (p0, p1) = sizes, cut[:3], matrices
         (further, many), (between, _) = phases
+        down, along, alike = planes
         strips = ends[0] * ends[1]
         t0, t1 = max(1, 2 * p0.shape[1]), 2 * p1.shape[1]
         size = max(1, 2 * p0.shape[2])
@@ -68,32 +75,36 @@ def _reader(columns: Any, rows: Any) -> Any:
         whole = between == 1 and across >= lanes_of(x) and p0.shape[1]
         for q in range(own):
             room[at(q)] = 0
-        for channel in range(c):
+        for channel in range(c * down):
+            which, plane = divmod(channel, down)
+            lines = which // alike * down * along * alike + plane * along * alike + which % alike
             for first in range(0, strips, most):
                 some = min(most, strips - first)
                 for i in range(some):
                     sample, row = divmod(first + i, ends[1])
                     phase, number = divmod(high + row, many)
-                    top, to = number * step[0] * further + phase - pad[0], i * t0 * pitch
-                    plane = start + (sample * c + channel) * h * w
+                    top = number * step[0] * further + phase + plane - pad[0]
+                    here, to = start + (sample * c + which) * h * w, i * t0 * pitch
                     if whole and 0 <= top < h - (size - 1) * further:
-                        here = plane + top * w + skip
+                        here += top * w + skip
                         columns(p0, x, here, further * w, room, to + begin, pitch, across)
                         continue
                     for j in range(size):
-                        here, there = own + j * pitch, top + j * further
+                        line_of, there = own + j * pitch, top + j * further
                         for q in range(pitch):
-                            room[at(here + q)] = 0
+                            room[at(line_of + q)] = 0
                         if 0 <= there < h:
-                            _deal(x, plane + there * w, w, pad[1], between, room, here, cut[5])
+                            _deal(x, here + there * w, w, pad[1], between, room, line_of, cut[5])
                     if p0.shape[1]:
                         columns(p0, room, own, pitch, room, to, pitch, pitch)
                     else:
                         for q in range(pitch):
                             room[at(to + q)] = room[at(own + q)]
-                there, tiles = channel * line + first * ends[2], some * ends[2]
-                for i in range(t0):
-                    rows(p1, room, i * pitch, places, points, there + i * t1 * apart, apart, tiles)
+                for j in range(along):
+                    there = (lines + j * alike) * line + first * ends[2]
+                    for i in range(t0):
+                        from_, to = i * pitch + j * cut[5], there + i * t1 * apart
+                        rows(p1, room, from_, places, points, to, apart, some * ends[2])
 
     return read
 
@@ -107,8 +118,12 @@ def _deal(x: Any, line: int, w: int, pad: int, between: int, room: Any, to: int,
     for phase in range(between):
         first = max(0, -((phase - pad) // between))
         last, here = min(seen, (w - 1 + pad - phase) // between + 1), line + phase - pad
+        there = to + phase * seen
+        if last - first >= lanes_of(x):
+            stepped(x, here + first * between, between, room, there + first, last - first)
+            continue
         for q in range(first, last):
-            room[at(to + phase * seen + q)] = x[at(here + q * between)]
+            room[at(there + q)] = x[at(here + q * between)]
 
 
 @helper
@@ -137,8 +152,10 @@ def write(
     ends: Any,
     high: int,
     line: int,
+    pad: Any,
     step: Any,
     phases: Any,
+    planes: Any,
     cut: Any,
     places: Any,
     room: Any,
@@ -146,10 +163,13 @@ def write(
     """Tiles (P0' points P1) to images, with the bias, the first of them of row `high`."""
     (f, h, w), (p0, p1), m0 = sizes, matrices, step[0]
     (further, many), (between, across) = phases
+    down, along, alike = planes
     (most, half), lanes, pitch = (cut[0], cut[3]), lanes_of(y), ends[2] * step[1]
     strips, t1 = ends[0] * ends[1], 2 * p1.shape[1]
-    for channel in range(f):
-        more = bias[at(channel)] if bias.size else bias.dtype.type(0)
+    for channel in range(f * down * along):
+        group, plane = divmod(channel // alike, down * along)
+        which, (below, right) = group * alike + channel % alike, divmod(plane, along)
+        more = bias[at(which)] if bias.size else bias.dtype.type(0)
         for first in range(0, strips, most):
             some = min(most, strips - first)
             tiles, there = some * ends[2], channel * line + first * ends[2]
@@ -166,21 +186,31 @@ def write(
             for i in range(some):
                 sample, row = divmod(first + i, ends[1])
                 phase, number = divmod(high + row, many)
-                top = number * m0 * further + phase
-                lines = min(m0, (h - 1 - top) // further + 1)
-                here, to = i * m0 * pitch, start + ((sample * f + channel) * h + top) * w
+                top = number * m0 * further + phase + below - pad[0]
+                begin, end = max(0, -(top // further)), min(m0, (h - 1 - top) // further + 1)
+                here, to = i * m0 * pitch, start + ((sample * f + which) * h + top) * w
                 if further == between == 1 and pitch == w:
-                    _line(room, here, lines * w, more, y, to)
+                    _line(room, here, end * w, more, y, to)
                     continue
-                for j in range(lines):
+                for j in range(begin, end):
+                    from_, there = here + j * pitch, to + j * w * further
                     if between == 1:
-                        _line(room, here + j * pitch, w, more, y, to + j * w * further)
-                        continue
-                    for phase in range(min(between, w)):
-                        from_ = here + j * pitch + phase * across * step[1]
-                        there = to + j * w * further + phase
-                        for q in range((w - 1 - phase) // between + 1):
-                            y[at(there + q * between)] = room[at(from_ + q)] + more
+                        _line(room, from_, w, more, y, there)
+                    elif along > 1:
+                        _spread(room, from_, pitch, more, y, there, w, right - pad[1], between)
+                    else:
+                        for other in range(min(between, w)):
+                            own = from_ + other * across * step[1]
+                            _spread(room, own, pitch, more, y, there, w, other, between)
+
+
+@helper
+def _spread(
+    room: Any, here: int, count: int, more: Any, y: Any, to: int, w: int, shift: int, step: int
+) -> None:
+    """Pixels to every `step`-th of a line of w, the first to `shift`: those that are in it."""
+    for q in range(max(0, -(shift // step)), min(count, (w - 1 - shift) // step + 1)):
+        y[at(to + shift + q * step)] = room[at(here + q)] + more
 
 
 @helper

@@ -4,23 +4,22 @@ How tiles are transformed, and lie in memory, says `tiles`. The letters are `con
 
 What the loops share: `sizes` are n, c, h, w, f, oh, ow and groups; `chunk` how many samples, and rows of
 their tiles, are a unit; `tiles` the rows and columns of tiles of an image, `step` of outputs of a tile;
-`phases` what `tiles` says;
-`matrices` B' of both axes and A of both, as `parity` wants them; `cut` and `places` are of the room.
+`pads`, `phases` and `planes` what `tiles` says, of what is read and of what is written; `matrices` B' of both
+axes and A of both, as `parity` wants them; `cut` and `places` are of the room.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from minicaffe.ops.loops import at, compiled, helper
+from minicaffe.ops.loops import compiled, helper
 from minicaffe.ops.loops.blas import gemm
 from minicaffe.ops.loops.tile import ZERO, multiply
 from minicaffe.ops.loops.tiles import add_up, read_images, read_results, write
 from minicaffe.ops.loops.vector import lanes, lanes_of
 
-__all__ = ["forward", "input_gradient", "lanes", "transform", "transform_back", "weight_gradient"]
+__all__ = ["forward", "input_gradient", "lanes", "weight_gradient"]
 DEEP = 64  # channels from which on a product is ours: tiles of fewer take as long to begin as to compute
-PAIRS = 1024  # of a filter and a channel, whose sums are taken back at a time
 
 
 @helper
@@ -35,6 +34,12 @@ def _unit(unit: int, chunk: Any, tiles: Any, n: int) -> Any:
 def _points(images: Any) -> int:
     """How many a tile has."""
     return max(1, 2 * images[0].shape[1]) * 2 * images[1].shape[1]
+
+
+@helper
+def _count(planes: Any) -> int:
+    """How many a channel has."""
+    return planes[0] * planes[1]
 
 
 @helper
@@ -70,33 +75,15 @@ def _by_tiles(
 
 
 @compiled
-def transform(
-    blas: int, g: Any, weight: Any, sizes: Any, turned: bool, u: Any, first: int, last: int
-) -> None:
-    """u = G weight as (points, group, f, c), or (points, group, c, f) if it is `turned`, of rows first..last.
-
-    sizes are f and c of a group of the weight; G is for both axes at once.
-    """
-    (m, k), (points, size), matrix = sizes, g.shape, (g.reshape(-1), 0, g.shape[1], False)
-    pairs = len(u) // points
-    if not turned:
-        right = weight, first * k * size, size, True
-        gemm(blas, (points, (last - first) * k, size), matrix, right, False, (u, first * k, pairs))
-        return
-    for row in range(first, last):
-        right = weight, (row // k * m * k + row % k) * size, k * size, True
-        gemm(blas, (points, m, size), matrix, right, False, (u, row * m, pairs))
-
-
-@compiled
 def forward(
     blas: int,
     sizes: Any,
     chunk: Any,
-    pad: Any,
+    pads: Any,
     tiles: Any,
     step: Any,
     phases: Any,
+    planes: Any,
     line: int,
     cut: Any,
     places: Any,
@@ -114,21 +101,23 @@ def forward(
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
     points, room = _points(images), rest[: cut[4]]
-    k, m = c // groups, f // groups
+    c_of, f_of = c * _count(planes[0]), f * _count(planes[1])
+    k, m = c_of // groups, f_of // groups
     for unit in range(first, last):
         s, row, ends = _unit(unit, chunk, tiles, n)
-        of_v, of_m = _apart(c, line), _apart(f, line)
+        of_v, of_m = _apart(c_of, line), _apart(f_of, line)
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
-        where = x, s * c * h * w, (c, h, w), ends, row, line, pad, step, phases
-        read_images(*where, images, cut, places[0], room, v, of_v)
+        where = x, s * c * h * w, (c, h, w), ends, row, line, pads[0], step
+        read_images(*where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
         given = u, (v, of_v, k), (out, of_m, m), points, groups, line, ends[0] * ends[1] * ends[2]
         if k < DEEP:
             _by_blas(blas, *given)
         else:
             _by_tiles(*given, tables)
-        there = y, s * f * oh * ow, (f, oh, ow), ends, row, line, step, phases
-        write(out, of_m, results, bias, *there, cut, places[1], room)
+        there = y, s * f * oh * ow, (f, oh, ow), ends, row, line, pads[1], step
+        how = phases[1], planes[1], cut, places[1], room
+        write(out, of_m, results, bias, *there, *how)
 
 
 @compiled
@@ -136,10 +125,11 @@ def input_gradient(
     blas: int,
     sizes: Any,
     chunk: Any,
-    pad: Any,
+    pads: Any,
     tiles: Any,
     step: Any,
     phases: Any,
+    planes: Any,
     line: int,
     cut: Any,
     places: Any,
@@ -161,11 +151,11 @@ def input_gradient(
         of_v, of_m = _apart(c, line), _apart(f, line)
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
-        where = dy, s * f * oh * ow, (f, oh, ow), ends, 0, line, (0, 0), step, phases
-        read_results(*where, results, cut, places[0], room, out, of_m)
+        where = dy, s * f * oh * ow, (f, oh, ow), ends, 0, line, (0, 0), step
+        read_results(*where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
         given = u, (out, of_m, m), (v, of_v, k), points, groups, line, ends[0] * ends[1] * ends[2]
         _by_blas(blas, *given)
-        there = dx, s * c * h * w, (c, h, w), ends, line, pad, step
+        there = dx, s * c * h * w, (c, h, w), ends, line, pads[0], step
         add_up(v, of_v, images, *there, cut, places[0], room)
 
 
@@ -174,10 +164,11 @@ def weight_gradient(
     blas: int,
     sizes: Any,
     chunk: Any,
-    pad: Any,
+    pads: Any,
     tiles: Any,
     step: Any,
     phases: Any,
+    planes: Any,
     line: int,
     cut: Any,
     places: Any,
@@ -192,42 +183,22 @@ def weight_gradient(
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
     points = _points(images)
-    k, m = c // groups, f // groups
+    c_of = c * _count(planes[0])
+    k, m = c_of // groups, f // groups
     size = points * f * k
     room, rest = work[size : size + cut[4]], work[size + cut[4] :]
     for unit in range(first, last):
         s, row, ends = _unit(unit, chunk, tiles, n)
         count = ends[0] * ends[1] * ends[2]
-        of_v, of_m = _apart(c, line), _apart(f, line)
+        of_v, of_m = _apart(c_of, line), _apart(f, line)
         v, out = rest[: points * of_v], rest[points * of_v :]
-        where = x, s * c * h * w, (c, h, w), ends, row, line, pad, step, phases
-        read_images(*where, images, cut, places[0], room, v, of_v)
-        where = dy, s * f * oh * ow, (f, oh, ow), ends, row, line, (0, 0), step, phases
-        read_results(*where, results, cut, places[0], room, out, of_m)
+        where = x, s * c * h * w, (c, h, w), ends, row, line, pads[0], step
+        read_images(*where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
+        where = dy, s * f * oh * ow, (f, oh, ow), ends, row, line, (0, 0), step
+        read_results(*where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
         for i in range(points):
             for j in range(groups):
                 left = out, i * of_m + j * m * line, line, False
                 right = v, i * of_v + j * k * line, line, True
                 to = work, (i * groups + j) * m * k, k
                 gemm(blas, (m, k, count), left, right, unit > first, to)
-
-
-@compiled
-def transform_back(
-    blas: int, work: Any, slices: int, g: Any, pairs: int, dw: Any, first: int, last: int
-) -> None:
-    """dw += G' [the sums of all slices, in their order], for pairs of a filter and a channel.
-
-    Of the equal pieces of `work`, one a slice, each begins with its sums; those of all go to the first's.
-    """
-    (points, size), piece = g.shape, len(work) // slices
-    for pair in range(first, last, PAIRS):
-        many = min(PAIRS, last - pair)
-        for i in range(1, slices):
-            for point in range(points):
-                start = point * pairs + pair
-                here, there = work[start : start + many], work[i * piece + start :]
-                for q in range(many):
-                    here[at(q)] += there[at(q)]
-        left, right = (work, pair, pairs, True), (g.reshape(-1), 0, size, False)
-        gemm(blas, (many, size, points), left, right, True, (dw, pair * size, size))
