@@ -28,16 +28,27 @@ WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, ove
     "one axis": ConvGeometry(3, 2, (331,), 4, Window((5,), pad=(3,))),
     "narrow": ConvGeometry(17, 2, (30, 3), 3, Window((3, 2), pad=(1, 0))),
     "padded widely": ConvGeometry(3, 2, (14, 13), 3, Window((3, 3), pad=(4, 5))),
+    "many channels": ConvGeometry(3, 66, (9, 11), 68, Window((3, 3), pad=(1, 1))),
+    "many channels of groups": ConvGeometry(1, 132, (14, 13), 130, Window((3, 3), pad=(0, 1)), 2),
+    "many channels, dx added up": ConvGeometry(4, 65, (12, 12), 66, Window((5, 5))),
+}
+APART = {  # pixels of a tile: compiled loops alone take them
     "dilated": ConvGeometry(5, 4, (23, 19), 6, Window((3, 3), (), (2, 2), (2, 2)), 2),
     "dilated unlike": ConvGeometry(2, 3, (17, 40), 4, Window((2, 5), (), (3, 0), (4, 3))),
     "dilated beyond its outputs": ConvGeometry(
         9, 2, (12, 11), 3, Window((3, 3), (), (0, 1), (5, 6))
     ),
-    "many channels": ConvGeometry(3, 66, (9, 11), 68, Window((3, 3), pad=(1, 1))),
-    "many channels of groups": ConvGeometry(1, 132, (14, 13), 130, Window((3, 3), pad=(0, 1)), 2),
-    "many channels, dx added up": ConvGeometry(4, 65, (12, 12), 66, Window((5, 5))),
-    "many channels, dilated": ConvGeometry(2, 66, (10, 9), 65, Window((3, 3), (), (1, 2), (2, 2))),
+    "dilated, many channels": ConvGeometry(2, 66, (10, 9), 65, Window((3, 3), (), (1, 2), (2, 2))),
     "one axis dilated": ConvGeometry(3, 2, (97,), 4, Window((3,), (), (5,), (7,))),
+    "strided": ConvGeometry(3, 4, (23, 29), 6, Window((5, 7), (2, 2), (2, 3)), 2),
+    "strided unlike": ConvGeometry(2, 3, (17, 60), 4, Window((3, 11), (1, 4), (1, 0))),
+    "strided and dilated": ConvGeometry(2, 2, (25, 19), 3, Window((9, 3), (3, 1), (4, 2), (1, 3))),
+    "strided, and pixels behind that no place sees": ConvGeometry(
+        2, 2, (31, 13), 3, Window((8, 5), (4, 2))
+    ),
+    "strided, in many rooms": ConvGeometry(40, 2, (21, 23), 3, Window((5, 5), (2, 2))),
+    "strided, many planes": ConvGeometry(3, 17, (13, 12), 66, Window((5, 5), (2, 2), (1, 2))),
+    "one axis strided": ConvGeometry(3, 2, (201,), 4, Window((11,), (4,), (5,))),
 }
 SHAPES = [g for g in EDGES.values() if conv.STRATEGIES["winograd"].refuses(g) is None]
 
@@ -119,6 +130,26 @@ def test_whole_vectors_and_what_is_left_over(device, threads, name, g, dtype):
     for direction in DIRECTIONS:
         for limit in (1, 10**6):
             check(device, name, direction, g, limit, True, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
+@pytest.mark.parametrize("name", ["winograd", "winograd2"])
+@pytest.mark.parametrize("g", APART.values(), ids=APART)
+def test_pixels_of_a_tile_that_are_apart(device, threads, name, g, dtype):
+    for direction in DIRECTIONS:
+        check(device, name, direction, g, 1, True, dtype)
+
+
+@pytest.mark.parametrize("name", ["winograd", "winograd2"])
+def test_strides_are_taken_where_that_saves_products(name):
+    taken = {(11, 4), (7, 2), (5, 2)}
+    for kernel, stride in ((11, 4), (7, 2), (5, 2), (3, 2), (2, 2), (64, 32), (9, 5)):
+        g = ConvGeometry(1, 2, (99, 98), 3, Window((kernel,) * 2, (stride,) * 2))
+        refused = conv.STRATEGIES[name].refuses(g)
+        assert (refused is None) == ((kernel, stride) in taken), (kernel, stride, refused)
+    both = ConvGeometry(1, 2, (99, 98), 3, Window((7, 7), (2, 2), (0, 0), (1, 2)))
+    assert "stride 1 along an axis with a dilation" in conv.STRATEGIES[name].refuses(both)
 
 
 def test_dx_is_added_up_where_its_own_tiles_would_be_more():

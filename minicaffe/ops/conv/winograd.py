@@ -12,8 +12,9 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
 gradients are the transposes, read from right to left. With Numba, compiled loops take the axes in vectors
 (`loops.winograd`), many channels are multiplied by a micro-kernel that needs no copy of U (`loops.tile`), and
 the input's gradient is a convolution of dy by the weight back to front, but where that has more tiles. One or
-two axes; tiles up to 8 pixels a side; stride 1. A dilated one is d^2 convolutions of none, each of places
-with one rest; without compiled loops it is `implicit`.
+two axes; tiles up to 8 pixels a side. With dilation d it is d^2 convolutions of none, each of places with one
+rest; with stride s the sum of s^2 of stride 1, each of the pixels with one rest, by a part of the kernel: one
+of s^2 times as many channels. Both need compiled loops; without them they are `implicit`.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 
@@ -36,6 +37,8 @@ from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import with_blas
 from minicaffe.ops.record import do
 
+STRIDE = 4  # at the most: each plane of a channel has a G of its own
+
 
 class Winograd(Sizing):
     """F(m x m, r x r) as a strategy, for whichever r the convolution has."""
@@ -47,6 +50,8 @@ class Winograd(Sizing):
         window, most = g.window, max(POINTS) + 1 - self.m
         if len(g.image) > 2:
             return "it needs 1 or 2 axes"
+        if max(window.stride) > STRIDE:
+            return f"it needs a stride of 1 to {STRIDE}"
         if any(d > 1 and s > 1 for d, s in zip(window.dilation, window.stride, strict=True)):
             return "it needs stride 1 along an axis with a dilation"
         if any(not 2 <= size <= most for size in taps(window)):
