@@ -64,15 +64,14 @@ class Panels:
 
     @property
     def tables(self) -> tuple[Any, ...]:
-        """What the loop for y and dx wants to know: jobs, steps, where, blocks, panels, pieces and runs.
+        """What the loop for y and dx wants to know: jobs, steps, where, blocks, pieces and runs.
 
         jobs[j] = (its first step, the next job's); steps[k] = (where in the weight, where in a panel);
         where[k] = where in the planes; blocks[2 j], and [2 j + 1] of a smaller last one = (columns, its
-        first panel, the next one's, its first run, the next one's); panels = (first piece, the next one's,
-        whether they are a whole row of neighbours); pieces = (at, to); runs = (first column, columns, where in
-        the targets).
+        first piece, the next one's, its first run, the next one's); pieces = (at, to); runs = (first column,
+        columns, where in the targets).
         """
-        jobs, steps, where, blocks, panels, pieces, runs = ([] for _ in range(7))  # type: ignore[var-annotated]
+        jobs, steps, where, blocks, pieces, runs = ([] for _ in range(6))  # type: ignore[var-annotated]
         for job in self._jobs:
             weights, pixels = self._elements(job)
             jobs.append([len(where), len(where) + len(pixels)])
@@ -80,18 +79,13 @@ class Panels:
             steps.extend(zip(weights, self._rows(len(weights), self.planes.rows), strict=True))
             for last in (False, True):
                 at, to = self._columns(job, last)
-                begin = len(panels), len(runs)
-                for column in range(0, len(at), self.width):
+                begin = len(pieces), len(runs)
+                for panel, column in enumerate(range(0, len(at), self.width)):
                     own = at[column : column + self.width]
-                    some, whole = (
-                        self._pieces(own),
-                        len(own) == self.width and (np.diff(own) == 1).all(),
-                    )
-                    panels.append([len(pieces), len(pieces) + len(some), whole])
-                    pieces.extend(some)
+                    pieces.extend(self._pieces(own, panel * self.apart))
                 runs.extend(_runs(to, self._steps[2]))
-                blocks.append([len(at), begin[0], len(panels), begin[1], len(runs)])
-        numbers = (blocks, 5), (panels, 3), (pieces, 2), (runs, 3)
+                blocks.append([len(at), begin[0], len(pieces), begin[1], len(runs)])
+        numbers = (blocks, 5), (pieces, 2), (runs, 3)
         return (
             np.array(jobs, np.int64),
             np.array(steps, np.int32).reshape(-1, 2),
@@ -170,13 +164,13 @@ class Panels:
         z, i, j = (run.start + number * step for run, number, step in ways)
         return at, s * sample + (z * size[1] + i) * size[2] + j
 
-    def _pieces(self, at: Any) -> Any:
-        """(at, to) of the vectors that bring a panel's columns."""
+    def _pieces(self, at: Any, begin: int) -> Any:
+        """(at, to) of the vectors that bring the columns of a panel, which begins at `begin`."""
         columns = np.arange(len(at))
         begins = np.diff(at, prepend=at[0] - 2) != 1
         since = columns - np.maximum.accumulate(np.where(begins, columns, 0))
         some = since % self.lanes == 0
-        return np.stack((at[some], columns[some]), axis=1)
+        return np.stack((at[some], begin + columns[some]), axis=1)
 
 
 def most(planes: Planes) -> int:

@@ -36,7 +36,7 @@ def correlate(
 ) -> None:
     """Targets y of sources x: a unit is one of `parts` of the targets of a group, of a block."""
     (c, f, groups), (d, h, wide), _, _, _, _, (_, room, start, width, depth, laid) = plane
-    jobs, steps, where, blocks, panels, pieces, runs = tables
+    jobs, steps, where, blocks, pieces, runs = tables
     (line, step, places), (group, row) = target
     before, tiles, vector = -1, -(-f // ROWS), lanes_of(x)
     for unit in range(first, last):
@@ -64,12 +64,10 @@ def correlate(
                     channel = k // depth * laid
                     of_them = channel, min(channel + laid, c)
                     lay(x, s, many, g, of_them, plane, phases, top, work)
-                for i in range(p, end):
-                    some, panel = panels[i], (i - p) * (depth * width + vector)
-                    if room:
-                        gather(work, start, where, (k, deep), pieces, some, width, work, panel)
-                    else:
-                        gather(x, here, where, (k, deep), pieces, some, width, work, panel)
+                if room:
+                    gather(work, start, where, (k, deep), pieces, (p, end), width, work)
+                else:
+                    gather(x, here, where, (k, deep), pieces, (p, end), width, work)
                 for t in range(r, stop, CHUNK):
                     multiply(
                         (w, g * group + t * row, row),

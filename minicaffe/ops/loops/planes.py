@@ -13,11 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from minicaffe.ops.loops import at, helper
-from minicaffe.ops.loops.tile import COLUMNS
 from minicaffe.ops.loops.vector import clear_vector, lanes_of, mover
 
-_move, _move_row = mover(1), mover(COLUMNS)
-_move_second, _move_fourth = mover(1, 2), mover(1, 4)
+_move, _move_second, _move_fourth = mover(1), mover(1, 2), mover(1, 4)
 
 
 @helper
@@ -98,22 +96,12 @@ def stepped(x: Any, here: int, step: int, to: Any, there: int, count: int) -> No
 
 @helper
 def gather(
-    x: Any,
-    begin: int,
-    where: Any,
-    rows: Any,
-    pieces: Any,
-    some: Any,
-    width: int,
-    panel: Any,
-    to: int,
+    x: Any, begin: int, where: Any, rows: Any, pieces: Any, some: Any, width: int, panels: Any
 ) -> None:
-    """Rows of a panel, (first, end), to panel[to:], by some of the pieces: (first, end, whether they are a
-    whole row of neighbours).
-    """
-    (first, last), (a, e, whole), lanes = rows, some, lanes_of(x)
-    start, reach = pieces[at(a), 0], pieces[at(a), 0]
-    for i in range(a + 1, e):
+    """Rows (first, end) of a block's panels, all panels' row by row, by its pieces (first, end)."""
+    (first, last), (a, e), lanes = rows, some, lanes_of(x)
+    to = reach = 0
+    for i in range(a, e):
         reach = max(reach, pieces[at(i), 0])
     for k in range(first, last):
         here = begin + where[at(k)]
@@ -121,12 +109,10 @@ def gather(
             for i in range(a, e):
                 there, column = here + pieces[at(i), 0], to + pieces[at(i), 1]
                 for u in range(min(lanes, len(x) - there)):
-                    panel[at(column + u)] = x[at(there + u)]
-        elif whole:
-            _move_row(x, here + start, panel, to)
+                    panels[at(column + u)] = x[at(there + u)]
         else:
             for i in range(a, e):
-                _move(x, here + pieces[at(i), 0], panel, to + pieces[at(i), 1])
+                _move(x, here + pieces[at(i), 0], panels, to + pieces[at(i), 1])
         to += width
 
 
