@@ -36,7 +36,7 @@ WHOLE = ("batched", "columns")  # that unroll at least a sample
 IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near its cache
 VECTOR = 16  # samples side by side in float32: of fewer a thread, places are
 FEW = 8  # channels times filters of a group, up to which `direct` is worth a trial
-TIE = 1.05  # times the best: as good, so that the first of these is taken
+TIE = 1.02  # times the best: as good, so that the first of these is taken
 PRODUCT = ("implicit", "pointwise")  # on CUDA, of one product: our kernel, or cuBLAS
 OWN = 2**26  # multiply-adds up to which that is our kernel: to launch it takes longest
 TOO_LARGE = 2**25  # entries of it: once more, beside a net, they may find no room
@@ -226,7 +226,7 @@ class Case:
         return self.refuses(name) is None and (self.dtype.itemsize > 2 or not rounded)
 
     def fastest(self, ms: Mapping[str, float]) -> str:
-        """The fastest; of those within 5% of it the first of `EQUALS`, then of STRATEGIES."""
+        """The fastest; of those within 2% of it the first of `EQUALS`, then of STRATEGIES."""
         order = dict.fromkeys((*(PRODUCT if self._product else EQUALS), *STRATEGIES))
         most = TIE * min(ms.values())
         return next(name for name in order if ms.get(name, math.inf) <= most)
