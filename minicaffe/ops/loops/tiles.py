@@ -13,9 +13,9 @@ phase has. Dilated, an image has the tiles of all its phases, one phase after th
 of each axis is a plane, and a channel by itself: `planes` are how many there are along each axis, and how many
 channels have their first ones side by side (those of a group).
 
-`cut` is how many strips the room has at a time, how long a row of it is, where in
-it a strip's pixels are put, and points that are half way back, its size, and how many pixels of a phase a
-row has. `matrices` are as `parity` wants them, of each axis.
+`cut` is how many strips the room has at a time, how long a row of it is, where in it a strip's pixels are put,
+and points that are half way back, its size, and how many pixels of a phase a row has. `matrices` are as `parity`
+wants them, of each axis.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _reader(columns: Any, rows: Any) -> Any:
             room[at(q)] = 0
         for channel in range(c * down):
             which, plane = divmod(channel, down)
-            lines = which // alike * down * along * alike + plane * along * alike + which % alike
+            lines = (which // alike * down + plane) * along * alike + which % alike
             for first in range(0, strips, most):
                 some = min(most, strips - first)
                 for i in range(some):
@@ -196,12 +196,10 @@ def write(
                     from_, there = here + j * pitch, to + j * w * further
                     if between == 1:
                         _line(room, from_, w, more, y, there)
-                    elif along > 1:
-                        _spread(room, from_, pitch, more, y, there, w, right - pad[1], between)
-                    else:
-                        for other in range(min(between, w)):
-                            own = from_ + other * across * step[1]
-                            _spread(room, own, pitch, more, y, there, w, other, between)
+                        continue
+                    for other in range(1 if along > 1 else min(between, w)):
+                        own, shift = from_ + other * across * step[1], other + right - pad[1]
+                        _spread(room, own, pitch, more, y, there, w, shift, between)
 
 
 @helper
