@@ -14,8 +14,7 @@ of each axis is a plane, and a channel by itself: `planes` are how many there ar
 channels have their first ones side by side (those of a group).
 
 `cut` is how many strips the room has at a time, how long a row of it is, where in it a strip's pixels are put,
-and points that are half way back, its size, and how many pixels of a phase a row has. `matrices` are as `parity`
-wants them, of each axis.
+and points half way back, its size, and pixels of a phase in a row. `matrices` are `parity`'s, of each axis.
 """
 
 from __future__ import annotations
