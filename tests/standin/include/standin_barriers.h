@@ -1,6 +1,7 @@
 // The threads of a block where they meet at barriers: each on a stack of its own, one at a time.
 #pragma once
 #include <link.h>
+#include <setjmp.h>
 #include <string.h>
 #include <ucontext.h>
 #include <vector>
@@ -8,71 +9,89 @@
 namespace standin {
 
 struct Fiber {
-  ucontext_t context;
   char* stack = nullptr;
+  jmp_buf place;
   int line;  // of the barrier it waits at; 0 once it has ended
 };
 static std::vector<Fiber> fibers;
 static Fiber* current;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static thread_local char in_shared;
 
-inline void barrier(int line) {
+inline void leave(int line) {
   current->line = line;
-  swapcontext(&current->context, &scheduler);
+  if (!_setjmp(current->place)) _longjmp(scheduler, 1);
+}
+
+inline void barrier(int line) {
+  leave(line);
   asm volatile("" ::: "memory");
 }
 
+// A fiber outlives its block: to switch by swapcontext, or to make one, are calls of the system.
 inline void start() {
-  body();
-  current->line = 0;
+  for (;;) {
+    body();
+    leave(0);
+  }
+}
+
+inline void enter(Fiber& fiber) {
+  const size_t size = 1 << 16;
+  static ucontext_t fresh;
+  current = &fiber;
+  if (_setjmp(scheduler)) return;
+  if (fiber.stack) _longjmp(fiber.place, 1);
+  fiber.stack = static_cast<char*>(malloc(size));
+  getcontext(&fresh);
+  fresh.uc_stack.ss_sp = fiber.stack;
+  fresh.uc_stack.ss_size = size;
+  makecontext(&fresh, start, 0);
+  setcontext(&fresh);
 }
 
 // Fills the block's shared memory with NaN: it is all that this library has of its own per thread.
 inline void poison_shared() {
+  static char *known, *memory;
+  static size_t many;
   in_shared = 0;
-  const auto fill = [](dl_phdr_info* library, size_t, void*) {
+  const auto find = [](dl_phdr_info* library, size_t, void*) {
     for (int i = 0; i < library->dlpi_phnum; ++i) {
       char* first = static_cast<char*>(library->dlpi_tls_data);
       const size_t size = library->dlpi_phdr[i].p_memsz;
       if (library->dlpi_phdr[i].p_type != PT_TLS || !first) continue;
       if (&in_shared < first || &in_shared >= first + size) continue;
-      memset(first, 0xff, size);
+      known = &in_shared;
+      memory = first;
+      many = size;
       return 1;
     }
     return 0;
   };
-  if (!dl_iterate_phdr(fill, nullptr)) abort();
+  if (known != &in_shared && !dl_iterate_phdr(find, nullptr)) abort();
+  memset(memory, 0xff, many);
 }
 
 // All threads of a block to the next barrier, again and again, until all have ended.
 inline std::string run_block(unsigned threads, bool reversed) {
-  const size_t size = 1 << 16;
   poison_shared();
   if (fibers.size() < threads) fibers.resize(threads);
-  for (unsigned t = 0; t < threads; ++t) {
-    Fiber& fiber = fibers[t];
-    if (!fiber.stack) fiber.stack = static_cast<char*>(malloc(size));
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack;
-    fiber.context.uc_stack.ss_size = size;
-    fiber.context.uc_link = &scheduler;
-    makecontext(&fiber.context, start, 0);
-  }
   do {
     for (unsigned step = 0; step < threads; ++step) {
       const unsigned t = reversed ? threads - 1 - step : step;
-      current = &fibers[t];
       set_thread(t);
-      swapcontext(&scheduler, &current->context);
+      enter(fibers[t]);
     }
     for (unsigned t = 1; t < threads; ++t) {
       if (fibers[t].line == fibers[0].line) continue;
       const auto place = [](const Fiber& fiber) {
         return fiber.line ? "waits in line " + std::to_string(fiber.line) : "has ended";
       };
-      return "a barrier that not all threads reach: thread 0 " + place(fibers[0]) + ", thread " +
-             std::to_string(t) + " " + place(fibers[t]);
+      const std::string places = "thread 0 " + place(fibers[0]) + ", thread " + std::to_string(t) +
+                                 " " + place(fibers[t]);
+      for (Fiber& fiber : fibers) free(fiber.stack);
+      fibers.clear();
+      return "a barrier that not all threads reach: " + places;
     }
   } while (fibers[0].line);
   return "";
