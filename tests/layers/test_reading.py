@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import itertools
 import math
 import shutil
 from pathlib import Path
@@ -380,6 +382,18 @@ def slow_window(picture, box, side, pad, square, mirrored):
 
 
 BOXES = {1: [(1, 1, 4, 4)], 2: [(0, 0, 3, 5)], 0: [(2, 0, 6, 5), (3, 3, 5, 5)]}
+MEAN = 10, 20, 30
+
+
+@functools.cache
+def windows_of(label, side, pad, square):
+    """Every window of a label, mirrored or not, transformed as the test below asks for."""
+    found = {}
+    for number, box, mirrored in itertools.product(range(COUNT), BOXES[label], (False, True)):
+        cut = slow_window(RAW[number], box, side, pad, square, mirrored)
+        cut = (cut - np.reshape(MEAN, (3, 1, 1))) * 0.5
+        found[number, box, mirrored] = np.nan_to_num(cut, nan=0.0)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -389,9 +403,9 @@ def test_windows_are_caffes(here, keys, device):
     side, n = 8, 8
     pad, square = 2 * ("2" in keys) + ("1" in keys), "square" in keys
     text = f"source: windows.txt, batch_size: {n}{keys}, cache_images: true, transform: "
-    text += f"{{crop_size: {side}, mirror: true, mean_value: [10, 20, 30], scale: 0.5}}"
+    text += f"{{crop_size: {side}, mirror: true, mean_value: {[*MEAN]}, scale: 0.5}}"
     given = net("WindowData", text, "TRAIN", device=device)
-    mean, seen = np.reshape([10.0, 20, 30], (3, 1, 1)), set()
+    seen = set()
     for k in range(25):
         images = batches(given)
         labels = device.to_host(given.blobs["label"].data).astype(int)
@@ -399,14 +413,11 @@ def test_windows_are_caffes(here, keys, device):
         for image, label in zip(images, labels, strict=True):
             if k > 2 and len(seen) == 40:
                 continue
-            fits = []
-            for number in range(COUNT):
-                for box in BOXES[label]:
-                    for mirrored in (False, True):
-                        wanted = slow_window(RAW[number], box, side, pad, square, mirrored)
-                        wanted = np.nan_to_num((wanted - mean) * 0.5, nan=0.0)
-                        if np.abs(image - wanted).max() <= 0.6:
-                            fits.append((number, box, mirrored))
+            fits = [
+                which
+                for which, wanted in windows_of(label, side, pad, square).items()
+                if np.abs(image - wanted).max() <= 0.6
+            ]
             assert fits, (label, keys)
             seen |= set(fits)
     assert len(seen) > 30  # of 40

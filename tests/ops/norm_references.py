@@ -76,28 +76,23 @@ def backward(x, dy, rows, kind, eps, features, scale):
     return dx.reshape(x.shape), dscale, dbias
 
 
-def window(i, size, reach):
-    return range(max(0, i - reach), min(size, i + reach + 1))
+def near(i, reach):
+    return slice(max(0, i - reach), i + reach + 1)
 
 
 def lrn_across(x, size, alpha, beta, k):
     """Of x (n, c, h, w): s and y."""
     s = np.zeros(x.shape)
-    for n, c, h, w in np.ndindex(*x.shape):
-        near = (float(x[n, i, h, w]) ** 2 for i in window(c, x.shape[1], size // 2))
-        s[n, c, h, w] = k + alpha / size * math.fsum(near)
+    for c in range(x.shape[1]):
+        s[:, c] = k + alpha / size * (np.float64(x[:, near(c, size // 2)]) ** 2).sum(axis=1)
     return s, x * s**-beta
 
 
 def lrn_within(x, size, alpha, beta):
     s = np.zeros(x.shape)
-    for n, c, h, w in np.ndindex(*x.shape):
-        near = (
-            float(x[n, c, i, j]) ** 2
-            for i in window(h, x.shape[2], size // 2)
-            for j in window(w, x.shape[3], size // 2)
-        )
-        s[n, c, h, w] = 1 + alpha / size**2 * math.fsum(near)
+    for h, w in np.ndindex(*x.shape[2:]):
+        part = np.float64(x[:, :, near(h, size // 2), near(w, size // 2)])
+        s[:, :, h, w] = 1 + alpha / size**2 * (part**2).sum(axis=(2, 3))
     return s, x * s**-beta
 
 
