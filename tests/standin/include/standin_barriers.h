@@ -50,6 +50,11 @@ inline void enter(Fiber& fiber) {
   setcontext(&fresh);
 }
 
+inline void forget_fibers() {
+  for (Fiber& fiber : fibers) free(fiber.stack);
+  fibers.clear();
+}
+
 // Fills the block's shared memory with NaN: it is all that this library has of its own per thread.
 inline void poison_shared() {
   static char *known, *memory;
@@ -68,7 +73,10 @@ inline void poison_shared() {
     }
     return 0;
   };
-  if (known != &in_shared && !dl_iterate_phdr(find, nullptr)) abort();
+  if (known != &in_shared) {  // a thread's first block here: fibers may know where another's memory is
+    forget_fibers();
+    if (!dl_iterate_phdr(find, nullptr)) abort();
+  }
   memset(memory, 0xff, many);
 }
 
@@ -89,8 +97,7 @@ inline std::string run_block(unsigned threads, bool reversed) {
       };
       const std::string places = "thread 0 " + place(fibers[0]) + ", thread " + std::to_string(t) +
                                  " " + place(fibers[t]);
-      for (Fiber& fiber : fibers) free(fiber.stack);
-      fibers.clear();
+      forget_fibers();
       return "a barrier that not all threads reach: " + places;
     }
   } while (fibers[0].line);
