@@ -135,7 +135,8 @@ def test_channels_are_laid_out_for_a_panel_at_a_time():
 
 def test_a_panel_is_read_in_pieces_each_written_over_the_one_before():
     g = ConvGeometry(2, 1, (6, 6), 1, Window((3, 3), pad=(1, 1)))
-    *_, blocks, of_panels, pieces, runs = panels.Panels(planes.Planes(g, False), 4, 3).tables
-    assert blocks[0].tolist() == [72, 0, 6, 0, 1] and runs[0].tolist() == [0, 72, 0]
-    assert pieces[slice(*of_panels[0, :2])].tolist() == [[0, 0], [4, 4], [7, 6], [11, 10]]
-    assert not of_panels[:, 2].any()
+    given = panels.Panels(planes.Planes(g, False), 4, 3)
+    *_, blocks, pieces, runs = given.tables
+    assert blocks[0].tolist() == [72, 0, 24, 0, 1] and runs[0].tolist() == [0, 72, 0]
+    assert pieces[:4].tolist() == [[0, 0], [4, 4], [7, 6], [11, 10]]
+    assert pieces[4].tolist() == [14, given.apart] and given.apart == 9 * 12 + 4
