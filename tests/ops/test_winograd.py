@@ -17,6 +17,7 @@ from minicaffe.ops.conv.strips import Strips
 from minicaffe.ops.conv.transforms import halves, kronecker, matrices
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.loops import available
+from minicaffe.ops.record import recording
 from minicaffe.ops.threads import share
 
 WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, over samples, in both
@@ -44,7 +45,7 @@ APART = {  # pixels of a tile: compiled loops alone take them
     "strided unlike": ConvGeometry(2, 3, (17, 60), 4, Window((3, 11), (1, 4), (1, 0))),
     "strided and dilated": ConvGeometry(2, 2, (25, 19), 3, Window((9, 3), (3, 1), (4, 2), (1, 3))),
     "strided, and pixels behind that no place sees": ConvGeometry(
-        2, 2, (31, 13), 3, Window((8, 5), (4, 2))
+        2, 2, (35, 13), 3, Window((8, 5), (4, 2))
     ),
     "strided, in many rooms": ConvGeometry(40, 2, (21, 23), 3, Window((5, 5), (2, 2))),
     "strided, many planes": ConvGeometry(3, 17, (13, 12), 66, Window((5, 5), (2, 2), (1, 2))),
@@ -139,6 +140,20 @@ def test_whole_vectors_and_what_is_left_over(device, threads, name, g, dtype):
 def test_pixels_of_a_tile_that_are_apart(device, threads, name, g, dtype):
     for direction in DIRECTIONS:
         check(device, name, direction, g, 1, True, dtype)
+
+
+@pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
+@pytest.mark.parametrize("g", APART.values(), ids=APART)
+def test_all_of_it_is_recorded(device, g):
+    """No call of NumPy's among the loops."""
+    op = conv.STRATEGIES["winograd"]
+    x, weight, bias, dy, dw = arrays(g, np.float32, 1)
+    work = blank(device, share(x) * op.workspace(g, 1), np.float32)
+    with recording() as made:
+        op.forward(x, weight, bias, g, blank(device, g.y_shape, np.float32), work)
+        op.input_gradient(dy, weight, g, blank(device, g.x_shape, np.float32), work)
+        op.weight_gradient(x, dy, g, dw, work)
+    assert made.rows and not made.hosts
 
 
 @pytest.mark.parametrize("name", ["winograd", "winograd2"])

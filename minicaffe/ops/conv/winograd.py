@@ -55,7 +55,8 @@ class Winograd(Sizing):
         if any(d > 1 and s > 1 for d, s in zip(window.dilation, window.stride, strict=True)):
             return "it needs stride 1 along an axis with a dilation"
         if any(not 2 <= size <= most for size in taps(window)):
-            return f"F({self.m}x{self.m}) needs kernels of 2 to {most} strides"
+            strides = " strides" if max(window.stride) > 1 else ""
+            return f"F({self.m}x{self.m}) needs kernels of 2 to {most}{strides}"
         products = math.prod(self.m * size for size in window.kernel)
         points = math.prod(even(self.m + r - 1) for r in taps(window)) * math.prod(window.stride)
         if points >= products and max(window.stride) > 1:

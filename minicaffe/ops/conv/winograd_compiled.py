@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from minicaffe.ops.conv.common import fill
+from minicaffe.ops import arrays
 from minicaffe.ops.conv.strips import adjoint, strips, tables, taps, units
 from minicaffe.ops.conv.transforms import by_axes, of_weights
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import no_bias, with_blas
-from minicaffe.ops.record import do
 from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import run, share
 
@@ -35,7 +34,7 @@ def input_gradient(m: int, dy: Any, weight: Any, g: ConvGeometry, out: Any, work
     found, _, told = _units(fast, m, dy, g, None, work.size - mine.weights)
     if not mine.adds_up(told[1]):
         if _has_more(g):
-            do(fill, 0, out=out)
+            arrays.fill(out, 0)
         return _correlate(m, dy, weight, None, adjoint(g), g, out, work)
     u, work = _transformed(m, weight, g, True, False, work)
     run(fast.input_gradient, found, blas, *told, dy.reshape(-1), u, out.reshape(-1), Piece(work))
@@ -106,7 +105,7 @@ def _units(
 
 
 def _has_more(g: ConvGeometry) -> bool:
-    """Whether there are pixels behind all that are of planes: no place sees them."""
+    """Whether there are pixels before or behind all that are of planes: no place sees them."""
     window = g.window
     axes = zip(g.image, g.out, taps(window), window.stride, window.pad, strict=True)
-    return any(s > 1 and size + p > s * (o + r - 1) for size, o, r, s, p in axes)
+    return any(s > 1 and (p < 0 or size + p > s * (o + r - 1)) for size, o, r, s, p in axes)

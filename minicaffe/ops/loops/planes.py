@@ -15,7 +15,7 @@ from typing import Any
 from minicaffe.ops.loops import at, helper
 from minicaffe.ops.loops.vector import clear_vector, lanes_of, mover
 
-_move, _move_second, _move_fourth = mover(1), mover(1, 2), mover(1, 4)
+_move, _move_second, _move_fourth = mover(1), mover(2), mover(4)
 
 
 @helper

@@ -169,8 +169,8 @@ def add_vector(typing: Any, a: Any, a0: Any, more: Any, b: Any, b0: Any) -> Any:
     return types.void(a, types.int64, a.dtype, b, types.int64), generate
 
 
-def mover(count: int, step: int = 1) -> Any:
-    """A copy of so many vectors, side by side: b[b0 + l] = a[a0 + l step] for all their lanes l.
+def mover(step: int) -> Any:
+    """A copy to a vector: b[b0 + l] = a[a0 + l step] for all lanes l.
 
     All in between is read, too, and some behind; the step is a power of two.
     """
@@ -181,15 +181,13 @@ def mover(count: int, step: int = 1) -> Any:
             a_, a0, b_, b0 = args
             on = Emitter(context, builder, a)
             source, target = on.at(on.data(a, a_), a0), on.at(on.data(b, b_), b0)
-            steps = [LONG(i * on.count) for i in range(count * step)]
-            vectors = [on.load(on.at(source, there)) for there in steps]
-            while len(vectors) > count:
+            vectors = [on.load(on.at(source, LONG(i * on.count))) for i in range(step)]
+            while len(vectors) > 1:
                 vectors = [
                     on.pick(one, range(0, 2 * on.count, 2), other)
                     for one, other in zip(vectors[::2], vectors[1::2], strict=True)
                 ]
-            for vector, there in zip(vectors, steps, strict=False):
-                on.store(vector, on.at(target, there))
+            on.store(vectors[0], target)
             return context.get_dummy_value()
 
         return types.void(a, types.int64, b, types.int64), generate
