@@ -10,15 +10,16 @@ from ops.test_conv import DIRECTIONS, arrays, check
 from minicaffe import Net, parse
 from minicaffe.backend import device as device_called
 from minicaffe.ops import conv
-from minicaffe.ops.conv import tiles
+from minicaffe.ops.conv import tiles, winograd_filters
 from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.plan import plan
 from minicaffe.ops.conv.strips import Strips
 from minicaffe.ops.conv.transforms import halves, kronecker, matrices
+from minicaffe.ops.conv.winograd_filters import Filters, filters
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.loops import available
 from minicaffe.ops.record import recording
-from minicaffe.ops.threads import share
+from minicaffe.ops.threads import at_most, share
 
 WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, over samples, in both
     "samples": ConvGeometry(19, 3, (12, 12), 5, Window((5, 5))),
@@ -32,6 +33,16 @@ WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, ove
     "many channels": ConvGeometry(3, 66, (9, 11), 68, Window((3, 3), pad=(1, 1))),
     "many channels of groups": ConvGeometry(1, 132, (14, 13), 130, Window((3, 3), pad=(0, 1)), 2),
     "many channels, dx added up": ConvGeometry(4, 65, (12, 12), 66, Window((5, 5))),
+}
+FEW = {  # tiles beside U, of all samples at a time: less and more than a vector, and what is left over
+    "a tile": ConvGeometry(1, 66, (4, 4), 67, Window((3, 3), pad=(1, 1))),
+    "a batch": ConvGeometry(5, 70, (7, 7), 131, Window((3, 3), pad=(1, 1))),
+    "a line of one vector more": ConvGeometry(3, 96, (13, 13), 110, Window((3, 3), pad=(1, 1))),
+    "some in groups": ConvGeometry(2, 123, (6, 5), 138, Window((3, 4), pad=(2, 0)), 3),
+    "some, dilated": ConvGeometry(1, 80, (9, 7), 90, Window((3, 3), (), (2, 1), (2, 3))),
+    "some on one axis": ConvGeometry(2, 40, (21,), 50, Window((5,), pad=(2,))),
+    "some, dx added up": ConvGeometry(1, 40, (12, 12), 45, Window((5, 5))),
+    "more filters than a block": ConvGeometry(1, 200, (5, 5), 83, Window((3, 3), pad=(1, 1))),
 }
 APART = {  # pixels of a tile: compiled loops alone take them
     "dilated": ConvGeometry(5, 4, (23, 19), 6, Window((3, 3), (), (2, 2), (2, 2)), 2),
@@ -136,6 +147,53 @@ def test_whole_vectors_and_what_is_left_over(device, threads, name, g, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
 @pytest.mark.parametrize("name", ["winograd", "winograd2"])
+@pytest.mark.parametrize("g", FEW.values(), ids=FEW)
+def test_few_tiles_in_blocks_of_filters(device, monkeypatch, threads, name, g, dtype):
+    """In blocks of all filters, and of five or four; with no more work than is asked for."""
+    m = conv.STRATEGIES[name].m
+    if name == "winograd":
+        assert filters(g, m, 16)
+    for block in (winograd_filters.OF_BLOCK, 1):
+        monkeypatch.setattr(winograd_filters, "OF_BLOCK", block)
+        for direction in DIRECTIONS:
+            check(device, name, direction, g, 1, True, dtype)
+
+
+@pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
+@pytest.mark.parametrize("g", FEW.values(), ids=FEW)
+def test_blocks_have_the_same_bits_on_one_thread(device, g):
+    """Sums are taken in one order, dweight's too."""
+    x, weight, bias, dy, dw = arrays(g, np.float32, 1)
+    op, found = conv.STRATEGIES["winograd"], []
+    for most in (1, 4):
+        with at_most(most):
+            work = blank(device, share(x) * op.workspace(g, 1), np.float32)
+            y, sums = np.empty_like(dy), dw.copy()
+            op.forward(x, weight, bias, g, y, work)
+            op.weight_gradient(x, dy, g, sums, work)
+            found.append((y, sums))
+    for one, others in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, others)
+
+
+def test_lines_of_tiles_are_longer_by_a_vector():
+    """Else the last tiles of a channel would be written over those of another thread's first."""
+    for g in FEW.values():
+        for lanes in (4, 8, 16):
+            found = Filters(Strips(g, 4, lanes))
+            assert found.line >= found.tiles + lanes - 1
+            assert found.line % (2 * lanes) == lanes
+
+
+def test_many_tiles_and_strides_are_taken_in_strips():
+    for g in (*WIDE.values(), *APART.values()):
+        if max(g.window.stride) > 1 or g.c < 10:
+            assert not filters(g, 4, 16)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
+@pytest.mark.parametrize("name", ["winograd", "winograd2"])
 @pytest.mark.parametrize("g", APART.values(), ids=APART)
 def test_pixels_of_a_tile_that_are_apart(device, threads, name, g, dtype):
     for direction in DIRECTIONS:
@@ -143,7 +201,7 @@ def test_pixels_of_a_tile_that_are_apart(device, threads, name, g, dtype):
 
 
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
-@pytest.mark.parametrize("g", APART.values(), ids=APART)
+@pytest.mark.parametrize("g", (APART | FEW).values(), ids=APART | FEW)
 def test_all_of_it_is_recorded(device, g):
     """No call of NumPy's among the loops."""
     op = conv.STRATEGIES["winograd"]

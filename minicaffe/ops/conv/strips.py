@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from minicaffe.ops.conv import split
-from minicaffe.ops.conv.lanes_tables import WIDTHS
 from minicaffe.ops.conv.transforms import even, two
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 
@@ -178,7 +177,12 @@ class Strips:
             fewest = max(1, FEWEST // columns)
             high = -(-rows // split.parts(g.n, threads, rows // fewest, -(-rows // high)))
         units = -(-g.n // samples) * -(-rows // high)
-        chunk, line = (samples, high), self.line(samples * high * columns)
+        line = self.line(samples * high * columns)
+        return units, line, self.told((samples, high), line, of)
+
+    def told(self, chunk: tuple[int, int], line: int, of: ConvGeometry | None) -> tuple[Any, ...]:
+        """What loops are told whose units have so many samples and rows of tiles."""
+        g = self.g
         f, size, strides, pads = g.f, g.out, two([], 1), two([], 0)
         if of:
             f, size, strides = of.c, of.image, two(of.window.stride, 1)
@@ -188,7 +192,7 @@ class Strips:
         apart = tuple((d * s, many) for d, s, (_, many) in axes)
         planes = (*two(g.window.stride, 1), g.c // g.group), (*strides, f // g.group)
         told = (self._pad, pads), self.tiles, self.step, (self.phases, apart), planes
-        return units, line, (sizes, chunk, *told, line, self.cut, self.places)
+        return sizes, chunk, *told, line, self.cut, self.places
 
 
 def taps(window: Window) -> Sizes:
@@ -221,18 +225,6 @@ def tables(rows: int, line: int, lanes: int) -> tuple[Any, ...]:
     steps, vectors = np.arange(rows), np.arange(line // lanes) * lanes
     both = (steps, steps * line), (vectors, vectors)
     return tuple(np.stack(two, axis=1).astype(np.int32) for two in both)
-
-
-@functools.lru_cache(maxsize=1024)
-def least(g: ConvGeometry, m: int) -> int:
-    """Elements of work that a thread needs, however wide its vectors are."""
-    return max(strips(g, m, lanes).least for lanes in WIDTHS)
-
-
-@functools.lru_cache(maxsize=1024)
-def enough(g: ConvGeometry, m: int) -> int:
-    """Elements of work that a thread makes good use of, however wide its vectors are."""
-    return max(strips(g, m, lanes).enough for lanes in WIDTHS)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -29,9 +29,10 @@ from minicaffe.backend import on_cuda
 from minicaffe.ops.conv import implicit
 from minicaffe.ops.conv import winograd_compiled as compiled
 from minicaffe.ops.conv.common import by_samples, plus, recordable
-from minicaffe.ops.conv.strips import TILES, adjoint, enough, least, taps
+from minicaffe.ops.conv.strips import TILES, adjoint, taps
 from minicaffe.ops.conv.tiles import Chunk, Sizing
 from minicaffe.ops.conv.transforms import POINTS, constants, even
+from minicaffe.ops.conv.winograd_filters import enough, least
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.loops import with_blas

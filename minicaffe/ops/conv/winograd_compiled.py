@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from minicaffe.ops import arrays
+from minicaffe.ops.conv import winograd_filters as filters
 from minicaffe.ops.conv.strips import adjoint, strips, tables, taps, units
 from minicaffe.ops.conv.transforms import by_axes, of_weights
 from minicaffe.ops.geometry import ConvGeometry
@@ -46,6 +47,8 @@ def weight_gradient(m: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: An
     fast, blas = with_blas("winograd", dy)
     if fast is None:
         return False
+    if filters.weight_gradient(m, x, dy, g, out, work):
+        return True
     sums = strips(g, m, fast.lanes(x.dtype)).weights
     found, _, told = _units(fast, m, x, g, None, work.size - sums * share(work))
     slices = run(
@@ -73,6 +76,9 @@ def _correlate(
     fast, blas = with_blas("winograd", x)
     if fast is None:
         return False
+    strided = of is not None and max(of.window.stride) > 1
+    if not strided and filters.correlate(m, x, weight, bias, g, of is not None, out, work):
+        return True
     u, work = _transformed(m, weight, of or g, bool(of), bool(of), work)
     found, line, told = _units(fast, m, x, g, of, work.size)
     mine = strips(g, m, fast.lanes(x.dtype))

@@ -6,7 +6,6 @@ transformed in turn. Back it goes the other way, and what lies beyond the image'
 
 Points lie in memory as (t0 t1, channels, tiles), a matrix each, `apart`, with lines of so many elements: whole
 vectors are written, and what is behind the last tile of a channel is of no meaning.
-
 Pixels of a tile may be some apart, by the dilation or the stride; those along an axis with the same rest of
 that are a phase, and lie side by side in the room. `phases` are, of each axis, how far, and how many tiles one
 phase has. Dilated, an image has the tiles of all its phases, one phase after the other. With strides a phase
@@ -44,6 +43,7 @@ def _reader(columns: Any, rows: Any) -> Any:
         x: Any,
         start: int,
         sizes: Any,
+        channels: Any,
         ends: Any,
         high: int,
         line: int,
@@ -60,8 +60,8 @@ def _reader(columns: Any, rows: Any) -> Any:
     ) -> None:
         """points[i t1 + j] = (P0 tile P1')[i, j] for tiles of the images from `start` on.
 
-        sizes are the images' c, h, w; ends the number of samples, of rows from `high` on and of columns of
-        tiles, which are `step` apart.
+        sizes are the images' c, h, w, of which channels first..last are read (all, if they have planes); ends
+        the number of samples, of rows from `high` on and of columns of tiles, which are `step` apart.
         """
         (c, h, w), (most, pitch, own), (p0, p1) = sizes, cut[:3], matrices
         (further, many), (between, _) = phases
@@ -74,9 +74,9 @@ def _reader(columns: Any, rows: Any) -> Any:
         whole = between == 1 and across >= lanes_of(x) and p0.shape[1]
         for q in range(own):
             room[at(q)] = 0
-        for channel in range(c * down):
+        for channel in range(channels[0] * down, channels[1] * down):
             which, plane = divmod(channel, down)
-            lines = (which // alike * down + plane) * along * alike + which % alike
+            lines = (which // alike * down + plane) * along * alike + which % alike - channels[0]
             for first in range(0, strips, most):
                 some = min(most, strips - first)
                 for i in range(some):
@@ -148,6 +148,7 @@ def write(
     y: Any,
     start: int,
     sizes: Any,
+    channels: Any,
     ends: Any,
     high: int,
     line: int,
@@ -159,19 +160,19 @@ def write(
     places: Any,
     room: Any,
 ) -> None:
-    """Tiles (P0' points P1) to images, with the bias, the first of them of row `high`."""
+    """Tiles (P0' points P1) to images, with the bias: of channels first..last, and rows from `high` on."""
     (f, h, w), (p0, p1), m0 = sizes, matrices, step[0]
     (further, many), (between, across) = phases
     down, along, alike = planes
     (most, half), lanes, pitch = (cut[0], cut[3]), lanes_of(y), ends[2] * step[1]
     strips, t1 = ends[0] * ends[1], 2 * p1.shape[1]
-    for channel in range(f * down * along):
+    for channel in range(channels[0], channels[1]):
         group, plane = divmod(channel // alike, down * along)
         which, (below, right) = group * alike + channel % alike, divmod(plane, along)
         more = bias[at(which)] if bias.size else bias.dtype.type(0)
         for first in range(0, strips, most):
             some = min(most, strips - first)
-            tiles, there = some * ends[2], channel * line + first * ends[2]
+            tiles, there = some * ends[2], (channel - channels[0]) * line + first * ends[2]
             wide = (tiles + lanes - 1) // lanes * lanes
             for j in range(t1):
                 from_, to = there + j * apart, half + j * wide
@@ -232,8 +233,7 @@ def add_up(
     size = ((rows - 1) * step[0] + t0) * pitch
     for channel in range(c):
         for first in range(0, ends[0], most // rows):
-            some = min(most // rows, ends[0] - first)
-            there = channel * line + first * plane
+            some, there = min(most // rows, ends[0] - first), channel * line + first * plane
             for q in range(some * rows * t0 * pitch):
                 room[at(q)] = 0
             for i in range(t0):

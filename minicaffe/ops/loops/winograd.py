@@ -31,7 +31,7 @@ def _unit(unit: int, chunk: Any, tiles: Any, n: int) -> Any:
 
 
 @helper
-def _points(images: Any) -> int:
+def points_of(images: Any) -> int:
     """How many a tile has."""
     return max(1, 2 * images[0].shape[1]) * 2 * images[1].shape[1]
 
@@ -43,7 +43,7 @@ def _count(planes: Any) -> int:
 
 
 @helper
-def _apart(channels: int, line: int) -> int:
+def apart(channels: int, line: int) -> int:
     """How far the matrices of points are apart: an odd number of lines, whose sets in the cache differ."""
     return (channels * line + 47) // 32 * 32 + 16
 
@@ -100,22 +100,22 @@ def forward(
     """y = A' [U V] A + bias."""
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
-    points, room = _points(images), rest[: cut[4]]
+    points, room = points_of(images), rest[: cut[4]]
     c_of, f_of = c * _count(planes[0]), f * _count(planes[1])
     k, m = c_of // groups, f_of // groups
     for unit in range(first, last):
         s, row, ends = _unit(unit, chunk, tiles, n)
-        of_v, of_m = _apart(c_of, line), _apart(f_of, line)
+        of_v, of_m = apart(c_of, line), apart(f_of, line)
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
-        where = x, s * c * h * w, (c, h, w), ends, row, line, pads[0], step
+        where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
         read_images(*where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
         given = u, (v, of_v, k), (out, of_m, m), points, groups, line, ends[0] * ends[1] * ends[2]
         if k < DEEP:
             _by_blas(blas, *given)
         else:
             _by_tiles(*given, tables)
-        there = y, s * f * oh * ow, (f, oh, ow), ends, row, line, pads[1], step
+        there = y, s * f * oh * ow, (f, oh, ow), (0, f_of), ends, row, line, pads[1], step
         how = phases[1], planes[1], cut, places[1], room
         write(out, of_m, results, bias, *there, *how)
 
@@ -144,14 +144,14 @@ def input_gradient(
     """dx = the sums of tiles B [U' (A dy A')] B', of units that are whole samples; u is U'."""
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
-    points, room = _points(images), rest[: cut[4]]
+    points, room = points_of(images), rest[: cut[4]]
     k, m = c // groups, f // groups
     for unit in range(first, last):
         s, _, ends = _unit(unit, chunk, tiles, n)
-        of_v, of_m = _apart(c, line), _apart(f, line)
+        of_v, of_m = apart(c, line), apart(f, line)
         v = rest[cut[4] : cut[4] + points * of_v]
         out = rest[cut[4] + points * of_v :]
-        where = dy, s * f * oh * ow, (f, oh, ow), ends, 0, line, (0, 0), step
+        where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, 0, line, (0, 0), step
         read_results(*where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
         given = u, (out, of_m, m), (v, of_v, k), points, groups, line, ends[0] * ends[1] * ends[2]
         _by_blas(blas, *given)
@@ -182,7 +182,7 @@ def weight_gradient(
     """The sums of (A dy A') V' over units, at the beginning of `work`."""
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
-    points = _points(images)
+    points = points_of(images)
     c_of = c * _count(planes[0])
     k, m = c_of // groups, f // groups
     size = points * f * k
@@ -190,11 +190,11 @@ def weight_gradient(
     for unit in range(first, last):
         s, row, ends = _unit(unit, chunk, tiles, n)
         count = ends[0] * ends[1] * ends[2]
-        of_v, of_m = _apart(c_of, line), _apart(f, line)
+        of_v, of_m = apart(c_of, line), apart(f, line)
         v, out = rest[: points * of_v], rest[points * of_v :]
-        where = x, s * c * h * w, (c, h, w), ends, row, line, pads[0], step
+        where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
         read_images(*where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
-        where = dy, s * f * oh * ow, (f, oh, ow), ends, row, line, (0, 0), step
+        where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, row, line, (0, 0), step
         read_results(*where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
         for i in range(points):
             for j in range(groups):

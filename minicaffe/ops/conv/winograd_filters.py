@@ -1,0 +1,172 @@
+"""Winograd's convolution with all tiles at a time and some filters after the other, by compiled loops.
+
+That is for small images of many channels, of which U is large beside the tiles: F(4x4, 3x3) makes four
+numbers of one of the weight. If it were written to memory and read again, by each thread, that would take as
+long as the products. So the tiles of all samples are transformed first, for all threads, and of U a block of
+filters at a time, which stays in a thread's cache: see `loops.winograd_filters`. m and the letters are those
+of `winograd`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.ops.conv.lanes_tables import WIDTHS
+from minicaffe.ops.conv.strips import GAP, Strips, strips, tables, taps
+from minicaffe.ops.conv.transforms import by_axes, of_weights
+from minicaffe.ops.geometry import ConvGeometry
+from minicaffe.ops.loops import no_bias, with_blas
+from minicaffe.ops.row import Piece
+from minicaffe.ops.threads import run
+
+OF_TILES = 2**22  # elements of V of all samples, at the most: it is read again for each block
+OF_BLOCK = 2**18  # of a block of U, at the most, and of sums that become dweight
+FEWEST = 5  # filters of a block at the least, whatever the loops' tiles of sums
+
+
+@dataclass(frozen=True)
+class Filters:
+    """All tiles of F(m x m, r x r), and its filters in blocks."""
+
+    strips: Strips
+
+    @functools.cached_property
+    def tiles(self) -> int:
+        """Of all samples."""
+        return self.strips.g.n * math.prod(self.strips.tiles)
+
+    @functools.cached_property
+    def line(self) -> int:
+        """Elements of a line: with a vector more, which would else reach that of another thread."""
+        return self._odd(self.tiles + self.strips.lanes - 1)
+
+    @functools.cached_property
+    def wide(self) -> int:
+        """Elements of a tile of V where channels of a group lie side by side."""
+        return self._odd(self.strips.g.c // self.strips.g.group)
+
+    def _odd(self, count: int) -> int:
+        """So many elements as an odd number of vectors, whose sets in the cache differ."""
+        return (-(-count // self.strips.lanes) | 1) * self.strips.lanes
+
+    @functools.cached_property
+    def told(self) -> tuple[Any, ...]:
+        """What the loops are told of the convolution."""
+        whole = self.strips.g.n, self.strips.tiles[0]
+        sizes, _, *told = self.strips.told(whole, self.line, None)
+        return sizes, *told
+
+    def pay(self) -> bool:
+        """Whether U is large beside the tiles, and those stay in the cache. No stride is taken."""
+        g = self.strips.g
+        if max(g.window.stride) > 1 or self.size(g.c, self.line) > OF_TILES:
+            return False
+        return 2 * g.f * (g.c // g.group) > self.tiles * (g.c + g.f)
+
+    def high(self, rows: int) -> int:
+        """Filters of a block: a multiple of so many, as a tile of sums has."""
+        of_one = math.prod(self.strips.points) * self.wide
+        return max(rows, OF_BLOCK // of_one // rows * rows)
+
+    def size(self, count: int, line: int) -> int:
+        """Elements of points with so many lines."""
+        return math.prod(self.strips.points) * (count * line + GAP)
+
+    @property
+    def least(self) -> int:
+        """Elements of work for one thread: V in either form and M, which are for all, and what is its own."""
+        g, high = self.strips.g, max(FEWEST, self.high(1))
+        v = max(self.size(g.c, self.line), self.size(g.group * self.tiles, self.wide))
+        block = self.size(high, self.wide) + self.size(high, self.line)
+        own = max(block, self.size(self.strips.lanes, self.line))
+        return v + self.size(g.f, self.line) + self.strips.cut[4] + own
+
+
+@functools.lru_cache(maxsize=1024)
+def filters(g: ConvGeometry, m: int, lanes: int) -> Filters | None:
+    """Those of a convolution that is better taken so, remembered."""
+    found = Filters(strips(g, m, lanes))
+    return found if found.pay() else None
+
+
+@functools.lru_cache(maxsize=1024)
+def least(g: ConvGeometry, m: int) -> int:
+    """Elements of work that a thread needs, in this way or in strips, however wide its vectors are."""
+    return max(max(strips(g, m, lanes).least, _least(g, m, lanes)) for lanes in WIDTHS)
+
+
+@functools.lru_cache(maxsize=1024)
+def enough(g: ConvGeometry, m: int) -> int:
+    """Elements of work that a thread makes good use of, however wide its vectors are."""
+    return max(max(strips(g, m, lanes).enough, _least(g, m, lanes)) for lanes in WIDTHS)
+
+
+def _least(g: ConvGeometry, m: int, lanes: int) -> int:
+    found = filters(g, m, lanes)
+    return found.least if found else 0
+
+
+def correlate(
+    m: int,
+    x: Any,
+    weight: Any,
+    bias: Any | None,
+    g: ConvGeometry,
+    turned: bool,
+    out: Any,
+    work: Any,
+) -> bool:
+    """Compute y; or dx, of dy and the weight `turned` back to front. Gives whether it is taken so."""
+    fast, blas = with_blas("winograd_filters", x)
+    found = filters(g, m, fast.lanes(x.dtype))
+    if found is None:
+        return False
+    told, size = (found.told, by_axes(m, taps(g.window), x.dtype)), found.size(g.c, found.line)
+    v, own = work[:size], Piece(work[size:])
+    run(fast.images, g.c, *told, x.reshape(-1), v, own)
+    k, f = g.c // g.group, g.f // g.group
+    matrix = of_weights(m, g.window.kernel, g.window.stride, x.dtype, turned)
+    given = matrix, weight.reshape(-1), (k, f) if turned else (f, k), turned
+    product = (
+        tables(k, found.line, found.strips.lanes),
+        v,
+        no_bias(x.dtype) if bias is None else bias,
+    )
+    high, units = found.high(fast.ROWS), g.group * -(-f // fast.ROWS)
+    run(fast.forward, units, blas, *told, high, *given, *product, out.reshape(-1), own)
+    return True
+
+
+def weight_gradient(m: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> bool:
+    """Add dweight to `out`. Gives whether it is taken so."""
+    fast, blas = with_blas("winograd_filters", x)
+    found = filters(g, m, fast.lanes(x.dtype))
+    if found is None:
+        return False
+    told, wide, lanes = (
+        (found.told, by_axes(m, taps(g.window), x.dtype)),
+        found.wide,
+        found.strips.lanes,
+    )
+    end = found.size(g.group * found.tiles, wide)
+    last = end + found.size(g.f, found.line)
+    v, results, own = work[:end], work[end:last], Piece(work[last:])
+    vectors = g.group * -(-(g.c // g.group) // lanes)
+    run(fast.images_turned, vectors, *told, x.reshape(-1), _places(found.tiles, wide), wide, v, own)
+    run(fast.results, g.f, *told, dy.reshape(-1), results, own)
+    matrix = of_weights(m, g.window.kernel, g.window.stride, x.dtype, False)
+    given = found.high(fast.ROWS), matrix, tables(found.tiles, wide, lanes), wide, v, results
+    units = g.group * -(-(g.f // g.group) // fast.ROWS)
+    run(fast.weight_gradient, units, blas, *told, *given, out.reshape(-1), own)
+    return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _places(tiles: int, wide: int) -> Any:
+    """Where each tile is, whose channels lie side by side."""
+    return (np.arange(tiles) * wide).astype(np.int32)

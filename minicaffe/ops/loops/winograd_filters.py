@@ -1,0 +1,159 @@
+"""Winograd's convolution with all tiles at a time and some filters after the other.
+
+Tiles of all samples are transformed once, for all threads: V, and what dy becomes. Then each thread takes its
+filters block by block: it transforms their weights, multiplies and writes their outputs, or adds up and takes
+back their dweight. So U, and the sums that become dweight, are never in memory. A unit of these two is ROWS
+filters of a group; `high` is how many filters a block has, in work of the thread's own. `told` are the sizes,
+pads, tiles, step, phases, planes, line, cut and places of `loops.winograd`, whose letters these are; k and m
+are the channels and filters of a group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.ops.loops import compiled, helper, winograd_weights
+from minicaffe.ops.loops.blas import gemm
+from minicaffe.ops.loops.tile import ROWS, ZERO, multiply
+from minicaffe.ops.loops.tiles import read_images, read_results, write
+from minicaffe.ops.loops.turn import to_lanes
+from minicaffe.ops.loops.vector import lanes as lanes
+from minicaffe.ops.loops.vector import lanes_of
+from minicaffe.ops.loops.winograd import apart, points_of
+
+
+@compiled
+def images(told: Any, matrices: Any, x: Any, v: Any, room: Any, first: int, last: int) -> None:
+    """V of the channels first..last."""
+    (n, c, h, w, _, _, _, _), pads, tiles, step, phases, planes, line, cut, places = told
+    where = x, 0, (c, h, w), (first, last), (n, tiles[0], tiles[1]), 0, line, pads[0], step
+    how = phases[0], planes[0], matrices[0], cut, places[0], room
+    read_images(*where, *how, v[first * line :], apart(c, line))
+
+
+@compiled
+def results(told: Any, matrices: Any, dy: Any, out: Any, room: Any, first: int, last: int) -> None:
+    """A dy A' of the filters first..last."""
+    (n, _, _, _, f, oh, ow, _), _, tiles, step, phases, planes, line, cut, places = told
+    where = dy, 0, (f, oh, ow), (first, last), (n, tiles[0], tiles[1]), 0, line, (0, 0), step
+    how = phases[1], planes[1], matrices[1], cut, places[0], room
+    read_results(*where, *how, out[first * line :], apart(f, line))
+
+
+@compiled
+def images_turned(
+    told: Any,
+    matrices: Any,
+    x: Any,
+    table: Any,
+    wide: int,
+    v: Any,
+    rest: Any,
+    first: int,
+    last: int,
+) -> None:
+    """V with the channels of a group side by side: tiles of `wide` elements, `table` says where. A unit is a
+    vector of them.
+    """
+    (n, c, h, w, _, _, _, groups), pads, tiles, step, phases, planes, line, cut, places = told
+    points, k, count = points_of(matrices[0]), c // groups, n * tiles[0] * tiles[1]
+    across = lanes_of(x)
+    vectors, of_own, of_v = (
+        (k + across - 1) // across,
+        apart(across, line),
+        apart(groups * count, wide),
+    )
+    room, own = rest[: cut[4]], rest[cut[4] :]
+    for unit in range(first, last):
+        group, begin = unit // vectors, unit % vectors * across
+        many, one = min(across, k - begin), group * k + begin
+        where = x, 0, (c, h, w), (one, one + many), (n, tiles[0], tiles[1]), 0, line, pads[0], step
+        read_images(*where, phases[0], planes[0], matrices[0], cut, places[0], room, own, of_own)
+        for i in range(points):
+            to = i * of_v + group * count * wide + begin
+            to_lanes(own, i * of_own, line, many, count, table, 0, v, to)
+
+
+@helper
+def _block(unit: int, last: int, m: int, high: int) -> Any:
+    """Of the block that begins with a unit: its units, group, first filter of that, and filters."""
+    units = (m + ROWS - 1) // ROWS
+    group, begin = divmod(unit, units)
+    many = min(last - unit, min(units - begin, high // ROWS))
+    return many, group, begin * ROWS, min(many * ROWS, m - begin * ROWS)
+
+
+@compiled
+def forward(
+    blas: int,
+    told: Any,
+    matrices: Any,
+    high: int,
+    g: Any,
+    weight: Any,
+    shape: Any,
+    turned: bool,
+    tables: Any,
+    v: Any,
+    bias: Any,
+    y: Any,
+    rest: Any,
+    first: int,
+    last: int,
+) -> None:
+    """y = A' [U V] A + bias."""
+    (n, c, _, _, f, oh, ow, groups), pads, tiles, step, phases, planes, line, cut, places = told
+    points, k, m, (steps, across) = points_of(matrices[0]), c // groups, f // groups, tables
+    count, of_v, of_u, of_m = (
+        n * tiles[0] * tiles[1],
+        apart(c, line),
+        apart(high, k),
+        apart(high, line),
+    )
+    room, u, out = rest[: cut[4]], rest[cut[4] :], rest[cut[4] + points * of_u :]
+    sums = (steps, 0, k), (across, 0, (count + lanes_of(y) - 1) // lanes_of(y))
+    unit = first
+    while unit < last:
+        many, group, begin, rows = _block(unit, last, m, high)
+        unit, one = unit + many, group * m + begin
+        winograd_weights.some(blas, g, weight, shape, turned, (u, 0, of_u), one, one + rows)
+        for i in range(points):
+            left, right = (u, i * of_u, k), (v, i * of_v + group * k * line)
+            multiply(left, right, (out, i * of_m, line), *sums, rows, ZERO, (u, 0))
+        there = y, 0, (f, oh, ow), (one, one + rows), (n, tiles[0], tiles[1]), 0, line
+        how = pads[1], step, phases[1], planes[1], cut, places[1], room
+        write(out, of_m, matrices[1], bias, *there, *how)
+
+
+@compiled
+def weight_gradient(
+    blas: int,
+    told: Any,
+    matrices: Any,
+    high: int,
+    g: Any,
+    tables: Any,
+    wide: int,
+    v: Any,
+    out: Any,
+    dw: Any,
+    sums: Any,
+    first: int,
+    last: int,
+) -> None:
+    """dw += G' [(A dy A') V'] G."""
+    (n, c, _, _, f, _, _, groups), _, tiles, _, _, _, line, _, _ = told
+    k, m, (steps, across), (_, points, size) = c // groups, f // groups, tables, g.shape
+    count, numbers = n * tiles[0] * tiles[1], g.reshape(-1)
+    of_v, of_m, of_s = apart(groups * count, wide), apart(f, line), apart(high, wide)
+    each = (steps, 0, count), (across, 0, (k + lanes_of(v) - 1) // lanes_of(v))
+    unit = first
+    while unit < last:
+        many, group, begin, rows = _block(unit, last, m, high)
+        unit, one = unit + many, group * m + begin
+        for i in range(points):
+            left, right = (out, i * of_m + one * line, line), (v, i * of_v + group * count * wide)
+            multiply(left, right, (sums, i * of_s, wide), *each, rows, ZERO, (sums, 0))
+        for row in range(rows):
+            points_of_row, to = (sums, row * wide, of_s, True), (dw, (one + row) * k * size, size)
+            gemm(blas, (k, size, points), points_of_row, (numbers, 0, size, False), True, to)
