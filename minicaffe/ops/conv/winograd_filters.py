@@ -68,10 +68,27 @@ class Filters:
             return False
         return 2 * g.f * (g.c // g.group) > self.tiles * (g.c + g.f)
 
-    def high(self, rows: int) -> int:
-        """Filters of a block: a multiple of so many, as a tile of sums has."""
+    def block(self, rows: int) -> tuple[int, int]:
+        """Filters of a block, a multiple of so many, and how far its points are apart."""
         of_one = math.prod(self.strips.points) * self.wide
-        return max(rows, OF_BLOCK // of_one // rows * rows)
+        high = max(rows, OF_BLOCK // of_one // rows * rows)
+        return high, self._odd(high * self.wide)
+
+    @functools.cached_property
+    def forth(self) -> tuple[np.ndarray, ...]:
+        """Tables of U = G weight: its elements, vectors of kernels, and where each element's are."""
+        both = tables(self._elements, self.wide, self.strips.lanes)
+        return *both, _places(self._elements, self.wide)
+
+    def back(self, apart: int) -> tuple[np.ndarray, ...]:
+        """Tables of dweight = G' sums: its points, so far apart, and the others."""
+        points = _steps(math.prod(self.strips.points), self._elements, apart)
+        return points, *self.forth[1:]
+
+    @property
+    def _elements(self) -> int:
+        """Of a kernel."""
+        return math.prod(self.strips.g.window.kernel)
 
     def size(self, count: int, line: int) -> int:
         """Elements of points with so many lines."""
@@ -80,10 +97,10 @@ class Filters:
     @property
     def least(self) -> int:
         """Elements of work for one thread: V in either form and M, which are for all, and what is its own."""
-        g, high = self.strips.g, max(FEWEST, self.high(1))
+        g, high = self.strips.g, max(FEWEST, self.block(1)[0])
         v = max(self.size(g.c, self.line), self.size(g.group * self.tiles, self.wide))
         block = self.size(high, self.wide) + self.size(high, self.line)
-        own = max(block, self.size(self.strips.lanes, self.line))
+        own = max(block + self._elements * self.wide, self.size(self.strips.lanes, self.line))
         return v + self.size(g.f, self.line) + self.strips.cut[4] + own
 
 
@@ -122,51 +139,67 @@ def correlate(
     work: Any,
 ) -> bool:
     """Compute y; or dx, of dy and the weight `turned` back to front. Gives whether it is taken so."""
-    fast, blas = with_blas("winograd_filters", x)
+    fast, _ = with_blas("winograd_filters", x)
     found = filters(g, m, fast.lanes(x.dtype))
     if found is None:
         return False
-    told, size = (found.told, by_axes(m, taps(g.window), x.dtype)), found.size(g.c, found.line)
-    v, own = work[:size], Piece(work[size:])
+    k, f, end = g.c // g.group, g.f // g.group, found.size(g.c, found.line)
+    told, v, own = (found.told, _axes(m, x, g)), work[:end], Piece(work[end:])
     run(fast.images, g.c, *told, x.reshape(-1), v, own)
-    k, f = g.c // g.group, g.f // g.group
     matrix = of_weights(m, g.window.kernel, g.window.stride, x.dtype, turned)
-    given = matrix, weight.reshape(-1), (k, f) if turned else (f, k), turned
+    kernels = matrix, weight.reshape(-1), (k, f) if turned else (f, k), turned, found.forth
     product = (
         tables(k, found.line, found.strips.lanes),
         v,
         no_bias(x.dtype) if bias is None else bias,
     )
-    high, units = found.high(fast.ROWS), g.group * -(-f // fast.ROWS)
-    run(fast.forward, units, blas, *told, high, *given, *product, out.reshape(-1), own)
+    given = found.block(fast.ROWS), *kernels, *product, out.reshape(-1), own
+    run(fast.forward, _units(g.f, g, fast.ROWS), *told, *given)
     return True
 
 
 def weight_gradient(m: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> bool:
     """Add dweight to `out`. Gives whether it is taken so."""
-    fast, blas = with_blas("winograd_filters", x)
+    fast, _ = with_blas("winograd_filters", x)
     found = filters(g, m, fast.lanes(x.dtype))
     if found is None:
         return False
-    told, wide, lanes = (
-        (found.told, by_axes(m, taps(g.window), x.dtype)),
-        found.wide,
-        found.strips.lanes,
-    )
-    end = found.size(g.group * found.tiles, wide)
+    lanes, product = found.strips.lanes, tables(found.tiles, found.wide, found.strips.lanes)
+    end = found.size(g.group * found.tiles, found.wide)
     last = end + found.size(g.f, found.line)
-    v, results, own = work[:end], work[end:last], Piece(work[last:])
-    vectors = g.group * -(-(g.c // g.group) // lanes)
-    run(fast.images_turned, vectors, *told, x.reshape(-1), _places(found.tiles, wide), wide, v, own)
+    told, v, results, own = (
+        (found.told, _axes(m, x, g)),
+        work[:end],
+        work[end:last],
+        Piece(work[last:]),
+    )
+    side_by_side = _places(found.tiles, found.wide), found.wide, v, own
+    run(fast.images_turned, _units(g.c, g, lanes), *told, x.reshape(-1), *side_by_side)
     run(fast.results, g.f, *told, dy.reshape(-1), results, own)
     matrix = of_weights(m, g.window.kernel, g.window.stride, x.dtype, False)
-    given = found.high(fast.ROWS), matrix, tables(found.tiles, wide, lanes), wide, v, results
-    units = g.group * -(-(g.f // g.group) // fast.ROWS)
-    run(fast.weight_gradient, units, blas, *told, *given, out.reshape(-1), own)
+    block = found.block(fast.ROWS)
+    given = block, matrix, found.back(block[1]), product, v, results, out.reshape(-1), own
+    run(fast.weight_gradient, _units(g.f, g, fast.ROWS), *told, *given)
     return True
 
 
+def _axes(m: int, x: Any, g: ConvGeometry) -> Any:
+    """The matrices of both axes."""
+    return by_axes(m, taps(g.window), x.dtype)
+
+
+def _units(count: int, g: ConvGeometry, each: int) -> int:
+    """How many of so many channels of a group there are."""
+    return g.group * -(-(count // g.group) // each)
+
+
 @functools.lru_cache(maxsize=1024)
-def _places(tiles: int, wide: int) -> Any:
-    """Where each tile is, whose channels lie side by side."""
-    return (np.arange(tiles) * wide).astype(np.int32)
+def _places(count: int, apart: int) -> Any:
+    """Where each of so many is."""
+    return (np.arange(count) * apart).astype(np.int32)
+
+
+@functools.lru_cache(maxsize=1024)
+def _steps(count: int, apart: int, further: int) -> Any:
+    """The same in two arrays."""
+    return np.stack([_places(count, apart), _places(count, further)], axis=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minicaffe.ops.loops import at, compiled, helper
+from minicaffe.ops.loops import at, compiled
 from minicaffe.ops.loops.blas import gemm
 
 PAIRS = 1024  # of a filter and a plane, whose sums are taken back at a time
@@ -23,36 +23,25 @@ def transform(
     sizes are f and c of a group of the weight; G is for both axes at once, one of each plane. Of the filters
     first..last, or if `turned` of such channels.
     """
-    pairs = len(u) // g.shape[1]
-    row = sizes[0] if turned else sizes[1] * g.shape[0]
-    some(blas, g, weight, sizes, turned, (u, first * row, pairs), first, last)
-
-
-@helper
-def some(
-    blas: int, g: Any, weight: Any, sizes: Any, turned: bool, out: Any, first: int, last: int
-) -> None:
-    """The rows first..last of `transform`; out is (array, where to begin, distance of points)."""
     (m, k), (count, points, size), numbers = sizes, g.shape, g.reshape(-1)
-    u, to, pairs = out
+    pairs = len(u) // points
     if count == 1 and not turned:
         right = weight, first * k * size, size, True
         whole = points, (last - first) * k, size
-        gemm(blas, whole, (numbers, 0, size, False), right, False, (u, to, pairs))
+        gemm(blas, whole, (numbers, 0, size, False), right, False, (u, first * k, pairs))
         return
     for row in range(first, last):
         if turned:
             group, plane = divmod(row // k, count)
             right = weight, (group * m * k + row % k) * size, k * size, True
             matrix = numbers, plane * points * size, size, False
-            gemm(blas, (points, m, size), matrix, right, False, (u, to, pairs))
-            to += m
+            gemm(blas, (points, m, size), matrix, right, False, (u, row * m, pairs))
             continue
         for plane in range(count):
             right = weight, row * k * size, size, True
             matrix = numbers, plane * points * size, size, False
-            gemm(blas, (points, k, size), matrix, right, False, (u, to, pairs))
-            to += k
+            to = u, (row * count + plane) * k, pairs
+            gemm(blas, (points, k, size), matrix, right, False, to)
 
 
 @compiled
