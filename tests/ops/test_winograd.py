@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from ops.cases import EDGES, blank, close, put, same
-from ops.test_conv import DIRECTIONS, arrays, check
+from ops.test_conv import DIRECTIONS, TOLERANCES, arrays, check, expected
 
 from minicaffe import Net, parse
 from minicaffe.backend import device as device_called
@@ -148,32 +148,30 @@ def test_whole_vectors_and_what_is_left_over(device, threads, name, g, dtype):
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
 @pytest.mark.parametrize("name", ["winograd", "winograd2"])
 @pytest.mark.parametrize("g", FEW.values(), ids=FEW)
-def test_few_tiles_in_blocks_of_filters(device, monkeypatch, threads, name, g, dtype):
-    """In blocks of all filters, and of five or four; with no more work than is asked for."""
-    m = conv.STRATEGIES[name].m
-    if name == "winograd":
-        assert filters(g, m, 16)
-    for block in (winograd_filters.OF_BLOCK, 1):
-        monkeypatch.setattr(winograd_filters, "OF_BLOCK", block)
-        for direction in DIRECTIONS:
-            check(device, name, direction, g, 1, True, dtype)
+def test_few_tiles_in_whichever_way_they_are_taken(device, threads, name, g, dtype):
+    for direction in DIRECTIONS:
+        check(device, name, direction, g, 1, True, dtype)
 
 
+@pytest.mark.parametrize("block", [winograd_filters.OF_BLOCK, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
 @pytest.mark.parametrize("g", FEW.values(), ids=FEW)
-def test_blocks_have_the_same_bits_on_one_thread(device, g):
-    """Sums are taken in one order, dweight's too."""
-    x, weight, bias, dy, dw = arrays(g, np.float32, 1)
-    op, found = conv.STRATEGIES["winograd"], []
-    for most in (1, 4):
+def test_blocks_of_filters_with_the_least_work(device, monkeypatch, threads, g, dtype, block):
+    """As many as the cache holds, or five or four; and with one thread to the bit the same."""
+    monkeypatch.setattr(winograd_filters, "OF_BLOCK", block)
+    x, weight, bias, dy, dw = arrays(g, dtype, 1)
+    least, found = max(Filters(Strips(g, 4, lanes)).least for lanes in (4, 8, 16)), []
+    for most in (1, threads):
         with at_most(most):
-            work = blank(device, share(x) * op.workspace(g, 1), np.float32)
-            y, sums = np.empty_like(dy), dw.copy()
-            op.forward(x, weight, bias, g, y, work)
-            op.weight_gradient(x, dy, g, sums, work)
+            y, sums = blank(device, g.y_shape, dtype), dw.copy()
+            work = blank(device, share(x) * least, dtype)
+            assert winograd_filters.correlate(4, x, weight, bias, g, False, y, work)
+            assert winograd_filters.weight_gradient(4, x, dy, g, sums, work)
             found.append((y, sums))
-    for one, others in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, others)
+    for direction, one, other in zip(DIRECTIONS[::2], *found, strict=True):
+        same(device, one, other)
+        close(device, one, expected(direction, g, True, dtype, 1), TOLERANCES["winograd"])
 
 
 def test_lines_of_tiles_are_longer_by_a_vector():

@@ -10,11 +10,12 @@ instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, s
 
 (x) is the Kronecker product: on CUDA a transform is one GEMM, on the CPU one an axis. All is linear, so the
 gradients are the transposes, read from right to left. With Numba, compiled loops take the axes in vectors
-(`loops.winograd`), many channels are multiplied by a micro-kernel that needs no copy of U (`loops.tile`), and
-the input's gradient is a convolution of dy by the weight back to front, but where that has more tiles. One or
-two axes; tiles up to 8 pixels a side. With dilation d it is d^2 convolutions of none, each of places with one
-rest; with stride s the sum of s^2 of stride 1, each of the pixels with one rest, by a part of the kernel: one
-of s^2 times as many channels. Both need compiled loops; without them they are `implicit`.
+(`loops.winograd`), many channels are multiplied by a micro-kernel that needs no copy of U (`loops.tile`), U
+is made in blocks where it is large beside the tiles (`winograd_filters`), and the input's gradient is a
+convolution of dy by the weight back to front, but where that has more tiles. One or two axes; tiles up to 8
+pixels a side. With dilation d it is d^2 convolutions of none, each of places with one rest; with stride s the
+sum of s^2 of stride 1, each of the pixels with one rest, by a part of the kernel: one of s^2 times as many
+channels. Both need compiled loops; without them they are `implicit`.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 

@@ -25,7 +25,8 @@ from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import run
 
 OF_TILES = 2**22  # elements of V of all samples, at the most: it is read again for each block
-OF_BLOCK = 2**18  # of a block of U, at the most, and of sums that become dweight
+OF_BLOCK = 2**18  # of a block of U, and of sums that become dweight, if so few filters make one
+CHANNELS = 16  # of a group at the least: fewer do not fill a vector
 FEWEST = 5  # filters of a block at the least, whatever the loops' tiles of sums
 
 
@@ -64,7 +65,9 @@ class Filters:
     def pay(self) -> bool:
         """Whether U is large beside the tiles, and those stay in the cache. No stride is taken."""
         g = self.strips.g
-        if max(g.window.stride) > 1 or self.size(g.c, self.line) > OF_TILES:
+        if max(g.window.stride) > 1 or g.c // g.group < CHANNELS:
+            return False
+        if self.size(g.c, self.line) > OF_TILES:
             return False
         return 2 * g.f * (g.c // g.group) > self.tiles * (g.c + g.f)
 

@@ -6,6 +6,7 @@ transformed in turn. Back it goes the other way, and what lies beyond the image'
 
 Points lie in memory as (t0 t1, channels, tiles), a matrix each, `apart`, with lines of so many elements: whole
 vectors are written, and what is behind the last tile of a channel is of no meaning.
+
 Pixels of a tile may be some apart, by the dilation or the stride; those along an axis with the same rest of
 that are a phase, and lie side by side in the room. `phases` are, of each axis, how far, and how many tiles one
 phase has. Dilated, an image has the tiles of all its phases, one phase after the other. With strides a phase
@@ -66,9 +67,8 @@ def _reader(columns: Any, rows: Any) -> Any:
         (c, h, w), (most, pitch, own), (p0, p1) = sizes, cut[:3], matrices
         (further, many), (between, _) = phases
         down, along, alike = planes
-        strips = ends[0] * ends[1]
+        strips, size = ends[0] * ends[1], max(1, 2 * p0.shape[2])
         t0, t1 = max(1, 2 * p0.shape[1]), 2 * p1.shape[1]
-        size = max(1, 2 * p0.shape[2])
         begin, skip = max(0, pad[1]), max(0, -pad[1])
         across = w - skip
         whole = between == 1 and across >= lanes_of(x) and p0.shape[1]
