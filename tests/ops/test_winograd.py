@@ -17,7 +17,7 @@ from minicaffe.ops.conv.strips import Strips
 from minicaffe.ops.conv.transforms import halves, kronecker, matrices
 from minicaffe.ops.conv.winograd_filters import Filters, filters
 from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.ops.loops import available
+from minicaffe.ops.loops import available, loops
 from minicaffe.ops.record import recording
 from minicaffe.ops.threads import at_most, share
 
@@ -144,15 +144,6 @@ def test_whole_vectors_and_what_is_left_over(device, threads, name, g, dtype):
             check(device, name, direction, g, limit, True, dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
-@pytest.mark.parametrize("name", ["winograd", "winograd2"])
-@pytest.mark.parametrize("g", FEW.values(), ids=FEW)
-def test_few_tiles_in_whichever_way_they_are_taken(device, threads, name, g, dtype):
-    for direction in DIRECTIONS:
-        check(device, name, direction, g, 1, True, dtype)
-
-
 @pytest.mark.parametrize("block", [winograd_filters.OF_BLOCK, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
@@ -162,12 +153,13 @@ def test_blocks_of_filters_with_the_least_work(device, monkeypatch, threads, g, 
     monkeypatch.setattr(winograd_filters, "OF_BLOCK", block)
     x, weight, bias, dy, dw = arrays(g, dtype, 1)
     least, found = max(Filters(Strips(g, 4, lanes)).least for lanes in (4, 8, 16)), []
+    blocks = filters(g, 4, loops("winograd", dtype).lanes(dtype))
     for most in (1, threads):
         with at_most(most):
             y, sums = blank(device, g.y_shape, dtype), dw.copy()
             work = blank(device, share(x) * least, dtype)
-            assert winograd_filters.correlate(4, x, weight, bias, g, False, y, work)
-            assert winograd_filters.weight_gradient(4, x, dy, g, sums, work)
+            winograd_filters.correlate(blocks, x, weight, bias, False, y, work)
+            winograd_filters.weight_gradient(blocks, x, dy, sums, work)
             found.append((y, sums))
     for direction, one, other in zip(DIRECTIONS[::2], *found, strict=True):
         same(device, one, other)
@@ -192,8 +184,8 @@ def test_many_tiles_and_strides_are_taken_in_strips():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
 @pytest.mark.parametrize("name", ["winograd", "winograd2"])
-@pytest.mark.parametrize("g", APART.values(), ids=APART)
-def test_pixels_of_a_tile_that_are_apart(device, threads, name, g, dtype):
+@pytest.mark.parametrize("g", (APART | FEW).values(), ids=APART | FEW)
+def test_what_compiled_loops_take_otherwise(device, threads, name, g, dtype):
     for direction in DIRECTIONS:
         check(device, name, direction, g, 1, True, dtype)
 

@@ -47,7 +47,8 @@ def weight_gradient(m: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: An
     fast, blas = with_blas("winograd", dy)
     if fast is None:
         return False
-    if filters.weight_gradient(m, x, dy, g, out, work):
+    if blocks := filters.filters(g, m, fast.lanes(x.dtype)):
+        filters.weight_gradient(blocks, x, dy, out, work)
         return True
     sums = strips(g, m, fast.lanes(x.dtype)).weights
     found, _, told = _units(fast, m, x, g, None, work.size - sums * share(work))
@@ -77,7 +78,8 @@ def _correlate(
     if fast is None:
         return False
     strided = of is not None and max(of.window.stride) > 1
-    if not strided and filters.correlate(m, x, weight, bias, g, of is not None, out, work):
+    if not strided and (blocks := filters.filters(g, m, fast.lanes(x.dtype))):
+        filters.correlate(blocks, x, weight, bias, of is not None, out, work)
         return True
     u, work = _transformed(m, weight, of or g, bool(of), bool(of), work)
     found, line, told = _units(fast, m, x, g, of, work.size)

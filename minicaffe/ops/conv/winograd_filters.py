@@ -20,7 +20,7 @@ from minicaffe.ops.conv.lanes_tables import WIDTHS
 from minicaffe.ops.conv.strips import GAP, Strips, strips, tables, taps
 from minicaffe.ops.conv.transforms import by_axes, of_weights
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import no_bias, with_blas
+from minicaffe.ops.loops import loops, no_bias
 from minicaffe.ops.row import Piece
 from minicaffe.ops.threads import run
 
@@ -132,20 +132,11 @@ def _least(g: ConvGeometry, m: int, lanes: int) -> int:
 
 
 def correlate(
-    m: int,
-    x: Any,
-    weight: Any,
-    bias: Any | None,
-    g: ConvGeometry,
-    turned: bool,
-    out: Any,
-    work: Any,
-) -> bool:
-    """Compute y; or dx, of dy and the weight `turned` back to front. Gives whether it is taken so."""
-    fast, _ = with_blas("winograd_filters", x)
-    found = filters(g, m, fast.lanes(x.dtype))
-    if found is None:
-        return False
+    found: Filters, x: Any, weight: Any, bias: Any | None, turned: bool, out: Any, work: Any
+) -> None:
+    """Compute y; or dx, of dy and the weight `turned` back to front."""
+    fast: Any = loops("winograd_filters", x.dtype)
+    g, m = found.strips.g, found.strips.m
     k, f, end = g.c // g.group, g.f // g.group, found.size(g.c, found.line)
     told, v, own = (found.told, _axes(m, x, g)), work[:end], Piece(work[end:])
     run(fast.images, g.c, *told, x.reshape(-1), v, own)
@@ -158,15 +149,12 @@ def correlate(
     )
     given = found.block(fast.ROWS), *kernels, *product, out.reshape(-1), own
     run(fast.forward, _units(g.f, g, fast.ROWS), *told, *given)
-    return True
 
 
-def weight_gradient(m: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> bool:
-    """Add dweight to `out`. Gives whether it is taken so."""
-    fast, _ = with_blas("winograd_filters", x)
-    found = filters(g, m, fast.lanes(x.dtype))
-    if found is None:
-        return False
+def weight_gradient(found: Filters, x: Any, dy: Any, out: Any, work: Any) -> None:
+    """Add dweight to `out`."""
+    fast: Any = loops("winograd_filters", x.dtype)
+    g, m = found.strips.g, found.strips.m
     lanes, product = found.strips.lanes, tables(found.tiles, found.wide, found.strips.lanes)
     end = found.size(g.group * found.tiles, found.wide)
     last = end + found.size(g.f, found.line)
@@ -183,7 +171,6 @@ def weight_gradient(m: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: An
     block = found.block(fast.ROWS)
     given = block, matrix, found.back(block[1]), product, v, results, out.reshape(-1), own
     run(fast.weight_gradient, _units(g.f, g, fast.ROWS), *told, *given)
-    return True
 
 
 def _axes(m: int, x: Any, g: ConvGeometry) -> Any:
