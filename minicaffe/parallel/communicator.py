@@ -32,9 +32,9 @@ class Communicator:
         return _nothing
 
     def reduce_scatter(self, array: Any) -> Any:
-        """Of the sum of all ranks' flat arrays the part of this rank, which then begins the array.
+        """Of the sum of all ranks' flat arrays the part of this rank, in place; the rest stays as it was.
 
-        Part r of n entries are those from n r / size, rounded down, to n (r + 1) / size. The rest is lost.
+        Part r of n entries are those from n r / size, rounded down, to n (r + 1) / size.
         """
         return array
 

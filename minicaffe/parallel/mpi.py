@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -13,13 +14,17 @@ from mpi4py import MPI
 
 from minicaffe.errors import DeviceError
 from minicaffe.parallel.communicator import Communicator, Wait
+from minicaffe.parallel.window import Window
+
+WORTH = 2**16  # bytes of an array from which messages take longer than memory that is shared
 
 
 class Mpi(Communicator):
     """The ranks of an MPI communicator, all of them unless another is given; arrays are NumPy's, contiguous.
 
-    Sums are MPI's: of so many ranks they have the same bits each time where its library adds in one order, as
-    MPICH and Open MPI do between the same places. One `overlaps` work where there are several machines: in the
+    Between machines sums are MPI's messages: of so many ranks they have the same bits each time where its library
+    adds in one order, as MPICH and Open MPI do between the same places. Long arrays of ranks of one machine are
+    summed in memory that they share (see `Window`). A sum `overlaps` work where there are several machines: in the
     memory of one it is work of the same processors, and takes longer in between (docs/scale.md).
     """
 
@@ -46,9 +51,23 @@ class Mpi(Communicator):
         """The library, in its own words."""
         return library()
 
+    @functools.cached_property
+    def window(self) -> Window:
+        """The memory that all ranks share. Made by all of them together."""
+        return Window(self.comm)
+
+    def _lies_near(self, array: Any) -> bool:
+        """Whether an array is taken through memory that all ranks share, not in messages."""
+        near = self.local_size == self.size > 1
+        return near and isinstance(array, np.ndarray) and array.nbytes >= WORTH
+
     def allreduce(self, array: Any) -> Any:
-        """MPI_Allreduce, in place."""
-        self.comm.Allreduce(MPI.IN_PLACE, _host(array), MPI.SUM)
+        """MPI_Allreduce, in place; or through the window."""
+        if self._lies_near(array):
+            flat = array.reshape(-1)
+            self.window.add(flat, self.bounds(flat.size), share=True)
+        else:
+            self.comm.Allreduce(MPI.IN_PLACE, _host(array), MPI.SUM)
         return array
 
     def iallreduce(self, array: Any) -> Wait:
@@ -63,14 +82,22 @@ class Mpi(Communicator):
         return wait
 
     def reduce_scatter(self, array: Any) -> Any:
-        """MPI_Reduce_scatter, in place."""
-        counts = self._counts(array)
-        self.comm.Reduce_scatter(MPI.IN_PLACE, _host(array), counts, MPI.SUM)
-        return array[: counts[self.rank]]
+        """MPI_Reduce_scatter; or through the window."""
+        bounds = self.bounds(array.size)
+        part = array[bounds[self.rank] : bounds[self.rank + 1]]
+        if self._lies_near(array):
+            self.window.add(array, bounds)
+        else:
+            total = np.empty_like(part)
+            self.comm.Reduce_scatter(_host(array), _host(total), self._counts(array), MPI.SUM)
+            part[...] = total
+        return part
 
     def allgather(self, array: Any) -> Any:
-        """MPI_Allgather, in place; MPI_Allgatherv, which is slower, of parts of several sizes."""
-        if array.size % self.size == 0:
+        """MPI_Allgather, in place; MPI_Allgatherv, which is slower, of parts of several sizes; or the window."""
+        if self._lies_near(array):
+            self.window.share(array, self.bounds(array.size))
+        elif array.size % self.size == 0:
             self.comm.Allgather(MPI.IN_PLACE, _host(array))
         else:
             self.comm.Allgatherv(MPI.IN_PLACE, [_host(array), self._counts(array)])

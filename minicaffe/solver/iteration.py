@@ -160,7 +160,7 @@ class Iterating(Finite):
         if count > 1:
             take(tape, "loss", partial(arrays.scale, loss, 1 / count, loss))
         if ranks is not None:
-            take_sum(tape, ranks.finish, noted.with_flags(net.learnable, ranks.finish))
+            take_sum(tape, ranks.finish, noted.with_flags(net.learnable, ranks.sum))
             if (shared := ranks.shared) is not None:
                 take(tape, "squares", partial(shared.measure, self.watch))
                 take_sum(tape, partial(shared.agree, self.watch))

@@ -69,6 +69,7 @@ class Ranks:
                 self.ready[id(step)] = sum(bucket.step >= number for bucket in self.buckets)
         self.under_way: list[Wait] = []
         self.begun = 0
+        self.loose: list[Any] = []  # parameters whose gradients lie in no bucket
         self.shared: Shared | None = None  # the update, where all lies in the memory of one machine
         size = sum(bucket.array.nbytes for bucket in self.buckets)
         if not communicator.overlaps and laid.complete and size >= WORTH:
@@ -114,15 +115,18 @@ class Ranks:
             self.begun += 1
 
     def finish(self) -> None:
-        """Sum what is not summed yet, and wait for all."""
+        """Sum what is not summed yet, and wait for all; gradients may lie elsewhere than before."""
         if self.shared is not None and not self.laid.complete:
             self.share_no_more()
-        if self.shared is not None:
-            self.shared.clear()
+        self.loose = [] if self.shared is not None else self.laid.loose()
+        self.sum()
+
+    def sum(self) -> None:
+        """As `finish`, where gradients lie as they did then: of an iteration that is replayed."""
         self.start(len(self.buckets))
-        loose = [param.diff for param in self.laid.loose()]
-        for array in (self.watch.loss, *loose):
-            self.communicator.allreduce(array)
+        if self.shared is None:  # which sums the loss with what it measures
+            for array in (self.watch.loss, *(param.diff for param in self.loose)):
+                self.communicator.allreduce(array)
         for array in self.watch.running_arrays():
             arrays.scale(array, self.share.count / self.share.whole, array)
             self.communicator.allreduce(array)

@@ -13,16 +13,20 @@ from minicaffe.solver.watch import Watch
 
 
 class Part(NamedTuple):
-    """Entries `first` to `last` of the arrays of a type, `whole` the gradients; `diff` is that of the part."""
+    """Entries `first` to `last` of the arrays of a type, of which `whole` are the gradients."""
 
     whole: Any
     first: int
     last: int
-    diff: Any
+
+    @property
+    def diff(self) -> Any:
+        """The gradients."""
+        return self.whole[self.first : self.last]
 
 
 class Shared:
-    """What a rank has of an update: of each bucket of gradients a part, which begins it once it is summed.
+    """What a rank has of an update: of each bucket of gradients a part, which alone is summed.
 
     It steps there, and hands out the weights that come of it: all ranks have the same, to the bit. What the
     rule remembers of the other parts the other ranks know, until it is gathered.
@@ -35,31 +39,27 @@ class Shared:
         rank, self.parts = communicator.rank, []
         for bucket in buckets:
             first, last = communicator.bounds(bucket.array.size)[rank : rank + 2]
-            diff = bucket.array[: last - first]
-            self.parts.append(Part(bucket.whole, bucket.start + first, bucket.start + last, diff))
-        lie = [(param, lies) for bucket in buckets for param, lies in bucket.params]
-        self.between = [lies[param.size :] for param, lies in lie if lies.size > param.size]
-        self.sums = np.zeros(2)  # of squares, of gradients that are not finite
+            self.parts.append(Part(bucket.whole, bucket.start + first, bucket.start + last))
+        self.sums = np.zeros(3)  # of squares, of gradients that are not finite, of losses
 
     @property
     def gradients(self) -> list[Any]:
         """Those of this rank, summed."""
         return [part.diff for part in self.parts]
 
-    def clear(self) -> None:
-        """Make zeros of what lies between gradients: the last sums have left something there."""
-        for array in self.between:
-            array.fill(0)
-
     def measure(self, watch: Watch) -> None:
         """Find how large the gradient is here, and whether it is finite."""
         watch.measure(self.gradients)
 
     def agree(self, watch: Watch) -> None:
-        """Make of it what that of all parts is."""
-        self.sums[:] = watch.gradient, watch.bad[0]
+        """Make of it what that of all parts is, and of the loss the sum."""
+        self.sums[:] = watch.gradient, watch.bad[0], watch.loss[0]
         self.communicator.allreduce(self.sums)
-        watch.gradient[...], watch.bad[0] = self.sums[0], self.sums[1] > 0
+        watch.gradient[...], watch.bad[0], watch.loss[0] = (
+            self.sums[0],
+            self.sums[1] > 0,
+            self.sums[2],
+        )
 
     def stretches(self, apart: bool) -> list[Stretch]:
         """What is to be stepped here, as `Laid.stretches` has it."""
@@ -86,9 +86,9 @@ def cut(stretch: Stretch, part: Part) -> Stretch | None:
 
     >>> whole, weight = np.arange(9.0), np.arange(9)
     >>> stretch = Stretch(weight[2:], whole[2:], [], [(3, (1, 1)), (7, (2, 0))], whole, 2)
-    >>> found = cut(stretch, Part(whole, 4, 7, whole[:3]))
+    >>> found = cut(stretch, Part(whole, 4, 7))
     >>> found.weight, found.diff, found.ends
-    (array([4, 5, 6]), array([0., 1., 2.]), [(1, (1, 1)), (3, (2, 0))])
+    (array([4, 5, 6]), array([4., 5., 6.]), [(1, (1, 1)), (3, (2, 0))])
     """
     first = max(part.first, stretch.start)
     last = min(part.last, stretch.start + stretch.diff.size)
@@ -101,6 +101,5 @@ def cut(stretch: Stretch, part: Part) -> Stretch | None:
         for (end, group), start in zip(stretch.ends, starts, strict=False)
         if start < here.stop and end > here.start
     ]
-    diff = part.diff[first - part.first : last - part.first]
     history = [array[here] for array in stretch.history]
-    return Stretch(stretch.weight[here], diff, history, ends, part.whole, first)
+    return Stretch(stretch.weight[here], stretch.diff[here], history, ends, part.whole, first)

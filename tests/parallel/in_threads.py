@@ -68,9 +68,9 @@ class Threaded(Communicator):
         first, last = self.bounds(array.size)[self.rank : self.rank + 2]
         total = sum(np.array(one[first:last]) for one in self.room.exchange(self.rank, array))
         self.room.barrier.wait()
-        array.fill(np.nan)  # nobody is to read the rest
-        array[: last - first] = total
-        return array[: last - first]
+        array[array != 0] = np.nan  # nobody is to read the rest, of which zeros stay what they are
+        array[first:last] = total
+        return array[first:last]
 
     def allgather(self, array: Any) -> Any:
         self.calls.append(f"gather {array.size}")

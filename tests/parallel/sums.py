@@ -1,0 +1,64 @@
+"""What a rank does that test_sums.py starts: sums of many sizes, one behind the other, late here and there."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+import numpy as np
+
+from minicaffe.parallel import mpi, window, world
+
+SIZES = (0, 1, 7, 8191, 8192, 8193, 40_000, 300_001)
+CALLS = 60
+
+
+def brought(rank: int, call: int, size: int, dtype: str) -> np.ndarray:
+    """What a rank brings to a call."""
+    return np.random.default_rng([rank, call]).normal(size=size).astype(dtype)
+
+
+def main() -> None:
+    """Sum, in memory that is shared if it is worth it, and print what came of it."""
+    window.LENT, mpi.WORTH = int(sys.argv[1]), int(sys.argv[2])
+    ranks, same = world(), random.Random(0)
+    late, found = random.Random(ranks.rank), []
+    for call in range(CALLS):
+        kind = same.choice(("allreduce", "reduce_scatter", "allgather"))
+        size, dtype = same.choice(SIZES), same.choice(("float32", "float64"))
+        if late.random() < 0.3:
+            time.sleep(late.random() / 200)
+        array = brought(ranks.rank, call, size, dtype)
+        all_of_them = [brought(rank, call, size, dtype) for rank in range(ranks.size)]
+        first, last = ranks.bounds(size)[ranks.rank : ranks.rank + 2]
+        total, wanted = sum(all_of_them), array.copy()
+        if kind == "allgather":
+            for rank, one in enumerate(all_of_them):
+                here = slice(*ranks.bounds(size)[rank : rank + 2])
+                wanted[here] = one[here]
+        elif kind == "reduce_scatter":
+            wanted[first:last] = total[first:last]
+        else:
+            wanted = total
+        given = getattr(ranks, kind)(array)
+        assert given.size == (last - first if kind == "reduce_scatter" else size)
+        assert np.shares_memory(given, array) or not given.size
+        rounding = np.finfo(dtype).eps * (
+            1 + sum(np.abs(one).max(initial=0) for one in all_of_them)
+        )
+        assert np.abs(array - wanted).max(initial=0) <= rounding, (kind, size, dtype)
+        if kind != "reduce_scatter":
+            found.append(array.tobytes().hex()[:4000])
+    assert len(set(ranks.allgather_obj("".join(found)))) == 1, "ranks have other bits"
+    large = np.full(20_000, 3e38, np.float32)
+    assert np.isinf(ranks.allreduce(large)).all()
+    half = ranks.allreduce(np.full(20_000, 0.5, np.float16))
+    assert (half == 0.5 * ranks.size).all()
+    taken = "window" in vars(ranks)
+    if ranks.rank == 0:
+        print("shared" if taken else "messages", "".join(found)[:2000])
+
+
+if __name__ == "__main__":
+    main()
