@@ -22,10 +22,11 @@ WORTH = 2**16  # bytes of an array from which messages take longer than memory t
 class Mpi(Communicator):
     """The ranks of an MPI communicator, all of them unless another is given; arrays are NumPy's, contiguous.
 
-    Between machines sums are MPI's messages: of so many ranks they have the same bits each time where its library
-    adds in one order, as MPICH and Open MPI do between the same places. Long arrays of ranks of one machine are
-    summed in memory that they share (see `Window`). A sum `overlaps` work where there are several machines: in the
-    memory of one it is work of the same processors, and takes longer in between (docs/scale.md).
+    Between machines sums are messages: of so many ranks they have the same bits each time where MPI's library
+    adds in one order, as MPICH and Open MPI do between the same places. Long arrays of ranks of one machine
+    are summed in memory that they share (see `Window`). A sum `overlaps` work where there are several
+    machines: in the memory of one it is work of the same processors, and takes longer in between
+    (docs/scale.md).
     """
 
     def __init__(self, comm: Any = None):
@@ -94,7 +95,7 @@ class Mpi(Communicator):
         return part
 
     def allgather(self, array: Any) -> Any:
-        """MPI_Allgather, in place; MPI_Allgatherv, which is slower, of parts of several sizes; or the window."""
+        """MPI_Allgather, in place, or MPI_Allgatherv, which is slower; or through the window."""
         if self._lies_near(array):
             self.window.share(array, self.bounds(array.size))
         elif array.size % self.size == 0:

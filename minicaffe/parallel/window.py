@@ -16,10 +16,10 @@ TOGETHER = 2**24  # and all ranks of a machine
 class Window:
     """What each rank lends the others: a part of an array for each of them.
 
-    Of a sum each rank adds one part, which the others then read: the sum is the same bits on all, and whenever it
-    is taken anew, for rank r adds in the order r, r + 1, ..., size - 1, 0, ..., r - 1. MPI has the ranks meet once
-    behind what is lent; the next goes into another half of the memory, and the half is free again behind the next
-    meeting. All ranks must call the same in the same order, with arrays of one size.
+    Of a sum each rank adds one part, which the others then read: the same bits on all, and whenever it is
+    taken anew, for rank r adds in the order r, r + 1, ..., size - 1, 0, ..., r - 1. MPI has the ranks meet once
+    behind what is lent; what is lent next goes into the other half of the memory, and behind that meeting the
+    first is free again. All ranks must call the same in the same order, with arrays of one size.
     Source: T. Hoefler et al., MPI + MPI: a new hybrid approach to parallel programming with MPI plus shared
     memory, Computing 95, 2013.
     """
@@ -28,7 +28,9 @@ class Window:
         self.rank, size = comm.Get_rank(), comm.Get_size()
         self.each = min(LENT, TOGETHER // size) // size // 64 * 64  # bytes of a part
         self.window = MPI.Win.Allocate_shared(2 * self.each * size, 1, comm=comm)
-        lent = [np.frombuffer(self.window.Shared_query(rank)[0], np.uint8) for rank in range(size)]
+        lent = [
+            np.asarray(self.window.Shared_query(rank)[0]).view(np.uint8) for rank in range(size)
+        ]
         self.halves = [memory.reshape(2, size, self.each) for memory in lent]
         self.half = 0
 
