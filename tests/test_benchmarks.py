@@ -223,14 +223,15 @@ def test_inference_on_one_thread_and_on_two(scripts):
     inference = scripts("inference")
     found = inference.measure("lenet", 2, 1, {"minicaffe": "minicaffe", "torch none": "minicaffe"})
     assert set(found["threads"]) == {"1", "2"} and found["scaling"]["median"] > 0
+    assert all(one["reading"]["median"] > 0 for one in found["threads"].values())
     ms = {"minicaffe": spread(10.0), "torch eager": spread(30.0), "torch compile": spread(20.0)}
-    one = {"ms": ms, "ratio": spread(2.0)}
+    one = {"ms": ms, "ratio": spread(2.0), "reading": spread(5.0)}
     net = {"threads": {"1": one, "2": one}, "scaling": spread(1.5)}
     machine = {"processor": "P", "torch": "2", "numpy": "3", "numba": "4"}
     found = {"device": "cpu", "threads": 2, "machine": machine, "nets": {"vgg16": net}}
     text = inference.table(found).split("\n")
-    assert "| VGG-16 | 1 | **2.00x** ± 0.50 | 10 | 20 compile |  |" in text
-    assert "| VGG-16 | 2 | **2.00x** ± 0.50 | 10 | 20 compile | **1.50x** ± 0.50 |" in text
+    assert "| VGG-16 | 1 | **2.00x** ± 0.50 | 10 | 20 compile | 5 |  |" in text
+    assert "| VGG-16 | 2 | **2.00x** ± 0.50 | 10 | 20 compile | 5 | **1.50x** ± 0.50 |" in text
     assert inference.table(None) == "Not yet measured."
 
 

@@ -4,12 +4,17 @@
     python examples/benchmarks/inference.py --quick --only alexnet --into /tmp
 
 Each contender on each number of threads is a process of its own; all of a net take turns, and have first been
-seen to find the same. Goes to results/inference_cpu.json, which readme.py makes a table of.
+seen to find the same. With them takes turns who only reads as many bytes as the net has weights. Goes to
+results/inference_cpu.json, which readme.py makes a table of.
 """
 
 import argparse
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "paper_tables"))
 
@@ -18,8 +23,12 @@ from measure import clock, fastest, interleaved, parsed, ratios, spread, write
 from peer_tables import NOT_YET, faster, milliseconds, mode, where
 from served import Served
 from tables import lay_out
+from threadpoolctl import threadpool_limits
 from zoo_names import NETS
+from zoo_nets import spec_of
 from zoo_peers import MODES
+
+from minicaffe import Net
 
 ONLY = ("alexnet", "vgg16", "resnet50")
 WHO = {one: one for one in ("minicaffe", *(f"torch {mode}" for mode in MODES))}
@@ -57,7 +66,9 @@ def measure(name: str, threads: int, rounds: int, who: dict[str, str] = WHO) -> 
         least, most = min(answers.values()), max(answers.values())
         if not most - least <= CLOSE * most:
             raise SystemExit(f"{name}: the contenders find different numbers: {answers}")
-        times = interleaved(each, clock, rounds, 200.0)
+        readers = {("reading", count): reader(name, count) for count in counts}
+        with threadpool_limits(1, "blas"):
+            times = interleaved(each | readers, clock, rounds, 200.0)
     finally:
         for one in each.values():
             one.end()
@@ -66,6 +77,7 @@ def measure(name: str, threads: int, rounds: int, who: dict[str, str] = WHO) -> 
         ms = {one: spread(times[one, count]) for one in who}
         ours, theirs = times["minicaffe", count], times[fastest(ms), count]
         by_threads[str(count)] = {"ms": ms, "ratio": ratios(theirs, ours)}
+        by_threads[str(count)]["reading"] = spread(times["reading", count])
     scaling = ratios(times["minicaffe", 1], times["minicaffe", threads])
     return {"threads": by_threads, "scaling": scaling}
 
@@ -74,6 +86,14 @@ def begun(name: str, who: str, threads: int) -> Served:
     """A process that computes a net when asked."""
     told = {"name": name, "way": "infer", "who": who, "passes": 1}
     return Served("zoo_turns.py", told | {"form": "numba", "threads": threads})
+
+
+def reader(name: str, threads: int) -> Callable[[], object]:
+    """A call that reads as many bytes as a net has weights, each thread a part of them."""
+    net = Net(spec_of(name, "infer"), "TEST", device="cpu", shapes_only=True)
+    parts = np.array_split(np.ones(sum(param.size for param in net.learnable), np.float32), threads)
+    pool = ThreadPoolExecutor(threads)
+    return lambda: list(pool.map(lambda part: part @ part, parts))
 
 
 def table(found: dict | None) -> str:
@@ -86,9 +106,10 @@ def table(found: dict | None) -> str:
             way = fastest(one["ms"])
             theirs = f"{milliseconds(one['ms'][way])} {mode(way)}"
             row = [NETS[name], count, faster(one["ratio"])]
-            row += [milliseconds(one["ms"]["minicaffe"]), theirs]
+            row += [milliseconds(one["ms"]["minicaffe"]), theirs, milliseconds(one["reading"])]
             rows.append([*row, faster(net["scaling"]) if count != "1" else ""])
-    head = ["one picture", "threads", "minicaffe : PyTorch", "ms", "PyTorch's", "to one thread"]
+    head = ["one picture", "threads", "minicaffe : PyTorch", "ms", "PyTorch's"]
+    head += ["ms to read its weights", "to one thread"]
     return lay_out(head, rows) + "\n\n" + where(found)
 
 

@@ -16,10 +16,10 @@ TOGETHER = 2**24  # and all ranks of a machine
 class Window:
     """What each rank lends the others: a part of an array for each of them.
 
-    Of a sum each rank adds one part, which the others then read: the same bits on all, and whenever it
-    is taken anew, for rank r adds in the order r, r + 1, ..., size - 1, 0, ..., r - 1. MPI has the ranks meet once
-    behind what is lent; what is lent next goes into the other half of the memory, and behind that meeting the
-    first is free again. All ranks must call the same in the same order, with arrays of one size.
+    Of a sum each rank adds one part, which the others then read: the same bits on all, and whenever it is
+    taken anew, for rank r adds in the order r, r + 1, ..., size - 1, 0, ..., r - 1. MPI has the ranks meet
+    once behind what is lent; what is lent next goes into the other half of the memory, and behind that
+    meeting the first is free again. All must call the same in the same order, with arrays of one size.
     Source: T. Hoefler et al., MPI + MPI: a new hybrid approach to parallel programming with MPI plus shared
     memory, Computing 95, 2013.
     """
