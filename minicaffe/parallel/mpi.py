@@ -59,8 +59,8 @@ class Mpi(Communicator):
 
     def _lies_near(self, array: Any) -> bool:
         """Whether an array is taken through memory that all ranks share, not in messages."""
-        near = self.local_size == self.size > 1
-        return near and isinstance(array, np.ndarray) and array.nbytes >= WORTH
+        near = self.local_size == self.size > 1 and isinstance(array, np.ndarray)
+        return near and array.nbytes >= WORTH and array.flags.c_contiguous
 
     def allreduce(self, array: Any) -> Any:
         """MPI_Allreduce, in place; or through the window."""

@@ -26,7 +26,7 @@ class Window:
 
     def __init__(self, comm: Any):
         self.rank, size = comm.Get_rank(), comm.Get_size()
-        self.each = min(LENT, TOGETHER // size) // size // 64 * 64  # bytes of a part
+        self.each = max(64, min(LENT, TOGETHER // size) // size // 64 * 64)  # bytes of a part
         self.window = MPI.Win.Allocate_shared(2 * self.each * size, 1, comm=comm)
         lent = [
             np.asarray(self.window.Shared_query(rank)[0]).view(np.uint8) for rank in range(size)

@@ -160,7 +160,8 @@ class Iterating(Finite):
         if count > 1:
             take(tape, "loss", partial(arrays.scale, loss, 1 / count, loss))
         if ranks is not None:
-            take_sum(tape, ranks.finish, noted.with_flags(net.learnable, ranks.sum))
+            sums = partial(ranks.finish, ranks.loose())
+            take_sum(tape, sums, noted.with_flags(net.learnable, sums))
             if (shared := ranks.shared) is not None:
                 take(tape, "squares", partial(shared.measure, self.watch))
                 take_sum(tape, partial(shared.agree, self.watch))
@@ -208,12 +209,16 @@ class Iterating(Finite):
 
     def _of_passes(self) -> Any:
         held = self._premise.now()
-        return held and (held, id(self.spec), id(self.watch.loss))
+        return held and (held, id(self.spec), id(self.watch.loss), self._shared)
 
     def _of_update(self) -> Any:
         held = self._premise.of_params()
-        shared = self.ranks and id(self.ranks.shared)
-        return held and (held, id(self.spec), id(self.rule), id(self.average), shared)
+        return held and (held, id(self.spec), id(self.rule), id(self.average), self._shared)
+
+    @property
+    def _shared(self) -> bool:
+        """Whether ranks share the update: once they do not, they never do again."""
+        return self.ranks is not None and self.ranks.shared is not None
 
 
 def _read(params: list[Param]) -> None:

@@ -15,7 +15,7 @@ from minicaffe.net.step import Step
 from minicaffe.ops import arrays
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.together import agree, together
-from minicaffe.solver.laid import Laid
+from minicaffe.solver.laid import Laid, lies_in
 from minicaffe.solver.shared import Shared
 from minicaffe.solver.watch import Watch
 
@@ -69,7 +69,6 @@ class Ranks:
                 self.ready[id(step)] = sum(bucket.step >= number for bucket in self.buckets)
         self.under_way: list[Wait] = []
         self.begun = 0
-        self.loose: list[Any] = []  # parameters whose gradients lie in no bucket
         self.shared: Shared | None = None  # the update, where all lies in the memory of one machine
         size = sum(bucket.array.nbytes for bucket in self.buckets)
         if not communicator.overlaps and laid.complete and size >= WORTH:
@@ -99,9 +98,7 @@ class Ranks:
         while self.begun < count:
             bucket = self.buckets[self.begun]
             for param, lies in bucket.params:
-                if param.learns:
-                    param.diff  # noqa: B018  (zero, where no layer has written any)
-                else:
+                if not param.learns or not lies_in(param.diff, bucket.whole):
                     arrays.fill(lies, 0)
             array = bucket.array
             if self.rounding is not None:
@@ -114,18 +111,17 @@ class Ranks:
                 self.under_way.append(self.communicator.iallreduce(array))
             self.begun += 1
 
-    def finish(self) -> None:
-        """Sum what is not summed yet, and wait for all; gradients may lie elsewhere than before."""
+    def loose(self) -> list[Any]:
+        """The parameters whose gradients lie in no bucket now; the update is not shared, if there are any."""
         if self.shared is not None and not self.laid.complete:
             self.share_no_more()
-        self.loose = [] if self.shared is not None else self.laid.loose()
-        self.sum()
+        return [] if self.shared is not None else self.laid.loose()
 
-    def sum(self) -> None:
-        """As `finish`, where gradients lie as they did then: of an iteration that is replayed."""
+    def finish(self, loose: Sequence[Any]) -> None:
+        """Sum what is not summed yet, and wait for all."""
         self.start(len(self.buckets))
         if self.shared is None:  # which sums the loss with what it measures
-            for array in (self.watch.loss, *(param.diff for param in self.loose)):
+            for array in (self.watch.loss, *(param.diff for param in loose)):
                 self.communicator.allreduce(array)
         for array in self.watch.running_arrays():
             arrays.scale(array, self.share.count / self.share.whole, array)
@@ -166,7 +162,7 @@ class Ranks:
             if self.share.sums:  # others wait for a sum that this rank will not give
                 note(f"minicaffe: rank {self.communicator.rank}: {found}")
                 self.communicator.abort(found.exit_code)
-            self.finish()
+            self.finish(self.loose())
             if self.shared is not None:
                 self.shared.agree(self.watch)
         finally:

@@ -55,11 +55,9 @@ class Shared:
         """Make of it what that of all parts is, and of the loss the sum."""
         self.sums[:] = watch.gradient, watch.bad[0], watch.loss[0]
         self.communicator.allreduce(self.sums)
-        watch.gradient[...], watch.bad[0], watch.loss[0] = (
-            self.sums[0],
-            self.sums[1] > 0,
-            self.sums[2],
-        )
+        watch.gradient[...], watch.bad[0] = self.sums[0], self.sums[1] > 0
+        with np.errstate(over="ignore"):  # a loss too large for its type is not finite
+            watch.loss[0] = self.sums[2]
 
     def stretches(self, apart: bool) -> list[Stretch]:
         """What is to be stepped here, as `Laid.stretches` has it."""

@@ -55,6 +55,8 @@ def main() -> None:
     assert np.isinf(ranks.allreduce(large)).all()
     half = ranks.allreduce(np.full(20_000, 0.5, np.float16))
     assert (half == 0.5 * ranks.size).all()
+    turned = np.full((100, 200), 1.0, np.float32, order="F")
+    assert (ranks.allreduce(turned) == ranks.size).all(), "not as it lies in memory"
     taken = "window" in vars(ranks)
     if ranks.rank == 0:
         print("shared" if taken else "messages", "".join(found)[:2000])

@@ -52,12 +52,14 @@ def text(more="", batch=7, pool="MAX", loss="SoftmaxWithLoss"):
     return NET.format(more=more, batch=batch, pool=pool, loss=loss)
 
 
-def trained(model, iterations, communicator=None, **given):
-    """The losses of each iteration, the last scores and the weights."""
+def trained(model, iterations, communicator=None, meanwhile=None, **given):
+    """The losses of each iteration, the last scores and the weights; `meanwhile` is told each iteration."""
     given = {"device": "cpu", "dtype": "float64", "deterministic": True} | given
     solver = Solver(parse(model), report=Quiet(), communicator=communicator, **given)
     losses = []
-    for _ in range(iterations):
+    for iteration in range(iterations):
+        if meanwhile is not None:
+            meanwhile(solver, iteration)
         solver.step(1)
         losses.append(solver.loss())
     if solver.ranks is not None:
@@ -112,6 +114,54 @@ def test_without_compiled_loops(monkeypatch):
 def test_any_batch_on_any_ranks(size, batch, iter_size, clip):
     more = f", iter_size: {iter_size}" + ", clip_gradients: 0.1" * clip
     check(text(more, max(batch, size)), 3, (size,))
+
+
+def updates_apart(solver, iteration):
+    """Once iterations are replayed, somebody wants a say in each update."""
+    if iteration == 5:
+        own = solver.update
+        solver.update = lambda: own()
+
+
+def moved(solver, iteration):
+    """A parameter lies elsewhere as long as somebody watches the net, which replays know nothing of."""
+    param, watchers = solver.net.layers["left"].params[0], solver.net.steps[0].watchers
+    if iteration == 5:
+        solver.before = param.data, param.diff
+        param.lie_in(param.data.copy())
+        param.lie_in(np.zeros_like(param.data), "diff")
+        watchers["here"] = [lambda *told, **more: None]
+    elif iteration == 7:
+        data, diff = solver.before
+        data[...] = param.data
+        param.lie_in(data)
+        param.lie_in(diff, "diff")
+        watchers.clear()
+
+
+@pytest.mark.parametrize("meanwhile", [updates_apart, moved])
+@pytest.mark.parametrize("worth", [0, 2**40])
+def test_what_changes_once_iterations_are_replayed(monkeypatch, meanwhile, worth):
+    """Whether the update is shared then or not."""
+    monkeypatch.setattr("minicaffe.solver.ranks.WORTH", worth)
+    check(text(), 11, (2,), meanwhile=meanwhile)
+
+
+def test_what_a_parameter_has_left_behind_is_not_summed():
+    """Nor measured, where it lies elsewhere from then on: sums of sums would grow."""
+
+    def stays(solver, iteration):
+        if iteration < 7:
+            moved(solver, iteration)
+
+    def work(ranks):
+        solver = Solver(parse(text()), device="cpu", report=Quiet(), communicator=ranks)
+        for iteration in range(8):
+            stays(solver, iteration)
+            solver.step(1)
+        return float(np.abs(solver.before[1]).max())
+
+    assert on_ranks(2, work, False) == [0, 0]
 
 
 DUMMY = """
