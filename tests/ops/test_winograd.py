@@ -40,7 +40,7 @@ FEW = {  # tiles beside U, of all samples at a time: less and more than a vector
     "a line of one vector more": ConvGeometry(3, 96, (13, 13), 110, Window((3, 3), pad=(1, 1))),
     "some in groups": ConvGeometry(2, 123, (6, 5), 138, Window((3, 4), pad=(2, 0)), 3),
     "some, dilated": ConvGeometry(1, 80, (9, 7), 90, Window((3, 3), (), (2, 1), (2, 3))),
-    "some on one axis": ConvGeometry(2, 40, (21,), 50, Window((5,), pad=(2,))),
+    "some on one axis": ConvGeometry(2, 90, (21,), 100, Window((5,), pad=(2,))),
     "some, dx added up": ConvGeometry(1, 40, (12, 12), 45, Window((5, 5))),
     "more filters than a block": ConvGeometry(1, 200, (5, 5), 83, Window((3, 3), pad=(1, 1))),
 }
@@ -173,6 +173,12 @@ def test_lines_of_tiles_are_longer_by_a_vector():
             found = Filters(Strips(g, 4, lanes))
             assert found.line >= found.tiles + lanes - 1
             assert found.line % (2 * lanes) == lanes
+
+
+def test_small_weights_are_taken_whole():
+    """LeNet's, of few samples: no more loops are compiled for them."""
+    lenet = ConvGeometry(2, 20, (12, 12), 50, Window((5, 5)))
+    assert Filters(Strips(lenet, 4, 16)).tiles == 8 and not filters(lenet, 4, 16)
 
 
 def test_many_tiles_and_strides_are_taken_in_strips():

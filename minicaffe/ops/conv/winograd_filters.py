@@ -27,6 +27,7 @@ from minicaffe.ops.threads import run
 OF_TILES = 2**22  # elements of V of all samples, at the most: it is read again for each block
 OF_BLOCK = 2**18  # of a block of U, and of sums that become dweight, if so few filters make one
 CHANNELS = 16  # of a group at the least: fewer do not fill a vector
+LARGE = 2**16  # elements of U, of which as many and fewer stay in the cache as they are
 FEWEST = 5  # filters of a block at the least, whatever the loops' tiles of sums
 
 
@@ -63,9 +64,11 @@ class Filters:
         return sizes, *told
 
     def pay(self) -> bool:
-        """Whether U is large beside the tiles, and those stay in the cache. No stride is taken."""
+        """Whether U is large, also beside the tiles, and those stay in the cache. No stride is taken."""
         g = self.strips.g
         if max(g.window.stride) > 1 or g.c // g.group < CHANNELS:
+            return False
+        if math.prod(self.strips.points) * g.f * (g.c // g.group) <= LARGE:
             return False
         if self.size(g.c, self.line) > OF_TILES:
             return False
