@@ -66,7 +66,9 @@ def measure(name: str, threads: int, rounds: int, who: dict[str, str] = WHO) -> 
         least, most = min(answers.values()), max(answers.values())
         if not most - least <= CLOSE * most:
             raise SystemExit(f"{name}: the contenders find different numbers: {answers}")
-        readers = {("reading", count): reader(name, count) for count in counts}
+        net = Net(spec_of(name, "infer"), "TEST", device="cpu", shapes_only=True)
+        weights = np.ones(sum(param.size for param in net.learnable), np.float32)
+        readers = {("reading", count): reader(weights, count) for count in counts}
         with threadpool_limits(1, "blas"):
             times = interleaved(each | readers, clock, rounds, 200.0)
     finally:
@@ -88,11 +90,9 @@ def begun(name: str, who: str, threads: int) -> Served:
     return Served("zoo_turns.py", told | {"form": "numba", "threads": threads})
 
 
-def reader(name: str, threads: int) -> Callable[[], object]:
-    """A call that reads as many bytes as a net has weights, each thread a part of them."""
-    net = Net(spec_of(name, "infer"), "TEST", device="cpu", shapes_only=True)
-    parts = np.array_split(np.ones(sum(param.size for param in net.learnable), np.float32), threads)
-    pool = ThreadPoolExecutor(threads)
+def reader(numbers: np.ndarray, threads: int) -> Callable[[], object]:
+    """A call that reads all of some numbers, each thread a part of them."""
+    parts, pool = np.array_split(numbers, threads), ThreadPoolExecutor(threads)
     return lambda: list(pool.map(lambda part: part @ part, parts))
 
 

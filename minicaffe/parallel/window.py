@@ -53,32 +53,25 @@ class Window:
             yield [part[start : start + count] for part in parts]
 
     def _add(self, parts: list[Any]) -> None:
-        mine, lent = parts[self.rank], self._lent(parts)
+        mine, self.half = parts[self.rank], 1 - self.half
         for rank in self._others():
-            lent[self.rank][rank][...] = parts[rank]
+            self._lent(self.rank, rank, parts[rank])[...] = parts[rank]
         self.window.Fence()
         with np.errstate(all="ignore"):  # MPI's sums say nothing either
             for rank in self._others():
-                np.add(mine, lent[rank][self.rank], out=mine)
+                np.add(mine, self._lent(rank, self.rank, mine), out=mine)
 
     def _share(self, parts: list[Any]) -> None:
-        lent = self._lent(parts)
-        lent[self.rank][self.rank][...] = parts[self.rank]
+        mine, self.half = parts[self.rank], 1 - self.half
+        self._lent(self.rank, self.rank, mine)[...] = mine
         self.window.Fence()
         for rank in self._others():
-            parts[rank][...] = lent[rank][rank]
+            parts[rank][...] = self._lent(rank, rank, parts[rank])
 
     def _others(self) -> Iterator[int]:
         size = len(self.halves)
         return (rank % size for rank in range(self.rank + 1, self.rank + size))
 
-    def _lent(self, parts: list[Any]) -> list[list[Any]]:
-        """By rank what it lends this time, by part."""
-        self.half = 1 - self.half
-        return [
-            [
-                memory[: part.nbytes].view(part.dtype)
-                for memory, part in zip(halves[self.half], parts, strict=True)
-            ]
-            for halves in self.halves
-        ]
+    def _lent(self, rank: int, part: int, like: Any) -> Any:
+        """What a rank lends of a part this time: as much, and of that type, as another array."""
+        return self.halves[rank][self.half, part, : like.nbytes].view(like.dtype)
