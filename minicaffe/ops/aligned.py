@@ -1,11 +1,15 @@
-"""Arrays that begin where a line of the processor's cache does, as NumPy's need not.
+"""Arrays that begin where a line of the processor's cache does, as NumPy's need not; long ones in huge pages.
 
 A vector of AVX-512 is as long as such a line: of an array that begins elsewhere each one is read from two.
+Of huge pages the processor looks up few, and each lies in one piece in its caches; Linux is asked for them,
+and gives what it has.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import mmap
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +17,8 @@ from typing import Any
 import numpy as np
 
 LINE = 64  # bytes
+PAGE = 2**21  # of a huge page
+LONG = PAGE // 2  # an array that is worth one
 
 
 def empty(xp: Any, shape: tuple[int, ...] | int, dtype: Any) -> Any:
@@ -37,6 +43,19 @@ def _made(make: Callable[..., Any], shape: tuple[int, ...] | int, dtype: Any) ->
     sizes: Any = (shape,) if np.ndim(shape) == 0 else shape
     shape, dtype = tuple(map(operator.index, sizes)), np.dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
-    memory = make(size + LINE, np.uint8)
+    memory = _pages(size) if size >= LONG else None
+    if memory is None:
+        memory = make(size + LINE, np.uint8)
     start = -memory.ctypes.data % LINE
     return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def _pages(size: int) -> np.ndarray | None:
+    """Zeros, whole huge pages of them where the system has such; nothing where it cannot be asked for any."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return None
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    pages = mmap.mmap(-1, -(-size // PAGE) * PAGE, flags)
+    with contextlib.suppress(OSError):  # a system without them: it was but advice
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
