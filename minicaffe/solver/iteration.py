@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -39,43 +40,40 @@ class Iterating(Finite):
     @property
     def recordings(self) -> dict[str, list[Node]]:
         """What replays go through, of an iteration, or of passes and update; nothing if there are none."""
-        of = {"passes": self._passes, "update": self._update}
-        found = {name: one.nodes or [] for name, one in of.items()}
-        if self._in_one and not any(found.values()):
-            return {"iteration": self._whole.nodes or []}
-        return found
-
-    @property
-    def _in_one(self) -> bool:
-        """Whether the two are one work: but where several ranks of CPUs may stop in between."""
-        return self.device.is_cuda or self.ranks is None
+        found = {"passes": self._passes.nodes or [], "update": self._update.nodes or []}
+        return found if any(found.values()) else {"iteration": self._whole.nodes or []}
 
     def iterate(self) -> None:
         """Compute the gradient and update by it; as one work, which one program or graph can hold."""
         cls, why = type(self), self._premise.seen
-        in_one = self._in_one and (self.graph or not self.device.is_cuda)
         own = {"gradient", "update"} & vars(self).keys()
         if own or cls.gradient is not Iterating.gradient or cls.update is not Iterating.update:
             why = f"{cls.__name__} takes gradient and update apart"
             if self.ranks is not None:
                 self.ranks.share_no_more()
         begins = self.average is not None and self.iteration == 0  # between the two
-        if why or begins or not in_one:
+        is_cuda = self.device.is_cuda
+        if why or begins or (is_cuda and not self.graph):
             self.gradient()
             self.update()
-        else:
-            self._begin_passes()
-            self._prepare_update()
-            if not self._noted.sends:
-                self.net.context.slots.send()
-            check = partial(compared, self) if self.device.is_cuda else None
-            self._whole.run(self._all, self._now_of_all, check)
-            self.watch.expect(self.iteration)
-            self._end_passes()
+        elif is_cuda:  # ranks agree once it has been asked for all
+            self._as_one()
             if self.ranks is not None:
                 self.ranks.agree()
-        if self.device.is_cuda and self.graph:
+        else:
+            self._together(self._as_one)
+        if is_cuda and self.graph:
             self._tell(why)
+
+    def _as_one(self) -> None:
+        self._begin_passes()
+        self._prepare_update()
+        if not self._noted.sends:
+            self.net.context.slots.send()
+        check = partial(compared, self) if self.device.is_cuda else None
+        self._whole.run(self._all, self._now_of_all, check)
+        self.watch.expect(self.iteration)
+        self._end_passes()
 
     def _tell(self, why: str) -> None:
         """Say what of an iteration on CUDA is not in a graph, if it is another than was said."""
@@ -93,20 +91,26 @@ class Iterating(Finite):
 
         Of several ranks all do it, and sum their gradients and losses. Raises what fails on any of them.
         """
-        if self.ranks is None:
-            self._own_passes()
-        else:
-            try:
-                self.ranks.run(self._own_passes)
-            except DataError:  # as it was before, so that a snapshot can be taken
-                self.watch.put_back()
-                self.net.context.passes = self.iteration * self.spec.iter_size
-                raise
-        self._end_passes()
+        self._together(self._only_passes)
 
-    def _own_passes(self) -> None:
+    def _only_passes(self) -> None:
         self._begin_passes()
         self._passes.run(self._all_passes, self._now)
+        if self.ranks is not None:
+            self.ranks.agree()
+        self._end_passes()
+
+    def _together(self, work: Callable[[], None]) -> None:
+        """Do what has passes in it, on all ranks, if there are several. Raises what fails on any of them."""
+        if self.ranks is None:
+            work()
+            return
+        try:
+            self.ranks.run(work)
+        except DataError:  # as it was before, so that a snapshot can be taken
+            self.watch.put_back()
+            self.net.context.passes = self.iteration * self.spec.iter_size
+            raise
 
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""
@@ -133,8 +137,10 @@ class Iterating(Finite):
             self.average.prepare(self.iteration)
 
     def _all(self, tape: Tape | None) -> None:
-        """The passes and the update."""
+        """The passes and the update; several ranks of CPUs agree in between whether to go on."""
         self._all_passes(tape)
+        if self.ranks is not None and not self.device.is_cuda:
+            take_sum(tape, self.ranks.agree, what="what all ranks ask for")
         self._step(tape)
 
     def _all_passes(self, tape: Tape | None) -> None:
@@ -164,7 +170,6 @@ class Iterating(Finite):
             take_sum(tape, sums, noted.with_flags(net.learnable, sums))
             if (shared := ranks.shared) is not None:
                 take(tape, "squares", partial(shared.measure, self.watch))
-                take_sum(tape, partial(shared.agree, self.watch))
         noted.end(tape)
 
     def _step(self, tape: Tape | None) -> None:

@@ -16,13 +16,13 @@ from minicaffe.ops import arrays
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.together import agree, together
 from minicaffe.solver.laid import Laid, lies_in
-from minicaffe.solver.shared import Shared
+from minicaffe.solver.shared import MEASURED, Shared
 from minicaffe.solver.watch import Watch
 
 BUCKET = 2**20  # bytes that are worth a message of their own while a backward pass goes on
 BEHIND = 2**22  # and behind it: longer ones leave the caches
 # Bytes of gradients from which sharing the update pays for handing out the weights
-WORTH = 2**23
+WORTH = 2**20
 Wait = Callable[[], object]
 
 
@@ -57,7 +57,8 @@ class Ranks:
     ):
         self.communicator, self.net, self.watch = communicator, net, watch
         self.laid, self.share = laid, net.context.share
-        self.said = np.zeros(3)  # that is asked to stop, to save, and what failed: of all ranks
+        # That is asked to stop, to save, and what failed; and what is measured, of a shared update
+        self.said = np.zeros(3 + MEASURED)
         self.signals: Any = None  # which may ask for that here
         self.stop = self.save = False  # whether any rank was asked to
         self.stopped_by: list[int] = []
@@ -69,6 +70,7 @@ class Ranks:
                 self.ready[id(step)] = sum(bucket.step >= number for bucket in self.buckets)
         self.under_way: list[Wait] = []
         self.begun = 0
+        self.agreed = False  # whether all have heard what happened in this iteration
         self.shared: Shared | None = None  # the update, where all lies in the memory of one machine
         size = sum(bucket.array.nbytes for bucket in self.buckets)
         if not communicator.overlaps and laid.complete and size >= WORTH:
@@ -83,7 +85,7 @@ class Ranks:
 
     def begin(self) -> None:
         """An iteration begins: nothing is under way."""
-        self.begun, self.under_way = 0, []
+        self.begun, self.under_way, self.agreed = 0, [], False
         if self.shared is not None:
             self.watch.bad.fill(0)
 
@@ -120,7 +122,7 @@ class Ranks:
     def finish(self, loose: Sequence[Any]) -> None:
         """Sum what is not summed yet, and wait for all."""
         self.start(len(self.buckets))
-        if self.shared is None:  # which sums the loss with what it measures
+        if self.shared is None:  # else the loss is summed where all agree
             for array in (self.watch.loss, *(param.diff for param in loose)):
                 self.communicator.allreduce(array)
         for array in self.watch.running_arrays():
@@ -149,33 +151,37 @@ class Ranks:
         for one in self.rounding or ():
             arrays.fill(one.lost, 0)
 
-    def run(self, passes: Callable[[], None]) -> None:
-        """Have all ranks compute their passes. Raises on all of them what fails on any, once all are done."""
+    def run(self, work: Callable[[], None]) -> None:
+        """Have all ranks do work in which they `agree`, once their passes are computed.
+
+        Raises on all of them what fails on any before.
+        """
         self.begin()
-        error: MinicaffeError | None = None
         try:
-            passes()
-        except MinicaffeError as found:
-            error = found
-            if found.everywhere:
+            work()
+        except MinicaffeError as error:
+            if error.everywhere or self.agreed:
                 raise
             if self.share.sums:  # others wait for a sum that this rank will not give
-                note(f"minicaffe: rank {self.communicator.rank}: {found}")
-                self.communicator.abort(found.exit_code)
+                note(f"minicaffe: rank {self.communicator.rank}: {error}")
+                self.communicator.abort(error.exit_code)
             self.finish(self.loose())
-            if self.shared is not None:
-                self.shared.agree(self.watch)
+            self.agree(error)
         finally:
             self.net.then = None
-        self.agree(error)
 
     def agree(self, error: MinicaffeError | None = None) -> None:
         """Tell the others what happened here, and hear what happened there. Raises what failed anywhere."""
         asked = self.signals is not None and self.signals.asked
         save = self.signals is not None and self.signals.snapshot_asked()
-        self.said[:] = asked, save, error is not None
+        self.said[:3] = asked, save, error is not None
+        if self.shared is not None:
+            self.shared.tell(self.watch, self.said[3:])
         self.communicator.allreduce(self.said)
-        stop, self.save, failed = (bool(number) for number in self.said)
+        self.agreed = True
+        if self.shared is not None:
+            self.shared.hear(self.watch, self.said[3:])
+        stop, self.save, failed = (bool(number) for number in self.said[:3])
         if stop and not self.stop:
             all_asked = enumerate(self.communicator.allgather_obj(asked))
             self.stopped_by = [rank for rank, one in all_asked if one]

@@ -12,6 +12,9 @@ from minicaffe.solver.laid import Laid, Stretch
 from minicaffe.solver.watch import Watch
 
 
+MEASURED = 3  # sums: of squares, of gradients that are not finite, of losses
+
+
 class Part(NamedTuple):
     """Entries `first` to `last` of the arrays of a type, of which `whole` are the gradients."""
 
@@ -40,7 +43,6 @@ class Shared:
         for bucket in buckets:
             first, last = communicator.bounds(bucket.array.size)[rank : rank + 2]
             self.parts.append(Part(bucket.whole, bucket.start + first, bucket.start + last))
-        self.sums = np.zeros(3)  # of squares, of gradients that are not finite, of losses
 
     @property
     def gradients(self) -> list[Any]:
@@ -51,13 +53,15 @@ class Shared:
         """Find how large the gradient is here, and whether it is finite."""
         watch.measure(self.gradients)
 
-    def agree(self, watch: Watch) -> None:
+    def tell(self, watch: Watch, sums: Any) -> None:
+        """Say what was measured here, and the loss, for all ranks to add up: MEASURED numbers."""
+        sums[:] = watch.gradient, watch.bad[0], watch.loss[0]
+
+    def hear(self, watch: Watch, sums: Any) -> None:
         """Make of it what that of all parts is, and of the loss the sum."""
-        self.sums[:] = watch.gradient, watch.bad[0], watch.loss[0]
-        self.communicator.allreduce(self.sums)
-        watch.gradient[...], watch.bad[0] = self.sums[0], self.sums[1] > 0
+        watch.gradient[...], watch.bad[0] = sums[0], sums[1] > 0
         with np.errstate(over="ignore"):  # a loss too large for its type is not finite
-            watch.loss[0] = self.sums[2]
+            watch.loss[0] = sums[2]
 
     def stretches(self, apart: bool) -> list[Stretch]:
         """What is to be stepped here, as `Laid.stretches` has it."""
