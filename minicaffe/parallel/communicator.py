@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-Wait = Callable[[], object]
+Work = Callable[[], object]
 
 
 class Communicator:
@@ -27,20 +28,24 @@ class Communicator:
         """The array, in place the sum of all ranks' arrays: the same bits on each."""
         return array
 
-    def iallreduce(self, array: Any) -> Wait:
+    def iallreduce(self, array: Any) -> Work:
         """Begin `allreduce`; the array is untouched by others until what is given back, called, returns."""
         return _nothing
 
-    def reduce_scatter(self, array: Any) -> Any:
-        """Of the sum of all ranks' flat arrays the part of this rank, in place; the rest stays as it was.
+    def allreduce_init(self, array: Any) -> Work:
+        """What `allreduce` does with this array, whenever it is called: MPI's persistent collective."""
+        return partial(self.allreduce, array)
 
-        Part r of n entries are those from n r / size, rounded down, to n (r + 1) / size.
+    def reduce_scatter_init(self, array: Any) -> Work:
+        """What makes, of a flat array, the part of this rank that of the sum; the rest stays as it was.
+
+        Part r of n entries are those from n r / size, rounded down, to n (r + 1) / size: `bounds`.
         """
-        return array
+        return _nothing
 
-    def allgather(self, array: Any) -> Any:
-        """The flat array, in place of each part what the rank has there whose part it is."""
-        return array
+    def allgather_init(self, array: Any) -> Work:
+        """What makes, of a flat array, each part what the rank has there whose part it is."""
+        return _nothing
 
     def bounds(self, n: int) -> list[int]:
         """Where the ranks' parts of n entries begin, and the last one's end.

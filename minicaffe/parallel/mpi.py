@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from minicaffe.errors import DeviceError
-from minicaffe.parallel.communicator import Communicator, Wait
+from minicaffe.parallel.communicator import Communicator, Work
 from minicaffe.parallel.window import Window
 
 WORTH = 2**16  # bytes of an array from which messages take longer than memory that is shared
@@ -64,14 +64,17 @@ class Mpi(Communicator):
 
     def allreduce(self, array: Any) -> Any:
         """MPI_Allreduce, in place; or through the window."""
-        if self._lies_near(array):
-            flat = array.reshape(-1)
-            self.window.add(flat, self.bounds(flat.size), share=True)
-        else:
-            self.comm.Allreduce(MPI.IN_PLACE, _host(array), MPI.SUM)
+        self.allreduce_init(array)()
         return array
 
-    def iallreduce(self, array: Any) -> Wait:
+    def allreduce_init(self, array: Any) -> Work:
+        """As `allreduce`."""
+        if self._lies_near(array):
+            flat = array.reshape(-1)
+            return self.window.adding(flat, self.bounds(flat.size), share=True)
+        return partial(self.comm.Allreduce, MPI.IN_PLACE, _host(array), MPI.SUM)
+
+    def iallreduce(self, array: Any) -> Work:
         """MPI_Iallreduce, in place."""
         request = self.comm.Iallreduce(MPI.IN_PLACE, _host(array), MPI.SUM)
         self.under_way.append(request)
@@ -82,27 +85,27 @@ class Mpi(Communicator):
 
         return wait
 
-    def reduce_scatter(self, array: Any) -> Any:
+    def reduce_scatter_init(self, array: Any) -> Work:
         """MPI_Reduce_scatter; or through the window."""
+        if self._lies_near(array):
+            return self.window.adding(array, self.bounds(array.size))
         bounds = self.bounds(array.size)
         part = array[bounds[self.rank] : bounds[self.rank + 1]]
-        if self._lies_near(array):
-            self.window.add(array, bounds)
-        else:
-            total = np.empty_like(part)
+        total = np.empty_like(part)
+
+        def sum_part() -> None:
             self.comm.Reduce_scatter(_host(array), _host(total), self._counts(array), MPI.SUM)
             part[...] = total
-        return part
 
-    def allgather(self, array: Any) -> Any:
+        return sum_part
+
+    def allgather_init(self, array: Any) -> Work:
         """MPI_Allgather, in place, or MPI_Allgatherv, which is slower; or through the window."""
         if self._lies_near(array):
-            self.window.share(array, self.bounds(array.size))
-        elif array.size % self.size == 0:
-            self.comm.Allgather(MPI.IN_PLACE, _host(array))
-        else:
-            self.comm.Allgatherv(MPI.IN_PLACE, [_host(array), self._counts(array)])
-        return array
+            return self.window.sharing(array, self.bounds(array.size))
+        if array.size % self.size == 0:
+            return partial(self.comm.Allgather, MPI.IN_PLACE, _host(array))
+        return partial(self.comm.Allgatherv, MPI.IN_PLACE, [_host(array), self._counts(array)])
 
     def _counts(self, array: Any) -> list[int]:
         return [end - start for start, end in pairwise(self.bounds(array.size))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from minicaffe.backend import Device, on_cuda
 from minicaffe.errors import DeviceError
 from minicaffe.kernels import ask
-from minicaffe.parallel.communicator import Wait
+from minicaffe.parallel.communicator import Work
 from minicaffe.parallel.mpi import Mpi
 
 TYPES = {"float16": "NCCL_FLOAT16", "float32": "NCCL_FLOAT32", "float64": "NCCL_FLOAT64"}
@@ -55,7 +56,11 @@ class Nccl(Mpi):
         ask("all_reduce", "", (), (array,), lambda given: self._sum(given[0], self._current()))
         return array
 
-    def iallreduce(self, array: Any) -> Wait:
+    def allreduce_init(self, array: Any) -> Work:
+        """As `allreduce`."""
+        return partial(self.allreduce, array) if on_cuda(array) else super().allreduce_init(array)
+
+    def iallreduce(self, array: Any) -> Work:
         """ncclAllReduce, in place, in a stream beside the current one."""
         if not on_cuda(array):
             return super().iallreduce(array)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,9 @@ from mpi4py import MPI
 
 LENT = 2**21  # bytes that a rank lends at a time, so that they stay in the caches,
 TOGETHER = 2**24  # and all ranks of a machine
+KNOWN = 4  # pieces of an array of which it is known beforehand what lies where
+Work = Callable[[], object]
+Make = Callable[[list[Any]], Work]
 
 
 class Window:
@@ -34,44 +38,75 @@ class Window:
         self.halves = [memory.reshape(2, size, self.each) for memory in lent]
         self.half = 0
 
-    def add(self, array: Any, bounds: Sequence[int], share: bool = False) -> None:
-        """Make the part of this rank that of the sum; and `share` it, so that the array is the sum."""
-        for parts in self._cut(array, bounds):
-            self._add(parts)
-            if share:
-                self._share(parts)
+    def adding(self, array: Any, bounds: Sequence[int], share: bool = False) -> Work:
+        """What makes the part of this rank that of the sum; and `share` it, so that the array is the sum."""
+        works = [self._adds] + [self._shares] * share
+        return self._in_pieces(array, bounds, works)
 
-    def share(self, array: Any, bounds: Sequence[int]) -> None:
-        """Have each part from the rank whose it is."""
-        for parts in self._cut(array, bounds):
-            self._share(parts)
+    def sharing(self, array: Any, bounds: Sequence[int]) -> Work:
+        """What has each part from the rank whose it is."""
+        return self._in_pieces(array, bounds, [self._shares])
 
-    def _cut(self, array: Any, bounds: Sequence[int]) -> Iterator[list[Any]]:
-        """Of the part of each rank as much as is lent at a time."""
+    def _in_pieces(self, array: Any, bounds: Sequence[int], works: Sequence[Make]) -> Work:
+        """Works on as much of the part of each rank as is lent at a time, piece by piece."""
         parts, count = [array[a:b] for a, b in pairwise(bounds)], self.each // array.itemsize
-        for start in range(0, max(part.size for part in parts), count):
-            yield [part[start : start + count] for part in parts]
+        pieces = [
+            [part[start : start + count] for part in parts]
+            for start in range(0, max(part.size for part in parts), count)
+        ]
+        made = [work(piece) for piece in pieces[:KNOWN] for work in works]
+        late = [partial(_make, work, piece) for piece in pieces[KNOWN:] for work in works]
+        return partial(_do, [*made, *late])
 
-    def _add(self, parts: list[Any]) -> None:
-        mine, self.half = parts[self.rank], 1 - self.half
-        for rank in self._others():
-            self._lent(self.rank, rank, parts[rank])[...] = parts[rank]
-        self.window.Fence()
-        with np.errstate(all="ignore"):  # MPI's sums say nothing either
-            for rank in self._others():
-                np.add(mine, self._lent(rank, self.rank, mine), out=mine)
+    def _adds(self, parts: list[Any]) -> Work:
+        mine, others = parts[self.rank], self._others()
+        lent = self._lent([(self.rank, rank, parts[rank]) for rank in others])
+        read = self._lent([(rank, self.rank, mine) for rank in others])
 
-    def _share(self, parts: list[Any]) -> None:
-        mine, self.half = parts[self.rank], 1 - self.half
-        self._lent(self.rank, self.rank, mine)[...] = mine
-        self.window.Fence()
-        for rank in self._others():
-            parts[rank][...] = self._lent(rank, rank, parts[rank])
+        def add() -> None:
+            self.half = half = 1 - self.half
+            for rank, there in zip(others, lent[half], strict=True):
+                there[...] = parts[rank]
+            self.window.Fence()
+            with np.errstate(all="ignore"):  # MPI's sums say nothing either
+                for there in read[half]:
+                    np.add(mine, there, out=mine)
 
-    def _others(self) -> Iterator[int]:
+        return add
+
+    def _shares(self, parts: list[Any]) -> Work:
+        mine, others = parts[self.rank], self._others()
+        lent = self._lent([(self.rank, self.rank, mine)])
+        read = self._lent([(rank, rank, parts[rank]) for rank in others])
+
+        def share() -> None:
+            self.half = half = 1 - self.half
+            lent[half][0][...] = mine
+            self.window.Fence()
+            for rank, there in zip(others, read[half], strict=True):
+                parts[rank][...] = there
+
+        return share
+
+    def _others(self) -> list[int]:
         size = len(self.halves)
-        return (rank % size for rank in range(self.rank + 1, self.rank + size))
+        return [rank % size for rank in range(self.rank + 1, self.rank + size)]
 
-    def _lent(self, rank: int, part: int, like: Any) -> Any:
-        """What a rank lends of a part this time: as much, and of that type, as another array."""
-        return self.halves[rank][self.half, part, : like.nbytes].view(like.dtype)
+    def _lent(self, places: Sequence[tuple[int, int, Any]]) -> list[list[Any]]:
+        """By half: what a rank lends of a part, each as much, and of that type, as another array."""
+        return [
+            [
+                self.halves[rank][half, part, : like.nbytes].view(like.dtype)
+                for rank, part, like in places
+            ]
+            for half in (0, 1)
+        ]
+
+
+def _make(work: Make, parts: list[Any]) -> None:
+    work(parts)()
+
+
+def _do(works: Sequence[Work]) -> None:
+    for work in works:
+        work()

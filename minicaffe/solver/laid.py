@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from minicaffe.backend import on_cuda
+import numpy as np
+
 from minicaffe.ops import aligned
 from minicaffe.ops.arrays import fill
 
@@ -150,9 +151,9 @@ def lay(params: Sequence[Any], xp: Any) -> tuple[Any, list[Any]]:
 
 def lies_in(part: Any, whole: Any) -> bool:
     """Whether an array is a view of another, or of what that is a view of: `ops.aligned` gave it."""
-    if on_cuda(whole):
-        return bool(whole.data.ptr <= part.data.ptr < whole.data.ptr + whole.nbytes)
-    return part.base is whole.base
+    if isinstance(whole, np.ndarray):
+        return part.base is whole.base
+    return bool(whole.data.ptr <= part.data.ptr < whole.data.ptr + whole.nbytes)
 
 
 def multipliers(param: Any) -> tuple[float, float]:

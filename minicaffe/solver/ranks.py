@@ -14,8 +14,10 @@ from minicaffe.net import Net
 from minicaffe.net.step import Step
 from minicaffe.ops import arrays
 from minicaffe.parallel import Communicator
+from minicaffe.parallel.communicator import Work
 from minicaffe.parallel.together import agree, together
 from minicaffe.solver.laid import Laid, lies_in
+from minicaffe.solver.rounded import Rounded
 from minicaffe.solver.shared import MEASURED, Shared
 from minicaffe.solver.watch import Watch
 
@@ -23,7 +25,6 @@ BUCKET = 2**20  # bytes that are worth a message of their own while a backward p
 BEHIND = 2**22  # and behind it: longer ones leave the caches
 # Bytes of gradients from which sharing the update pays for handing out the weights
 WORTH = 2**20
-Wait = Callable[[], object]
 
 
 class Bucket(NamedTuple):
@@ -68,7 +69,7 @@ class Ranks:
         for number, step in enumerate(net.steps):
             if any(bucket.step == number for bucket in self.buckets):
                 self.ready[id(step)] = sum(bucket.step >= number for bucket in self.buckets)
-        self.under_way: list[Wait] = []
+        self.under_way: list[Work] = []
         self.begun = 0
         self.agreed = False  # whether all have heard what happened in this iteration
         self.shared: Shared | None = None  # the update, where all lies in the memory of one machine
@@ -78,10 +79,24 @@ class Ranks:
         self.rounding: list[Rounded] | None = None
         if dtype is not None and np.dtype(dtype) != net.context.sum_dtype:
             xp = net.device.xp
-            shares = self.shared is not None
-            add = communicator.reduce_scatter if shares else communicator.allreduce
-            together(communicator, partial(add, xp.zeros(communicator.size, dtype)))
+            zeros = xp.zeros(communicator.size, dtype)
+            together(communicator, lambda: self._sum(zeros)())
             self.rounding = [Rounded(bucket.array, dtype, xp) for bucket in self.buckets]
+        self._know_sums()
+
+    def _know_sums(self) -> None:
+        """Know what sums each bucket."""
+        arrays = [bucket.array for bucket in self.buckets]
+        if self.rounding is not None:
+            arrays = [one.sent for one in self.rounding]
+        self.sums = [self._sum(array) for array in arrays]
+
+    def _sum(self, array: Any) -> Work:
+        if self.shared is not None:
+            return self.communicator.reduce_scatter_init(array)
+        if self.late:
+            return self.communicator.allreduce_init(array)
+        return lambda: self.under_way.append(self.communicator.iallreduce(array))
 
     def begin(self) -> None:
         """An iteration begins: nothing is under way."""
@@ -102,15 +117,9 @@ class Ranks:
             for param, lies in bucket.params:
                 if not param.learns or not lies_in(param.diff, bucket.whole):
                     arrays.fill(lies, 0)
-            array = bucket.array
             if self.rounding is not None:
-                array = self.rounding[self.begun].rounded()
-            if self.shared is not None:
-                self.communicator.reduce_scatter(array)
-            elif self.late:
-                self.communicator.allreduce(array)
-            else:
-                self.under_way.append(self.communicator.iallreduce(array))
+                self.rounding[self.begun].round()
+            self.sums[self.begun]()
             self.begun += 1
 
     def loose(self) -> list[Any]:
@@ -139,6 +148,7 @@ class Ranks:
         if self.shared is not None:
             self.shared.gather_history()
             self.shared = None
+            self._know_sums()
 
     def before_snapshot(self) -> None:
         """Have all that a snapshot holds be here; of what was lost in rounding it holds nothing."""
@@ -188,28 +198,6 @@ class Ranks:
         self.stop = stop
         if failed:
             agree(self.communicator, error)
-
-
-class Rounded:
-    """Gradients summed in fewer bits; what rounding loses of this rank's is added to its next ones.
-
-    Source: F. Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech 2014 (error feedback).
-    """
-
-    def __init__(self, array: Any, dtype: Any, xp: Any):
-        self.array, self.lost = array, xp.zeros(array.shape, array.dtype)
-        self.sent = xp.empty(array.shape, dtype)
-
-    def rounded(self) -> Any:
-        """What is to be summed."""
-        arrays.add(self.array, self.lost)
-        arrays.copy(self.lost, self.sent)
-        arrays.minus(self.lost, self.sent, self.lost)
-        return self.sent
-
-    def take(self) -> None:
-        """The gradients are the sum."""
-        arrays.copy(self.sent, self.array)
 
 
 def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:

@@ -114,7 +114,7 @@ class Update:
         count = len(self.kind.numbers(spec, 0.0, 0, 0.0))
         self.slots = slots or Slots(device)
         shape = len(self.params), count + 1  # a row for each pair of multipliers
-        self.slot, self.numbers = self.slots.take(shape, np.float64), np.zeros(shape)
+        self.slot = self.slots.take(shape, np.float64)
         self.rows: dict[tuple[float, float], int] = {}
         self.parts: dict[tuple[tuple[int, int], ...], Parts] = {}  # of stretches
         self.watch = watch or Watch(xp, 1, dtype or np.float32)
@@ -129,11 +129,13 @@ class Update:
     def prepare(self, rate: float, iteration: int) -> None:
         """Set the numbers of the next step, yet to be sent: a row for the same multipliers."""
         groups = dict.fromkeys(map(multipliers, self.params))
-        for (lr_mult, decay_mult), numbers in zip(groups, self.numbers, strict=False):
+        rows = []
+        for lr_mult, decay_mult in groups:
             decay = self.spec.weight_decay * decay_mult
-            numbers[:-1] = self.kind.numbers(self.spec, rate * lr_mult, iteration, decay)
-            numbers[-1] = 0 if self.kind.decoupled else decay
-        self.slot.put(self.numbers)
+            numbers = self.kind.numbers(self.spec, rate * lr_mult, iteration, decay)
+            rows.append((*numbers, 0 if self.kind.decoupled else decay))
+        if rows:
+            self.slot.put(rows + rows[:1] * (len(self.params) - len(rows)))
         self.rows = {group: row for row, group in enumerate(groups)}
 
     def step(self, shared: Shared | None = None) -> None:

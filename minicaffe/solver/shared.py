@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.parallel import Communicator
+from minicaffe.parallel.communicator import Work
 from minicaffe.solver.laid import Laid, Stretch
 from minicaffe.solver.watch import Watch
-
 
 MEASURED = 3  # sums: of squares, of gradients that are not finite, of losses
 
@@ -39,6 +39,7 @@ class Shared:
 
     def __init__(self, communicator: Communicator, laid: Laid, buckets: Sequence[Any]):
         self.communicator, self.laid, self.buckets = communicator, laid, buckets
+        self.gathers = self._gathers(1)
         rank, self.parts = communicator.rank, []
         for bucket in buckets:
             first, last = communicator.bounds(bucket.array.size)[rank : rank + 2]
@@ -70,17 +71,22 @@ class Shared:
 
     def gather(self) -> None:
         """Have the weights of all parts from the ranks that stepped there."""
-        self._gather(1)
+        for work in self.gathers:
+            work()
 
     def gather_history(self) -> None:
         """Have what the rule remembers of all parts, too."""
         for i in range(2, 2 + self.laid.memory):
-            self._gather(i)
+            for work in self._gathers(i):
+                work()
 
-    def _gather(self, which: int) -> None:
+    def _gathers(self, which: int) -> list[Work]:
+        found = []
         for bucket in self.buckets:
             array = self.laid.beside(bucket.whole)[which]
-            self.communicator.allgather(array[bucket.start : bucket.start + bucket.array.size])
+            part = array[bucket.start : bucket.start + bucket.array.size]
+            found.append(self.communicator.allgather_init(part))
+        return found
 
 
 def cut(stretch: Stretch, part: Part) -> Stretch | None:

@@ -99,6 +99,8 @@ class Watch:
 
     def running_arrays(self) -> list[Any]:
         """What forward passes change for good, together where it lies together."""
+        if not self.kept:
+            return []
         found = [array for layer, _ in self.kept for array in layer.running]
         apart = [array for array in found if place(array) not in self.together]
         return [*(block for block, _ in self.blocks), *apart]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,16 +64,21 @@ class Threaded(Communicator):
 
         return wait
 
-    def reduce_scatter(self, array: Any) -> Any:
+    def reduce_scatter_init(self, array: Any) -> Callable[[], object]:
+        return partial(self._reduce_scatter, array)
+
+    def _reduce_scatter(self, array: Any) -> None:
         self.calls.append(f"part of {array.size}")
         first, last = self.bounds(array.size)[self.rank : self.rank + 2]
         total = sum(np.array(one[first:last]) for one in self.room.exchange(self.rank, array))
         self.room.barrier.wait()
         array[array != 0] = np.nan  # nobody is to read the rest, of which zeros stay what they are
         array[first:last] = total
-        return array[first:last]
 
-    def allgather(self, array: Any) -> Any:
+    def allgather_init(self, array: Any) -> Callable[[], object]:
+        return partial(self._allgather, array)
+
+    def _allgather(self, array: Any) -> None:
         self.calls.append(f"gather {array.size}")
         bounds = self.bounds(array.size)
         parts = [one.copy() for one in self.room.exchange(self.rank, array)]
@@ -80,7 +86,6 @@ class Threaded(Communicator):
             here = slice(*bounds[rank : rank + 2])
             array[here] = part[here]
         self.room.barrier.wait()
-        return array
 
     def bcast(self, array: Any) -> Any:
         array[...] = np.array(self.room.exchange(self.rank, array)[0])

@@ -41,9 +41,7 @@ def main() -> None:
             wanted[first:last] = total[first:last]
         else:
             wanted = total
-        given = getattr(ranks, kind)(array)
-        assert given.size == (last - first if kind == "reduce_scatter" else size)
-        assert np.shares_memory(given, array) or not given.size
+        getattr(ranks, f"{kind}_init")(array)()
         rounding = np.finfo(dtype).eps * (
             1 + sum(np.abs(one).max(initial=0) for one in all_of_them)
         )
