@@ -143,9 +143,13 @@ class Premise:
         """The part of it that an update goes by."""
         if self.seen:
             return None
-        told = [*map(_multipliers, self.params), *map(_stale, self.params)]
+        told = [*map(_multipliers, self.params), *self.stale()]
         place = _address if self.net.device.is_cuda else id
         return [*map(place, chain(*map(_arrays, self.params)))], told, threads.share(None)
+
+    def stale(self) -> list[bool]:
+        """Which gradients are zero, whatever lies there: an update goes by that, too."""
+        return [*map(_stale, self.params)]
 
     @property
     def seen(self) -> str:

@@ -209,8 +209,8 @@ class Iterating(Finite):
 
     def _now_of_all(self) -> Any:
         """What a recorded iteration goes by."""
-        both = self._of_passes(), self._of_update()
-        return None if None in both else both
+        passes = self._of_passes()
+        return passes and (passes, self._premise.stale(), id(self.rule), id(self.average))
 
     def _of_passes(self) -> Any:
         held = self._premise.now()

@@ -115,7 +115,10 @@ class Ranks:
         while self.begun < count:
             bucket = self.buckets[self.begun]
             for param, lies in bucket.params:
-                if not param.learns or not lies_in(param.diff, bucket.whole):
+                here = param.learns and lies_in(param._diff, bucket.whole)
+                if param.stale and here:
+                    param.diff  # noqa: B018  (zero, where no layer has written any)
+                elif not here:
                     arrays.fill(lies, 0)
             if self.rounding is not None:
                 self.rounding[self.begun].round()
