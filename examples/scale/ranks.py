@@ -158,7 +158,7 @@ def contenders(net: str, batch: int, torch: bool) -> tuple[dict[str, Callable], 
     assert reduced is not None
     if reduced.shared is not None:  # as it is of small nets
         calls["update not shared"] = whole = ours(net, batch, world())
-        whole.ranks.shared = None
+        whole.ranks.share_no_more()
     steps = {name: lambda solver=solver: solver.step(1) for name, solver in calls.items()}
     size = sum(bucket.array.nbytes for bucket in reduced.buckets)
     array = np.zeros(size // 4, np.float32)

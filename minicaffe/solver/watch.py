@@ -119,7 +119,7 @@ class Watch:
 
     def end(self, slot: int) -> None:
         """The loss of an iteration is there: it goes into its slot of the window."""
-        self.xp.copyto(self.losses[slot : slot + 1], self.loss)
+        self.losses[slot : slot + 1] = self.loss
 
     def expect(self, iteration: int) -> None:
         """The update of an iteration is about to be judged."""

@@ -19,7 +19,15 @@ TYPES = {
     "workspace": (AT, AT, ctypes.c_size_t),
     "gemm": (AT, *[INT] * 5, AT, *MATRIX, *MATRIX, AT, *MATRIX, INT, INT, INT),
 }
-_here = threading.local()  # of the handle of a thread: its stream, and memory to work in
+
+
+class _Handle(threading.local):
+    """That of a thread: its stream, and memory to work in."""
+
+    stream, work = 0, None
+
+
+_here = _Handle()
 
 
 @functools.cache
