@@ -60,6 +60,7 @@ class Ranks:
         self.laid, self.share = laid, net.context.share
         # That is asked to stop, to save, and what failed; and what is measured, of a shared update
         self.said = np.zeros(3 + MEASURED)
+        self.sum_said = communicator.allreduce_init(self.said)
         self.signals: Any = None  # which may ask for that here
         self.stop = self.save = False  # whether any rank was asked to
         self.stopped_by: list[int] = []
@@ -190,7 +191,7 @@ class Ranks:
         self.said[:3] = asked, save, error is not None
         if self.shared is not None:
             self.shared.tell(self.watch, self.said[3:])
-        self.communicator.allreduce(self.said)
+        self.sum_said()
         self.agreed = True
         if self.shared is not None:
             self.shared.hear(self.watch, self.said[3:])
