@@ -13,7 +13,7 @@ import heapq
 import math
 from dataclasses import dataclass
 
-BUCKET = 2**20  # as solver/ranks.py has it
+BUCKET = 2**20  # as solver/buckets.py has it
 
 
 @dataclass(frozen=True)

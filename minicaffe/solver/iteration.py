@@ -166,8 +166,11 @@ class Iterating(Finite):
         if count > 1:
             take(tape, "loss", partial(arrays.scale, loss, 1 / count, loss))
         if ranks is not None:
-            sums = partial(ranks.finish, ranks.loose())
-            take_sum(tape, sums, noted.with_flags(net.learnable, sums))
+            loose = ranks.loose()
+            if not ranks.late:
+                then = partial(ranks.start, len(ranks.buckets))
+                take_sum(tape, then, noted.with_flags(net.learnable, then))
+            ranks.finish(loose, tape)
             if (shared := ranks.shared) is not None:
                 take(tape, "squares", partial(shared.measure, self.watch))
         noted.end(tape)
@@ -181,7 +184,8 @@ class Iterating(Finite):
         else:
             assert isinstance(self.rule, Update)  # nets of 16 bits are CUDA's
             take(tape, self.spec.type, partial(self.rule.step, shared))
-            take_sum(tape, shared.gather, what="weights of other ranks")
+            for work in shared.gathers:
+                take_sum(tape, work, what="weights of other ranks")
         if self.average is not None:
             take(tape, "average", self.average.step)
         if tape is not None and (read := [param for param in stale if not param.stale]):

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from minicaffe.errors import MinicaffeError, note
 from minicaffe.layers.share import Share
 from minicaffe.net import Net
+from minicaffe.net.passes import take_sum
+from minicaffe.net.recorded import Tape, take
 from minicaffe.net.step import Step
 from minicaffe.ops import arrays
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.communicator import Work
 from minicaffe.parallel.together import agree, together
-from minicaffe.solver.laid import Laid, lies_in
+from minicaffe.solver.buckets import buckets
+from minicaffe.solver.laid import Laid
 from minicaffe.solver.rounded import Rounded
 from minicaffe.solver.shared import MEASURED, Shared
 from minicaffe.solver.watch import Watch
 
-BUCKET = 2**20  # bytes that are worth a message of their own while a backward pass goes on
-BEHIND = 2**22  # and behind it: longer ones leave the caches
 # Bytes of gradients from which sharing the update pays for handing out the weights
 WORTH = 2**20
-
-
-class Bucket(NamedTuple):
-    """Gradients that are summed in one message: neighbours in memory, and the parameters that lie there."""
-
-    array: Any
-    whole: Any  # it lies there,
-    start: int  # from there on
-    params: list[tuple[Any, Any]]  # each with where it lies
-    step: int  # the number of the layer behind whose backward pass they are complete
 
 
 class Ranks:
@@ -110,20 +101,15 @@ class Ranks:
         ready = None if self.net.debug is not None else self.ready.get(id(step))
         return None if ready is None else partial(self.start, ready)
 
-    def start(self, count: int) -> None:
+    def start(self, count: int, tape: Tape | None = None) -> None:
         """Begin messages until so many have begun."""
-        self.communicator.progress()
+        if tape is None:
+            self.communicator.progress()
         while self.begun < count:
-            bucket = self.buckets[self.begun]
-            for param, lies in bucket.params:
-                here = param.learns and lies_in(param._diff, bucket.whole)
-                if param.stale and here:
-                    param.diff  # noqa: B018  (zero, where no layer has written any)
-                elif not here:
-                    arrays.fill(lies, 0)
+            clear(tape, self.buckets[self.begun].empty())
             if self.rounding is not None:
-                self.rounding[self.begun].round()
-            self.sums[self.begun]()
+                take(tape, "rounding", self.rounding[self.begun].round)
+            take_sum(tape, self.sums[self.begun])
             self.begun += 1
 
     def loose(self) -> list[Any]:
@@ -132,19 +118,26 @@ class Ranks:
             self.share_no_more()
         return [] if self.shared is not None else self.laid.loose()
 
-    def finish(self, loose: Sequence[Any]) -> None:
+    def finish(self, loose: Sequence[Any], tape: Tape | None = None) -> None:
         """Sum what is not summed yet, and wait for all."""
-        self.start(len(self.buckets))
+        self.start(len(self.buckets), tape)
         if self.shared is None:  # else the loss is summed where all agree
+            clear(tape, [param.diff for param in loose if param.stale])
             for array in (self.watch.loss, *(param.diff for param in loose)):
-                self.communicator.allreduce(array)
+                take_sum(tape, self.communicator.allreduce_init(array))
         for array in self.watch.running_arrays():
-            arrays.scale(array, self.share.count / self.share.whole, array)
-            self.communicator.allreduce(array)
+            part = self.share.count / self.share.whole
+            take(tape, "means", partial(arrays.scale, array, part, array))
+            take_sum(tape, self.communicator.allreduce_init(array))
+        if not self.late:
+            take_sum(tape, self._wait)
+        for one in self.rounding or ():
+            take(tape, "rounding", one.take)
+        self.begun = 0
+
+    def _wait(self) -> None:
         while self.under_way:
             self.under_way.pop(0)()
-        for one in self.rounding or ():
-            one.take()
         self.begun = 0
 
     def share_no_more(self) -> None:
@@ -204,30 +197,10 @@ class Ranks:
             agree(self.communicator, error)
 
 
-def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:
-    """The gradients that lie together, cut where so many bytes are full, in the order in which they begin.
-
-    Those that are summed `late`, behind the backward passes, begin with `finish`.
-    """
-    first: dict[
-        int, int
-    ] = {}  # of a parameter: the first layer that has it, the last to run backward
-    for number, step in enumerate(steps):
-        for param in step.layer.params:
-            first.setdefault(id(param.owner), number)
-    found: list[Bucket] = []
-    last, full = len(steps), BEHIND if late else BUCKET
-    for whole, parts in laid.gradient_parts():
-        mine: list[tuple[Any, Any]] = []
-        start = before = 0
-        for i, (param, end) in enumerate(parts):
-            mine.append((param, whole[before:end]))
-            before = end
-            if (end - start) * whole.itemsize >= full or i == len(parts) - 1:
-                last = min(last, -1 if late else min(first[id(one)] for one, _ in mine))
-                found.append(Bucket(whole[start:end], whole, start, mine, last))
-                mine, start = [], end
-    return found
+def clear(tape: Tape | None, found: Sequence[Any]) -> None:
+    """Make arrays zero."""
+    for array in found:
+        take(tape, "zeros", partial(arrays.fill, array, 0))
 
 
 def told_by(rank: int, text: str) -> None:

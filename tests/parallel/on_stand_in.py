@@ -14,8 +14,7 @@ import numpy as np
 from minicaffe import Solver, parse
 from minicaffe.net.recorded import Graph
 from minicaffe.parallel import device_of, world
-from minicaffe.solver import Report
-from minicaffe.solver import ranks as buckets
+from minicaffe.solver import Report, buckets
 
 MODEL = """
 layers:

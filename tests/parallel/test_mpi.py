@@ -213,7 +213,7 @@ SUMMED = """
 import copy
 from minicaffe import Solver, read
 from minicaffe.parallel import world
-from minicaffe.solver import ranks as module
+from minicaffe.solver import buckets, ranks as module
 
 def trained(overlaps):
     ranks = copy.copy(world())
@@ -225,7 +225,7 @@ def trained(overlaps):
     return {name: array.tobytes() for name, array in solver.net.weights().items()}, begun
 
 assert not world().overlaps  # of one machine
-module.BUCKET, module.WORTH = 40, 0
+buckets.BUCKET, module.WORTH = 40, 0
 (behind, none), (meanwhile, begun) = trained(False), trained(True)
 assert behind == meanwhile and not none and len(set(begun)) > 1
 module.WORTH = 2**30

@@ -262,7 +262,7 @@ def test_a_batch_a_rank_is_a_larger_batch():
 
 def test_a_sum_begins_before_the_backward_pass_is_over(monkeypatch):
     """Buckets begin in the order of the layers, the last first; the second is no longer than what is left."""
-    from minicaffe.solver import ranks as module
+    from minicaffe.solver import buckets as module
 
     monkeypatch.setattr(module, "BUCKET", 800)
 
