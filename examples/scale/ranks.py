@@ -1,6 +1,6 @@
 """Training steps on several ranks of this machine, beside one rank, beside PyTorch's DistributedDataParallel.
 
-    mpiexec -n 2 python examples/scale/ranks.py              some 5 minutes on 2 cores
+    mpiexec -n 2 python examples/scale/ranks.py              some 8 minutes on 2 cores
     mpiexec -n 4 python examples/scale/ranks.py --nets lenet:128 --no-torch
 
 Each rank has one thread. All contenders live in the same processes and take turns, the others' threads
@@ -9,7 +9,8 @@ backward pass goes on (as between machines), and with the sums left out; the sum
 weights as they are handed out, and mpi4py's Allreduce of one array as long; and, where PyTorch is installed,
 its eager and channels_last nets, alone and in DistributedDataParallel with gloo. A turn's time is the median
 of its steps: what others do to the machine meanwhile meets two ranks twice as often as one, and is not
-theirs. Results go to results/ranks_N.json, beside this; model.py and the table of docs/scale.md are made of
+theirs. All are made several times: where arrays happen to lie makes a step of the same net 2 % longer or
+shorter. Results go to results/ranks_N.json, beside this; model.py and the table of docs/scale.md are made of
 them.
 """
 
@@ -198,21 +199,23 @@ def turn(call: Callable, count: int, alone: bool) -> float:
 
 def measured(net: str, batch: int, args: argparse.Namespace) -> dict:
     """The ms of each contender, and how they compare."""
-    steps, alone, size = contenders(net, batch, args.torch)
-    for name, call in steps.items():
-        turn(call, 5, name in alone)
-    count = {
-        name: max(1, round(args.block / turn(call, 3, name in alone)))
-        for name, call in steps.items()
-    }
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    names, order = list(steps), random.Random(0)
-    for _ in range(args.rounds):
-        for name in order.sample(names, len(names)):  # the same on all ranks
-            times[name].append(turn(steps[name], count[name], name in alone))
+    times: dict[str, list[float]] = {}
+    order = random.Random(0)
+    for _ in range(args.anew):
+        steps, alone, size = contenders(net, batch, args.torch)
+        times = times or {name: [] for name in steps}
+        for name, call in steps.items():
+            turn(call, 5, name in alone)
+        count = {
+            name: max(1, round(args.block / turn(call, 3, name in alone)))
+            for name, call in steps.items()
+        }
+        for _ in range(args.rounds):
+            for name in order.sample(list(steps), len(steps)):  # the same on all ranks
+                times[name].append(turn(steps[name], count[name], name in alone))
     mine = times["all ranks"]
     compared = {
-        f"{name} / all ranks": ratios(times[name], mine) for name in names if name != "all ranks"
+        f"{name} / all ranks": ratios(ms, mine) for name, ms in times.items() if ms is not mine
     }
     compared["mpi4py's Allreduce / its sums alone"] = ratios(
         times["mpi4py's Allreduce"], times["its sums alone"]
@@ -251,7 +254,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--nets", nargs="+", default=NETS, metavar="NET:BATCH")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--anew", type=int, default=3, help="times that all contenders are made")
+    parser.add_argument("--rounds", type=int, default=10, help="turns of each, each time")
     parser.add_argument("--block", type=float, default=300.0, help="ms that a turn takes")
     parser.add_argument("--no-torch", dest="torch", action="store_false")
     parser.add_argument("--into", type=Path, default=HERE / "results")
