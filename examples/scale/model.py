@@ -113,17 +113,22 @@ def bound(row: dict[str, float]) -> str:
 
 def seen_here(report: dict) -> str:
     """What two ranks take here, beside one and beside PyTorch's fastest."""
-    head = "| net:batch | 1 rank ms | 2 ranks ms | speed-up | PyTorch DDP | sums | begun meanwhile | mpi4py |"
-    lines = [head, "|---|--:|--:|--:|--:|--:|--:|--:|"]
+    head = "| net:batch | 1 rank ms | 2 ranks ms | speed-up | without sums | PyTorch DDP | sums | begun meanwhile | mpi4py |"
+    lines = [head, "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
     for name, one in report["nets"].items():
         ms = {who: found["median"] for who, found in one["ms"].items()}
         ratios = {who: found["median"] for who, found in one["ratios"].items()}
-        ddp = min((ratios[who] for who in ratios if who.endswith("DDP / all ranks")), default=None)
+        beside = one["torch"]["ratios"] if "torch" in one else {}
+        ddp = min(
+            (beside[who]["median"] for who in beside if who.endswith("DDP / all ranks")),
+            default=None,
+        )
         meanwhile = ratios["sums meanwhile / all ranks"] - 1
         alone = ratios["mpi4py's Allreduce / its sums alone"]
         cells = [name, f"{ms['one rank']:.2f}", f"{ms['all ranks']:.2f}"]
         cells += [
             f"**{ratios['one rank / all ranks']:.2f}x**",
+            f"{ratios['one rank / all ranks'] / ratios['sums left out / all ranks']:.2f}x",
             f"{ddp:.2f}x" if ddp else "not measured",
         ]
         cells += [f"{ms['its sums alone']:.2f} ms", f"{meanwhile:+.0%} of the step", f"{alone:.0%}"]

@@ -1,17 +1,17 @@
 """Training steps on several ranks of this machine, beside one rank, beside PyTorch's DistributedDataParallel.
 
-    mpiexec -n 2 python examples/scale/ranks.py              some 8 minutes on 2 cores
+    mpiexec -n 2 python examples/scale/ranks.py              some 9 minutes on 2 cores
     mpiexec -n 4 python examples/scale/ranks.py --nets lenet:128 --no-torch
 
 Each rank has one thread. All contenders live in the same processes and take turns, the others' threads
 asleep: one rank with the whole batch, all ranks with their parts, the same with the sums begun while the
 backward pass goes on (as between machines), and with the sums left out; the sums alone, of gradients and
-weights as they are handed out, and mpi4py's Allreduce of one array as long; and, where PyTorch is installed,
-its eager and channels_last nets, alone and in DistributedDataParallel with gloo. A turn's time is the median
-of its steps: what others do to the machine meanwhile meets two ranks twice as often as one, and is not
-theirs. All are made several times: where arrays happen to lie makes a step of the same net 2 % longer or
-shorter. Results go to results/ranks_N.json, beside this; model.py and the table of docs/scale.md are made of
-them.
+weights as they are handed out, and mpi4py's Allreduce of one array as long. Then, where PyTorch is installed,
+all ranks beside its eager and channels_last nets, alone and in DistributedDataParallel with gloo. A turn's
+time is the median of its steps: what others do to the machine meanwhile meets two ranks twice as often as
+one, and is not theirs. All are made several times: where arrays happen to lie makes a step of the same net
+2 % longer or shorter. Results go to results/ranks_N.json, beside this; model.py and the table of
+docs/scale.md are made of them.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -145,8 +146,11 @@ def torchs(net: str, batch: int, together: bool) -> dict[str, Callable[[], objec
     return calls
 
 
-def contenders(net: str, batch: int, torch: bool) -> tuple[dict[str, Callable], set[str], int]:
-    """All that take turns, which of them are for rank 0 alone, and the bytes of the gradients."""
+Contenders = tuple[dict[str, Callable], set[str], int]
+
+
+def contenders(net: str, batch: int) -> Contenders:
+    """All of ours that take turns, which of them are for rank 0 alone, and the bytes of the gradients."""
     one, all_of_them = ours(net, batch, None), ours(net, batch, world())
     left_out, meanwhile = ours(net, batch, Without()), ours(net, batch, overlapped())
     calls = {
@@ -168,12 +172,15 @@ def contenders(net: str, batch: int, torch: bool) -> tuple[dict[str, Callable], 
         reduced.shared and reduced.shared.gather(),
     )
     steps["mpi4py's Allreduce"] = lambda: COMM.Allreduce(MPI.IN_PLACE, array)
-    alone = {"one rank"}
-    if torch:
-        single = torchs(net, batch, together=False)
-        alone |= set(single)
-        steps |= single | torchs(net, batch, together=True)
-    return steps, alone, size
+    return steps, {"one rank"}, size
+
+
+def beside_torch(net: str, batch: int) -> Contenders:
+    """All ranks and PyTorch's, in the same way."""
+    solver = ours(net, batch, world())
+    single, together = torchs(net, batch, together=False), torchs(net, batch, together=True)
+    steps = {"all ranks": lambda: solver.step(1)} | single | together
+    return steps, set(single), sum(one.array.nbytes for one in solver.ranks.buckets)
 
 
 def turn(call: Callable, count: int, alone: bool) -> float:
@@ -197,12 +204,12 @@ def turn(call: Callable, count: int, alone: bool) -> float:
     return 1e3 * COMM.bcast(float(np.median(np.diff(begun))) if COMM.rank == 0 else None)
 
 
-def measured(net: str, batch: int, args: argparse.Namespace) -> dict:
+def measured(make: Callable[[], Contenders], args: argparse.Namespace) -> dict:
     """The ms of each contender, and how they compare."""
     times: dict[str, list[float]] = {}
     order = random.Random(0)
     for _ in range(args.anew):
-        steps, alone, size = contenders(net, batch, args.torch)
+        steps, alone, size = make()
         times = times or {name: [] for name in steps}
         for name, call in steps.items():
             turn(call, 5, name in alone)
@@ -217,11 +224,15 @@ def measured(net: str, batch: int, args: argparse.Namespace) -> dict:
     compared = {
         f"{name} / all ranks": ratios(ms, mine) for name, ms in times.items() if ms is not mine
     }
-    compared["mpi4py's Allreduce / its sums alone"] = ratios(
-        times["mpi4py's Allreduce"], times["its sums alone"]
-    )
-    found = {name: spread(ms) for name, ms in times.items()}
-    return {"ms": found, "ratios": compared, "gradient_bytes": size, "peak_mib": peak_memory()}
+    if "its sums alone" in times:
+        compared["mpi4py's Allreduce / its sums alone"] = ratios(
+            times["mpi4py's Allreduce"], times["its sums alone"]
+        )
+    found = {"ms": {name: spread(ms) for name, ms in times.items()}, "ratios": compared}
+    if COMM.rank == 0:
+        medians = {name: ms["median"] for name, ms in found["ms"].items()}
+        print(medians, {name: ratio["median"] for name, ratio in compared.items()}, flush=True)
+    return found | {"gradient_bytes": size, "peak_mib": peak_memory()}
 
 
 def sums_alone(rounds: int) -> dict[str, dict]:
@@ -263,20 +274,12 @@ def main() -> None:
     args.torch = args.torch and version("torch") is not None
     machine = describe()  # before the machine is busy with us
     machine |= {name: version(name) for name in ("numba", "mpi4py", *["torch"] * args.torch)}
-    if args.torch:
+    nets = [(text, *text.split(":")) for text in args.nets]
+    found = {text: measured(partial(contenders, net, int(n)), args) for text, net, n in nets}
+    if args.torch:  # which is not loaded before
         start_gloo()
-    found = {}
-    for text in args.nets:
-        net, batch = text.split(":")
-        found[text] = measured(net, int(batch), args)
-        if COMM.rank == 0:
-            told = {name: ratio["median"] for name, ratio in found[text]["ratios"].items()}
-            print(
-                text,
-                {name: ms["median"] for name, ms in found[text]["ms"].items()},
-                told,
-                flush=True,
-            )
+        for text, net, n in nets:
+            found[text]["torch"] = measured(partial(beside_torch, net, int(n)), args)
     report = {"machine": machine, "mpi": world().name, "ranks": COMM.size, "nets": found}
     report["sums"] = sums_alone(args.rounds)
     if COMM.rank == 0:
