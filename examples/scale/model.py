@@ -113,7 +113,8 @@ def bound(row: dict[str, float]) -> str:
 
 def seen_here(report: dict) -> str:
     """What two ranks take here, beside one and beside PyTorch's fastest."""
-    head = "| net:batch | 1 rank ms | 2 ranks ms | speed-up | without sums | PyTorch DDP | sums | begun meanwhile | mpi4py |"
+    head = "| net:batch | 1 rank ms | 2 ranks ms | speed-up | without sums | PyTorch DDP | sums |"
+    head += " begun meanwhile | mpi4py |"
     lines = [head, "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
     for name, one in report["nets"].items():
         ms = {who: found["median"] for who, found in one["ms"].items()}

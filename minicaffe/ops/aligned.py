@@ -51,11 +51,19 @@ def _made(make: Callable[..., Any], shape: tuple[int, ...] | int, dtype: Any) ->
 
 
 def _pages(size: int) -> np.ndarray | None:
-    """Zeros, whole huge pages of them where the system has such; nothing where it cannot be asked for any."""
+    """Zeros, whole huge pages of them where the system has such; nothing where it cannot be asked for any.
+
+    So they take up to a page more than they hold: an array of 1.1 MiB takes 2.
+    """
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    pages = mmap.mmap(-1, -(-size // PAGE) * PAGE, flags)
+    try:
+        pages = mmap.mmap(-1, (-(-size // PAGE) + 1) * PAGE, flags)
+    except (OSError, OverflowError):  # NumPy may have so much, or tells
+        return None
     with contextlib.suppress(OSError):  # a system without them: it was but advice
         pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, np.uint8)
+    whole = np.frombuffer(pages, np.uint8)
+    start = -whole.ctypes.data % PAGE
+    return whole[start : start - PAGE]

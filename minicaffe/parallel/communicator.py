@@ -33,7 +33,10 @@ class Communicator:
         return _nothing
 
     def allreduce_init(self, array: Any) -> Work:
-        """What `allreduce` does with this array, whenever it is called: MPI's persistent collective."""
+        """What `allreduce` does with this array, whenever it is called, as MPI-4's persistent collectives.
+
+        This one, and the two below, all ranks must ask for together: it may take memory that they share.
+        """
         return partial(self.allreduce, array)
 
     def reduce_scatter_init(self, array: Any) -> Work:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from minicaffe.parallel.communicator import Work
+
 LENT = 2**21  # bytes that a rank lends at a time, so that they stay in the caches,
 TOGETHER = 2**24  # and all ranks of a machine
 KNOWN = 4  # pieces of an array of which it is known beforehand what lies where
-Work = Callable[[], object]
 Make = Callable[[list[Any]], Work]
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from minicaffe.net.recorded import Tape, take
 from minicaffe.net.step import Step
+from minicaffe.ops import arrays
 from minicaffe.solver.laid import Laid, lies_in
 
 BUCKET = 2**20  # bytes that are worth a message of their own while a backward pass goes on
@@ -21,8 +24,8 @@ class Bucket(NamedTuple):
     params: list[tuple[Any, Any]]  # each with where it lies
     step: int  # the number of the layer behind whose backward pass they are complete
 
-    def empty(self) -> list[Any]:
-        """What is to be zero before it is summed, for nothing lies there, or no layer has written it."""
+    def clear(self, tape: Tape | None) -> None:
+        """Make zero what is to be before it is summed: nothing lies there, or no layer has written it."""
         found = []
         for param, lies in self.params:
             here = param.learns and lies_in(param._diff, self.whole)
@@ -30,7 +33,13 @@ class Bucket(NamedTuple):
                 found.append(lies)
             if here:
                 param.stale = False
-        return found
+        clear(tape, found)
+
+
+def clear(tape: Tape | None, found: Sequence[Any]) -> None:
+    """Make arrays zero."""
+    for array in found:
+        take(tape, "zeros", partial(arrays.fill, array, 0))
 
 
 def buckets(steps: Sequence[Step], laid: Laid, late: bool) -> list[Bucket]:

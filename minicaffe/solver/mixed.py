@@ -26,6 +26,7 @@ class Master:
     """
 
     dtype = np.dtype("float32")
+    stale = False  # all gradients are put there
 
     def __init__(self, param: Param, xp: Any):
         self.param, self.shape, self.size = param, param.shape, param.size

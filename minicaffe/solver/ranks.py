@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from minicaffe.ops import arrays
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.communicator import Work
 from minicaffe.parallel.together import agree, together
-from minicaffe.solver.buckets import buckets
+from minicaffe.solver.buckets import buckets, clear
 from minicaffe.solver.laid import Laid
 from minicaffe.solver.rounded import Rounded
 from minicaffe.solver.shared import MEASURED, Shared
@@ -33,8 +34,9 @@ class Ranks:
 
     A bucket's message begins once the layers that its parameters are of have run backward; messages begin in
     one order on all ranks. Where the communicator overlaps nothing, or gradients come `late`, behind the
-    backward pass, they are summed there. `finish` waits for all, and sums the loss; of what forward passes
-    change for good, such as BatchNorm's sums, it makes the mean, weighted by the samples of each rank.
+    backward pass, they are summed there. `finish` waits for all, and sums the loss, as `agree` does where the
+    update is shared; of what forward passes change for good, such as BatchNorm's sums, it makes the mean,
+    weighted by the samples of each rank.
     Gradients are summed in another `dtype`, if one is given.
     """
 
@@ -72,16 +74,15 @@ class Ranks:
         if dtype is not None and np.dtype(dtype) != net.context.sum_dtype:
             xp = net.device.xp
             zeros = xp.zeros(communicator.size, dtype)
-            together(communicator, lambda: self._sum(zeros)())
+            together(communicator, lambda: communicator.allreduce(zeros))
             self.rounding = [Rounded(bucket.array, dtype, xp) for bucket in self.buckets]
-        self._know_sums()
 
-    def _know_sums(self) -> None:
-        """Know what sums each bucket."""
-        arrays = [bucket.array for bucket in self.buckets]
+    @functools.cached_property
+    def sums(self) -> list[Work]:
+        """What sums each bucket: made by all ranks together, once they know that they are alike."""
         if self.rounding is not None:
-            arrays = [one.sent for one in self.rounding]
-        self.sums = [self._sum(array) for array in arrays]
+            return [self._sum(one.sent) for one in self.rounding]
+        return [self._sum(bucket.array) for bucket in self.buckets]
 
     def _sum(self, array: Any) -> Work:
         if self.shared is not None:
@@ -106,7 +107,7 @@ class Ranks:
         if tape is None:
             self.communicator.progress()
         while self.begun < count:
-            clear(tape, self.buckets[self.begun].empty())
+            self.buckets[self.begun].clear(tape)
             if self.rounding is not None:
                 take(tape, "rounding", self.rounding[self.begun].round)
             take_sum(tape, self.sums[self.begun])
@@ -145,7 +146,8 @@ class Ranks:
         if self.shared is not None:
             self.shared.gather_history()
             self.shared = None
-            self._know_sums()
+            self.said[3:] = 0
+            vars(self).pop("sums", None)
 
     def before_snapshot(self) -> None:
         """Have all that a snapshot holds be here; of what was lost in rounding it holds nothing."""
@@ -195,12 +197,6 @@ class Ranks:
         self.stop = stop
         if failed:
             agree(self.communicator, error)
-
-
-def clear(tape: Tape | None, found: Sequence[Any]) -> None:
-    """Make arrays zero."""
-    for array in found:
-        take(tape, "zeros", partial(arrays.fill, array, 0))
 
 
 def told_by(rank: int, text: str) -> None:

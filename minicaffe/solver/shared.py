@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -39,7 +40,6 @@ class Shared:
 
     def __init__(self, communicator: Communicator, laid: Laid, buckets: Sequence[Any]):
         self.communicator, self.laid, self.buckets = communicator, laid, buckets
-        self.gathers = self._gathers(1)
         rank, self.parts = communicator.rank, []
         for bucket in buckets:
             first, last = communicator.bounds(bucket.array.size)[rank : rank + 2]
@@ -69,10 +69,10 @@ class Shared:
         pairs = [(one, part) for one in self.laid.stretches(apart) for part in self.parts]
         return [found for one, part in pairs if (found := cut(one, part)) is not None]
 
-    def gather(self) -> None:
-        """Have the weights of all parts from the ranks that stepped there."""
-        for work in self.gathers:
-            work()
+    @functools.cached_property
+    def gathers(self) -> list[Work]:
+        """What has the weights of all parts from the ranks that stepped there."""
+        return self._gathers(1)
 
     def gather_history(self) -> None:
         """Have what the rule remembers of all parts, too."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import mmap
+
 import numpy as np
 import pytest
 
 from minicaffe import Solver, parse
 from minicaffe.backend import device
-from minicaffe.ops.aligned import LINE, empty, zeros
+from minicaffe.ops import aligned
+from minicaffe.ops.aligned import LINE, LONG, PAGE, empty, zeros
 from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
@@ -58,3 +62,32 @@ def test_shapes_of_nothing_and_of_no_dimension():
     assert empty(np, [2, np.int32(3)], "f4").shape == empty(np, np.array([2, 3]), "f4").shape
     with pytest.raises(TypeError):
         empty(np, 2.5, "f4")
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="the system has no huge pages")
+@pytest.mark.parametrize("more", [0, 1, PAGE - LONG, PAGE])
+def test_long_arrays_begin_where_a_huge_page_does(more):
+    array = empty(np, LONG + more, np.uint8)
+    assert array.nbytes == LONG + more and array.ctypes.data % PAGE == 0 and not array.any()
+    array[-1] = 7
+    assert copy.deepcopy(array)[-1] == 7 and array[1:].base is array[:5].base
+    assert empty(np, LONG - 1, np.uint8).ctypes.data % LINE == 0
+
+
+def test_what_cannot_be_had_is_told_as_numpy_tells_it(monkeypatch):
+    """Also by a kernel that knows no huge pages, which is asked but for advice."""
+    with pytest.raises((MemoryError, ValueError)):
+        empty(np, 10**19, np.float32)
+
+    class Refuses(mmap.mmap):
+        def madvise(self, *given):
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(aligned.mmap, "mmap", Refuses)
+    assert zeros(np, LONG, np.uint8).sum() == 0
+
+    def none(*given):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(aligned.mmap, "mmap", none)
+    assert zeros(np, LONG, np.uint8).sum() == 0

@@ -178,7 +178,7 @@ def test_a_mistake_is_told_once(tmp_path_factory):
 
 def test_another_model_on_one_rank_is_refused(tmp_path_factory):
     folder = folder_of(tmp_path_factory, "two models")
-    (folder / "other.yaml").write_text(kill.MODEL.replace("num_output: 4", "num_output: 5"))
+    (folder / "other.yaml").write_text(kill.MODEL.replace("num_output: 4", "num_output: 50000"))
     words = ["--device", "cpu", "--run", str(RUN)]
     both = [
         *launched(1, *TRAIN, "small.yaml", *words),

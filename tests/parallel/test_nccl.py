@@ -43,6 +43,18 @@ def test_two_gpus_have_the_run_of_one_process(cuda, tmp_path):
 
 @needs_mpi
 @needs_two
+def test_two_gpus_learn_in_16_bits(cuda, tmp_path):
+    """Masters in float32 are summed behind the backward pass."""
+    done = run(tmp_path, "true", "float16")
+    assert done.returncode == 0, done.stderr
+    wanted, _, _ = trained(cuda, None, dtype="float16")
+    with np.load(tmp_path / "found.npz") as found:
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, rtol=0.02, atol=2e-3, err_msg=name)
+
+
+@needs_mpi
+@needs_two
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wait_left_out_is_found(cuda, tmp_path, fault):
     """A capture refuses a stream that was not brought into it, or not led back."""

@@ -64,6 +64,7 @@ def trained(model, iterations, communicator=None, meanwhile=None, **given):
         losses.append(solver.loss())
     if solver.ranks is not None:
         solver.ranks.before_snapshot()
+        assert iterations < 4 or meanwhile or solver.recordings.keys() == {"iteration"}
     found = {"losses": np.array(losses), **solver.net.weights()}
     found |= {name: np.array(score) for name, score in solver.scores.items()}
     return found | {f"history {i}": np.array(one) for i, one in enumerate(solver.rule.history)}
