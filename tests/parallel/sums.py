@@ -11,12 +11,24 @@ import numpy as np
 from minicaffe.parallel import mpi, window, world
 
 SIZES = (0, 1, 7, 8191, 8192, 8193, 40_000, 300_001)
-CALLS = 150
+CALLS = 90
 
 
 def brought(rank: int, call: int, size: int, dtype: str) -> np.ndarray:
     """What a rank brings to a call."""
     return np.random.default_rng([rank, call]).normal(size=size).astype(dtype)
+
+
+class Late:
+    """MPI's window, of a rank that is late, here and there, to read what is lent."""
+
+    def __init__(self, window, late: random.Random):
+        self.window, self.late = window, late
+
+    def Fence(self) -> None:  # noqa: N802  (MPI's name)
+        self.window.Fence()
+        if self.late.random() < 0.1:
+            time.sleep(self.late.random() / 500)
 
 
 def main() -> None:
@@ -25,6 +37,8 @@ def main() -> None:
     ranks, same = world(), random.Random(0)
     late, found = random.Random(ranks.rank), []
     known = {}  # what was asked for before, with its array
+    if not mpi.WORTH:
+        ranks.window.window = Late(ranks.window.window, random.Random(-ranks.rank - 1))
     for call in range(CALLS):
         kind = same.choice(("allreduce", "reduce_scatter", "allgather"))
         size, dtype = same.choice(SIZES), same.choice(("float32", "float64"))
