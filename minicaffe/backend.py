@@ -209,6 +209,8 @@ def _short(error: Exception) -> str:
 
 def on_cuda(array: Any) -> bool:
     """Whether an array lives on a CUDA device."""
+    if array is None or isinstance(array, np.ndarray):
+        return False
     return type(array).__module__.partition(".")[0] == "cupy"
 
 

@@ -25,8 +25,6 @@ from minicaffe.kernels import Asked, heard
 from minicaffe.ops import loops
 from minicaffe.ops.row import Calls, Row, name_of, place
 
-_here = threading.local()
-
 
 @dataclass
 class Recording:
@@ -63,10 +61,19 @@ class Recording:
         self.hosts.append(why)
 
 
+class _Here(threading.local):
+    """The recording of a thread, while it records."""
+
+    made: Recording | None = None
+
+
+_here = _Here()
+
+
 @contextlib.contextmanager
 def recording() -> Iterator[Recording]:
     """Note down what this thread runs, until the end of the block; an outer recording does not see it."""
-    before, made = getattr(_here, "made", None), Recording()
+    before, made = _here.made, Recording()
     _here.made = made
     try:
         with heard(made):
@@ -83,13 +90,13 @@ def host(why: str) -> None:
     >>> made.hosts
     ['this is Python']
     """
-    if (made := getattr(_here, "made", None)) is not None:
+    if (made := _here.made) is not None:
         made.host(why)
 
 
 def active() -> bool:
     """Whether this thread records."""
-    return getattr(_here, "made", None) is not None
+    return _here.made is not None
 
 
 def calls_are_rows() -> bool:
@@ -100,7 +107,7 @@ def calls_are_rows() -> bool:
 def row(loop: Callable[..., None], args: tuple[Any, ...], n: int, slices: int) -> Row:
     """A row, noted if this thread records: for the gate."""
     made = Row(loop, args, n, slices)
-    if (recording := getattr(_here, "made", None)) is not None:
+    if (recording := _here.made) is not None:
         recording.ran(made)
     return made
 
@@ -118,7 +125,7 @@ def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
     >>> x
     array([2., 2.])
     """
-    made: Recording | None = getattr(_here, "made", None)
+    made = _here.made
     if made is not None and not any(map(on_cuda, (*args, *how.values()))):
         made.called(partial(function, *args, **how))
     return function(*args, **how)
@@ -126,7 +133,7 @@ def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
 
 def apart(slices: Sequence[Callable[[], None]]) -> None:
     """Run slices one after the other; what each calls is noted, if this thread records: for the gate."""
-    made: Recording | None = getattr(_here, "made", None)
+    made = _here.made
     parts: list[list[partial[Any]]] = [[] for _ in slices]
     for run, part in zip(slices, parts, strict=True):
         if made is not None:

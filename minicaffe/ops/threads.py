@@ -31,7 +31,16 @@ UNCOPIED = (
     "Cooperlake",
     "SapphireRapids",
 )  # OpenBLAS's names of what it has such loops for
-_here = threading.local()
+
+
+class _Here(threading.local):
+    """What a thread was told by `at_most`."""
+
+    most: int | None = None
+    each: int | None = None
+
+
+_here = _Here()
 _performing = threading.Lock()  # by whose script the crew is taken: two would wait for each other
 _held: list[Any] = []  # holds on BLAS, never let go: its own threads would wake and take the cores
 
@@ -66,7 +75,7 @@ def at_most(most: int, each: int | None = None) -> Iterator[None]:
     ...     len(in_slices(lambda first, last, work: None, 5))
     1
     """
-    before = getattr(_here, "most", None), getattr(_here, "each", None)
+    before = _here.most, _here.each
     _here.most, _here.each = most, each
     try:
         yield
@@ -109,7 +118,7 @@ def in_slices(
     slices = min(n, max(1, min(n // grain, share(work))))
     apart = 0 if work is None or not slices else work.size // slices
     size = apart
-    if (each := getattr(_here, "each", None)) is not None:
+    if (each := _here.each) is not None:
         apart -= apart % LINE
         size = min(apart, each)
     pieces = [None if work is None else work[i * apart :][:size] for i in range(slices)]
@@ -179,7 +188,7 @@ def share(work: Any) -> int:
     """Among how many threads `in_slices` shares a buffer."""
     if on_cuda(work):
         return 1
-    most = getattr(_here, "most", None)
+    most = _here.most
     return count() if most is None else min(count(), most)
 
 

@@ -66,26 +66,27 @@ class Window:
 
         def add() -> None:
             self.half = half = 1 - self.half
-            for rank, there in zip(others, lent[half], strict=True):
-                there[...] = parts[rank]
+            for there, part in lent[half]:
+                there[...] = part
             self.window.Fence()
             with np.errstate(all="ignore"):  # MPI's sums say nothing either
-                for there in read[half]:
+                for there, _ in read[half]:
                     np.add(mine, there, out=mine)
 
         return add
 
     def _shares(self, parts: list[Any]) -> Work:
-        mine, others = parts[self.rank], self._others()
+        mine = parts[self.rank]
         lent = self._lent([(self.rank, self.rank, mine)])
-        read = self._lent([(rank, rank, parts[rank]) for rank in others])
+        read = self._lent([(rank, rank, parts[rank]) for rank in self._others()])
 
         def share() -> None:
             self.half = half = 1 - self.half
-            lent[half][0][...] = mine
+            for there, part in lent[half]:
+                there[...] = part
             self.window.Fence()
-            for rank, there in zip(others, read[half], strict=True):
-                parts[rank][...] = there
+            for there, part in read[half]:
+                part[...] = there
 
         return share
 
@@ -93,11 +94,11 @@ class Window:
         size = len(self.halves)
         return [rank % size for rank in range(self.rank + 1, self.rank + size)]
 
-    def _lent(self, places: Sequence[tuple[int, int, Any]]) -> list[list[Any]]:
-        """By half: what a rank lends of a part, each as much, and of that type, as another array."""
+    def _lent(self, places: Sequence[tuple[int, int, Any]]) -> list[list[tuple[Any, Any]]]:
+        """By half: what a rank lends of a part, each beside the array it is as long as, and of whose type."""
         return [
             [
-                self.halves[rank][half, part, : like.nbytes].view(like.dtype)
+                (self.halves[rank][half, part, : like.nbytes].view(like.dtype), like)
                 for rank, part, like in places
             ]
             for half in (0, 1)

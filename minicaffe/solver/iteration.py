@@ -46,7 +46,7 @@ class Iterating(Finite):
     def iterate(self) -> None:
         """Compute the gradient and update by it; as one work, which one program or graph can hold."""
         cls, why = type(self), self._premise.seen
-        own = {"gradient", "update"} & vars(self).keys()
+        own = "gradient" in vars(self) or "update" in vars(self)
         if own or cls.gradient is not Iterating.gradient or cls.update is not Iterating.update:
             why = f"{cls.__name__} takes gradient and update apart"
             if self.ranks is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -156,6 +157,5 @@ def lies_in(part: Any, whole: Any) -> bool:
     return bool(whole.data.ptr <= part.data.ptr < whole.data.ptr + whole.nbytes)
 
 
-def multipliers(param: Any) -> tuple[float, float]:
-    """What multiplies a parameter's rate, and its decay."""
-    return param.lr_mult, param.decay_mult
+# What multiplies a parameter's rate, and its decay
+multipliers = operator.attrgetter("lr_mult", "decay_mult")

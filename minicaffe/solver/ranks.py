@@ -52,7 +52,8 @@ class Ranks:
         self.communicator, self.net, self.watch = communicator, net, watch
         self.laid, self.share = laid, net.context.share
         # That is asked to stop, to save, and what failed; and what is measured, of a shared update
-        self.said = np.zeros(3 + MEASURED)
+        self.said: Any = np.zeros(3 + MEASURED)
+        self.flags, self.measured = memoryview(self.said[:3]), memoryview(self.said[3:])
         self.sum_said = communicator.allreduce_init(self.said)
         self.signals: Any = None  # which may ask for that here
         self.stop = self.save = False  # whether any rank was asked to
@@ -183,14 +184,15 @@ class Ranks:
         """Tell the others what happened here, and hear what happened there. Raises what failed anywhere."""
         asked = self.signals is not None and self.signals.asked
         save = self.signals is not None and self.signals.snapshot_asked()
-        self.said[:3] = asked, save, error is not None
+        said = self.flags
+        said[0], said[1], said[2] = asked, save, error is not None
         if self.shared is not None:
-            self.shared.tell(self.watch, self.said[3:])
+            self.shared.tell(self.watch, self.measured)
         self.sum_said()
         self.agreed = True
         if self.shared is not None:
-            self.shared.hear(self.watch, self.said[3:])
-        stop, self.save, failed = (bool(number) for number in self.said[:3])
+            self.shared.hear(self.watch, self.measured)
+        stop, self.save, failed = said[0] > 0, said[1] > 0, said[2] > 0
         if stop and not self.stop:
             all_asked = enumerate(self.communicator.allgather_obj(asked))
             self.stopped_by = [rank for rank, one in all_asked if one]

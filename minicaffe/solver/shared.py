@@ -6,8 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from minicaffe.ops.watch import BAD
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.communicator import Work
 from minicaffe.solver.laid import Laid, Stretch
@@ -54,15 +53,17 @@ class Shared:
         """Find how large the gradient is here, and whether it is finite."""
         watch.measure(self.gradients)
 
-    def tell(self, watch: Watch, sums: Any) -> None:
+    def tell(self, watch: Watch, sums: memoryview) -> None:
         """Say what was measured here, and the loss, for all ranks to add up: MEASURED numbers."""
-        sums[:] = watch.gradient, watch.bad[0], watch.loss[0]
+        seen = watch.at_hand
+        assert seen is not None  # ranks of GPUs share no update
+        sums[0], sums[1], sums[2] = seen.squares[0], seen.flags[BAD], seen.loss[0]
 
-    def hear(self, watch: Watch, sums: Any) -> None:
-        """Make of it what that of all parts is, and of the loss the sum."""
-        watch.gradient[...], watch.bad[0] = sums[0], sums[1] > 0
-        with np.errstate(over="ignore"):  # a loss too large for its type is not finite
-            watch.loss[0] = sums[2]
+    def hear(self, watch: Watch, sums: memoryview) -> None:
+        """Make of it what that of all parts is, and of the loss the sum: one too large is not finite."""
+        seen = watch.at_hand
+        assert seen is not None
+        seen.squares[0], seen.flags[BAD], seen.loss[0] = sums[0], sums[1] > 0, sums[2]
 
     def stretches(self, apart: bool) -> list[Stretch]:
         """What is to be stepped here, as `Laid.stretches` has it."""

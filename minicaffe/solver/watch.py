@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe.backend import on_cuda
 from minicaffe.ops import watch as ops
 from minicaffe.ops.row import place
 from minicaffe.ops.watch import BAD, DONE, FLAGS, PASSED, SKIP, STOP
@@ -27,6 +26,19 @@ class Told(NamedTuple):
     stopped: bool
     done: int
     passed: int
+
+
+class AtHand(NamedTuple):
+    """What each iteration looks at, in the host's memory, without NumPy.
+
+    Long loops leave the caches without a line of either: what Python does between two takes ten times as
+    long as alone, and the less it does, the less is fetched anew.
+    """
+
+    loss: memoryview
+    losses: memoryview
+    squares: memoryview
+    flags: memoryview
 
 
 class Watch:
@@ -54,6 +66,10 @@ class Watch:
         self.loss = xp.zeros(
             1, dtype
         )  # of this iteration: always at one place, so that it can be replayed
+        self.at_hand: AtHand | None = None
+        if xp is np:
+            looked_at = self.loss, self.losses, self.squares, self.flags
+            self.at_hand = AtHand(*[memoryview(array) for array in looked_at])
         self.asked, self.last = 0, -1  # how many updates were asked for; the iteration of the last
         self.kept: list[tuple[Any, list[Any]]] = []
         self.blocks: list[tuple[Any, Any]] = []  # what lies together of it, and its copy,
@@ -99,8 +115,6 @@ class Watch:
 
     def running_arrays(self) -> list[Any]:
         """What forward passes change for good, together where it lies together."""
-        if not self.kept:
-            return []
         found = [array for layer, _ in self.kept for array in layer.running]
         apart = [array for array in found if place(array) not in self.together]
         return [*(block for block, _ in self.blocks), *apart]
@@ -119,7 +133,10 @@ class Watch:
 
     def end(self, slot: int) -> None:
         """The loss of an iteration is there: it goes into its slot of the window."""
-        self.losses[slot : slot + 1] = self.loss
+        if self.at_hand is None:
+            self.losses[slot : slot + 1] = self.loss
+        else:
+            self.at_hand.losses[slot] = self.at_hand.loss[0]
 
     def expect(self, iteration: int) -> None:
         """The update of an iteration is about to be judged."""
@@ -155,7 +172,7 @@ class Watch:
 
     def stopped_at_hand(self) -> bool:
         """Whether it has stopped, where that is known without waiting for the device; else False."""
-        return not on_cuda(self.flags) and bool(self.flags[STOP])
+        return self.at_hand is not None and self.at_hand.flags[STOP] != 0
 
     def iteration(self, told: Told) -> int:
         """The iteration that was found bad."""
