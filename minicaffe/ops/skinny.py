@@ -11,11 +11,16 @@ from minicaffe.ops.loops import loops, no_bias
 from minicaffe.ops.threads import run, share
 
 FEW = range(2, 65)  # vectors: one has loops of its own, and of more BLAS makes up for its copy
+# Rows that lie a multiple of so many bytes apart meet in a few places of a cache. With registers of less
+# than WIDE bytes BLAS makes up for its copy sooner then: by columns, and by rows.
+MEET, WIDE = 2**10, 64
+CROWDED, CROWDED_ROWS = range(2, 33), range(2, 9)
 SMALL = 10**6  # multiply-adds of a thread up to which OpenBLAS copies nothing
 LEAST = 64  # the shorter side of a matrix that is large
 LONG = 2**12  # bytes that a thread takes of a row, from which rows are streams from memory,
 STREAMS, MANY = 8, 512  # and how many rows are taken at a time then, or else
 CLOSE = 2**17  # entries of b, where its rows are few, that stay in a cache while c is written
+NEAR = 18 * 2**10  # bytes of b, of narrow vectors, that stay in the first cache with all beside it
 
 
 def multiply(
@@ -32,15 +37,16 @@ def multiply(
     m, n, k = sizes
     if b_turned:
         return not a_turned and dots(a, b, no_bias(c.dtype), c, add, sizes)
-    fast, rows = _loops(c, sizes, m in FEW, k in FEW), m not in FEW
-    if fast is None:
+    if (fast := loops("skinny", c.dtype)) is None:
         return False
-    lanes = fast.lanes(c.dtype)
-    streams = m <= STREAMS and n * b.itemsize >= LONG * share(None)
+    lanes, few = fast.lanes(c.dtype), _few(fast, n, c, CROWDED_ROWS)
+    rows = m not in few
+    if (rows and k not in few) or not _large(sizes, m if rows else k):
+        return False
     vectors = n // lanes
-    blocks = STREAMS if streams else MANY, max(1, CLOSE // (k * lanes)) if rows else vectors
     tables = _table(k, m if a_turned else 1, n), _table(vectors, lanes, lanes)
     units = -(-m // fast.ROWS) if rows else -(-vectors // fast.COLUMNS)
+    blocks = _blocks(fast, sizes, rows, c)
     run(fast.product, units, sizes, a, a_turned, b, add, rows, *blocks, *tables, lanes, c)
     return True
 
@@ -48,7 +54,8 @@ def multiply(
 def dots(a: Any, b: Any, bias: Any, c: Any, add: bool, sizes: tuple[int, int, int]) -> bool:
     """c = a b + bias, or c += a b, if m vectors are few and b is large and lies in memory by columns."""
     m, n, k = sizes
-    if (fast := _loops(c, sizes, m in FEW, False)) is None:
+    fast = loops("skinny", c.dtype)
+    if fast is None or m not in _few(fast, k, c, CROWDED) or not _large(sizes, k):
         return False
     lanes = fast.lanes(c.dtype)
     tables = _table(m, n, k), _table(k // lanes, lanes, lanes)
@@ -56,14 +63,28 @@ def dots(a: Any, b: Any, bias: Any, c: Any, add: bool, sizes: tuple[int, int, in
     return True
 
 
-def _loops(c: Any, sizes: tuple[int, int, int], few: bool, low: bool) -> Any:
-    """The loops, if they are to multiply: m is small, or k is."""
+def _few(fast: Any, row: int, like: Any, crowded: range) -> range:
+    """How many vectors are few, where rows of so many entries are read."""
+    wide = fast.lanes(like.dtype) * like.itemsize == WIDE
+    return FEW if wide or row * like.itemsize % MEET else crowded
+
+
+def _large(sizes: tuple[int, int, int], side: int) -> bool:
+    """Whether the large matrix, n by another side, is; and whether it can be counted in 32 bits."""
     m, n, k = sizes
-    large = min(n, k) if few else min(m, n) if low else 0
-    work = m * n * k
-    if large < LEAST or work <= SMALL * share(None) or max(n * k, m * n) >= 2**31:
-        return None
-    return loops("skinny", c.dtype)
+    return min(n, side) >= LEAST and m * n * k > SMALL * share(None) and max(n * k, m * n) < 2**31
+
+
+def _blocks(fast: Any, sizes: tuple[int, int, int], rows: bool, like: Any) -> tuple[int, int]:
+    """How many rows of b are taken at a time, and how many vectors of these."""
+    (m, n, k), lanes = sizes, fast.lanes(like.dtype)
+    vectors, size = n // lanes, lanes * like.itemsize
+    if not rows and m <= STREAMS and n * like.itemsize >= LONG * share(None):
+        return STREAMS, vectors
+    if size == WIDE:
+        return MANY, max(1, CLOSE // (k * lanes)) if rows else vectors
+    tiles = max(1, NEAR // (size * fast.COLUMNS))  # of one row, or rows of one
+    return (k, fast.COLUMNS * max(1, tiles // k)) if rows else (tiles, vectors)
 
 
 @functools.lru_cache(4096)

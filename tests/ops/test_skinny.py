@@ -18,10 +18,12 @@ few, large = st.integers(2, 64), st.integers(16, 150)
 CPU = device_called("cpu")
 
 
-@pytest.fixture(autouse=True)
-def any_size(monkeypatch):
-    """Small matrices count as large ones, in blocks as many as a large one has."""
-    numbers = {"SMALL": 0, "LEAST": 16, "STREAMS": 3, "LONG": 64, "MANY": 7, "CLOSE": 1200}
+@pytest.fixture(autouse=True, params=["wide registers", "narrow ones"])
+def any_size(monkeypatch, request):
+    """Small matrices count as large ones, in blocks as many as a large one has, on either kind of processor."""
+    numbers = {"SMALL": 0, "LEAST": 16, "STREAMS": 3, "LONG": 64}
+    numbers |= {"MANY": 7, "CLOSE": 1200, "NEAR": 900, "MEET": 2**40}
+    numbers["WIDE"] = 4 * skinny.loops("skinny", "f").lanes("f") if "wide" in request.param else 0
     for name, number in numbers.items():
         monkeypatch.setattr(skinny, name, number)
 
@@ -96,6 +98,27 @@ def test_what_is_none(sizes, b_turned):
     m, n, k = sizes
     a, b, c = (np.ones(size, np.float32) for size in (m * k, k * n, m * n))
     assert not skinny.multiply(a, False, b, b_turned, c, False, sizes)
+
+
+@pytest.mark.parametrize("row, met", [(256, True), (260, False)])
+@pytest.mark.parametrize(
+    "sizes, by_columns, few",
+    [
+        ((8, 0, 90), False, True),
+        ((9, 0, 90), False, False),
+        ((90, 0, 8), False, True),
+        ((90, 0, 9), False, False),
+        ((32, 90, 0), True, True),
+        ((33, 90, 0), True, False),
+    ],
+)
+def test_rows_that_meet_in_a_cache(monkeypatch, sizes, by_columns, few, row, met):
+    """With narrow registers fewer vectors are few then."""
+    monkeypatch.setattr(skinny, "MEET", 2**10)
+    m, n, k = (size or row for size in sizes)
+    a, b, c = (np.ones(size, np.float32) for size in (m * k, k * n, m * n))
+    taken = skinny.multiply(a, False, b, by_columns, c, False, (m, n, k))
+    assert taken == (few or not met or skinny.WIDE > 0)
 
 
 @pytest.mark.parametrize("by_columns", [True, False])
