@@ -4,9 +4,9 @@
     python examples/benchmarks/inner_products.py --quick --only "LeNet ip1" --into /tmp
 
 Backward is the gradients of vectors, weight and bias. PyTorch's are called without its autograd. `BLAS` is
-minicaffe without ops.skinny; of one vector, and of small products, both are the same. All take turns in one
-process and have first been seen to find the same. Goes to results/inner_products_cpu.json, which readme.py
-makes a table of.
+minicaffe without ops.skinny; of one vector, of small products, and of all else that is BLAS's (see there),
+both are the same. All take turns in one process and have first been seen to find the same. Goes to
+results/inner_products_cpu.json, which readme.py makes a table of.
 """
 
 import argparse

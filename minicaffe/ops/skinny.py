@@ -11,8 +11,8 @@ from minicaffe.ops.loops import loops, no_bias
 from minicaffe.ops.threads import run, share
 
 FEW = range(2, 65)  # vectors: one has loops of its own, and of more BLAS makes up for its copy
-# Rows that lie a multiple of so many bytes apart meet in a few places of a cache. With registers of less
-# than WIDE bytes BLAS makes up for its copy sooner then: by columns, and by rows.
+# Rows that lie a multiple of MEET bytes apart share a few places of a cache. Fewer vectors are few then, where
+# registers have less than WIDE bytes: of a matrix read by columns, as forward, or by rows, as backward.
 MEET, WIDE = 2**10, 64
 CROWDED, CROWDED_ROWS = range(2, 33), range(2, 9)
 SMALL = 10**6  # multiply-adds of a thread up to which OpenBLAS copies nothing
@@ -37,11 +37,11 @@ def multiply(
     m, n, k = sizes
     if b_turned:
         return not a_turned and dots(a, b, no_bias(c.dtype), c, add, sizes)
-    if (fast := loops("skinny", c.dtype)) is None:
+    if (fast := _loops(sizes, c)) is None:
         return False
     lanes, few = fast.lanes(c.dtype), _few(fast, n, c, CROWDED_ROWS)
     rows = m not in few
-    if (rows and k not in few) or not _large(sizes, m if rows else k):
+    if (rows and k not in few) or min(n, m if rows else k) < LEAST:
         return False
     vectors = n // lanes
     tables = _table(k, m if a_turned else 1, n), _table(vectors, lanes, lanes)
@@ -54,8 +54,8 @@ def multiply(
 def dots(a: Any, b: Any, bias: Any, c: Any, add: bool, sizes: tuple[int, int, int]) -> bool:
     """c = a b + bias, or c += a b, if m vectors are few and b is large and lies in memory by columns."""
     m, n, k = sizes
-    fast = loops("skinny", c.dtype)
-    if fast is None or m not in _few(fast, k, c, CROWDED) or not _large(sizes, k):
+    fast = _loops(sizes, c)
+    if fast is None or m not in _few(fast, k, c, CROWDED) or min(n, k) < LEAST:
         return False
     lanes = fast.lanes(c.dtype)
     tables = _table(m, n, k), _table(k // lanes, lanes, lanes)
@@ -63,16 +63,17 @@ def dots(a: Any, b: Any, bias: Any, c: Any, add: bool, sizes: tuple[int, int, in
     return True
 
 
+def _loops(sizes: tuple[int, int, int], like: Any) -> Any:
+    """The loops, for a product that BLAS would copy, and that can be counted in 32 bits."""
+    m, n, k = sizes
+    small = m * n * k <= SMALL * share(None)
+    return None if small or max(n * k, m * n) >= 2**31 else loops("skinny", like.dtype)
+
+
 def _few(fast: Any, row: int, like: Any, crowded: range) -> range:
     """How many vectors are few, where rows of so many entries are read."""
-    wide = fast.lanes(like.dtype) * like.itemsize == WIDE
+    wide = fast.lanes(like.dtype) * like.itemsize >= WIDE
     return FEW if wide or row * like.itemsize % MEET else crowded
-
-
-def _large(sizes: tuple[int, int, int], side: int) -> bool:
-    """Whether the large matrix, n by another side, is; and whether it can be counted in 32 bits."""
-    m, n, k = sizes
-    return min(n, side) >= LEAST and m * n * k > SMALL * share(None) and max(n * k, m * n) < 2**31
 
 
 def _blocks(fast: Any, sizes: tuple[int, int, int], rows: bool, like: Any) -> tuple[int, int]:
@@ -81,10 +82,12 @@ def _blocks(fast: Any, sizes: tuple[int, int, int], rows: bool, like: Any) -> tu
     vectors, size = n // lanes, lanes * like.itemsize
     if not rows and m <= STREAMS and n * like.itemsize >= LONG * share(None):
         return STREAMS, vectors
-    if size == WIDE:
+    if size >= WIDE:
         return MANY, max(1, CLOSE // (k * lanes)) if rows else vectors
-    tiles = max(1, NEAR // (size * fast.COLUMNS))  # of one row, or rows of one
-    return (k, fast.COLUMNS * max(1, tiles // k)) if rows else (tiles, vectors)
+    near = max(
+        1, NEAR // (size * fast.COLUMNS)
+    )  # pieces of a row, of COLUMNS vectors, in the cache
+    return (k, fast.COLUMNS * max(1, near // k)) if rows else (near, vectors)
 
 
 @functools.lru_cache(4096)

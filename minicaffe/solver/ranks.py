@@ -52,8 +52,8 @@ class Ranks:
         self.communicator, self.net, self.watch = communicator, net, watch
         self.laid, self.share = laid, net.context.share
         # That is asked to stop, to save, and what failed; and what is measured, of a shared update
-        self.said: Any = np.zeros(3 + MEASURED)
-        self.flags, self.measured = memoryview(self.said[:3]), memoryview(self.said[3:])
+        self.said = np.zeros(3 + MEASURED)
+        self.flags, self.measured = self.said[:3].data, self.said[3:].data
         self.sum_said = communicator.allreduce_init(self.said)
         self.signals: Any = None  # which may ask for that here
         self.stop = self.save = False  # whether any rank was asked to

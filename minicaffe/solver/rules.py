@@ -116,7 +116,7 @@ class Update:
         shape = len(self.params), count + 1  # a row for each pair of multipliers
         self.slot = self.slots.take(shape, np.float64)
         self.rows: dict[tuple[float, float], int] = {}
-        self.put: list[tuple[float, ...]] = []  # what is in the slot
+        self.sent: list[tuple[float, ...]] = []  # the rows that the slot begins with
         self.parts: dict[tuple[tuple[int, int], ...], Parts] = {}  # of stretches
         self.watch = watch or Watch(xp, 1, dtype or np.float32)
 
@@ -135,9 +135,9 @@ class Update:
             decay = self.spec.weight_decay * decay_mult
             numbers = self.kind.numbers(self.spec, rate * lr_mult, iteration, decay)
             rows.append((*numbers, 0 if self.kind.decoupled else decay))
-        if rows and rows != self.put:
+        if rows and rows != self.sent:
             self.slot.put(rows + rows[:1] * (len(self.params) - len(rows)))
-            self.put = rows
+            self.sent = rows
         self.rows = {group: row for row, group in enumerate(groups)}
 
     def step(self, shared: Shared | None = None) -> None:

@@ -93,6 +93,7 @@ class Shared:
 def cut(stretch: Stretch, part: Part) -> Stretch | None:
     """What lies of a stretch in a part, if anything does.
 
+    >>> import numpy as np
     >>> whole, weight = np.arange(9.0), np.arange(9)
     >>> stretch = Stretch(weight[2:], whole[2:], [], [(3, (1, 1)), (7, (2, 0))], whole, 2)
     >>> found = cut(stretch, Part(whole, 4, 7))

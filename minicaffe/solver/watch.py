@@ -29,10 +29,10 @@ class Told(NamedTuple):
 
 
 class AtHand(NamedTuple):
-    """What each iteration looks at, in the host's memory, without NumPy.
+    """What each iteration looks at, in the host's memory: read and written without NumPy.
 
-    Long loops leave the caches without a line of either: what Python does between two takes ten times as
-    long as alone, and the less it does, the less is fetched anew.
+    Long loops leave nothing of Python, nor of NumPy, in the caches: the less is done between two of them, the
+    less has to be fetched anew.
     """
 
     loss: memoryview
@@ -69,7 +69,7 @@ class Watch:
         self.at_hand: AtHand | None = None
         if xp is np:
             looked_at = self.loss, self.losses, self.squares, self.flags
-            self.at_hand = AtHand(*[memoryview(array) for array in looked_at])
+            self.at_hand = AtHand(*[array.data for array in looked_at])
         self.asked, self.last = 0, -1  # how many updates were asked for; the iteration of the last
         self.kept: list[tuple[Any, list[Any]]] = []
         self.blocks: list[tuple[Any, Any]] = []  # what lies together of it, and its copy,

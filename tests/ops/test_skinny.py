@@ -23,7 +23,7 @@ def any_size(monkeypatch, request):
     """Small matrices count as large ones, in blocks as many as a large one has, on either kind of processor."""
     numbers = {"SMALL": 0, "LEAST": 16, "STREAMS": 3, "LONG": 64}
     numbers |= {"MANY": 7, "CLOSE": 1200, "NEAR": 900, "MEET": 2**40}
-    numbers["WIDE"] = 4 * skinny.loops("skinny", "f").lanes("f") if "wide" in request.param else 0
+    numbers["WIDE"] = 0 if "wide" in request.param else 2**10
     for name, number in numbers.items():
         monkeypatch.setattr(skinny, name, number)
 
@@ -118,7 +118,25 @@ def test_rows_that_meet_in_a_cache(monkeypatch, sizes, by_columns, few, row, met
     m, n, k = (size or row for size in sizes)
     a, b, c = (np.ones(size, np.float32) for size in (m * k, k * n, m * n))
     taken = skinny.multiply(a, False, b, by_columns, c, False, (m, n, k))
-    assert taken == (few or not met or skinny.WIDE > 0)
+    assert taken == (few or not met or skinny.WIDE == 0)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_blocks(monkeypatch, dtype):
+    """Of b: narrow vectors of all its rows, or as many rows of all its vectors, as a small cache holds."""
+    fast, like = loops("skinny", dtype), np.empty(0, dtype)
+    lanes = fast.lanes(dtype)
+    tile = lanes * fast.COLUMNS
+    numbers = {"STREAMS": 8, "LONG": 2**12, "MANY": 512, "CLOSE": 40 * 7 * lanes}
+    numbers["NEAR"] = 3 * 40 * tile * like.itemsize
+    for name, number in numbers.items():
+        monkeypatch.setattr(skinny, name, number)
+    few_rows, few_terms = (32, 100 * lanes, 900), (900, 100 * lanes, 40)
+    found = [skinny._blocks(fast, *one, like) for one in ((few_rows, False), (few_terms, True))]
+    wide = skinny.WIDE == 0
+    assert found == ([(512, 100), (512, 7)] if wide else [(120, 100), (40, 3 * fast.COLUMNS)])
+    streams = 8, 2**14, 900
+    assert skinny._blocks(fast, streams, False, like) == (8, 2**14 // lanes)
 
 
 @pytest.mark.parametrize("by_columns", [True, False])

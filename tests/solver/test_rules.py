@@ -50,8 +50,11 @@ def expected(kind, w, g, h, t, rate, s):
 
 
 def take_steps(spec, device, dtype, seed):
-    """Three steps of random gradients, by us and by the formula; gives both results."""
-    random = np.random.default_rng(seed)
+    """Four steps of random gradients, by us and by the formula; gives both results.
+
+    The third is at the rate of the second, and so is the fourth, with the decay of one parameter another.
+    """
+    random, multipliers = np.random.default_rng(seed), [*MULTIPLIERS]
     params = [Param(shape, device, np.dtype(dtype), Filler(type="constant")) for shape in SHAPES]
     for param, (lr, decay) in zip(params, MULTIPLIERS, strict=True):
         param.lr_mult, param.decay_mult = lr, decay
@@ -59,16 +62,18 @@ def take_steps(spec, device, dtype, seed):
     w = [device.to_host(param.data).astype(np.float64).ravel() for param in params]
     h = [[[0.0] * KINDS[spec.type].memory for _ in one] for one in w]
     rule = Update(spec, params, device)
-    for step in range(3):
+    for step in range(4):
+        if step == 3:
+            multipliers[0], params[0].decay_mult = (1, 3), 3
         g = [random.normal(size=param.shape).astype(dtype) for param in params]
         g[2][...] = 0  # of a parameter that does not learn
         for param, one in zip(params, g, strict=True):
             device.copy_from_host(param.diff, one)
-        rate = 0.1 / (step + 1)
+        rate = 0.1 / min(step + 1, 2)
         rule.update(rate, step)
         norm = math.sqrt(sum(float((one.astype(np.float64) ** 2).sum()) for one in g))
         shrink = spec.clip_gradients / norm if 0 < spec.clip_gradients < norm else 1.0
-        for i, (lr, decay) in enumerate(MULTIPLIERS[:2]):
+        for i, (lr, decay) in enumerate(multipliers[:2]):
             for k, gradient in enumerate(g[i].astype(np.float64).ravel()):
                 x, decayed = w[i][k], spec.weight_decay * decay
                 coupled = 0.0 if spec.type == "AdamW" else decayed
