@@ -12,8 +12,8 @@ from minicaffe.ops.threads import run, share
 
 FEW = range(2, 65)  # vectors: one has loops of its own, and of more BLAS makes up for its copy
 # Rows that lie a multiple of MEET bytes apart share a few places of a cache. Fewer vectors are few then, where
-# registers have less than WIDE bytes: of a matrix read by columns, as forward, or by rows, as backward.
-MEET, WIDE = 2**10, 64
+# registers are not wide: of a matrix read by columns, as forward, or by rows, as backward.
+MEET = 2**10
 CROWDED, CROWDED_ROWS = range(2, 33), range(2, 9)
 SMALL = 10**6  # multiply-adds of a thread up to which OpenBLAS copies nothing
 LEAST = 64  # the shorter side of a matrix that is large
@@ -72,21 +72,18 @@ def _loops(sizes: tuple[int, int, int], like: Any) -> Any:
 
 def _few(fast: Any, row: int, like: Any, crowded: range) -> range:
     """How many vectors are few, where rows of so many entries are read."""
-    wide = fast.lanes(like.dtype) * like.itemsize >= WIDE
-    return FEW if wide or row * like.itemsize % MEET else crowded
+    return FEW if fast.wide() or row * like.itemsize % MEET else crowded
 
 
 def _blocks(fast: Any, sizes: tuple[int, int, int], rows: bool, like: Any) -> tuple[int, int]:
     """How many rows of b are taken at a time, and how many vectors of these."""
     (m, n, k), lanes = sizes, fast.lanes(like.dtype)
-    vectors, size = n // lanes, lanes * like.itemsize
+    vectors = n // lanes
     if not rows and m <= STREAMS and n * like.itemsize >= LONG * share(None):
         return STREAMS, vectors
-    if size >= WIDE:
+    if fast.wide():
         return MANY, max(1, CLOSE // (k * lanes)) if rows else vectors
-    near = max(
-        1, NEAR // (size * fast.COLUMNS)
-    )  # pieces of a row, of COLUMNS vectors, in the cache
+    near = max(1, NEAR // (fast.COLUMNS * lanes * like.itemsize))  # tiles' rows of b
     return (k, fast.COLUMNS * max(1, near // k)) if rows else (near, vectors)
 
 

@@ -23,7 +23,8 @@ def any_size(monkeypatch, request):
     """Small matrices count as large ones, in blocks as many as a large one has, on either kind of processor."""
     numbers = {"SMALL": 0, "LEAST": 16, "STREAMS": 3, "LONG": 64}
     numbers |= {"MANY": 7, "CLOSE": 1200, "NEAR": 900, "MEET": 2**40}
-    numbers["WIDE"] = 0 if "wide" in request.param else 2**10
+    wide = "wide" in request.param
+    monkeypatch.setattr(loops("skinny", np.float32), "wide", lambda: wide)
     for name, number in numbers.items():
         monkeypatch.setattr(skinny, name, number)
 
@@ -118,7 +119,7 @@ def test_rows_that_meet_in_a_cache(monkeypatch, sizes, by_columns, few, row, met
     m, n, k = (size or row for size in sizes)
     a, b, c = (np.ones(size, np.float32) for size in (m * k, k * n, m * n))
     taken = skinny.multiply(a, False, b, by_columns, c, False, (m, n, k))
-    assert taken == (few or not met or skinny.WIDE == 0)
+    assert taken == (few or not met or loops("skinny", np.float32).wide())
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -133,8 +134,9 @@ def test_blocks(monkeypatch, dtype):
         monkeypatch.setattr(skinny, name, number)
     few_rows, few_terms = (32, 100 * lanes, 900), (900, 100 * lanes, 40)
     found = [skinny._blocks(fast, *one, like) for one in ((few_rows, False), (few_terms, True))]
-    wide = skinny.WIDE == 0
-    assert found == ([(512, 100), (512, 7)] if wide else [(120, 100), (40, 3 * fast.COLUMNS)])
+    assert found == (
+        [(512, 100), (512, 7)] if fast.wide() else [(120, 100), (40, 3 * fast.COLUMNS)]
+    )
     streams = 8, 2**14, 900
     assert skinny._blocks(fast, streams, False, like) == (8, 2**14 // lanes)
 

@@ -12,6 +12,7 @@ from typing import Any
 from minicaffe.ops.loops import at, compiled, helper, tile
 from minicaffe.ops.loops.tile import ADD, COLUMNS, ROWS, ZERO, add_sums
 from minicaffe.ops.loops.tile import lanes as lanes
+from minicaffe.ops.loops.vector import wide as wide
 
 
 @compiled
