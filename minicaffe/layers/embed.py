@@ -53,7 +53,8 @@ class Embed(Layer):
 
     def forward(self, x: Any) -> Any:
         self.indices = same_type(self.xp, x.reshape(-1), self.copy)
-        y = ops.embed(self.indices, self.weight.data, self.out[0].reshape(self.mf), self.rows)
+        y, refused = self.out[0].reshape(self.mf), self.context.refused
+        ops.embed(self.indices, self.weight.data, y, self.rows, refused)
         if self.bias is not None:
             arrays.add(self.bias.data, y)
         return self.out[0]

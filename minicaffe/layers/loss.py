@@ -10,7 +10,7 @@ from minicaffe.layers.blob import Shape
 from minicaffe.layers.losses import check_labels, folded, same_type
 from minicaffe.ops import accuracy, arrays
 from minicaffe.ops import softmax as ops
-from minicaffe.ops.labels import Labels
+from minicaffe.ops.labels import Labels, check_classes
 from minicaffe.ops.sums import WORK, total
 from minicaffe.spec.types import AtLeast
 
@@ -85,7 +85,7 @@ class Accuracy(Layer):
     def allocate(self) -> None:
         (n, c, s), dtype = self.ncs, self.sum_dtype
         self.hits, self.lower = self.empty((n, s), dtype), self.empty(self.ncs, bool)
-        self.read = Labels.empty(self.xp, n, c, s, dtype)
+        self.read = Labels.empty(self.xp, n, c, s, dtype, self.context.refused)
         self.count = self.empty((), dtype)
         self.copies: Any = (None, None)  # of 16 bits: scores and, should they be so too, labels
         if self.dtype != dtype:
@@ -109,4 +109,8 @@ class Accuracy(Layer):
         arrays.divide(self.out[0], self.count, self.out[0])
         if len(self.top) > 1:
             accuracy.class_accuracy(self.hits, self.read.valid, labels, self.out[1])
+        self.labels = labels
         return self.out
+
+    def check(self) -> None:
+        check_classes(self.context.device.to_host(self.labels), self.ignore_label, self.ncs[1])

@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import numpy as np
-
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, canonical_axis
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import arrays
-from minicaffe.ops.labels import Labels, Mean
+from minicaffe.ops.labels import Labels, Mean, check_classes
 from minicaffe.ops.sums import total
 
 
@@ -79,12 +77,10 @@ class LabelLoss(Loss):
 
     def take_labels(self) -> None:
         """The buffers that labels are read into."""
-        self.read = Labels.empty(self.xp, *self.ncs, self.sum_dtype)
+        self.read = Labels.empty(self.xp, *self.ncs, self.sum_dtype, self.context.refused)
 
     def check(self) -> None:
-        n, c, s = self.ncs
-        labels = self.context.device.to_host(self.labels).astype(np.float64).reshape(n, s)
-        Labels.empty(np, n, c, s, labels.dtype).read(labels, self.ignore_label, c, s)
+        check_classes(self.context.device.to_host(self.labels), self.ignore_label, self.ncs[1])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

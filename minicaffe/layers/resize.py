@@ -145,8 +145,8 @@ class Upsample(Layer):
             blocks = self.out[0].reshape(n * c, h, sh, w, sw)
             arrays.copy(x.reshape(n * c, h, 1, w, 1), blocks)
             return self.out
-        mask = same_type(self.xp, mask, self.copy)
-        unpool.places(mask, self.y_shape[2:], self.place)
+        self.mask = mask = same_type(self.xp, mask, self.copy)
+        unpool.places(mask, self.y_shape[2:], self.place, self.context.refused)
         unpool.unpool(x, self.place, self.out[0], self.winner)
         return self.out
 
@@ -164,4 +164,4 @@ class Upsample(Layer):
 
     def check(self) -> None:
         if self.masked:
-            unpool.check(self.context.device.to_host(self.place), self.y_shape[2:])
+            unpool.check(self.context.device.to_host(self.mask), self.y_shape[2:])

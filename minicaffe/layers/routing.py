@@ -141,8 +141,8 @@ class BatchReindex(Layer):
         self.copy = self.empty((self.m,), self.sum_dtype) if self.dtype.itemsize == 2 else None
 
     def forward(self, x: Any, index: Any) -> Any:
-        index = same_type(self.xp, index, self.copy)
-        rows.places(index, self.n, self.place)
+        self.index = index = same_type(self.xp, index, self.copy)
+        rows.places(index, self.n, self.place, self.context.refused)
         out = self.out[0].reshape(self.m, self.each)
         rows.take(x.reshape(self.n, self.each), self.place, out)
         return self.out[0]
@@ -153,7 +153,8 @@ class BatchReindex(Layer):
         return self.grad[0], None
 
     def check(self) -> None:
-        rows.check(self.context.device.to_host(self.place), self.n)
+        place, index = map(self.context.device.to_host, (self.place, self.index))
+        rows.check(place, self.n, index)
 
 
 @register

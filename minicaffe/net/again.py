@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, cast
 
-from minicaffe.layers import Layer
-from minicaffe.layers.convolution import Filtered
+from minicaffe.errors import DataError
+from minicaffe.layers import Context, Layer
 from minicaffe.net import run
 from minicaffe.net.debug import Say
 from minicaffe.net.graph import Graph
+from minicaffe.net.guards import Guard
 from minicaffe.net.memory import Memory
 from minicaffe.net.recorded import Call, Node, Repeated, Tape
 from minicaffe.net.step import Step
-from minicaffe.ops import threads
-from minicaffe.ops.crew import inside
-from minicaffe.spec.types import keys_of
 
 OURS = "minicaffe."
 Work = Callable[[], Any]
-_blob, _data = operator.attrgetter("blob"), operator.attrgetter("_data")
-_watchers, _params = operator.attrgetter("watchers"), operator.attrgetter("layer.params")
-_varies = operator.attrgetter("layer.sizes_vary")
+_watchers = operator.attrgetter("watchers")
 
 
 class Forward:
     """The forward passes of a net: layer by layer, and whole ones of the phase TEST replayed once they repeat.
 
-    A replay computes the same bits. What it goes by is what a user can change between two passes: where arrays
-    lie, keys, which layers are left out. It knows nothing of the net itself, which may be dropped.
+    A replay computes the same bits, and raises what an ordinary pass would, for as long as the `guard` holds.
+    It does not refer to the net, which may be dropped.
     """
 
     def __init__(self, graph: Graph, memory: Memory):
         self.graph, self.memory = graph, memory
         self.repeated = Repeated(graph.context.device)
-        self.values = [value for step in graph.steps for value in step.tops]
-        self.steps: Sequence[Step] = []  # those that ran last, and what gives their keys
-        self.keys: list[tuple[Callable[[Layer], Any], Layer]] = []
+        self.guard = Guard(graph, memory, trains=False)
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -55,15 +47,16 @@ class Forward:
     def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: Say) -> None:
         """Run some neighbouring layers, but for those that are left out."""
         todo = [step for step in steps if step not in left_out]
+        self.graph.context.refused[0] = 0
         if debug is None and self._repeats(steps):
-            self.repeated.run(partial(self._work, todo), partial(self._premise, todo))
+            self.repeated.run(partial(self._work, todo), partial(self.guard.of_passes, todo))
             return
         for step in todo:
             run.forward(step, self.graph, self.memory, debug)
 
     def _work(self, steps: Sequence[Step], tape: Tape | None) -> None:
         if tape is not None:
-            note(tape, steps, self.graph, self.memory, lambda _, work: work)
+            note(tape, steps, self.graph, self.memory, lambda _, work: work, checks=True)
             return
         for step in steps:
             run.forward(step, self.graph, self.memory)
@@ -75,18 +68,7 @@ class Forward:
             return False
         if len(steps) < len(self.graph.steps):
             return False
-        return not (any(map(_watchers, steps)) or any(map(_varies, steps)))
-
-    def _premise(self, steps: Sequence[Step]) -> tuple[Any, ...]:
-        if steps != self.steps:
-            self.steps = steps
-            self.keys = [(keys(cast(Any, type(step.layer))), step.layer) for step in steps]
-        blobs, params = map(_blob, self.values), chain.from_iterable(map(_params, steps))
-        lies = [*map(id, map(_data, blobs)), *map(id, map(_data, params))]
-        told = [get(layer) for get, layer in self.keys]
-        context = self.graph.context
-        place = id(context._workspace)
-        return steps, place, lies, told, threads.share(None), inside.get(), context.state
+        return not (self.guard.never or any(map(_watchers, steps)))
 
 
 def note(
@@ -95,10 +77,12 @@ def note(
     graph: Graph,
     memory: Memory,
     later: Callable[[Step | None, Work], Work],
+    checks: bool = False,
 ) -> None:
     """Run layers forward, and note it; `later` tells how a replay does what has no rows.
 
-    What layers prepare comes first in a replay, and is not recorded.
+    What layers prepare comes first in a replay, and is not recorded. With `checks` a replay raises, behind the
+    rows of a layer, what the layer would; without, whoever replays looks at `Context.refused`.
     """
     called = any(isinstance(one, Call) for one in tape.notes)  # else it can come first of all
     begins, ready = len(tape.notes) if called else 0, []
@@ -110,6 +94,9 @@ def note(
             _prepare([step])
         if tape.take(what, alone, why, later(step, alone), twice(step)):
             ready += [step] * first
+            if checks and refuses(step):
+                checked = partial(check, graph.context, [step])
+                tape.notes.append(Call(what, "labels are checked", checked, sets=True))
         elif first:
             tape.notes[-1] = replace(cast(Call, tape.notes[-1]), work=later(step, work))
     if ready:
@@ -135,14 +122,6 @@ def twice(step: Step) -> bool:
     return bool(step.bottoms and step.tops) and type(step.layer).__module__.startswith(OURS)
 
 
-@functools.cache
-def keys(kind: Any) -> Callable[[Layer], tuple[Any, ...]]:
-    """What a layer of a kind goes by, beside arrays."""
-    names = [key.name for key in keys_of(kind).values()]
-    names += ["plan"] if issubclass(kind, Filtered) else []
-    return operator.attrgetter("forward", "backward", "recordable", "needs_gradient", *names)
-
-
 def _prepare(steps: Sequence[Step]) -> None:
     for step in steps:
         with step.named():
@@ -153,3 +132,19 @@ def _prepare(steps: Sequence[Step]) -> None:
 def prepares(layer: Layer) -> bool:
     """Whether a layer sets something before each pass."""
     return type(layer).prepare is not Layer.prepare
+
+
+def refuses(step: Step) -> bool:
+    """Whether a layer may refuse labels, indices or regions, which a replay only sets a flag for."""
+    return type(step.layer).check is not Layer.check
+
+
+def check(context: Context, steps: Sequence[Step]) -> None:
+    """Raise the DataError of the layer that has refused something in a replay, if one has."""
+    if not context.refused[0]:
+        return
+    context.refused[0] = 0
+    for step in steps:
+        with step.named():
+            step.layer.check()
+    raise DataError("a label, index or region is not one that the net knows")

@@ -1,19 +1,17 @@
-"""The passes of a net noted layer by layer, so that they can be replayed; and what a replay goes by."""
+"""The passes of a net noted layer by layer, so that they can be replayed; and the guard of those."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from minicaffe.net import run
-from minicaffe.net.again import keys, note, prepares, twice, why_not
+from minicaffe.net.again import note, prepares, twice, why_not
+from minicaffe.net.guards import Assumed, Guard, stale
 from minicaffe.net.net import Net
 from minicaffe.net.recorded import Call, Tape
 from minicaffe.net.step import Step
-from minicaffe.ops import threads
 
 
 class Passes:
@@ -68,7 +66,8 @@ class Passes:
     def _end(self, unwritten: Sequence[Any]) -> None:
         for param in unwritten:
             param.stale = True
-        self.net.memory.sharing.held = self.net.memory.sharing.whole
+        sharing = self.net.memory.sharing
+        sharing.held, sharing.holds = sharing.whole, sharing.last
 
     def _later(self, step: Step | None, work: Callable[[], Any]) -> Callable[[], Any]:
         """Work as a replay is to do it: the number of the pass, and which gradients are stale, as now."""
@@ -107,49 +106,30 @@ def _backward(step: Step, net: Net, written: frozenset[int]) -> None:
     run.backward(step, net.device, set(written), net.memory.scratch, net.loss_scale)
 
 
-class Premise:
-    """What recorded passes of a net go by: where all arrays lie, and each key and multiplier.
-
-    That is what a user can change between two passes.
-    """
+class Premise(Guard):
+    """The guard of a net's passes forward and backward, and of updates by them."""
 
     def __init__(self, net: Net):
+        super().__init__(net.graph, net.memory, trains=True)
         self.net = net
         self.watchers = [step.watchers for step in net.steps]
-        kinds: list[Any] = [type(step.layer) for step in net.steps]
-        self.keys = [(keys(kind), step.layer) for kind, step in zip(kinds, net.steps, strict=True)]
-        self.values = [value for step in net.steps for value in step.tops]
         self.params = [param for step in net.steps for param in step.layer.params]
-        self.never = ""  # why nothing is replayed, whoever looks
-        if any(step.layer.sizes_vary for step in net.steps):
-            self.never = "the size of a top varies"
-        elif type(net) is not Net:
+        if type(net) is not Net:
             self.never = f"the net is a {type(net).__name__}"
 
-    def now(self) -> tuple[Any, ...] | None:
-        """As it is now; None while passes are not to be replayed, for somebody looks."""
+    def of_all(self, objects: Iterable[Any] = (), settings: Any = None) -> Assumed | None:
+        """What whole passes assume now; None while nothing is to be replayed."""
         if self.seen:
             return None
-        net = self.net
-        held, context = net.memory, net.context
-        lies = map(_arrays, chain(map(_blob, self.values), self.params))
-        place = _address if net.device.is_cuda else id  # there nothing keeps alive what is recorded
-        places = [context.taken, *map(place, chain((context._workspace, held.scratch), *lies))]
-        told = [get(layer) for get, layer in self.keys]
-        numbers = [*map(_weight, self.values), *map(_multipliers, self.params)]
-        return places, told, numbers, threads.share(None), context.state, net.loss_scale
+        return self.of_passes(self.net.steps, objects, (self.net.loss_scale, settings))
 
-    def of_params(self) -> tuple[Any, ...] | None:
-        """The part of it that an update goes by."""
-        if self.seen:
-            return None
-        told = [*map(_multipliers, self.params), *self.stale()]
-        place = _address if self.net.device.is_cuda else id
-        return [*map(place, chain(*map(_arrays, self.params)))], told, threads.share(None)
+    def of_update(self, objects: Iterable[Any] = (), settings: Any = None) -> Assumed | None:
+        """What an update assumes now; None while nothing is to be replayed."""
+        return None if self.seen else self.of_params(self.params, objects, settings)
 
     def stale(self) -> list[bool]:
         """Which gradients are zero, whatever lies there: an update goes by that, too."""
-        return [*map(_stale, self.params)]
+        return stale(self.params)
 
     @property
     def seen(self) -> str:
@@ -162,12 +142,3 @@ class Premise:
         if net._left_out or "forward" in vars(net) or "backward" in vars(net):
             return "the net's passes are others"
         return ""
-
-
-def _address(array: Any) -> Any:
-    return None if array is None else (array.data.ptr, array.shape)
-
-
-_blob, _arrays = operator.attrgetter("blob"), operator.attrgetter("_data", "_diff")
-_weight, _stale = operator.attrgetter("loss_weight"), operator.attrgetter("stale")
-_multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")

@@ -14,6 +14,7 @@ from itertools import groupby, zip_longest
 from typing import Any
 
 from minicaffe.backend import Device
+from minicaffe.net.guards import Assumed
 from minicaffe.ops import cublas, fused, record
 from minicaffe.ops.capture import captured
 from minicaffe.ops.chains import joined
@@ -160,19 +161,18 @@ Check = Callable[[Callable[[], None], Callable[[], None]], str]
 class Repeated:
     """Work done as it is the first time, then noted until two tapes in a row agree, then replayed.
 
-    What a replay goes by, such as where arrays lie, is its premise: where that is another than it was, all
-    begins anew. The work itself is not kept, for whoever does it may hold this. The first replay may be
-    left to a `check`, given ways to replay the work and to do it as it is: it does it, and gives why
-    replays are not to be trusted, or nothing.
+    Once what the traces assume no longer holds, all begins anew. Work that raises is not compared. The work
+    itself is not kept, for whoever does it may hold this. The first replay may be left to a `check`, called with
+    what replays the work and what does it as it is: it returns why replays are not to be trusted, or nothing.
     """
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.premise: Any = None
         self.begin()
 
     def begin(self) -> None:
         """Nothing is known yet."""
+        self.assumed: Assumed | None = None
         self.tape: Tape | None = None  # the last
         self.nodes: list[Node] | None = None
         self.checked = 0
@@ -195,17 +195,17 @@ class Repeated:
     def run(
         self,
         work: Callable[[Tape | None], None],
-        premise: Callable[[], Any],
+        assumes: Callable[[], Assumed | None],
         check: Check | None = None,
     ) -> None:
-        """Do it once more; `work` is given the tape, or None. A premise of None says: as it is, this time."""
-        now = premise()
+        """Do it once more; `work` takes the tape, or None. To assume None is to do it as it is, this time."""
+        now = assumes()
         if now is None:
             work(None)
-        elif now != self.premise:
+        elif self.assumed is None or not self.assumed.holds(now):
             self.begin()
-            self.premise = now
             work(None)
+            self.assumed = now
         elif self.nodes and check is not None and self.checked < CHECKED:
             self.why = check(self._replay, partial(work, None))
             self.checked += 1

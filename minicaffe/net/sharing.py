@@ -52,11 +52,16 @@ class Sharing:
         self.whole = frozenset(v for v, life in self.lives.items() if life.covers(end))
         self.held: frozenset[Value] = frozenset()  # the values that the block holds now
         self.block: Any = None
+        # Of memory in which layers work in place, by its first value: the value that a whole pass leaves,
+        self.last: dict[Value, Value | None] = {
+            top.root: top for step in graph.steps for top in step.tops if top.reuses
+        }
+        self.holds: dict[Value, Value | None] = {}  # and the one that is there, if any pass has run
 
     def take(self) -> None:
         """Take the block; it holds nothing yet."""
         self.block = aligned.zeros(self.graph.context.device.xp, self.size, "uint8")
-        self.held = frozenset()
+        self.held, self.holds = frozenset(), {}
 
     def lend(self, value: Value) -> None:
         """Let the blob of a value that shares memory lie in the block."""
@@ -81,14 +86,23 @@ class Sharing:
                 "a net of the phase TEST whose blobs share memory has no backward pass: build it with "
                 "keep=None, or with force_backward: true in the model"
             )
-        if which != self.which or not self.lives:
+        shares = which == self.which and bool(self.lives)
+        in_place = which == "data" and bool(self.last)
+        if not (shares or in_place):
             yield
             return
         whole = last - first + 1 == len(self.graph.steps)
-        held = self.whole if whole else self._held(first, last, given)
-        self.held = frozenset()  # should the pass fail
+        if in_place:
+            holds = self.last if whole else self._holds(first, last, given)
+            self.holds = dict.fromkeys(self.last)  # should the pass fail
+        if shares:
+            held = self.whole if whole else self._held(first, last, given)
+            self.held = frozenset()
         yield
-        self.held = held
+        if in_place:
+            self.holds = holds
+        if shares:
+            self.held = held
 
     def _held(self, first: int, last: int, given: Collection[Blob]) -> frozenset[Value]:
         """What is held after a pass that is not of all steps. Raises ShapeError as `over` does."""
@@ -104,6 +118,20 @@ class Sharing:
         end = last if forward else first
         stays = {v for v in there if lives[v].covers(first) and lives[v].covers(last)}
         return frozenset(stays | {v for v in begun if lives[v].covers(end)})
+
+    def _holds(self, first: int, last: int, given: Collection[Blob]) -> dict[Value, Value | None]:
+        """What layers in place leave after a pass through some steps. Raises ShapeError as `over` does."""
+        holds = dict(self.holds)
+        for step in self.graph.steps[first : last + 1]:
+            for value in step.bottoms:
+                root = value.root
+                if root in holds and holds[root] is not value and value.blob not in given:
+                    raise ShapeError(
+                        f"{step.place}: the data of blob {value.name!r} that it reads was overwritten in "
+                        f"place: begin at {root.producer.name!r}, or give it to forward(start=...)"
+                    )
+            holds |= {top.root: top for top in step.tops if top.root in self.last}
+        return holds
 
     def gone(self, value: Value) -> str:
         """Says that the memory of a value holds another."""
@@ -208,6 +236,6 @@ def _kept(graph: Graph, keep: Collection[str], which: str) -> set[Value]:
             if varies or value.name in keep or (apart if which == "data" else value not in fed):
                 own.add(value.root)
         if type(step.layer).check is not Layer.check:
-            looked_at = step.layer.label_bottoms
+            looked_at = step.layer.float32_bottoms  # labels, indices, regions
             own |= {value.root for i, value in enumerate(step.bottoms) if i in looked_at}
     return own

@@ -35,8 +35,8 @@ def accuracy(
     fast = loops("softmax", scores.dtype)
     if fast is not None:
         flat = scores.reshape(-1), labels.reshape(-1), c, s, top_k, flag(ignore), out.reshape(-1)
-        run(fast.accuracy, n * s, *flat, read.valid.reshape(-1), read.bad, grain=grain(c))
-        read.check(labels, ignore, c, s)
+        run(fast.accuracy, n * s, *flat, read.valid.reshape(-1), read.refused, grain=grain(c))
+        read.check(labels, ignore, c)
         return out
     record.host(accuracy.__name__)
     read.read(labels, ignore, c, s)

@@ -8,7 +8,6 @@ import numpy as np
 
 from minicaffe.backend import launch, on_cuda
 from minicaffe.errors import DataError
-from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN, fill
 from minicaffe.ops.loops import loops
 from minicaffe.ops.take import put_back, take
@@ -29,14 +28,14 @@ def read(indices: Any, count: int, out: Any) -> Any:
     return out
 
 
-def embed(indices: Any, weight: Any, out: Any, rows: Any) -> Any:
+def embed(indices: Any, weight: Any, out: Any, rows: Any, refused: Any) -> Any:
     """out[i] = weight[indices[i]]; indices (m,), weight (count, f), out (m, f).
 
     `rows` (m,) int32 is then what was read. Raises DataError for an index that is no row; on CUDA, which is
-    not waited for, and in a replay, its numbers are NaN.
+    not waited for, its numbers are NaN. A replay sets `refused`, one int32, to 1 instead of raising.
 
     >>> weight = np.array([[1.0, 2.0], [3.0, 4.0]])
-    >>> embed(np.array([1.0]), weight, np.empty((1, 2)), np.empty(1, np.int32))
+    >>> embed(np.array([1.0]), weight, np.empty((1, 2)), np.empty(1, np.int32), np.zeros(1, np.int32))
     array([[3., 4.]])
     """
     count, f = weight.shape
@@ -44,8 +43,9 @@ def embed(indices: Any, weight: Any, out: Any, rows: Any) -> Any:
         launch("embed.cu", "embed", out.size, out, indices, weight, count, f, out)
         return out
     if (fast := loops("take", weight.dtype)) is not None:
-        run(fast.places, rows.size, indices, count, rows, grain=GRAIN)
-    if fast is None or (not record.active() and rows.size and rows.min() < 0):
+        run(fast.places, rows.size, indices, count, rows, refused, grain=GRAIN)
+    if fast is None or refused[0]:
+        refused[0] = 0
         read(indices, count, rows)
     return take(weight, rows, out)
 

@@ -74,9 +74,9 @@ def infogain(
     fast = loops("label_losses", prob.dtype)
     if fast is not None:
         flat = prob.reshape(-1), labels.reshape(-1), matrix.reshape(-1), c, s, flag(ignore)
-        to = out.reshape(-1), read.valid.reshape(-1), read.bad
+        to = out.reshape(-1), read.valid.reshape(-1), read.refused
         run(fast.infogain, n * s, *flat, number(LEAST, out), *to, grain=grain(c))
-        read.check(labels, ignore, c, s)
+        read.check(labels, ignore, c)
         return out
     record.host(infogain.__name__)
     read.read(labels, ignore, c, s)

@@ -38,8 +38,8 @@ def hinge(x: Any, labels: Any, out: Any, read: Labels, own: Any) -> Any:
         return out
     fast = loops("label_losses", x.dtype)
     if fast is not None:
-        run(fast.hinge, n, x.reshape(-1), labels, d, read.bad, out.reshape(-1), grain=grain(d))
-        read.check(labels.reshape(n, 1), None, d, 1)
+        run(fast.hinge, n, x.reshape(-1), labels, d, read.refused, out.reshape(-1), grain=grain(d))
+        read.check(labels, None, d)
         return out
     record.host(hinge.__name__)
     read.read(labels.reshape(n, 1), None, d, 1)
@@ -92,8 +92,8 @@ def multinomial(prob: Any, labels: Any, out: Any, read: Labels) -> Any:
         return out
     fast = loops("label_losses", prob.dtype)
     if fast is not None:
-        run(fast.multinomial, n, prob.reshape(-1), labels, d, number(LEAST, out), read.bad, out)
-        read.check(labels.reshape(n, 1), None, d, 1)
+        run(fast.multinomial, n, prob.reshape(-1), labels, d, number(LEAST, out), read.refused, out)
+        read.check(labels, None, d)
         return out
     record.host(multinomial.__name__)
     read.read(labels.reshape(n, 1), None, d, 1)

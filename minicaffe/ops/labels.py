@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import DataError
-from minicaffe.ops import arrays, record
+from minicaffe.ops import arrays
 from minicaffe.ops.sums import total
 
 
@@ -18,42 +18,40 @@ class Labels:
     """What is read off labels (n, s): `valid` is 1 where a label counts, `place` its flat score.
 
     `ignored` is its opposite. `start` holds the flat positions of class 0, a constant. All are of the
-    labels' shape: `valid` in the scores' type, `ignored` bool, `place` and `start` int64. `bad` is set where
-    a label is no class, since what is replayed raises nothing.
+    labels' shape: `valid` in the scores' type, `ignored` bool, `place` and `start` int64. A label that is no
+    class sets `refused`, one int32, to 1, for a replay, which raises nothing itself.
     """
 
     valid: Any
     ignored: Any
     place: Any
     start: Any
-    bad: Any = field(default_factory=lambda: np.zeros(1, np.int32))
+    refused: Any = field(default_factory=lambda: np.zeros(1, np.int32))
 
     @classmethod
-    def empty(cls, xp: Any, n: int, c: int, s: int, dtype: Any) -> Labels:
-        """The buffers for labels of scores (n, c, s)."""
+    def empty(cls, xp: Any, n: int, c: int, s: int, dtype: Any, refused: Any = None) -> Labels:
+        """The buffers for labels of scores (n, c, s), with a flag of their own unless one is passed."""
         start = np.arange(n).reshape(-1, 1) * (c * s) + np.arange(s)
         valid, ignored, place = (xp.empty((n, s), t) for t in (dtype, np.bool_, np.int64))
-        return cls(valid, ignored, place, xp.asarray(start))
+        flags = () if refused is None else (refused,)
+        return cls(valid, ignored, place, xp.asarray(start), *flags)
 
     def read(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
         """Fill the buffers on the CPU. Raises DataError for a label that is no class."""
-        out = self.valid, self.ignored, self.place, self.bad
+        out = self.valid, self.ignored, self.place, self.refused
         find(labels, ignore, c, s, self.start, out=out)
-        if self.bad[0]:
-            self.bad[0] = 0
-            wrong = labels[(self.valid != 0) & ~((labels > -1) & (labels < c))][0]
-            raise DataError(f"label {wrong:g} is not one of the {c} classes 0..{c - 1}")
+        self.check(labels, ignore, c)
 
-    def check(self, labels: Any, ignore: int | None, c: int, s: int) -> None:
-        """Raise DataError for a label that was found to be no class; not while it is recorded."""
-        if self.bad[0] and not record.active():
-            self.bad[0] = 0
-            self.read(labels, ignore, c, s)
+    def check(self, labels: Any, ignore: int | None, c: int) -> None:
+        """Raise DataError if a label that counts was no class."""
+        if self.refused[0]:
+            self.refused[0] = 0
+            check_classes(labels, ignore, c)
 
 
 def find(labels: Any, ignore: int | None, c: int, s: int, start: Any, out: Any) -> None:
     """Fill the buffers of `Labels` but the start, on the CPU: a label that is no class counts as class 0."""
-    valid, ignored, place, bad = out
+    valid, ignored, place, refused = out
     with np.errstate(invalid="ignore"):
         if ignore is None:
             valid.fill(1)
@@ -63,12 +61,23 @@ def find(labels: Any, ignore: int | None, c: int, s: int, start: Any, out: Any) 
             np.not_equal(labels, ignore, out=valid)
             np.equal(labels, ignore, out=ignored)
             np.multiply(labels, valid, out=place, casting="unsafe")
-    if place.size and place.view(np.uint64).max() >= c:  # what is below 0 is large there
-        bad[0] = 1
+    # As unsigned numbers those below 0 are large; what a NaN is cast to depends on the processor.
+    if place.size and (place.view(np.uint64).max() >= c or np.isnan(labels.max())):
+        refused[0] = 1
         place[(place < 0) | (place >= c)] = 0
     if s > 1:
         np.multiply(place, s, out=place)
     np.add(place, start, out=place)
+
+
+def check_classes(labels: np.ndarray, ignore: int | None, c: int) -> None:
+    """Raise DataError for a label on the host that counts and is not one of 0..c-1: NaN and infinity, too.
+
+    >>> check_classes(np.array([0.0, 2.0, 255.0]), 255, 3)
+    """
+    wrong = labels[(labels != ignore) & ~((labels > -1) & (labels < c))]
+    if wrong.size:
+        raise DataError(f"label {wrong[0]:g} is not one of the {c} classes 0..{c - 1}")
 
 
 @dataclass(frozen=True)

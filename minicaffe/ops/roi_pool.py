@@ -18,18 +18,21 @@ FILE = "roi_pool.cu"
 FAR = 1 << 28  # pixels: further off is as far
 
 
-def roi_pool(x: Any, rois: Any, scale: float, out: Any, which: Any, better: Any) -> Any:
+def roi_pool(
+    x: Any, rois: Any, scale: float, out: Any, which: Any, better: Any, refused: Any
+) -> Any:
     """out[r, k, p, q] = the largest entry of channel k in bin (p, q) of region r, `which` its place y w + x.
 
     x (n, c, h, w); rois (r, 5): image, x0, y0, x1, y1, in pixels times 1 / scale, rounded half away from 0, at
     least one pixel. Bin p of `length` rows reaches from floor(p length / oh) to ceil((p + 1) length / oh), cut
     to the image; an empty one gives 0 and place -1. `better` (c,) is boolean scratch. Raises DataError for an
-    image that is not there; on CUDA, which is not waited for, its region is NaN.
+    image that is not there; on CUDA, which is not waited for, its region is NaN. A replay sets `refused`, one
+    int32, to 1 instead of raising.
     Source: ROIPoolingLayer of R. Girshick's fast-rcnn.
 
     >>> x, rois = np.arange(16.0).reshape(1, 1, 4, 4), np.array([[0.0, 0, 2, 6, 6]])
     >>> y, which = np.empty((1, 1, 2, 2)), np.empty((1, 1, 2, 2), np.int32)
-    >>> roi_pool(x, rois, 0.5, y, which, np.empty(1, bool)).tolist()
+    >>> roi_pool(x, rois, 0.5, y, which, np.empty(1, bool), np.zeros(1, np.int32)).tolist()
     [[[[9.0, 11.0], [13.0, 15.0]]]]
     """
     (n, c, h, w), (oh, ow) = x.shape, out.shape[2:]
@@ -37,12 +40,11 @@ def roi_pool(x: Any, rois: Any, scale: float, out: Any, which: Any, better: Any)
         sizes = n, c, h, w, oh, ow, number(scale, x)
         launch(FILE, "roi_pool", math.prod(out.shape), out, x, rois, *sizes, out, which)
         return out
-    if not record.active():
-        check(rois, n)
+    check(rois, n)
     fast = loops("roi_pool", x.dtype)
     if fast is not None:
         flat = x.reshape(-1), rois.reshape(-1), (n, c, h, w), (oh, ow), x.dtype.type(scale)
-        run(fast.roi_pool, len(rois) * c, *flat, out.reshape(-1), which.reshape(-1))
+        run(fast.roi_pool, len(rois) * c, *flat, out.reshape(-1), which.reshape(-1), refused)
         return out
     record.host("regions by NumPy")
     for r, roi in enumerate(rois):

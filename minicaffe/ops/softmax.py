@@ -154,8 +154,6 @@ def softmax_loss(
     softmax(x, prob, losses.reshape(x.shape[0], 1, x.shape[2]))
     _nll(prob, labels, ignore, losses, read)
     mean.of(losses, read.valid, out, work)
-    if loops("softmax", prob.dtype) is None:
-        do(_spoil, out=(out, read.bad))
     return out
 
 
@@ -165,15 +163,15 @@ def _nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> 
     fast = loops("softmax", prob.dtype)
     if fast is not None:
         flat = prob.reshape(-1), labels.reshape(-1), c, s, flag(ignore), np.finfo(prob.dtype).tiny
-        filled = out.reshape(-1), read.valid.reshape(-1), read.bad
+        filled = out.reshape(-1), read.valid.reshape(-1), read.refused
         run(fast.nll, n * s, *flat, *filled, grain=grain(c))
-        read.check(labels, ignore, c, s)
+        read.check(labels, ignore, c)
         return
 
     def nll(
         prob: Any, labels: Any, start: Any, valid: Any, ignored: Any, place: Any, out: Any
     ) -> None:
-        do(find, labels, ignore, c, s, start, out=(valid, ignored, place, read.bad))
+        do(find, labels, ignore, c, s, start, out=(valid, ignored, place, read.refused))
         do(_scores, prob, place, start, out=out)
         do(np.maximum, out, np.finfo(prob.dtype).tiny, out=out)
         do(np.log, out, out=out)
@@ -182,20 +180,12 @@ def _nll(prob: Any, labels: Any, ignore: int | None, out: Any, read: Labels) -> 
 
     of_labels = labels, read.start, read.valid, read.ignored, read.place
     _by_samples(nll, c * s, prob, *of_labels, out)
-    read.check(labels, ignore, c, s)
+    read.check(labels, ignore, c)
 
 
 def _scores(scores: Any, place: Any, start: Any, out: Any) -> None:
     """The scores at places, of samples whose first begins at the first start."""
     scores.reshape(-1).take(place - start[:1, :1], out=out, mode="clip")
-
-
-def _spoil(out: Any) -> None:
-    """NaN for the loss where a label was no class, which is then forgotten: a replay raises nothing."""
-    loss, bad = out
-    if bad[0]:
-        loss.fill(np.nan)
-        bad[0] = 0
 
 
 def softmax_loss_gradient(

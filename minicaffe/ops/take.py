@@ -14,36 +14,38 @@ from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import run
 
 
-def places(index: Any, n: int, out: Any) -> Any:
+def places(index: Any, n: int, out: Any, refused: Any) -> Any:
     """Numbers of any type as int32 `out`, -1 for one that is none of 0..n-1.
 
-    Raises DataError for such a one; not on CUDA, which is not waited for: see `check`.
+    Raises DataError for such a one; not on CUDA, which is not waited for: see `check`. A replay sets
+    `refused`, one int32, to 1 instead.
 
-    >>> places(np.array([1.0, 0.0]), 2, np.empty(2, np.int32))
+    >>> places(np.array([1.0, 0.0]), 2, np.empty(2, np.int32), np.zeros(1, np.int32))
     array([1, 0], dtype=int32)
     """
     if on_cuda(index):
         launch("rows.cu", "places", index.size, index, index, n, out)
         return out
     if (fast := _loops(index)) is not None:
-        run(fast.places, index.size, index, n, out, grain=GRAIN)
+        run(fast.places, index.size, index, n, out, refused, grain=GRAIN)
+        refused[0] = 0
     else:
         with np.errstate(invalid="ignore"):
             np.copyto(out, index, casting="unsafe")
         for i, value in enumerate(index):
             if not -1 < value < n:
                 out[i] = -1
-    if not record.active():
-        check(out, n, index)
+    check(out, n, index)
     return out
 
 
-def check(place: np.ndarray, n: int, index: np.ndarray | None = None) -> None:
+def check(place: np.ndarray, n: int, index: np.ndarray) -> None:
     """Raise DataError if `places` found a number that is no row."""
     if place.size and place.min() < 0:
         which = int(place.argmin())
-        value = "the index" if index is None else f"index {index[which]:g}"
-        raise DataError(f"{value} of entry {which} is not one of the {n} entries 0..{n - 1}")
+        raise DataError(
+            f"index {index[which]:g} of entry {which} is not one of the {n} entries 0..{n - 1}"
+        )
 
 
 def take(x: Any, place: Any, out: Any) -> Any:

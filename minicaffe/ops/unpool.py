@@ -15,7 +15,7 @@ from minicaffe.ops.geometry import Window
 from minicaffe.ops.loops import loops
 from minicaffe.ops.threads import run
 
-NOWHERE, OUTSIDE = -1, -2
+NOWHERE = -1
 
 
 def mask(
@@ -46,12 +46,13 @@ def mask(
     return out
 
 
-def places(mask: Any, image: tuple[int, int], out: Any) -> Any:
+def places(mask: Any, image: tuple[int, int], out: Any, refused: Any) -> Any:
     """A mask's numbers as int64 `out`: places y w + x of an image (h, w), -1 for none, -2 for others.
 
-    Raises DataError for a place outside; not on CUDA, which is not waited for: see `check`.
+    Raises DataError for a place outside; not on CUDA, which is not waited for: see `check`. A replay sets
+    `refused`, one int32, to 1 instead.
 
-    >>> places(np.array([3.0, -1.0]), (2, 2), np.empty(2, np.int64))
+    >>> places(np.array([3.0, -1.0]), (2, 2), np.empty(2, np.int64), np.zeros(1, np.int32))
     array([ 3, -1])
     """
     h, w = image
@@ -59,21 +60,23 @@ def places(mask: Any, image: tuple[int, int], out: Any) -> Any:
         launch("unpool.cu", "mask_places", mask.size, mask, mask, h * w, out)
         return out
     fast = loops("take", mask.dtype)
-    if fast is not None and record.active():  # what is wrong is found when the loss is read
-        run(fast.mask_places, mask.size, mask.reshape(-1), h * w, out.reshape(-1), grain=GRAIN)
-        return out
-    lowest, highest = mask.min(initial=0), mask.max(initial=0)
-    if not (lowest >= NOWHERE and highest < h * w):
-        odd = highest if highest >= h * w else lowest
-        raise DataError(f"place {odd:g} of the mask is not in the image of {h} x {w}")
+    if fast is not None:
+        flat = mask.reshape(-1), h * w, out.reshape(-1), refused
+        run(fast.mask_places, mask.size, *flat, grain=GRAIN)
+        if not refused[0]:
+            return out
+        refused[0] = 0
+    check(mask, image)
     np.copyto(out, mask, casting="unsafe")
     return out
 
 
-def check(place: np.ndarray, image: tuple[int, int]) -> None:
-    """Raise DataError if `places` found one outside."""
-    if place.size and place.min() <= OUTSIDE:
-        raise DataError(f"a place of the mask is not in the image of {image[0]} x {image[1]}")
+def check(mask: np.ndarray, image: tuple[int, int]) -> None:
+    """Raise DataError for a number of the host's mask that is no place of an image (h, w), nor -1."""
+    (h, w), lowest, highest = image, mask.min(initial=0), mask.max(initial=0)
+    if not (lowest >= NOWHERE and highest < h * w):
+        odd = highest if highest >= h * w else lowest
+        raise DataError(f"place {odd:g} of the mask is not in the image of {h} x {w}")
 
 
 def unpool(x: Any, place: Any, out: Any, winner: Any) -> Any:

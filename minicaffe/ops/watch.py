@@ -86,18 +86,21 @@ def judge(
     flags: Any,
     going: Any,
     factor: Any,
+    refused: Any,
 ) -> None:
     """Decide whether an update is taken, from a loss and flat gradients, whose squares sum to `square`.
 
     flags[SKIP] says no; so do all after it once flags[STOP] is 1, as a loss that is no finite number makes
-    it, and a bad gradient, or flags[BAD], unless such are to be passed over. flags[DONE] counts the
+    it, a label that was `refused`, one int32 of the host's, and a bad gradient, or flags[BAD], unless such are
+    to be passed over. flags[DONE] counts the
     iterations that did not stop, flags[PASSED] those of them that were passed over; flags[BAD] is 0 again.
     `going`, one bool, is not STOP; `factor` is what shortens a gradient to a norm of `limit`, 1 if it is
     below 0. `parts` is as in `squares`, an entry for each gradient at the least.
 
     >>> flags, going, factor = np.zeros(FLAGS, np.int32), np.array(True), np.array(0.0)
     >>> loss, gradient, square = np.array([0.5]), np.array([3.0, 4.0]), np.array(0.0)
-    >>> judge(loss, [gradient], square, np.empty(8), 1.0, False, flags, going, factor)
+    >>> last = flags, going, factor, np.zeros(1, np.int32)
+    >>> judge(loss, [gradient], square, np.empty(8), 1.0, False, *last)
     >>> float(square), flags[[SKIP, DONE]], float(factor)
     (25.0, array([0, 1], dtype=int32), 0.2)
     """
@@ -114,15 +117,15 @@ def judge(
     fast: Any = loops("watch", square.dtype)
     if fast is not None:
         ones = going.reshape(1), factor.reshape(1)
-        run(fast.judge, 1, loss, square.reshape(1), float(limit), pass_over, flags, *ones)
+        run(fast.judge, 1, loss, square.reshape(1), float(limit), pass_over, flags, *ones, refused)
         return
-    do(_judge, loss, square, limit, pass_over, out=(flags, going, factor))
+    do(_judge, loss, square, limit, pass_over, refused, out=(flags, going, factor))
 
 
-def _judge(loss: Any, square: Any, limit: float, pass_over: bool, out: Any) -> None:
+def _judge(loss: Any, square: Any, limit: float, pass_over: bool, refused: Any, out: Any) -> None:
     flags, going, factor = out
     bad, norm = int(flags[BAD]), math.sqrt(square)
-    if not math.isfinite(loss[0]) or (bad and not pass_over):
+    if not math.isfinite(loss[0]) or refused[0] or (bad and not pass_over):
         flags[STOP] = 1
     stop = int(flags[STOP])
     flags[SKIP] = stop or bad

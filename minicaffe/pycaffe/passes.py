@@ -23,6 +23,7 @@ def forward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
     reshape(net, blobs, last)
     steps = net.steps[first : last + 1]
     ready(blobs, "data", steps)
+    net.memory.sharing.holds = {}  # Caffe goes by what the data hold
     with own_errors():
         net.forward(net.steps[first].spec.name, net.steps[last].spec.name)
     passed(blobs, "data", steps)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from minicaffe.errors import DataError
 from minicaffe.layers.blob import Param
+from minicaffe.net.again import check
+from minicaffe.net.guards import Assumed
 from minicaffe.net.net import Net
 from minicaffe.net.passes import Passes, Premise, take_sum
 from minicaffe.net.recorded import Call, Node, Repeated, Tape, take
@@ -57,7 +58,7 @@ class Iterating(Finite):
             self.gradient()
             self.update()
         elif is_cuda:  # ranks agree once it has been asked for all
-            self._as_one()
+            self._attempt(self._as_one)
             if self.ranks is not None:
                 self.ranks.agree()
         else:
@@ -70,8 +71,9 @@ class Iterating(Finite):
         self._prepare_update()
         if not self._noted.sends:
             self.net.context.slots.send()
-        check = partial(compared, self) if self.device.is_cuda else None
-        self._whole.run(self._all, self._now_of_all, check)
+        beside = partial(compared, self) if self.device.is_cuda else None
+        self._whole.run(self._all, self._now_of_all, beside)
+        self._refuse()
         self.watch.expect(self.iteration)
         self._end_passes()
 
@@ -95,31 +97,42 @@ class Iterating(Finite):
 
     def _only_passes(self) -> None:
         self._begin_passes()
-        self._passes.run(self._all_passes, self._now)
+        self._passes.run(self._all_passes, partial(self._on_cpu, self._premise.of_all))
+        self._refuse()
         if self.ranks is not None:
             self.ranks.agree()
         self._end_passes()
 
     def _together(self, work: Callable[[], None]) -> None:
         """Do what has passes in it, on all ranks, if there are several. Raises what fails on any of them."""
-        if self.ranks is None:
-            work()
-            return
+        self._attempt(work if self.ranks is None else partial(self.ranks.run, work))
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        """Do what has passes in it; should it fail, all is as before, but for blobs: there is no gradient."""
         try:
-            self.ranks.run(work)
-        except DataError:  # as it was before, so that a snapshot can be taken
+            work()
+        except Exception:
             self.watch.put_back()
             self.net.context.passes = self.iteration * self.spec.iter_size
+            for param in self.net.learnable:
+                param.stale = True
             raise
+
+    def _refuse(self) -> None:
+        """Raise what a layer has refused in a replay, which took no update then."""
+        if self.net.context.refused[0]:
+            self.watch.go_on()
+            check(self.net.context, self.net.steps)
 
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""
         self._prepare_update()
         self.net.context.slots.send()
         self.watch.expect(self.iteration)
-        self._update.run(self._step, self._now_of_update)
+        self._update.run(self._step, partial(self._on_cpu, self._premise.of_update))
 
     def _begin_passes(self) -> None:
+        self.net.context.refused[0] = 0
         if not self.device.is_cuda:  # where that is a part of what is captured
             self.watch.begin()
         self._noted.begin(self.iteration * self.spec.iter_size)
@@ -158,6 +171,9 @@ class Iterating(Finite):
             net.then = then if batch == count - 1 else None
             net.context.passes = noted.first + batch
             noted.forward(tape)
+            if ranks is not None and not self.device.is_cuda:  # before any sum with others
+                refuse = partial(check, net.context, net.steps)
+                take_sum(tape, refuse, what="what layers refuse")
             noted.backward(tape)
             if self.mixed is not None:
                 take(tape, "16 bits", partial(self.mixed.gather, first=batch == 0))
@@ -203,31 +219,21 @@ class Iterating(Finite):
         self.asked_to_stop = signals is not None and signals.asked
         return signals is not None and signals.snapshot_asked()
 
-    def _now(self) -> Any:
-        """What recorded passes go by; nothing on CUDA, where but a whole iteration is replayed."""
-        return None if self.device.is_cuda else self._of_passes()
+    def _on_cpu(self, assumes: Callable[..., Assumed | None]) -> Assumed | None:
+        """What recorded passes or updates go by; nothing on CUDA, where but a whole iteration is replayed."""
+        return None if self.device.is_cuda else assumes(self._parts)
 
-    def _now_of_update(self) -> Any:
-        """What a recorded update goes by."""
-        return None if self.device.is_cuda else self._of_update()
-
-    def _now_of_all(self) -> Any:
+    def _now_of_all(self) -> Assumed | None:
         """What a recorded iteration goes by."""
-        passes = self._of_passes()
-        return passes and (passes, self._premise.stale(), id(self.rule), id(self.average))
-
-    def _of_passes(self) -> Any:
-        held = self._premise.now()
-        return held and (held, id(self.spec), id(self.watch.loss), self._shared)
-
-    def _of_update(self) -> Any:
-        held = self._premise.of_params()
-        return held and (held, id(self.spec), id(self.rule), id(self.average), self._shared)
+        return self._premise.of_all(self._parts, self._premise.stale())
 
     @property
-    def _shared(self) -> bool:
-        """Whether ranks share the update: once they do not, they never do again."""
-        return self.ranks is not None and self.ranks.shared is not None
+    def _parts(self) -> list[Any]:
+        """What of the solver a replay goes by."""
+        rule, watch = self.rule, self.watch
+        of_rule = (rule.rule if isinstance(rule, Mixed) else rule).spec, *rule.history
+        shared = self.ranks and self.ranks.shared  # once ranks share no update, they never do again
+        return [self.spec, rule, *of_rule, self.average, watch, watch.loss, shared]
 
 
 def _read(params: list[Param]) -> None:

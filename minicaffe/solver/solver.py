@@ -96,7 +96,7 @@ class Solver(Judging, Iterating):
         with self.device.current():
             half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
             window = self.spec.average_loss, self.net.context.sum_dtype
-            self.watch = Watch(xp, *window, pass_over=half)
+            self.watch = Watch(xp, *window, half, self.net.context.refused)
             self.watch.keep(self.net.layers.values())
             self.losses = self.watch.losses
             means = (

@@ -17,7 +17,7 @@ PLACES = [2, 0, 2, 1, 1, 2, 4, 0]  # of 5 rows: some more than once, one never
 @row
 def places(device, dtype):
     index, out = put(device, PLACES, summed(dtype)), blank(device, 8, np.int32)
-    return lambda: numbered.places(index, 5, out), [out]
+    return lambda: numbered.places(index, 5, out, np.zeros(1, np.int32)), [out]
 
 
 @row
@@ -76,7 +76,7 @@ def winners(device, dtype):
 @row
 def mask_places(device, dtype):
     given, place = mask(device, dtype)[0], blank(device, POOLED, np.int64)
-    return lambda: masks.places(given, IMAGES[2:], place), [place]
+    return lambda: masks.places(given, IMAGES[2:], place, np.zeros(1, np.int32)), [place]
 
 
 @row

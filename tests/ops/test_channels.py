@@ -95,7 +95,11 @@ def test_embed_against_the_definition(device, m, count, f, dtype, seed):
         dweight[index] += dy[i]
     there, rows = put(device, indices, dtype), blank(device, m, np.int64)
     out = blank(device, (m, f), dtype)
-    same(device, embed.embed(there, put(device, weight), out, rows), y.astype(dtype))
+    same(
+        device,
+        embed.embed(there, put(device, weight), out, rows, np.zeros(1, np.int32)),
+        y.astype(dtype),
+    )
     sums = put(device, np.ones((count, f)), dtype)
     close(device, embed.add_gradient(put(device, dy), there, rows, sums), dweight)
 
@@ -117,9 +121,9 @@ def test_an_index_that_is_no_row(device, bad):
     out, rows = blank(device, (3, 2), float), blank(device, 3, np.int64)
     if not device.is_cuda:
         with pytest.raises(DataError, match=r"index .* is not one of the 3 rows 0\.\.2"):
-            embed.embed(indices, weight, out, rows)
+            embed.embed(indices, weight, out, rows, np.zeros(1, np.int32))
         return
-    y = device.to_host(embed.embed(indices, weight, out, rows))
+    y = device.to_host(embed.embed(indices, weight, out, rows, np.zeros(1, np.int32)))
     np.testing.assert_array_equal(y, [[1, 1], [np.nan, np.nan], [1, 1]])
     sums = put(device, np.zeros((3, 2)))
     embed.add_gradient(put(device, np.ones((3, 2))), indices, rows, sums)

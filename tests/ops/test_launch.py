@@ -324,7 +324,9 @@ def judge(device, dtype):
 
     def run():
         flags[:1].fill(1)
-        watch.judge(loss, gradients, square, parts, 2.0, True, flags, going, factor)
+        watch.judge(
+            loss, gradients, square, parts, 2.0, True, flags, going, factor, np.zeros(1, np.int32)
+        )
         device.xp.copyto(rounded, square, casting="same_kind")
 
     return run, [rounded, flags, going, factor]
@@ -384,7 +386,7 @@ def embed(device, dtype):
     weight, out = put(device, numbers(1, (3, 5), dtype=dtype)[0]), blank(device, (4, 5), dtype)
     indices = put(device, [2, 0, 2, 1], summed(dtype))
     rows = blank(device, 4, np.int64)
-    return lambda: tables.embed(indices, weight, out, rows), [out]
+    return lambda: tables.embed(indices, weight, out, rows, np.zeros(1, np.int32)), [out]
 
 
 @row

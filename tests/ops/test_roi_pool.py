@@ -66,7 +66,12 @@ def test_against_loops(device, shape, count, grid, scale, dtype, seed):
     out = (count, shape[1], *grid)
     y, which = blank(device, out, dtype), blank(device, out, np.int32)
     there = put(device, x), put(device, rois)
-    assert roi_pool.roi_pool(*there, scale, y, which, blank(device, shape[1], bool)) is y
+    assert (
+        roi_pool.roi_pool(
+            *there, scale, y, which, blank(device, shape[1], bool), np.zeros(1, np.int32)
+        )
+        is y
+    )
     wanted, winners = reference(x, rois, scale, grid)
     same(device, y, wanted)
     same(device, which, winners)
@@ -89,7 +94,15 @@ def test_numbers_beyond_measure_and_none(device):
     x = put(device, np.ones((1, 1, 2, 2), np.float32))
     rois = np.array([[0, 1e30, 0, 1e30, 1], [0, -1e30, 0, 1e30, 1], [0, np.nan, 0, np.nan, 1]])
     y, which = blank(device, (3, 1, 1, 1), np.float32), blank(device, (3, 1, 1, 1), np.int32)
-    roi_pool.roi_pool(x, put(device, rois, np.float32), 1.0, y, which, blank(device, 1, bool))
+    roi_pool.roi_pool(
+        x,
+        put(device, rois, np.float32),
+        1.0,
+        y,
+        which,
+        blank(device, 1, bool),
+        np.zeros(1, np.int32),
+    )
     same(device, y.ravel(), [0, 1, 0])
     same(device, which.ravel(), [-1, 0, -1])
 
@@ -103,7 +116,9 @@ def test_an_image_that_is_not_there(device, image):
     y, which = blank(device, (2, 1, 1, 1), float), blank(device, (2, 1, 1, 1), np.int32)
 
     def run():
-        return roi_pool.roi_pool(x, rois, 1.0, y, which, blank(device, 1, bool))
+        return roi_pool.roi_pool(
+            x, rois, 1.0, y, which, blank(device, 1, bool), np.zeros(1, np.int32)
+        )
 
     if device.is_cuda:
         got = device.to_host(run()).ravel()

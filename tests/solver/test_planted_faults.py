@@ -112,13 +112,13 @@ def the_number_of_another_pass(solver, patch):
 
 def a_reshape_that_nobody_sees(solver, patch):
     """What was recorded goes on, over arrays that are not the net's any more."""
-    held = solver._whole.premise
+    held = solver._whole.assumed
     patch.setattr(solver, "_now_of_all", lambda: held)
     solver.net.memory.take(solver.net.graph)
 
 
 def a_multiplier_that_nobody_sees(solver, patch):
-    held = solver._whole.premise
+    held = solver._whole.assumed
     patch.setattr(solver, "_now_of_all", lambda: held)
     solver.net.params["ip"][0].decay_mult = 50.0
 

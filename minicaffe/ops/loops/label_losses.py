@@ -1,4 +1,4 @@
-"""Losses of scores with a label each, and their gradients; of a label that is none NaN, and `bad` is set."""
+"""Losses of scores with a label each, and their gradients; a label that is none sets `refused`, and is NaN."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NONE = (0, 0)  # no label is ignored
 
 
 @compiled
-def hinge(x: Any, labels: Any, d: int, bad: Any, y: Any, first: int, last: int) -> None:
+def hinge(x: Any, labels: Any, d: int, refused: Any, y: Any, first: int, last: int) -> None:
     """y = max(0, 1 - x) of the label's score, max(0, 1 + x) of the others, for samples first..last."""
     for n in range(first, last):
-        own, _ = read(labels[at(n)], d, NONE, bad)
+        own, _ = read(labels[at(n)], d, NONE, refused)
         for k in range(d):
             value = x[at(n * d + k)]
             value = y.dtype.type(1) + (-value if k == own else value)
@@ -40,11 +40,11 @@ def hinge_gradient(
 
 @compiled
 def multinomial(
-    prob: Any, labels: Any, d: int, least: Any, bad: Any, y: Any, first: int, last: int
+    prob: Any, labels: Any, d: int, least: Any, refused: Any, y: Any, first: int, last: int
 ) -> None:
     """y = -log max(prob[label], least)."""
     for n in range(first, last):
-        own, _ = read(labels[at(n)], d, NONE, bad)
+        own, _ = read(labels[at(n)], d, NONE, refused)
         p = prob[at(n * d + max(own, 0))]
         y[at(n)] = -math.log(p if p > least or p != p else least) if own >= 0 else np.nan
 
@@ -82,13 +82,13 @@ def infogain(
     least: Any,
     losses: Any,
     valid: Any,
-    bad: Any,
+    refused: Any,
     first: int,
     last: int,
 ) -> None:
     """losses = -sum over k of matrix[label, k] log max(prob[n, k, s], least), 0 where ignored."""
     for place in range(first, last):
-        own, counts = read(labels[at(place)], c, ignore, bad)
+        own, counts = read(labels[at(place)], c, ignore, refused)
         valid[at(place)] = counts
         total = losses.dtype.type(np.nan if counts and own < 0 else 0)
         if own >= 0:

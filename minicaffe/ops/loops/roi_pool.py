@@ -37,10 +37,11 @@ def roi_pool(
     scale: Any,
     y: Any,
     which: Any,
+    refused: Any,
     first: int,
     last: int,
 ) -> None:
-    """The bins of channels first..last, counted region by region; NaN of an image that is not there."""
+    """The bins of channels first..last, region by region; an image that is not there sets `refused`."""
     (n, c, h, w), (oh, ow) = image, out
     one = scale * 0 + 1  # in its type, as are the lengths of bins
     for unit in range(first, last):
@@ -52,6 +53,7 @@ def roi_pool(
             one * max(x1 - x0 + 1, 1) / (one * ow),
         )
         if not (rois[r * 5] > -1 and rois[r * 5] < n):
+            refused[0] = 1
             for here in range(unit * oh * ow, (unit + 1) * oh * ow):
                 y[at(here)] = np.nan
                 which[at(here)] = -1

@@ -1,7 +1,7 @@
 """Softmax, its negative log-likelihood and accuracy over scores (n, c, s), places (n, s) first to last.
 
 Where s is 1 a place's scores are neighbours; else the places of a sample are, and are taken side by side, with
-`reduced` (n, s) for what there is one of a place. A label that is no class sets `bad` to 1; nothing is raised.
+`reduced` (n, s) for what there is one of a place. A label that is no class sets `refused` to 1.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ def softmax_gradient(
 
 
 @helper
-def read(label: Any, c: int, ignore: Any, bad: Any) -> Any:
+def read(label: Any, c: int, ignore: Any, refused: Any) -> Any:
     """The class that a label is and whether it counts; -1 for one that is none. `ignore`: if at all, which."""
     if ignore[0] and label == ignore[1]:
         return -1, False
     if label > -1 and label < c:
         return int(label), True
-    bad[0] = 1
+    refused[0] = 1
     return -1, True
 
 
@@ -117,13 +117,13 @@ def nll(
     tiny: Any,
     losses: Any,
     valid: Any,
-    bad: Any,
+    refused: Any,
     first: int,
     last: int,
 ) -> None:
     """losses = -log max(prob[label], tiny), 0 where ignored, NaN at a label that is no class."""
     for place in range(first, last):
-        which, counts = read(labels[at(place)], c, ignore, bad)
+        which, counts = read(labels[at(place)], c, ignore, refused)
         valid[at(place)] = counts
         losses[at(place)] = np.nan if counts else 0
         if which >= 0:
@@ -172,13 +172,13 @@ def accuracy(
     ignore: Any,
     hits: Any,
     valid: Any,
-    bad: Any,
+    refused: Any,
     first: int,
     last: int,
 ) -> None:
     """hits = 1 if fewer than top_k other classes score at least as high as the label's, else 0."""
     for place in range(first, last):
-        which, counts = read(labels[at(place)], c, ignore, bad)
+        which, counts = read(labels[at(place)], c, ignore, refused)
         valid[at(place)] = counts
         start, lower = place // s * c * s + place % s, 0
         own = scores[at(start + max(which, 0) * s)]

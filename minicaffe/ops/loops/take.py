@@ -10,11 +10,14 @@ from minicaffe.ops.loops import at, compiled
 
 
 @compiled
-def places(index: Any, n: int, out: Any, first: int, last: int) -> None:
-    """Numbers as int32, -1 for one that is none of 0..n-1."""
+def places(index: Any, n: int, out: Any, refused: Any, first: int, last: int) -> None:
+    """Numbers as int32, -1 for one that is none of 0..n-1, which sets `refused`."""
     for i in range(first, last):
         value = index[at(i)]
-        out[at(i)] = np.int32(value) if value > -1 and value < n else np.int32(-1)
+        inside = value > -1 and value < n
+        out[at(i)] = np.int32(value) if inside else np.int32(-1)
+        if not inside:
+            refused[0] = 1
 
 
 @compiled
@@ -52,12 +55,17 @@ def fold(x: Any, count: int, d: int, out: Any, first: int, last: int) -> None:
 
 
 @compiled
-def mask_places(mask: Any, size: int, out: Any, first: int, last: int) -> None:
-    """A mask's numbers as int64: -1 for none, -2 for one that is no place of an image of `size` pixels."""
+def mask_places(mask: Any, size: int, out: Any, refused: Any, first: int, last: int) -> None:
+    """A mask's numbers as int64: -1 for none, -2 for one that is no place of an image of `size` pixels.
+
+    Such a one sets `refused`.
+    """
     for i in range(first, last):
         value = mask[at(i)]
         inside = value >= -1 and value < size
         out[at(i)] = np.int64(value) if inside else np.int64(-2)
+        if not inside:
+            refused[0] = 1
 
 
 @compiled

@@ -57,12 +57,13 @@ def judge(
     flags: Any,
     going: Any,
     factor: Any,
+    refused: Any,
     first: int,
     last: int,
 ) -> None:
     """What ops.watch.judge says; the flags in its order: bad, skip, stop, done, passed."""
     bad, norm = flags[0], math.sqrt(square[0])
-    if not math.isfinite(loss[0]) or (bad and not pass_over):
+    if not math.isfinite(loss[0]) or refused[0] or (bad and not pass_over):
         flags[2] = 1
     stop = flags[2]
     flags[1] = 1 if stop or bad else 0

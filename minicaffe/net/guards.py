@@ -1,0 +1,107 @@
+"""The guard of a replay: what a trace of a net's passes assumes, and whether that still holds."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, cast
+
+from minicaffe.layers import Layer
+from minicaffe.layers.convolution import Filtered
+from minicaffe.net.graph import Graph
+from minicaffe.net.memory import Memory
+from minicaffe.net.step import Step
+from minicaffe.ops import threads
+from minicaffe.ops.crew import inside
+from minicaffe.spec.types import keys_of
+
+_blob, _data = operator.attrgetter("blob"), operator.attrgetter("_data")
+_arrays = operator.attrgetter("_data", "_diff")
+_params, _needs = operator.attrgetter("layer.params"), operator.attrgetter("layer.needs_gradient")
+_weight, _stale = operator.attrgetter("loss_weight"), operator.attrgetter("stale")
+_multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")
+
+
+class Assumed(NamedTuple):
+    """What a trace assumes: objects, which it keeps alive and compares by `is`, and settings by value.
+
+    Since the objects stay alive, no other can be born at their addresses and be taken for one of them.
+
+    >>> import numpy as np
+    >>> x = np.zeros(2)
+    >>> Assumed([x], 1).holds(Assumed([x], 1)), Assumed([x], 1).holds(Assumed([x[:]], 1))
+    (True, False)
+    """
+
+    objects: Sequence[Any]
+    settings: Any
+
+    def holds(self, now: Assumed) -> bool:
+        """Whether it is still so."""
+        alike = len(self.objects) == len(now.objects) and self.settings == now.settings
+        return alike and all(map(operator.is_, self.objects, now.objects))
+
+
+class Guard:
+    """What traces of a net's passes assume: all that a user can change between two of them.
+
+    That is where arrays lie, the keys of layers, the multipliers of parameters. With `trains` it is of passes
+    forward and backward, else of those forward. `never` is a reason why nothing is replayed, if there is one.
+    It does not refer to the net, which may be dropped.
+    """
+
+    def __init__(self, graph: Graph, memory: Memory, trains: bool):
+        self.context, self.memory, self.trains = graph.context, memory, trains
+        self.never = ""
+        if any(step.layer.sizes_vary for step in graph.steps):
+            self.never = "the size of a top varies"
+        self.values = [value for step in graph.steps for value in step.tops]
+        self.steps: Sequence[
+            Step
+        ] = []  # those that were looked at last, and what returns their keys
+        self.keys: list[tuple[Callable[[Layer], Any], Layer]] = []
+
+    def of_passes(
+        self, steps: Sequence[Step], objects: Iterable[Any] = (), settings: Any = None
+    ) -> Assumed:
+        """What passes through these layers assume now, with objects and settings of the caller's."""
+        if steps != self.steps:
+            self.steps = list(steps)
+            self.keys = [(keys(cast(Any, type(step.layer))), step.layer) for step in steps]
+        context = self.context
+        params = list(chain.from_iterable(map(_params, steps)))
+        kept = [context._workspace, self.memory.scratch, *objects, *steps, *params]
+        told: list[Any] = [get(layer) for get, layer in self.keys]
+        if self.trains:
+            kept += chain.from_iterable(map(_arrays, chain(map(_blob, self.values), params)))
+            told += map(tuple, map(_needs, steps))
+            told += map(_weight, self.values)
+            told += map(_multipliers, params)
+        else:
+            kept += map(_data, chain(map(_blob, self.values), params))
+        return Assumed(
+            kept, (told, context.taken, threads.share(None), inside.get(), context.state, settings)
+        )
+
+    def of_params(
+        self, params: Sequence[Any], objects: Iterable[Any] = (), settings: Any = None
+    ) -> Assumed:
+        """What an update of parameters assumes now; it goes by which gradients are zero, too."""
+        kept = [*objects, *params, *chain.from_iterable(map(_arrays, params))]
+        told = [*map(_multipliers, params), *stale(params), threads.share(None), inside.get()]
+        return Assumed(kept, (told, settings))
+
+
+def stale(params: Sequence[Any]) -> list[bool]:
+    """Which gradients of parameters are zero, whatever lies in memory."""
+    return [*map(_stale, params)]
+
+
+@functools.cache
+def keys(kind: Any) -> Callable[[Layer], tuple[Any, ...]]:
+    """What returns the settings of a layer of a kind."""
+    names = [key.name for key in keys_of(kind).values()]
+    names += ["plan"] if issubclass(kind, Filtered) else []
+    return operator.attrgetter("forward", "backward", "recordable", "runs_backward", *names)
