@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from minicaffe.layers import Layer
 from minicaffe.ops import watch as ops
 from minicaffe.ops.row import place
 from minicaffe.ops.watch import BAD, DONE, FLAGS, PASSED, SKIP, STOP
@@ -48,11 +50,15 @@ class Watch:
     update of the iteration that is found bad is not taken, nor any after it: however late the host looks,
     it finds parameters and history as they were when that iteration began. With `pass_over`, as of 16
     bits, a gradient that is not finite is passed over instead, and only a loss stops. Of what forward
-    passes change for good, such as BatchNorm's sums, it takes copies, until it stops.
+    passes change for good, such as BatchNorm's sums, it takes copies, until it stops. `refused`, one int32
+    of the host's, stops an update, too: see Context.
     """
 
-    def __init__(self, xp: Any, window: int, dtype: Any, pass_over: bool = False):
+    def __init__(
+        self, xp: Any, window: int, dtype: Any, pass_over: bool = False, refused: Any = None
+    ):
         self.xp, self.pass_over, dtype = xp, pass_over, np.dtype(dtype)
+        self.refused = np.zeros(1, np.int32) if refused is None else refused
         self.block = xp.zeros(8 * NUMBERS + 4 * FLAGS + dtype.itemsize * (window + 1) + 1, np.uint8)
         self.window, self.dtype = window, dtype
         self.squares, self.flags, self.losses, self.factor, going = self._parts(self.block)
@@ -71,7 +77,9 @@ class Watch:
             looked_at = self.loss, self.losses, self.squares, self.flags
             self.at_hand = AtHand(*[array.data for array in looked_at])
         self.asked, self.last = 0, -1  # how many updates were asked for; the iteration of the last
-        self.kept: list[tuple[Any, list[Any]]] = []
+        self.kept: list[
+            tuple[Any, list[tuple[Any, Any]]]
+        ] = []  # of layers: arrays, and their copies
         self.blocks: list[tuple[Any, Any]] = []  # what lies together of it, and its copy,
         self.together: dict[Any, Any] = {}  # and that of each part
 
@@ -108,10 +116,19 @@ class Watch:
             for param, array, copy in zip(mine, lies, copies, strict=True):
                 param.lie_in(array)
                 self.together[place(array)] = copy
-        self.kept = [(layer, [self._copy(x) for x in layer.running]) for layer in changing]
+        self.kept = [(layer, []) for layer in layers if type(layer).running is not Layer.running]
+        for layer, copies in self.kept:
+            self._know(copies, layer.running)
 
-    def _copy(self, array: Any) -> Any:
-        return self.together[place(array)] if place(array) in self.together else array.copy()
+    def _know(self, copies: list[tuple[Any, Any]], running: Sequence[Any]) -> None:
+        """Have a copy of each array that a layer changes now; one that it no longer changes keeps its own."""
+        known = [array for array, _ in copies]
+        if running and not (len(known) == len(running) and all(map(operator.is_, known, running))):
+            places = map(place, running)
+            copies[:] = [
+                (array, self.together[at] if at in self.together else array.copy())
+                for array, at in zip(running, places, strict=True)
+            ]
 
     def running_arrays(self) -> list[Any]:
         """What forward passes change for good, together where it lies together."""
@@ -124,12 +141,10 @@ class Watch:
         for block, kept in self.blocks:
             self.xp.copyto(kept, block, where=self.going)
         for layer, copies in self.kept:
-            for i, array in enumerate(layer.running):
-                if place(array) in self.together:
-                    continue
-                if copies[i].shape != array.shape:  # the net was reshaped
-                    copies[i] = array.copy()
-                self.xp.copyto(copies[i], array, where=self.going)
+            self._know(copies, layer.running)
+            for array, copy in copies:
+                if place(array) not in self.together:
+                    self.xp.copyto(copy, array, where=self.going)
 
     def end(self, slot: int) -> None:
         """The loss of an iteration is there: it goes into its slot of the window."""
@@ -153,7 +168,7 @@ class Watch:
         Without arrays it is as it was measured.
         """
         given = self.pass_over, self.flags, self.going, self.factor
-        ops.judge(self.loss, gradients, self.gradient, self.parts, limit, *given)
+        ops.judge(self.loss, gradients, self.gradient, self.parts, limit, *given, self.refused)
 
     def weigh(self, weights: Sequence[Any]) -> None:
         """Measure the weights, and what forward passes change for good, for the next `told`."""
@@ -180,8 +195,8 @@ class Watch:
 
     def put_back(self) -> None:
         """Have what forward passes changed be as it was when the iteration that was found bad began."""
-        for layer, copies in self.kept:
-            for array, copy in zip(layer.running, copies, strict=True):
+        for _, copies in self.kept:
+            for array, copy in copies:
                 self.xp.copyto(array, copy)
 
     def reset(self) -> None:
@@ -189,3 +204,8 @@ class Watch:
         self.flags.fill(0)
         self.going.fill(True)
         self.asked = 0
+
+    def go_on(self) -> None:
+        """Forget that the last update was not taken."""
+        self.flags[[SKIP, STOP]] = 0
+        self.going.fill(True)

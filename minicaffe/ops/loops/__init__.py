@@ -25,15 +25,15 @@ _import = threading.RLock()  # Numba must not be imported by two threads at once
 
 @functools.cache
 def available() -> bool:
-    """Whether Numba is installed, and not refused by MINICAFFE_NUMBA=0."""
+    """Whether Numba is installed and compiles: not with MINICAFFE_NUMBA=0, nor with NUMBA_DISABLE_JIT=1."""
     if os.environ.get("MINICAFFE_NUMBA") == "0":
         return False
     try:
         with _import:
-            import numba  # noqa: F401
+            import numba
     except ImportError:
         return False
-    return True
+    return not getattr(numba.config, "DISABLE_JIT", 0)
 
 
 def loops(name: str, dtype: Any) -> ModuleType | None:

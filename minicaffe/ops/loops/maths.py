@@ -113,10 +113,14 @@ def power64(x: Any, p: Any) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compiled into whatever calls it: around a call no vectors are made."""
+    """Compiled into whatever calls it: around a call no vectors are made.
+
+    It says its own `fastmath`, products and sums in one instruction: else Numba takes that of the loop that is
+    compiled first, and the bits depend on which one that is.
+    """
     from minicaffe.ops.loops.part import part
 
-    return part(function, error_model="numpy", forceinline=True)
+    return part(function, error_model="numpy", forceinline=True, fastmath={"contract"})
 
 
 @functools.cache
