@@ -56,8 +56,8 @@ def contenders(display: int = DISPLAY) -> Iterator[dict[str, Callable[[], object
         solvers[name] = Solver(model(shown), device="cpu", deterministic=True, report=report)
         images, labels = drawn(BATCH)
         solvers[name].net.forward(data=images, label=labels)
-    solvers["bare"].watch.judge = lambda *_: None
-    solvers["bare"].look = lambda: None
+    solvers["bare"]._watch.judge = lambda *_: None
+    solvers["bare"]._look = lambda: None
     told, log = solvers["logged"], ""
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -183,7 +183,7 @@ def beside_torch(net: str, batch: int) -> Contenders:
     solver = ours(net, batch, world())
     single, together = torchs(net, batch, together=False), torchs(net, batch, together=True)
     steps = {"all ranks": lambda: solver.step(1)} | single | together
-    return steps, set(single), sum(one.array.nbytes for one in solver.ranks.buckets)
+    return steps, set(single), sum(one.array.nbytes for one in solver._ranks.buckets)
 
 
 def turn(call: Callable, count: int, alone: bool) -> float:

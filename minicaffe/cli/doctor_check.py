@@ -134,9 +134,9 @@ def replay(device: Device, name: str, text: str) -> Iterator[Row]:
         device.synchronize()
         seconds.append(time.perf_counter() - start)
     taken = pool.total_bytes() - before
-    nodes = graph.recordings["iteration"]
+    nodes = graph._recordings["iteration"]
     launched = sum(hasattr(node, "parts") for node in nodes)
-    reasons = "; ".join(graph.reasons)
+    reasons = "; ".join(graph._reasons)
     yield (
         f"{name}: iteration",
         f"{launched} CUDA graphs",

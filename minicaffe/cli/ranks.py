@@ -153,7 +153,7 @@ def place(begun: Any, solver: Solver, communicator: Communicator) -> Path:
     folder: Path = together(communicator, lambda: begun.place(solver))
     if communicator.size == 1:
         return folder
-    told = folder, solver.prefix, begun.snapshot
-    folder, solver.prefix, begun.snapshot = communicator.bcast_obj(told)
-    solver.record_folder = folder
+    told = folder, solver._prefix, begun.snapshot
+    folder, solver._prefix, begun.snapshot = communicator.bcast_obj(told)
+    solver._record_folder = folder
     return folder

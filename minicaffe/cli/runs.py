@@ -156,9 +156,9 @@ class Run:
             self.lock = Lock(self.folder)
             if run_folder.is_run(self.folder):  # another process made it meanwhile
                 self._join(run_folder.read(self.folder))
-        solver.record_folder, solver.prefix = self.folder, self._prefix(solver)
-        snapshots.check(solver.prefix, solver.spec.snapshot_format, solver.net.layers)
-        run_folder.clean(self.folder, solver.prefix)
+        solver._record_folder, solver._prefix = self.folder, self._prefix(solver)
+        snapshots.check(solver._prefix, solver.spec.snapshot_format, solver.net.layers)
+        run_folder.clean(self.folder, solver._prefix)
         return self.folder
 
     def begin(self, solver: Solver) -> None:
@@ -169,11 +169,11 @@ class Run:
         about["seed_asked"] = self.seed()
         about |= {"imports": self.args.imports, "started": now(), "resumed": None}
         about["resumed_from"] = self.snapshot and run_folder.seen_from(self.folder, self.snapshot)
-        about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver.prefix)
+        about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver._prefix)
         lines = []
         if self.snapshot is not None and self.begun is not None:
             name = run_folder.seen_from(self.folder, self.snapshot)
-            lines = resume.cut(self.begun.lines, name, solver.iteration, solver.test_due())
+            lines = resume.cut(self.begun.lines, name, solver.iteration, solver._test_due())
             old = self.begun.about
             about |= {key: old[key] for key in ("model", "cwd", "started")}
             about["resumed"] = now()

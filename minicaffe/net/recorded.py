@@ -162,7 +162,7 @@ class Repeated:
     """Work done as it is the first time, then noted until two tapes in a row agree, then replayed.
 
     Once what the traces assume no longer holds, all begins anew. Work that raises is not compared. The work
-    itself is not kept, for whoever does it may hold this. The first replay may be left to a `check`, called with
+    itself is not kept, for whoever does it may hold this. A first replay may be left to a `check`, called with
     what replays the work and what does it as it is: it returns why replays are not to be trusted, or nothing.
     """
 

@@ -58,7 +58,7 @@ def facts(solver: Any) -> dict[str, Any]:
         "seed": net.context.seed,
         "engine": net.context.engine,
         "batch_per_rank": net.context.share.per_rank,
-        "reduce_dtype": solver.ranks.rounding is not None,
+        "reduce_dtype": solver._ranks.rounding is not None,
         "device": "cuda" if solver.device.is_cuda else "cpu",
         "shapes of parameters": digest(str(shapes).encode()),
     }
@@ -110,14 +110,14 @@ def begin_alike(solver: Any) -> None:
 
     Once, until a snapshot is restored.
     """
-    if solver.alike:
+    if solver._alike:
         return
     at = solver.communicator.allgather_obj(solver.iteration)
     for rank, iteration in enumerate(at):
         if iteration != at[0]:
             told = f"rank {rank} goes on from iteration {iteration}, rank 0 from {at[0]}"
             raise CheckpointError(told).on_all()
-    solver.ranks.before_snapshot()
+    solver._ranks.before_snapshot()
     for array in left_behind(solver).values():
         solver.communicator.bcast(array)
-    solver.alike = True
+    solver._alike = True

@@ -15,7 +15,7 @@ def compared(solver: Any, replay: Callable[[], None], as_it_is: Callable[[], Non
     loss, flags. It lies on the host meanwhile. An iteration with Python in it that cannot be done twice,
     such as reading a file, is replayed and not compared.
     """
-    nodes = [node for part in solver.recordings.values() for node in part]
+    nodes = [node for part in solver._recordings.values() for node in part]
     if not all(node.sets or node.twice for node in nodes if isinstance(node, Call)):
         replay()
         return ""
@@ -36,19 +36,19 @@ def compared(solver: Any, replay: Callable[[], None], as_it_is: Callable[[], Non
 
 def left_behind(solver: Any) -> dict[str, Any]:
     """All arrays that an iteration changes for good, by what they are."""
-    found: dict[str, Any] = {"watch": solver.watch.block, "loss": solver.watch.loss}
+    found: dict[str, Any] = {"watch": solver._watch.block, "loss": solver._watch.loss}
     for step in solver.net.steps:
         for i, param in enumerate(step.layer.params):
             found[f"parameter {i} of {step.spec.name}"] = param.data
         for i, array in enumerate(step.layer.running):
             found[f"statistic {i} of {step.spec.name}"] = array
-    rule = solver.mixed.rule if solver.mixed is not None else solver.rule
+    rule = solver._mixed.rule if solver._mixed is not None else solver.rule
     for i, array in enumerate(rule.history):
         found[f"history {i}"] = array
-    if solver.mixed is not None:
-        for i, master in enumerate(solver.mixed.masters):
+    if solver._mixed is not None:
+        for i, master in enumerate(solver._mixed.masters):
             found[f"float32 parameter {i}"] = master.data
-    if solver.average is not None:
-        for i, mean in enumerate(solver.average.means):
+    if solver._average is not None:
+        for i, mean in enumerate(solver._average.means):
             found[f"averaged parameter {i}"] = mean
     return found

@@ -22,16 +22,16 @@ RUNNING = "@running/"  # of its entries: what a layer's forward passes change fo
 class Finite(Saving):
     """The part of a Solver that stops at the first loss, gradient or weight that is no finite number."""
 
-    watch: Watch
-    told: Told  # by the watch, when it was last read
-    record_folder: str | Path | None = None  # of the run: there diverged.npz goes
+    _watch: Watch
+    _watched: Told  # by the watch, when it was last read
+    _record_folder: str | Path | None = None  # of the run: there diverged.npz goes
 
     @property
     def rate(self) -> float:
         """The learning rate of the next iteration."""
         raise NotImplementedError
 
-    def passes(self) -> None:
+    def _run_passes(self) -> None:
         """Forward and backward over the batches of an iteration."""
         raise NotImplementedError
 
@@ -44,15 +44,15 @@ class Finite(Saving):
         that one, and what is needed to compute it again has been saved. Where a layer knows the cause,
         such as a label that is none, it raises its own MinicaffeError.
         """
-        self.watch.weigh(self.rule.weights)
-        self.told = self.watch.told(self.device)
-        loss = float(np.mean(self.told.losses[: max(self.recorded, 1)], dtype=np.float64))
-        if self.told.stopped:
-            self._diverged(self.watch.iteration(self.told), loss)
+        self._watch.weigh(self.rule.weights)
+        self._watched = self._watch.told(self.device)
+        loss = float(np.mean(self._watched.losses[: max(self._recorded, 1)], dtype=np.float64))
+        if self._watched.stopped:
+            self._diverged(self._watch.iteration(self._watched), loss)
         if not math.isfinite(loss):
             self._diverged(self.iteration, loss)
-        if not (math.isfinite(self.told.weights + self.told.running) or self._all_finite()):
-            self._diverged(self.watch.last + 1, loss, before=True)
+        if not (math.isfinite(self._watched.weights + self._watched.running) or self._all_finite()):
+            self._diverged(self._watch.last + 1, loss, before=True)
         return loss
 
     def norms(self) -> tuple[float, float]:
@@ -60,17 +60,17 @@ class Finite(Saving):
 
         The gradient is the mean over iter_size batches, before clip_gradients shortens it.
         """
-        return self.told.gradient / self.spec.iter_size, self.told.weights
+        return self._watched.gradient / self.spec.iter_size, self._watched.weights
 
     @on_its_device
     def restore(self, path: str | Path, replay: bool = False) -> None:
         """As Saving has it; what the watch found before is of other weights, and forgotten."""
         super().restore(path, replay)
-        self.watch.reset()
+        self._watch.reset()
 
-    def look(self) -> None:
+    def _look(self) -> None:
         """See whether the last iteration was finite, where that needs no waiting for the device."""
-        if self.watch.stopped_at_hand():
+        if self._watch.stopped_at_hand():
             self.loss()
 
     def _all_finite(self) -> bool:
@@ -85,28 +85,28 @@ class Finite(Saving):
         With `before` it has not begun: its weights are at fault.
         """
         if not before:
-            self.watch.put_back()
-        self.watch.reset()
+            self._watch.put_back()
+        self._watch.reset()
         self.iteration = iteration
         try:
             looked = Look(self.net, check=True), Batches(self.net), np.errstate(all="ignore")
             with looked[0] as look, looked[1] as batches, looked[2]:
-                self.passes()
+                self._run_passes()
         finally:
-            self.watch.put_back()
-            again = float(self.device.to_host(self.watch.loss)[0])
-            self.losses.fill(0)  # the window begins anew
-            self.recorded = 0
+            self._watch.put_back()
+            again = float(self.device.to_host(self._watch.loss)[0])
+            self._losses.fill(0)  # the window begins anew
+            self._recorded = 0
         given = iteration > 0, self.spec.base_lr, again
         text = culprit.text(look, batches.passes, loss, self.rate, *given)
         found = self.communicator.allgather_obj((look.first_bad() is not None, text))
         rank = next((i for i, (seen, _) in enumerate(found) if seen), 0)
         head = f"rank {rank}: " if self.communicator.size > 1 else ""
-        if self.ranks is not None:
-            self.ranks.before_snapshot()
+        if self._ranks is not None:
+            self._ranks.before_snapshot()
         path = self._save(batches.passes) if rank == self.communicator.rank else None
         path = self.communicator.allgather_obj(path)[rank]
-        folder = self.record_folder
+        folder = self._record_folder
         saved = "" if path is None else f"; minicaffe replay {folder or path} shows all of it"
         error = DivergedError(f"iteration {iteration}: {head}{found[rank][1]}{saved}")
         error.path, error.everywhere = path, self.communicator.size > 1
@@ -114,15 +114,15 @@ class Finite(Saving):
 
     def _save(self, passes: list[Pass]) -> Path | None:
         """Write what the iteration needs to be computed again; what cannot be written is told."""
-        folder = self.record_folder
-        path = Path(f"{self.prefix}_{FILE}") if folder is None else Path(folder, FILE)
+        folder = self._record_folder
+        path = Path(f"{self._prefix}_{FILE}") if folder is None else Path(folder, FILE)
         running = {
             f"{RUNNING}{step.spec.name}__{i}": self.device.to_host(array)
             for step in self.net.steps
             for i, array in enumerate(step.layer.running)
         }
         try:
-            self.write(path, {**running, **entries(passes)})
+            self._write(path, {**running, **entries(passes)})
         except CheckpointError as error:
             self.report.failed(f"the iteration that diverged: {error}")
             return None

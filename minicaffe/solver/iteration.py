@@ -24,46 +24,46 @@ from minicaffe.solver.rules import Update
 class Iterating(Finite):
     """The part of a Solver that computes an iteration."""
 
-    mixed: Mixed | None
-    graph: bool  # on CUDA, whether iterations are captured and replayed
-    ranks: Ranks | None  # those that compute an iteration together, if there are several
-    asked_to_stop = False
+    _mixed: Mixed | None
+    _graph: bool  # on CUDA, whether iterations are captured and replayed
+    _ranks: Ranks | None  # those that compute an iteration together, if there are several
+    _asked_to_stop = False
     _one: Any  # where the loss of a batch is summed
 
-    def begin_iterating(self) -> None:
+    def _begin_iterating(self) -> None:
         """Nothing is recorded yet."""
         self._noted, self._premise = Passes(self.net), Premise(self.net)
         self._passes, self._update = Repeated(self.device), Repeated(self.device)
         self._whole = Repeated(self.device)
-        self.reasons: list[str] = []  # what of an iteration on CUDA is not in a graph, and why
+        self._reasons: list[str] = []  # what of an iteration on CUDA is not in a graph, and why
         self._told: list[str] = []
 
     @property
-    def recordings(self) -> dict[str, list[Node]]:
+    def _recordings(self) -> dict[str, list[Node]]:
         """What replays go through, of an iteration, or of passes and update; nothing if there are none."""
         found = {"passes": self._passes.nodes or [], "update": self._update.nodes or []}
         return found if any(found.values()) else {"iteration": self._whole.nodes or []}
 
-    def iterate(self) -> None:
+    def _iterate(self) -> None:
         """Compute the gradient and update by it; as one work, which one program or graph can hold."""
         cls, why = type(self), self._premise.seen
         own = "gradient" in vars(self) or "update" in vars(self)
         if own or cls.gradient is not Iterating.gradient or cls.update is not Iterating.update:
             why = f"{cls.__name__} takes gradient and update apart"
-            if self.ranks is not None:
-                self.ranks.share_no_more()
-        begins = self.average is not None and self.iteration == 0  # between the two
+            if self._ranks is not None:
+                self._ranks.share_no_more()
+        begins = self._average is not None and self.iteration == 0  # between the two
         is_cuda = self.device.is_cuda
-        if why or begins or (is_cuda and not self.graph):
+        if why or begins or (is_cuda and not self._graph):
             self.gradient()
             self.update()
         elif is_cuda:  # ranks agree once it has been asked for all
             self._attempt(self._as_one)
-            if self.ranks is not None:
-                self.ranks.agree()
+            if self._ranks is not None:
+                self._ranks.agree()
         else:
             self._together(self._as_one)
-        if is_cuda and self.graph:
+        if is_cuda and self._graph:
             self._tell(why)
 
     def _as_one(self) -> None:
@@ -74,21 +74,21 @@ class Iterating(Finite):
         beside = partial(compared, self) if self.device.is_cuda else None
         self._whole.run(self._all, self._now_of_all, beside)
         self._refuse()
-        self.watch.expect(self.iteration)
+        self._watch.expect(self.iteration)
         self._end_passes()
 
     def _tell(self, why: str) -> None:
         """Say what of an iteration on CUDA is not in a graph, if it is another than was said."""
-        self.reasons = [why] if why else self._whole.reasons
-        if self.reasons not in ([], self._told):
-            self.report.event(f"not in a CUDA graph: {'; '.join(self.reasons)}")
-            self._told = self.reasons
+        self._reasons = [why] if why else self._whole.reasons
+        if self._reasons not in ([], self._told):
+            self.report.event(f"not in a CUDA graph: {'; '.join(self._reasons)}")
+            self._told = self._reasons
 
     def gradient(self) -> None:
         """Compute the gradient of this iteration's batches."""
-        self.passes()
+        self._run_passes()
 
-    def passes(self) -> None:
+    def _run_passes(self) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window.
 
         Of several ranks all do it, and sum their gradients and losses. Raises what fails on any of them.
@@ -99,20 +99,20 @@ class Iterating(Finite):
         self._begin_passes()
         self._passes.run(self._all_passes, partial(self._on_cpu, self._premise.of_all))
         self._refuse()
-        if self.ranks is not None:
-            self.ranks.agree()
+        if self._ranks is not None:
+            self._ranks.agree()
         self._end_passes()
 
     def _together(self, work: Callable[[], None]) -> None:
         """Do what has passes in it, on all ranks, if there are several. Raises what fails on any of them."""
-        self._attempt(work if self.ranks is None else partial(self.ranks.run, work))
+        self._attempt(work if self._ranks is None else partial(self._ranks.run, work))
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Do what has passes in it; should it fail, all is as before, but for blobs: there is no gradient."""
         try:
             work()
         except Exception:
-            self.watch.put_back()
+            self._watch.put_back()
             self.net.context.passes = self.iteration * self.spec.iter_size
             for param in self.net.learnable:
                 param.stale = True
@@ -121,51 +121,51 @@ class Iterating(Finite):
     def _refuse(self) -> None:
         """Raise what a layer has refused in a replay, which took no update then."""
         if self.net.context.refused[0]:
-            self.watch.go_on()
+            self._watch.go_on()
             check(self.net.context, self.net.steps)
 
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""
         self._prepare_update()
         self.net.context.slots.send()
-        self.watch.expect(self.iteration)
+        self._watch.expect(self.iteration)
         self._update.run(self._step, partial(self._on_cpu, self._premise.of_update))
 
     def _begin_passes(self) -> None:
         self.net.context.refused[0] = 0
         if not self.device.is_cuda:  # where that is a part of what is captured
-            self.watch.begin()
+            self._watch.begin()
         self._noted.begin(self.iteration * self.spec.iter_size)
 
     def _end_passes(self) -> None:
-        self.watch.end(self.recorded % len(self.losses))
-        self.recorded += 1
+        self._watch.end(self._recorded % len(self._losses))
+        self._recorded += 1
 
     def _prepare_update(self) -> None:
         """Set what changes from one update to the next, yet to be sent."""
         self.rule.prepare(self.rate, self.iteration)
-        if self.average is not None:
+        if self._average is not None:
             if self.iteration == 0:
-                self.average.begin()
-            self.average.prepare(self.iteration)
+                self._average.begin()
+            self._average.prepare(self.iteration)
 
     def _all(self, tape: Tape | None) -> None:
         """The passes and the update; several ranks of CPUs agree in between whether to go on."""
         self._all_passes(tape)
-        if self.ranks is not None and not self.device.is_cuda:
-            take_sum(tape, self.ranks.agree, what="what all ranks ask for")
+        if self._ranks is not None and not self.device.is_cuda:
+            take_sum(tape, self._ranks.agree, what="what all ranks ask for")
         self._step(tape)
 
     def _all_passes(self, tape: Tape | None) -> None:
         """All of the passes; noted, if there is a tape."""
-        net, noted, count, loss = self.net, self._noted, self.spec.iter_size, self.watch.loss
+        net, noted, count, loss = self.net, self._noted, self.spec.iter_size, self._watch.loss
         if self.device.is_cuda:
-            take(tape, "what is kept", self.watch.begin)
+            take(tape, "what is kept", self._watch.begin)
         for param in net.learnable:
             param.stale = True
         if self.device.is_cuda and isinstance(self.rule, Update):
             take(tape, "gradients", self.rule.laid.clear)
-        ranks = self.ranks
+        ranks = self._ranks
         then = None if ranks is None or ranks.late else ranks.then
         for batch in range(count):
             net.then = then if batch == count - 1 else None
@@ -175,8 +175,8 @@ class Iterating(Finite):
                 refuse = partial(check, net.context, net.steps)
                 take_sum(tape, refuse, what="what layers refuse")
             noted.backward(tape)
-            if self.mixed is not None:
-                take(tape, "16 bits", partial(self.mixed.gather, first=batch == 0))
+            if self._mixed is not None:
+                take(tape, "16 bits", partial(self._mixed.gather, first=batch == 0))
             take(tape, "loss", partial(_add_loss, net, self._one if batch else None, loss))
         net.then = None
         if count > 1:
@@ -188,13 +188,13 @@ class Iterating(Finite):
                 take_sum(tape, then, noted.with_flags(net.learnable, then))
             ranks.finish(loose, tape)
             if (shared := ranks.shared) is not None:
-                take(tape, "squares", partial(shared.measure, self.watch))
+                take(tape, "squares", partial(shared.measure, self._watch))
         noted.end(tape)
 
     def _step(self, tape: Tape | None) -> None:
         """The update, whose numbers are set."""
         stale = [param for param in self.net.learnable if param.stale]  # no gradient comes to them
-        shared = self.ranks.shared if self.ranks is not None else None
+        shared = self._ranks.shared if self._ranks is not None else None
         if shared is None:
             take(tape, self.spec.type, self.rule.step)
         else:
@@ -202,21 +202,21 @@ class Iterating(Finite):
             take(tape, self.spec.type, partial(self.rule.step, shared))
             for work in shared.gathers:
                 take_sum(tape, work, what="weights of other ranks")
-        if self.average is not None:
-            take(tape, "average", self.average.step)
+        if self._average is not None:
+            take(tape, "average", self._average.step)
         if tape is not None and (read := [param for param in stale if not param.stale]):
             known = "what the net knows of itself"
             tape.notes.append(Call("the end", known, partial(_read, read), sets=True, late=True))
 
-    def save_asked(self, signals: Signals | None) -> bool:
+    def _save_asked(self, signals: Signals | None) -> bool:
         """Whether a snapshot was asked for; sees, too, whether an end was. Of any of several ranks."""
-        if self.ranks is not None:
-            self.asked_to_stop = self.ranks.stop
-            if self.ranks.stop:
-                who = ", ".join(map(str, self.ranks.stopped_by))
+        if self._ranks is not None:
+            self._asked_to_stop = self._ranks.stop
+            if self._ranks.stop:
+                who = ", ".join(map(str, self._ranks.stopped_by))
                 self.report.event(f"asked to stop: rank {who} of {self.communicator.size}")
-            return self.ranks.save
-        self.asked_to_stop = signals is not None and signals.asked
+            return self._ranks.save
+        self._asked_to_stop = signals is not None and signals.asked
         return signals is not None and signals.snapshot_asked()
 
     def _on_cpu(self, assumes: Callable[..., Assumed | None]) -> Assumed | None:
@@ -230,10 +230,10 @@ class Iterating(Finite):
     @property
     def _parts(self) -> list[Any]:
         """What of the solver a replay goes by."""
-        rule, watch = self.rule, self.watch
-        of_rule = (rule.rule if isinstance(rule, Mixed) else rule).spec, *rule.history
-        shared = self.ranks and self.ranks.shared  # once ranks share no update, they never do again
-        return [self.spec, rule, *of_rule, self.average, watch, watch.loss, shared]
+        rule, watch = self.rule, self._watch
+        spec = (rule.rule if isinstance(rule, Mixed) else rule).spec
+        shared = self._ranks and self._ranks.shared
+        return [self.spec, rule, spec, *rule.history, self._average, watch, watch.loss, shared]
 
 
 def _read(params: list[Param]) -> None:

@@ -19,12 +19,12 @@ class Judging(Saving):
     @property
     def rate(self) -> float:
         """The learning rate of the next iteration."""
-        plateau = self.trends.get("plateau")
+        plateau = self._trends.get("plateau")
         return learning_rate(self.spec, self.iteration, plateau.fallen if plateau else 0)
 
-    def judge(self) -> bool:
+    def _judge(self) -> bool:
         """Go by the test just made; whether training is to end early, for the reason in `ended`."""
-        plateau, best = (self.trends.get(name) for name in ("plateau", "best"))
+        plateau, best = (self._trends.get(name) for name in ("plateau", "best"))
         if plateau is not None:
             plateau.judge(self.iteration, self.scores)
             self._lower(plateau)
@@ -55,7 +55,7 @@ class Judging(Saving):
     def _keep(self) -> bool:
         """Write the snapshot of the best test; whether it could be."""
         try:
-            self.best_snapshot()
+            self._best_snapshot()
         except CheckpointError as error:
             self.report.failed(f"no best snapshot of iteration {self.iteration}: {error}")
             return False

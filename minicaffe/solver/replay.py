@@ -78,12 +78,12 @@ class Replay:
         with solver.device.current(), np.errstate(all="ignore"):
             self.batches = Batches(solver.net, self.given)
             with self.look, self.batches:
-                solver.passes()
-            solver.watch.expect(solver.iteration)
-            solver.watch.judge(rule.gradients, -1.0)
-            solver.watch.weigh(rule.weights)
-            self.told = solver.watch.told(solver.device)
-        self.loss = float(self.told.losses[(solver.recorded - 1) % len(self.told.losses)])
+                solver._run_passes()
+            solver._watch.expect(solver.iteration)
+            solver._watch.judge(rule.gradients, -1.0)
+            solver._watch.weigh(rule.weights)
+            self.told = solver._watch.told(solver.device)
+        self.loss = float(self.told.losses[(solver._recorded - 1) % len(self.told.losses)])
 
     def lines(self) -> list[str]:
         """What was found: the step, a row for each blob and parameter, the first bad one marked and told."""

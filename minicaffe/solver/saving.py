@@ -38,26 +38,26 @@ class Saving:
     net: Net
     test_nets: list[Net]
     rule: Update | Mixed
-    average: Average | None
-    trends: dict[str, Trend]
-    losses: Any  # the window that the shown loss is averaged over
+    _average: Average | None
+    _trends: dict[str, Trend]
+    _losses: Any  # the window that the shown loss is averaged over
     iteration: int
-    recorded: int  # losses written to the window since its beginning
+    _recorded: int  # losses written to the window since its beginning
     stopped: bool
-    alike: bool
-    ranks: Ranks | None
+    _alike: bool
+    _ranks: Ranks | None
 
-    def begin_saving(self, model: NetSpec) -> None:
+    def _begin_saving(self, model: NetSpec) -> None:
         """Nothing is saved yet; snapshots will be `prefix`_iter_N."""
-        self.prefix = self.spec.snapshot_prefix or snapshots.name(model)
-        self.alike = False  # whether several ranks have begun from one state
-        self.saved: int | None = None  # the iteration of the last snapshot, written or restored
+        self._prefix = self.spec.snapshot_prefix or snapshots.name(model)
+        self._alike = False  # whether several ranks have begun from one state
+        self._saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
 
-    def one_writes(self, work: Callable[[], object]) -> None:
+    def _one_writes(self, work: Callable[[], object]) -> None:
         """Have rank 0 write a file. Raises on all ranks what that raises."""
-        if self.ranks is not None:
-            self.ranks.before_snapshot()
+        if self._ranks is not None:
+            self._ranks.before_snapshot()
         together(self.communicator, work if self.communicator.rank == 0 else lambda: None)
 
     @property
@@ -76,9 +76,9 @@ class Saving:
         With `snapshot_keep` the older ones are then removed but for so many. Raises CheckpointError.
         """
         self.loss()
-        path = self.snapshot_path()
-        self.one_writes(lambda: self.write(path))
-        self.saved, self.unsaved = self.iteration, None
+        path = self._snapshot_path()
+        self._one_writes(lambda: self._write(path))
+        self._saved, self.unsaved = self.iteration, None
         self.report.saved(str(path))
         self._drop_older()
         return path
@@ -86,48 +86,48 @@ class Saving:
     def _drop_older(self) -> None:
         """Let but the last `snapshot_keep` snapshots stay, of which one is of this iteration."""
         if self.spec.snapshot_keep and self.communicator.rank == 0:
-            snapshots.drop(self.prefix, self.iteration, self.spec.snapshot_keep)
+            snapshots.drop(self._prefix, self.iteration, self.spec.snapshot_keep)
 
     @on_its_device
-    def best_snapshot(self) -> Path:
+    def _best_snapshot(self) -> Path:
         """Write PREFIX_best.npz, as `snapshot` does. Raises CheckpointError."""
-        path = snapshots.best_path(self.prefix)
-        self.one_writes(lambda: self.write(path))
+        path = snapshots.best_path(self._prefix)
+        self._one_writes(lambda: self._write(path))
         self.report.saved(str(path), best=True)
         return path
 
-    def write(self, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> None:
+    def _write(self, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> None:
         """Write parameters and the solver's state, and `more` entries, into a file. Raises CheckpointError."""
         self.report.saving(str(path))
         host, names = self.device.to_host, self.net.named_params
         with self.averaged():
-            means = self.average.means if self.average is not None else []
+            means = self._average.means if self._average is not None else []
             training = dict(zip(names, means, strict=bool(means)))
             named = state.named(names, self.rule.history)
             found = state.State(
                 self.iteration,
                 self.net.context.seed,
-                self.recorded,
-                host(self.losses),
+                self._recorded,
+                host(self._losses),
                 {name: host(array) for name, array in named.items()},
                 {name: host(array) for name, array in training.items()},
-                {f"{name}/{one.key}": one.state() for name, one in self.trends.items()},
+                {f"{name}/{one.key}": one.state() for name, one in self._trends.items()},
             )
             snapshots.write(path, self.net, found, self.spec, more)
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """Within it the nets have the averaged weights, if there are any."""
-        if self.average is None:
+        if self._average is None:
             return contextlib.nullcontext()
         if self.iteration == 0:
-            self.average.begin()
-        return self.average.in_place()
+            self._average.begin()
+        return self._average.in_place()
 
-    def snapshot_path(self) -> Path:
+    def _snapshot_path(self) -> Path:
         """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
-        return snapshots.path(self.prefix, self.iteration, self.spec.snapshot_format)
+        return snapshots.path(self._prefix, self.iteration, self.spec.snapshot_format)
 
-    def try_snapshot(self) -> None:
+    def _try_snapshot(self) -> None:
         """Write a snapshot; one that cannot be is reported, and `unsaved` says why."""
         try:
             self.snapshot()
@@ -137,12 +137,12 @@ class Saving:
             then = "; training goes on, and the next one is tried" if goes_on else ""
             self.report.failed(f"no snapshot of iteration {self.iteration}: {error}{then}")
 
-    def last_snapshot(self) -> None:
+    def _last_snapshot(self) -> None:
         """At the end: write what training stopped with, if that is wanted and was not done or tried."""
         wanted = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
-        if wanted and self.iteration not in (self.saved, *(self.unsaved or ())):
-            self.try_snapshot()
-        elif self.iteration == self.saved and self.snapshot_path().exists():
+        if wanted and self.iteration not in (self._saved, *(self.unsaved or ())):
+            self._try_snapshot()
+        elif self.iteration == self._saved and self._snapshot_path().exists():
             self._drop_older()  # whoever wrote it may have been killed before that
 
     @on_its_device
@@ -152,38 +152,38 @@ class Saving:
         Raises CheckpointError, before any change, for what may not differ (see `changes`). To `replay` it,
         nothing is compared, and weights and history need not be finite.
         """
-        self.alike = False
+        self._alike = False
         changed = [] if replay else changes.changes(path, self.net, self.spec)
         named = state.named(self.net.named_params, self.rule.history)
         found = snapshots.restore(path, self.net, named, finite=not replay)
         for mine, theirs in zip(self.rule.history, found.history.values(), strict=True):
             self.device.copy_from_host(mine, theirs)
-        self.iteration, self.recorded = found.iteration, found.recorded
-        if found.losses.shape == self.losses.shape:
-            self.device.copy_from_host(self.losses, found.losses)
+        self.iteration, self._recorded = found.iteration, found.recorded
+        if found.losses.shape == self._losses.shape:
+            self.device.copy_from_host(self._losses, found.losses)
         else:  # another average_loss than before: the window begins anew
-            self.losses.fill(0)
-            self.recorded = 0
+            self._losses.fill(0)
+            self._recorded = 0
         self._part(found)
-        for name, trend in self.trends.items():
+        for name, trend in self._trends.items():
             trend.restore(found.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
-        kept = self.communicator.bcast_obj(snapshots.best_path(self.prefix).exists())
-        if "best" in self.trends and not kept:
-            self.trends["best"].at = -1
+        kept = self.communicator.bcast_obj(snapshots.best_path(self._prefix).exists())
+        if "best" in self._trends and not kept:
+            self._trends["best"].at = -1
         for net in (self.net, *self.test_nets):
             net.context.seed = found.seed
-        self.saved, self.unsaved = self.iteration, None
+        self._saved, self.unsaved = self.iteration, None
         for line in changes.told(changed, self.net, self.iteration, self.rate):
             self.report.event(line)
 
     def _part(self, found: state.State) -> None:
         """Part the weights that training goes on with from the average, which the snapshot's own are."""
         params = self.net.named_params
-        if self.average is not None:
-            self.average.begin()
+        if self._average is not None:
+            self._average.begin()
         for name, values in found.training.items():
             params[name].load(values)
 
     def latest_snapshot(self) -> Path:
         """The newest snapshot of this solver. Raises CheckpointError without one."""
-        return snapshots.latest(self.prefix)
+        return snapshots.latest(self._prefix)

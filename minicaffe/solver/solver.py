@@ -71,7 +71,7 @@ class Solver(Judging, Iterating):
         if spec.solver is None:
             raise SpecError(f"{file}: has no 'solver'; training needs one").on_all()
         self.spec = with_settings(spec.solver, settings)
-        self.communicator, self.graph = communicator or ALONE, graph
+        self.communicator, self._graph = communicator or ALONE, graph
         self.report = (report or Report()) if self.communicator.rank == 0 else Mute()
         built, given = self.spec.train_state, {"dtype": dtype, "seed": self.spec.random_seed}
         given |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
@@ -92,32 +92,32 @@ class Solver(Judging, Iterating):
             phase = "no layer of the phase TRAIN is a loss of a weight above 0"
             raise SpecError(f"{file}: nothing to learn from: {phase}; {told}").on_all()
         xp = self.device.xp
-        self.mixed: Mixed | None = None
+        self._mixed: Mixed | None = None
         with self.device.current():
             half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
             window = self.spec.average_loss, self.net.context.sum_dtype
-            self.watch = Watch(xp, *window, half, self.net.context.refused)
-            self.watch.keep(self.net.layers.values())
-            self.losses = self.watch.losses
+            self._watch = Watch(xp, *window, half, self.net.context.refused)
+            self._watch.keep(self.net.layers.values())
+            self._losses = self._watch.losses
             means = (
                 self.spec,
                 learnt,
                 self.device,
-                self.watch,
+                self._watch,
                 self.net.context.slots,
                 share is not None,
             )
             if half:
-                self.mixed = Mixed(*means)
-                self.net.loss_scale = self.mixed.scale
-            self.rule = self.mixed or Update(*means)
+                self._mixed = Mixed(*means)
+                self.net.loss_scale = self._mixed.scale
+            self.rule = self._mixed or Update(*means)
             decay = self.spec.ema_decay
-            self.average = Average(decay, self.rule, self.watch) if decay else None
+            self._average = Average(decay, self.rule, self._watch) if decay else None
             self._one = xp.empty((), self.net.context.sum_dtype)
-        self.ranks: Ranks | None = None
+        self._ranks: Ranks | None = None
         if share is not None:
-            given_to = self.communicator, self.net, self.rule.laid, self.watch
-            self.ranks = Ranks(*given_to, late=half, dtype=reduce_dtype)
+            given_to = self.communicator, self.net, self.rule.laid, self._watch
+            self._ranks = Ranks(*given_to, late=half, dtype=reduce_dtype)
         tests = partial(test_nets, spec, self.spec, **given)
         self.test_nets = together(self.communicator, tests)
         rank = self.communicator.rank
@@ -125,12 +125,12 @@ class Solver(Judging, Iterating):
             net.share_with(self.net)
             net.context.tell = self.report.event if rank == 0 else partial(told_by, rank)
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
-        self.iteration, self.recorded, self.stopped = 0, 0, False
+        self.iteration, self._recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test
-        self.trends = trends(spec, self.spec, self.test_nets)
-        self.begin_saving(spec)
-        self.begin_iterating()
-        if self.ranks is not None:
+        self._trends = trends(spec, self.spec, self.test_nets)
+        self._begin_saving(spec)
+        self._begin_iterating()
+        if self._ranks is not None:
             check_alike(self)
 
     @property
@@ -154,33 +154,35 @@ class Solver(Judging, Iterating):
         none could be from the beginning or, after all else is done, if the last could not; DivergedError if
         a number is not finite; DataError if data cannot be read on the way, after a snapshot.
         """
-        self.check_left()
-        writable = self.prefix, self.spec.snapshot_format, self.net.layers
-        self.one_writes(lambda: snapshots.check(*writable))
+        self._check_left()
+        writable = self._prefix, self.spec.snapshot_format, self.net.layers
+        self._one_writes(lambda: snapshots.check(*writable))
         self.report.started(self.net.warnings)
         with (
             Signals(silent=self.communicator.rank > 0) as signals,
             np.errstate(all="ignore"),
         ):  # a loss that is no number is told
-            self.step_or_save(self.spec.max_iter - self.iteration, signals)
+            self._step_or_save(self.spec.max_iter - self.iteration, signals)
         self.loss()
-        self.stopped = self.asked_to_stop and self.iteration < self.spec.max_iter and not self.ended
-        self.last_snapshot()
+        self.stopped = (
+            self._asked_to_stop and self.iteration < self.spec.max_iter and not self.ended
+        )
+        self._last_snapshot()
         scores = self.scores if self.ended else {}
         if self.test_nets and not (self.stopped or self.ended):
             scores = self.test()
-            self.judge()
+            self._judge()
         self.report.finished(self.net.warnings)
-        if self.mixed is not None and (skipped := int(self.mixed.skipped)):
+        if self._mixed is not None and (skipped := int(self._mixed.skipped)):
             self.report.failed(
                 f"{skipped} iterations passed over: gradients beyond {self.net.context.dtype.name}; "
-                f"loss_scale is {self.mixed.scale:g}"
+                f"loss_scale is {self._mixed.scale:g}"
             )
         unsaved = self.unsaved[1] if self.unsaved is not None else None
         agree(self.communicator, unsaved)
         return scores
 
-    def check_left(self) -> None:
+    def _check_left(self) -> None:
         """Raise CheckpointError if the snapshot gone on from is beyond max_iter."""
         if self.iteration > self.spec.max_iter:
             raise CheckpointError(
@@ -188,7 +190,7 @@ class Solver(Judging, Iterating):
                 f"max_iter is {self.spec.max_iter}; raise it (--max-iter)"
             ).on_all()
 
-    def step_or_save(self, count: int, signals: Signals) -> None:
+    def _step_or_save(self, count: int, signals: Signals) -> None:
         """Step; where data cannot be read any more, take a snapshot before the error goes on."""
         try:
             self.step(count, signals)
@@ -196,8 +198,8 @@ class Solver(Judging, Iterating):
             if self.net.context.passes != self.iteration * self.spec.iter_size:
                 raise  # a part of an iteration was done: layers may have counted it
             self.stopped = True
-            self.try_snapshot()
-            if self.saved != self.iteration:
+            self._try_snapshot()
+            if self._saved != self.iteration:
                 raise
             told = DataError(f"{error}; stopped at iteration {self.iteration}, with a snapshot")
             told.everywhere = error.everywhere
@@ -210,28 +212,28 @@ class Solver(Judging, Iterating):
         Fewer where early_stopping ends training, which `ended` then says.
         A snapshot that cannot be written is reported, and `unsaved` says why.
         """
-        spec, self.asked_to_stop = self.spec, False
-        if self.ranks is not None:
-            self.ranks.signals = signals
+        spec, self._asked_to_stop = self.spec, False
+        if self._ranks is not None:
+            self._ranks.signals = signals
             begin_alike(self)
         for _ in range(count):
-            if self.test_due():
+            if self._test_due():
                 self.loss()  # no test of what has diverged
                 self.test()
-                if self.judge():
+                if self._judge():
                     break
-            self.iterate()
-            self.look()
+            self._iterate()
+            self._look()
             if spec.display and self.iteration % spec.display == 0:
                 self.report.displayed(self.iteration, self.loss(), self.rate)
             self.iteration += 1
             self.report.iterated(self)
-            if self.save_asked(signals) or (spec.snapshot and self.iteration % spec.snapshot == 0):
-                self.try_snapshot()
-            if self.asked_to_stop:
+            if self._save_asked(signals) or (spec.snapshot and self.iteration % spec.snapshot == 0):
+                self._try_snapshot()
+            if self._asked_to_stop:
                 break
 
-    def test_due(self) -> bool:
+    def _test_due(self) -> bool:
         """Whether a test comes before the next iteration."""
         due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
         return bool(due and (self.iteration or self.spec.test_initialization))

@@ -57,7 +57,7 @@ def trained(device, communicator, sync="true", iterations=7, dtype="float64"):
         solver.step(1)
         losses.append(solver.loss())
     found = {"losses": np.array(losses), **solver.net.weights()}
-    graphs = [node for node in solver.recordings.get("iteration", []) if isinstance(node, Graph)]
+    graphs = [node for node in solver._recordings.get("iteration", []) if isinstance(node, Graph)]
     return found, graphs, solver
 
 
@@ -79,8 +79,8 @@ if __name__ == "__main__":
     assert graphs and not any(why), why
     assert device.number == ranks.local_rank and "NCCL" in solver.communicator.name
     asked = [name for graph in graphs for part in graph.parts for name, *_ in part.launches]
-    count = len(solver.ranks.buckets)
-    late = solver.ranks.late  # with 16 bits: one sum, behind the backward pass
+    count = len(solver._ranks.buckets)
+    late = solver._ranks.late  # with 16 bits: one sum, behind the backward pass
     assert count == 1 if late else count > 1
     assert asked.count("all_reduce beside") == (0 if late else count)
     if ranks.rank == 0:

@@ -173,7 +173,7 @@ def test_who_is_asked_to_stop_stops_all():
 
         solver.update = update
         solver.step(50, signals)
-        return solver.iteration, solver.asked_to_stop, getattr(solver.report, "lines", [])
+        return solver.iteration, solver._asked_to_stop, getattr(solver.report, "lines", [])
 
     found = on_ranks(3, work)
     assert {one[:2] for one in found} == {(5, True)}
@@ -292,7 +292,7 @@ def test_the_window_of_losses_is_as_before_what_failed():
                 solver.solve()
         else:
             solver.step(5)
-        return solver.recorded, solver.losses.copy()
+        return solver._recorded, solver._losses.copy()
 
     (alone,) = on_ranks(1, work)
     for recorded, losses in on_ranks(3, work):

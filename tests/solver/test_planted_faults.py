@@ -26,7 +26,7 @@ def few(monkeypatch):
 
 def change_rows(solver, change, *has):
     """Have a replay go by other rows: `change` gives (what, row) for those of a segment that has all of these."""
-    nodes = solver.recordings["iteration"]
+    nodes = solver._recordings["iteration"]
     for i, node in enumerate(nodes):
         if isinstance(node, Segment) and set(has) <= set(node.whose):
             nodes[i] = Segment(change(list(zip(node.whose, node.rows, strict=True))))
@@ -97,7 +97,7 @@ def a_row_twice(solver, patch):
 
 
 def a_rate_of_before(solver, patch):
-    patch.setattr(solver.rule, "prepare", lambda rate, i: solver.watch.expect(i))
+    patch.setattr(solver.rule, "prepare", lambda rate, i: solver._watch.expect(i))
 
 
 def a_batch_of_before(solver, patch):

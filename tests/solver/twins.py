@@ -60,13 +60,13 @@ class Twins:
     @property
     def replays(self) -> bool:
         """Whether the one replays an iteration, all of it."""
-        return bool(self.replaying.recordings["iteration"])
+        return bool(self.replaying._recordings["iteration"])
 
 
 def plainly(solver: Solver) -> None:
     """Have a solver take each iteration as it is: on CUDA it is asked to, else somebody watches."""
     if solver.device.is_cuda:
-        solver.graph = False
+        solver._graph = False
         return
     solver.net.steps[0].watchers.setdefault("before_forward", []).append(lambda: None)
 
@@ -88,14 +88,14 @@ def numbers(solver: Solver) -> dict[str, np.ndarray]:
             if value.blob._diff is not None and not net.memory.sharing.lives:
                 found[f"{value.name} of {step.spec.name} diff"] = value.blob.diff
     found |= {f"history {i}": array for i, array in enumerate(solver.rule.history)}
-    if solver.mixed is not None:
-        found |= {f"master {i}": one.data for i, one in enumerate(solver.mixed.masters)}
-    if solver.average is not None:
-        found |= {f"mean {i}": array for i, array in enumerate(solver.average.means)}
+    if solver._mixed is not None:
+        found |= {f"master {i}": one.data for i, one in enumerate(solver._mixed.masters)}
+    if solver._average is not None:
+        found |= {f"mean {i}": array for i, array in enumerate(solver._average.means)}
     found |= {
-        "losses": solver.losses,
-        "flags": solver.watch.flags,
-        "square": solver.watch.squares[:1],
+        "losses": solver._losses,
+        "flags": solver._watch.flags,
+        "square": solver._watch.squares[:1],
     }
     return {name: solver.device.to_host(array) for name, array in found.items()}
 
@@ -109,10 +109,10 @@ def differences(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> l
 
 def calls(solver: Solver) -> dict[str, str]:
     """What of an iteration a replay does in Python, and why."""
-    nodes = [node for half in solver.recordings.values() for node in half]
+    nodes = [node for half in solver._recordings.values() for node in half]
     return {node.what: node.why for node in nodes if isinstance(node, Call)}
 
 
 def segments(solver: Solver) -> list[Segment]:
     """What of an iteration is replayed."""
-    return [node for node in solver.recordings["iteration"] if isinstance(node, Segment)]
+    return [node for node in solver._recordings["iteration"] if isinstance(node, Segment)]
