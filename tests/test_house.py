@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import configparser
-import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -149,31 +147,6 @@ def test_the_top_level_is_as_it_was_agreed():
         ".ci",
     }
     assert top <= agreed | {"CONTRIBUTING.md", "pyproject.toml", ".gitignore"}
-
-
-def test_a_wheel_holds_the_kernels(tmp_path):
-    """Built without a network from what is installed, as `pip install .` builds it."""
-    pytest.importorskip("setuptools")
-    source = tmp_path / "source"
-    shutil.copytree(PACKAGE, source / "minicaffe", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source / name)
-    build = "import setuptools.build_meta as b, sys; print(b.build_wheel(sys.argv[1]))"
-    result = subprocess.run(
-        [sys.executable, "-c", build, str(tmp_path)], cwd=source, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        names = set(wheel.namelist())
-    for kernel in (PACKAGE / "kernels").glob("*.cu"):
-        assert f"minicaffe/kernels/{kernel.name}" in names
-    assert "minicaffe/caffe/caffe.schema" in names
-    for part in (PACKAGE / "report").iterdir():
-        if part.suffix in (".html", ".css", ".js"):
-            assert f"minicaffe/report/{part.name}" in names
-    for path in SOURCES:
-        assert f"minicaffe/{path.relative_to(PACKAGE).as_posix()}" in names
-    assert not any(name.startswith("tests") for name in names)
 
 
 def test_help_is_there_at_once():

@@ -26,6 +26,7 @@ COMMANDS = {
     "draw": "a net as a picture: SVG, PNG, DOT",
     "convert": "write a model or weights in another format, Caffe's or ours",
     "export": "write a net for other runtimes: ONNX, PyTorch's state_dict",
+    "models": "the models that come with minicaffe, by name",
     "layers": "the catalogue of layers, or one layer's keys",
     "schema": "the JSON Schema of model files, for editors",
     "fetch": "download a data set",
@@ -63,7 +64,7 @@ def usage() -> str:
     lines = ["usage: minicaffe COMMAND ...", "", "The Caffe you can pip install.", "", "commands:"]
     lines += [f"  {name:<14} {text}" for name, text in COMMANDS.items()]
     lines += ["", "minicaffe COMMAND --help tells more of a command.", "", "example:"]
-    return "\n".join([*lines, "  minicaffe train models/lenet.yaml"])
+    return "\n".join([*lines, "  minicaffe train lenet"])
 
 
 def help_of(command: ModuleType) -> tuple[str, str]:

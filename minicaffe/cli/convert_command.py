@@ -8,7 +8,7 @@ a run's folder, whose weights are its best.
 
 example:
   minicaffe convert deploy.prototxt deploy.yaml
-  minicaffe convert models/lenet.yaml lenet.prototxt
+  minicaffe convert lenet lenet.prototxt
   minicaffe convert lenet_iter_10000.caffemodel lenet.npz
   minicaffe convert lenet.npz lenet.safetensors
   minicaffe convert lenet_iter_10000.npz lenet.yaml
@@ -32,6 +32,7 @@ from minicaffe.cli.options import import_files, import_option
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
 from minicaffe.net.model import holds_weights, read, seen_from
+from minicaffe.net.zoo import located
 from minicaffe.solver import run_folder
 from minicaffe.spec import tree
 from minicaffe.spec.blocks import expanded
@@ -83,6 +84,7 @@ def _model(source: str, folder: str) -> tuple[NetSpec, Mapping[str, Sequence[Com
     """The model in a file, and the comments of each text it is of; a snapshot's seen from a folder."""
     if holds_weights(source):
         return seen_from(read(source), folder), {}
+    source = str(located(source))
     if prototxt.is_prototxt(source):
         found = prototxt.read_text(source, REGISTRY)
         return model(found.root, REGISTRY), found.comments

@@ -5,9 +5,9 @@ image; several may be asked for at once. Without any, MODEL's name with .svg for
 SVG, a pointer on a box shows all that is known of its layers. - writes to stdout.
 
 example:
-  minicaffe draw models/lenet.yaml
-  minicaffe draw models/googlenet.yaml --phase TEST -o googlenet.png
-  minicaffe draw models/lenet.yaml --direction LR --svg lenet.svg --dot lenet.dot
+  minicaffe draw lenet
+  minicaffe draw googlenet --phase TEST -o googlenet.png
+  minicaffe draw lenet --direction LR --svg lenet.svg --dot lenet.dot
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ With --step: what an iteration of training runs instead, row by row, and what it
 --phase TEST, what a forward pass runs.
 
 example:
-  minicaffe explain models/lenet.yaml
-  minicaffe explain models/lenet.yaml --batch 256 --workspace 64
-  minicaffe explain models/lenet.yaml --measure
-  minicaffe explain models/lenet.yaml --step
-  minicaffe explain models/lenet.yaml --step --phase TEST
+  minicaffe explain lenet
+  minicaffe explain lenet --batch 256 --workspace 64
+  minicaffe explain lenet --measure
+  minicaffe explain lenet --step
+  minicaffe explain lenet --step --phase TEST
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ each parameter.
 
 example:
   minicaffe export deploy.prototxt --weights net.caffemodel --onnx net.onnx --dynamic batch
-  minicaffe export models/lenet.yaml --weights lenet_iter_10000.npz --torch lenet.safetensors
+  minicaffe export lenet --weights lenet_iter_10000.npz --torch lenet.safetensors
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ def model_options(parser: argparse.ArgumentParser, needed: bool = True) -> None:
         "model",
         metavar="MODEL",
         nargs=None if needed else "?",
-        help="the model file, such as models/lenet.yaml, or Caffe's .prototxt; a snapshot, or a run's folder"
+        help="the model file, YAML or Caffe's .prototxt; a snapshot, or a run's folder; or a name that"
+        " `minicaffe models` lists, such as lenet"
         + ("" if needed else "; default: that of the run which goes on"),
     )
     parser.add_argument(

@@ -9,7 +9,7 @@ image. A snapshot holds its net's text: where it is MODEL, no model file is need
 
 example:
   minicaffe predict lenet_iter_10000.npz digit.png
-  minicaffe predict models/lenet.yaml digit.png --weights lenet_iter_10000.caffemodel
+  minicaffe predict lenet digit.png --weights lenet_iter_10000.caffemodel
 """
 
 from __future__ import annotations

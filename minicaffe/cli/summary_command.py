@@ -1,7 +1,7 @@
 """List a net's layers: shapes, parameters, multiply-adds of a forward pass, column buffers, memory.
 
 example:
-  minicaffe summary models/lenet.yaml
+  minicaffe summary lenet
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 example:
   minicaffe test lenet_iter_10000.npz
-  minicaffe test models/lenet.yaml --weights lenet_iter_10000.npz
+  minicaffe test lenet --weights lenet_iter_10000.npz
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Time each layer, forward and backward: medians in ms over repeated passes, and shares of the whole.
 
 example:
-  minicaffe time models/lenet.yaml --iterations 20
+  minicaffe time lenet --iterations 20
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ On a terminal a bar shows the progress, else a line every `display` iterations. 
 iteration, takes a snapshot and says how to go on; SIGHUP takes one and goes on at once.
 
 example:
-  minicaffe train models/lenet.yaml
-  minicaffe train models/lenet.yaml --device cpu --max-iter 500 --run runs/short
+  minicaffe train lenet
+  minicaffe train lenet --device cpu --max-iter 500 --run runs/short
   minicaffe train --resume runs/short
 """
 

@@ -15,6 +15,7 @@ from minicaffe.caffe.weight_files import MODEL
 from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.errors import SpecError
 from minicaffe.layers import REGISTRY
+from minicaffe.net.zoo import located
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import parse_model, read_model
 from minicaffe.spec.tree import MAX_BYTES
@@ -25,14 +26,17 @@ IN_RUN = "model.yaml"  # the file of a run's folder that does
 def read(path: str | Path | Mapping[str, Any], *settings: str) -> NetSpec:
     """The model in a YAML file or a mapping, its layers of the registered types.
 
-    `path` may also be a snapshot, an .npz or .safetensors file with the text of its net, or the folder of a
-    run. Each of `settings` replaces a key, PATH=VALUE as the command line's `--set` has it. Raises SpecError;
-    CheckpointError for a damaged snapshot, or one without a text.
+    `path` may also be a snapshot, an .npz or .safetensors file with the text of its net, the folder of a run,
+    or the name of a model that comes with minicaffe ("lenet"), if no file has that name. Each of `settings`
+    replaces a key, PATH=VALUE as the command line's `--set` has it. Raises SpecError; CheckpointError for a
+    damaged snapshot, or one without a text.
 
     >>> model = {"layers": [{"name": "ip", "type": "InnerProduct", "bottom": "x", "num_output": 2}]}
     >>> read(model, "layers.ip.num_output=5", "force_backward=true").layers[0].options["num_output"]
     5
     """
+    if isinstance(path, (str, Path)):
+        path = located(path)
     if isinstance(path, (str, Path)) and holds_weights(path):
         if not os.path.isdir(path):
             text, file = weight_files.text_in(path), f"{path}: {MODEL}"

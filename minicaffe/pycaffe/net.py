@@ -58,11 +58,11 @@ class Net:
             phase, weights, level = level, phase, None
         if phase not in (0, 1):
             raise SpecError(f"phase: expected caffe.TRAIN or caffe.TEST, got {phase!r}")
-        given = {"device": mode.device_name(), "seed": mode.random_seed(1)}
+        given: dict[str, Any] = {"device": mode.device_name(), "seed": mode.random_seed(1)}
         given |= {"level": level or 0, "stages": stages or ()}
         with own_errors():
-            name = "TEST" if phase else "TRAIN"
-            self._show(minicaffe.Net(model(network_file), name, **given))
+            spec = model(network_file)
+            self._show(minicaffe.Net(spec, "TEST" if phase else "TRAIN", **given))
         if weights is not None:
             self.copy_from(weights)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import minicaffe
@@ -118,7 +119,7 @@ def watch(net: minicaffe.Net, blobs: Blobs, when: str, function: Callable[[int],
 
     for number, step in enumerate(net.steps):
         watchers = step.watchers.setdefault(when, [])
-        watchers.append(lambda number=number, step=step: tell(number, step))
+        watchers.append(partial(tell, number, step))
 
 
 def ready(blobs: Blobs, which: str, steps: Iterable[Step]) -> None:

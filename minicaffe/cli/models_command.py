@@ -1,0 +1,48 @@
+"""List the models that come with minicaffe; each command takes their names as MODEL.
+
+A file of that name in the current folder comes first. With NAME, print the model's file.
+
+example:
+  minicaffe models
+  minicaffe models lenet > mine.yaml
+  minicaffe train lenet
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+import textwrap
+from pathlib import Path
+
+from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.net.zoo import models
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a model, whose file is printed")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, or print one."""
+    known = models()
+    if args.name is None:
+        width = max(map(len, known))
+        for name, path in known.items():
+            print(f"{name:<{width}}  {_described(path)}")
+        return 0
+    if args.name not in known:
+        raise SpecError(f"there is no model {args.name!r}{did_you_mean(args.name, known)}")
+    print(known[args.name].read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def _described(path: Path) -> str:
+    """The first sentence of the comment that a model's file begins with, without what is in brackets."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    text = " ".join(line.removeprefix("# ") for line in comment)
+    text = re.sub(r" \([^)]*\)", "", text)
+    return textwrap.shorten(re.split(r"[.;] ", text)[0].rstrip("."), 100, placeholder=" ...")
