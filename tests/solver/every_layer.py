@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from layers.rows import ROWS
 from solver.twins import Quiet
 
-from minicaffe import Solver, parse
+from minicaffe import Net, Solver, parse
 from minicaffe.layers import REGISTRY
 
 FILES = Path(__file__).parent.parent / "fixtures" / "examples"
@@ -19,15 +19,21 @@ ELSEWHERE = {  # whose tops vary in size: a net of them is not recorded, says te
     "Filter",
     "Python",
 }
-REST = """
+DIGITS = """
   - {name: digits, type: Data, top: [digit, label], source: digits, batch_size: 4, transform: {crop_size: 6, mirror: true}}
   - {name: scores, type: InnerProduct, bottom: digit, num_output: 10}
+  - {name: in place, type: Scale, bottom: scores, top: scores, filler: {type: constant, value: 3}}
+  - {name: in place too, type: ELU, bottom: scores, top: scores}
   - {name: right, type: Accuracy, bottom: [scores, label]}
   - {name: wrong, type: SoftmaxWithLoss, bottom: [scores, label], loss_weight: 0.01}
-  - {name: learnt, type: Parameter, shape: {dim: [2, 3]}}
-  - {name: all of it, type: Reduction, bottom: learnt, operation: SUM, loss_weight: 1}
   - {name: own, type: Stretched, bottom: scores}
   - {name: of own, type: Reduction, bottom: own, operation: MEAN, loss_weight: 0.1}
+"""
+REST = (
+    DIGITS.rstrip()
+    + """
+  - {name: learnt, type: Parameter, shape: {dim: [2, 3]}}
+  - {name: all of it, type: Reduction, bottom: learnt, operation: SUM, loss_weight: 1}
   - {name: boxes, type: PriorBox, bottom: [image, image], min_size: 2}
   - {name: image, type: ImageData, top: [image, kind], source: FILES/images.txt, batch_size: 4}
   - {name: window, type: WindowData, top: [window, of], source: FILES/windows.txt, batch_size: 4, transform: {crop_size: 8}}
@@ -37,19 +43,29 @@ REST = """
   - {name: of memory, type: Reduction, bottom: learns too, operation: ASUM, loss_weight: 0.01}
   - {name: written, type: HDF5Output, bottom: [image in memory, its label], top: [], file_name: OUTPUT}
 """
+)
 
 
 class Every:
-    """Makes solvers of the net; `whole`: of all rows, else of the first of each type."""
+    """Makes solvers of the net; `whole`: of all rows, else of the first of each type, or of `names` alone."""
 
-    def __init__(self, whole: bool, device: Any = "cpu", dtype: str | None = None, **solver: Any):
+    def __init__(
+        self,
+        whole: bool,
+        device: Any = "cpu",
+        dtype: str | None = None,
+        names: Collection[str] = ROWS,
+        rest: str = REST,
+        **solver: Any,
+    ):
+        self.rest = rest
         self.settings = {"device": device, "dtype": dtype, "report": Quiet()}
         self.given: dict[str, np.ndarray] = {}  # to Input
         self.shapes: dict[str, tuple[int, ...]] = {}  # of what is drawn anew in each pass
         self.layers: list[str] = []
         for name, rows in ROWS.items():
             for i, (keys, bottoms) in enumerate(rows if whole else rows[:1]):
-                if name not in ELSEWHERE:
+                if name in names and name not in ELSEWHERE:
                     self.layers += self.row(f"{name}{i}", name, dict(keys), bottoms)
         self.made, self.solver = 0, {"max_iter": 1000, "snapshot_after_train": False} | solver
 
@@ -75,26 +91,36 @@ class Every:
             keys = {"operation": "PROD", "loss_weight": weight}
             yield layer(f"{top} squared", "Eltwise", [top, top], [f"{top} squared"], **keys)
 
-    def __call__(self) -> Solver:
-        """A solver, with all that is given to it."""
+    def text(self) -> str:
+        """The model."""
         drawn = {"shape": [{"dim": list(shape)} for shape in self.shapes.values()]}
         drawn["data_filler"] = [{"type": "gaussian"}]
         given = {"shape": [{"dim": list(array.shape)} for array in self.given.values()]}
-        rest = REST.replace("FILES", str(FILES)).replace("OUTPUT", f"out{self.made}.h5")
-        lines = [
-            "layers:",
-            layer("drawn", "DummyData", [], list(self.shapes), **drawn),
-            layer("inputs", "Input", [], list(self.given), **given),
-            *self.layers,
-            *sorted(rest.strip("\n").split("\n"), key=lambda line: "PriorBox" in line),
-            f"solver: {text(self.solver)}",
-        ]
-        made = Solver(parse("\n".join(lines)), **self.settings)
-        random = np.random.default_rng(4)
-        made.net.layers["given"].reset(random.normal(size=(12, 2, 3, 2)), np.arange(12) % 3)
-        for name, array in self.given.items():
-            made.device.copy_from_host(made.net.blobs[name].data, array)
+        rest = self.rest.replace("FILES", str(FILES)).replace("OUTPUT", f"out{self.made}.h5")
         self.made += 1
+        lines = ["layers:"]
+        lines += [layer("drawn", "DummyData", [], list(self.shapes), **drawn)] * bool(self.shapes)
+        lines += [layer("inputs", "Input", [], list(self.given), **given)] * bool(self.given)
+        lines += self.layers
+        lines += sorted(rest.strip("\n").split("\n"), key=lambda line: "PriorBox" in line)
+        return "\n".join([*lines, f"solver: {text(self.solver)}"])
+
+    def fill(self, net: Net) -> None:
+        """Give a net all that it is given."""
+        random = np.random.default_rng(4)
+        if "given" in net.layers:
+            net.layers["given"].reset(random.normal(size=(12, 2, 3, 2)), np.arange(12) % 3)
+        for name, array in self.given.items():
+            net.device.copy_from_host(net.blobs[name].data, array)
+
+    def __call__(self) -> Solver:
+        """A solver, with all that is given to it."""
+        return self.solver_of(parse(self.text()), **self.settings)
+
+    def solver_of(self, model: Any, **settings: Any) -> Solver:
+        """A solver of a model, likewise."""
+        made = Solver(model, **settings)
+        self.fill(made.net)
         return made
 
 
