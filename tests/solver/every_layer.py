@@ -21,13 +21,15 @@ ELSEWHERE = {  # whose tops vary in size: a net of them is not recorded, says te
 }
 DIGITS = """
   - {name: digits, type: Data, top: [digit, label], source: digits, batch_size: 4, transform: {crop_size: 6, mirror: true}}
-  - {name: scores, type: InnerProduct, bottom: digit, num_output: 10}
+  - {name: norm, type: BatchNorm, bottom: digit, top: normal}
+  - {name: scores, type: InnerProduct, bottom: normal, num_output: 10}
   - {name: in place, type: Scale, bottom: scores, top: scores, filler: {type: constant, value: 3}}
   - {name: in place too, type: ELU, bottom: scores, top: scores}
   - {name: right, type: Accuracy, bottom: [scores, label]}
   - {name: wrong, type: SoftmaxWithLoss, bottom: [scores, label], loss_weight: 0.01}
   - {name: own, type: Stretched, bottom: scores}
   - {name: of own, type: Reduction, bottom: own, operation: MEAN, loss_weight: 0.1}
+  - {name: of scores, type: Reduction, bottom: scores, operation: ASUM, loss_weight: 0.001}
 """
 REST = (
     DIGITS.rstrip()
