@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from minicaffe.caffe import solver as solver_text
-from minicaffe.caffe.layer import FREE, flat
+from minicaffe.caffe.layer import FREE, flat, own_blocks
 from minicaffe.caffe.schema import schema
 from minicaffe.caffe.text import Comment, Message
 from minicaffe.caffe.text import parse as parse_text
@@ -127,7 +127,7 @@ def net_tree(net: Node, layer_types: Mapping[str, type]) -> Node:
     for layer in layers.value:
         taken |= dict.fromkeys(top.value for top in layer.value.get("top", NONE).value)
     flats: list[Node] = []
-    for layer in layers.value:
+    for layer in own_blocks(layers.value, layer_types):
         flats.append(flat(layer, layer_types, taken))
         taken |= dict.fromkeys(top.value for top in flats[-1].value["top"].value)
     flats = _told_apart(flats)

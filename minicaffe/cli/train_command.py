@@ -47,6 +47,7 @@ from minicaffe.solver.record import Record
 from minicaffe.solver.report import banner
 from minicaffe.solver.together import Together
 from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.solver_rules import check_max_iter
 
 if TYPE_CHECKING:
     from minicaffe.report.follow import Follower
@@ -114,6 +115,8 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
             f"{args.model}: is a net; training needs the solver's prototxt that names it"
         )
     if spec.solver is not None:
+        if args.max_iter is None:
+            check_max_iter(spec.solver)
         check_filled(spec, "TRAIN", spec.solver.train_state)
     return spec
 

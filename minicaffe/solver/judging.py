@@ -33,7 +33,7 @@ class Judging(Saving):
             if best.judge(self.iteration, self.scores) and not self._keep():
                 best.value, best.at = before  # the next that is better than the file is tried
         patience, self.ended = self.spec.early_stopping, None
-        on_the_way = self.iteration < self.spec.max_iter
+        on_the_way = self.iteration < self._end
         if best is not None and patience and best.waited >= patience and on_the_way:
             self.ended = str(best)
             self.report.event(f"stopped early at iteration {self.iteration}: {best}")

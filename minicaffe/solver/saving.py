@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +47,11 @@ class Saving:
     stopped: bool
     _alike: bool
     _ranks: Ranks | None
+
+    @property
+    def _end(self) -> float:
+        """The iteration at which training ends."""
+        return math.inf if self.spec.max_iter is None else self.spec.max_iter
 
     def _begin_saving(self, model: NetSpec) -> None:
         """Nothing is saved yet; snapshots will be `prefix`_iter_N."""
@@ -133,7 +139,7 @@ class Saving:
             self.snapshot()
         except CheckpointError as error:
             self.unsaved = self.iteration, error
-            goes_on = self.iteration < self.spec.max_iter and not self.stopped
+            goes_on = self.iteration < self._end and not self.stopped
             then = "; training goes on, and the next one is tried" if goes_on else ""
             self.report.failed(f"no snapshot of iteration {self.iteration}: {error}{then}")
 

@@ -31,7 +31,7 @@ from minicaffe.solver.scores import test_nets, test_scores
 from minicaffe.solver.trend import trends
 from minicaffe.solver.watch import Watch
 from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.solver_rules import with_settings
+from minicaffe.spec.solver_rules import check_max_iter, with_settings
 
 
 class Solver(Judging, Iterating):
@@ -71,6 +71,7 @@ class Solver(Judging, Iterating):
         if spec.solver is None:
             raise SpecError(f"{file}: has no 'solver'; training needs one").on_all()
         self.spec = with_settings(spec.solver, settings)
+        check_max_iter(self.spec, needed=False)
         self.communicator, self._graph = communicator or ALONE, graph
         self.report = (report or Report()) if self.communicator.rank == 0 else Mute()
         built, given = self.spec.train_state, {"dtype": dtype, "seed": self.spec.random_seed}
@@ -152,21 +153,19 @@ class Solver(Judging, Iterating):
         after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot. After that, as
         after one that could not be written and was reported, training goes on. Raises CheckpointError if
         none could be from the beginning or, after all else is done, if the last could not; DivergedError if
-        a number is not finite; DataError if data cannot be read on the way, after a snapshot.
+        a number is not finite; DataError if data cannot be read on the way, after a snapshot; SpecError
+        without max_iter.
         """
+        check_max_iter(self.spec)
         self._check_left()
         writable = self._prefix, self.spec.snapshot_format, self.net.layers
         self._one_writes(lambda: snapshots.check(*writable))
         self.report.started(self.net.warnings)
-        with (
-            Signals(silent=self.communicator.rank > 0) as signals,
-            np.errstate(all="ignore"),
-        ):  # a loss that is no number is told
-            self._step_or_save(self.spec.max_iter - self.iteration, signals)
+        signals = Signals(silent=self.communicator.rank > 0)
+        with signals, np.errstate(all="ignore"):  # a loss that is no number is told
+            self._step_or_save((self.spec.max_iter or 0) - self.iteration, signals)
         self.loss()
-        self.stopped = (
-            self._asked_to_stop and self.iteration < self.spec.max_iter and not self.ended
-        )
+        self.stopped = self._asked_to_stop and self.iteration < self._end and not self.ended
         self._last_snapshot()
         scores = self.scores if self.ended else {}
         if self.test_nets and not (self.stopped or self.ended):
@@ -184,7 +183,7 @@ class Solver(Judging, Iterating):
 
     def _check_left(self) -> None:
         """Raise CheckpointError if the snapshot gone on from is beyond max_iter."""
-        if self.iteration > self.spec.max_iter:
+        if self.iteration > self._end:
             raise CheckpointError(
                 f"nothing to train: the snapshot is at iteration {self.iteration}, "
                 f"max_iter is {self.spec.max_iter}; raise it (--max-iter)"
