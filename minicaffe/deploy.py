@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,21 @@ from typing import Any
 import numpy as np
 
 from minicaffe import backend
-from minicaffe.caffe.weight_files import is_ours
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.export.inference import inference
 from minicaffe.layers.pictures import Pictures
 from minicaffe.net import Net, read
+from minicaffe.net.model import holds_weights
+from minicaffe.solver import run_folder
 from minicaffe.spec.declare import NetSpec
 
 
 class Classifier:
     """A trained model for pictures of one's own: pixels in, probabilities of the classes out.
 
-    `model` is a YAML file, a mapping or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss;
-    `weights` a file, or arrays by name, as `Net.load` takes them; a snapshot as `model` is both. `net` is the
+    `model` is what `read` takes, or a NetSpec, with a Data layer and a softmax, or SoftmaxWithLoss; `weights`
+    a file, or arrays by name, as `Net.load` takes them, or a run's folder, for its best snapshot, else the
+    newest; a snapshot or a run's folder as `model` is both. `net` is the
     net that computes, as `deploy` makes it; its blobs share memory, but for those of `keep`, unless that is
     None. Unless `deterministic` is false no convolution is measured first, so that any number of pictures is
     answered at once. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
@@ -54,8 +57,10 @@ class Classifier:
         given: Any = {"engine": engine, "deterministic": deterministic}
         given["keep"] = None if keep is None else [*keep, self.output]
         self.net = Net(spec, "TEST", device=device, dtype=dtype, **given)
-        if weights is None and isinstance(model, (str, Path)) and is_ours(model):
+        if weights is None and isinstance(model, (str, Path)) and holds_weights(model):
             weights = model
+        if isinstance(weights, (str, Path)) and os.path.isdir(weights):
+            weights = run_folder.weights(weights)
         if weights is not None:
             self.net.load(weights)
 

@@ -86,6 +86,7 @@ class Layer:
     net has them) and returns those.
     """
 
+    has_tops = True  # without the key `top`: one, of its name
     in_place = False  # may write its top over its bottom, when both bear one name
     keeps_top = False  # backward reads the top as forward left it
     sizes_vary = (
