@@ -12,7 +12,7 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
-from minicaffe.errors import CheckpointError, DataError, SpecError
+from minicaffe.errors import DataError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.parallel import ALONE, Communicator, device_of, on
@@ -23,6 +23,7 @@ from minicaffe.solver.average import Average
 from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.iteration import Iterating
 from minicaffe.solver.judging import Judging
+from minicaffe.solver.kept import Kept, recorded
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.ranks import Ranks, share_of, told_by
 from minicaffe.solver.report import Mute, Report, keys_given
@@ -42,10 +43,10 @@ class Solver(Judging, Iterating):
     blobs share memory unless `keep` is None. With `graph` iterations on CUDA are captured into a graph.
     Nets of 16 bits are learnt and saved in float32 (see `mixed`). Of several ranks of a `communicator` each
     computes a part of every batch, with `batch_per_rank` one of its own, and gradients are summed in
-    `reduce_dtype`, if that is given (docs/scale.md). On a CPU the same
-    model, seed, data, plan of convolutions (`deterministic`: the fixed rule), threads, form of the loops and
-    BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or, with
-    `needs_loss`, a loss.
+    `reduce_dtype`, if that is given (docs/scale.md). In the folder `run` it leaves, if that is given,
+    what `minicaffe train` does: model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data,
+    plan of convolutions (`deterministic`: the fixed rule), threads, loops and BLAS give the same bits.
+    Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a loss.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Solver(Judging, Iterating):
         communicator: Communicator | None = None,
         batch_per_rank: bool = False,
         reduce_dtype: Any = None,
+        run: str | Path | None = None,
         **settings: Any,
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
@@ -74,6 +76,8 @@ class Solver(Judging, Iterating):
         check_max_iter(self.spec, needed=False)
         self.communicator, self._graph = communicator or ALONE, graph
         self.report = (report or Report()) if self.communicator.rank == 0 else Mute()
+        self.run = Path(run) if run is not None else None
+        self._kept = Kept(self, spec, settings) if run is not None else None
         built, given = self.spec.train_state, {"dtype": dtype, "seed": self.spec.random_seed}
         given |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
         if not isinstance(device, backend.Device):
@@ -146,6 +150,7 @@ class Solver(Judging, Iterating):
     def _repr_html_(self) -> str:
         return f"<div><pre>{escape(repr(self))}</pre>{self.net._repr_html_()}</div>"
 
+    @recorded(ends=True)
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
@@ -181,14 +186,6 @@ class Solver(Judging, Iterating):
         agree(self.communicator, unsaved)
         return scores
 
-    def _check_left(self) -> None:
-        """Raise CheckpointError if the snapshot gone on from is beyond max_iter."""
-        if self.iteration > self._end:
-            raise CheckpointError(
-                f"nothing to train: the snapshot is at iteration {self.iteration}, "
-                f"max_iter is {self.spec.max_iter}; raise it (--max-iter)"
-            ).on_all()
-
     def _step_or_save(self, count: int, signals: Signals) -> None:
         """Step; where data cannot be read any more, take a snapshot before the error goes on."""
         try:
@@ -204,6 +201,7 @@ class Solver(Judging, Iterating):
             told.everywhere = error.everywhere
             raise told from None
 
+    @recorded(ends=False)
     @on_its_device
     def step(self, count: int, signals: Signals | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them.
@@ -224,18 +222,14 @@ class Solver(Judging, Iterating):
             self._iterate()
             self._look()
             if spec.display and self.iteration % spec.display == 0:
-                self.report.displayed(self.iteration, self.loss(), self.rate)
+                self._shown.append((self.iteration, self.loss(), self.rate))
+                self.report.displayed(*self._shown[-1])
             self.iteration += 1
             self.report.iterated(self)
             if self._save_asked(signals) or (spec.snapshot and self.iteration % spec.snapshot == 0):
                 self._try_snapshot()
             if self._asked_to_stop:
                 break
-
-    def _test_due(self) -> bool:
-        """Whether a test comes before the next iteration."""
-        due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
-        return bool(due and (self.iteration or self.spec.test_initialization))
 
     def test(self) -> dict[str, Any]:
         """The test nets' outputs, each averaged over test_iter batches from the data's beginning."""
@@ -245,5 +239,6 @@ class Solver(Judging, Iterating):
         given = self.spec.test_iter, self.spec.test_compute_loss
         with self.averaged():
             self.scores = test_scores(self.test_nets, *given, self.communicator)
+        self._tests.append((self.iteration, self.scores))
         self.report.tested(self.iteration, self.scores)
         return self.scores
