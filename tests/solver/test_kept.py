@@ -140,3 +140,23 @@ def test_the_log_is_that_of_the_folder():
         train = [line for line in map(json.loads, file) if line["kind"] == "train"]
     for name in ("iteration", "loss", "lr"):
         assert made.log[name].tolist() == [line[name] for line in train]
+
+
+def test_what_of_a_solver_is_public():
+    """What a user of Caffe, Keras or Chainer looks for; all else is inner, and may change."""
+    assert {name for name in dir(solver(run=None)) if not name.startswith("_")} == {
+        *(
+            "net",
+            "test_net",
+            "test_nets",
+            "spec",
+            "rule",
+            "device",
+            "communicator",
+            "report",
+            "run",
+        ),
+        *("iteration", "rate", "loss", "norms", "scores", "log", "ended", "stopped", "unsaved"),
+        *("solve", "step", "test", "gradient", "update", "averaged"),
+        *("snapshot", "latest_snapshot", "restore"),
+    }
