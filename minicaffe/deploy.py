@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minicaffe import backend
-from minicaffe.caffe.weight_files import is_ours
+from minicaffe import backend, pictures
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.export.inference import inference
 from minicaffe.layers.pictures import Pictures
 from minicaffe.net import Net, read
+from minicaffe.net.model import holds_weights
+from minicaffe.solver import run_folder
 from minicaffe.spec.declare import NetSpec
 
 
 class Classifier:
     """A trained model for pictures of one's own: pixels in, probabilities of the classes out.
 
-    `model` is a YAML file, a mapping or a NetSpec with a Data layer and a softmax, or SoftmaxWithLoss;
-    `weights` a file, or arrays by name, as `Net.load` takes them; a snapshot as `model` is both. `net` is the
-    net that computes, as `deploy` makes it; its blobs share memory, but for those of `keep`, unless that is
-    None. Unless `deterministic` is false no convolution is measured first, so that any number of pictures is
+    `model` is what `read` takes, or a NetSpec, with a Data layer and a softmax, or SoftmaxWithLoss; `weights`
+    a file, or arrays by name, as `Net.load` takes them, or a run's folder, for its best snapshot, else the
+    newest; a snapshot or a run's folder as `model` is both. `net` is the net that computes, as `deploy` makes
+    it; its blobs share memory, but for those of `keep`, unless that is None. Unless `deterministic` is false
+    no convolution is measured first, so that any number of pictures is
     answered at once. Raises the MinicaffeErrors of `deploy`, Net and `Net.load`.
 
     >>> from minicaffe.net import parse
@@ -54,8 +57,10 @@ class Classifier:
         given: Any = {"engine": engine, "deterministic": deterministic}
         given["keep"] = None if keep is None else [*keep, self.output]
         self.net = Net(spec, "TEST", device=device, dtype=dtype, **given)
-        if weights is None and isinstance(model, (str, Path)) and is_ours(model):
+        if weights is None and isinstance(model, (str, Path)) and holds_weights(model):
             weights = model
+        if isinstance(weights, (str, Path)) and os.path.isdir(weights):
+            weights = run_folder.weights(weights)
         if weights is not None:
             self.net.load(weights)
 
@@ -66,19 +71,28 @@ class Classifier:
         return c, h, w
 
     def predict(self, images: Any) -> np.ndarray:
-        """The probabilities (n, classes) of pictures (n, c, h, w), or (n, h, w) where c is 1.
+        """The probabilities (classes,) of a picture, or (n, classes) of a list or array of n.
 
-        Pixels are as in the data set, 0 to 255 in MNIST; the model's transform (mean, central crop, scale)
-        is applied here. One picture may come without its axis n, and goes so. Any number of pictures will
-        do: they are taken in batches of the model's size. Raises ShapeError for pictures of another size.
+        An array (n, c, h, w) of the data set's shape, or (n, h, w) where c is 1, holds pixels as in the data
+        set, 0 to 255 in MNIST; one of its pictures may come without the axis n. Anything else is a picture of
+        one's own, prepared as `minicaffe predict` does: a path, Pillow's image, or an array of bytes (h, w),
+        (h, w, 3) or (h, w, 4), red first, of any size. The model's transform (mean, central crop, scale) is
+        applied here. Any number of pictures will do: they are taken in batches of the model's size. Raises
+        ShapeError for what is no picture, DataError for a file that cannot be read.
         """
+        if isinstance(images, (list, tuple)) and any(map(pictures.is_picture, images)):
+            images = np.stack([self._pixels(one) for one in images])
+        elif not isinstance(images, np.ndarray) and pictures.is_picture(images):
+            images = self._pixels(images)
         images, shape = np.asarray(images), self.image_shape
         axes = 2 if shape[0] == 1 and images.shape[-3:] != shape else 3
         fits = images.shape[-axes:] == shape[-axes:] and images.ndim <= axes + 1
+        if not fits and images.ndim == 4 and len(images) and pictures.is_picture(images[0]):
+            return self.predict(list(images))
+        if not fits and pictures.is_picture(images):
+            images, axes, fits = self._pixels(images), 3, True
         if not fits or images.dtype.kind not in "fiub":
-            raise ShapeError(
-                f"expected one or several pictures of {shape}, got {images.dtype} of {images.shape}"
-            )
+            raise self._no_picture(images)
         prepared = self.data.as_tested(images.reshape(-1, *shape))
         batch = max(1, min(len(prepared), self.data.batch_size))
         if self.net.first_blobs[self._input].shape[0] != batch:
@@ -87,6 +101,23 @@ class Classifier:
         classes = self.net.blobs[self.output].shape[1:]
         found = found or [np.empty((0, *classes))]
         return np.concatenate(found).reshape(*images.shape[:-axes], *classes)
+
+    def _pixels(self, picture: Any) -> np.ndarray:
+        """One picture as the data set would have it. Raises ShapeError for what is none."""
+        shape = self.image_shape
+        if isinstance(picture, np.ndarray) and shape in (picture.shape, (1, *picture.shape)):
+            return picture.reshape(shape)
+        if not pictures.is_picture(picture):
+            raise self._no_picture(np.asarray(picture))
+        pixels, name = pictures.pixels_in(picture)
+        pixels, _ = pictures.prepared(pixels, shape, takes_digits(self.data), name)
+        return pixels[::-1] if self.data.blue_first else pixels
+
+    def _no_picture(self, images: np.ndarray) -> ShapeError:
+        return ShapeError(
+            f"expected one or several pictures of {self.image_shape}, or bytes (h, w, 3) or (h, w) of any "
+            f"size, got {images.dtype} of {images.shape}"
+        )
 
     def _batch(self, images: np.ndarray) -> np.ndarray:
         """The probabilities of a batch of pictures at most; the places that it does not fill are zero."""

@@ -135,8 +135,6 @@ def foreign(path: str | os.PathLike[str], wanted: str) -> str | None:
     """
     suffix = os.path.splitext(path)[1].lower()
     what, readable = FOREIGN.get(suffix), f"minicaffe reads {wanted}"
-    if suffix == ".prototxt" and "models" in wanted:
-        readable = "minicaffe.caffe.read(path) gives a NetSpec, which Net and Solver take"
     return what and f"{path}: is {what}; {readable}"
 
 

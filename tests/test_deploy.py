@@ -8,6 +8,8 @@ import pytest
 import minicaffe
 from minicaffe import Classifier, Net, ShapeError, SpecError, parse
 from minicaffe.data import datasets
+from minicaffe.errors import DataError
+from minicaffe.pictures import read_picture
 
 TEXT = """
 layers:
@@ -62,9 +64,67 @@ def test_pictures_of_one_channel_need_no_axis_for_it_and_one_picture_none_for_ma
 def test_pictures_of_another_size_are_refused(shape):
     classifier = Classifier(parse(TEXT), device="cpu")
     with pytest.raises(
-        ShapeError, match=r"one or several pictures of \(1, 28, 28\), got float64 of"
+        ShapeError, match=r"one or several pictures of \(1, 28, 28\), or bytes .*, got float64 of"
     ):
         classifier.predict(np.zeros(shape))
+
+
+def test_pictures_of_ones_own_are_paths_images_and_arrays_of_any_size(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    classifier = Classifier(parse(TEXT), device="cpu")
+    digit = datasets.load("digits", "test").images[3, 0]
+    grey = np.zeros((90, 120), np.uint8)
+    grey[10:66, 20:76] = np.kron(digit, np.ones((2, 2), np.uint8))
+    colours = np.repeat(grey[:, :, None], 3, axis=2)
+    image.fromarray(colours).save(tmp_path / "digit.png")
+    pixels, _ = read_picture(str(tmp_path / "digit.png"), (1, 28, 28), digit=True)
+    wanted = classifier.predict(pixels)  # as `minicaffe predict` prepares it
+    through = np.dstack([colours, np.full(grey.shape, 255, np.uint8)])
+    own = [
+        tmp_path / "digit.png",
+        str(tmp_path / "digit.png"),
+        image.open(tmp_path / "digit.png"),
+        grey,
+        grey[:, :, None],
+        colours,
+        through,
+    ]
+    for one in own:
+        assert np.array_equal(classifier.predict(one), wanted)
+    together = classifier.predict([*own, digit])  # of several sizes, the last of the data set's
+    assert together.shape == (8, 10)
+    np.testing.assert_allclose(together[:7], np.tile(wanted, (7, 1)), rtol=1e-5)
+    np.testing.assert_allclose(together[7], classifier.predict(digit), rtol=1e-5)
+    assert classifier.predict(np.stack([colours, colours])).shape == (2, 10)
+    with pytest.raises(DataError, match=r"gone.png: cannot be read: No such file"):
+        classifier.predict(["gone.png"])
+    with pytest.raises(ShapeError, match=r"of any size, got float64 of \(90, 120, 3\)"):
+        classifier.predict(colours / 255)
+    with pytest.raises(ShapeError, match=r"got float64 of \(90, 120\)"):
+        classifier.predict([grey, grey / 255])
+
+
+@pytest.mark.parametrize("kind", ["ImageData", "Data"])
+def test_colours_come_as_the_net_has_them(kind, tmp_path, monkeypatch):
+    """Blue first from ImageData, red first from a folder; red first in what people have."""
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    for folder in ("train/a", "test/a"):
+        (tmp_path / "photos" / folder).mkdir(parents=True)
+        pixels = np.random.default_rng(5).integers(0, 255, (8, 9, 3), np.uint8)
+        image.fromarray(pixels).save(tmp_path / "photos" / folder / "one.png")
+    (tmp_path / "list.txt").write_text("photos/test/a/one.png 0\n")
+    source = "list.txt" if kind == "ImageData" else "photos"
+    spec = parse(
+        f"layers: [{{name: d, type: {kind}, top: [data, label], source: {source}, batch_size: 1}},"
+        " {name: ip, type: InnerProduct, bottom: data, num_output: 4, weight_filler: {type: gaussian, std: 0.01}},"
+        " {name: prob, type: Softmax, bottom: ip}, {name: quiet, type: Silence, bottom: label}]"
+    )
+    net = Net(spec, "TEST", device="cpu")
+    wanted = net.forward()["prob"]
+    classifier = Classifier(spec, net.weights(), device="cpu")
+    for one in ("photos/test/a/one.png", pixels):
+        np.testing.assert_allclose(classifier.predict(one), wanted[0], rtol=1e-5)
 
 
 def test_what_is_no_number_is_refused():

@@ -17,7 +17,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = [
     {"errors", "caches"},
     {"spec", "data", "checkpoint", "drawing"},
-    {"kernels"},
+    {"kernels", "pictures"},
     {"backend", "parallel"},
     {"ops"},
     {"layers"},

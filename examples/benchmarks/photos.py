@@ -78,7 +78,7 @@ def count(drawn: Drawn, lines: Sequence[str]) -> dict[str, dict[str, int]]:
 
 def look(drawn: Drawn, path: Path) -> None:
     """A sheet of the photographs, ten a row, each above what the net gets of it."""
-    from minicaffe.cli.pictures import read_picture
+    from minicaffe.pictures import read_picture
 
     rows = (len(drawn) + 9) // 10
     sheet = Image.new("RGB", (10 * 80, rows * 190))

@@ -159,11 +159,11 @@ def contenders(net: str, batch: int) -> Contenders:
         "sums left out": left_out,
         "sums meanwhile": meanwhile,
     }
-    reduced = all_of_them.ranks
+    reduced = all_of_them._ranks
     assert reduced is not None
     if reduced.shared is not None:  # as it is of small nets
         calls["update not shared"] = whole = ours(net, batch, world())
-        whole.ranks.share_no_more()
+        whole._ranks.share_no_more()
     steps = {name: lambda solver=solver: solver.step(1) for name, solver in calls.items()}
     size = sum(bucket.array.nbytes for bucket in reduced.buckets)
     array = np.zeros(size // 4, np.float32)

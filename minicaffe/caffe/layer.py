@@ -62,13 +62,6 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
             put(key, _params(node) if key == "param" else node, mark)
         elif key in ("blobs", "phase"):
             raise SpecError(f"{mark}: {what}: {key}: {REFUSED[key]}")
-        elif known and key not in homes:
-            own = (
-                f"; its own keys stand in {' and '.join(homes)}"
-                if homes
-                else "; it has no such keys"
-            )
-            raise SpecError(f"{mark}: {what}: {key} is not of this type{own}")
         elif key == TRANSFORM and known and "transform" not in declared:
             raise SpecError(f"{mark}: {what}: {key}: rows are taken as they are, as in Caffe")
         elif key == TRANSFORM:
@@ -97,6 +90,29 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
         layer.mark,
         {**dict.fromkeys(order, layer.mark), **keys},
     )
+
+
+def own_blocks(layers: list[Node], layer_types: Mapping[str, type]) -> list[Node]:
+    """The layers less the blocks of keys that are another type's, which Caffe does not look at.
+
+    Of each type and block one line says so.
+    """
+    kept, warned = [], set()
+    for layer in layers:
+        kind = layer.value["type"].value if "type" in layer.value else ""
+        homes = (*schema().layers.get(kind, ()), FREE)
+        for block in [k for k in layer.value if k.endswith("_param") and k not in homes]:
+            if kind not in layer_types:
+                continue
+            fields = {k: node for k, node in layer.value.items() if k != block}
+            mark = layer.keys[block]
+            layer = Node(fields, layer.mark, layer.keys)
+            if (kind, block) not in warned:
+                warned.add((kind, block))
+                own = f"; its own keys stand in {' and '.join(homes[:-1])}" if homes[1:] else ""
+                warn(mark, f"{kind}: {block} has no effect, as in Caffe{own}")
+        kept.append(layer)
+    return kept
 
 
 FIRST = ("name", "type", "bottom", "top")

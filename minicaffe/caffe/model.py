@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from minicaffe.caffe import solver as solver_text
-from minicaffe.caffe.layer import FREE, flat
+from minicaffe.caffe.layer import FREE, flat, own_blocks
 from minicaffe.caffe.schema import schema
 from minicaffe.caffe.text import Comment, Message
 from minicaffe.caffe.text import parse as parse_text
@@ -22,12 +23,28 @@ from minicaffe.spec.tree import Mark, Node, load
 from minicaffe.spec.types import keys_of
 
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
-READ = (*SUFFIXES, ".pt")  # as the nets of Faster R-CNN are called
+YAML = (".yaml", ".yml", ".json")
+MESSAGE = re.compile(r"\s*(#.*\n\s*)*[a-z_0-9]+\s*[:{]")  # how a message begins
+LAYERS = re.compile(
+    r"^layers:(?!\s*\{)", re.MULTILINE
+)  # what each model in YAML has, and no message
+
+
+def named_prototxt(path: str | Path) -> bool:
+    """Whether a name is that of a file in Caffe's text format."""
+    return str(path).lower().endswith(SUFFIXES)
 
 
 def is_prototxt(path: str | Path) -> bool:
-    """Whether a file is in Caffe's text format, by its name."""
-    return str(path).lower().endswith(SUFFIXES)
+    """Whether a file is in Caffe's text format: by its name, or if that says nothing, by what it holds."""
+    if named_prototxt(path) or str(path).lower().endswith(YAML):
+        return named_prototxt(path)
+    try:
+        with open(path, "rb") as file:
+            text = file.read(1 << 16).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return False
+    return "\0" not in text and bool(MESSAGE.match(text)) and not LAYERS.search(text)
 
 
 @dataclass
@@ -63,7 +80,7 @@ def read_text(
     path: str | Path, layer_types: Mapping[str, type], solver_type: str | None = None
 ) -> Text:
     """What a prototxt and the nets that it names say. Raises SpecError."""
-    file, text = load(path, "prototxt", READ)
+    file, text = load(path, "prototxt", own=True)
     return text_of(text, file, layer_types, Path(path).parent, solver_type)
 
 
@@ -89,7 +106,7 @@ def text_of(
         if there is None:
             tried = ", ".join(dict.fromkeys(str(place) for place in places))
             raise SpecError(f"{mark}: there is no file {path!r}; looked for {tried}")
-        own, inside = load(there, "prototxt", READ)
+        own, inside = load(there, "prototxt", own=True)
         net, found.comments[own] = parse_text(inside, own)
         return net_tree(typed(net, "NetParameter"), layer_types)
 
@@ -127,7 +144,7 @@ def net_tree(net: Node, layer_types: Mapping[str, type]) -> Node:
     for layer in layers.value:
         taken |= dict.fromkeys(top.value for top in layer.value.get("top", NONE).value)
     flats: list[Node] = []
-    for layer in layers.value:
+    for layer in own_blocks(layers.value, layer_types):
         flats.append(flat(layer, layer_types, taken))
         taken |= dict.fromkeys(top.value for top in flats[-1].value["top"].value)
     flats = _told_apart(flats)

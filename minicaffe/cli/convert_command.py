@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     import_files(args.imports)
     if os.path.exists(args.target) and not args.force:
         raise MinicaffeError(f"{args.target}: is there already; --force writes over it")
-    to_model = prototxt.is_prototxt(args.target) or args.target.lower().endswith(YAML)
+    to_model = prototxt.named_prototxt(args.target) or args.target.lower().endswith(YAML)
     source = args.source
     if run_folder.is_run(source) and not to_model:
         source = str(run_folder.weights(source))
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             f"{args.target}: expected a name that ends in .yaml or .prototxt{hint}"
         )
     spec, comments = _model(args.source, os.path.dirname(args.target))
-    if prototxt.is_prototxt(args.target):  # where paths are from the current folder, as in Caffe
+    if prototxt.named_prototxt(args.target):  # where paths are from the current folder, as in Caffe
         text = prototxt_of(dataclasses.replace(spec, folder="."), REGISTRY, comments)
     else:
         text = yaml_text(spec, REGISTRY, comments)

@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
-from minicaffe.caffe import model as prototxt
 from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
-from minicaffe.layers import REGISTRY
 from minicaffe.layers.blob import FLOATS
-from minicaffe.net import Net
-from minicaffe.net import model as net_model
+from minicaffe.net import Net, read
 from minicaffe.ops import conv, threads
 from minicaffe.parallel import ALONE, Communicator, device_of
 from minicaffe.spec.declare import NetSpec
@@ -157,10 +154,7 @@ def read_model(args: argparse.Namespace) -> NetSpec:
         threads.count.cache_clear()
     threads.count()
     import_files(args.imports)
-    if prototxt.is_prototxt(args.model):
-        spec = prototxt.read_prototxt(args.model, REGISTRY, args.settings)
-    else:
-        spec = net_model.read(args.model, *args.settings)
+    spec = read(args.model, *args.settings)
     asked = State(level=args.level, stage=tuple(filter(None, args.stage.split(","))))
     return dataclasses.replace(spec, state=asked.over(spec.state))
 

@@ -27,9 +27,9 @@ from minicaffe.cli.options import (
     read_model,
     tell,
 )
-from minicaffe.cli.pictures import Doubt, read_picture
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.deploy import Classifier, takes_digits
+from minicaffe.pictures import Doubt, read_picture
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

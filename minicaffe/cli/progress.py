@@ -62,7 +62,7 @@ class Lines(Progress):
         """Show the loss and the speed."""
         text = f"iteration {iteration}: loss = {loss:.6g}, lr = {rate:.6g}"
         if speed := self.speed.at(iteration):
-            left = clock((self.solver.spec.max_iter - iteration) / speed)
+            left = clock(((self.solver.spec.max_iter or 0) - iteration) / speed)
             text += f", {speed:.1f} iter/s, {speed * self.images:.0f} images/s, {left} left"
         self.line(text)
 

@@ -36,7 +36,7 @@ from minicaffe.cli.options import (
 )
 from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.cli.ranks import Beside
-from minicaffe.cli.runs import Run, model_of_run, options
+from minicaffe.cli.runs import model_of_run, options, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.net import Net
@@ -45,8 +45,10 @@ from minicaffe.parallel.together import together
 from minicaffe.solver import Solver
 from minicaffe.solver.record import Record
 from minicaffe.solver.report import banner
+from minicaffe.solver.run import Run
 from minicaffe.solver.together import Together
 from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.solver_rules import check_max_iter
 
 if TYPE_CHECKING:
     from minicaffe.report.follow import Follower
@@ -114,6 +116,8 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
             f"{args.model}: is a net; training needs the solver's prototxt that names it"
         )
     if spec.solver is not None:
+        if args.max_iter is None:
+            check_max_iter(spec.solver)
         check_filled(spec, "TRAIN", spec.solver.train_state)
     return spec
 
@@ -133,7 +137,7 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
     with contextlib.ExitStack() as stack:
         enter, report = stack.enter_context, Together(shown, record, *pages)
         begun = together(
-            communicator, lambda: enter(Run(args, spec, record)) if first else enter(Beside())
+            communicator, lambda: enter(run_of(args, spec, record)) if first else enter(Beside())
         )
         device = together(communicator, lambda: pick_device(args, spec, communicator))
         args.seed = communicator.bcast_obj(begun.seed())

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import checkpoint
-from minicaffe.caffe.model import is_prototxt, read_prototxt
 from minicaffe.errors import CheckpointError, SpecError
 from minicaffe.export import check
 from minicaffe.export.dynamic import Axes, dynamic_axes, inputs, sizes, trials
@@ -17,7 +16,6 @@ from minicaffe.export.inference import inference
 from minicaffe.export.library import packages
 from minicaffe.export.model import OPSET, proto
 from minicaffe.export.model import write as written
-from minicaffe.layers import REGISTRY
 from minicaffe.net import Net, read
 from minicaffe.spec.declare import NetSpec
 
@@ -72,8 +70,6 @@ def _spec(model: Net | str | Path | Mapping[str, Any] | NetSpec) -> NetSpec:
         return dataclasses.replace(model.spec, state=model.context.state)
     if isinstance(model, NetSpec):
         return model
-    if isinstance(model, (str, Path)) and is_prototxt(model):
-        return read_prototxt(model, REGISTRY)
     return read(model)
 
 

@@ -86,6 +86,7 @@ class Layer:
     net has them) and returns those.
     """
 
+    has_tops = True  # without the key `top`: one, of its name
     in_place = False  # may write its top over its bottom, when both bear one name
     keeps_top = False  # backward reads the top as forward left it
     sizes_vary = (
@@ -112,6 +113,7 @@ class Layer:
         self.name, self.bottom, self.top = cls.__name__, (), ()
         self.out, self.grad, self.needs_gradient = [], [], []
         self._declared = 0
+        self._shapes = [], []
         self.context = Context(Device("cpu", np, "default"))
         return self
 
@@ -123,6 +125,15 @@ class Layer:
     grad: list[Any]
     needs_gradient: list[bool]
     context: Context
+    _shapes: tuple[list[Shape], list[Shape]]  # of bottoms and tops
+
+    def __repr__(self) -> str:
+        bottoms, tops = (", ".join(map(str, shapes)) for shapes in self._shapes)
+        flow = " ".join(filter(None, (bottoms, "->", tops or "nothing")))
+        params = ", ".join(str(param.shape) for param in self.params)
+        text = f"{type(self).__name__} {self.name!r}"
+        text += f": {flow}" if bottoms or tops else ""
+        return f"<{text}; parameters {params}>" if params else f"<{text}>"
 
     def setup(self, *args: Any, **kwargs: Any) -> Any:
         """Bottom shapes in, top shape (or a list of them) out; declare parameters. No arithmetic."""
@@ -202,7 +213,8 @@ class Layer:
         shapes = [given] if _is_shape(given) else given
         if not isinstance(shapes, (list, tuple)) or not all(map(_is_shape, shapes)):
             raise ShapeError(f"setup gave {given!r}, expected a shape or a list of shapes")
-        return [tuple(shape) for shape in shapes]
+        self._shapes = [*bottoms], [tuple(shape) for shape in shapes]
+        return self._shapes[1]
 
 
 def _is_shape(given: Any) -> bool:

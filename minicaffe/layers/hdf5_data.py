@@ -157,6 +157,7 @@ class HDF5Output(Layer):
 
     file_name: Annotated[str, "the HDF5 file to write"]
 
+    has_tops = False
     label_bottoms = (0, 1)
     written = cast(Any, None)
 

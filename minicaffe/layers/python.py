@@ -49,12 +49,17 @@ def find(module: str, name: str) -> type:
     if not isinstance(cls, type):
         classes = [key for key, value in names.items() if isinstance(value, type)]
         raise SpecError(f"module {module!r} has no class {name!r}{did_you_mean(name, classes)}")
-    if lacks := [m for m in METHODS if not callable(inspect.getattr_static(cls, m, None))]:
-        raise SpecError(
-            f"class {name!r} of module {module!r} has no {' and no '.join(lacks)}: a layer has "
-            "setup, reshape, forward and backward"
-        )
+    require(cls, *METHODS[: 1 if issubclass(cls, PythonLayer) else None])
     return cls
+
+
+def require(cls: type, *methods: str) -> None:
+    """Raise SpecError for a class that lacks methods of a layer."""
+    if lacks := [m for m in methods if not callable(inspect.getattr_static(cls, m, None))]:
+        raise SpecError(
+            f"class {cls.__name__!r} of module {cls.__module__!r} has no {' and no '.join(lacks)}: "
+            "a layer has setup, reshape, forward and backward"
+        )
 
 
 @register
@@ -117,6 +122,7 @@ class Python(Layer):
         user.blobs = HostBlobs(self.add_blob)
         self.open = True
         self.guarded(user.setup, self.bottoms, self.tops)
+        require(cls, *METHODS)  # of one that has Caffe's base: what setup raises comes first
         self.open, self.fresh = False, True
         return user
 
@@ -143,13 +149,17 @@ class Python(Layer):
             blob.reshape(*top.shape)
             blob.bind(data=self.host(top), diff=None)
 
-    def forward(self, *xs: Any) -> Any:
+    def show(self, *xs: Any) -> None:
+        """Let the user's object see the bottoms and the parameters as they are."""
         for blob, x in zip(self.bottoms, xs, strict=True):
             seen = self.host(x).view()
             seen.flags.writeable = False
             blob.bind(data=seen)
         for param, blob in self.added:
             blob.bind(data=self.host(param.data) if param.master is None else param.to_host())
+
+    def forward(self, *xs: Any) -> Any:
+        self.show(*xs)
         self.call("reshape", self.bottoms, self.tops)
         self.call("forward", self.bottoms, self.tops)
         for i, (blob, top) in enumerate(zip(self.tops, self.given, strict=True)):

@@ -95,13 +95,14 @@ class Split(Layer):
 
 @register
 class Silence(Layer):
-    """Reads its bottoms and does nothing: what it reads is no output. It has no tops: `top: []`.
+    """Reads its bottoms and does nothing: what it reads is no output. It has no tops.
 
     Source: Caffe's Silence.
 
     Example: (2, 3), (4,) -> {type: Silence} ->
     """
 
+    has_tops = False
     recordable = True
 
     def setup(self, x: Shape, *more: Shape) -> list[Shape]:

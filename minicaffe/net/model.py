@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.caffe import weight_files
+from minicaffe.caffe.model import is_prototxt, read_prototxt
 from minicaffe.caffe.weight_files import MODEL
 from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.errors import SpecError
@@ -24,10 +25,11 @@ IN_RUN = "model.yaml"  # the file of a run's folder that does
 
 
 def read(path: str | Path | Mapping[str, Any], *settings: str) -> NetSpec:
-    """The model in a YAML file or a mapping, its layers of the registered types.
+    """The model in a file or a mapping, its layers of the registered types: what Net, Solver, commands take.
 
-    `path` may also be a snapshot, an .npz or .safetensors file with the text of its net, the folder of a run,
-    or the name of a model that comes with minicaffe ("lenet"), if no file has that name. Each of `settings`
+    `path` is a YAML file; a net's or a solver's prototxt; a snapshot, an .npz or .safetensors file with the
+    text of its net; the folder of a run; or the name of a model that comes with minicaffe ("lenet"), if no
+    file has that name. Where the ending does not say what a file is, its content does. Each of `settings`
     replaces a key, PATH=VALUE as the command line's `--set` has it. Raises SpecError; CheckpointError for a
     damaged snapshot, or one without a text.
 
@@ -35,18 +37,21 @@ def read(path: str | Path | Mapping[str, Any], *settings: str) -> NetSpec:
     >>> read(model, "layers.ip.num_output=5", "force_backward=true").layers[0].options["num_output"]
     5
     """
-    if isinstance(path, (str, Path)):
-        path = located(path)
-    if isinstance(path, (str, Path)) and holds_weights(path):
-        if not os.path.isdir(path):
-            text, file = weight_files.text_in(path), f"{path}: {MODEL}"
-            return parse_model(text, REGISTRY, file, settings, Path(path))
+    if not isinstance(path, (str, Path)):
+        return read_model(path, REGISTRY, settings)
+    path = located(path)
+    if os.path.isdir(path):
         path, folder = Path(path, IN_RUN), path
         if not path.is_file():
             raise SpecError(
                 f"{folder}: is a folder without a {IN_RUN}; "
                 "expected a model file, a snapshot or the folder of a run"
             )
+    elif weight_files.is_ours(path):
+        text, file = weight_files.text_in(path), f"{path}: {MODEL}"
+        return parse_model(text, REGISTRY, file, settings, Path(path))
+    elif is_prototxt(path):
+        return read_prototxt(path, REGISTRY, settings)
     return read_model(path, REGISTRY, settings)
 
 

@@ -27,7 +27,7 @@ class Net:
     """A net in one phase, on one device.
 
     `phase`, TRAIN unless the model's `state` says otherwise, `level` and `stages` decide which layers take
-    part. `model` is the path of a YAML file, a mapping as such a file holds, or a NetSpec. `blobs` and
+    part. `model` is what `read` takes (a file of any kind, a name, a mapping) or a NetSpec. `blobs` and
     `params` give what flows and what is learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
     of a blob written in place, `first_blobs` gives what is there before.
     `dtype` stands in for the model's: float32, float64, on CUDA float16 and bfloat16. `engine` is how

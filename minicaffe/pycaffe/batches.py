@@ -14,7 +14,14 @@ Arrays = Mapping[str, Any]
 
 
 def batches(net: Any, arrays: Arrays) -> Iterator[dict[str, np.ndarray]]:
-    """Arrays cut into batches of the net's size, that of its first blob; the last is filled up with zeros."""
+    """Arrays cut into batches of the net's size, that of its first blob; the last is filled up with zeros.
+
+    Raises ShapeError for an array of another number of axes, such as one sample.
+    """
+    for name, array in arrays.items():
+        if name in net.blobs and np.ndim(array) != len(net.blobs[name].shape):
+            told = f"expected samples of {net.blobs[name].shape[1:]} along a first axis"
+            raise ShapeError(f"{name}: {told}, got an array of {np.shape(array)}")
     size = next(iter(net.blobs.values())).shape[0]
     for first in range(0, _count(arrays), size):
         batch = {name: np.asarray(array[first : first + size]) for name, array in arrays.items()}

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from minicaffe import net
-from minicaffe.caffe.model import read_prototxt
+from minicaffe.caffe.model import YAML, read_prototxt
 from minicaffe.errors import LayerError
 from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import NetSpec
-
-YAML = (".yaml", ".yml", ".json")
 
 
 def model(source: str | Path | NetSpec, solver_type: str | None = None) -> NetSpec:

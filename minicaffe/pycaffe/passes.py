@@ -9,6 +9,7 @@ from typing import Any
 import minicaffe
 from minicaffe.errors import MinicaffeError
 from minicaffe.layers.host_blob import HostBlob
+from minicaffe.layers.python import Python
 from minicaffe.net import memory
 from minicaffe.net.step import Step, Value
 from minicaffe.pycaffe.blob import FlowBlob
@@ -33,7 +34,8 @@ def forward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
 def backward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
     """Run the gradient from the layer `first` down through `last`, both numbers.
 
-    It begins with what the outputs' diffs hold. Raises ShapeError where there was no forward pass.
+    It begins with what the outputs' diffs hold, and is of what the blobs hold, whether or not a forward pass
+    has put it there.
     """
     if net.memory.fits is not None:
         reshape(net, blobs, first)
@@ -42,9 +44,35 @@ def backward(net: minicaffe.Net, blobs: Blobs, first: int, last: int) -> None:
     outputs = [value for step in steps for value in step.tops if not value.readers]
     given = {value.name: value.blob.diff for value in outputs}
     names = net.steps[first].spec.name, net.steps[last].spec.name
-    with own_errors():
+    with own_errors(), net.device.current():
+        for step in steps[::-1]:
+            if not step.ran:
+                _prime(step, net, blobs)
         net.backward(*names, **given)
     passed(blobs, "diff", steps)
+
+
+def _prime(step: Step, net: minicaffe.Net, blobs: Blobs) -> None:
+    """Have a layer that has not run know what its gradient needs; what its blobs hold stays.
+
+    Layers of the user's are not run, as in Caffe.
+    """
+    push()
+    for value in (*step.bottoms, *step.tops):
+        blobs[value.name].bring("data", value)
+    layer, bottoms = step.layer, [value.blob.data for value in step.bottoms]
+    if isinstance(layer, Python):
+        layer.show(*bottoms)
+    else:
+        changed = [*(value.blob.data for value in step.tops), *layer.running]
+        before = [array.copy() for array in changed]
+        with step.named():
+            layer.prepare()
+            net.context.slots.send()
+            layer.forward(*bottoms)
+        for array, held in zip(changed, before, strict=True):
+            net.device.xp.copyto(array, held)
+    step.ran = True
 
 
 def loss(net: minicaffe.Net, first: int, last: int) -> float:

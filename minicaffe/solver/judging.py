@@ -22,6 +22,11 @@ class Judging(Saving):
         plateau = self._trends.get("plateau")
         return learning_rate(self.spec, self.iteration, plateau.fallen if plateau else 0)
 
+    def _test_due(self) -> bool:
+        """Whether a test comes before the next iteration."""
+        due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
+        return bool(due and (self.iteration or self.spec.test_initialization))
+
     def _judge(self) -> bool:
         """Go by the test just made; whether training is to end early, for the reason in `ended`."""
         plateau, best = (self._trends.get(name) for name in ("plateau", "best"))
@@ -33,7 +38,7 @@ class Judging(Saving):
             if best.judge(self.iteration, self.scores) and not self._keep():
                 best.value, best.at = before  # the next that is better than the file is tried
         patience, self.ended = self.spec.early_stopping, None
-        on_the_way = self.iteration < self.spec.max_iter
+        on_the_way = self.iteration < self._end
         if best is not None and patience and best.waited >= patience and on_the_way:
             self.ended = str(best)
             self.report.event(f"stopped early at iteration {self.iteration}: {best}")

@@ -32,7 +32,7 @@ def learning_rate(spec: SolverSpec, iteration: int, fallen: int = 0) -> float:
         case "plateau":
             return max(spec.base_lr * (spec.gamma or 0.0) ** fallen, spec.min_lr)
         case "cosine":
-            done = min((iteration - length) / max(spec.max_iter - length, 1), 1.0)
+            done = min((iteration - length) / max((spec.max_iter or 0) - length, 1), 1.0)
             return spec.min_lr + (spec.base_lr - spec.min_lr) * (1 + math.cos(math.pi * done)) / 2
     try:
         return spec.base_lr * _factor(spec, iteration)
@@ -59,6 +59,6 @@ def _factor(spec: SolverSpec, iteration: int) -> float:
         case "inv":
             return (1 + gamma * iteration) ** -power
         case "poly":
-            return max(0.0, 1 - iteration / max(spec.max_iter, 1)) ** power
+            return max(0.0, 1 - iteration / max(spec.max_iter or 0, 1)) ** power
         case _:
             return 1 / (1 + math.exp(min(-gamma * (iteration - stepsize), 700.0)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -59,6 +58,13 @@ class Record(Report):
         self._write_files("running")
         for text in self.early:
             self.event(text)
+
+    def again(self) -> None:
+        """Training goes on, after it had ended or in the midst of it. Raises CheckpointError."""
+        if self.ended:
+            if self.lock is not None:
+                self.lock.take()
+            self._write_files("running")
 
     def end(self, state: str) -> None:
         """Training has ended. Raises CheckpointError if the record lacks anything."""
@@ -196,6 +202,6 @@ class Record(Report):
         self._write_run(state)  # the last: it makes the folder that of a run
 
     def _write_run(self, state: str) -> None:
+        self.ended = state != "running"
         told = {**self.about, "state": state, "iteration": self.solver.iteration}
-        data = json.dumps(plain(told), indent=2).encode() + b"\n"
-        checkpoint.replace(self.folder / run_folder.RUN, lambda file: file.write(data))
+        run_folder.write(self.folder, told)

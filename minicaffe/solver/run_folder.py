@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass, field
@@ -9,9 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from minicaffe import checkpoint
 from minicaffe.errors import CheckpointError
 from minicaffe.solver import snapshots
 from minicaffe.solver.lock import in_use
+from minicaffe.solver.log_file import plain
 from minicaffe.solver.run_lines import read_lines, read_run
 
 RUNS = "runs"
@@ -95,6 +98,12 @@ def about(folder: str | Path) -> dict[str, Any]:
     return read_run(file)
 
 
+def write(folder: Path, about: dict[str, Any]) -> None:
+    """Write run.json. Raises CheckpointError."""
+    data = json.dumps(plain(about), indent=2).encode() + b"\n"
+    checkpoint.replace(folder / RUN, lambda file: file.write(data))
+
+
 def seen_from(folder: Path, path: str | Path) -> str:
     """A file as the record in a folder names it: by its name if it lies there, else by its whole path."""
     whole = os.path.abspath(path)
@@ -111,6 +120,15 @@ def near(path: Path) -> str:
 def weights(folder: str | Path) -> Path:
     """The file of a run's best weights: of its best test, else the newest. Raises CheckpointError."""
     return RunRecord(Path(folder), about(folder)).weights
+
+
+def to_go_on_from(folder: str | Path) -> Path:
+    """The snapshot that a run goes on from. Raises CheckpointError."""
+    found = RunRecord(Path(folder), about(folder)).newest
+    if found is None:
+        told = f"begin it anew with --run {folder}"
+        raise CheckpointError(f"{folder}: this run has no snapshot to go on from; {told}")
+    return found
 
 
 def is_run(folder: str | Path) -> bool:

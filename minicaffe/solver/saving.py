@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,8 +17,9 @@ from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.together import together
-from minicaffe.solver import changes, snapshots, state
+from minicaffe.solver import changes, run_folder, snapshots, state
 from minicaffe.solver.average import Average
+from minicaffe.solver.history import Shown, Tested, columns
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.ranks import Ranks
 from minicaffe.solver.report import Report
@@ -35,6 +38,7 @@ class Saving:
     report: Report
     device: Device
     communicator: Communicator
+    run: Path | None  # its folder, if the solver keeps one
     net: Net
     test_nets: list[Net]
     rule: Update | Mixed
@@ -47,9 +51,23 @@ class Saving:
     _alike: bool
     _ranks: Ranks | None
 
+    @property
+    def log(self) -> dict[str, np.ndarray]:
+        """What was displayed and tested since the solver was made, as arrays by column (see `columns`)."""
+        return columns(self._shown, self._tests)
+
+    @property
+    def _end(self) -> float:
+        """The iteration at which training ends."""
+        return math.inf if self.spec.max_iter is None else self.spec.max_iter
+
     def _begin_saving(self, model: NetSpec) -> None:
         """Nothing is saved yet; snapshots will be `prefix`_iter_N."""
-        self._prefix = self.spec.snapshot_prefix or snapshots.name(model)
+        name = snapshots.name(model)
+        self._prefix = self.spec.snapshot_prefix or str(self.run / name if self.run else name)
+        self._restored: Path | None = None  # the snapshot gone on from
+        self._shown: list[Shown] = []
+        self._tests: list[Tested] = []
         self._alike = False  # whether several ranks have begun from one state
         self._saved: int | None = None  # the iteration of the last snapshot, written or restored
         self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
@@ -133,9 +151,17 @@ class Saving:
             self.snapshot()
         except CheckpointError as error:
             self.unsaved = self.iteration, error
-            goes_on = self.iteration < self.spec.max_iter and not self.stopped
+            goes_on = self.iteration < self._end and not self.stopped
             then = "; training goes on, and the next one is tried" if goes_on else ""
             self.report.failed(f"no snapshot of iteration {self.iteration}: {error}{then}")
+
+    def _check_left(self) -> None:
+        """Raise CheckpointError if the snapshot gone on from is beyond max_iter."""
+        if self.iteration > self._end:
+            raise CheckpointError(
+                f"nothing to train: the snapshot is at iteration {self.iteration}, "
+                f"max_iter is {self.spec.max_iter}; raise it (--max-iter)"
+            ).on_all()
 
     def _last_snapshot(self) -> None:
         """At the end: write what training stopped with, if that is wanted and was not done or tried."""
@@ -149,10 +175,13 @@ class Saving:
     def restore(self, path: str | Path, replay: bool = False) -> None:
         """Go on where a snapshot was taken, with its seed; what differs from its model is told.
 
-        Raises CheckpointError, before any change, for what may not differ (see `changes`). To `replay` it,
-        nothing is compared, and weights and history need not be finite.
+        A run's folder stands for its newest one. Raises CheckpointError, before any change, for what may not
+        differ (see `changes`). To `replay` it, nothing is compared, and weights and history need not be
+        finite.
         """
         self._alike = False
+        if os.path.isdir(path):
+            path = run_folder.to_go_on_from(path)
         changed = [] if replay else changes.changes(path, self.net, self.spec)
         named = state.named(self.net.named_params, self.rule.history)
         found = snapshots.restore(path, self.net, named, finite=not replay)
@@ -173,6 +202,7 @@ class Saving:
         for net in (self.net, *self.test_nets):
             net.context.seed = found.seed
         self._saved, self.unsaved = self.iteration, None
+        self._restored = Path(path)
         for line in changes.told(changed, self.net, self.iteration, self.rate):
             self.report.event(line)
 

@@ -29,7 +29,11 @@ from minicaffe.spec.solver import SolverSpec
 
 OF_ONE = r"_(iter_[0-9]+|best)$"  # at the end of a snapshot's name
 ENDINGS = {"NPZ": ".npz", "BINARYPROTO": ".solverstate", "HDF5": ".solverstate.h5"}
-WRITTEN = (*ENDINGS.values(), ".caffemodel", ".caffemodel.h5")  # of all files of a snapshot
+WRITTEN: tuple[str, ...] = (
+    *ENDINGS.values(),
+    ".caffemodel",
+    ".caffemodel.h5",
+)  # of all files of a snapshot
 
 
 def name(model: NetSpec) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
-from minicaffe.errors import CheckpointError, DataError, SpecError
+from minicaffe.errors import DataError, SpecError
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.parallel import ALONE, Communicator, device_of, on
@@ -23,6 +23,7 @@ from minicaffe.solver.average import Average
 from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.iteration import Iterating
 from minicaffe.solver.judging import Judging
+from minicaffe.solver.kept import Kept, recorded
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.ranks import Ranks, share_of, told_by
 from minicaffe.solver.report import Mute, Report, keys_given
@@ -31,7 +32,7 @@ from minicaffe.solver.scores import test_nets, test_scores
 from minicaffe.solver.trend import trends
 from minicaffe.solver.watch import Watch
 from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.solver_rules import with_settings
+from minicaffe.spec.solver_rules import check_max_iter, with_settings
 
 
 class Solver(Judging, Iterating):
@@ -42,10 +43,10 @@ class Solver(Judging, Iterating):
     blobs share memory unless `keep` is None. With `graph` iterations on CUDA are captured into a graph.
     Nets of 16 bits are learnt and saved in float32 (see `mixed`). Of several ranks of a `communicator` each
     computes a part of every batch, with `batch_per_rank` one of its own, and gradients are summed in
-    `reduce_dtype`, if that is given (docs/scale.md). On a CPU the same
-    model, seed, data, plan of convolutions (`deterministic`: the fixed rule), threads, form of the loops and
-    BLAS give the same bits. Raises the MinicaffeErrors of Net; SpecError without a solver or, with
-    `needs_loss`, a loss.
+    `reduce_dtype`, if that is given (docs/scale.md). In the folder `run` it leaves, if that is given,
+    what `minicaffe train` does: model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data,
+    plan of convolutions (`deterministic`: the fixed rule), threads, loops and BLAS give the same bits.
+    Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a loss.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Solver(Judging, Iterating):
         communicator: Communicator | None = None,
         batch_per_rank: bool = False,
         reduce_dtype: Any = None,
+        run: str | Path | None = None,
         **settings: Any,
     ):
         spec = model if isinstance(model, NetSpec) else read(model)
@@ -71,8 +73,11 @@ class Solver(Judging, Iterating):
         if spec.solver is None:
             raise SpecError(f"{file}: has no 'solver'; training needs one").on_all()
         self.spec = with_settings(spec.solver, settings)
+        check_max_iter(self.spec, needed=False)
         self.communicator, self._graph = communicator or ALONE, graph
         self.report = (report or Report()) if self.communicator.rank == 0 else Mute()
+        self.run = Path(run) if run is not None else None
+        self._kept = Kept(self, spec, settings) if run is not None else None
         built, given = self.spec.train_state, {"dtype": dtype, "seed": self.spec.random_seed}
         given |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
         if not isinstance(device, backend.Device):
@@ -145,6 +150,7 @@ class Solver(Judging, Iterating):
     def _repr_html_(self) -> str:
         return f"<div><pre>{escape(repr(self))}</pre>{self.net._repr_html_()}</div>"
 
+    @recorded(ends=True)
     def solve(self) -> dict[str, Any]:
         """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
 
@@ -152,21 +158,19 @@ class Solver(Judging, Iterating):
         after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot. After that, as
         after one that could not be written and was reported, training goes on. Raises CheckpointError if
         none could be from the beginning or, after all else is done, if the last could not; DivergedError if
-        a number is not finite; DataError if data cannot be read on the way, after a snapshot.
+        a number is not finite; DataError if data cannot be read on the way, after a snapshot; SpecError
+        without max_iter.
         """
+        check_max_iter(self.spec)
         self._check_left()
         writable = self._prefix, self.spec.snapshot_format, self.net.layers
         self._one_writes(lambda: snapshots.check(*writable))
         self.report.started(self.net.warnings)
-        with (
-            Signals(silent=self.communicator.rank > 0) as signals,
-            np.errstate(all="ignore"),
-        ):  # a loss that is no number is told
-            self._step_or_save(self.spec.max_iter - self.iteration, signals)
+        signals = Signals(silent=self.communicator.rank > 0)
+        with signals, np.errstate(all="ignore"):  # a loss that is no number is told
+            self._step_or_save((self.spec.max_iter or 0) - self.iteration, signals)
         self.loss()
-        self.stopped = (
-            self._asked_to_stop and self.iteration < self.spec.max_iter and not self.ended
-        )
+        self.stopped = self._asked_to_stop and self.iteration < self._end and not self.ended
         self._last_snapshot()
         scores = self.scores if self.ended else {}
         if self.test_nets and not (self.stopped or self.ended):
@@ -181,14 +185,6 @@ class Solver(Judging, Iterating):
         unsaved = self.unsaved[1] if self.unsaved is not None else None
         agree(self.communicator, unsaved)
         return scores
-
-    def _check_left(self) -> None:
-        """Raise CheckpointError if the snapshot gone on from is beyond max_iter."""
-        if self.iteration > self.spec.max_iter:
-            raise CheckpointError(
-                f"nothing to train: the snapshot is at iteration {self.iteration}, "
-                f"max_iter is {self.spec.max_iter}; raise it (--max-iter)"
-            ).on_all()
 
     def _step_or_save(self, count: int, signals: Signals) -> None:
         """Step; where data cannot be read any more, take a snapshot before the error goes on."""
@@ -205,6 +201,7 @@ class Solver(Judging, Iterating):
             told.everywhere = error.everywhere
             raise told from None
 
+    @recorded(ends=False)
     @on_its_device
     def step(self, count: int, signals: Signals | None = None) -> None:
         """Take `count` iterations, with the tests, lines and snapshots that fall into them.
@@ -225,18 +222,14 @@ class Solver(Judging, Iterating):
             self._iterate()
             self._look()
             if spec.display and self.iteration % spec.display == 0:
-                self.report.displayed(self.iteration, self.loss(), self.rate)
+                self._shown.append((self.iteration, self.loss(), self.rate))
+                self.report.displayed(*self._shown[-1])
             self.iteration += 1
             self.report.iterated(self)
             if self._save_asked(signals) or (spec.snapshot and self.iteration % spec.snapshot == 0):
                 self._try_snapshot()
             if self._asked_to_stop:
                 break
-
-    def _test_due(self) -> bool:
-        """Whether a test comes before the next iteration."""
-        due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
-        return bool(due and (self.iteration or self.spec.test_initialization))
 
     def test(self) -> dict[str, Any]:
         """The test nets' outputs, each averaged over test_iter batches from the data's beginning."""
@@ -246,5 +239,6 @@ class Solver(Judging, Iterating):
         given = self.spec.test_iter, self.spec.test_compute_loss
         with self.averaged():
             self.scores = test_scores(self.test_nets, *given, self.communicator)
+        self._tests.append((self.iteration, self.scores))
         self.report.tested(self.iteration, self.scores)
         return self.scores

@@ -85,7 +85,9 @@ class LayerSpec:
         Printable(),
     ] = None
     top: Annotated[
-        tuple[str, ...] | None, "blobs written; default: one, of the layer's name", Printable()
+        tuple[str, ...] | None,
+        "blobs written; default: one, of the layer's name; none of Silence and HDF5Output",
+        Printable(),
     ] = None
     param: Annotated[tuple[ParamSpec, ...], "multipliers and sharing, one entry a parameter"] = ()
     loss_weight: Annotated[

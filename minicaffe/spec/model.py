@@ -113,5 +113,7 @@ def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
         raise SpecError(f"{mark}: {what}: name: expected text not led by '@', got {shown(name)}")
     if given.get("include") and given.get("exclude"):
         raise SpecError(f"{node.keys['exclude']}: {what}: give either include or exclude, not both")
+    if not getattr(layer_types[kind], "has_tops", True):
+        given.setdefault("top", ())
     options = {key: given.pop(key) for key in own if key in given}
     return LayerSpec(**given, options=options, mark=node.mark, nodes=node.value)

@@ -71,7 +71,9 @@ class SolverSpec:
         AtLeast(0),
     ] = 0
     warmup_start_lr: Annotated[float, "the rate that warmup_iter begins with", AtLeast(0)] = 0.0
-    max_iter: Annotated[int, "iterations in all", AtLeast(0)]
+    max_iter: Annotated[
+        int | None, "iterations in all; without it only Solver.step trains", AtLeast(0)
+    ] = None
     iter_size: Annotated[int, "batches whose gradients make one update", AtLeast(1)] = 1
     momentum: Annotated[
         float,

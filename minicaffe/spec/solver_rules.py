@@ -43,10 +43,24 @@ def with_settings(solver: SolverSpec, settings: Mapping[str, Any]) -> SolverSpec
         root = mapping.tree(own | dict(settings), "Solver")
         idle = unused(root.value).keys() - settings.keys()
         kept = {key: node for key, node in root.value.items() if key not in idle}
-        return solver_of(Node(kept, root.mark, root.keys))
+        return replace(solver_of(Node(kept, root.mark, root.keys)), mark=solver.mark)
     except SpecError as error:
         _, _, told = str(error).partition(": ")  # without the place: the key is told as well
         raise SpecError(told) from None
+
+
+def check_max_iter(solver: SolverSpec, needed: bool = True) -> None:
+    """Raise SpecError if max_iter is missing where it is needed.
+
+    It is by training to the end, which `needed` says, and by policies that go by it.
+    """
+    by_policy = solver.lr_policy in ("poly", "cosine")
+    if solver.max_iter is None and (needed or by_policy):
+        of = f" of lr_policy {solver.lr_policy!r}" * by_policy
+        told = f"missing key 'max_iter'{of} (iterations in all)"
+        raise SpecError(
+            f"{solver.mark}: solver: {told}; --max-iter N, or Solver(..., max_iter=N), sets it"
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -45,8 +45,8 @@ for _kind, (_pattern, _first) in PLAIN.items():
     _Loader.add_implicit_resolver(TAG + _kind, re.compile(f"(?:{_pattern.pattern})$"), _first)
 
 
-def load(path: str | Path, kind: str = "model file", own: tuple[str, ...] = ()) -> tuple[str, str]:
-    """A file's name as errors show it, and its text; `own` are endings that texts of the kind may have.
+def load(path: str | Path, kind: str = "model file", own: bool = False) -> tuple[str, str]:
+    """A file's name as errors show it, and its text; `own`: it is of the kind, whatever its ending.
 
     Raises SpecError for what cannot be read, is of other software, too large, or not UTF-8.
     """
@@ -60,7 +60,7 @@ def load(path: str | Path, kind: str = "model file", own: tuple[str, ...] = ()) 
         reason = error.strerror if isinstance(error, OSError) else error
         raise SpecError(f"{file}: cannot be read: {reason}") from None
     told = foreign(file, "models in .yaml and .prototxt")
-    if told and not file.lower().endswith(own):
+    if told and not own:
         raise SpecError(told)
     if len(data) > MAX_BYTES:
         raise SpecError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; no {kind} is")

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe.cli.pictures import Doubt, read_picture
 from minicaffe.data.digits import draw
+from minicaffe.pictures import Doubt, read_picture
 
 pytest.importorskip("PIL")
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "benchmarks"

@@ -194,7 +194,8 @@ def test_doctor_tells_of_such_a_variable_and_of_all_else(cli, threads_afterwards
 @pytest.mark.parametrize("ending", FOREIGN)
 def test_files_of_other_software_are_told_what_they_are(mistake, folder, ending):
     file = f"net{ending.upper()}" if ending == ".pt" else f"net{ending}"
-    (folder / file).write_bytes(b'name: "LeNet"\nlayer {\n')
+    text = b'name: "LeNet"\nlayer {\n'  # of Caffe's, but that no text has a zero
+    (folder / file).write_bytes(text if ending == ".prototxt" else text + b"\0")
     what = FOREIGN[ending]
     line = f"minicaffe: {file}: is {what}; minicaffe reads models in .yaml and .prototxt"
     if ending == ".prototxt":  # that is read

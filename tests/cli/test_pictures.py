@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from minicaffe.cli.pictures import read_picture
 from minicaffe.errors import DataError
+from minicaffe.pictures import read_picture
 
 SHAPE = (1, 28, 28)
 CPU = ("--device", "cpu")

@@ -523,7 +523,7 @@ def test_ctrl_c_while_a_snapshot_is_written_leaves_nothing_half_done(cli, net, m
 
 def test_a_run_that_ends_its_folder_meanwhile_is_not_written_over(mistake, net, monkeypatch):
     """Between the look whether a folder holds a run and the lock, another process may do all its work."""
-    from minicaffe.cli import runs
+    from minicaffe.solver import run
 
     make = run_folder.make
 
@@ -535,5 +535,5 @@ def test_a_run_that_ends_its_folder_meanwhile_is_not_written_over(mistake, net, 
     from minicaffe.cli import main
 
     assert main(["train", net, *CPU, "--run", "b", "--max-iter", "3", "--quiet"]) == 0
-    monkeypatch.setattr(runs.run_folder, "make", made)
+    monkeypatch.setattr(run.run_folder, "make", made)
     assert "a: holds another run, with snapshots" in mistake("train", net, *CPU, "--run", "a")

@@ -106,6 +106,7 @@ EVERY = {
     "draw": "noisy.yaml --svg noisy.svg",
     "convert": "noisy.yaml noisy.prototxt --force",
     "export": "noisy.yaml --weights noisy_iter_2.npz --onnx noisy.onnx --force",
+    "models": "lenet",
     "layers": "Convolution",
     "schema": "",
     "fetch": "minst",

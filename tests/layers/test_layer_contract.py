@@ -231,3 +231,23 @@ def test_what_setup_returns_is_checked(clean_register):
                 ),
                 device="cpu",
             )
+
+
+def test_a_layer_says_what_it_is():
+    net = Net(
+        parse(
+            "layers: [{name: x, type: Input, shape: {dim: [2, 1, 8, 8]}},"
+            " {name: conv1, type: Convolution, num_output: 3, kernel_size: 5}, {name: r, type: ReLU},"
+            " {name: quiet, type: Silence}]"
+        ),
+        device="cpu",
+    )
+    assert list(map(repr, net.layers.values())) == [
+        "<Input 'x': -> (2, 1, 8, 8)>",
+        "<Convolution 'conv1': (2, 1, 8, 8) -> (2, 3, 4, 4); parameters (3, 1, 5, 5), (3,)>",
+        "<ReLU 'r': (2, 3, 4, 4) -> (2, 3, 4, 4)>",
+        "<Silence 'quiet': (2, 3, 4, 4) -> nothing>",
+    ]
+    assert repr(REGISTRY["ReLU"]()) == "<ReLU 'ReLU'>"
+    net.reshape(x=(4, 1, 8, 8))
+    assert repr(net.layers["r"]) == "<ReLU 'r': (4, 3, 4, 4) -> (4, 3, 4, 4)>"

@@ -544,7 +544,7 @@ def test_blobs_are_written_and_read_again(h5py, tmp_path, monkeypatch, device):
     text = """
 layers:
   - {name: in, type: Input, top: [x, y], shape: [{dim: [3, 2, 2]}, {dim: 3}]}
-  - {name: out, type: HDF5Output, bottom: [x, y], top: [], file_name: out.h5}
+  - {name: out, type: HDF5Output, bottom: [x, y], file_name: out.h5}
 """
     given, random = Net(parse(text), "TEST", device=device), np.random.default_rng(1)
     xs, ys = random.random((4, 3, 2, 2), np.float32), random.random((4, 3), np.float32)

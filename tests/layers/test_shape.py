@@ -117,7 +117,7 @@ force_backward: true
 layers:
   - {name: x, type: Input, shape: {dim: [2, 3]}}
   - {name: split, type: Split, top: [a, b, c]}
-  - {name: quiet, type: Silence, bottom: c, top: []}
+  - {name: quiet, type: Silence, bottom: c}
 """
     one, x = Net(parse(text), device=device), np.float32(random(2, 3))
     assert one.outputs == ["a", "b"]

@@ -129,7 +129,7 @@ def test_a_batch_of_nothing_goes_through(layer, device):
         shape: [{{dim: [4, 2, 3, 3]}}, {{dim: [4, 2]}}, {{dim: [4]}}, {{dim: [4]}}]
       - {{name: filter, type: Filter, bottom: [x, prob, label, keep], top: [some, p, t]}}
       - {layer.replace("{", "{name: last, ", 1).replace("type", "bottom: some, type", "bottom" not in layer)}
-      - {{name: quiet, type: Silence, bottom: [some, p, t], top: []}}
+      - {{name: quiet, type: Silence, bottom: [some, p, t]}}
     """
     net = Net(parse(text), device=device)
     random = np.random.default_rng(0)

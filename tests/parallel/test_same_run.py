@@ -16,6 +16,7 @@ from solver.twins import Quiet
 from minicaffe import MinicaffeError, Solver, parse
 from minicaffe.data import datasets
 from minicaffe.ops import loops
+from minicaffe.solver import run_folder
 from minicaffe.solver.rounded import Rounded
 
 NET = """
@@ -283,3 +284,20 @@ def test_batches_too_small_and_of_two_sizes():
     model = text().replace("  - {name: conv,", other, 1)
     with pytest.raises(MinicaffeError, match="batches of 8 and, in another layer, of 7 samples"):
         on_ranks(2, lambda ranks: trained(model, 1, ranks))
+
+
+def test_the_first_rank_keeps_the_run_and_all_are_refused_another():
+    def train(ranks):
+        given = {"device": "cpu", "report": Quiet(), "communicator": ranks, "max_iter": 4}
+        one = Solver(parse(text(", snapshot: 2, display: 2")), run="run", **given)
+        one.solve()
+        other = Solver(parse(text()), run="run", **given)
+        with pytest.raises(MinicaffeError, match="run: holds another run"):
+            other.step(1)
+        return {name: column.tolist() for name, column in one.log.items()}
+
+    first, second = on_ranks(2, train)
+    assert first == second and first["iteration"] == [0, 2]
+    record = run_folder.read("run")
+    assert record.state == "finished" and record.about["ranks"] == 2
+    assert [line["iteration"] for line in record.of("snapshot")] == [2, 4]

@@ -483,16 +483,29 @@ def test_16_bits_are_refused(text_file, cuda):
         caffe.Net(text_file(NET + 'minicaffe_param { dtype: "float16" }'), caffe.TRAIN)
 
 
-def test_a_gradient_before_any_pass_is_refused(net):
-    with pytest.raises(ShapeError, match=r"layer 'loss' \(SoftmaxWithLoss\): has not run forward"):
-        net.backward()
-    net.forward(end="relu")
-    net.blobs["ip"].diff[...] = 1
-    net.backward(start="relu")  # as far as it went
+def test_a_gradient_before_any_pass_is_of_what_the_blobs_hold(net, text_file):
+    """As in Caffe, whose own tests begin with backward; the blobs, and what was written into them, stay."""
+    other = caffe.Net(text_file(NET, "other"), caffe.TRAIN)
+    other.share_with(net)
+    other.forward(**{name: net.blobs[name].data for name in ("data", "label")})
+    held = np.arange(net.blobs["ip"].data.size).reshape(net.blobs["ip"].shape) - 5.0
+    for one in (net, other):
+        one.blobs["ip"].data[...] = held
+        one.blobs["ip"].diff[...] = 1
+        one.backward(start="relu", end="ip")
+    assert np.array_equal(net.blobs["ip"].data, held)
+    for mine, theirs in zip(net.params["ip"], other.params["ip"], strict=True):
+        assert np.array_equal(mine.diff, theirs.diff)
     net.forward()
     net.backward()
     net.blobs["data"].reshape(2, 3)
     net.blobs["label"].reshape(2)
     net.reshape()
-    with pytest.raises(ShapeError, match="has not run forward since the net was built or reshaped"):
-        net.backward()
+    assert net.backward() is not None  # there was none since they were reshaped
+
+
+def test_one_sample_without_its_first_axis_is_refused(net):
+    with pytest.raises(
+        ShapeError, match=r"data: expected samples of \(3,\) along a first axis, got"
+    ):
+        net.forward_all(data=np.ones(3), label=np.zeros(3))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from minicaffe import MinicaffeError, Net
-from minicaffe.cli.pictures import read_picture
 from minicaffe.data import idx
 from minicaffe.data.known import FILES
 from minicaffe.deploy import Classifier
 from minicaffe.errors import ShapeError
 from minicaffe.net import parse
+from minicaffe.pictures import read_picture
 from minicaffe.report import page, try_
 from minicaffe.report.ends import LeftOutError
 from minicaffe.report.program import encoded, program

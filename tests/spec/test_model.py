@@ -322,7 +322,6 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
         # the solver
         ("max_iter: 10", "max_iters: 10",
          "28:3: solver: unknown key 'max_iters'; did you mean 'max_iter'?"),
-        ("  max_iter: 10\n", "", "27:3: solver: missing key 'max_iter' (iterations in all)"),
         ("base_lr: 0.01", "base_lr: -1", "27:12: solver: base_lr: expected at least 0, got -1.0"),
         ("base_lr: 0.01", "base_lr: .nan", "27:12: solver: base_lr: expected a finite number, got nan"),
         ("base_lr: 0.01", "base_lr: 1" + "0" * 400,

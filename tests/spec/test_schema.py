@@ -140,7 +140,7 @@ def test_the_net_of_these_tests_validates():
         (lambda net: net["layers"][2].update(include="TRAINING"), "'TRAINING' is not valid"),
         (lambda net: net["layers"][2].update(include=[None]), "[None] is not valid"),
         (lambda net: net["layers"][3].update(dropout_ratio=1), "1 is greater than or equal to"),
-        (lambda net: net["solver"].pop("max_iter"), "'max_iter' is a required property"),
+        (lambda net: net["solver"].pop("base_lr"), "'base_lr' is a required property"),
         (lambda net: net["solver"].update(lr_policy="cosin"), "'cosin' is not one of"),
         (lambda net: net["solver"].update(momentum=1), "1 is greater than or equal to the maximum"),
         (lambda net: net["solver"].update(solver_mode="GPU"), "'solver_mode' was unexpected"),

@@ -123,7 +123,7 @@ WANTED = "expected PATH=VALUE, such as solver.base_lr=0.02 or layers.conv1.num_o
         ("solvr.base_lr=1", "--set solvr.base_lr: unknown key 'solvr'; did you mean 'solver'?"),
         ("solver.base_lr=fast", "--set solver.base_lr: solver: base_lr: expected a number, got 'fast'"),
         ("solver.bas_lr=1", "--set solver.bas_lr: solver: unknown key 'bas_lr'; did you mean 'base_lr'?"),
-        ("solver.base_lr=1", "--set solver.base_lr: solver: missing key 'max_iter' (iterations in all)"),
+        ("solver.max_iter=1", "--set solver.max_iter: solver: missing key 'base_lr' (the learning rate at the start)"),
         ("solver=5", "--set solver: solver: expected a mapping, got 5"),
         ("layers=5", "--set layers: layers: expected a list, got 5"),
         ("layers.a=5", "--set layers.a: layer 2: expected a mapping, got 5"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,24 +28,27 @@ def read(path: str) -> np.ndarray:
     image = pillow(path)
     image.MAX_IMAGE_PIXELS = None  # the limit is told below, by the header
     try:
-        with image.open(path) as opened:
-            if opened.size[0] * opened.size[1] > LARGEST:
+        with image.open(path) as file:
+            if file.size[0] * file.size[1] > LARGEST:
                 raise DataError(
-                    f"{path}: {opened.size[0]} x {opened.size[1]} pixels are too many (at most {LARGEST})"
+                    f"{path}: {file.size[0]} x {file.size[1]} pixels are too many (at most {LARGEST})"
                 )
-            picture = _upright(opened)
-            if picture.mode in ("RGBA", "LA", "PA", "P"):
-                ground = image.new("RGBA", picture.size, "white")
-                picture = image.alpha_composite(ground, picture.convert("RGBA"))
-            if picture.mode.startswith("I"):  # 16 bits, whatever Pillow holds them in
-                return (np.clip(np.asarray(picture), 0, 65535) // 257).astype(np.uint8)
-            if picture.mode == "F":
-                raise DataError(
-                    f"{path}: expected 8 or 16 bits a pixel, got floating-point numbers"
-                )
-            return np.array(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
+            return opened(file, path)
     except (OSError, ValueError, SyntaxError) as error:
         raise DataError(f"{path}: is not a picture that can be read: {error}") from None
+
+
+def opened(file: Any, path: str) -> np.ndarray:
+    """The pixels of Pillow's image, (h, w) or (h, w, 3), uint8; what shows through is white."""
+    image, picture = pillow(path), _upright(file)
+    if picture.mode in ("RGBA", "LA", "PA", "P"):
+        ground = image.new("RGBA", picture.size, "white")
+        picture = image.alpha_composite(ground, picture.convert("RGBA"))
+    if picture.mode.startswith("I"):  # 16 bits, whatever Pillow holds them in
+        return (np.clip(np.asarray(picture), 0, 65535) // 257).astype(np.uint8)
+    if picture.mode == "F":
+        raise DataError(f"{path}: expected 8 or 16 bits a pixel, got floating-point numbers")
+    return np.array(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
 
 
 def _upright(picture):  # type: ignore[no-untyped-def]

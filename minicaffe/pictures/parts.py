@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minicaffe.cli.pictures.segment import components, dilate, erode
+from minicaffe.pictures.segment import components, dilate, erode
 
 GAP = 0.25  # between the strokes of a digit, as a share of its size
 FAINTEST = 0.05  # less missing light than this is no ink

@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
-from minicaffe.cli.pictures.digit import Doubt, find_digit
-from minicaffe.cli.pictures.files import pillow, read
 from minicaffe.errors import DataError
+from minicaffe.pictures.digit import Doubt, find_digit
+from minicaffe.pictures.files import opened, pillow, read
 
 
 def read_picture(
     path: str, shape: tuple[int, int, int], digit: bool = False
 ) -> tuple[np.ndarray, list[str]]:
-    """A picture as uint8 (c, h, w) of the net's shape, and notes: what was done, and each Doubt.
+    """The picture in a file, as `prepared` has it. Raises DataError for one that cannot be read."""
+    return prepared(read(path), shape, digit, path)
 
-    Colours become grey for a net of one channel. A grey picture with a light border is inverted: the
-    nets' digits are white on black. A picture of another size is scaled to fit and centred; with
-    `digit` its digit is looked for, and given as MNIST has its digits.
+
+def is_picture(given: Any) -> bool:
+    """Whether something is a path, an image of Pillow's or an array of bytes (h, w, channels) or (h, w)."""
+    if isinstance(given, np.ndarray):
+        colours = given.ndim == 3 and given.shape[2] in (1, 3, 4)
+        return given.dtype == np.uint8 and given.size > 0 and (colours or given.ndim == 2)
+    image = sys.modules.get("PIL.Image")
+    return isinstance(given, (str, Path)) or (image is not None and isinstance(given, image.Image))
+
+
+def pixels_in(picture: Any) -> tuple[np.ndarray, str]:
+    """The pixels of what `is_picture`, uint8 (h, w) or (h, w, 3), and what errors call it."""
+    if isinstance(picture, (str, Path)):
+        return read(str(picture)), str(picture)
+    if not isinstance(picture, np.ndarray):
+        return opened(picture, "picture"), "picture"
+    name = f"picture of {picture.shape}"
+    if picture.ndim == 3 and picture.shape[2] == 4:
+        return opened(pillow(name).fromarray(picture), name), name
+    return picture[:, :, 0] if picture.shape[2:] == (1,) else picture, name
+
+
+def prepared(
+    pixels: np.ndarray, shape: tuple[int, int, int], digit: bool = False, path: str = "picture"
+) -> tuple[np.ndarray, list[str]]:
+    """Pixels (h, w) or (h, w, 3) as uint8 (c, h, w) of the net's shape, and notes: what was done, each Doubt.
+
+    Colours become grey for a net of one channel. A grey picture with a light border is inverted: the nets'
+    digits are white on black. A picture of another size is scaled to fit and centred; with `digit` its digit
+    is looked for, and is as MNIST has its digits. Errors call the picture `path`.
     """
     channels, height, width = shape
     if channels not in (1, 3):
         raise DataError(f"{path}: the net takes {channels} channels; pictures have 1 or 3")
-    pixels = read(path)
     notes: list[str] = []
     if digit and channels == 1 and pixels.shape[:2] != (height, width):
         pillow(path)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from minicaffe.cli.pictures.parts import BLOB, Part, find_parts, odd
-from minicaffe.cli.pictures.segment import closing, dilate, otsu
+from minicaffe.pictures.parts import BLOB, Part, find_parts, odd
+from minicaffe.pictures.segment import closing, dilate, otsu
 
 SIDE = 400  # larger pictures are searched at this size
 BLACK = 24  # what a camera may give for black, added before light is compared
