@@ -27,6 +27,7 @@ from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.net import Net
 from minicaffe.solver import mean_outputs
 from minicaffe.solver.report import banner
+from minicaffe.solver.scores import tested_on
 from minicaffe.spec.state import ANY
 
 
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     for file, loaded in load_weights(net, weights):
         tell(args, f"weights: {file}: {loaded}")
     batches = args.batches or whole_test_set(net)
-    print(score_table(mean_outputs(net, batches)))
+    print(score_table(mean_outputs(net, batches), tested_on([net])))
     for warning in net.warnings:
         print(banner(warning))
     return 0

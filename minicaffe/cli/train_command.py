@@ -158,7 +158,7 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
             device.synchronize()
         except CheckpointError:
             if solver.unsaved is not None and solver.scores:  # all was done but the last snapshot
-                shown.result(score_table(solver.scores))
+                shown.result(score_table(solver.scores, shown.suffixes))
             raise
         finally:
             shown.end()
@@ -166,7 +166,7 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
         count = solver.iteration - since
         shown.line(f"{count} iterations in {seconds:.1f} s, tests included, on {device.name}")
         if first and not solver.stopped:
-            shown.result(score_table(scores) if scores else "")
+            shown.result(score_table(scores, shown.suffixes) if scores else "")
             for warning in solver.net.warnings:
                 shown.result(banner(warning))
     if solver.stopped and first:

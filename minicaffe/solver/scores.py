@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.fed import Fed
-from minicaffe.net import Net
+from minicaffe.net import Net, sources
 from minicaffe.parallel import ALONE, Communicator
 from minicaffe.parallel.together import together
 from minicaffe.spec.declare import NetSpec
@@ -34,6 +34,15 @@ def test_nets(
         settings["keep"] = None if keep is None else [name for name in keep if name in names]
         nets.append(Net(spec, "TEST", **settings, **more))
     return nets
+
+
+def tested_on(nets: Sequence[Net]) -> tuple[str, ...]:
+    """What comes behind the names of each test net's scores: " on the training pictures", or nothing."""
+    told = []
+    for net in nets:
+        units = dict.fromkeys(filter(None, map(sources.trained_on, net.layers.values())))
+        told.append(f" on the training {' and '.join(units)}" if units else "")
+    return tuple(told)
 
 
 def test_scores(

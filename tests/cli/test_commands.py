@@ -781,3 +781,19 @@ def test_as_a_module_help_comes_at_once():
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert time.perf_counter() - start < 3  # 0.03 s where nothing else runs
+
+
+def test_which_pictures_were_tested_is_said(cli, model):
+    np.savez("set.npz", images=np.zeros((50, 1, 8, 8), np.uint8), labels=np.arange(50) % 2)
+    name = model(("source: mnist", "source: set.npz"), ("num_output: 10", "num_output: 2"))
+    ran = cli("train", name, "--run", "run")
+    share = "20 % of each class that is held out"
+    count = [re.search(rf"{phase} data: (\d+) .*{share}", ran.err) for phase in ("TRAIN", "TEST")]
+    assert sum(int(found[1]) for found in count) == 50
+    assert re.match(r"test output +mean\naccuracy ", ran.out) and "training pictures" not in ran.err
+    assert re.match(r"test output +mean\naccuracy ", cli("test", "run").out)
+    ran = cli("train", name, "--run", "whole", "--set", "layers.mnist.split=0")
+    assert "TEST data: 50 images of set.npz, set.npz" in ran.err
+    assert "iteration 0: accuracy on the training pictures = " in ran.err
+    table = r"output +mean\naccuracy on the training pictures "
+    assert re.match(table, ran.out) and re.match(table, cli("test", "whole").out)

@@ -71,6 +71,9 @@ class ListSet(PictureSet):
         self._asked(colour, size)
         self.paths, self.labels = lists.labelled(path)
 
+    def key(self, i: int) -> str:
+        return self.paths[i]
+
     def place(self, i: int) -> str:
         given = self.root_folder + self.paths[i]
         return str(lists.find(given, [self.list.parent], f"{self.list}"))
@@ -96,7 +99,7 @@ class FolderSet(PictureSet):
         self.name = name
         self._asked(colour, size)
         home, trained = _split(folder, split)
-        self.origin = str(home)
+        self.home, self.origin, self.own_split = home, str(home), home != folder
         self.classes = tuple(_folders(trained))
         if not self.classes:
             raise DataError(f"{trained}: expected a folder for each class, found none")
@@ -119,6 +122,10 @@ class FolderSet(PictureSet):
             count, first = len(self.passed_over), _printable(self.passed_over[0])
             files = "1 file" if count == 1 else f"{count} files"
             note(f"minicaffe: {home}: {files} passed over, no pictures of a class: {first}")
+
+    def key(self, i: int) -> str:
+        within = self.home / self.classes[self.labels[i]]
+        return Path(self.paths[i]).relative_to(within).as_posix()
 
 
 def holds_pictures(folder: Path) -> bool:
