@@ -238,11 +238,11 @@ class Solver(Judging, Iterating):
         return bool(due and (self.iteration or self.spec.test_initialization))
 
     def test(self) -> dict[str, Any]:
-        """The test nets' outputs, each averaged over test_iter batches from the data's beginning."""
+        """The test nets' outputs, averaged over test_iter batches from the data's beginning, or all of it."""
         if not self.test_nets:
-            raise SpecError("the solver has no 'test_iter': nothing to test")
+            raise SpecError("the solver has no 'test_interval': nothing to test")
         self.report.testing(self.iteration)
-        given = self.spec.test_iter, self.spec.test_compute_loss
+        given = self.spec.tests(len(self.test_nets)), self.spec.test_compute_loss
         with self.averaged():
             self.scores = test_scores(self.test_nets, *given, self.communicator)
         self.report.tested(self.iteration, self.scores)

@@ -88,8 +88,8 @@ def _check_tests(root: Node, given: Mapping[str, Any]) -> None:
     if not nets:
         return
     mark = root.value["test_nets"].mark
-    if solver is None or len(nets) > len(solver.test_iter):
-        count = 0 if solver is None else len(solver.test_iter)
+    count = 0 if solver is None else len(solver.tests(len(nets)))
+    if len(nets) > count:
         raise SpecError(f"{mark}: test_nets: {len(nets)} nets for {count} test_iter of the solver")
     if any(net.solver is not None or net.test_nets for net in nets):
         raise SpecError(f"{mark}: test_nets: a net to test with has no solver of its own")

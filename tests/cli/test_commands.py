@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -797,3 +798,27 @@ def test_which_pictures_were_tested_is_said(cli, model):
     assert "iteration 0: accuracy on the training pictures = " in ran.err
     table = r"output +mean\naccuracy on the training pictures "
     assert re.match(table, ran.out) and re.match(table, cli("test", "whole").out)
+
+
+def test_a_test_sees_each_picture_once_unless_batches_are_given(cli, model):
+    rng = np.random.default_rng(2)
+    images = rng.integers(0, 256, (23, 1, 8, 8), np.uint8)
+    np.savez(
+        "set.npz",
+        x_train=images,
+        y_train=np.arange(23) % 2,
+        x_test=images,
+        y_test=np.arange(23) % 2,
+    )
+    more = ("source: mnist", "source: set.npz"), ("num_output: 10", "num_output: 2")
+    name = model(*more, ("test_iter: 5, ", ""))
+    assert cli("train", name, "--run", "run").code == 0
+    found = {}
+    for batch in (1, 7, 20, 23):
+        out = cli("test", "run", "--set", f"layers.mnist.batch_size={batch}").out
+        found[batch] = re.findall(r"\d\.\d{4}", out)
+    assert len(set(map(tuple, found.values()))) == 1 and len(found[1]) == 2
+    assert re.findall(r"\d\.\d{4}", cli("test", "run", "--batches", "2").out) != found[1]
+    log = [json.loads(line) for line in Path("run/log.jsonl").read_text().splitlines()]
+    last = [line["outputs"] for line in log if line["kind"] == "test"][-1]
+    assert [f"{last[name]:.4f}" for name in ("accuracy", "loss")] == found[1]
