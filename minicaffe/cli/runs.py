@@ -15,6 +15,7 @@ from typing import Any
 from minicaffe.cli.go_on import program
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, TrainingError
 from minicaffe.net.model import text
+from minicaffe.net.sources import with_classes
 from minicaffe.solver import Solver, resume, run_folder, snapshots
 from minicaffe.solver.facts import facts
 from minicaffe.solver.lock import LOCK, Lock, now
@@ -70,7 +71,8 @@ def model_of_run(args: argparse.Namespace) -> None:
 
 def model_text(solver: Solver, folder: Path) -> str:
     """The text of model.yaml: the net and solver as they are, but where snapshots go."""
-    net, dtype = solver.net.spec, solver.net.context.dtype.name
+    net = with_classes(solver.net.spec, solver.net.layers.values())
+    dtype = solver.net.context.dtype.name
     prefix = net.solver.snapshot_prefix if net.solver is not None else None
     rule = dataclasses.replace(solver.spec, snapshot_prefix=prefix)
     return text(dataclasses.replace(net, solver=rule, dtype=dtype), folder)

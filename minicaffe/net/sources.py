@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Iterable
 
 from minicaffe.layers import Layer
 from minicaffe.spec.declare import LayerSpec, NetSpec
@@ -51,3 +53,12 @@ def trained_on(layer: Layer) -> str:
         return ""
     unit = getattr(data, "unit", "images")
     return "pictures" if unit == "images" else unit
+
+
+def with_classes(spec: NetSpec, layers: Iterable[Layer]) -> NetSpec:
+    """A model that says what its classes are called, if it does or what its layers read does."""
+    readers = (getattr(layer, "reader", None) for layer in layers)
+    names = next((one.classes for one in readers if one is not None and one.classes), ())
+    if spec.classes or not all(name.isprintable() for name in names):
+        return spec
+    return dataclasses.replace(spec, classes=tuple(names))

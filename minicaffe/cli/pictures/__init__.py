@@ -6,17 +6,19 @@ import numpy as np
 
 from minicaffe.cli.pictures.digit import Doubt, find_digit
 from minicaffe.cli.pictures.files import pillow, read
+from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError
 
 
 def read_picture(
-    path: str, shape: tuple[int, int, int], digit: bool = False
+    path: str, shape: tuple[int, int, int], digit: bool = False, stretch: bool = False
 ) -> tuple[np.ndarray, list[str]]:
     """A picture as uint8 (c, h, w) of the net's shape, and notes: what was done, and each Doubt.
 
     Colours become grey for a net of one channel. A grey picture with a light border is inverted: the
-    nets' digits are white on black. A picture of another size is scaled to fit and centred; with
-    `digit` its digit is looked for, and given as MNIST has its digits.
+    nets' digits are white on black. A picture of another size is scaled to fit and centred, with `stretch`
+    scaled to the net's height and width as the data layers do; with `digit` its digit is looked for, and given
+    as MNIST has its digits.
     """
     channels, height, width = shape
     if channels not in (1, 3):
@@ -35,7 +37,9 @@ def read_picture(
     if channels == 1 and float(np.median(border)) > 127:
         pixels = 255 - pixels
         notes.append("inverted")
-    if pixels.shape[:2] != (height, width):
+    if pixels.shape[:2] != (height, width) and stretch:
+        pixels = bilinear(pixels.reshape(*pixels.shape[:2], channels), height, width)
+    elif pixels.shape[:2] != (height, width):
         pixels = _place(_scaled(pixels, height, width, path), height, width)
     if channels == 1 and int(pixels.max()) - int(pixels.min()) < 16:
         notes.append(Doubt("nothing in it"))

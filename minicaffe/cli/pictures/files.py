@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe.checkpoint import check_regular, read_npy
+from minicaffe.data.reader.picture_set import SUFFIXES, below
 from minicaffe.errors import CheckpointError, DataError
 
 LARGEST = 1 << 26  # pixels
@@ -45,6 +46,16 @@ def read(path: str) -> np.ndarray:
             return np.array(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
     except (OSError, ValueError, SyntaxError) as error:
         raise DataError(f"{path}: is not a picture that can be read: {error}") from None
+
+
+def in_folder(folder: Path) -> list[str]:
+    """The pictures in a folder and below it, by name. Raises DataError if there are none."""
+    paths = [path for path in below(folder) if path.lower().endswith((*SUFFIXES, ".npy"))]
+    if not paths:
+        raise DataError(
+            f"{folder}: holds no pictures; expected files in {', '.join(SUFFIXES)}, .npy"
+        )
+    return paths
 
 
 def _upright(picture):  # type: ignore[no-untyped-def]

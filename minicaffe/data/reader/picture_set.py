@@ -111,7 +111,7 @@ class FolderSet(PictureSet):
         self.passed_over += [str(home / name) for name in _files(home)]
         for label, word in enumerate(self.classes):
             before = len(self.paths)
-            for path in _below(home / word):
+            for path in below(home / word):
                 fits = path.lower().endswith(SUFFIXES)
                 (self.paths if fits else self.passed_over).append(path)
             labels += [label] * (len(self.paths) - before)
@@ -174,7 +174,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry))
 
 
-def _below(folder: Path) -> list[str]:
+def below(folder: Path) -> list[str]:
     """The files in a folder and below it, by name; links to folders below it are not followed."""
     if not folder.is_dir():
         return []
@@ -184,7 +184,7 @@ def _below(folder: Path) -> list[str]:
             found.append(entry.path)
         elif not entry.is_symlink():
             deeper.append(entry.path)
-    return found + [path for place in deeper for path in _below(Path(place))]
+    return found + [path for place in deeper for path in below(Path(place))]
 
 
 def _printable(path: str) -> str:
