@@ -23,7 +23,7 @@ from minicaffe.backend import Device
 from minicaffe.caffe.model import is_prototxt
 from minicaffe.cli import ranks, tensorboard
 from minicaffe.cli.filled import check_filled
-from minicaffe.cli.go_on import resume_command
+from minicaffe.cli.go_on import next_commands, resume_command
 from minicaffe.cli.options import (
     data_lines,
     device_option,
@@ -45,6 +45,7 @@ from minicaffe.parallel.together import together
 from minicaffe.solver import Solver
 from minicaffe.solver.record import Record
 from minicaffe.solver.report import banner
+from minicaffe.solver.speed import iterations
 from minicaffe.solver.together import Together
 from minicaffe.spec.declare import NetSpec
 
@@ -78,8 +79,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=number(0),
         help="snapshots that stay, the last K, instead of the model's; 0 for all",
     )
-    parser.add_argument(
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
         "--max-iter", metavar="N", type=number(0), help="iterations in all, instead of the model's"
+    )
+    length.add_argument(
+        "--epochs",
+        metavar="N",
+        type=number(1),
+        help="the same in epochs: as many iterations as see the training data N times",
     )
     parser.add_argument(
         "--seed", metavar="N", type=number(0), help="random seed, instead of the model's"
@@ -115,6 +123,9 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
         )
     if spec.solver is not None:
         check_filled(spec, "TRAIN", spec.solver.train_state)
+        if args.epochs is not None:
+            ranks_each = communicator.size if args.batch_per_rank else 1
+            args.max_iter = iterations(spec, spec.solver, args.epochs, ranks_each)
     return spec
 
 
@@ -169,6 +180,7 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
             shown.result(score_table(scores, shown.suffixes) if scores else "")
             for warning in solver.net.warnings:
                 shown.result(banner(warning))
+            shown.line(next_commands(folder, solver))
     if solver.stopped and first:
         note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, folder)}")
     return 130 if solver.stopped else shown.code()

@@ -366,7 +366,7 @@ def test_mistakes(old, new, message):
 CAFFE = {
     "solver is not valid text": (
         "base_lr: 0.01\n  max_iter", "base_lr 0.01\n  max_iter",
-        "28:11: mapping values are not allowed here"),
+        "28:11: a ':' is not expected here; indent keys of one mapping alike, and quote text that holds ': '"),
     "solver unknown field": (
         "base_lr:", "base_learning_rate:", "27:3: solver: unknown key 'base_learning_rate'"),
     "solver value of wrong type": (
@@ -433,7 +433,7 @@ CAFFE = {
         f"15:11: {POOL}: pool: expected one of MAX, AVE, STOCHASTIC, got 'MIN'"),
     "unbalanced brace": (
         "{type: xavier}", "{type: xavier",
-        "13:9: while parsing a flow mapping, expected ',' or '}', but got ':'"),
+        "13:9: expected ',' or '}' in what the bracket at 12:20 opens, found ':'"),
 }  # fmt: skip
 
 
