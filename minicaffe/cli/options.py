@@ -8,17 +8,15 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
 from minicaffe.caffe import model as prototxt
-from minicaffe.data.reader.held_out import Part
 from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
-from minicaffe.layers import REGISTRY, Layer
+from minicaffe.layers import REGISTRY
 from minicaffe.layers.blob import FLOATS
-from minicaffe.net import Net, sources
 from minicaffe.net import model as net_model
 from minicaffe.ops import conv, threads
 from minicaffe.parallel import ALONE, Communicator, device_of
@@ -204,28 +202,3 @@ def tell(args: argparse.Namespace, text: str) -> None:
     """Put one line on stderr, unless --quiet."""
     if not args.quiet:
         note(text)
-
-
-def _part(layer: Layer) -> str:
-    """Which entries of a data set a layer reads, if TRAIN and TEST share it."""
-    if isinstance(reader := getattr(layer, "reader", None), Part):
-        return f", {reader.which}"
-    unit = sources.trained_on(layer)
-    return f", the training {unit}" if unit else ""
-
-
-def data_lines(nets: Sequence[Net | None]) -> list[str]:
-    """Where the data of nets came from."""
-    lines = []
-    for net in nets:
-        for layer in net.layers.values() if net is not None else ():
-            data = getattr(layer, "dataset", None)
-            if data is None:
-                continue
-            what = f"{getattr(data, 'unit', 'images')} of {data.name}, {data.origin}"
-            if data.warning is not None:
-                what = f"BUILT-IN DRAWN DIGITS instead of {data.name}"
-            images = getattr(data, "images", None)  # where it is in memory
-            size = "" if images is None else f" ({backend.mib(images.nbytes)})"
-            lines.append(f"{layer.phase} data: {len(data)} {what}{size}{_part(layer)}")
-    return lines

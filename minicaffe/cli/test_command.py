@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 
+from minicaffe.cli.data_lines import data_lines
 from minicaffe.cli.filled import check_filled
 from minicaffe.cli.options import (
-    data_lines,
     device_option,
     engine_options,
     engine_settings,

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from minicaffe.backend import Device
 from minicaffe.caffe.model import is_prototxt
 from minicaffe.cli import ranks, tensorboard
+from minicaffe.cli.data_lines import data_lines
 from minicaffe.cli.filled import check_filled
 from minicaffe.cli.go_on import next_commands, resume_command
 from minicaffe.cli.options import (
-    data_lines,
     device_option,
     engine_options,
     engine_settings,

@@ -190,3 +190,10 @@ def test_what_a_deploy_net_cannot_be_asked(cli, mistake, run):
         "predict", "places.prototxt", picture, "--weights", "places.npz", *CPU, "--quiet"
     )
     assert "prob has a class for each of 4x4 places, not one for a picture" in told
+
+
+def test_more_scores_than_classes_are_told(cli, photos):
+    told = "photos has 2 classes, 'ip' scores for 5: the others are learnt never to occur; --set layers.ip.num_output=2"
+    ran = cli("train", "shapes.yaml", "--run", "run", "--set", "layers.ip.num_output=5", *CPU)
+    assert ran.code == 0 and ran.err.splitlines().count(told) == 1
+    assert "classes" not in cli("train", "shapes.yaml", "--run", "fit", *CPU).err
