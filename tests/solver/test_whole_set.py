@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from parallel.in_threads import on_ranks
 
 from minicaffe import Net, ShapeError, Solver, SpecError, parse
 from minicaffe.solver import mean_outputs
@@ -151,3 +152,12 @@ def test_rows_of_hdf5_and_a_batch_that_is_read_ahead_are_seen_once(model, tmp_pa
         other.load(net.weights())
         loss = mean_outputs(other)["loss"]
         assert loss == pytest.approx(reference(model, net)["loss"], rel=2e-6)
+
+
+@pytest.mark.parametrize("size, batch", [(2, 7), (3, 7), (3, 20), (2, 64)])
+def test_ranks_share_the_batches_of_a_test(model, size, batch):
+    nets = [Net(model(batch), "TEST", device="cpu") for _ in range(size)]
+    found = on_ranks(size, lambda rank: mean_outputs(nets[rank.rank], communicator=rank))
+    for scores in found:
+        for name, value in reference(model, nets[0]).items():
+            np.testing.assert_allclose(scores[name], value, rtol=2e-6, err_msg=name)
