@@ -44,15 +44,25 @@ def _phases(layer: LayerSpec) -> list[Phase]:
     return [p for p in PHASES if Rule(phase=p) not in layer.exclude and Rule() not in layer.exclude]
 
 
-def trained_on(layer: Layer) -> str:
-    """What a layer of TEST reads that TRAIN reads too, such as "pictures"; "" if it reads nothing of it."""
+def trained_on(layer: Layer, learning: Iterable[Layer] = ()) -> str:
+    """What a layer of TEST reads that TRAIN reads too, such as "pictures"; "" if it reads nothing of it.
+
+    `learning` are the layers of the net that learns, if that is of another model.
+    """
     data, reader = getattr(layer, "dataset", None), getattr(layer, "reader", None)
-    if layer.phase != "TEST" or layer.in_both is None or data is None:
+    if layer.phase != "TEST" or data is None or (reader is not None and reader.own_split):
         return ""
-    if reader is not None and reader.own_split:
+    same = any(type(one) is type(layer) and _origin(one) == _origin(layer) for one in learning)
+    if layer.in_both is None and not same:
         return ""
     unit = getattr(data, "unit", "images")
     return "pictures" if unit == "images" else unit
+
+
+def _origin(layer: Layer) -> tuple[str, str]:
+    """Which data set a layer reads, and where it was found."""
+    data = getattr(layer, "dataset", None)
+    return os.path.normpath(getattr(data, "name", "")), getattr(data, "origin", "")
 
 
 def with_classes(spec: NetSpec, layers: Iterable[Layer]) -> NetSpec:

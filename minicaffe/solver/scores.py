@@ -41,11 +41,13 @@ def test_nets(
     return nets
 
 
-def tested_on(nets: Sequence[Net]) -> tuple[str, ...]:
+def tested_on(nets: Sequence[Net], learning: Net | None = None) -> tuple[str, ...]:
     """What comes behind the names of each test net's scores: " on the training pictures", or nothing."""
     told = []
+    train = () if learning is None else learning.layers.values()
     for net in nets:
-        units = dict.fromkeys(filter(None, map(sources.trained_on, net.layers.values())))
+        found = [sources.trained_on(layer, train) for layer in net.layers.values()]
+        units = dict.fromkeys(filter(None, found))
         told.append(f" on the training {' and '.join(units)}" if units else "")
     return tuple(told)
 

@@ -127,7 +127,7 @@ class Solver(Judging, Iterating):
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test
-        self.report.tests_on(tested_on(self.test_nets))
+        self.report.tests_on(tested_on(self.test_nets, self.net))
         self.trends = trends(spec, self.spec, self.test_nets)
         self.begin_saving(spec)
         self.begin_iterating()

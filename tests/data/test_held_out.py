@@ -202,3 +202,23 @@ def test_a_solver_says_what_its_scores_are_of(arrays, capsys):
     ):
         Solver(model(arrays, keys), device="cpu").solve()
         assert told in capsys.readouterr().err
+
+
+def test_a_test_net_of_its_own_on_the_training_pictures_is_told(photos, capsys):
+    """Such a net, as Caffe's train_net and test_net, reads its data whole."""
+    layers = MODEL.format(source="photos", keys="split: null").partition("solver:")[0]
+    own = (
+        layers.replace(", include: TEST", "")
+        .replace("layers:", "- layers:")
+        .replace("\n  -", "\n    -")
+    )
+    np.savez("set.npz", images=np.ones((6, 3, 4, 4), np.uint8), labels=np.zeros(6, np.uint8))
+    solver = "solver: {base_lr: 0.001, max_iter: 1, test_interval: 1, snapshot_after_train: false}"
+    for source, told in (
+        ("photos", "accuracy on the training pictures"),
+        ("set.npz", "test accuracy"),
+    ):
+        text = f"{layers}test_nets:\n{own.replace('photos', source).strip()}\n{solver}"
+        made = Solver(parse(text), device="cpu")
+        made.solve()
+        assert f"iteration 0: {told} = " in capsys.readouterr().err
