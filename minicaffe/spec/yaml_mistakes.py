@@ -9,13 +9,15 @@ import yaml
 MISTAKES = (  # what PyYAML says, and what that means; {begin} is where the part that it was reading begins
     (
         r"mapping values are not allowed here",
-        "a ':' is not expected here; indent keys of one mapping alike, and quote text that holds ': '",
+        "a ':' is not expected here; put a space behind that of each key, indent the keys of one mapping"
+        " alike, and quote text that holds ': '",
     ),
     (
         r"sequence entries are not allowed here",
         "a '-' is not expected here; begin each entry of a list on a line of its own, indented alike",
     ),
     (r"could not find expected ':'", "expected 'key: value' in the line at {begin}"),
+    (r"expected <block end>, but found '([]}])'", "'{0}' closes no bracket that is open"),
     (
         r"expected <block end>, but found (.+)",
         "expected a key or entry indented as the one at {begin}, found {0}",
@@ -27,6 +29,14 @@ MISTAKES = (  # what PyYAML says, and what that means; {begin} is where the part
     (r"expected the node content, but found (.+)", "expected a value, found {0}"),
     (r"found character '\\t' that .*", "a tab is not allowed here; indent with spaces"),
     (r"found character '(.+)' that .*", "text that begins with {0} needs quotes"),
+    (
+        r"expected alphabetic or numeric character, but found .*",
+        "expected a name behind '*' or '&'; text that begins so needs quotes",
+    ),
+    (
+        r"expected chomping or indentation indicators, but found .*",
+        "expected a new line behind '|' or '>'; text that begins so needs quotes",
+    ),
     (r"found unexpected end of stream", "the quote at {begin} is not closed"),
     (
         r"found unknown escape character '(.+)'",

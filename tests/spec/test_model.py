@@ -366,7 +366,8 @@ def test_mistakes(old, new, message):
 CAFFE = {
     "solver is not valid text": (
         "base_lr: 0.01\n  max_iter", "base_lr 0.01\n  max_iter",
-        "28:11: a ':' is not expected here; indent keys of one mapping alike, and quote text that holds ': '"),
+        "28:11: a ':' is not expected here; put a space behind that of each key, indent the keys of one"
+         " mapping alike, and quote text that holds ': '"),
     "solver unknown field": (
         "base_lr:", "base_learning_rate:", "27:3: solver: unknown key 'base_learning_rate'"),
     "solver value of wrong type": (
