@@ -26,7 +26,7 @@ from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.net import Net
 from minicaffe.solver import mean_outputs
 from minicaffe.solver.report import banner
-from minicaffe.solver.scores import tested_on
+from minicaffe.solver.scores import score_suffixes
 from minicaffe.spec.state import ANY
 
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         tell(args, line)
     for file, loaded in load_weights(net, weights):
         tell(args, f"weights: {file}: {loaded}")
-    print(score_table(mean_outputs(net, args.batches), tested_on([net])))
+    print(score_table(mean_outputs(net, args.batches), score_suffixes([net])))
     for warning in net.warnings:
         print(banner(warning))
     return 0

@@ -16,7 +16,7 @@ from minicaffe.net import Net
 from minicaffe.report import tested
 from minicaffe.report.ends import Ends, LeftOutError, find, pictures
 from minicaffe.report.tested import Tested
-from minicaffe.solver.scores import test_nets, tested_on
+from minicaffe.solver.scores import score_suffixes, test_nets
 from minicaffe.spec.declare import NetSpec
 
 KEPT = 256 << 20  # bytes of feature maps that the test net may keep
@@ -131,7 +131,7 @@ class Study:
         """What the pass was over, with which weights, and what must be known of the data."""
         found = self.tested
         whole = f" of {found.count:,}" if found.count is not None else ""
-        trained = any(tested_on([self.test_net]))
+        trained = any(score_suffixes([self.test_net]))
         what = "training" if trained else "test"
         text = f"{found.seen:,}{whole} {what} samples, {self.weights_from}"
         return {"text": text, "warnings": self.test_net.warnings}

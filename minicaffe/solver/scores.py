@@ -41,7 +41,7 @@ def test_nets(
     return nets
 
 
-def tested_on(nets: Sequence[Net], learning: Net | None = None) -> tuple[str, ...]:
+def score_suffixes(nets: Sequence[Net], learning: Net | None = None) -> tuple[str, ...]:
     """What comes behind the names of each test net's scores: " on the training pictures", or nothing."""
     told = []
     train = () if learning is None else learning.layers.values()

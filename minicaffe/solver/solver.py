@@ -27,7 +27,7 @@ from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.ranks import Ranks, share_of, told_by
 from minicaffe.solver.report import Mute, Report, keys_given
 from minicaffe.solver.rules import Update
-from minicaffe.solver.scores import test_nets, test_scores, tested_on
+from minicaffe.solver.scores import score_suffixes, test_nets, test_scores
 from minicaffe.solver.trend import trends
 from minicaffe.solver.watch import Watch
 from minicaffe.spec.declare import NetSpec
@@ -127,7 +127,7 @@ class Solver(Judging, Iterating):
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self.recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test
-        self.report.tests_on(tested_on(self.test_nets, self.net))
+        self.report.tests_on(score_suffixes(self.test_nets, self.net))
         self.trends = trends(spec, self.spec, self.test_nets)
         self.begin_saving(spec)
         self.begin_iterating()
