@@ -139,8 +139,9 @@ def takes_digits(data: Pictures) -> bool:
 def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Pictures]:
     """The TEST net of a model with an Input for its Data layer, and that layer, which knows the transform.
 
-    What else becomes of it `minicaffe.export.inference` says. Raises SpecError for a model without a Data
-    layer or without a softmax.
+    What else becomes of it `minicaffe.export.inference` says. For a net whose data is an Input of pictures, a
+    deploy net, it is a layer of such pictures that changes nothing: its `transform` and `blue_first` are to be
+    set. Raises SpecError for a model without either, or without a softmax.
 
     >>> from minicaffe.net import parse
     >>> spec, data = deploy(parse('''
@@ -153,14 +154,24 @@ def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Pictures]:
     ['Input', 'InnerProduct', 'Softmax']
     """
     full = Net(model, "TEST", device="cpu", shapes_only=True)
-    source = next((step for step in full.steps if isinstance(step.layer, Pictures)), None)
-    if source is None:
-        raise SpecError(
-            f"net {model.name!r} has no Data layer in the phase TEST to take pictures for; "
-            "net.forward(data=...) gives an Input its numbers, from Python"
-        )
+    data = next((step.layer for step in full.steps if isinstance(step.layer, Pictures)), None)
+    data = data or _of_input(full)
     spec, _ = inference(model, batch)
     if not any(layer.type == "Softmax" for layer in spec.layers):
         raise SpecError(f"net {model.name!r} has no softmax, so it gives no probabilities")
-    assert isinstance(source.layer, Pictures)
-    return spec, source.layer
+    return spec, data
+
+
+def _of_input(net: Net) -> Pictures:
+    """A layer of pictures of the shape that a net's only Input has. Raises SpecError if it has no such one."""
+    inputs = [top for step in net.steps if step.spec.type == "Input" for top in step.tops]
+    if len(inputs) != 1 or len(inputs[0].shape) != 4:
+        told = ", ".join(f"{top.name} {'x'.join(map(str, top.shape))}" for top in inputs) or "none"
+        raise SpecError(
+            f"net {net.name!r} has no Data layer in the phase TEST to take pictures for, nor one Input of "
+            f"pictures (n, c, h, w): its inputs are {told}; net.forward(...) takes numbers, from Python"
+        )
+    count, c, h, w = inputs[0].shape
+    data = Pictures(batch_size=count)
+    data.name, data.top, data.image = inputs[0].producer.name, (inputs[0].name,), (c, h, w)
+    return data

@@ -49,7 +49,7 @@ def prototxt(
     own = _solver(spec)
     nets = {"net_param": _net(pen, spec, layer_types)}
     tests = [_net(pen, net, layer_types) for net in spec.test_nets]
-    first = len(tests) == len(spec.solver.test_iter)
+    first = len(tests) == len(spec.solver.tests(len(tests)))
     if first and tests:  # no test is of the net that is trained
         nets = {"train_net_param": nets["net_param"]}
     if tests:
@@ -65,6 +65,7 @@ def _solver(spec: NetSpec) -> dict[str, Node]:
     solver = spec.solver
     assert solver is not None
     nodes = in_order(given_nodes(solver), solver.mark)
+    whole = nodes.pop("test_interval", None) if solver.test_iter is None else None
     nodes.setdefault("lr_policy", Node(solver.lr_policy, solver.mark))  # Caffe has no default
     nodes.setdefault("snapshot_format", Node(solver.snapshot_format, solver.mark))  # or another
     if solver.snapshot_format == "BINARYPROTO":
@@ -78,7 +79,11 @@ def _solver(spec: NetSpec) -> dict[str, Node]:
         nodes["device_id"] = Node(int(device.value[5:]), device.mark)
     elif device is not None:
         nodes["device"] = device
-    return _placed(nodes, "SolverParameter", solver.mark)
+    fields = _placed(nodes, "SolverParameter", solver.mark)
+    if whole is not None:  # of Caffe there is no test without test_iter
+        free = fields.get(FREE, Node({}, solver.mark))
+        fields[FREE] = Node({**free.value, "test_interval": whole}, free.mark)
+    return fields
 
 
 def _placed(nodes: Mapping[str, Node], kind: str, mark: Mark) -> dict[str, Node]:

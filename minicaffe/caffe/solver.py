@@ -99,6 +99,9 @@ def _solver(solver: Node, kind: str | None) -> Node:
         if values[key].value != fields[key].default and NO_EFFECT[key]:
             warn(keys[key], f"solver: {key} has no effect: {NO_EFFECT[key]}")
         del values[key]
+    if "test_interval" in values and "test_iter" not in values:
+        warn(keys["test_interval"], "solver: test_interval has no effect: there is no test_iter")
+        del values["test_interval"]
     kind = values["type"].value if "type" in values else SolverSpec.type
     for key, why in unused(values).items():
         if values[key].value != (fields[key].default or 0):

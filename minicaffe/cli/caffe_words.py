@@ -1,4 +1,4 @@
-"""What the words of Caffe's own command line are called here, for hands that still type them."""
+"""What the words of Caffe's own command line, and of others, are called here, for hands that type them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,56 @@ FLAGS = {
     "sigint_effect": "not there: Ctrl-C takes a snapshot and stops",
     "sighup_effect": "not there: Ctrl-C takes a snapshot and stops",
 }
+OTHERS = {  # of other frameworks' commands and scripts
+    "lr": "--set solver.base_lr=...",
+    "learning-rate": "--set solver.base_lr=...",
+    "epochs": "--epochs, of train",
+    "batch-size": "--set layers.NAME.batch_size=..., of the data layer",
+    "batch": "--set layers.NAME.batch_size=..., of the data layer",
+    "optimizer": "--set solver.type=Adam",
+    "momentum": "--set solver.momentum=...",
+    "weight-decay": "--set solver.weight_decay=...",
+    "wd": "--set solver.weight_decay=...",
+    "scheduler": "--set solver.lr_policy=...",
+    "steps": "--max-iter, of train",
+    "patience": "--set solver.early_stopping=..., beside solver.best",
+    "workers": "--set layers.NAME.workers=..., of the data layer",
+    "num-workers": "--set layers.NAME.workers=..., of the data layer",
+    "val-split": "--set layers.NAME.split=..., of the data layer",
+    "validation-split": "--set layers.NAME.split=..., of the data layer",
+    "data": "--set layers.NAME.source=..., of the data layer",
+    "data-dir": "--set layers.NAME.source=..., of the data layer",
+    "dataset": "--set layers.NAME.source=..., of the data layer",
+    "output-dir": "--run",
+    "save-dir": "--run",
+    "logdir": "--run",
+    "name": "--run",
+    "checkpoint": "--weights, or --resume to go on",
+    "ckpt": "--weights, or --resume to go on",
+    "pretrained": "--weights",
+    "cuda": "--device cuda",
+    "cpu": "--device cpu",
+    "gpus": "mpiexec -n N minicaffe train ...",
+    "amp": "--dtype float16",
+    "fp16": "--dtype float16",
+    "bf16": "--dtype bfloat16",
+    "verbose": "not needed: all is said unless --quiet is given",
+}
 
 
 def hint(word: str) -> str:
-    """What a command or flag of Caffe's is called here, as an error ends; nothing for another word.
+    """What a command or flag of Caffe's, or of others, is called here, as an error ends; else nothing.
 
     >>> hint("device_query")
     "; Caffe's device_query is minicaffe doctor"
     >>> hint("-gpu"), hint("--frobnicate")
     ("; Caffe's -gpu is --device cuda:N", '')
+    >>> hint("--lr")
+    '; --lr is --set solver.base_lr=...'
     """
     table = FLAGS if word.startswith("-") else COMMANDS
     found = table.get(word.lstrip("-").removesuffix(".bin"))
-    return f"; Caffe's {word} is {found}" if found else ""
+    if found:
+        return f"; Caffe's {word} is {found}"
+    other = OTHERS.get(word.lstrip("-").replace("_", "-")) if word.startswith("--") else None
+    return f"; {word} is {other}" if other else ""

@@ -19,6 +19,7 @@ import numpy as np
 from minicaffe import checkpoint
 from minicaffe.cli import sheet, sources
 from minicaffe.data.reader.base import Reader
+from minicaffe.data.reader.held_out import SHARE, sides
 from minicaffe.data.survey import Survey, by, survey
 from minicaffe.errors import DataError, note
 
@@ -54,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"{count} {reader.unit} of {reader.name}, {args.split}: {reader.warning or reader.origin}"
     )
+    if not reader.own_split:
+        print(_divided(reader))
     if not every:
         print(f"of {SAMPLE} of them, evenly spread (--check reads all):")
     print("\n".join([*_pictures(found, reader.blue_first), *_classes(reader)]))
@@ -64,6 +67,16 @@ def run(args: argparse.Namespace) -> int:
     if found.damage.count:
         raise DataError(damaged)
     return 0
+
+
+def _divided(reader: Reader) -> str:
+    """What a model reads that trains and tests on a set without test entries of its own."""
+    text = "no test entries of its own: where a model trains and tests on it, "
+    parts = None if reader.in_order else sides(reader, SHARE)
+    if parts is None:
+        return f"{text}TRAIN and TEST read all of it"
+    train, test = map(len, parts)
+    return f"{text}TRAIN reads {train}, TEST the other {test} (split: {SHARE:g})"
 
 
 def _pictures(found: Survey, blue_first: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""The command that goes on with a run which was stopped, as one would type it."""
+"""The commands that go on with a run, as one would type them: what is next, or the one that resumes it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import shutil
 import sys
 from pathlib import Path
 
+from minicaffe.layers.loss import Softmax
+from minicaffe.layers.pictures import Pictures
+from minicaffe.layers.softmax_loss import SoftmaxWithLoss
 from minicaffe.ops import conv
 from minicaffe.parallel.launched import count
+from minicaffe.solver import Solver
 
 
 def resume_command(args: argparse.Namespace, folder: Path) -> str:
@@ -47,6 +51,17 @@ def resume_command(args: argparse.Namespace, folder: Path) -> str:
     for option, values in (("--set", args.settings), ("--import", args.imports)):
         words += [word for value in values for word in (option, value)]
     return shlex.join(words)
+
+
+def next_commands(folder: Path, solver: Solver) -> str:
+    """What one does with a run that has ended."""
+    command, run = shlex.join(program()), shlex.quote(str(folder))
+    layers = solver.net.layers.values()
+    answers = any(isinstance(one, (Softmax, SoftmaxWithLoss)) for one in layers)
+    told = f"to look at it: {command} report {run}"
+    if answers and any(isinstance(one, Pictures) for one in layers) and solver._saved is not None:
+        told += f"; to use it: {command} predict {run} PICTURE..."
+    return told
 
 
 def program() -> list[str]:

@@ -8,14 +8,14 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
 from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
 from minicaffe.layers.blob import FLOATS
-from minicaffe.net import Net, read
+from minicaffe.net import read
 from minicaffe.ops import conv, threads
 from minicaffe.parallel import ALONE, Communicator, device_of
 from minicaffe.spec.declare import NetSpec
@@ -198,20 +198,3 @@ def tell(args: argparse.Namespace, text: str) -> None:
     """Put one line on stderr, unless --quiet."""
     if not args.quiet:
         note(text)
-
-
-def data_lines(nets: Sequence[Net | None]) -> list[str]:
-    """Where the data of nets came from."""
-    lines = []
-    for net in nets:
-        for layer in net.layers.values() if net is not None else ():
-            data = getattr(layer, "dataset", None)
-            if data is None:
-                continue
-            what = f"{getattr(data, 'unit', 'images')} of {data.name}, {data.origin}"
-            if data.warning is not None:
-                what = f"BUILT-IN DRAWN DIGITS instead of {data.name}"
-            images = getattr(data, "images", None)  # where it is in memory
-            size = "" if images is None else f" ({backend.mib(images.nbytes)})"
-            lines.append(f"{layer.phase} data: {len(data)} {what}{size}")
-    return lines

@@ -5,19 +5,30 @@ digits are white on black. For a net of MNIST, in a picture of another size than
 is looked for: a photograph of a sheet will do, with shadows, lines, any ink on any paper. It is
 prepared as MNIST was: cropped, scaled, centred. `[unsure: ...]` behind the classes says why an
 answer may be wrong. PGM, PPM and .npy of the net's size need nothing more, PNG and JPEG the extra
-image. A snapshot holds its net's text: where it is MODEL, no model file is needed.
+image. Of a folder all pictures in it and below it are classified. A snapshot holds its net's text:
+where it is MODEL, no model file is needed. A deploy net does not say how its pictures are made
+ready: --mean, --scale and --channels do.
 
 example:
   minicaffe predict lenet_iter_10000.npz digit.png
   minicaffe predict lenet digit.png --weights lenet_iter_10000.caffemodel
+  minicaffe predict runs/pets new_pictures/ --csv answers.csv
+  minicaffe predict deploy.prototxt cat.jpg --weights net.caffemodel --mean 104,117,123 --labels words.txt
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
+from minicaffe.caffe.model import is_prototxt
+from minicaffe.caffe.weights import is_caffes
+from minicaffe.cli.answers import Answer, class_names, csv_rows, json_line, text, write_csv
 from minicaffe.cli.options import (
     device_option,
     dtype_option,
@@ -29,14 +40,25 @@ from minicaffe.cli.options import (
 )
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.deploy import Classifier, takes_digits
-from minicaffe.pictures import Doubt, read_picture
+from minicaffe.errors import DataError, MinicaffeError, note
+from minicaffe.layers.files import read_array
+from minicaffe.layers.pictures import Pictures
+from minicaffe.layers.transform import Transform
+from minicaffe.pictures import read_picture
+from minicaffe.pictures.files import in_folder
+
+TOGETHER = 16  # pictures in a pass
+Picture = tuple[np.ndarray, list[str]]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser)
     parser.add_argument(
-        "images", metavar="IMAGE", nargs="+", help="a picture: PNG, JPEG, PGM, PPM, .npy"
+        "images",
+        metavar="IMAGE",
+        nargs="+",
+        help="a picture: PNG, JPEG, PGM, PPM, .npy; or a folder of them",
     )
     weights_option(parser)
     device_option(parser)
@@ -44,37 +66,143 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", metavar="N", type=number(1), default=3, help="classes shown; default: 3"
     )
+    parser.add_argument(
+        "--labels",
+        metavar="FILE",
+        help="a text file with the name of a class in each line; default: the names in the snapshot or"
+        " the data set",
+    )
+    parser.add_argument(
+        "--mean",
+        metavar="MEAN",
+        help="deploy nets: what is subtracted: a number, one a channel (104,117,123), or a mean image,"
+        " .npy or .binaryproto, of which the channels' means are taken if it is of another size",
+    )
+    parser.add_argument(
+        "--scale",
+        metavar="X",
+        type=float,
+        help="deploy nets: what pixels, from 0 to 255, are multiplied by after that; default: 1",
+    )
+    parser.add_argument(
+        "--channels",
+        choices=("rgb", "bgr"),
+        help="the order of three channels; default: the data layer's, of deploy nets Caffe's bgr if the net"
+        " or its weights are Caffe's, else rgb",
+    )
+    parser.add_argument("--csv", metavar="FILE", help="write the answers as a table, too")
+    parser.add_argument(
+        "--json", action="store_true", help="print the answers as JSON, a line a picture"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Classify."""
     weights, spec = weights_of(args), read_model(args)
+    paths = list(itertools.chain.from_iterable(map(_paths, args.images)))
     device = pick_device(args, spec)
     classifier = Classifier(spec, device=device, dtype=args.dtype)
+    _prepare(args, classifier.data, weights)
     for file, _ in load_weights(classifier.net, weights):
         if file != weights:  # of a run
             tell(args, f"weights: {file}")
-    digit = takes_digits(classifier.data)
-    pictures = [read_picture(path, classifier.image_shape, digit) for path in args.images]
-    for path, (pixels, notes) in zip(args.images, pictures, strict=True):
-        if classifier.data.blue_first:
-            pixels = pixels[::-1]
-        prob = classifier.predict(pixels).ravel()
-        best = np.argsort(-prob)[: args.top]
-        guesses = ", ".join(f"{k} ({100 * prob[k]:.2f} %)" for k in best)
-        if prob[best[0]] < 0.5:
-            notes.append(Doubt("no class has half of the probability"))
-        print(f"{path}: {guesses}{_told(notes)}")
+    classes = classifier.net.blobs[classifier.output].shape[1:]
+    if classes[0] != np.prod(classes):
+        raise MinicaffeError(
+            f"{args.model}: {classifier.output} has a class for each of {'x'.join(map(str, classes[1:]))}"
+            " places, not one for a picture"
+        )
+    names = class_names(args.labels, classes[0], spec, classifier.data)
+    rows: list[list[object]] = []
+    pictures = _Pictures(classifier.data, classifier.image_shape, args.images)
+    for paths_now, pixels, notes in pictures.batches(paths):
+        for path, prob, said in zip(paths_now, classifier.predict(pixels), notes, strict=True):
+            answer = Answer(path, prob.ravel(), said, names, args.top)
+            print(json_line(answer) if args.json else text(answer))
+            rows += csv_rows(answer)
+    if args.csv is not None:
+        write_csv(args.csv, rows)
+        tell(args, f"answers: {args.csv}")
+    if pictures.damaged:
+        raise DataError(f"{pictures.damaged} of {len(paths)} pictures could not be read")
     return 0
 
 
-def _told(notes: list[str]) -> str:
-    """What was done and what is in doubt, each in brackets.
+def _paths(given: str) -> list[str]:
+    """The pictures that a word of the command names: itself, or those of a folder."""
+    return in_folder(Path(given)) if os.path.isdir(given) else [given]
 
-    >>> _told(["inverted", Doubt("faint ink")])
-    ' [inverted] [unsure: faint ink]'
-    """
-    doubts = [note for note in notes if isinstance(note, Doubt)]
-    done = [note for note in notes if not isinstance(note, Doubt)]
-    text = f" [{', '.join(done)}]" if done else ""
-    return text + (f" [unsure: {', '.join(doubts)}]" if doubts else "")
+
+def _prepare(args: argparse.Namespace, data: Pictures, weights: str) -> None:
+    """Have pictures made ready as the options say. Raises MinicaffeError for those a data layer answers."""
+    if args.channels is not None:
+        data.blue_first = args.channels == "bgr"
+    if type(data) is not Pictures:  # a layer of the model's own
+        for option in ("mean", "scale"):
+            if getattr(args, option) is not None:
+                raise MinicaffeError(
+                    f"--{option}: the layer {data.name!r} says it; give"
+                    f" --set layers.{data.name}.transform.{option + '_value' * (option == 'mean')}=..."
+                )
+        return
+    caffes = is_prototxt(args.model) or any(map(is_caffes, weights.split(",")))
+    data.blue_first = (args.channels or ("bgr" if caffes else "rgb")) == "bgr"
+    scale = 1.0 if args.scale is None else args.scale
+    mean = () if args.mean is None else _mean(args.mean, data.image)
+    if isinstance(mean, str):
+        data.transform = Transform(scale=scale, mean_file=mean)
+    else:
+        data.transform = Transform(scale=scale, mean_value=mean)
+    order = "blue, green, red" if data.blue_first else "red, green, blue"
+    told = [order] * (data.image[0] == 3) + [f"mean {args.mean or 0}", f"scale {scale:g}"]
+    tell(args, f"pictures: {', '.join(told)}")
+
+
+def _mean(given: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
+    """What --mean subtracts: the path of an image of the net's size, or one number or one a channel."""
+    if os.path.isfile(given):
+        mean = read_array(Path(given))
+        mean = mean.reshape(mean.shape[-3:] if mean.ndim == 4 and len(mean) == 1 else mean.shape)
+        if mean.shape == image:
+            return given
+        values = mean.reshape(len(mean), -1).mean(axis=1) if mean.ndim in (1, 3) else mean
+    else:
+        try:
+            values = np.array([float(word) for word in given.split(",")])
+        except ValueError:
+            raise MinicaffeError(
+                f"--mean {given}: there is no such file, and it is not one number or {image[0]}"
+            ) from None
+    if values.shape not in ((1,), (image[0],)) or not np.isfinite(values).all():
+        raise MinicaffeError(
+            f"--mean {given}: expected 1 or {image[0]} numbers, or an image of {image}"
+        )
+    return tuple(map(float, values))
+
+
+class _Pictures:
+    """Pictures read and made ready for a net; `damaged` counts those of folders that could not be read."""
+
+    def __init__(self, data: Pictures, shape: tuple[int, int, int], named: list[str]):
+        self.blue_first, self.shape, self.damaged = data.blue_first, shape, 0
+        self.digit = takes_digits(data)
+        self.stretch = type(data) is Pictures or bool(getattr(data, "new_height", 0))
+        self.named = {path: self._read(path) for path in named if not os.path.isdir(path)}
+
+    def batches(self, paths: list[str]) -> Iterator[tuple[list[str], np.ndarray, list[list[str]]]]:
+        """Some pictures at a time, (n, c, h, w), with their paths and what is to be said of each."""
+        for first in range(0, len(paths), TOGETHER):
+            found = {}
+            for path in paths[first : first + TOGETHER]:
+                try:
+                    found[path] = self.named[path] if path in self.named else self._read(path)
+                except DataError as error:
+                    self.damaged += 1
+                    note(f"minicaffe: {error}")
+            if found:
+                pixels, notes = zip(*found.values(), strict=True)
+                yield list(found), np.stack(pixels), [list(said) for said in notes]
+
+    def _read(self, path: str) -> Picture:
+        pixels, notes = read_picture(path, self.shape, self.digit, self.stretch)
+        return pixels[::-1] if self.blue_first else pixels, notes

@@ -13,7 +13,7 @@ import numpy as np
 from minicaffe.errors import MinicaffeError
 from minicaffe.net.summary import table
 from minicaffe.solver.log_file import json_line
-from minicaffe.solver.report import Report, show
+from minicaffe.solver.report import Report, score_name, show
 from minicaffe.solver.speed import Speed, images_per_iteration
 
 if TYPE_CHECKING:
@@ -163,11 +163,12 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def score_table(scores: Mapping[str, Any]) -> str:
-    """Test scores as a table; an array gets a row an entry."""
+def score_table(scores: Mapping[str, Any], suffixes: Sequence[str] = ()) -> str:
+    """Test scores as a table, an array with a row an entry; `suffixes` as in `Report.tests_on`."""
     rows: list[tuple[str, ...]] = []
     for name, score in scores.items():
         values = np.ravel(score)
+        name = score_name(name, suffixes)
         labels = [name] if values.size == 1 else [f"{name}[{i}]" for i in range(values.size)]
         rows += [(label, show(value)) for label, value in zip(labels, values, strict=True)]
-    return table(rows, ("test output", "mean"))
+    return table(rows, ("output" if any(suffixes) else "test output", "mean"))

@@ -8,11 +8,10 @@ example:
 from __future__ import annotations
 
 import argparse
-import math
 
+from minicaffe.cli.data_lines import data_lines
 from minicaffe.cli.filled import check_filled
 from minicaffe.cli.options import (
-    data_lines,
     device_option,
     engine_options,
     engine_settings,
@@ -27,6 +26,7 @@ from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.net import Net
 from minicaffe.solver import mean_outputs
 from minicaffe.solver.report import banner
+from minicaffe.solver.scores import score_suffixes
 from minicaffe.spec.state import ANY
 
 
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     device_option(parser)
     engine_options(parser)
     parser.add_argument(
-        "--batches", metavar="N", type=number(1), help="default: the whole test set"
+        "--batches", metavar="N", type=number(1), help="default: the whole test set once"
     )
 
 
@@ -50,18 +50,7 @@ def run(args: argparse.Namespace) -> int:
         tell(args, line)
     for file, loaded in load_weights(net, weights):
         tell(args, f"weights: {file}: {loaded}")
-    batches = args.batches or whole_test_set(net)
-    print(score_table(mean_outputs(net, batches)))
+    print(score_table(mean_outputs(net, args.batches), score_suffixes([net])))
     for warning in net.warnings:
         print(banner(warning))
     return 0
-
-
-def whole_test_set(net: Net) -> int:
-    """The batches that see every test image once; the last may begin again with the first images."""
-    counts = [
-        math.ceil(len(layer.dataset) / layer.batch_size)  # type: ignore[attr-defined]
-        for layer in net.layers.values()
-        if getattr(layer, "dataset", None) is not None
-    ]
-    return max(counts, default=1)

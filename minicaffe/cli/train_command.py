@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from minicaffe.backend import Device
 from minicaffe.caffe.model import is_prototxt
 from minicaffe.cli import ranks, tensorboard
+from minicaffe.cli.data_lines import data_lines
 from minicaffe.cli.filled import check_filled
-from minicaffe.cli.go_on import resume_command
+from minicaffe.cli.go_on import next_commands, resume_command
 from minicaffe.cli.options import (
-    data_lines,
     device_option,
     engine_options,
     engine_settings,
@@ -46,6 +46,7 @@ from minicaffe.solver import Solver
 from minicaffe.solver.record import Record
 from minicaffe.solver.report import banner
 from minicaffe.solver.run import Run
+from minicaffe.solver.speed import iterations
 from minicaffe.solver.together import Together
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import check_max_iter
@@ -80,8 +81,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=number(0),
         help="snapshots that stay, the last K, instead of the model's; 0 for all",
     )
-    parser.add_argument(
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
         "--max-iter", metavar="N", type=number(0), help="iterations in all, instead of the model's"
+    )
+    length.add_argument(
+        "--epochs",
+        metavar="N",
+        type=number(1),
+        help="the same in epochs: as many iterations as see the training data N times",
     )
     parser.add_argument(
         "--seed", metavar="N", type=number(0), help="random seed, instead of the model's"
@@ -119,6 +127,9 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
         if args.max_iter is None:
             check_max_iter(spec.solver)
         check_filled(spec, "TRAIN", spec.solver.train_state)
+        if args.epochs is not None:
+            ranks_each = communicator.size if args.batch_per_rank else 1
+            args.max_iter = iterations(spec, spec.solver, args.epochs, ranks_each)
     return spec
 
 
@@ -162,7 +173,7 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
             device.synchronize()
         except CheckpointError:
             if solver.unsaved is not None and solver.scores:  # all was done but the last snapshot
-                shown.result(score_table(solver.scores))
+                shown.result(score_table(solver.scores, shown.suffixes))
             raise
         finally:
             shown.end()
@@ -170,9 +181,10 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
         count = solver.iteration - since
         shown.line(f"{count} iterations in {seconds:.1f} s, tests included, on {device.name}")
         if first and not solver.stopped:
-            shown.result(score_table(scores) if scores else "")
+            shown.result(score_table(scores, shown.suffixes) if scores else "")
             for warning in solver.net.warnings:
                 shown.result(banner(warning))
+            shown.line(next_commands(folder, solver))
     if solver.stopped and first:
         note(f"stopped at iteration {solver.iteration}; to go on: {resume_command(args, folder)}")
     return 130 if solver.stopped else shown.code()

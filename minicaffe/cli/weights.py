@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 
+from minicaffe.caffe.model import is_prototxt
 from minicaffe.caffe.weights import is_caffes
-from minicaffe.errors import CheckpointError, MinicaffeError
+from minicaffe.errors import CheckpointError, MinicaffeError, foreign
 from minicaffe.net import Net
 from minicaffe.net import model as net_model
 from minicaffe.net.differences import listed
@@ -27,6 +28,9 @@ def weights_option(parser: argparse.ArgumentParser) -> None:
 def weights_of(args: argparse.Namespace) -> str:
     """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
     given: str = args.weights or (args.model if net_model.holds_weights(args.model) else "")
+    told = foreign(args.model, "models in .yaml and .prototxt")
+    if not given and told and not is_prototxt(args.model):
+        raise MinicaffeError(told)
     if not given:
         raise MinicaffeError(f"{args.model}: holds no weights; give them by --weights FILE")
     return given

@@ -104,6 +104,9 @@ class Layer:
     float32_tops: tuple[int, ...] = ()  # in a net of 16 bits too; the first of a loss is anyway
     keeps_dtype = False  # its tops are of its bottoms' type, whatever that is
     runs_backward = True  # the net runs its backward: known when buffers are taken
+    in_both: frozenset[float] | None = (
+        None  # of a source that TRAIN and TEST read: its values of `split`
+    )
     multiply_adds = 0  # of a forward pass, for the summary
     column_elements = 0  # of the column matrix it unrolls an image into, for the summary
 

@@ -9,13 +9,13 @@ import numpy as np
 from minicaffe.data import datasets, lmdb_file, readers
 from minicaffe.data.draws import draws
 from minicaffe.data.reader.base import Reader
-from minicaffe.data.reader.lmdb_set import LmdbSet
-from minicaffe.errors import DataError, ShapeError
+from minicaffe.data.reader.held_out import SHARE, sides
+from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fed import Fed, size_of
 from minicaffe.ops.batch import gather
-from minicaffe.spec.types import AtLeast
+from minicaffe.spec.types import AtLeast, Below
 
 PARTS = 4  # of a GPU's memory: a data set larger than one of them stays in the host's
 
@@ -30,10 +30,12 @@ class Data(Fed):
     repetition shuffled by (seed, epoch), or in its own order without shuffle. What an entry becomes in the
     batch, its crop and all that chance decides, is a function of (seed, epoch, entry). `source` is the name
     of a data set, or the path of a folder or file of any kind that is read (docs/data.md): TRAIN reads the
-    training images, TEST the test images. Small sets are kept in memory; of others `prefetch` batches are
-    read ahead by `workers`. Encoded pictures need Pillow, and have the channels blue, green, red. Pictures may
-    differ in size if they are cropped, or scaled to new_height x new_width. Raises DataError for a data set
-    that is missing or damaged. Source: Caffe's Data and DataTransformer.
+    training images, TEST the test images. Of a set without test images that both phases of a model with a
+    solver read, other than an LMDB, TRAIN leaves out a fifth of each class, which TEST reads (`split`).
+    Small sets are kept in memory; of others `prefetch` batches are read ahead by `workers`. Encoded pictures
+    need Pillow, and have the channels blue, green, red. Pictures may differ in size if they are cropped, or
+    scaled to new_height x new_width. Raises DataError for a data set that is missing or damaged.
+    Source: Caffe's Data and DataTransformer.
 
     Example: -> {type: Data, source: digits, batch_size: 4} -> (4, 1, 28, 28)
     """
@@ -47,6 +49,12 @@ class Data(Fed):
     ] = None
     new_height: Annotated[int, "scale files to so many rows; 0 for as they are", AtLeast(0)] = 0
     new_width: Annotated[int, "scale files to so many columns; 0 for as they are", AtLeast(0)] = 0
+    split: Annotated[
+        float | None,
+        "the share of each class that TRAIN leaves to TEST; default: 0.2 of a set that both read; 0: none",
+        AtLeast(0),
+        Below(1),
+    ] = None
     force_encoded_color: Annotated[bool, "the same as transform: {force_color: true}"] = False
 
     images = cast(Any, None)  # the data set on the device, where it is kept there
@@ -69,17 +77,39 @@ class Data(Fed):
                 f"backend {self.backend}: there is no LMDB database; looked in {looked}"
                 "; IDX files, and data sets by name, are found without the key backend"
             )
-        return readers.open(
+        reader = readers.open(
             self.source,
             cast(Any, "train" if self.phase == "TRAIN" else "test"),
             self.context.folder,
             colour="colour" if colour else "grey" if given.force_gray else None,
             size=size_of(self.new_height, self.new_width),
         )
+        return self._side(reader)
+
+    def _side(self, reader: Reader) -> Reader:
+        """What this phase reads of a set: all of it, what is held out for tests, or the rest."""
+        asked = {share for share in (*(self.in_both or ()), self.split) if share is not None}
+        if len(asked) > 1:
+            told = " and ".join(f"{share:g}" for share in sorted(asked))
+            raise SpecError(
+                f"split: layers that read {self.source} say {told}; expected one number"
+            )
+        if reader.own_split and self.split:
+            raise DataError(f"split: {reader.origin} has test entries of its own; leave split out")
+        by_default = SHARE if self.in_both is not None and not reader.in_order else 0.0
+        share = asked.pop() if asked else by_default
+        if not share or reader.own_split:
+            return reader
+        parts = sides(reader, share)
+        if parts is None and share != by_default:
+            raise DataError(
+                f"split: {reader.origin} has no class of two entries, one of which could be held out"
+            )
+        return reader if parts is None else parts[self.phase == "TEST"]
 
     def allocate(self) -> None:
         assert self.reader is not None
-        default = self.phase == "TRAIN" and not isinstance(self.reader, LmdbSet)
+        default = self.phase == "TRAIN" and not self.reader.in_order
         self.begin(default if self.shuffle is None else self.shuffle)
         if self.images is None:
             self.load()

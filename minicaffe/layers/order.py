@@ -21,6 +21,7 @@ class Order:
     ):
         self.name, self.shuffle, self.rand_skip = name, shuffle, rand_skip
         self.order = np.arange(count)
+        self.begin = 0  # entries before the first pass
         self.shuffled: tuple[int, int] | None = None  # the (seed, epoch) that `order` is of
 
     def first(self, seed: int, passes: int, n: int) -> int:
@@ -28,7 +29,7 @@ class Order:
         skipped = 0
         if self.rand_skip:
             skipped = int(random_stream(seed, "skip", self.name).integers(self.rand_skip))
-        return passes * n + skipped
+        return self.begin + passes * n + skipped
 
     def take(
         self, seed: int, passes: int, index: np.ndarray, epochs: np.ndarray, share: Share = ALL

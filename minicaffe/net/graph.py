@@ -13,7 +13,7 @@ from typing import Any
 from minicaffe.errors import ByName, ShapeError, SpecError, did_you_mean
 from minicaffe.layers import REGISTRY, Context, Layer, Param
 from minicaffe.layers.base import bottom_counts
-from minicaffe.net import flow
+from minicaffe.net import flow, sources
 from minicaffe.net.step import Step, Value
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.state import State
@@ -87,6 +87,7 @@ def build(spec: NetSpec, context: Context) -> Graph:
         first = spec.layers[0]
         raise SpecError(f"{first.mark}: no layer takes part in the {context.state}")
     steps: list[Step] = []
+    both = sources.in_both(spec)
     blobs: dict[str, Value] = {}
     seen: dict[str, LayerSpec] = {}
     writers: dict[str, LayerSpec] = {}
@@ -101,6 +102,7 @@ def build(spec: NetSpec, context: Context) -> Graph:
             raise SpecError(f"{where}: unknown type; import the file that registers it")
         bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, spec, context.state)]
         step = Step(layer_spec, _layer(layer_spec, context), bottoms)
+        step.layer.in_both = both.get(sources.source(layer_spec))
         for value in bottoms:
             value.readers += 1
         step.layer.bottom = tuple(value.name for value in bottoms)

@@ -21,6 +21,7 @@ from minicaffe.layers.fillers import fill_parts
 from minicaffe.net.differences import differences, listed
 from minicaffe.net.graph import Graph
 from minicaffe.net.model import entry, parse
+from minicaffe.net.sources import with_classes
 from minicaffe.ops.random import random_stream
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -210,7 +211,8 @@ def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray], form:
     """Write a net's arrays by name, in the `form` .caffemodel or .h5; else as the file's name says."""
     form = form or str(path).lower()
     if not caffes.is_caffes(form):
-        weight_files.write(path, {**arrays, **entry(graph.spec, path)}, graph.name)
+        text = entry(with_classes(graph.spec, graph.layers.values()), path)
+        weight_files.write(path, {**arrays, **text}, graph.name)
         return
     names = {id(param): name for name, param in named(graph).items()}
     h5 = form.endswith(".h5")  # there Caffe writes a shared parameter once

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError
 from minicaffe.pictures.digit import Doubt, find_digit
 from minicaffe.pictures.files import opened, pillow, read
 
 
 def read_picture(
-    path: str, shape: tuple[int, int, int], digit: bool = False
+    path: str, shape: tuple[int, int, int], digit: bool = False, stretch: bool = False
 ) -> tuple[np.ndarray, list[str]]:
     """The picture in a file, as `prepared` has it. Raises DataError for one that cannot be read."""
-    return prepared(read(path), shape, digit, path)
+    return prepared(read(path), shape, digit, path, stretch)
 
 
 def is_picture(given: Any) -> bool:
@@ -42,13 +43,18 @@ def pixels_in(picture: Any) -> tuple[np.ndarray, str]:
 
 
 def prepared(
-    pixels: np.ndarray, shape: tuple[int, int, int], digit: bool = False, path: str = "picture"
+    pixels: np.ndarray,
+    shape: tuple[int, int, int],
+    digit: bool = False,
+    path: str = "picture",
+    stretch: bool = False,
 ) -> tuple[np.ndarray, list[str]]:
     """Pixels (h, w) or (h, w, 3) as uint8 (c, h, w) of the net's shape, and notes: what was done, each Doubt.
 
     Colours become grey for a net of one channel. A grey picture with a light border is inverted: the nets'
-    digits are white on black. A picture of another size is scaled to fit and centred; with `digit` its digit
-    is looked for, and is as MNIST has its digits. Errors call the picture `path`.
+    digits are white on black. A picture of another size is scaled to fit and centred, with `stretch` scaled to
+    the net's height and width as the data layers do; with `digit` its digit is looked for, and is as MNIST has
+    its digits. Errors call the picture `path`.
     """
     channels, height, width = shape
     if channels not in (1, 3):
@@ -66,7 +72,9 @@ def prepared(
     if channels == 1 and float(np.median(border)) > 127:
         pixels = 255 - pixels
         notes.append("inverted")
-    if pixels.shape[:2] != (height, width):
+    if pixels.shape[:2] != (height, width) and stretch:
+        pixels = bilinear(pixels.reshape(*pixels.shape[:2], channels), height, width)
+    elif pixels.shape[:2] != (height, width):
         pixels = _place(_scaled(pixels, height, width, path), height, width)
     if channels == 1 and int(pixels.max()) - int(pixels.min()) < 16:
         notes.append(Doubt("nothing in it"))

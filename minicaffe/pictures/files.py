@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.checkpoint import check_regular, read_npy
+from minicaffe.data.reader.picture_set import SUFFIXES, below
 from minicaffe.errors import CheckpointError, DataError
 
 LARGEST = 1 << 26  # pixels
@@ -49,6 +50,16 @@ def opened(file: Any, path: str) -> np.ndarray:
     if picture.mode == "F":
         raise DataError(f"{path}: expected 8 or 16 bits a pixel, got floating-point numbers")
     return np.array(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
+
+
+def in_folder(folder: Path) -> list[str]:
+    """The pictures in a folder and below it, by name. Raises DataError if there are none."""
+    paths = [path for path in below(folder) if path.lower().endswith((*SUFFIXES, ".npy"))]
+    if not paths:
+        raise DataError(
+            f"{folder}: holds no pictures; expected files in {', '.join(SUFFIXES)}, .npy"
+        )
+    return paths
 
 
 def _upright(picture):  # type: ignore[no-untyped-def]

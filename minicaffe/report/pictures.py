@@ -116,7 +116,10 @@ def classes_of(net: Net) -> tuple[str, ...]:
     sources = [
         getattr(step.layer, name, None) for step in net.steps for name in ("reader", "dataset")
     ]
-    return next((tuple(found) for one in sources if (found := getattr(one, "classes", ()))), ())
+    found = net.spec.classes
+    return found or next(
+        (tuple(found) for one in sources if (found := getattr(one, "classes", ()))), ()
+    )
 
 
 def class_name(classes: tuple[str, ...], number: int) -> str:

@@ -16,7 +16,7 @@ from minicaffe.net import Net
 from minicaffe.report import tested
 from minicaffe.report.ends import Ends, LeftOutError, find, pictures
 from minicaffe.report.tested import Tested
-from minicaffe.solver.scores import test_nets
+from minicaffe.solver.scores import score_suffixes, test_nets
 from minicaffe.spec.declare import NetSpec
 
 KEPT = 256 << 20  # bytes of feature maps that the test net may keep
@@ -122,7 +122,7 @@ class Study:
         if self.ends is None:
             raise LeftOutError("the net has neither Accuracy nor SoftmaxWithLoss in the phase TEST")
         solver, limits = self.spec.solver, self.limits
-        batches = solver.test_iter[0] if solver is not None and solver.test_iter else 1
+        batches = ((solver is not None and solver.test_iter) or (1,))[0]
         given = self.ends, self.pictures, batches
         return tested.run(self.test_net, *given, limits.seconds, limits.mistakes)
 
@@ -131,14 +131,16 @@ class Study:
         """What the pass was over, with which weights, and what must be known of the data."""
         found = self.tested
         whole = f" of {found.count:,}" if found.count is not None else ""
-        text = f"{found.seen:,}{whole} test samples, {self.weights_from}"
+        trained = any(score_suffixes([self.test_net]))
+        what = "training" if trained else "test"
+        text = f"{found.seen:,}{whole} {what} samples, {self.weights_from}"
         return {"text": text, "warnings": self.test_net.warnings}
 
     def _net(self, phase: Any, **settings: Any) -> Net:
         given = {"device": self.device, "dtype": self.dtype, "deterministic": True, **settings}
         solver = self.spec.solver
-        if phase == "TEST" and solver is not None and solver.test_iter:
-            first = dataclasses.replace(solver, test_iter=solver.test_iter[:1])
+        if phase == "TEST" and solver is not None and solver.tests(1):
+            first = dataclasses.replace(solver, test_iter=(1,))
             return test_nets(self.spec, first, given.pop("keep", None), **given)[0]
         built = solver.train_state if solver is not None else self.spec.state
         return Net(self.spec, phase, **given, level=built.level, stages=built.stage)

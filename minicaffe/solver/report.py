@@ -16,6 +16,7 @@ class Report:
     """Plain lines. Subclass it to show training in another way."""
 
     unheard = False
+    suffixes: Sequence[str] = ()  # of each test net's scores, see `tests_on`
 
     def line(self, text: str) -> None:
         """Show one line. A reader or terminal that has gone stops the lines, not the training."""
@@ -53,15 +54,17 @@ class Report:
         """The loss was read back."""
         self.line(f"iteration {iteration}: loss = {loss:.6g}, lr = {rate:.6g}")
 
+    def tests_on(self, suffixes: Sequence[str]) -> None:
+        """What comes behind the names of each test net's scores, such as " on the training pictures"."""
+        self.suffixes = suffixes
+
     def testing(self, iteration: int) -> None:
         """A test begins."""
 
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
         """A test is done; `scores` are the means of the test net's outputs."""
-        self.line(
-            f"iteration {iteration}: test "
-            + ", ".join(f"{k} = {show(v)}" for k, v in scores.items())
-        )
+        told = ", ".join(f"{score_name(k, self.suffixes)} = {show(v)}" for k, v in scores.items())
+        self.line(f"iteration {iteration}: {'test ' * (not any(self.suffixes))}{told}")
 
     def saving(self, path: str) -> None:
         """A snapshot is about to be written."""
@@ -78,6 +81,16 @@ class Mute(Report):
 
     def started(self, warnings: Sequence[str]) -> None:
         """Nothing."""
+
+
+def score_name(name: str, suffixes: Sequence[str]) -> str:
+    """A score's name with what its net was tested on; of several nets, the number of its net leads it.
+
+    >>> score_name("1/accuracy", ["", " on the training pictures"])
+    '1/accuracy on the training pictures'
+    """
+    number = name.partition("/")[0] if len(suffixes) > 1 else "0"
+    return name + suffixes[int(number)] if suffixes else name
 
 
 def banner(warning: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from minicaffe.errors import CheckpointError, MinicaffeError, TrainingError
 from minicaffe.net.model import text
+from minicaffe.net.sources import with_classes
 from minicaffe.solver import resume, run_folder, snapshots
 from minicaffe.solver.facts import facts
 from minicaffe.solver.lock import LOCK, Lock, now
@@ -20,7 +21,8 @@ from minicaffe.solver.run_folder import RunRecord
 
 def model_text(solver: Any, folder: Path) -> str:
     """The text of model.yaml: the net and solver as they are, but where snapshots go."""
-    net, dtype = solver.net.spec, solver.net.context.dtype.name
+    net = with_classes(solver.net.spec, solver.net.layers.values())
+    dtype = solver.net.context.dtype.name
     prefix = net.solver.snapshot_prefix if net.solver is not None else None
     rule = dataclasses.replace(solver.spec, snapshot_prefix=prefix)
     return text(dataclasses.replace(net, solver=rule, dtype=dtype), folder)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.fed import Fed
-from minicaffe.net import Net
+from minicaffe.layers.loss import Accuracy
+from minicaffe.layers.memory_data import MemoryData
+from minicaffe.net import Net, sources
 from minicaffe.parallel import ALONE, Communicator
 from minicaffe.parallel.together import together
 from minicaffe.spec.declare import NetSpec
@@ -21,11 +26,11 @@ def test_nets(
 ) -> list[Net]:
     """The nets that a solver tests with: the model's `test_nets`, then the model itself in the phase TEST.
 
-    There are as many as test_iter has numbers; test_state says what each is built for. Each keeps those
-    of the blobs `keep` that its model has.
+    There are as many as `solver.tests` says; test_state says what each is built for. Each keeps those of the
+    blobs `keep` that its model has.
     """
     nets = []
-    for i in range(len(solver.test_iter)):
+    for i in range(len(solver.tests(len(model.test_nets)))):
         own = i < len(model.test_nets)
         state = solver.test_state[i] if solver.test_state else None
         more: dict[str, Any] = {"level": state.level, "stages": state.stage} if state else {}
@@ -36,9 +41,20 @@ def test_nets(
     return nets
 
 
+def score_suffixes(nets: Sequence[Net], learning: Net | None = None) -> tuple[str, ...]:
+    """What comes behind the names of each test net's scores: " on the training pictures", or nothing."""
+    told = []
+    train = () if learning is None else learning.layers.values()
+    for net in nets:
+        found = [sources.trained_on(layer, train) for layer in net.layers.values()]
+        units = dict.fromkeys(filter(None, found))
+        told.append(f" on the training {' and '.join(units)}" if units else "")
+    return tuple(told)
+
+
 def test_scores(
     nets: Sequence[Net],
-    batches: Sequence[int],
+    batches: Sequence[int | None],
     with_loss: bool,
     communicator: Communicator = ALONE,
 ) -> dict[str, Any]:
@@ -58,28 +74,104 @@ def test_scores(
 
 
 def mean_outputs(
-    net: Net, batches: int, with_loss: bool = False, communicator: Communicator = ALONE
+    net: Net,
+    batches: int | None = None,
+    with_loss: bool = False,
+    communicator: Communicator = ALONE,
 ) -> dict[str, Any]:
     """The mean of each output of a net over so many batches, from the beginning of its data.
 
-    Of several ranks each computes a part of the batches, one behind the other; all have the same means.
+    Without `batches` it is over the whole data set, each entry once: the last batch is smaller, counts for as
+    many as it has, and of outputs with a row an entry the mean row is taken. Of several ranks each computes a
+    part of the batches, one behind the other; all have the same means. Raises ShapeError for a net that does
+    not take the smaller batch.
     """
-    if not batches:
+    whole = Whole.of(net) if batches is None else Whole(batches)
+    if not whole.count:
         raise SpecError("expected at least 1 batch to take the mean of")
     rank, size = communicator.rank, communicator.size
-    mine = range(batches * rank // size, batches * (rank + 1) // size)
-    sums = together(communicator, lambda: _sums(net, mine, with_loss))
-    total: dict[str, np.ndarray] = {}
-    for part in communicator.allgather_obj(sums):
-        for name, value in part.items():
-            _check_shapes(name, total.get(name, value), value)
-            total[name] = total[name] + value if name in total else value
-    means = {name: value / batches for name, value in total.items()}
+    mine = range(whole.batches * rank // size, whole.batches * (rank + 1) // size)
+
+    def sums() -> dict[str, np.ndarray]:
+        last = {}
+        if whole.rest and rank == size - 1:
+            with whole.smaller(net):
+                last = _sums(net, range(whole.batches, whole.batches + 1), with_loss, whole.rows)
+        full = _sums(net, mine, with_loss, whole.rows)
+        return _added([(full, whole.samples), (last, whole.rest)])
+
+    parts = communicator.allgather_obj(together(communicator, sums))
+    means = {k: value / whole.count for k, value in _added([(one, 1) for one in parts]).items()}
     return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}
 
 
-def _sums(net: Net, batches: range, with_loss: bool) -> dict[str, np.ndarray]:
-    """The sum of each output of a net over some batches."""
+@dataclass(frozen=True)
+class Whole:
+    """What a test computes: full batches, of which each counts for `samples`, and `rest` samples more.
+
+    Outputs `rows` have a row a sample.
+    """
+
+    batches: int
+    samples: int = 1
+    rest: int = 0
+    rows: frozenset[str] = frozenset()
+
+    @property
+    def count(self) -> int:
+        """What all of it counts for."""
+        return self.batches * self.samples + self.rest
+
+    @classmethod
+    def of(cls, net: Net) -> Whole:
+        """The whole of a net's longest data set, whose other sets begin again; one batch if it has none.
+
+        Entries that are drawn at random fill whole batches.
+        """
+        layers: list[Any] = list(net.layers.values())
+        sets = [layer for layer in layers if getattr(layer, "dataset", None) is not None]
+        if not sets:
+            arrays = [layer for layer in layers if isinstance(layer, MemoryData) and layer.arrays]
+            return cls(max((len(one.arrays[0]) // one.whole for one in arrays), default=1))  # type: ignore[index]
+        longest = max(sets, key=lambda layer: math.ceil(len(layer.dataset) / layer.batch_size))
+        batches, rest = divmod(len(longest.dataset), longest.batch_size)
+        if not hasattr(longest, "order"):
+            return cls(batches + bool(rest))
+        rows = {
+            name
+            for name, value in net.graph.outputs.items()
+            if value.shape[:1] == (longest.batch_size,)
+            and not (value.producer.is_loss or isinstance(value.producer, Accuracy))
+        }
+        return cls(batches, longest.batch_size, rest, frozenset(rows))
+
+    @contextmanager
+    def smaller(self, net: Net) -> Iterator[None]:
+        """Within it the net's batch is the rest, the last entries of its data."""
+        sources = [step for step in net.steps if getattr(step.layer, "dataset", None) is not None]
+        before = {step.tops[0].name: step.tops[0].shape for step in sources}
+        try:
+            if len({shape[0] for shape in before.values()}) > 1:
+                raise ShapeError("its data layers have several batch sizes")
+            net.reshape(**{name: (self.rest, *shape[1:]) for name, shape in before.items()})
+        except ShapeError as error:
+            raise ShapeError(
+                f"{error}; a test of all {self.count} entries ends with a batch of {self.rest}, which this "
+                f"net does not take: give test_iter (--batches), or a batch_size that divides {self.count}"
+            ) from None
+        try:
+            for step in sources:
+                if order := getattr(step.layer, "order", None):
+                    order.begin = self.batches * (self.samples - self.rest)
+            yield
+        finally:
+            net.reshape(**before)
+
+
+def _sums(
+    net: Net, batches: range, with_loss: bool, rows: frozenset[str] = frozenset()
+) -> dict[str, np.ndarray]:
+    """The sum of each output of a net over some batches, of `rows` that of their mean row."""
     xp, sums = net.device.xp, {}
     net.context.passes = batches.start
     with net.device.current():
@@ -89,6 +181,8 @@ def _sums(net: Net, batches: range, with_loss: bool) -> dict[str, np.ndarray]:
             if with_loss:
                 outputs["total loss"] = net.loss_into(loss)
             for name, value in outputs.items():
+                if name in rows:
+                    value = value.mean(axis=0, dtype=np.float64)
                 if name not in sums:
                     sums[name] = xp.zeros(value.shape, np.float64)
                 _check_shapes(name, sums[name], value)
@@ -97,6 +191,16 @@ def _sums(net: Net, batches: range, with_loss: bool) -> dict[str, np.ndarray]:
         if isinstance(layer, Fed):
             layer.tell_damage()
     return {name: net.device.to_host(total) for name, total in sums.items()}
+
+
+def _added(parts: Sequence[tuple[dict[str, np.ndarray], int]]) -> dict[str, np.ndarray]:
+    """The sums of parts, each of which counts so many times."""
+    total: dict[str, np.ndarray] = {}
+    for sums, weight in parts:
+        for name, value in sums.items():
+            _check_shapes(name, total.get(name, value), value)
+            total[name] = total.get(name, 0) + value * weight
+    return total
 
 
 def _check_shapes(name: str, one: Any, other: Any) -> None:

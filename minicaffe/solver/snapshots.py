@@ -20,6 +20,7 @@ from minicaffe.data import hdf5
 from minicaffe.errors import CheckpointError
 from minicaffe.net import Net
 from minicaffe.net.model import entry
+from minicaffe.net.sources import with_classes
 from minicaffe.net.weights import check as check_weights
 from minicaffe.solver import state
 from minicaffe.solver.policies import falls
@@ -74,7 +75,8 @@ def write(
     """
     if not caffes.is_caffes(file):
         prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
-        model = replace(net.spec, solver=replace(spec, snapshot_prefix=prefix))
+        model = with_classes(net.spec, net.layers.values())
+        model = replace(model, solver=replace(spec, snapshot_prefix=prefix))
         given = entry(model, file)
         checkpoint.write(file, {**net.weights(), **found.arrays(), **more, **given})
         return

@@ -28,7 +28,7 @@ from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.ranks import Ranks, share_of, told_by
 from minicaffe.solver.report import Mute, Report, keys_given
 from minicaffe.solver.rules import Update
-from minicaffe.solver.scores import test_nets, test_scores
+from minicaffe.solver.scores import score_suffixes, test_nets, test_scores
 from minicaffe.solver.trend import trends
 from minicaffe.solver.watch import Watch
 from minicaffe.spec.declare import NetSpec
@@ -132,6 +132,7 @@ class Solver(Judging, Iterating):
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.iteration, self._recorded, self.stopped = 0, 0, False
         self.scores: dict[str, Any] = {}  # of the last test
+        self.report.tests_on(score_suffixes(self.test_nets, self.net))
         self._trends = trends(spec, self.spec, self.test_nets)
         self._begin_saving(spec)
         self._begin_iterating()
@@ -232,11 +233,11 @@ class Solver(Judging, Iterating):
                 break
 
     def test(self) -> dict[str, Any]:
-        """The test nets' outputs, each averaged over test_iter batches from the data's beginning."""
+        """The test nets' outputs, averaged over test_iter batches from the data's beginning, or all of it."""
         if not self.test_nets:
-            raise SpecError("the solver has no 'test_iter': nothing to test")
+            raise SpecError("the solver has no 'test_interval': nothing to test")
         self.report.testing(self.iteration)
-        given = self.spec.test_iter, self.spec.test_compute_loss
+        given = self.spec.tests(len(self.test_nets)), self.spec.test_compute_loss
         with self.averaged():
             self.scores = test_scores(self.test_nets, *given, self.communicator)
         self._tests.append((self.iteration, self.scores))

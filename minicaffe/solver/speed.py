@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
+from minicaffe.errors import SpecError
+from minicaffe.layers.fed import Fed
+from minicaffe.layers.hdf5_data import HDF5Data
+from minicaffe.net import Net
 from minicaffe.solver.facts import whole_batch
+from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.solver import SolverSpec
 
 
 class Speed:
@@ -42,3 +49,24 @@ def epochs(solver: Any) -> float | None:
             batch = whole * solver.spec.iter_size
             return float(solver.iteration * batch / len(data))
     return None
+
+
+def iterations(spec: NetSpec, solver: SolverSpec, count: int, batches: int = 1) -> int:
+    """How many iterations see the data of the first layer that has a set so many times.
+
+    `batches` are those that ranks compute together in a pass. Raises SpecError without such a layer.
+    """
+    state = solver.train_state
+    given: Any = {"device": "cpu", "shapes_only": True, "level": state.level, "stages": state.stage}
+    for layer in Net(spec, "TRAIN", **given).layers.values():
+        entries = 0
+        if isinstance(layer, Fed) and layer.reader is not None:
+            entries = len(layer.reader)
+        elif isinstance(layer, HDF5Data):
+            entries = sum(layer.rows)
+        if entries:
+            batch = getattr(layer, "batch_size", 1) * batches * solver.iter_size
+            return math.ceil(count * entries / batch)
+    raise SpecError(
+        "--epochs: nothing says how many entries the training data has; give --max-iter"
+    )

@@ -49,6 +49,11 @@ class Together(Report):
         for report in self.reports:
             report.displayed(iteration, loss, rate)
 
+    def tests_on(self, suffixes: Sequence[str]) -> None:
+        """What the test nets' scores are of."""
+        for report in self.reports:
+            report.tests_on(suffixes)
+
     def testing(self, iteration: int) -> None:
         """A test begins."""
         for report in self.reports:

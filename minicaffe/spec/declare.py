@@ -142,6 +142,11 @@ class NetSpec:
         "where relative paths are looked for after the current folder, from this file's own; default: that",
         Printable(),
     ] = "."
+    classes: Annotated[
+        tuple[str, ...],
+        "what the classes are called, from 0 on; default: as the data set says",
+        Printable(),
+    ] = ()
     layers: tuple[LayerSpec, ...] = field(metadata={"hidden": True})
     solver: SolverSpec | None = field(default=None, metadata={"hidden": True})
     test_nets: tuple[NetSpec, ...] = field(default=(), metadata={"hidden": True})

@@ -11,6 +11,7 @@ from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.spec import mapping, tree
 from minicaffe.spec.blocks import expanded
 from minicaffe.spec.declare import LayerSpec, NetSpec
+from minicaffe.spec.habits import meant
 from minicaffe.spec.settings import replaced
 from minicaffe.spec.solver_rules import solver_of
 from minicaffe.spec.tree import Node, shown
@@ -88,8 +89,8 @@ def _check_tests(root: Node, given: Mapping[str, Any]) -> None:
     if not nets:
         return
     mark = root.value["test_nets"].mark
-    if solver is None or len(nets) > len(solver.test_iter):
-        count = 0 if solver is None else len(solver.test_iter)
+    count = 0 if solver is None else len(solver.tests(len(nets)))
+    if len(nets) > count:
         raise SpecError(f"{mark}: test_nets: {len(nets)} nets for {count} test_iter of the solver")
     if any(net.solver is not None or net.test_nets for net in nets):
         raise SpecError(f"{mark}: test_nets: a net to test with has no solver of its own")
@@ -104,7 +105,8 @@ def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
         raise SpecError(f"{node.mark}: {what}: missing key 'type' (the layer's class)")
     kind = convert(node.value["type"], str, f"{what}: type")
     if kind not in layer_types:
-        hint = did_you_mean(kind, layer_types) or "; see minicaffe layers, or --import FILE"
+        near = meant(kind, layer_types) or did_you_mean(kind, layer_types)
+        hint = near or "; see minicaffe layers, or --import FILE"
         raise SpecError(f"{node.value['type'].mark}: {what}: unknown type {shown(kind)}{hint}")
     what, own = f"{what} ({kind})", keys_of(layer_types[kind])
     given = values(node, {**keys_of(LayerSpec), **own}, what)

@@ -65,7 +65,9 @@ def _addressed(root: Node, path: str, mark: Mark) -> list[list[Step]]:
     layers = root.value.get("layers") if isinstance(root.value, dict) else None
     prefix, _, rest = path.partition("layers.")
     if prefix or not rest or layers is None or not isinstance(layers.value, list):
-        return [_steps(f".{path}", mark)]
+        steps = _steps(f".{path}", mark)
+        _check_first(steps, layers, mark)
+        return [steps]
     names = [_text(layer, "name") for layer in layers.value]
     meant = [name for name in names if rest == name or rest.startswith((f"{name}.", f"{name}["))]
     if not meant:
@@ -75,6 +77,20 @@ def _addressed(root: Node, path: str, mark: Mark) -> list[list[Step]]:
     name = max(meant, key=len)  # of `a` and `a.b`, the one whose name is spelt out
     steps = _steps(rest.removeprefix(name), mark)
     return [["layers", i, *steps] for i, other in enumerate(names) if other == name]
+
+
+def _check_first(steps: list[Step], layers: Node | None, mark: Mark) -> None:
+    """Raise SpecError for a path whose first key is none of a model's, but its solver's or a layer's."""
+    key = steps[0] if steps else ""
+    if key in {*keys_of(NetSpec), "layers", "solver", "test_nets", "blocks"}:
+        return
+    paths = [f"solver.{name}" for name in keys_of(SolverSpec)]
+    for layer in layers.value if layers is not None and isinstance(layers.value, list) else []:
+        if name := _text(layer, "name"):
+            paths += [f"layers.{name}", *(f"layers.{name}.{inside}" for inside in layer.value)]
+    meant = next((path for path in paths if path.rpartition(".")[2] == key), None)
+    if meant is not None:
+        raise SpecError(f"{mark}: a model has no key {shown(key)}; did you mean {meant!r}?")
 
 
 def _steps(path: str, mark: Mark) -> list[Step]:

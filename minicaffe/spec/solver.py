@@ -94,8 +94,10 @@ class SolverSpec:
     regularization_type: Annotated[Literal["L2", "L1"], "what weight_decay penalises"] = "L2"
     clip_gradients: Annotated[float, "largest norm of the whole gradient; -1 for no limit"] = -1.0
     test_iter: Annotated[
-        tuple[int, ...], "test batches in a test, one number a test net", AtLeast(0)
-    ] = ()
+        tuple[int, ...] | None,
+        "batches in a test, one number a test net; default: the whole test set once; 0: no test",
+        AtLeast(0),
+    ] = None
     test_interval: Annotated[
         int | None, "iterations between tests; 0 for one test, at the end", AtLeast(0)
     ] = None
@@ -144,3 +146,11 @@ class SolverSpec:
     nodes: Mapping[str, Node] = field(
         default_factory=dict, repr=False, compare=False, metadata={"hidden": True}
     )
+
+    def tests(self, own: int) -> tuple[int | None, ...]:
+        """The batches of each test net, of which a model has `own` itself; None: the whole set once."""
+        if self.test_iter is not None:
+            return self.test_iter
+        if self.test_interval is None:
+            return ()
+        return (None,) * max(1, own, len(self.test_state))

@@ -103,10 +103,11 @@ def solver_of(node: Node) -> SolverSpec:
         missing = key not in node.value or getattr(solver, key) in (None, ())
         if chosen in kinds and needed and key in NEEDED and missing:
             raise wrong(by, f"{by} {chosen!r} needs the key {key!r}")
-    tests = solver.test_iter if any(solver.test_iter) else ()
-    for key, why in (*_rates(solver), *_tests(solver, tests), *_watching(solver, tests)):
+    if solver.test_iter is not None and not any(solver.test_iter):
+        solver = replace(solver, test_iter=())
+    for key, why in (*_rates(solver), *_tests(solver), *_watching(solver)):
         raise wrong(key, why)
-    return replace(solver, test_iter=tests)
+    return solver
 
 
 def _rates(solver: SolverSpec) -> Iterator[tuple[str, str]]:
@@ -126,20 +127,27 @@ def _rates(solver: SolverSpec) -> Iterator[tuple[str, str]]:
         yield "clip_gradients", "clip_gradients: expected a number above 0, or -1 for none"
 
 
-def _tests(solver: SolverSpec, tests: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+def _tests(solver: SolverSpec) -> Iterator[tuple[str, str]]:
     """What is wrong with when tests are made."""
+    tests, states = solver.test_iter, len(solver.test_state)
+    if tests is None:
+        if states and solver.test_interval is None:
+            yield "test_state", "test_state needs the key 'test_interval'"
+        return
     if 0 in tests:
         yield "test_iter", f"test_iter: expected numbers above 0, got {list(tests)}"
     if tests and solver.test_interval is None:
         yield "test_iter", "test_iter needs the key 'test_interval' (0: one test, at the end)"
     if solver.test_interval and not tests:
-        yield "test_interval", "test_interval needs the key 'test_iter', above 0"
-    if solver.test_state and len(solver.test_state) != len(tests):
-        count = len(solver.test_state)
-        yield "test_state", f"test_state: {count} states for {len(tests)} test_iter"
+        yield (
+            "test_interval",
+            "test_interval needs a test_iter above 0, or none: the whole test set",
+        )
+    if states and states != len(tests):
+        yield "test_state", f"test_state: {states} states for {len(tests)} test_iter"
 
 
-def _watching(solver: SolverSpec, tests: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+def _watching(solver: SolverSpec) -> Iterator[tuple[str, str]]:
     """What is wrong with what goes by the results of tests, and remembers them."""
     falls = solver.lr_policy == "plateau"
     if falls and solver.plateau is None and solver.best is None:
@@ -150,8 +158,8 @@ def _watching(solver: SolverSpec, tests: tuple[int, ...]) -> Iterator[tuple[str,
     often = {"lr_policy": falls, "early_stopping": told["early_stopping"]}
     for key in (key for key, given in often.items() if given and not solver.test_interval):
         yield key, f"{_said(solver, key)} needs the key 'test_interval', above 0"
-    if told["best"] and not tests:
-        yield "best", "best needs the keys 'test_iter' and 'test_interval'"
+    if told["best"] and not solver.tests(1):
+        yield "best", "best needs the key 'test_interval'"
     kept = {"ema_decay": solver.ema_decay > 0, "best": told["best"], "lr_policy": falls}
     for key in (key for key, given in kept.items() if given and solver.snapshot_format != "NPZ"):
         why = f"{solver.snapshot_format} has no place for what it remembers"

@@ -11,6 +11,7 @@ import yaml
 
 from minicaffe.errors import SpecError, foreign
 from minicaffe.spec.mark import Mark, Node
+from minicaffe.spec.yaml_mistakes import in_words
 
 MAX_NODES = 100_000
 MAX_BYTES = 4 << 20
@@ -94,7 +95,7 @@ def parse(text: str, file: str = "<text>") -> Node:
         raise SpecError(f"{where}: the character U+{error.character:04X} is not allowed") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise SpecError(f"{_mark(file, mark)}: {_in_words(error)}") from None
+        raise SpecError(f"{_mark(file, mark)}: {in_words(error)}") from None
     except RecursionError:
         raise SpecError(f"{_mark(file, loader.get_mark())}: nested too deeply") from None
     except (ValueError, OverflowError):  # PyYAML lets these out for "\UFFFFFFFF" and %YAML 1.999...
@@ -110,11 +111,6 @@ def _mark(file: str, mark: Any) -> Mark:
 
 def _at_index(file: str, text: str, index: int) -> Mark:
     return Mark(file, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
-
-
-def _in_words(error: yaml.MarkedYAMLError) -> str:
-    what = ", ".join(part.lstrip(", ") for part in (error.context, error.problem) if part)
-    return what + ("; indent with spaces" if r"'\t'" in what else "")
 
 
 class _Builder:

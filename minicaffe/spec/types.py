@@ -1,10 +1,9 @@
 """The types a key may have: one declaration gives the conversion, its errors and the JSON schema.
 
 A key is a dataclass field, `name: Annotated[type, "one line of documentation", checks] = default`.
-The types: bool, int, float, str, Literal words, `X | None`, `tuple[X, ...]` (a single value stands
-for a list of one) and frozen dataclasses (mappings; one with a class attribute `word` may be given
-as that one field's value; what __post_init__ raises as SpecError gets its place). A check holds for
-each number or text of the value.
+The types: bool, int, float, str, Literal words, `X | None`, `tuple[X, ...]` (a single value stands for a
+list of one) and frozen dataclasses (mappings; one with a class attribute `word` may be given as that one
+field's value; what __post_init__ raises gets its place). A check holds for each number or text of the value.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.spec.habits import meant
 from minicaffe.spec.tree import Node, shown
 
 
@@ -163,7 +163,7 @@ def values(node: Node, keys: Mapping[str, Key], what: str) -> dict[str, Any]:
         raise _mismatch(node, what, "a mapping")
     for name in node.value:
         if name not in keys:
-            hint = did_you_mean(name, keys)
+            hint = meant(name, keys) or did_you_mean(name, keys)
             raise SpecError(f"{node.keys[name]}: {_prefix(what)}unknown key {shown(name)}{hint}")
     result = {}
     for name, key in keys.items():

@@ -14,6 +14,7 @@ import pytest
 import minicaffe
 from minicaffe.caffe import parse, read
 from minicaffe.caffe.layer import DROPPED, IN_CODE, ZERO, assumed
+from minicaffe.caffe.prototxt import prototxt
 from minicaffe.caffe.schema import schema
 from minicaffe.caffe.solver import TESTS
 from minicaffe.caffe.solver import TRAIN as NET_KEYS
@@ -462,6 +463,18 @@ def test_no_key_of_a_solver_is_ignored(name, caplog):
 WITHOUT_REASON = {  # what they choose makes no difference here
     "layer_wise_reduce": "of several GPUs' gradients, when they are added up",
 }
+
+
+def test_a_test_of_the_whole_set_is_not_caffes(tmp_path, caplog):
+    net = f"net_param {{ {DATA} }} base_lr: 0.1 lr_policy: 'fixed' max_iter: 9 "
+    (tmp_path / "caffes.prototxt").write_text(net + "test_interval: 3")
+    spec = read(tmp_path / "caffes.prototxt")
+    assert spec.solver.tests(0) == () and spec.solver.test_interval is None
+    assert "test_interval has no effect: there is no test_iter" in caplog.text
+    whole = dataclasses.replace(spec, solver=dataclasses.replace(spec.solver, test_interval=3))
+    (tmp_path / "ours.prototxt").write_text(prototxt(whole, REGISTRY))
+    again = read(tmp_path / "ours.prototxt").solver
+    assert again.tests(0) == (None,) and again.test_interval == 3
 
 
 def test_the_fixtures_solvers_are_read():

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,7 +125,11 @@ def test_train_shows_lines_a_snapshot_and_a_table(cli, folder):
     tests = [line for line in lines if re.match(r"iteration \d+: test ", line)]
     assert [line.split(":")[0] for line in tests] == ["iteration 0", "iteration 10", "iteration 12"]
     assert "snapshot: tiny_iter_12.npz" in lines
-    assert re.fullmatch(r"12 iterations in [\d.]+ s, tests included, on cpu", lines[-1])
+    assert re.fullmatch(r"12 iterations in [\d.]+ s, tests included, on cpu", lines[-2])
+    assert re.fullmatch(
+        r"to look at it: (.*minicaffe) report (runs/tiny-\S+); to use it: \1 predict \2 PICTURE\.\.\.",
+        lines[-1],
+    )
     table = ran.out.splitlines()
     assert re.fullmatch(r"test output +mean", table[0])
     assert re.fullmatch(r"accuracy +0\.\d{4}", table[1])
@@ -171,7 +176,7 @@ def test_train_max_iter_0_only_tests(cli, folder):
     ran = cli(*TRAIN, "--max-iter", "0")
     assert ran.code == 0
     assert "accuracy" in ran.out
-    assert "0 iterations in" in ran.last
+    assert "0 iterations in" in ran.err
 
 
 def test_seed_and_snapshot_prefix(cli, folder):
@@ -218,7 +223,7 @@ def test_the_printed_command_keeps_every_option_that_matters(cli, folder, model,
               "--seed", "5", "--snapshot-prefix", "p")  # fmt: skip
     again = cli(*shlex.split(ran.last.split("to go on: ")[1])[1:])
     assert again.code == 0
-    assert "6 iterations" in again.last
+    assert "6 iterations" in again.err
     assert (folder / "p_iter_9.npz").exists()
 
 
@@ -284,7 +289,7 @@ def test_resume_takes_the_last_snapshot(cli, folder):
     assert cli(*TRAIN, "--max-iter", "6", "--resume").code == 0
     ran = cli(*TRAIN, "--resume")
     assert "resumed: tiny_iter_6.npz at iteration 6" in ran.err
-    assert "6 iterations" in ran.last
+    assert "6 iterations" in ran.err
     assert cli(*TRAIN, "--snapshot-prefix", "straight").code == 0
     same("straight_iter_12.npz", "tiny_iter_12.npz")
 
@@ -442,6 +447,30 @@ def test_weights_that_are_no_numbers_are_refused(mistake, trained, command):
         ("test tiny.yaml --weights x --iterations=3",
          "minicaffe test: unrecognized arguments: --iterations; Caffe's --iterations is --batches in test,"
          " --iterations in time, --max-iter in train (see minicaffe test --help)"),
+        ("train tiny.yaml --lr 0.1",
+         "minicaffe train: unrecognized arguments: --lr 0.1; --lr is --set solver.base_lr=... (see minicaffe train --help)"),
+        ("train tiny.yaml --batch-size=8",
+         "minicaffe train: unrecognized arguments: --batch-size; --batch-size is --set layers.NAME.batch_size=...,"
+         " of the data layer (see minicaffe train --help)"),
+        ("test tiny.yaml --epochs 3",
+         "minicaffe test: unrecognized arguments: --epochs 3; --epochs is --epochs, of train (see minicaffe test --help)"),
+        ("train tiny.yaml --epochs 0",
+         "minicaffe train: argument --epochs: expected an integer of at least 1, got '0' (see minicaffe train --help)"),
+        ("train tiny.yaml --epochs 3 --max-iter 5",
+         "minicaffe train: argument --max-iter: not allowed with argument --epochs (see minicaffe train --help)"),
+        ("train tiny.yaml --set max_iter=3",
+         "minicaffe: --set max_iter: a model has no key 'max_iter'; did you mean 'solver.max_iter'?"),
+        ("train tiny.yaml --set batch_size=3",
+         "minicaffe: --set batch_size: a model has no key 'batch_size'; did you mean 'layers.mnist.batch_size'?"),
+        ("train tiny.yaml --set conv1.num_output=3",
+         "minicaffe: --set conv1.num_output: a model has no key 'conv1'; did you mean 'layers.conv1'?"),
+        ("train tiny.yaml --set solver.lr=3",
+         "minicaffe: --set solver.lr: solver: unknown key 'lr'; did you mean 'base_lr'?"),
+        ("train tiny.yaml --set layers.conv1.type=MaxPool2d",
+         "minicaffe: --set layers.conv1.type: layer 'conv1': unknown type 'MaxPool2d';"
+         " did you mean 'Pooling' with pool: MAX?"),
+        ("predict x.onnx digit.png", "minicaffe: x.onnx: is a net in the ONNX format; minicaffe reads models in .yaml"
+         " and .prototxt"),
         ("train", "minicaffe: no MODEL: give its file, or --resume RUN, whose folder holds the model"),
         ("test", "minicaffe test: the following arguments are required: MODEL (see minicaffe test --help)"),
         ("train tiny.yaml --max_iter 3",
@@ -781,3 +810,82 @@ def test_as_a_module_help_comes_at_once():
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert time.perf_counter() - start < 3  # 0.03 s where nothing else runs
+
+
+def test_which_pictures_were_tested_is_said(cli, model):
+    np.savez("set.npz", images=np.zeros((50, 1, 8, 8), np.uint8), labels=np.arange(50) % 2)
+    name = model(("source: mnist", "source: set.npz"), ("num_output: 10", "num_output: 2"))
+    ran = cli("train", name, "--run", "run")
+    share = "20 % of each class that is held out"
+    count = [re.search(rf"{phase} data: (\d+) .*{share}", ran.err) for phase in ("TRAIN", "TEST")]
+    assert sum(int(found[1]) for found in count) == 50
+    assert re.match(r"test output +mean\naccuracy ", ran.out) and "training pictures" not in ran.err
+    assert re.match(r"test output +mean\naccuracy ", cli("test", "run").out)
+    ran = cli("train", name, "--run", "whole", "--set", "layers.mnist.split=0")
+    assert "TEST data: 50 images of set.npz, set.npz" in ran.err
+    assert "iteration 0: accuracy on the training pictures = " in ran.err
+    table = r"output +mean\naccuracy on the training pictures "
+    assert re.match(table, ran.out) and re.match(table, cli("test", "whole").out)
+
+
+def test_a_test_sees_each_picture_once_unless_batches_are_given(cli, model):
+    rng = np.random.default_rng(2)
+    images = rng.integers(0, 256, (23, 1, 8, 8), np.uint8)
+    np.savez(
+        "set.npz",
+        x_train=images,
+        y_train=np.arange(23) % 2,
+        x_test=images,
+        y_test=np.arange(23) % 2,
+    )
+    more = ("source: mnist", "source: set.npz"), ("num_output: 10", "num_output: 2")
+    name = model(*more, ("test_iter: 5, ", ""))
+    assert cli("train", name, "--run", "run").code == 0
+    found = {}
+    for batch in (1, 7, 20, 23):
+        out = cli("test", "run", "--set", f"layers.mnist.batch_size={batch}").out
+        found[batch] = re.findall(r"\d\.\d{4}", out)
+    assert len(set(map(tuple, found.values()))) == 1 and len(found[1]) == 2
+    assert re.findall(r"\d\.\d{4}", cli("test", "run", "--batches", "2").out) != found[1]
+    log = [json.loads(line) for line in Path("run/log.jsonl").read_text().splitlines()]
+    last = [line["outputs"] for line in log if line["kind"] == "test"][-1]
+    assert [f"{last[name]:.4f}" for name in ("accuracy", "loss")] == found[1]
+
+
+def test_epochs_are_as_many_iterations_as_see_the_data_so_often(cli, folder, interrupt):
+    ran = cli(*TRAIN, "--epochs", "1", "--run", "one")  # 300 digits in batches of 20
+    assert ran.code == 0 and "15 iterations in" in ran.err
+    words = "--set", "solver.iter_size=2", "--set", "layers.mnist.batch_size=32"
+    assert "10 iterations in" in cli(*TRAIN, "--epochs", "2", "--run", "two", *words).err  # of 9.4
+    interrupt(3)
+    ran = cli(*TRAIN, "--epochs", "1", "--run", "three")
+    again = shlex.split(ran.last.split("to go on: ")[1])
+    assert "12 iterations in" in cli(*again[1:]).err
+    np.savez("set.npz", images=np.zeros((50, 1, 28, 28), np.uint8), labels=np.arange(50) % 2)
+    ran = cli(*TRAIN, "--epochs", "1", "--run", "four", "--set", "layers.mnist.source=set.npz")
+    count = int(re.search(r"TRAIN data: (\d+) ", ran.err)[1])
+    assert f"{-(-count // 20)} iterations in" in ran.err and count < 50
+
+
+def test_epochs_of_what_has_no_end_are_refused(mistake, folder):
+    (folder / "dummy.yaml").write_text(
+        "layers: [{name: a, type: DummyData, shape: {dim: [2, 3]}}, {name: l, type: EuclideanLoss, bottom: [a, a]}]\n"
+        "solver: {base_lr: 0.1, max_iter: 3}"
+    )
+    told = mistake("train", "dummy.yaml", *CPU, "--epochs", "2")
+    assert (
+        told
+        == "minicaffe: --epochs: nothing says how many entries the training data has; give --max-iter"
+    )
+
+
+def test_the_last_line_of_training_names_what_can_be_done_with_the_run(cli, folder, monkeypatch):
+    ran = cli(*TRAIN, "--run", "a run")
+    look, use = ran.last.split("; to use it: ")
+    words = shlex.split(look.removeprefix("to look at it: "))
+    assert words[-2:] == ["report", "a run"] and cli(*words[-2:]).code == 0
+    (folder / "x.pgm").write_bytes(b"P5 28 28 255\n" + bytes(784))
+    words = shlex.split(use.replace("PICTURE...", "x.pgm"))
+    assert words[-3:] == ["predict", "a run", "x.pgm"] and cli(*words[-3:], *CPU).code == 0
+    unsaved = "--set", "solver.snapshot_after_train=false"
+    assert cli(*TRAIN, "--run", "b", *unsaved).last.endswith("report b")

@@ -46,6 +46,8 @@ def test_data(cli):
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
         f"5 images of {LIST}, train: {LIST}",
+        "no test entries of its own: where a model trains and tests on it, TRAIN reads 3, TEST the other 2"
+        " (split: 0.2)",
         "shape: 3 x 6 x 7, uint8",
         f"values: {PLANES.min()} to {PLANES.max()}",
         f"mean of each channel: {mean} (blue, green, red)",
@@ -73,6 +75,8 @@ def test_a_sample_stands_for_many(cli, monkeypatch):
     taken = values[np.arange(1000) * 2500 // 1000]
     assert ran.out.splitlines() == [
         "2500 images of set, test: set",
+        "no test entries of its own: where a model trains and tests on it, TRAIN reads 1982, TEST the other 518"
+        " (split: 0.2)",
         "of 1000 of them, evenly spread (--check reads all):",
         "shape: 1 x 2 x 2, float32",
         f"values: 0 to {taken.max():g}",

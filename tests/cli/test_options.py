@@ -93,7 +93,7 @@ def test_the_printed_command_goes_on_with_what_was_set(cli, folder, interrupt, t
     assert words[words.index("--threads") + 1] == "1"
     again = cli(*words[1:])
     assert again.code == 0
-    assert "3 iterations in" in again.last
+    assert "3 iterations in" in again.err
     assert (folder / "tiny_iter_6.npz").exists()
 
 

@@ -200,7 +200,9 @@ def test_a_solver_tells_its_report_of_what_is_damaged(folder):
 
         write = event
 
-    text = TRAINED.format(keys="on_error: skip, workers: 1, shuffle: false", transform=PLAIN)
+    text = TRAINED.format(
+        keys="on_error: skip, workers: 1, shuffle: false, split: 0", transform=PLAIN
+    )
     Solver(
         parse(text), device="cpu", report=Told(), test_iter=3, snapshot_after_train=False
     ).solve()

@@ -87,6 +87,7 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ),
     ("Data", "new_height"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
     ("Data", "new_width"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
+    ("Data", "split"): (PICTURES, 0.5, []),
     ("Data", "transform"): (DATABASE, {"scale": 0.5}, []),
     ("DetectionOutput", "nms_param"): ({"num_classes": 3}, {"top_k": 1}, FOUND),
     ("DummyData", "data_filler"): ({"shape": {"dim": [2]}}, {"type": "constant", "value": 2}, []),

@@ -348,10 +348,10 @@ LOSS = "layer 'loss' (SoftmaxWithLoss)"
          "31:15: solver: test_state: 1 states for 2 test_iter"),
         ("max_iter: 10", "max_iter: 10\ntest_nets: [{layers: [{name: a, type: Input, shape: {dim: 1}}]}]",
          "29:12: test_nets: 1 nets for 0 test_iter of the solver"),
-        ("max_iter: 10", "max_iter: 10\n  test_interval: 5",
-         "29:18: solver: test_interval needs the key 'test_iter', above 0"),
         ("max_iter: 10", "max_iter: 10\n  test_interval: 5\n  test_iter: 0",
-         "29:18: solver: test_interval needs the key 'test_iter', above 0"),
+         "29:18: solver: test_interval needs a test_iter above 0, or none: the whole test set"),
+        ("max_iter: 10", "max_iter: 10\n  test_state: TEST",
+         "29:15: solver: test_state needs the key 'test_interval'"),
         ("solver:\n  base_lr: 0.01\n  max_iter: 10", "solver:",
          "26:8: solver: expected a mapping, got nothing"),
     ],
@@ -365,7 +365,8 @@ def test_mistakes(old, new, message):
 CAFFE = {
     "solver is not valid text": (
         "base_lr: 0.01\n  max_iter", "base_lr 0.01\n  max_iter",
-        "28:11: mapping values are not allowed here"),
+        "28:11: a ':' is not expected here; put a space behind that of each key, indent the keys of one"
+         " mapping alike, and quote text that holds ': '"),
     "solver unknown field": (
         "base_lr:", "base_learning_rate:", "27:3: solver: unknown key 'base_learning_rate'"),
     "solver value of wrong type": (
@@ -432,7 +433,7 @@ CAFFE = {
         f"15:11: {POOL}: pool: expected one of MAX, AVE, STOCHASTIC, got 'MIN'"),
     "unbalanced brace": (
         "{type: xavier}", "{type: xavier",
-        "13:9: while parsing a flow mapping, expected ',' or '}', but got ':'"),
+        "13:9: expected ',' or '}' in what the bracket at 12:20 opens, found ':'"),
 }  # fmt: skip
 
 

@@ -146,8 +146,8 @@ WANTED = "expected PATH=VALUE, such as solver.base_lr=0.02 or layers.conv1.num_o
          " constant, gaussian, uniform, xavier, msra, positive_unitball, bilinear, got 'gauss'"
          "; did you mean 'gaussian'?"),
         ("layers.a.weight_filler={type: gaussian",
-         "--set layers.a.weight_filler:1:16: while parsing a flow mapping, expected ',' or '}', but got"
-         " '<stream end>'"),
+         "--set layers.a.weight_filler:1:16: expected ',' or '}' in what the bracket at 1:1 opens, found the end"
+         " of the text"),
         ("layers.a.param.lr_mult=0",
          "--set layers.a.param.lr_mult: 'lr_mult' is looked for in a list of 2; name the entry too, as"
          " [0].lr_mult"),

@@ -39,7 +39,7 @@ def solver(keys):
         ("lr_policy: plateau, gamma: 0.5, patience: 2, plateau: loss", "7:14: solver: lr_policy 'plateau' needs the key 'test_interval', above 0"),
         (f"{PLATEAU}, plateau: loss, snapshot_format: HDF5", "7:14: solver: lr_policy 'plateau' needs snapshot_format NPZ: HDF5 has no place for what it remembers"),
         (f"{TESTED}, early_stopping: 3", "9:19: solver: early_stopping needs the key 'best', a test output"),
-        ("best: accuracy", "7:9: solver: best needs the keys 'test_iter' and 'test_interval'"),
+        ("best: accuracy", "7:9: solver: best needs the key 'test_interval'"),
         ("test_iter: 1, test_interval: 0, best: loss, early_stopping: 1", "10:19: solver: early_stopping needs the key 'test_interval', above 0"),
         (f"{TESTED}, best: loss, snapshot_format: BINARYPROTO", "9:9: solver: best needs snapshot_format NPZ: BINARYPROTO has no place for what it remembers"),
         ("ema_decay: 0.9, snapshot_format: BINARYPROTO", "7:14: solver: ema_decay needs snapshot_format NPZ: BINARYPROTO has no place for what it remembers"),

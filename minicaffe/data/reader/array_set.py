@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import tokenize
@@ -45,6 +46,7 @@ class NpzSet(InMemory):
         with _told(path), zipfile.ZipFile(path) as file:
             held = [entry.removesuffix(".npy") for entry in file.namelist() if is_npy(entry)]
             self.keys = naming.pair(held, split, str(path))
+            self.own_split = naming.of_split(self.keys[0])
             shape, dtype = _header(file, self.keys[0])
             counts, _ = _header(file, self.keys[1])
         self.layout, self.promised = naming.Layout(shape, dtype, self._where(0)), (shape, dtype)
@@ -63,6 +65,17 @@ class NpzSet(InMemory):
             self.held = images, naming.labels(labels, len(self), self._where(1))
         return self.held
 
+    def label(self, i: int) -> int:
+        return int(self.labels[i])
+
+    @functools.cached_property
+    def labels(self) -> np.ndarray:
+        """All labels, for which no picture is read."""
+        if self.held is not None:
+            return self.held[1]
+        with _told(self.path), zipfile.ZipFile(self.path) as file:
+            return naming.labels(_read(file, self.keys[1]), len(self), self._where(1))
+
     def place(self, i: int) -> str:
         return f"{self._where(0)}: entry {i}"
 
@@ -77,9 +90,9 @@ class NpySet(Reader):
         super().__init__(folder, name, split)
         self.name, self.origin = name, str(folder)
         held = [file.removesuffix(".npy") for file in os.listdir(folder) if is_npy(file)]
-        pictures, labels = (
-            folder / f"{word}.npy" for word in naming.pair(held, split, str(folder))
-        )
+        keys = naming.pair(held, split, str(folder))
+        self.own_split = naming.of_split(keys[0])
+        pictures, labels = (folder / f"{word}.npy" for word in keys)
         images, self.path = _mapped(pictures), pictures
         self.layout = naming.Layout(images.shape, images.dtype, str(pictures))
         self.shape = self.layout.shape

@@ -27,6 +27,10 @@ class Reader:
     shape: Shape | None = None
     classes: tuple[str, ...] = ()
     blue_first = False
+    own_split = False  # whether TRAIN and TEST read entries of their own
+    in_order = (
+        False  # whether training visits the entries in their order, unless it is asked to shuffle
+    )
     unit = "images"
     warning: str | None = None  # set where something stands in for what was asked for
 
@@ -45,6 +49,10 @@ class Reader:
     def label(self, i: int) -> int:
         """The label of an entry, whose picture is left alone where that is quicker."""
         return self[i][1]
+
+    def key(self, i: int) -> str:
+        """What an entry is called, wherever the data set lies; what is held out for tests goes by it."""
+        return str(i)
 
     def place(self, i: int) -> str:
         """Where an entry lies, for people: a file, or an entry of one."""

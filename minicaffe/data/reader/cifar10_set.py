@@ -29,6 +29,7 @@ class Cifar10Set(InMemory):
     """
 
     shape = _PICTURE
+    own_split = True
 
     def __init__(self, folder: Path | None, name: str, split: str, beside: Path | None = None):
         super().__init__(folder, name, split, beside)

@@ -39,6 +39,7 @@ class Hdf5Set(Reader):
                     raise ValueError(f"it holds {images.shape[0]} pictures, {marks.size} labels")
                 labels.append(naming.labels(marks[()], images.shape[0], f"{path}: {keys[1]}"))
             self.keys.append(keys)
+            self.own_split = naming.of_split(keys[0])
             if layouts[-1].shape != layouts[0].shape:
                 raise DataError(
                     f"{path}: expected pictures of {layouts[0].shape} as in {paths[0]},"

@@ -19,6 +19,8 @@ class IdxSet(InMemory):
     (10000, (1, 28, 28))
     """
 
+    own_split = True
+
     def __init__(self, source: str, split: datasets.Split, beside: Path | None = None):
         super().__init__(source, split, beside)
         self.name = source

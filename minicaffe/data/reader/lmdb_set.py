@@ -16,7 +16,7 @@ class LmdbSet(Reader):
     Sizes may vary; three channels are blue, green, red.
     """
 
-    blue_first = True
+    blue_first = in_order = True
 
     def __init__(self, folder: Path, name: str, colour: Colour | None = None):
         super().__init__(folder, name, colour)

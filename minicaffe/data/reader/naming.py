@@ -40,6 +40,15 @@ def pair(names: Iterable[str], split: str, where: str) -> tuple[str, str]:
     )
 
 
+def of_split(name: str) -> bool:
+    """Whether the name of an array of pictures says of which split they are.
+
+    >>> of_split("X_test"), of_split("images")
+    (True, False)
+    """
+    return name.lower() not in {pictures for pictures, _ in PAIRS}
+
+
 class Layout:
     """How an array (count, ...) of pictures is turned into (count, c, h, w).
 

@@ -71,6 +71,9 @@ class ListSet(PictureSet):
         self._asked(colour, size)
         self.paths, self.labels = lists.labelled(path)
 
+    def key(self, i: int) -> str:
+        return self.paths[i]
+
     def place(self, i: int) -> str:
         given = self.root_folder + self.paths[i]
         return str(lists.find(given, [self.list.parent], f"{self.list}"))
@@ -96,7 +99,7 @@ class FolderSet(PictureSet):
         self.name = name
         self._asked(colour, size)
         home, trained = _split(folder, split)
-        self.origin = str(home)
+        self.home, self.origin, self.own_split = home, str(home), home != folder
         self.classes = tuple(_folders(trained))
         if not self.classes:
             raise DataError(f"{trained}: expected a folder for each class, found none")
@@ -108,7 +111,7 @@ class FolderSet(PictureSet):
         self.passed_over += [str(home / name) for name in _files(home)]
         for label, word in enumerate(self.classes):
             before = len(self.paths)
-            for path in _below(home / word):
+            for path in below(home / word):
                 fits = path.lower().endswith(SUFFIXES)
                 (self.paths if fits else self.passed_over).append(path)
             labels += [label] * (len(self.paths) - before)
@@ -119,6 +122,10 @@ class FolderSet(PictureSet):
             count, first = len(self.passed_over), _printable(self.passed_over[0])
             files = "1 file" if count == 1 else f"{count} files"
             note(f"minicaffe: {home}: {files} passed over, no pictures of a class: {first}")
+
+    def key(self, i: int) -> str:
+        within = self.home / self.classes[self.labels[i]]
+        return Path(self.paths[i]).relative_to(within).as_posix()
 
 
 def holds_pictures(folder: Path) -> bool:
@@ -167,7 +174,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry))
 
 
-def _below(folder: Path) -> list[str]:
+def below(folder: Path) -> list[str]:
     """The files in a folder and below it, by name; links to folders below it are not followed."""
     if not folder.is_dir():
         return []
@@ -177,7 +184,7 @@ def _below(folder: Path) -> list[str]:
             found.append(entry.path)
         elif not entry.is_symlink():
             deeper.append(entry.path)
-    return found + [path for place in deeper for path in _below(Path(place))]
+    return found + [path for place in deeper for path in below(Path(place))]
 
 
 def _printable(path: str) -> str:

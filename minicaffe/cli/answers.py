@@ -1,0 +1,114 @@
+"""What `predict` says of a picture: as a line, as JSON, as rows of a table; and what classes are called."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe import checkpoint
+from minicaffe.errors import DataError, MinicaffeError
+from minicaffe.layers.pictures import Pictures
+from minicaffe.net.sources import with_classes
+from minicaffe.pictures import Doubt
+from minicaffe.spec.declare import NetSpec
+
+COLUMNS = ("image", "rank", "class", "name", "probability", "done", "unsure")
+LARGEST = 1 << 24  # bytes of a file of names
+
+
+@dataclass
+class Answer:
+    """The probabilities of a picture's classes, and notes: what was done, and each Doubt."""
+
+    path: str
+    prob: np.ndarray
+    notes: list[str]
+    names: Sequence[str]
+    top: int
+
+    def __post_init__(self) -> None:
+        self.best = [int(k) for k in np.argsort(-self.prob)[: self.top]]
+        if self.prob[self.best[0]] < 0.5:
+            self.notes.append(Doubt("no class has half of the probability"))
+        self.unsure = [str(note) for note in self.notes if isinstance(note, Doubt)]
+        self.done = [str(note) for note in self.notes if not isinstance(note, Doubt)]
+
+    def name(self, k: int) -> str:
+        """A class as it is called; "" if nobody says."""
+        return self.names[k] if k < len(self.names) else ""
+
+
+def text(answer: Answer) -> str:
+    """An answer as a line.
+
+    >>> text(Answer("a.png", np.array([0.25, 0.75]), ["inverted", Doubt("faint ink")], ["cat", "dog"], 1))
+    'a.png: dog (75.00 %) [inverted] [unsure: faint ink]'
+    """
+    guesses = ", ".join(
+        f"{answer.name(k) or k} ({100 * answer.prob[k]:.2f} %)" for k in answer.best
+    )
+    done = f" [{', '.join(answer.done)}]" if answer.done else ""
+    unsure = f" [unsure: {', '.join(answer.unsure)}]" if answer.unsure else ""
+    return f"{answer.path}: {guesses}{done}{unsure}"
+
+
+def json_line(answer: Answer) -> str:
+    """An answer as JSON, in a line."""
+    classes = [
+        {"class": k, "name": answer.name(k) or None, "probability": float(answer.prob[k])}
+        for k in answer.best
+    ]
+    about = {"image": answer.path, "classes": classes}
+    return json.dumps({**about, "done": answer.done, "unsure": answer.unsure})
+
+
+def csv_rows(answer: Answer) -> list[list[object]]:
+    """An answer as rows of the table, one a class."""
+    notes = ["; ".join(answer.done), "; ".join(answer.unsure)]
+    return [
+        [answer.path, rank, k, answer.name(k), f"{answer.prob[k]:.6f}", *notes]
+        for rank, k in enumerate(answer.best, 1)
+    ]
+
+
+def write_csv(path: str, rows: Sequence[Sequence[object]]) -> None:
+    """Write the table, atomically. Raises CheckpointError."""
+    table = io.StringIO(newline="")
+    csv.writer(table).writerows([COLUMNS, *rows])
+    data = table.getvalue().encode("utf-8", "surrogateescape")
+    checkpoint.replace(path, lambda file: file.write(data))
+
+
+def class_names(labels: str | None, count: int, model: NetSpec, data: Pictures) -> Sequence[str]:
+    """What the classes are called: as --labels says, else the model, else the data set; () if none does."""
+    if labels is not None:
+        return _lines(labels, count)
+    return with_classes(model, [data]).classes
+
+
+def _lines(path: str, count: int) -> list[str]:
+    """The lines of a file of names, one a class. Raises MinicaffeError for another number of them."""
+    try:
+        checkpoint.check_regular(path)
+        if Path(path).stat().st_size > LARGEST:
+            raise DataError(f"{path}: is too large for a file of names")
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise DataError(f"{path}: is not a text in UTF-8 with a name in each line") from None
+    lines = [line.strip() for line in lines if line.strip()]
+    if len(lines) != count:
+        raise MinicaffeError(
+            f"--labels {path}: has {len(lines)} names; the net has {count} classes"
+        )
+    for line in lines:
+        if not line.isprintable():
+            raise DataError(f"{path}: is not a text with a name in each line: found {line[:40]!r}")
+    return lines
