@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -37,9 +36,8 @@ from minicaffe.cli.options import (
 from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import model_of_run, options, run_of
-from minicaffe.cli.weights import WEIGHTS, load_weights
+from minicaffe.cli.weights import WEIGHTS, load_weights, renaming
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
-from minicaffe.net import Net
 from minicaffe.parallel import Communicator, world
 from minicaffe.parallel.together import together
 from minicaffe.solver import Solver
@@ -124,7 +122,7 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
             f"{args.model}: is a net; training needs the solver's prototxt that names it"
         )
     if spec.solver is not None:
-        if args.max_iter is None:
+        if args.max_iter is None and args.epochs is None:
             check_max_iter(spec.solver)
         check_filled(spec, "TRAIN", spec.solver.train_state)
         if args.epochs is not None:
@@ -243,12 +241,3 @@ def start_of(args: argparse.Namespace, begun: Run | Beside, solver: Solver) -> N
             told = ", ".join(found.mismatched)
             raise CheckpointError(f"{file}: mismatched: {told}; {renaming(solver.net, told)}")
         report.event(f"weights: {file}: {found}")
-
-
-def renaming(net: Net, mismatched: str) -> str:
-    """How the first layer whose shapes are not the file's would be learnt anew, as in fine-tuning."""
-    name = mismatched.partition(" (file ")[0].rpartition("__")[0]
-    (spec,) = (step.spec for step in net.steps if step.spec.name == name)
-    words = ["--set", f"layers.{name}.top={name}"] if spec.top is None else []
-    words += ["--set", f"layers.{name}.name={name}_new"]
-    return f"to train layer {name!r} anew, give it another name: {shlex.join(words)}"

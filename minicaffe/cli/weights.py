@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 
 from minicaffe.caffe.model import is_prototxt
 from minicaffe.caffe.weights import is_caffes
@@ -57,3 +58,12 @@ def load_weights(net: Net, given: str, strict: bool | None = None) -> list[tuple
     if missing and strict is not False and not any(is_caffes(file) for file in files):
         raise CheckpointError(f"{given}: none of them has {', '.join(missing)}")
     return found
+
+
+def renaming(net: Net, mismatched: str) -> str:
+    """How the first layer whose shapes are not the file's would be learnt anew, as in fine-tuning."""
+    name = mismatched.partition(" (file ")[0].rpartition("__")[0]
+    (spec,) = (step.spec for step in net.steps if step.spec.name == name)
+    words = ["--set", f"layers.{name}.top={name}"] if spec.top is None else []
+    words += ["--set", f"layers.{name}.name={name}_new"]
+    return f"to train layer {name!r} anew, give it another name: {shlex.join(words)}"

@@ -33,7 +33,8 @@ def available() -> bool:
             import numba
     except ImportError:
         return False
-    return not getattr(numba.config, "DISABLE_JIT", 0)
+    settings: Any = numba.config
+    return not settings.DISABLE_JIT
 
 
 def loops(name: str, dtype: Any) -> ModuleType | None:
