@@ -21,7 +21,12 @@ from minicaffe.ops import threads
 
 NAMES = sorted(set(ROWS) - ELSEWHERE)
 COUNT = 16  # groups of layer types: small nets, which together hold all of them
-GROUPS = [NAMES[i::COUNT] for i in range(COUNT)]
+GROUPS = [*(NAMES[i::COUNT] for i in range(COUNT)), []]  # and one of a single parameter: LONE
+LONE = """
+  - {name: digits, type: Data, top: [digit, label], source: digits, batch_size: 4, transform: {crop_size: 6}}
+  - {name: scores, type: InnerProduct, bottom: digit, num_output: 10, bias_term: false, weight_filler: {type: xavier}}
+  - {name: loss, type: SoftmaxWithLoss, bottom: [scores, label]}
+"""
 NONE = (np.nan, np.inf, -np.inf, -7, 1e6)  # labels, indices and images that are none
 SETTINGS: list[dict[str, Any]] = [
     {"clip_gradients": 0.5},
@@ -68,7 +73,7 @@ class Raising(Stretched):
 @functools.cache
 def group_of(number: int) -> tuple[Every, Any]:
     """What fills the nets of a group of layer types, and their model."""
-    rest = REST if number == 0 else DIGITS
+    rest = LONE if not GROUPS[number] else REST if number == 0 else DIGITS
     test = {"test_iter": [2], "test_interval": 1000, "test_initialization": False}
     more = {"momentum": 0.9, "weight_decay": 0.001, "average_loss": 3, "snapshot_prefix": "s"}
     every = Every(
@@ -241,9 +246,10 @@ def multiply(world, which, random):
 def share(world, which, random):
     """Others' parameters, each for some passes."""
     if which > 1:
+        others = [world.net(other) for other in range(6) if other != which]
         for _ in range(1 + random.integers(4)):
-            others = [other for other in range(6) if other != which]
-            world[which].share_with(world.net(int(random.choice(others))))
+            for other in random.choice(len(others), 1 + random.integers(2)):
+                world[which].share_with(others[other])
             found = [world.go(which) for _ in range(random.integers(5))]
         return found
     return None
