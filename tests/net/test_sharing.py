@@ -583,3 +583,44 @@ def test_what_lies_in_shared_memory_takes_no_other():
     apart, sharing = pair(parse(SMALL), "TEST")
     with pytest.raises(ShapeError, match=r"keep=\['conv2'\]"):
         sharing.blobs["conv2"].share(apart.blobs["conv2"])
+
+
+IN_PLACE = """
+layers:
+  - {name: x, type: Input, shape: {dim: [1, 4]}}
+  - {name: a, type: InnerProduct, bottom: x, top: a, num_output: 4, weight_filler: {type: gaussian, std: 1}}
+  - {name: s, type: Scale, bottom: a, top: a, filler: {type: constant, value: 3}}
+  - {name: b, type: InnerProduct, bottom: a, top: b, num_output: 2, weight_filler: {type: gaussian, std: 1}}
+"""
+
+
+@pytest.mark.parametrize("passes", [1, 5])
+def test_a_start_at_what_was_overwritten_in_place_is_refused(passes):
+    """The layer itself wrote over what it would read again."""
+    net, ones = Net(parse(IN_PLACE), "TEST", device="cpu", keep=()), np.ones((1, 4))
+    for _ in range(passes):
+        right = net.forward(x=ones)["b"].copy()
+    told = r"^<text>:5:5: layer 's' \(Scale\): the data of blob 'a' that it reads was overwritten in place: "
+    with pytest.raises(ShapeError, match=told + "begin at 'a', or give it to"):
+        net.forward(start="s")
+    assert np.array_equal(net.forward(start="b")["b"], right)
+    a = net.forward(end="a", x=ones)["a"].copy()
+    with pytest.raises(ShapeError, match=r"layer 'b' .* overwritten in place"):
+        net.forward(start="b")
+    assert np.array_equal(net.forward(start="s")["b"], right)
+    assert np.array_equal(net.forward(start="s", a=a)["b"], right)
+    with pytest.raises(ShapeError, match="overwritten in place"):
+        net.forward(start="s")
+
+
+def test_after_a_pass_that_failed_nobody_knows_what_is_there():
+    net = Net(parse(IN_PLACE), "TEST", device="cpu", keep=())
+    net.forward(x=np.ones((1, 4)))
+    net.layers["b"].forward = lambda x: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        net.forward()
+    del net.layers["b"].forward
+    for start in ("s", "b"):
+        with pytest.raises(ShapeError, match="overwritten in place"):
+            net.forward(start=start)
+    net.forward(start="a")

@@ -303,3 +303,33 @@ def test_no_loops_without_numba(monkeypatch):
 def test_no_loops_where_they_are_refused(monkeypatch):
     monkeypatch.setenv("MINICAFFE_NUMBA", "0")
     assert not module.available.__wrapped__()
+
+
+ORDER = """
+import hashlib, sys
+import numpy as np
+from minicaffe import Net, parse
+x = np.random.default_rng(0).normal(size=(64, 10)) * 3
+text = "layers:\\n  - {name: x, type: Input, shape: {dim: [64, 10]}}\\n  - {name: y, type: KIND, bottom: x}"
+for kind in sys.argv[1:]:
+    net = Net(parse(text.replace("KIND", kind)), device="cpu")
+    y = net.forward(x=x)["y"].copy()
+print(hashlib.md5(y.tobytes()).hexdigest())
+"""
+
+
+def test_bits_do_not_depend_on_which_loop_was_compiled_first(tmp_path):
+    """An inlined part took the flags of the loop that was compiled first, and kept them on disk."""
+    pytest.importorskip("numba")
+    digests = set()
+    for number, kinds in enumerate((["Softmax"], ["Sigmoid", "Softmax"])):
+        digests.add(run(["-c", ORDER, *kinds], MINICAFFE_CACHE=str(tmp_path / str(number)))[-1])
+    assert len(digests) == 1
+
+
+def test_a_process_in_which_numba_does_not_compile_computes_by_numpy(tmp_path):
+    pytest.importorskip("numba")
+    script = ORDER + "from minicaffe.ops.loops import available\nprint(available())"
+    words = ["-c", script, "Softmax"]
+    assert run(words, NUMBA_DISABLE_JIT="1", MINICAFFE_CACHE=str(tmp_path))[-1] == "False"
+    assert not any(tmp_path.iterdir())

@@ -466,3 +466,26 @@ def test_the_watch_counts_from_where_it_stopped():
         seen.judge(gradient, -1.0)
     told = seen.told(type("Host", (), {"to_host": staticmethod(lambda array: array)}))
     assert told.stopped and told.done == 3 and seen.iteration(told) == 13
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_batch_norm_that_is_frozen_and_thawed_on_the_way(begins):
+    """What its passes no longer change stays; what they change again is put back."""
+    text = NET.replace(
+        "type: BatchNorm", f"type: BatchNorm, use_global_stats: {str(begins).lower()}"
+    )
+    solver = made(parse(text))
+    norm, weight = solver.net.layers["norm"], solver.net.params["ip"][0].data
+    for frozen in (begins, not begins, begins):
+        norm.use_global_stats = frozen
+        solver.step(4)
+        held = [param.data.copy() for param in solver.net.params["norm"]]
+        before = weight.copy()
+        weight[0, 0] = np.inf
+        with pytest.raises(DivergedError):
+            solver.step(1)
+        weight[...] = before
+        now = [param.data for param in solver.net.params["norm"]]
+        assert all(map(np.array_equal, held, now)), frozen
+        solver.step(1)
+        assert all(map(np.array_equal, held, now)) is frozen

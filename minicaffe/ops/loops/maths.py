@@ -113,11 +113,7 @@ def power64(x: Any, p: Any) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compiled into whatever calls it: around a call no vectors are made.
-
-    It says its own `fastmath`, products and sums in one instruction: else Numba takes that of the loop that is
-    compiled first, and the bits depend on which one that is.
-    """
+    """Compiled into whatever calls it, products and sums in one instruction: around a call no vectors are made."""
     from minicaffe.ops.loops.part import part
 
     return part(function, error_model="numpy", forceinline=True, fastmath={"contract"})

@@ -105,9 +105,13 @@ class Part(Whole):
         super().__init__(typing, target, _, args, gives, flags, local)
 
 
-def part(function: Callable[..., Any], **options: Any) -> Any:
-    """A function that only compiled code may call, compiled into each that does."""
-    made: Any = numba.njit(pipeline_class=Part, **options)
+def part(function: Callable[..., Any], *, fastmath: Any, **options: Any) -> Any:
+    """A function that only compiled code may call, compiled into each that does.
+
+    It says its own `fastmath`: else Numba takes that of the loop that is compiled first, and the bits of all
+    others depend on which one that is.
+    """
+    made: Any = numba.njit(pipeline_class=Part, fastmath=fastmath, **options)
     dispatcher = made(function)
     find = dispatcher.get_call_template
     dispatcher.get_call_template = lambda args, kws: find([_general(arg) for arg in args], kws)

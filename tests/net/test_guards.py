@@ -1,0 +1,175 @@
+"""Replays hold only while what their traces assume does; and raise what an ordinary pass raises."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from solver.twins import Quiet
+
+from minicaffe import Net, Solver, parse
+from minicaffe.errors import DataError, LayerError
+from minicaffe.layers import REGISTRY, Layer, register
+
+pytestmark = pytest.mark.usefixtures("form")
+ONE = """
+layers:
+  - {name: data, type: Input, shape: {dim: [2, 8]}}
+  - {name: ip, type: InnerProduct, bottom: data, num_output: 4, bias_term: false, weight_filler: {type: gaussian, std: 1}}
+"""
+LEARNS = """
+layers:
+  - {name: data, type: Input, shape: {dim: [4, 8]}}
+  - {name: label, type: Input, shape: {dim: [4]}}
+  - {name: ip, type: InnerProduct, bottom: data, num_output: 4, weight_filler: {type: gaussian, std: 1}}
+MORE
+  - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}
+solver: {base_lr: 0.1, lr_policy: fixed, max_iter: 100, clip_gradients: 100, momentum: 0.9}
+"""
+ACCURACY = "  - {name: acc, type: Accuracy, bottom: [ip, label], top: acc}\n"
+
+
+def test_parameters_that_are_shared_by_turns():
+    """A view that is born at the address of one that is gone was taken for it."""
+    x = np.random.default_rng(0).normal(size=(2, 8)).astype("f")
+    base, test, *candidates = (Net(parse(ONE), "TEST", device="cpu", seed=n) for n in range(8))
+    for candidate in candidates:
+        test.share_with(candidate)
+        right = candidate.forward(data=x)["ip"].copy()
+        for _ in range(6):
+            assert np.array_equal(test.forward(data=x)["ip"], right)
+        assert test.passes.nodes
+        test.share_with(base)
+
+
+def learner(more="", **settings):
+    solver = Solver(parse(LEARNS.replace("MORE\n", more)), device="cpu", report=Quiet(), **settings)
+    solver.net.blobs["data"].data[...] = np.random.default_rng(0).normal(size=(4, 8))
+    solver.net.blobs["label"].data[...] = [0, 1, 2, 3]
+    return solver
+
+
+def test_settings_that_change_twice_between_two_steps():
+    both = learner(), learner()
+    both[1]._premise.never = "asked"
+    for clip in (0.5, 0.1, 0.05, 0.01):
+        for solver in both:
+            solver.step(6)
+            solver.rule.spec = solver.spec = dataclasses.replace(solver.spec, display=0)
+            solver.rule.spec = solver.spec = dataclasses.replace(solver.spec, clip_gradients=clip)
+        assert both[0]._whole.nodes
+        weights = [solver.net.params["ip"][0].data.tobytes() for solver in both]
+        assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("odd", [9.0, -1.0, np.nan, np.inf, -np.inf, 1e30])
+@pytest.mark.parametrize("more", ["", ACCURACY])
+@pytest.mark.parametrize("before", [0, 1, 2, 3, 6])
+def test_a_label_that_is_no_class_ends_an_iteration(odd, more, before):
+    """It takes no update, whichever layer refuses it; and training goes on as if it had not been."""
+    solver = learner(more)
+    solver.step(before)
+    weights = solver.net.params["ip"][0].data.copy()
+    label = solver.net.blobs["label"].data
+    label[2] = odd
+    with pytest.raises(
+        DataError, match=re.escape(f"label {odd:g} is not one of the 4 classes 0..3")
+    ):
+        solver.step(1)
+    assert np.array_equal(solver.net.params["ip"][0].data, weights)
+    assert not solver.net.params["ip"][0].diff.any()
+    assert solver.iteration == solver.net.context.passes == before
+    label[2] = 2
+    solver.step(6 - before + 4)
+    undisturbed = learner(more)
+    undisturbed.step(10)
+    for name, param in undisturbed.net.named_params.items():
+        assert np.array_equal(solver.net.named_params[name].data, param.data)
+
+
+def test_what_only_accuracy_refuses_ends_an_iteration_too():
+    """The loss ignores such a label; a replay must not."""
+    text = LEARNS.replace("[ip, label]}", "[ip, label], ignore_label: 9}").replace(
+        "MORE\n", ACCURACY
+    )
+    for before in (0, 6):
+        solver = Solver(parse(text), device="cpu", report=Quiet())
+        solver.net.blobs["data"].data[...] = 1
+        solver.step(before)
+        solver.net.blobs["label"].data[0] = 9
+        with pytest.raises(DataError, match=r"layer 'acc' \(Accuracy\): label 9"):
+            solver.step(1)
+        assert solver.iteration == before
+
+
+def test_a_refused_pass_is_none_of_those_that_are_compared():
+    net = Net(parse(LEARNS.replace("MORE\n", ACCURACY)), "TEST", device="cpu")
+    for number in range(9):
+        label = [0, 1, 2, 9 if number in (0, 2, 4) else 3]
+        if number in (0, 2, 4):
+            with pytest.raises(DataError):
+                net.forward(data=np.ones((4, 8)), label=label)
+        else:
+            net.forward(data=np.ones((4, 8)), label=label)
+        assert bool(net.passes.nodes) is (number >= 5)  # after 1, 3 and 5
+
+
+class Fails(Layer):
+    """Raises when it is told to."""
+
+    when = ""
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        if Fails.when == "forward":
+            raise ValueError("as told")
+        return x * 1
+
+    def backward(self, dy):
+        if Fails.when == "backward":
+            raise ValueError("as told")
+        return dy * 1
+
+
+@pytest.mark.parametrize("when", ["forward", "backward"])
+@pytest.mark.parametrize("before", [0, 6])
+def test_a_layer_that_raises_leaves_no_gradient(when, before, monkeypatch):
+    monkeypatch.setattr("minicaffe.layers.base.REGISTRY", REGISTRY)
+    known = dict(REGISTRY)
+    register(Fails)
+    try:
+        solver = learner("  - {name: fails, type: Fails, bottom: ip, top: ip}\n")
+        solver.step(before)
+        weights = solver.net.params["ip"][0].data.copy()
+        Fails.when = when
+        with pytest.raises(LayerError, match="as told"):
+            solver.step(1)
+    finally:
+        Fails.when = ""
+        REGISTRY.clear()
+        REGISTRY.update(known)
+    assert not any(param.diff.any() for param in solver.net.learnable)
+    assert np.array_equal(solver.net.params["ip"][0].data, weights)
+    assert solver.net.context.passes == before
+    solver.step(3)
+
+
+def test_a_net_that_is_dropped_is_freed_at_once():
+    """The guard keeps arrays alive, not the net."""
+    import gc
+    import weakref
+
+    net = Net(parse(ONE), "TEST", device="cpu")
+    for _ in range(5):
+        net.forward(data=np.ones((2, 8)))
+    gc.disable()
+    try:
+        gone = weakref.ref(net)
+        del net
+        assert gone() is None
+    finally:
+        gc.enable()
