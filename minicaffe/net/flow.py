@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from minicaffe.errors import SpecError
 from minicaffe.layers import Context
-from minicaffe.net.step import Step
+from minicaffe.net.step import Step, Value
 
 
 def mark(steps: Sequence[Step], force: bool, forward_only: bool) -> None:
@@ -25,17 +25,17 @@ def mark_types(steps: Sequence[Step], context: Context) -> None:
     Layers say which of their tops and bottoms those are. A bottom can be so where no layer computes it:
     a top of an Input, also through layers that only move numbers.
     """
-    wanted: set[int] = set()
+    wanted: set[Value] = set()
     for step in reversed(steps):
-        moved = step.layer.keeps_dtype and any(id(value) in wanted for value in step.tops)
+        moved = step.layer.keeps_dtype and any(value in wanted for value in step.tops)
         for i, value in enumerate(step.bottoms):
             if moved or i in step.layer.float32_bottoms:
-                wanted.add(id(value))
+                wanted.add(value)
     for step in steps:
         layer, types = step.layer, {value.dtype for value in step.bottoms}
         for i, value in enumerate(step.tops):
             single = i in layer.float32_tops or (layer.is_loss and i == 0)
-            single |= id(value) in wanted and not step.bottoms
+            single |= value in wanted and not step.bottoms
             single |= layer.keeps_dtype and types == {context.sum_dtype}
             value.dtype = context.sum_dtype if single else context.dtype
             if value.reuses is not None:

@@ -72,7 +72,7 @@ class Guard:
             self.keys = [(keys(cast(Any, type(step.layer))), step.layer) for step in steps]
         context = self.context
         params = list(chain.from_iterable(map(_params, steps)))
-        kept = [context._workspace, self.memory.scratch, *objects, *steps, *params]
+        kept = [context._workspace, self.memory.scratch, *objects, *steps]
         told: list[Any] = [get(layer) for get, layer in self.keys]
         if self.trains:
             kept += chain.from_iterable(map(_arrays, chain(map(_blob, self.values), params)))

@@ -11,7 +11,7 @@ from minicaffe.net.again import note, prepares, twice, why_not
 from minicaffe.net.guards import Assumed, Guard, stale
 from minicaffe.net.net import Net
 from minicaffe.net.recorded import Call, Tape
-from minicaffe.net.step import Step
+from minicaffe.net.step import Step, Value
 
 
 class Passes:
@@ -102,7 +102,7 @@ def take_sum(
         tape.take(what, work, why, again)
 
 
-def _backward(step: Step, net: Net, written: frozenset[int]) -> None:
+def _backward(step: Step, net: Net, written: frozenset[Value]) -> None:
     run.backward(step, net.device, set(written), net.memory.scratch, net.loss_scale)
 
 

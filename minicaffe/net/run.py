@@ -83,12 +83,12 @@ def _given_to(
     """Their values, found anew."""
     steps, left_out = graph.steps[first : last + 1], set()
     values: dict[str, Value] = {}
-    written = {id(value) for step in steps for value in step.tops}
+    written = {value for step in steps for value in step.tops}
     for step in graph.steps:
         if step.layer.tops_apart:
             values |= {value.name: value for value in step.tops}
     for step in steps:
-        values |= {v.name: v for v in step.bottoms if id(v) not in written}
+        values |= {v.name: v for v in step.bottoms if v not in written}
         if step.bottoms:
             continue
         values |= {value.name: value for value in step.tops}
@@ -115,7 +115,7 @@ def _given_to(
 def backward(
     step: Step,
     device: Device,
-    written: set[int],
+    written: set[Value],
     scratch: Any,
     loss_scale: float,
     debug: debug_info.Say = None,
@@ -128,9 +128,9 @@ def backward(
     if step.watchers:
         step.tell("before_backward")
     for value in step.tops:
-        if value.loss_weight and id(value) not in written:
+        if value.loss_weight and value not in written:
             arrays.fill(value.blob.diff, value.loss_weight * loss_scale)
-        elif step.layer.runs_backward and id(value) not in written:
+        elif step.layer.runs_backward and value not in written:
             arrays.fill(value.blob.diff, 0)
     if not step.layer.runs_backward:
         if step.watchers:
@@ -143,8 +143,8 @@ def backward(
     for i, value in enumerate(step.bottoms):
         if not layer.needs_gradient[i]:
             layer.grad[i] = None
-        elif id(value) in written or value.loss_weight:
-            if id(value) not in written:
+        elif value in written or value.loss_weight:
+            if value not in written:
                 arrays.fill(value.blob.diff, value.loss_weight * loss_scale)
             part = scratch[offset : offset + value.blob.size]
             layer.grad[i] = part.reshape(value.shape)
@@ -153,7 +153,7 @@ def backward(
         else:
             layer.grad[i] = value.blob.diff
         if layer.needs_gradient[i]:
-            written.add(id(value))
+            written.add(value)
     with step.named():
         bottoms = layer.backward(*[value.blob.diff for value in step.tops])
         _store(step, bottoms, layer.grad, step.bottoms)
@@ -186,12 +186,12 @@ def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dic
     values = dict(graph.outputs)
     if start is not None:
         values |= {value.name: value for value in graph.steps[start].tops}
-    read = {id(value) for step in graph.steps if step.layer.runs_backward for value in step.tops}
+    read = {value for step in graph.steps if step.layer.runs_backward for value in step.tops}
     known = {value.name for step in graph.steps for value in step.tops}
     for name in names:
         if name in known and name not in values:
             raise ShapeError(f"the diff of blob {name!r} is computed from the layers that read it")
-        if name in values and id(values[name]) not in read:
+        if name in values and values[name] not in read:
             forced = graph.forced or (
                 not values[name].wants_gradient and not values[name].producer.bottom
             )
@@ -203,18 +203,18 @@ def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dic
     return {name: value.blob for name, value in values.items()}
 
 
-def written_before(steps: Sequence[Step], start: int | None, given: Collection[str]) -> set[int]:
+def written_before(steps: Sequence[Step], start: int | None, given: Collection[str]) -> set[Value]:
     """The values whose diff holds something before a backward pass from step `start` begins.
 
     Those are the outputs that are given; and, if the pass does not begin at the top, the tops of
     `start` that are no loss and whatever the layers above have put into blobs they read.
     """
-    written = {id(v) for s in steps for v in s.tops if v.name in given and not v.readers}
+    written = {v for s in steps for v in s.tops if v.name in given and not v.readers}
     if start is not None:
-        written |= {id(v) for v in steps[start].tops if v.name in given or not v.loss_weight}
+        written |= {v for v in steps[start].tops if v.name in given or not v.loss_weight}
         for step in steps[start + 1 :]:
             wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
-            written |= {id(v) for v, needs in wanted if needs}
+            written |= {v for v, needs in wanted if needs}
     return written
 
 

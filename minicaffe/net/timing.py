@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from minicaffe.net.net import Net
 from minicaffe.net.run import backward, forward
+from minicaffe.net.step import Value
 
 Times = dict[str, tuple[list[float], list[float]]]
 
@@ -20,7 +21,7 @@ def measure(net: Net, passes: int) -> Times:
             forward(step, net.graph, net.memory)
             times[step.spec.name][0].append(stop())
         net.context.passes += 1
-        written: set[int] = set()
+        written: set[Value] = set()
         for step in reversed(net.steps):
             stop = net.device.timer()
             backward(step, net.device, written, net.memory.scratch, net.loss_scale)

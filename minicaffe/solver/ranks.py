@@ -60,10 +60,10 @@ class Ranks:
         self.stopped_by: list[int] = []
         self.late = late or not communicator.overlaps
         self.buckets = buckets(net.steps, laid, self.late)
-        self.ready: dict[int, int] = {}  # how many are complete behind a layer, by its step
+        self.ready: dict[Step, int] = {}  # how many are complete behind a layer, by its step
         for number, step in enumerate(net.steps):
             if any(bucket.step == number for bucket in self.buckets):
-                self.ready[id(step)] = sum(bucket.step >= number for bucket in self.buckets)
+                self.ready[step] = sum(bucket.step >= number for bucket in self.buckets)
         self.under_way: list[Work] = []
         self.begun = 0
         self.agreed = False  # whether all have heard what happened in this iteration
@@ -100,7 +100,7 @@ class Ranks:
 
     def then(self, step: Step) -> Callable[[], Any] | None:
         """What comes once a layer has run backward: messages that may begin, or nothing."""
-        ready = None if self.net.debug is not None else self.ready.get(id(step))
+        ready = None if self.net.debug is not None else self.ready.get(step)
         return None if ready is None else partial(self.start, ready)
 
     def start(self, count: int, tape: Tape | None = None) -> None:

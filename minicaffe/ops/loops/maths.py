@@ -113,7 +113,7 @@ def power64(x: Any, p: Any) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compiled into whatever calls it, products and sums in one instruction: around a call no vectors are made."""
+    """Compiled into whatever calls it, products and sums as one: around a call no vectors are made."""
     from minicaffe.ops.loops.part import part
 
     return part(function, error_model="numpy", forceinline=True, fastmath={"contract"})
