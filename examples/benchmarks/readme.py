@@ -1,4 +1,4 @@
-"""Put tables, and the sentences that sum them up, from the result files into README.md and docs/, between marks.
+"""Put tables, and sentences that sum them up, from the result files into README.md and docs/, between marks.
 
     python examples/benchmarks/readme.py            write
     python examples/benchmarks/readme.py --check    only say whether they are there, exit code 1 if not

@@ -101,9 +101,9 @@ def inner_products_elsewhere(report: dict) -> str:
     }
     machine = report["machine"]
     return (
-        f"On another machine ({machine['processor']} without AVX-512, {report['threads']} threads) products of "
-        f"2 vectors and more, the same and others, are {span(ratios['forward'])} of PyTorch's speed forward and "
-        f"{span(ratios['backward'])} backward."
+        f"On another machine ({machine['processor']} without AVX-512, {report['threads']} threads) "
+        "products of 2 vectors and more, the same and others, are "
+        f"{span(ratios['forward'])} of PyTorch's speed forward and {span(ratios['backward'])} backward."
     )
 
 
