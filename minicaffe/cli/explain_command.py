@@ -2,9 +2,10 @@
 
 What is not known yet is measured, and remembered; --measure measures all anew, for times that were taken
 while the machine was busy. Timed are the engines that `auto` chooses from and the one that is asked for by
-name; with --all every engine that can compute the convolution, at once and without being remembered. The choice (*) is the one that training with the same options would make. A
-Deconvolution is the adjoint of the convolution shown: its forward pass is that one's input gradient. On CUDA
-an InnerProduct is a convolution of images of one place: `implicit` is our kernel, `pointwise` is cuBLAS.
+name; with --all every engine that can compute the convolution, side by side, which is not remembered. The
+choice (*) is the one that training with the same options would make. A Deconvolution is the adjoint of the
+convolution shown: its forward pass is that one's input gradient. On CUDA an InnerProduct is a convolution of
+images of one place: `implicit` is our kernel, `pointwise` is cuBLAS.
 With --step: what an iteration of training runs instead, row by row, and what it does in Python, and why; with
 --phase TEST, what a forward pass runs.
 

@@ -119,7 +119,9 @@ def test_explain_times_what_is_asked_for(cli, options):
     assert not set(timed) & set(told)
     assert set(timed) | set(told) >= set(conv.STRATEGIES)
     if "--all" in options:
-        assert {"direct", "caffe", "loopfree", "batched", "columns", "mec", "implicit"} <= set(timed)
+        assert {"direct", "caffe", "loopfree", "batched", "columns", "mec", "implicit"} <= set(
+            timed
+        )
         assert not any("by name" in why or "candidate" in why for why in told.values())
     compiled = implicit.recordable(np.float32)
     assert ("caffe" in timed) == (bool(options) or not compiled)
