@@ -75,7 +75,7 @@ def photos(found: dict) -> str:
     runs = {name: run["conditions"] for name, run in found["runs"].items()}
     head = ["photographs of"]
     for name in runs:
-        head += [f"{name}: right", "unsure", "wrong, unsaid", "of these sure"]
+        head += [f"{name}: right", "unsure", "wrong without warning", "of those, ≥ 90 % confident"]
     rows = []
     for condition, sums in runs["now"].items():
         rows.append([f"{condition} ({sums['pictures']})"])
