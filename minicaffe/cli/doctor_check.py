@@ -114,12 +114,10 @@ def check(device: Device, parts: Sequence[str] = PARTS, minutes: float = math.in
             say((name, "", one_line(error)))
             todo.pop(0)
             if is_lost(device):
-                rest = f"not checked: {', '.join(name for name, _ in todo)}" if todo else ""
-                say(("the CUDA context", rest, "is lost"))
+                say(("the CUDA context", "", "is lost"))
                 break
-    else:
-        if todo:
-            print(f"after {minutes:g} minutes, not checked: {', '.join(name for name, _ in todo)}")
+    if todo:
+        print(f"not checked: {', '.join(name for name, _ in todo)}")
     if failed := [row for row in rows if row[2] not in ("ok", "")]:
         what, _, wrong = failed[0]
         raise DeviceError(

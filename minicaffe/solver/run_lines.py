@@ -88,7 +88,7 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     """The lines of a log, each checked; numbers that one lacks are None.
 
     A truncated or zero-filled last line is ignored: whoever wrote it was stopped. Keys that are not known
-    stay. Raises CheckpointError, with the line's number, for another line that is not as `docs/runs.md` has it.
+    stay. Raises CheckpointError, with the line's number, for a line that is not as `docs/runs.md` has it.
     """
     whole, _, _ = _bytes(file).rstrip(b"\0").rpartition(b"\n")
     return [_line(line, f"{file}:{n}") for n, line in enumerate(whole.split(b"\n"), 1) if line]
