@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import functools
 import importlib
 import json
@@ -157,6 +158,7 @@ def test_sentences_say_what_the_tables_say(scripts):
     nets["lenet"]["train"]["ratios"] = {"torch eager": spread(1.1)}
     assert sentences.training_slower({"nets": nets}) == "No net trains slower."
     assert sentences.joined(["a"]) == "a"
+    assert doctest.testmod(sentences).failed == 0
 
 
 def test_the_cost_of_logging_can_be_measured(scripts, monkeypatch):
