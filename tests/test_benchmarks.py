@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 import functools
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -38,6 +40,7 @@ SCRIPTS = (
     "photographs",
     "photos",
     "readme",
+    "sentences",
     "served",
     "start_up",
     "zoo",
@@ -108,10 +111,54 @@ def test_pages_show_what_the_result_files_say(scripts):
         "zoo_slower": "benchmarks/results/zoo_{}.json",
     }
     shown.pop("zoo_nets")  # counted from the models, not measured
+    for name in scripts("sentences").SENTENCES:
+        assert "Not yet measured" not in shown.pop(name)
     for name, text in shown.items():
         what, device = name.rsplit("_", 1)
         measured = (EXAMPLES / files[what].format(device)).exists()
         assert (text == "Not yet measured.") == (not measured), name
+
+
+def test_no_ratio_is_written_by_hand():
+    """What sums up a table stands between marks, which begin no line that goes on: that would end the paragraph."""
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        text = re.sub(r"^```.*?^```|^\|.*?$", "", page.read_text(), flags=re.S | re.M)
+        by_hand = re.sub(r"<!-- (\w+) -->.*?<!-- end -->", "", text, flags=re.S)
+        ratios = re.findall(r".*\d\.\d+x\b.*|.*\d to \d\S* times as (?:fast|long).*", by_hand)
+        assert not ratios, page
+        assert not re.findall(r"^<!-- \w+ -->.", text, re.M), page
+
+
+def test_sentences_say_what_the_tables_say(scripts):
+    sentences = scripts("sentences")
+    rates = lambda *values: {  # noqa: E731
+        str(n): {
+            "rates": {"minicaffe": spread(value)},
+            "ratios": {"torch eager": spread(value / 50), "torch compile": spread(value / 40)},
+        }
+        for n, value in enumerate(values)
+    }
+    peers = {"lenet": {"numba": rates(200.0, 150.0), "numpy": rates(100.0, 50.0)}}
+    assert sentences.numba_gain(peers) == "2.0 to 3.0"
+    assert sentences.beside_torch(peers, "numpy") == "1.00x to 2.00x"
+    way = {"ms": {"minicaffe": spread(10.0), "torch eager": spread(8.0)}, "ratio": spread(0.8)}
+    rungs = {"conv": {"gflop": 1.0, "forward": way, "backward": way | {"ratio": spread(1.2)}}}
+    assert sentences.ladder_slower({"rungs": rungs}) == (
+        "Below 0.9 of PyTorch: conv forward (0.80x: 100 GFLOP/s, PyTorch's at 125)."
+    )
+    rungs["conv"]["forward"] = way | {"ratio": spread(0.9)}
+    assert sentences.ladder_slower({"rungs": rungs}) == "None is below 0.9 of PyTorch."
+    nets = {name: {"train": {"ms": {}, "ratios": {}}} for name in ("lenet", "alexnet")}
+    for net, ratio in zip(nets.values(), (0.9, 1.5), strict=True):
+        net["train"] = {
+            "ms": {"minicaffe": spread(9.0), "torch eager": spread(8.0)},
+            "ratios": {"torch eager": spread(ratio)},
+        }
+    assert sentences.training_slower({"nets": nets}) == "Slower than by PyTorch: LeNet (0.90x)."
+    nets["lenet"]["train"]["ratios"] = {"torch eager": spread(1.1)}
+    assert sentences.training_slower({"nets": nets}) == "No net trains slower."
+    assert sentences.joined(["a"]) == "a"
+    assert doctest.testmod(sentences).failed == 0
 
 
 def test_the_cost_of_logging_can_be_measured(scripts, monkeypatch):

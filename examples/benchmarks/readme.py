@@ -1,9 +1,9 @@
-"""Put the tables that the result files give into README.md and docs/, between their marks.
+"""Put tables, and sentences that sum them up, from the result files into README.md and docs/, between marks.
 
     python examples/benchmarks/readme.py            write
     python examples/benchmarks/readme.py --check    only say whether they are there, exit code 1 if not
 
-A mark is `<!-- NAME -->`, up to the next `<!-- end -->`.
+A mark is `<!-- NAME -->`, up to the next `<!-- end -->`, on lines of their own or within a sentence.
 """
 
 import re
@@ -26,6 +26,7 @@ import start_up
 import tables
 import zoo_sizes
 import zoo_tables
+from sentences import SENTENCES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = (
@@ -74,7 +75,7 @@ def photos(found: dict) -> str:
     runs = {name: run["conditions"] for name, run in found["runs"].items()}
     head = ["photographs of"]
     for name in runs:
-        head += [f"{name}: right", "unsure", "wrong, unsaid", "of these sure"]
+        head += [f"{name}: right", "unsure", "wrong without warning", "of those, ≥ 90 % confident"]
     rows = []
     for condition, sums in runs["now"].items():
         rows.append([f"{condition} ({sums['pictures']})"])
@@ -144,19 +145,20 @@ SECTIONS = {
     "zoo_onnx": onnx_tables.differences,
     "after_opencv_5": opencv_tables.differences,
     "ladder_cuda": lambda: peer_tables.ladder(peer_tables.read("ladder", "cuda")),
+    **SENTENCES,
 }
 
 
 def sections(text: str) -> dict[str, str]:
     """What stands between the marks of a page, by name, of those that are made here."""
-    found = re.findall(r"<!-- (\w+) -->\n(.*?)\n<!-- end -->", text, re.S)
-    return {name: body for name, body in found if name in SECTIONS}
+    marked = re.findall(r"<!-- (\w+) -->(.*?)<!-- end -->", text, re.S)
+    return {name: body.strip("\n") for name, body in marked if name in SECTIONS}
 
 
 def filled(text: str) -> str:
     """The page with every such section made anew."""
     for name in sections(text):
-        pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
+        pattern = rf"(<!-- {name} -->\n?).*?(\n?<!-- end -->)"
         body = SECTIONS[name]()
         text = re.sub(pattern, lambda m, body=body: m[1] + body + m[2], text, flags=re.S)
     return text

@@ -145,6 +145,23 @@ def seen_here(report: dict) -> str:
     return "\n".join([*lines, "", told + torch + ends])
 
 
+def seen_elsewhere() -> str:
+    """The same speed-ups on other machines, a line each."""
+    lines = []
+    for path in sorted((HERE / "results").glob("*/ranks_2.json"), reverse=True):
+        report = json.loads(path.read_text())
+        gains = []
+        for name, one in report["nets"].items():
+            ratios = {who: spread["median"] for who, spread in one["ratios"].items()}
+            gain = ratios["one rank / all ranks"]
+            alone = gain / ratios["sums left out / all ranks"]
+            gains.append(f"{name} {gain:.2f}x (without sums {alone:.2f}x)")
+        machine = report["machine"]
+        where = f"results/{path.parent.name}, {machine['processor']}, {machine['cores']} cores"
+        lines.append(f"- {where}: {', '.join(gains)}.")
+    return "\n".join(lines)
+
+
 def tables(compute: dict, measured: dict[int, dict]) -> dict[str, str]:
     """The page's tables, by name."""
     lines = [
@@ -154,6 +171,7 @@ def tables(compute: dict, measured: dict[int, dict]) -> dict[str, str]:
     for name, ranks, seen, told in checked(compute, measured):
         lines.append(f"| {name} | {ranks} | {seen:.2f} | {told:.2f} | {told / seen:.2f} |")
     found = {"scale_checked": "\n".join(lines), "scale_measured": seen_here(measured[2])}
+    found["scale_elsewhere"] = seen_elsewhere()
     ways = (("scale_weak", False, 1.0), ("scale_strong", True, 1.0), ("scale_fast", False, FAST))
     for name, strong, faster in ways:
         shown = [4, 16, 64, 256] if strong else [16, 128, 1024]

@@ -11,7 +11,7 @@ import yaml
 
 from minicaffe.backend import Device
 from minicaffe.cli.catalogue import example
-from minicaffe.errors import MinicaffeError
+from minicaffe.errors import DeviceError, MinicaffeError
 from minicaffe.layers import REGISTRY
 from minicaffe.net import Net, parse
 from minicaffe.ops.conv import STRATEGIES
@@ -87,9 +87,9 @@ def beside(
     try:
         found = passes(keys, arrays, top, device, dtype, weights)
     except Exception as error:  # whatever CuPy, NVRTC or CUDA say is a finding
-        return Finding(
-            what, float("inf"), " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        )
+        if is_lost(device):  # and all others would fail for that
+            raise DeviceError(f"{what}: {one_line(error)}") from error
+        return Finding(what, float("inf"), one_line(error))
     worst, where = 0.0, ""
     if missing := wanted.keys() - found.keys():
         return Finding(what, float("inf"), f"{min(missing)} is missing")
@@ -99,6 +99,24 @@ def beside(
             worst, where = apart, name
     wrong = "" if worst <= TOLERANCES[dtype] else f"{where} is wrong"
     return Finding(what, worst, wrong)
+
+
+def is_lost(device: Device) -> bool:
+    """Whether a device does nothing any more: after some errors of CUDA's every call fails."""
+    try:
+        device.synchronize()
+    except Exception:  # of whatever class of CuPy's
+        return True
+    return False
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, for a table.
+
+    >>> one_line(ValueError("a\\n  b"))
+    'ValueError: a b'
+    """
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def distance(found: np.ndarray, wanted: np.ndarray) -> float:

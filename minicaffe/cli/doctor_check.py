@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from minicaffe.backend import Device
-from minicaffe.cli.check_layers import engines, layers
+from minicaffe.cli.check_layers import Finding, engines, is_lost, layers, one_line
 from minicaffe.errors import DeviceError, mib
 from minicaffe.net import parse
-from minicaffe.net.summary import table
 from minicaffe.ops import conv
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
@@ -79,48 +79,89 @@ layers:
   - {name: loss, type: SoftmaxWithLoss, bottom: [ip2, label]}
 """
 NETS = {"LeNet": LENET, "a residual net": RESIDUAL, "products by cuBLAS": WIDE}
+PARTS = ("layers", "convolutions", "replays", "rates")
 Row = tuple[str, str, str]  # what, what was found, ok or what is wrong
+Step = tuple[str, Callable[[Device], Iterator[Row | None]]]  # None: nothing to say yet
 
 
-def check(device: Device) -> None:
-    """Print a table of all checks. Raises DeviceError, after that, if any of them failed."""
-    rows: list[Row] = []
-    for part in (kernels, replays, rates):
-        rows += part(device)
-    print(table(rows, ("check", "found", ""), left=(0, 1, 2)))
+def check(device: Device, parts: Sequence[str] = PARTS, minutes: float = math.inf) -> None:
+    """Print a row of each check as it is made, for so many minutes at the most.
+
+    What a check raises is its row, and the next one is made; but without the CUDA context no other can be.
+    Raises DeviceError, after the last row, if any of them failed.
+    """
+    until, rows = time.monotonic() + 60 * minutes, []
+    todo = list(steps(parts))
+
+    def say(row: Row) -> None:
+        rows.append(row)
+        what, found, wrong = row
+        fine = wrong in ("ok", "")
+        text = found if fine else "; ".join(filter(None, (wrong, found)))
+        print(f"{what:<34}  {wrong if fine else 'WRONG':<5}  {text}".rstrip(), flush=True)
+
+    while todo and time.monotonic() < until:
+        name, step = todo[0]
+        try:
+            for row in step(device):
+                if row is not None:
+                    say(row)
+                if time.monotonic() >= until:
+                    break
+            else:
+                todo.pop(0)
+        except Exception as error:  # whatever CuPy, NVRTC or CUDA say is a finding
+            say((name, "", one_line(error)))
+            todo.pop(0)
+            if is_lost(device):
+                say(("the CUDA context", "", "is lost"))
+                break
+    if todo:
+        print(f"not checked: {', '.join(name for name, _ in todo)}")
     if failed := [row for row in rows if row[2] not in ("ok", "")]:
         what, _, wrong = failed[0]
-        raise DeviceError(f"{len(failed)} of {len(rows)} checks failed; the first: {what}: {wrong}")
+        raise DeviceError(
+            f"{len(failed)} of {len(rows)} checks failed; the first: {what.strip()}: {wrong}"
+        )
 
 
-def kernels(device: Device) -> Iterator[Row]:
-    """Every layer and every way to compute a convolution, in three types, beside the CPU in float64."""
+def steps(parts: Sequence[str]) -> Iterator[Step]:
+    """The checks of some parts, each of which can fail alone."""
     for dtype in TYPES:
-        for what, found in (
-            ("layers", layers(device, dtype)),
-            ("convolutions", engines(device, dtype)),
-        ):
-            everything = list(found)
-            findings = [one for one in everything if one is not None]
-            left = len(everything) - len(findings)
-            wrong = [one for one in findings if one.wrong]
-            worst = max(findings, key=lambda one: one.error)
-            told = (
-                f"{len(findings)}, {left} left out; largest error {worst.error:.1e}, {worst.what}"
-            )
-            yield f"{what} in {dtype}", told, f"{len(wrong)} are wrong" if wrong else "ok"
-            for one in wrong:
-                yield f"  {one.what}", f"error {one.error:.1e}", one.wrong
+        if "layers" in parts:
+            yield f"layers in {dtype}", partial(kernels, f"layers in {dtype}", layers, dtype)
+        if "convolutions" in parts:
+            what = f"convolutions in {dtype}"
+            yield what, partial(kernels, what, engines, dtype)
+    if "replays" in parts:
+        for name, text in NETS.items():
+            yield f"{name}: replayed", partial(replay, name, text)
+    if "rates" in parts:
+        yield "rates", rates
 
 
-def replays(device: Device) -> Iterator[Row]:
+def kernels(
+    what: str,
+    findings: Callable[[Device, str], Iterator[Finding | None]],
+    dtype: str,
+    device: Device,
+) -> Iterator[Row | None]:
+    """Layers, or ways to compute a convolution, in a type beside the CPU in float64; what is wrong first."""
+    left, wrong, worst, count = 0, 0, Finding("nothing", 0.0), 0
+    for one in findings(device, dtype):
+        if one is None:
+            left += 1
+            continue
+        count += 1
+        wrong += bool(one.wrong)
+        worst = one if one.error > worst.error else worst
+        yield (f"  {one.what}", f"error {one.error:.1e}", one.wrong) if one.wrong else None
+    told = f"{count}, {left} left out; largest error {worst.error:.1e}, {worst.what}"
+    yield what, told, f"{wrong} are wrong" if wrong else "ok"
+
+
+def replay(name: str, text: str, device: Device) -> Iterator[Row]:
     """Iterations as a CUDA graph beside such as they are: bits, memory, iterations a second."""
-    for name, text in NETS.items():
-        yield from replay(device, name, text)
-
-
-def replay(device: Device, name: str, text: str) -> Iterator[Row]:
-    """The same of one net."""
     plain, graph = solver_of(text, device, graph=False), solver_of(text, device, graph=True)
     for solver in (plain, graph):
         solver.step(5)  # in which an iteration is noted twice, captured and compared

@@ -2,25 +2,28 @@
 
 Under mpiexec it tells of the ranks, too. With --check: have a GPU compute every layer and convolution beside
 the CPU, replay iterations beside such as they are, and measure its rates; a table, to be pasted into an issue.
+A row is printed when it is known. A part that fails is a row, too; a lost CUDA context ends the checks.
 
 example:
   minicaffe doctor
   minicaffe doctor --check
+  minicaffe doctor --check layers,replays --minutes 10
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 
 import numpy as np
 
 from minicaffe import __version__, backend, caches
-from minicaffe.cli.doctor_check import check
-from minicaffe.cli.options import device_option
+from minicaffe.cli.doctor_check import PARTS, check
+from minicaffe.cli.options import device_option, number
 from minicaffe.data import datasets
-from minicaffe.errors import DataError, DeviceError, MinicaffeError
+from minicaffe.errors import DataError, DeviceError, MinicaffeError, did_you_mean
 from minicaffe.ops import loops, threads
 from minicaffe.parallel.launched import told, world
 from minicaffe.solver.facts import NONE, cupy_version, version
@@ -29,13 +32,23 @@ from minicaffe.solver.facts import NONE, cupy_version, version
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--check", action="store_true", help="check the GPU: kernels, replays, rates"
+        "--check",
+        metavar="PART,...",
+        nargs="?",
+        const=PARTS,
+        type=parts,
+        help=f"check the GPU: {', '.join(PARTS)}; all of these unless some are named",
+    )
+    parser.add_argument(
+        "--minutes", metavar="N", type=number(1), help="end --check after so many minutes"
     )
     device_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Tell; of several ranks the first does."""
+    if args.minutes and not args.check:
+        raise MinicaffeError("--minutes is for --check")
     if world().rank > 0:
         return 0
     lines = [
@@ -58,8 +71,19 @@ def run(args: argparse.Namespace) -> int:
         device = backend.device(args.device)
         if not device.is_cuda:
             raise DeviceError(f"--check is for a GPU; here is {device!r}")
-        check(device)
+        check(device, args.check, args.minutes or math.inf)
     return 0
+
+
+def parts(text: str) -> tuple[str, ...]:
+    """The parts of --check that a text names."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in PARTS:
+            raise argparse.ArgumentTypeError(
+                f"expected some of {', '.join(PARTS)}, got {name!r:.60}{did_you_mean(name, PARTS)}"
+            )
+    return names
 
 
 def blas() -> str:
@@ -89,11 +113,11 @@ def cuda() -> list[tuple[str, str]]:
     lines = [
         ("cuda", f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}")
     ]
-    for number in range(runtime.getDeviceCount()):
-        found = runtime.getDeviceProperties(number)
+    for index in range(runtime.getDeviceCount()):
+        found = runtime.getDeviceProperties(index)
         memory = backend.mib(found["totalGlobalMem"])
         text = f"{found['name'].decode()}, compute capability {found['major']}.{found['minor']}, {memory}"
-        lines.append((f"cuda:{number}", text))
+        lines.append((f"cuda:{index}", text))
     cache = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")
     return [*lines, ("kernel cache", cache)]
 

@@ -1,9 +1,11 @@
-"""Tell how each convolution is computed: its sizes, every engine's speed and error, the choice and why.
+"""Tell how each convolution is computed: its sizes, the engines' speed and error, the choice and why.
 
 What is not known yet is measured, and remembered; --measure measures all anew, for times that were taken
-while the machine was busy. The choice (*) is the one that training with the same options would make. A
-Deconvolution is the adjoint of the convolution shown: its forward pass is that one's input gradient. On CUDA
-an InnerProduct is a convolution of images of one place: `implicit` is our kernel, `pointwise` is cuBLAS.
+while the machine was busy. Timed are the engines that `auto` chooses from and the one that is asked for by
+name; with --all every engine that can compute the convolution, side by side, which is not remembered. The
+choice (*) is the one that training with the same options would make. A Deconvolution is the adjoint of the
+convolution shown: its forward pass is that one's input gradient. On CUDA an InnerProduct is a convolution of
+images of one place: `implicit` is our kernel, `pointwise` is cuBLAS.
 With --step: what an iteration of training runs instead, row by row, and what it does in Python, and why; with
 --phase TEST, what a forward pass runs.
 
@@ -11,6 +13,7 @@ example:
   minicaffe explain lenet
   minicaffe explain lenet --batch 256 --workspace 64
   minicaffe explain lenet --measure
+  minicaffe explain lenet --all
   minicaffe explain lenet --step
   minicaffe explain lenet --step --phase TEST
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -43,7 +47,8 @@ from minicaffe.net.step import Step
 from minicaffe.net.summary import table
 from minicaffe.ops import conv
 from minicaffe.ops.conv import memory
-from minicaffe.ops.conv.trial import DIRECTIONS
+from minicaffe.ops.conv.case import Case
+from minicaffe.ops.conv.trial import DIRECTIONS, Finding, measure
 from minicaffe.ops.geometry import ConvGeometry
 
 HEAD = ("engine", "forward", "input gradient", "weight gradient", "error", "workspace")
@@ -62,14 +67,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--measure", action="store_true", help="measure anew, instead of what is remembered"
     )
     parser.add_argument(
+        "--all", action="store_true", help="time every engine that can compute the convolution"
+    )
+    parser.add_argument(
         "--step", action="store_true", help="explain an iteration or a pass, not the convolutions"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Explain; no blob is allocated, but for --step."""
-    if args.step and (args.batch or args.measure):
-        raise MinicaffeError("--step is of the net as it is: no --batch or --measure")
+    if args.step and (args.batch or args.measure or args.all):
+        raise MinicaffeError("--step is of the net as it is: no --batch, --measure or --all")
     spec = read_model(args)
     device = pick_device(args, spec)
     if args.step:
@@ -95,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
             adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
             print(f"\n{step.spec.name}: {adjoint}{sizes(layer.plan.case.g, net.context.dtype)}")
             if not layer.plan.case.too_large:
-                compare(layer.plan)
+                compare(layer.plan, args.all)
             for title, way in zip(HEAD[1:4], DIRECTIONS, strict=True):
                 print(f"  {title}: {layer.plan.names[way]} ({layer.plan.reasons[way]})")
         count += 1
@@ -130,14 +138,16 @@ def sizes(g: ConvGeometry, dtype: np.dtype) -> str:
     )
 
 
-def compare(plan: conv.Plan) -> None:
+def compare(plan: conv.Plan, everything: bool) -> None:
     """Print the engines of one convolution, those taken with a star."""
     case, rows, out = plan.case, [], []
-    found, _ = memory.findings(case)
+    names = {*(case.able if everything else case.candidates), *plan.names.values()}
+    known = names == set(case.candidates)
+    found = memory.findings(case)[0] if known else timed(case, tuple(sorted(names)))
     for name in conv.STRATEGIES:
         if why := case.refuses(name):
             out.append(f"  {name}: {why}")
-        elif name not in case.candidates:
+        elif name not in names:
             out.append(f"  {name}: {case.passes_over(name)}")
         else:
             error = max(one.error[name] for one in found.values())
@@ -147,6 +157,12 @@ def compare(plan: conv.Plan) -> None:
     print(table(rows, ("  engine", *(f"{way} ms" for way in HEAD[1:4]), *HEAD[4:])))
     for line in out:
         print(line)
+
+
+@functools.cache
+def timed(case: Case, names: tuple[str, ...]) -> dict[str, Finding]:
+    """The times of some engines side by side, measured once for all layers of a shape."""
+    return measure(case, names)
 
 
 def _ms(value: float | None, chosen: bool) -> str:

@@ -85,7 +85,7 @@ def device_option(parser: argparse.ArgumentParser) -> None:
         help="cpu, cuda or cuda:N; default: CUDA if it works, else the CPU",
     )
     parser.add_argument(
-        "--quiet", action="store_true", help="say nothing but the result, warnings and mistakes"
+        "--quiet", action="store_true", help="print only results, warnings and errors"
     )
 
 

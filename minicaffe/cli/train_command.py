@@ -1,7 +1,7 @@
 """Train a net as the `solver` of its model file says, and record that in a folder of its own.
 
 On a terminal a bar shows the progress, else a line every `display` iterations. Ctrl-C stops after the
-iteration, takes a snapshot and says how to go on; SIGHUP takes one and goes on at once.
+iteration, saves a snapshot and prints the command that resumes; SIGHUP saves one and training continues.
 
 example:
   minicaffe train lenet

@@ -13,15 +13,19 @@ report.points = (series) => {
   return ys.map((y, i) => [xs[i], typeof y === "number" ? y : null, i]).filter(([x]) => x !== null);
 };
 
-/* The exponential mean of what came before, which weighs `weight` times as much each step back. */
-report.smoothed = (points, weight) => {
-  let mean = 0;
-  let seen = 0;
+report.few = 30; // points that are drawn as they are
+
+/* The mean of so many points on either side, of fewer near an end: the curve begins and ends where the points do. */
+report.smoothed = (points, reach) => {
+  const known = points.filter(([, y]) => y !== null);
+  const sums = [0];
+  for (const [, y] of known) sums.push(sums.at(-1) + y);
+  let k = -1;
   return points.map(([x, y, i]) => {
     if (y === null) return [x, y, i];
-    mean = weight * mean + (1 - weight) * y;
-    seen = weight * seen + 1 - weight;
-    return [x, mean / seen, i];
+    k++;
+    const r = Math.min(reach, k, known.length - 1 - k);
+    return [x, r ? (sums[k + r + 1] - sums[k - r]) / (2 * r + 1) : y, i];
   });
 };
 
@@ -99,14 +103,20 @@ report.ticksToOne = (low, high) => {
   return inside.length < 8 ? inside : inside.filter((tick) => /^0(\.9*)?$/.test(String(tick)) || tick === 0.5);
 };
 
-/* How values go up a chart: { f, ticks }, as they are or on the log scale that the panel can have. */
+/* Ticks along x, the last at the end of the data: those that its text would touch make room. */
+report.ticksToEnd = (x0, x1, px, count) => {
+  const round = report.ticks(x0, x1, count).filter((tick) => report.settings.x !== "iteration" || Number.isInteger(tick));
+  return report.zoom ? round : [...round.filter((tick) => px(x1) - px(tick) > 60), x1];
+};
+
+/* How values go up a chart: { f, back, ticks, told }, as they are or on the log scale that the panel can have. */
 report.rise = (panel, low, high) => {
   const wanted = report.settings.log && panel.log;
   if (wanted === "to one" && low >= 0 && high < 1) {
-    return { f: (y) => -Math.log10(1 - y), back: (v) => 1 - 10 ** -v, ticks: report.ticksToOne };
+    return { f: (y) => -Math.log10(1 - y), back: (v) => 1 - 10 ** -v, ticks: report.ticksToOne, told: "log scale of the distance to 1" };
   }
-  if ((wanted === true || (wanted && high > 1)) && low > 0) return { f: Math.log10, back: (v) => 10 ** v, ticks: report.logTicks };
-  return { f: (y) => y, back: (v) => v, ticks: report.ticks };
+  if ((wanted === true || (wanted && high > 1)) && low > 0) return { f: Math.log10, back: (v) => 10 ** v, ticks: report.logTicks, told: "log scale" };
+  return { f: (y) => y, back: (v) => v, ticks: report.ticks, told: "" };
 };
 
 /* The scales of a chart: from values to pixels, and the ticks. */
@@ -121,17 +131,17 @@ report.scales = (curves, panel, width, height) => {
   const ys = all.filter(([x]) => x >= x0 && x <= x1).map(([, y]) => y);
   let [y0, y1] = ys.length ? [least(ys), most(ys)] : [0, 1];
   if (!(y1 - y0 > 1e-9 * Math.max(Math.abs(y0), Math.abs(y1)))) [y0, y1] = y0 ? [y0 - Math.abs(y0) / 2, y0 + Math.abs(y0) / 2] : [-1, 1];
-  const { f, back, ticks } = report.rise(panel, y0, y1);
+  const { f, back, ticks, told } = report.rise(panel, y0, y1);
   const spare = (f(y1) - f(y0)) * 0.05;
   const [f0, f1] = [f(y0) - spare, f(y1) + spare];
   const [w, h] = [width - left - right, height - top - bottom];
   const some = ticks(back(f0), back(f1), Math.max(2, h / 42));
+  const px = (x) => left + ((x - x0) / (x1 - x0)) * w;
   return {
-    x0, x1,
-    px: (x) => left + ((x - x0) / (x1 - x0)) * w,
+    x0, x1, px, told,
     py: (y) => top + h - ((f(y) - f0) / (f1 - f0)) * h,
     back: (px) => x0 + ((px - left) / w) * (x1 - x0),
-    xticks: report.ticks(x0, x1, Math.max(3, w / 70)).filter((tick) => report.settings.x !== "iteration" || Number.isInteger(tick)),
+    xticks: report.ticksToEnd(x0, x1, px, Math.max(3, w / 70)),
     yticks: some.length > 1 ? some : report.ticks(back(f0), back(f1), Math.max(2, h / 42)),
   };
 };
@@ -139,7 +149,9 @@ report.scales = (curves, panel, width, height) => {
 report.style = (series) => {
   const several = report.data.runs.length > 1;
   const colour = several ? report.colour(series.run) : report.colour(series.kind === "test" ? 1 : 0);
-  return { colour, name: (several ? `${report.data.runs[series.run].name}, ` : "") + (series.kind === "test" ? "test" : "training") };
+  const run = report.data.runs[series.run];
+  const name = series.kind === "test" ? report.testedOn(run, series.column) : "training";
+  return { colour, name: (several ? `${run.name}, ` : "") + name };
 };
 
 report.axis = (x) => (report.settings.x === "seconds" ? report.clock(x) : `${report.settings.x} ${report.number(x)}`);
@@ -150,8 +162,9 @@ report.draw = (figure, panel, width, height) => {
   const hidden = report.hidden || new Set();
   const curves = panel.series.filter((series) => !hidden.has(series.run)).map((series) => {
     const points = report.points(series);
-    const soften = series.kind === "train" && panel.noisy && settings.smooth > 0;
-    const shown = soften ? report.smoothed(points, 1 - 10 ** (-3 * settings.smooth)) : points;
+    const many = points.filter(([, y]) => y !== null).length >= report.few;
+    const soften = series.kind === "train" && panel.noisy && settings.smooth > 0 && many;
+    const shown = soften ? report.smoothed(points, Math.round(10 ** (3 * settings.smooth))) : points;
     return { series, points, shown, soft: soften, ...report.style(series) };
   });
   const scales = report.scales(curves, panel, width, height);

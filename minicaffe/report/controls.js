@@ -47,10 +47,17 @@ report.controls = (redraw) => {
     make("span", { class: "small mouse" }, "drag to zoom, double click for all"));
 };
 
+/* What the tests of a run were on, all of them. */
+report.kindsOfTest = (runs) => {
+  const all = runs.flatMap((run) => Object.keys(run.test.outputs).map((name) => report.testedOn(run, name)));
+  return [...new Set(all)].join(", ") || "test";
+};
+
 /* One entry a run, which hides and shows it; of one run, training and test. */
 report.legend = (redraw) => {
   const { make, data } = report;
-  const kinds = [["training", 0, ""], ["test", 1, "test"]];
+  const tests = report.kindsOfTest(data.runs);
+  const kinds = [["training", 0, ""], [tests, 1, "test"]];
   if (data.runs.length === 1) {
     return make("div", { class: "legend" }, kinds.map(([name, i, kind]) =>
       make("span", { class: "entry" }, make("span", { class: `key ${kind}`, style: `color:${report.colour(i)}` }), name)));
@@ -66,19 +73,20 @@ report.legend = (redraw) => {
       },
     }, make("span", { class: "key", style: `color:${report.colour(i)}` }), run.name);
     return button;
-  }), make("span", { class: "soft small" }, "dashed: test"));
+  }), make("span", { class: "soft small" }, `dashed: ${tests}`));
 };
 
 /* A chart in the grid: `draw()` it, `show(x)` the values nearest to x, with or without the box that tells them. */
 report.chart = (grid, panel, wide) => {
   const { make } = report;
-  const caption = make("figcaption", {}, panel.title.slice(0, 200), panel.unit ? make("span", {}, panel.unit) : null);
+  const caption = make("figcaption", {}, panel.title.slice(0, 200), make("span", {}, panel.unit));
   const figure = make("figure", { class: wide ? "chart wide" : "chart" }, caption);
   grid.append(figure);
   const chart = { figure, panel, height: wide ? 270 : 200 };
   chart.draw = () => {
     chart.width = Math.max(240, figure.clientWidth || 600);
     Object.assign(chart, report.draw(figure, panel, chart.width, chart.height));
+    caption.lastChild.textContent = [panel.unit, chart.scales.told].filter(Boolean).join(", ");
     chart.marks = make("g");
     chart.svg.append(chart.marks);
     chart.tip?.remove();

@@ -36,7 +36,7 @@ report.tiles = (run, total) => {
   const facts = Object.entries(run.scores)
     .filter(([, score]) => typeof score === "number")
     .slice(0, 4)
-    .map(([name, score]) => [`test ${name}`, report.score(score)]);
+    .map(([name, score]) => [report.scoreName(run, name), report.score(score)]);
   const { train } = run;
   const speeds = train.images_per_s.filter((value) => value !== null).sort((a, b) => a - b);
   facts.push(["training loss", report.score(last(train.loss))]);
@@ -53,15 +53,21 @@ report.runs = (host) => {
   const { make, number, last, data } = report;
   const names = [...new Set(data.runs.flatMap((run) => Object.keys(run.scores)))]
     .filter((name) => data.runs.some((run) => typeof run.scores[name] === "number"));
+  const title = (name) => [...new Set(data.runs.filter((run) => name in run.scores).map((run) => report.scoreName(run, name)))];
+  const of = (run, name) => {
+    if (typeof run.scores[name] !== "number") return report.score(null);
+    const on = title(name).length > 1 ? ` (${report.testedOn(run, name)})` : "";
+    return report.score(run.scores[name]) + on;
+  };
   const rows = data.runs.map((run, i) => [
     make("span", { class: "entry" }, make("span", { class: "key", style: `color:${report.colour(i)}` }), run.name),
     run.state,
     number(run.iteration),
     report.clock(Math.max(last(run.train.seconds) || 0, last(run.test.seconds) || 0)),
     report.score(last(run.train.loss)),
-    ...names.map((name) => report.score(typeof run.scores[name] === "number" ? run.scores[name] : null)),
+    ...names.map((name) => of(run, name)),
   ]);
-  const head = ["run", "state", "iterations", "time", "training loss", ...names.map((name) => `test ${name}`)];
+  const head = ["run", "state", "iterations", "time", "training loss", ...names.map((name) => (title(name).length > 1 ? name : title(name)[0]))];
   host.append(report.table(head, rows, (i) => i > 1));
 };
 

@@ -61,6 +61,22 @@ report.last = (values) => {
   return null;
 };
 
+/* What a score of a test is of: "test", or "training pictures" where the tests read those. */
+report.testedOn = (run, name) => Object.hasOwn(run.tested_on, name) ? run.tested_on[name] : "test";
+report.scoreName = (run, name) => {
+  const on = report.testedOn(run, name);
+  return on === "test" ? `test ${name}` : `${name} on the ${on}`;
+};
+
+/* What may be wider than the page: it scrolls, and says so while there is more to its right. */
+report.scroll = (inner, tall = false) => {
+  const box = report.make("div", { class: tall ? "scroll tall" : "scroll" }, inner);
+  const look = () => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+  box.addEventListener("scroll", look);
+  new ResizeObserver(look).observe(box);
+  return report.make("div", {}, report.make("p", { class: "hint soft small" }, "There is more to the right: scroll →"), box);
+};
+
 report.table = (head, rows, numeric = () => true) => {
   const row = (tag) => (cells) =>
     report.make("tr", {}, cells.map((cell, i) => (numeric(i)
@@ -69,7 +85,7 @@ report.table = (head, rows, numeric = () => true) => {
   const body = rows.map(row("td"));
   const top = head.length ? [report.make("thead", {}, row("th")(head))] : [];
   const table = report.make("table", {}, top, report.make("tbody", {}, body));
-  return report.make("div", { class: rows.length > 24 ? "scroll tall" : "scroll" }, table);
+  return report.scroll(table, rows.length > 24);
 };
 
 /* A section under its heading; gives the <div> to draw in. */

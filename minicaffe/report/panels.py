@@ -31,7 +31,8 @@ def panels(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     found = [_panel("Loss", "", True, True, loss)]
     for name in names:
         both = [_series(runs, kind, name, "outputs") for kind in ("train", "test")]
-        found.append(_panel(name, "", name in trained or "to one", True, both[0] + both[1]))
+        title = name.capitalize() if name.isalpha() and name.islower() else name
+        found.append(_panel(title, "", name in trained or "to one", True, both[0] + both[1]))
     for title, column, unit, log, noisy in OTHERS:
         found.append(_panel(title, unit, log, noisy, _series(runs, "train", column, None)))
     return [panel for panel in found if panel["series"]]

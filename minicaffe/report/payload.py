@@ -45,8 +45,22 @@ def payload(record: RunRecord, own: bool = False) -> dict[str, Any]:
         "train": columns(record.lines, "train"),
         "test": columns(record.lines, "test"),
         "scores": tests[-1]["outputs"] if tests else {},
+        "tested_on": tested_on(about["tests_on"], tests),
         "events": [line for line in record.lines if line["kind"] in ("event", "snapshot")],
     }
+
+
+def tested_on(suffixes: Sequence[str], tests: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """What the scores are of that come from data which the run trained on, by name.
+
+    >>> tested_on([" on the training pictures"], [{"outputs": {"accuracy": 1.0}}])
+    {'accuracy': 'training pictures'}
+    """
+    names = dict.fromkeys(name for line in tests for name in line["outputs"])
+    of = {str(number): suffix for number, suffix in enumerate(suffixes)}
+    one = len(suffixes) == 1  # of several nets the number leads the name
+    found = {name: of.get("0" if one else name.partition("/")[0], "") for name in names}
+    return {name: suffix.removeprefix(" on the ") for name, suffix in found.items() if suffix}
 
 
 def reached(record: RunRecord) -> int:
@@ -85,7 +99,7 @@ def environment(about: dict[str, Any]) -> list[tuple[str, str]]:
     """
     rows: list[tuple[str, str]] = []
     for key, value in about.items():
-        if key in ("state", "iteration", "command") or value in (None, [], "", NONE):
+        if key in ("state", "iteration", "command", "tests_on") or value in (None, [], "", NONE):
             continue
         if isinstance(value, dict):
             rows += [

@@ -1,10 +1,7 @@
 "use strict";
 /* Sections of pictures: confusion matrix, worst mistakes, first filters, feature maps. */
 
-report.percent = (share) => {
-  const digits = share > 0.995 && share < 1 ? 2 : share < 0.0995 && share > 0 ? 2 : 1;
-  return `${(100 * share).toFixed(digits)} %`;
-};
+report.percent = (share) => `${(100 * share).toFixed(2)} %`;
 
 report.warned = (data) => data.warnings.map((warning) => report.make("p", { class: "bad small" }, warning));
 
@@ -34,7 +31,7 @@ report.sections.confusion = (host, data) => {
     names.map((name) => make("th", { title: name }, name)), make("th", {}, "right"));
   const rows = matrix.map((row, i) => make("tr", {}, make("th", { title: names[i] }, names[i]),
     row.map((_, j) => cell(i, j)), make("td", { class: "soft" }, sums[i] ? report.percent(row[i] / sums[i]) : "–")));
-  host.append(make("div", { class: "scroll" }, make("table", { class: "matrix" }, head, rows)));
+  host.append(report.scroll(make("table", { class: "matrix" }, head, rows)));
 };
 
 report.sections.mistakes = (host, data) => {
@@ -45,7 +42,7 @@ report.sections.mistakes = (host, data) => {
   const figures = data.shown.map((one) => {
     const [answer, label] = one.shares ? one.shares.map((share) => ` ${report.percent(share)}`) : ["", ""];
     return make("figure", {},
-      make("img", { src: one.image, alt: `${one.label}, taken for ${one.answer}`, title: `entry ${one.entry} of the test data` }),
+      make("img", { src: one.image, alt: `${one.label}, taken for ${one.answer}`, title: `entry ${one.entry} of the data` }),
       make("figcaption", {}, make("div", {}, make("b", {}, one.answer), answer),
         make("div", { class: "soft" }, "is ", make("b", {}, one.label), label)));
   });

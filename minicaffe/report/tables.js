@@ -49,7 +49,7 @@ report.sections.layers = (host, data) => {
 report.record = () => {
   const { make, data } = report;
   const several = data.runs.length > 1;
-  const scores = report.section("scores", "Test scores");
+  const scores = report.section("scores", report.kindsOfTest(data.runs) === "test" ? "Test scores" : "Scores");
   const events = report.section("events", "Events");
   const about = report.section("environment", "Environment");
   for (const run of data.runs) {
@@ -73,7 +73,8 @@ report.scoreTable = (run) => {
     const extreme = (better) => known.reduce((a, b) => (better(b[0], a[0]) ? b : a), known[0]);
     const [low, high] = known.length ? [extreme((a, b) => a < b), extreme((a, b) => a > b)] : [[], []];
     const shown = ([y, at]) => (y === undefined ? "" : `${score(y)} at ${number(at)}`);
-    return [[name, score(value), shown(low), shown(high)]];
+    const on = report.testedOn(run, name);
+    return [[on === "test" ? name : report.scoreName(run, name), score(value), shown(low), shown(high)]];
   });
   return report.table(["output", "last", "lowest", "highest"], rows.slice(0, 1100), (i) => i > 0);
 };

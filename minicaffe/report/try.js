@@ -72,7 +72,7 @@ report.sections.try = (host, data) => {
     make("label", {}, "brush", wide), colour ? make("label", {}, "colour", colour) : null,
     make("button", { type: "button", click: save, title: "minicaffe predict answers the picture as this page does" }, "Save as PNG"));
   host.append(
-    make("p", { class: "soft small" }, `Draw ${thing}${samples.length ? ", or choose a sample of the test data" : ""}; the net (${data.text}) computes its answer in this page.`),
+    make("p", { class: "soft small" }, `Draw ${thing}${samples.length ? ", or choose a sample" : ""}; the net (${data.text}) computes its answer in this page.`),
     make("div", { class: "try" },
       make("div", {}, paper, controls),
       make("figure", {}, seen, make("figcaption", { class: "soft small" }, `what the net sees, ${oh} × ${ow}`)),
@@ -120,18 +120,22 @@ hand.paint = (canvas, pixels, c, blueFirst) => {
 };
 
 /* The answer as bars: of all classes in their order or, of many, of the likeliest. */
-hand.bars = ({ classes }) => {
+hand.bars = ({ classes, count }) => {
   const { make } = report;
   const list = make("div", { class: "bars" }), took = make("p", { class: "soft small" });
   const spoken = make("p", { class: "spoken", "aria-live": "polite" });
+  const name = (i) => classes[i] ?? String(i);
   const show = (shares) => {
     took.textContent = shares === null ? "The answer comes here." : "";
     spoken.textContent = "";
     list.replaceChildren();
-    if (shares === null) return;
+    if (shares === null) {
+      const rows = Array.from({ length: count > 12 ? 0 : count }, (_, i) => make("div", {}, make("span", {}, name(i)), make("i")));
+      list.append(...rows);
+      return;
+    }
     const order = [...shares.keys()], best = order.reduce((a, b) => (shares[b] > shares[a] ? b : a));
     const few = order.length > 12 ? order.sort((a, b) => shares[b] - shares[a]).slice(0, 10) : order;
-    const name = (i) => classes[i] ?? String(i);
     for (const i of few) {
       const share = `${(100 * shares[i]).toFixed(1)} %`;
       list.append(make("div", { class: i === best ? "best" : null, "data-class": i, "data-share": shares[i] },

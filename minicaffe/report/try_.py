@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,13 @@ def hand(study: Study) -> dict[str, Any]:
     check(Net(spec, "TEST", device="cpu", shapes_only=True), data)
     classifier = Classifier(study.spec, device="cpu", dtype="float32")
     classifier.net.load(study.test_net.weights(), strict=False)
-    return {**page(classifier), "samples": samples(study, data), "text": study.weights_from}
+    named = {"classes": list(study.spec.classes)} if study.spec.classes else {}
+    return {
+        **page(classifier),
+        **named,
+        "samples": samples(study, data),
+        "text": study.weights_from,
+    }
 
 
 def check(net: Net, data: Pictures) -> None:
@@ -64,6 +71,7 @@ def page(classifier: Classifier) -> dict[str, Any]:
         "scale": data.transform.scale,
         "digit": takes_digits(data) and data.image[0] == 1,
         "blue_first": bool(data.blue_first),
+        "count": math.prod(classifier.net.blobs[classifier.output].shape[1:]),
         "classes": [str(one) for one in getattr(data.dataset, "classes", None) or ()],
     }
 

@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 STOPS, SNAPSHOTS = ("SIGINT", "SIGTERM"), ("SIGHUP",)  # as Caffe has it; Windows has no SIGHUP
-STOPPING = b"\nstopping after this iteration, with a snapshot; once more stops at once, without\n"
+STOPPING = b"\nstopping after this iteration, with a snapshot; press again to stop now, without a snapshot\n"
 SAVING = b"\ntaking a snapshot after this iteration, and going on\n"
 
 

@@ -17,6 +17,7 @@ from minicaffe.solver.facts import facts
 from minicaffe.solver.lock import LOCK, Lock, now
 from minicaffe.solver.record import Record
 from minicaffe.solver.run_folder import RunRecord
+from minicaffe.solver.scores import score_suffixes
 
 
 def model_text(solver: Any, folder: Path) -> str:
@@ -109,6 +110,7 @@ class Run:
         about |= {"started": now(), "resumed": None}
         about["resumed_from"] = self.snapshot and run_folder.seen_from(self.folder, self.snapshot)
         about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver._prefix)
+        about["tests_on"] = list(score_suffixes(solver.test_nets, solver.net))
         lines = []
         if self.snapshot is not None and self.begun is not None:
             name = run_folder.seen_from(self.folder, self.snapshot)

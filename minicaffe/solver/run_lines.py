@@ -80,15 +80,15 @@ RUN: dict[str, tuple[Check, str]] = {
     "cwd": (is_text, "a text"),
     "iteration": (is_count, "a count"),
     "snapshot_prefix": (is_text, "a text"),
+    "tests_on": (is_texts, "a list of texts"),
 }
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
     """The lines of a log, each checked; numbers that one lacks are None.
 
-    Half a line at the end, and the zeros a power cut can leave there, are passed over: whoever wrote them was
-    stopped. Keys that are not known stay. Raises CheckpointError, with the line's number, for another line
-    that is not as `docs/runs.md` has it.
+    A truncated or zero-filled last line is ignored: whoever wrote it was stopped. Keys that are not known
+    stay. Raises CheckpointError, with the line's number, for a line that is not as `docs/runs.md` has it.
     """
     whole, _, _ = _bytes(file).rstrip(b"\0").rpartition(b"\n")
     return [_line(line, f"{file}:{n}") for n, line in enumerate(whole.split(b"\n"), 1) if line]
@@ -96,7 +96,7 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 def read_run(file: Path) -> dict[str, Any]:
     """What run.json says, checked. Raises CheckpointError."""
-    run = _object(_bytes(file), str(file))
+    run = {"tests_on": [], **_object(_bytes(file), str(file))}  # which older runs do not say
     _check(run, RUN, str(file))
     return run
 

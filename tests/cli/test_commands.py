@@ -826,6 +826,8 @@ def test_which_pictures_were_tested_is_said(cli, model):
     assert "iteration 0: accuracy on the training pictures = " in ran.err
     table = r"output +mean\naccuracy on the training pictures "
     assert re.match(table, ran.out) and re.match(table, cli("test", "whole").out)
+    about = [json.loads(Path(run, "run.json").read_text())["tests_on"] for run in ("run", "whole")]
+    assert about == [[""], [" on the training pictures"]]
 
 
 def test_a_test_sees_each_picture_once_unless_batches_are_given(cli, model):

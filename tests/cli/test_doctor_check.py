@@ -80,7 +80,7 @@ def test_a_kernel_that_computes_something_else_is_found(cuda, one_net, monkeypat
     monkeypatch.setattr(check_layers, "STRATEGIES", ("implicit",))
     monkeypatch.setattr(doctor_check, "rates", lambda device: iter(()))
     try:
-        with pytest.raises(DeviceError, match="checks failed; the first: layers in float32: "):
+        with pytest.raises(DeviceError, match="checks failed; the first: layer Softmax: "):
             doctor_check.check(cuda)
     finally:
         backend.kernels.cache_clear()
@@ -95,7 +95,7 @@ def test_a_replay_that_computes_something_else_is_found(cuda, one_net, monkeypat
         make(self, parts[:-1], device)
 
     monkeypatch.setattr(Graph, "__init__", faulty)
-    rows = list(doctor_check.replays(cuda))
+    rows = list(doctor_check.replay("LeNet", doctor_check.NETS["LeNet"], cuda))
     assert "a replay gave another" in rows[0][2]
 
 
@@ -107,6 +107,89 @@ def test_memory_that_each_iteration_takes_is_found(cuda, one_net, monkeypatch):
         return real(*given)
 
     monkeypatch.setattr(softmax, "softmax_loss", taking)
-    rows = {what: wrong for what, _, wrong in doctor_check.replays(cuda)}
+    rows = {
+        what: wrong
+        for what, _, wrong in doctor_check.replay("LeNet", doctor_check.NETS["LeNet"], cuda)
+    }
     assert rows["LeNet: memory taken meanwhile"] == "it grows"
     assert "cudaErrorStreamCaptureUnsupported" in rows["LeNet: iteration"]
+
+
+def test_a_part_that_fails_is_a_row_and_the_next_is_checked(cuda, one_net, monkeypatch, capsys):
+    """Rows come as they are known; a part is named, the others are not run."""
+    seen = []
+
+    def failing(name, text, device):
+        yield f"{name}: first", "", "ok"
+        seen.append(capsys.readouterr().out)
+        raise RuntimeError("CUDA is\nout of patience")
+
+    monkeypatch.setattr(doctor_check, "replay", failing)
+    monkeypatch.setattr(doctor_check, "layers", lambda *_: pytest.fail("it was not asked for"))
+    with pytest.raises(
+        DeviceError, match="1 of [0-9]+ checks failed; the first: LeNet: replayed: Run"
+    ):
+        doctor_check.check(cuda, ("replays", "rates"))
+    assert seen == ["LeNet: first                        ok\n"]
+    said = capsys.readouterr().out
+    assert (
+        "LeNet: replayed                     WRONG  RuntimeError: CUDA is out of patience\n" in said
+    )
+    assert "the paper's two" in said and "layers" not in said
+
+
+def test_a_lost_context_ends_the_check(cuda, one_net, monkeypatch, capsys):
+    few = {name: REGISTRY[name] for name in ("ReLU", "Softmax", "TanH")}
+    monkeypatch.setattr(check_layers, "REGISTRY", few)
+    monkeypatch.setattr(doctor_check, "TYPES", ("float32",))
+    real, calls = check_layers.passes, []
+
+    def passes(keys, arrays, top, device, *rest):
+        if device == "cpu" or keys["type"] == "ReLU":
+            return real(keys, arrays, top, device, *rest)
+        calls.append(keys["type"])
+        monkeypatch.setattr(type(cuda), "synchronize", passes)
+        raise RuntimeError("cudaErrorIllegalAddress")
+
+    monkeypatch.setattr(check_layers, "passes", passes)
+    with pytest.raises(DeviceError, match="2 of 2 checks failed; the first: layers in float32: "):
+        doctor_check.check(cuda, ("layers", "replays"))
+    assert calls == ["Softmax"]  # and not TanH
+    first, lost, last = capsys.readouterr().out.splitlines()
+    assert first.endswith(
+        "WRONG  DeviceError: layer Softmax: RuntimeError: cudaErrorIllegalAddress"
+    )
+    assert lost.startswith("the CUDA context ") and lost.endswith("WRONG  is lost")
+    assert last == "not checked: LeNet: replayed"
+
+
+def test_a_check_ends_when_its_time_is_up(cuda, one_net, monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(doctor_check.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(doctor_check, "TYPES", ("float32",))
+
+    def layers(device, dtype):
+        for i in range(9):
+            clock[0] += 50
+            yield check_layers.Finding(f"layer {i}", 0.0, "bad" * (i == 1))
+
+    monkeypatch.setattr(doctor_check, "layers", layers)
+    with pytest.raises(DeviceError, match="1 of 1 checks failed; the first: layer 1: bad"):
+        doctor_check.check(cuda, ("layers", "replays"), minutes=2)
+    assert clock[0] == 150
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[-1] == "not checked: layers in float32, LeNet: replayed"
+
+
+def test_parts_and_time_on_the_command_line(cli, cuda, mistake, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "minicaffe.cli.doctor_command.check", lambda *given: asked.append(given[1:])
+    )
+    for words in ((), ("layers,rates", "--minutes", "3")):
+        assert cli("doctor", "--device", "cuda", "--check", *words).code == 0
+    assert asked == [(doctor_check.PARTS, float("inf")), (("layers", "rates"), 3)]
+    line = mistake("doctor", "--check", "layers,ratse")
+    assert "expected some of layers, convolutions, replays, rates, got 'ratse'" in line
+    assert "did you mean 'rates'?" in line
+    assert "--minutes is for --check" in mistake("doctor", "--minutes", "3")

@@ -109,6 +109,27 @@ def test_explain_lenet(cli):
     assert lines[-1].startswith("measurements: ")
 
 
+@pytest.mark.parametrize("options", [("--all",), ("--conv-engine", "caffe"), ()])
+def test_explain_times_what_is_asked_for(cli, options):
+    """--all: every engine that takes the shape; by name: that one beside the candidates."""
+    ran = cli("explain", "tiny.yaml", *CPU, *options)
+    assert ran.code == 0
+    timed = re.findall(r"^  (\w+)(?:  +(?:\* )?\d+\.\d{3}){3}  +\de-\d\d", ran.out, re.M)
+    told = dict(re.findall(r"^  (\w+): (.*)", ran.out, re.M))
+    assert not set(timed) & set(told)
+    assert set(timed) | set(told) >= set(conv.STRATEGIES)
+    if "--all" in options:
+        assert {"direct", "caffe", "loopfree", "batched", "columns", "mec", "implicit"} <= set(
+            timed
+        )
+        assert not any("by name" in why or "candidate" in why for why in told.values())
+    compiled = implicit.recordable(np.float32)
+    assert ("caffe" in timed) == (bool(options) or not compiled)
+    chosen = "caffe" if "caffe" in options else None
+    starred = re.findall(r"^  (\w+) .*\* ", ran.out, re.M)
+    assert chosen is None or starred == [chosen]
+
+
 def test_explain_remembers(cli, model, monkeypatch):
     net = model(LARGE)
     first = cli("explain", net, *CPU)
@@ -251,7 +272,7 @@ def test_explain_the_rows_of_a_pass(cli):
 
 
 def test_explaining_a_step_is_of_the_net_as_it_is(mistake):
-    for more in (("--batch", "2"), ("--measure",)):
+    for more in (("--batch", "2"), ("--measure",), ("--all",)):
         assert "--step is of the net as it is" in mistake(
             "explain", "tiny.yaml", *CPU, "--step", *more
         )

@@ -280,11 +280,12 @@ def test_the_slow_are_timed_once():
 def test_large_images_are_checked_in_a_corner_and_few_samples_are_timed(cpu, monkeypatch):
     g = ConvGeometry(64, 64, (224, 224), 64, Window((3, 3), (1, 1), (1, 1)))
     case = Case(g, np.dtype("f4"), cpu, conv.CAP)
-    corner = trial._corner(case)
+    corner = trial._corner(case, case.candidates)
     assert corner.multiply_adds <= trial.ENOUGH
     assert (corner.n, corner.c, corner.f, corner.window) == (2, 64, 64, g.window)
     deep = ConvGeometry(2, 512, (7, 7), 4096, Window((7, 7)))  # there is no less of it
-    assert trial._corner(Case(deep, np.dtype("f4"), cpu, conv.CAP)) == deep
+    case = Case(deep, np.dtype("f4"), cpu, conv.CAP)
+    assert trial._corner(case, case.candidates) == deep
     monkeypatch.setattr(trial, "RUN_MS", 0.0)
     shapes = []
     monkeypatch.setattr(trial._Arrays, "time", lambda self, *_: shapes.append(self.g.n) or 1.0)

@@ -61,7 +61,7 @@ def test_no_compiler_is_timed(cuda, clock, monkeypatch):
 def test_what_is_recorded_is_timed_without_its_python(device, monkeypatch):
     """Else Python of an engine, which training runs once, decides among quick convolutions."""
     case = Case(SOME, np.dtype("f4"), device, conv.CAP)
-    arrays = trial._Arrays(case, SOME)
+    arrays = trial._Arrays(case, SOME, case.candidates)
     names = [name for name in case.candidates if case.recordable(name)]
     assert names
     for name in names:

@@ -103,6 +103,115 @@ def test_every_section_is_there(make_run, chromium, width, scheme):
     assert chromium.call("Page.printToPDF")["data"].startswith("JVBERi0")  # %PDF-1
 
 
+SMOOTH = """(() => {
+  const panel = report.data.panels[0];
+  const [curve] = report.draw(document.querySelector(".chart"), panel, 600, 200).curves;
+  return { soft: curve.soft, points: curve.points.map(([, y]) => y), shown: curve.shown.map(([, y]) => y) };
+})()"""
+
+
+@pytest.mark.parametrize("count", [29, 30])
+def test_few_points_are_not_smoothed_and_the_smooth_line_ends_where_the_data_do(
+    make_run, chromium, count
+):
+    lines = [
+        {"kind": "train", "iteration": 250 * i, "loss": 2.0 ** -(i % 9), "outputs": {}}
+        for i in range(count)
+    ]
+    folder = make_run(lines=lines)
+    write([folder], folder / "report.html", device=CPU)
+    chromium.open(folder / "report.html")
+    curve = chromium.evaluate(SMOOTH)
+    points, shown = curve["points"], curve["shown"]
+    assert curve["soft"] == (count == 30) == (points != shown)
+    assert (shown[0], shown[-1]) == (points[0], points[-1])
+    if count == 30:
+        assert shown[10] == pytest.approx(sum(points[7:14]) / 7)
+    text = "[...document.querySelectorAll('.chart text[text-anchor=end]')].at(-1).textContent"
+    assert chromium.evaluate(text) == f"{250 * (count - 1):,}"
+    assert chromium.evaluate("report.ticksToEnd(0, 990, (x) => x / 4, 5)") == [
+        0,
+        200,
+        400,
+        600,
+        990,
+    ]
+    assert chromium.evaluate(
+        "report.smoothed([[0, 4, 0], [1, null, 1], [2, 1, 2], [3, 1, 3]], 1)"
+    ) == [
+        *([0, 4, 0], [1, None, 1], [2, 2, 2]),
+        [3, 1, 3],
+    ]
+    assert not chromium.complaints
+
+
+def test_captions_say_what_is_drawn_and_how(make_run, chromium):
+    folder = make_run()
+    write([folder], folder / "report.html", device=CPU)
+    chromium.open(folder / "report.html")
+    captions = "[...document.querySelectorAll('figcaption')].slice(0, 2).map((one) => one.innerText.split(/\\s{2,}|\\n/))"
+    assert chromium.evaluate(captions) == [
+        ["Loss", "log scale"],
+        ["Accuracy", "log scale of the distance to 1"],
+    ]
+    chromium.evaluate(CHANGE)
+    assert chromium.evaluate(captions) == [["Loss"], ["Accuracy"]]
+    assert chromium.evaluate("[0.9959, 0.99, 1, 0].map(report.percent)") == [
+        *("99.59 %", "99.00 %", "100.00 %"),
+        "0.00 %",
+    ]
+
+
+def test_scores_of_training_pictures_are_called_so(make_run, chromium):
+    folder = make_run("a", tests_on=[" on the training pictures"])
+    write([folder], folder / "report.html", device=CPU)
+    chromium.open(folder / "report.html")
+    body = chromium.evaluate("document.body.innerText")
+    assert "accuracy on the training pictures" in body and "\nScores\n" in body
+    legend = chromium.evaluate("document.querySelector('.legend').innerText")
+    assert legend.split("\n") == ["training", "training pictures"]
+    assert "training pictures" in chromium.evaluate(POINT)
+    assert "test" not in chromium.evaluate("document.querySelector('.tiles').innerText")
+    other = make_run("b", change={"name: Small": "name: Other"})
+    write([folder, other], folder / "both.html", device=CPU)
+    chromium.open(folder / "both.html")
+    rows = "[...document.querySelectorAll('#runs tr')].map((row) => [...row.cells].map((cell) => cell.innerText))"
+    head, first, second = chromium.evaluate(rows)
+    at = head.index("accuracy")
+    assert [first[at], second[at]] == ["0.3600 (training pictures)", "0.3600 (test)"]
+    assert "dashed: training pictures, test" in chromium.evaluate("document.body.innerText")
+    assert not chromium.complaints
+
+
+def test_a_wide_matrix_says_on_a_phone_that_it_scrolls(make_run, chromium):
+    folder = make_run(change={"num_output: 3": "num_output: 12"})
+    write([folder], folder / "report.html", device=CPU)
+    shown = """(async (left) => {
+      const box = document.querySelector(".matrix").parentElement;
+      box.scrollLeft = left;
+      await new Promise((done) => setTimeout(done, 200));
+      return [box.matches(".more"), box.previousElementSibling.checkVisibility()];
+    })"""
+    chromium.open(folder / "report.html", 390)
+    assert chromium.evaluate(f"{shown}(0)") == [True, True]
+    assert chromium.evaluate(f"{shown}(9999)") == [False, False]
+    chromium.open(folder / "report.html", 1280)
+    assert chromium.evaluate(f"{shown}(0)") == [False, False]
+
+
+def test_where_an_answer_comes_its_bars_are_there(make_run, chromium):
+    folder = make_run(change={"name: Small": "name: Small\nclasses: [ann, bob, cy]"})
+    write([folder], folder / "report.html", device=CPU)
+    chromium.open(folder / "report.html", 390)
+    assert chromium.evaluate("document.querySelector('.answer .bars').innerText.split('\\n')") == [
+        *("ann", "bob", "cy")
+    ]
+    empty = "(({ bottom }, last) => bottom - last.bottom)"
+    box = "document.querySelector('.answer').getBoundingClientRect()"
+    text = "document.querySelector('.answer > p:last-child').getBoundingClientRect()"
+    assert chromium.evaluate(f"{empty}({box}, {text})") < 20
+
+
 def test_runs_with_hostile_names(make_run, chromium):
     lines = [
         {"kind": "train", "iteration": i, "loss": 1.0 - i, "outputs": {HOSTILE: 1.0, "b": i / 3}}

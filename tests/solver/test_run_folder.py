@@ -24,6 +24,7 @@ RUN = {
     "state": "running",
     "iteration": 100,
     "snapshot_prefix": "net",
+    "tests_on": [""],
     "versions": {"numpy": "2.4.6"},
 }
 TRAIN = {
@@ -120,6 +121,7 @@ def test_a_line_that_is_wrong_is_named(run, line, told):
         ({"command": "minicaffe train"}, "command: expected a list of texts, got 'minicaffe train'"),
         ({"iteration": 2.5}, "iteration: expected a count, got 2.5"),
         ({"state": {}}, "state: expected a text, got dict"),
+        ({"tests_on": "train"}, "tests_on: expected a list of texts, got 'train'"),
     ],
 )  # fmt: skip
 def test_a_run_json_that_is_wrong_is_told(run, change, told):

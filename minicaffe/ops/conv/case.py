@@ -139,6 +139,13 @@ class Case:
             return tuple(able)
         return tuple(name for name in able if name != REFERENCE) or tuple(able)
 
+    @property
+    def able(self) -> tuple[str, ...]:
+        """The strategies that can be asked for by name, but those that then compute as another does."""
+        return tuple(
+            name for name in STRATEGIES if self.refuses(name) is None and not self._alias(name)
+        )
+
     def passes_over(self, name: str) -> str:
         """Why a strategy that could be taken is no candidate."""
         if name == REFERENCE and self._suits(name):

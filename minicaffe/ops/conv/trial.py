@@ -1,6 +1,6 @@
 """What the planner measures: which strategies may take a convolution, how exact and how fast they are.
 
-A candidate is first run on two samples at most, of large images only a corner, and its error taken against
+A strategy is first run on two samples at most, of large images only a corner, and its error taken against
 the definition in float64: max |a - b| / max |b|. One beyond `case.TOLERANCE` is never timed. The others
 are timed in turn, round by round, and the shortest time counts: whatever else the machine does only
 adds to it. What training replays is timed so, without the Python that recorded it. Where a batch takes
@@ -45,20 +45,20 @@ class Finding:
     date: str
 
 
-def measure(case: Case) -> dict[str, Finding]:
-    """Check and time every candidate, in each direction."""
+def measure(case: Case, names: tuple[str, ...] | None = None) -> dict[str, Finding]:
+    """Check and time every candidate, or the strategies `names`, in each direction."""
     with case.device.current():
-        return _measure(case)
+        return _measure(case, case.candidates if names is None else names)
 
 
-def _measure(case: Case) -> dict[str, Finding]:
+def _measure(case: Case, names: tuple[str, ...]) -> dict[str, Finding]:
     date, g, findings = time.strftime("%Y-%m-%d"), case.g, {}
-    few = _Arrays(case, _corner(case))
-    wanted = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, few)
+    few = _Arrays(case, _corner(case, names), names)
+    wanted = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, names, few)
     most = few
     for direction in DIRECTIONS:
         reference = wanted.truth(direction)
-        error = {name: few.error(name, direction, reference) for name in case.candidates}
+        error = {name: few.error(name, direction, reference) for name in names}
         first = {name: few.time(name, direction) for name in case.exact(error)}
         fastest, times = min(first, key=first.__getitem__), g.multiply_adds / few.g.multiply_adds
         good = [n for n in first if first[n] <= HOPELESS * first[fastest] + CHANCE_MS[0]]
@@ -79,7 +79,7 @@ def _measure(case: Case) -> dict[str, Finding]:
     return findings
 
 
-def _corner(case: Case) -> ConvGeometry:
+def _corner(case: Case, names: tuple[str, ...]) -> ConvGeometry:
     """Two samples at most, the images halved while they are more than enough to show an error."""
     g = dataclasses.replace(case.g, n=min(case.g.n, 2))
     extents = [d * (k - 1) + 1 for k, d in zip(g.window.kernel, g.window.dilation, strict=True)]
@@ -89,7 +89,7 @@ def _corner(case: Case) -> ConvGeometry:
             for size, extent, stride in zip(g.image, extents, g.window.stride, strict=True)
         )
         less = dataclasses.replace(g, image=image)
-        if less == g or any(STRATEGIES[name].refuses(less) for name in case.candidates):
+        if less == g or any(STRATEGIES[name].refuses(less) for name in names):
             break
         g = less
     return g
@@ -123,8 +123,14 @@ class _Arrays:
     weight: Any
     bias: Any
 
-    def __init__(self, case: Case, g: ConvGeometry, source: _Arrays | None = None):
-        self.case, self.g, device = case, g, case.device
+    def __init__(
+        self,
+        case: Case,
+        g: ConvGeometry,
+        names: tuple[str, ...],
+        source: _Arrays | None = None,
+    ):
+        self.case, self.g, self.names, device = case, g, names, case.device
         if source is not None:  # the same numbers in another type
             same = (source.x, source.dy, source.weight, source.bias)
             self.x, self.dy, self.weight, self.bias = (a.astype(case.dtype) for a in same)
@@ -142,8 +148,7 @@ class _Arrays:
         }
         for out in self.outs.values():  # filled, so that no run is the first to touch them
             out.fill(0)
-        names = {*case.candidates, REFERENCE}
-        self.sizes = {name: case.of(g).workspace(name) for name in names}
+        self.sizes = {name: case.of(g).workspace(name) for name in {*names, REFERENCE}}
         self.work = aligned.empty(device.xp, max(self.sizes.values()), case.dtype)
         self.work.fill(0)
         self.replays: dict[tuple[str, str], Callable[[], object]] = {}
@@ -170,7 +175,7 @@ class _Arrays:
 
     def of(self, g: ConvGeometry) -> _Arrays:
         """The arrays of a part of the convolution: these, if they are of it."""
-        return self if self.g == g else _Arrays(self.case, g)
+        return self if self.g == g else _Arrays(self.case, g, self.names)
 
     def ready(self, names: Iterable[str], direction: str) -> None:
         """Run strategies once, so that their kernels are compiled: those depend on the sizes."""

@@ -1,0 +1,149 @@
+"""Sentences of README and docs that sum up a table, made from the table's result file.
+
+    python examples/benchmarks/readme.py
+
+puts them between their marks.
+"""
+
+from forms import FORMS
+from inference import NETS as PICTURE_NETS
+from inner_products import WAYS
+from measure import fastest
+from peer_tables import milliseconds, read
+from zoo_tables import NETS
+
+SLOWER = 0.9  # a rung of the ladder below it is named
+
+
+def span(values: list[float], digits: int = 2, unit: str = "x") -> str:
+    """The least and the most of some ratios.
+
+    >>> span([1.5, 3.2, 1.42], 1)
+    '1.4x to 3.2x'
+    """
+    return " to ".join(f"{value:.{digits}f}{unit}" for value in (min(values), max(values)))
+
+
+def joined(parts: list[str]) -> str:
+    """A list in a sentence.
+
+    >>> joined(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
+
+
+def numba_gain(report: dict) -> str:
+    """By how much the extra [cpu] makes LeNet's step faster, over the batches of the table."""
+    compiled, plain = (
+        [one["rates"]["minicaffe"]["median"] for one in report["lenet"][form].values()]
+        for form in ("numba", "numpy")
+    )
+    return span([a / b for a, b in zip(compiled, plain, strict=True)], 1, "")
+
+
+def beside_torch(report: dict, form: str) -> str:
+    """LeNet's step of one form beside the fastest PyTorch, over the batches of the table."""
+    ratios = [one["ratios"] for one in report["lenet"][form].values()]
+    return span([ratio[fastest(ratio)]["median"] for ratio in ratios])
+
+
+def ladder_slower(report: dict) -> str:
+    """The rungs on which PyTorch is clearly faster, with both speeds."""
+    parts = []
+    for name, one in report["rungs"].items():
+        for way, products in (("forward", 1), ("backward", 2)):
+            ratio, ms = one[way]["ratio"]["median"], one[way]["ms"]
+            if ratio < SLOWER:
+                whose = (ms["minicaffe"]["median"], ms[fastest(ms)]["median"])
+                ours, theirs = (f"{products * one['gflop'] / value * 1e3:.0f}" for value in whose)
+                parts.append(f"{name} {way} ({ratio:.2f}x: {ours} GFLOP/s, PyTorch's at {theirs})")
+    if not parts:
+        return f"None is below {SLOWER} of PyTorch."
+    return f"Below {SLOWER} of PyTorch: {joined(parts)}."
+
+
+def weight_reading(report: dict) -> str:
+    """What reading AlexNet's weights leaves a second thread to gain."""
+    net = report["nets"]["alexnet"]["threads"]
+    one, two = (net[count]["ms"]["minicaffe"] for count in ("1", "2"))
+    reading = net["1"]["reading"]["median"]
+    left = reading + (one["median"] - reading) / 2
+    return (
+        f"Of {milliseconds(one)} ms that is {reading:.1f}: were all else halved, {left:.1f} ms would be left, "
+        f"and two threads take {milliseconds(two)}."
+    )
+
+
+def inference_elsewhere(report: dict) -> str:
+    """The pictures' speeds on another machine."""
+    machine, nets = report["machine"], report["nets"]
+    threads = str(report["threads"])
+    names = joined([PICTURE_NETS[name] for name in nets])
+    ratios = joined([f"{one['threads'][threads]['ratio']['median']:.2f}x" for one in nets.values()])
+    gains = joined([f"{one['scaling']['median']:.2f}x" for one in nets.values()])
+    return (
+        f"On another machine ({machine['processor']}, {threads} threads, an older commit) {names} reached "
+        f"{ratios} of PyTorch's speed, and {threads} threads {gains} that of one."
+    )
+
+
+def inner_products_elsewhere(report: dict) -> str:
+    """Products of several vectors on another machine."""
+    ratios = {
+        way: [
+            one[way]["ratio"]["torch eager"]["median"]
+            for layer in report["layers"].values()
+            for vectors, one in layer.items()
+            if int(vectors) > 1
+        ]
+        for way in WAYS
+    }
+    machine = report["machine"]
+    return (
+        f"On another machine ({machine['processor']} without AVX-512, {report['threads']} threads) "
+        "products of 2 vectors and more, the same and others, are "
+        f"{span(ratios['forward'])} of PyTorch's speed forward and {span(ratios['backward'])} backward."
+    )
+
+
+def checkouts(report: dict) -> str:
+    """LeNet's step beside the commit before, of both forms."""
+    parts = []
+    for form, batches in report["step"].items():
+        told = joined([f"{one['ratio']['median']:.2f}x at {n}" for n, one in batches.items()])
+        parts.append(f"{FORMS[form]}: {told}")
+    return f"{report['machine']['processor']}, by batch; {'; '.join(sorted(parts, reverse=True))}."
+
+
+def training_slower(report: dict) -> str:
+    """The nets of the zoo that train slower than by PyTorch."""
+    ratios = {}
+    for name, net in report["nets"].items():
+        one = net["train"]
+        ratios[NETS[name]] = one["ratios"][fastest(one["ms"])]["median"]
+    slower = [f"{name} ({ratio:.2f}x)" for name, ratio in ratios.items() if ratio < 1]
+    return f"Slower than by PyTorch: {joined(slower)}." if slower else "No net trains slower."
+
+
+def engines() -> str:
+    """How many ways of computing a convolution there are."""
+    from minicaffe.ops.conv import STRATEGIES
+
+    return str(len(STRATEGIES))
+
+
+SENTENCES = {
+    "numba_gain_cpu": lambda: numba_gain(read("peers", "cpu")),
+    "numba_beside_torch_cpu": lambda: beside_torch(read("peers", "cpu"), "numba"),
+    "numpy_beside_torch_cpu": lambda: beside_torch(read("peers", "cpu"), "numpy"),
+    "ladder_slower_cpu": lambda: ladder_slower(read("ladder", "cpu")),
+    "weight_reading_cpu": lambda: weight_reading(read("inference", "cpu")),
+    "inference_elsewhere_cpu": lambda: inference_elsewhere(read("xeon/inference", "cpu")),
+    "inner_products_elsewhere_cpu": lambda: inner_products_elsewhere(
+        read("zen3/inner_products", "cpu")
+    ),
+    "checkouts_cpu": lambda: checkouts(read("checkouts", "cpu")),
+    "training_slower_cpu": lambda: training_slower(read("zoo", "cpu")),
+    "engines": engines,
+}
