@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--require-gpu") and not HAS_GPU:
         raise pytest.UsageError("--require-gpu: no CUDA GPU works here")
     os.environ.setdefault("MINICAFFE_OFFLINE", "1")
+    if (
+        signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    ):  # as of what a shell runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.getLogger("minicaffe").addHandler(logging.NullHandler())
     _use_own_cache(config)
     if not hasattr(config, "workerinput"):  # of pytest-xdist: its workers come when that is done

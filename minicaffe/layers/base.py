@@ -115,6 +115,7 @@ class Layer:
         self.params = []
         self.name, self.bottom, self.top = cls.__name__, (), ()
         self.out, self.grad, self.needs_gradient = [], [], []
+        self.refused = np.zeros(1, np.int32)
         self._declared = 0
         self._shapes = [], []
         self.context = Context(Device("cpu", np, "default"))
@@ -127,6 +128,9 @@ class Layer:
     out: list[Any]
     grad: list[Any]
     needs_gradient: list[bool]
+    refused: (
+        np.ndarray
+    )  # set to 1 on the CPU by what `check` would raise, since a replay raises nothing
     context: Context
     _shapes: tuple[list[Shape], list[Shape]]  # of bottoms and tops
 

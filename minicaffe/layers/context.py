@@ -28,8 +28,8 @@ class Context:
     `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
     workspace; `deterministic`, without asking a clock. With `forward_only` no layer runs backward. `tell`
     is told what the user should know of the data. `share` is what of each batch is here. `taken` counts how
-    often a layer has taken its buffers. `slots` hold what changes from pass to pass. `refused`, one int32, is
-    set to 1 on the CPU by a label, index or region that is none: a replay raises nothing itself.
+    often a layer has taken its buffers. `slots` hold what changes from pass to pass. `refused` has an int32
+    for each layer that may refuse labels, indices or regions: see Layer.refused.
     """
 
     device: Device
@@ -50,7 +50,7 @@ class Context:
 
     def __post_init__(self) -> None:
         self.slots = Slots(self.device)
-        self.refused = np.zeros(1, np.int32)
+        self.refused = np.zeros(0, np.int32)
 
     @property
     def phase(self) -> Phase:

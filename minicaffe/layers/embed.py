@@ -53,7 +53,7 @@ class Embed(Layer):
 
     def forward(self, x: Any) -> Any:
         self.indices = same_type(self.xp, x.reshape(-1), self.copy)
-        y, refused = self.out[0].reshape(self.mf), self.context.refused
+        y, refused = self.out[0].reshape(self.mf), self.refused
         ops.embed(self.indices, self.weight.data, y, self.rows, refused)
         if self.bias is not None:
             arrays.add(self.bias.data, y)

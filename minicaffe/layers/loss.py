@@ -85,7 +85,7 @@ class Accuracy(Layer):
     def allocate(self) -> None:
         (n, c, s), dtype = self.ncs, self.sum_dtype
         self.hits, self.lower = self.empty((n, s), dtype), self.empty(self.ncs, bool)
-        self.read = Labels.empty(self.xp, n, c, s, dtype, self.context.refused)
+        self.read = Labels.empty(self.xp, n, c, s, dtype, self.refused)
         self.count = self.empty((), dtype)
         self.copies: Any = (None, None)  # of 16 bits: scores and, should they be so too, labels
         if self.dtype != dtype:

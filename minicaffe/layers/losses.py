@@ -77,7 +77,7 @@ class LabelLoss(Loss):
 
     def take_labels(self) -> None:
         """The buffers that labels are read into."""
-        self.read = Labels.empty(self.xp, *self.ncs, self.sum_dtype, self.context.refused)
+        self.read = Labels.empty(self.xp, *self.ncs, self.sum_dtype, self.refused)
 
     def check(self) -> None:
         check_classes(self.context.device.to_host(self.labels), self.ignore_label, self.ncs[1])

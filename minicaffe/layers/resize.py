@@ -146,7 +146,7 @@ class Upsample(Layer):
             arrays.copy(x.reshape(n * c, h, 1, w, 1), blocks)
             return self.out
         self.mask = mask = same_type(self.xp, mask, self.copy)
-        unpool.places(mask, self.y_shape[2:], self.place, self.context.refused)
+        unpool.places(mask, self.y_shape[2:], self.place, self.refused)
         unpool.unpool(x, self.place, self.out[0], self.winner)
         return self.out
 

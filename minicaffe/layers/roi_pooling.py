@@ -56,7 +56,7 @@ class ROIPooling(Layer):
     def forward(self, x: Any, rois: Any) -> Any:
         self.rois = same_type(self.xp, rois.reshape(-1, 5), self.copy)
         given = x, self.rois, self.spatial_scale
-        return ops.roi_pool(*given, self.out[0], self.which, self.better, self.context.refused)
+        return ops.roi_pool(*given, self.out[0], self.which, self.better, self.refused)
 
     def backward(self, dy: Any) -> Any:
         given = dy, self.which, self.rois, self.spatial_scale

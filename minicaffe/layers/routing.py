@@ -143,7 +143,7 @@ class BatchReindex(Layer):
 
     def forward(self, x: Any, index: Any) -> Any:
         self.index = index = same_type(self.xp, index, self.copy)
-        rows.places(index, self.n, self.place, self.context.refused)
+        rows.places(index, self.n, self.place, self.refused)
         out = self.out[0].reshape(self.m, self.each)
         rows.take(x.reshape(self.n, self.each), self.place, out)
         return self.out[0]

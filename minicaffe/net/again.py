@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
+
 from minicaffe.errors import DataError
 from minicaffe.layers import Context, Layer
 from minicaffe.net import run
@@ -34,6 +36,7 @@ class Forward:
         self.graph, self.memory = graph, memory
         self.repeated = Repeated(graph.context.device)
         self.guard = Guard(graph, memory, trains=False)
+        take_flags(graph.steps, graph.context)
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -47,16 +50,19 @@ class Forward:
     def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: Say) -> None:
         """Run some neighbouring layers, but for those that are left out."""
         todo = [step for step in steps if step not in left_out]
-        self.graph.context.refused[0] = 0
         if debug is None and self._repeats(steps):
-            self.repeated.run(partial(self._work, todo), partial(self.guard.of_passes, todo))
+            try:
+                self.repeated.run(partial(self._work, todo), partial(self.guard.of_passes, todo))
+            except BaseException:
+                self.graph.context.refused.fill(0)
+                raise
             return
         for step in todo:
             run.forward(step, self.graph, self.memory, debug)
 
     def _work(self, steps: Sequence[Step], tape: Tape | None) -> None:
         if tape is not None:
-            note(tape, steps, self.graph, self.memory, lambda _, work: work, checks=True)
+            note(tape, steps, self.graph, self.memory, lambda _, work: work)
             return
         for step in steps:
             run.forward(step, self.graph, self.memory)
@@ -77,12 +83,13 @@ def note(
     graph: Graph,
     memory: Memory,
     later: Callable[[Step | None, Work], Work],
-    checks: bool = False,
+    unchecked: list[Step] | None = None,
 ) -> None:
     """Run layers forward, and note it; `later` tells how a replay does what has no rows.
 
-    What layers prepare comes first in a replay, and is not recorded. With `checks` a replay raises, behind the
-    rows of a layer, what the layer would; without, whoever replays looks at `Context.refused`.
+    What layers prepare comes first in a replay, and is not recorded. A replay raises what a layer refuses
+    behind its rows; or, with a list of layers that are yet `unchecked`, before Python is next called, and
+    whoever replays checks those that are left.
     """
     called = any(isinstance(one, Call) for one in tape.notes)  # else it can come first of all
     begins, ready = len(tape.notes) if called else 0, []
@@ -94,11 +101,14 @@ def note(
             _prepare([step])
         if tape.take(what, alone, why, later(step, alone), twice(step)):
             ready += [step] * first
-            if checks and refuses(step):
-                checked = partial(check, graph.context, [step])
-                tape.notes.append(Call(what, "labels are checked", checked, sets=True))
-        elif first:
+            if refuses(step) and unchecked is not None:
+                unchecked.append(step)
+            elif refuses(step):
+                tape.notes.append(checks([step]))
+            continue
+        if first:
             tape.notes[-1] = replace(cast(Call, tape.notes[-1]), work=later(step, work))
+        check_before_the_last(tape, unchecked)
     if ready:
         work = partial(_prepare, ready)
         call = Call("the batch", "numbers that loops read", later(None, work), sets=True)
@@ -135,16 +145,38 @@ def prepares(layer: Layer) -> bool:
 
 
 def refuses(step: Step) -> bool:
-    """Whether a layer may refuse labels, indices or regions, which a replay only sets a flag for."""
-    return type(step.layer).check is not Layer.check
+    """Whether a layer may refuse labels, indices or regions, for which a replay only sets its flag."""
+    on_cpu = not step.layer.context.device.is_cuda
+    return on_cpu and type(step.layer).check is not Layer.check
 
 
-def check(context: Context, steps: Sequence[Step]) -> None:
-    """Raise the DataError of the layer that has refused something in a replay, if one has."""
-    if not context.refused[0]:
+def checks(steps: Sequence[Step]) -> Call:
+    """What a replay raises the refusals of some layers by."""
+    return Call("checks", "labels, indices and regions", partial(check, [*steps]), sets=True)
+
+
+def check_before_the_last(tape: Tape, unchecked: list[Step] | None) -> None:
+    """Have a replay check layers before it does what was noted last, which calls Python."""
+    if unchecked:
+        tape.notes.insert(len(tape.notes) - 1, checks(unchecked))
+        unchecked.clear()
+
+
+def take_flags(steps: Sequence[Step], context: Context) -> None:
+    """Give each layer that may refuse something its flag, one behind the other."""
+    able = [step.layer for step in steps if refuses(step)]
+    context.refused = np.zeros(len(able), np.int32)
+    for i, layer in enumerate(able):
+        layer.refused = context.refused[i : i + 1]
+
+
+def check(steps: Sequence[Step], context: Context | None = None) -> None:
+    """Raise the DataError of the first layer that has refused something in a replay; of all of a context's."""
+    if context is not None and not any(context.refused.data):
         return
-    context.refused[0] = 0
     for step in steps:
-        with step.named():
-            step.layer.check()
-    raise DataError("a label, index or region is not one that the net knows")
+        if step.layer.refused[0]:
+            with step.named():
+                step.layer.refused[0] = 0
+                step.layer.check()
+                raise DataError("a label, index or region is none")

@@ -39,8 +39,11 @@ class Assumed(NamedTuple):
     settings: Any
 
     def holds(self, now: Assumed) -> bool:
-        """Whether it is still so."""
-        alike = len(self.objects) == len(now.objects) and self.settings == now.settings
+        """Whether it is still so; not with an array among the settings: `==` compares its entries."""
+        try:
+            alike = len(self.objects) == len(now.objects) and self.settings == now.settings
+        except ValueError:
+            return False
         return alike and all(map(operator.is_, self.objects, now.objects))
 
 
@@ -58,10 +61,10 @@ class Guard:
         if any(step.layer.sizes_vary for step in graph.steps):
             self.never = "the size of a top varies"
         self.values = [value for step in graph.steps for value in step.tops]
-        self.steps: Sequence[
-            Step
-        ] = []  # those that were looked at last, and what returns their keys
-        self.keys: list[tuple[Callable[[Layer], Any], Layer]] = []
+        self.steps: Sequence[Step] = []  # those that were looked at last,
+        self.keys: list[
+            tuple[Callable[[Layer], Any], Layer]
+        ] = []  # and what returns their settings
 
     def of_passes(
         self, steps: Sequence[Step], objects: Iterable[Any] = (), settings: Any = None
@@ -85,13 +88,11 @@ class Guard:
             kept, (told, context.taken, threads.share(None), inside.get(), context.state, settings)
         )
 
-    def of_params(
-        self, params: Sequence[Any], objects: Iterable[Any] = (), settings: Any = None
-    ) -> Assumed:
-        """What an update of parameters assumes now; it goes by which gradients are zero, too."""
+    def of_params(self, params: Sequence[Any], objects: Iterable[Any] = ()) -> Assumed:
+        """What an update of parameters assumes now."""
         kept = [*objects, *params, *chain.from_iterable(map(_arrays, params))]
         told = [*map(_multipliers, params), *stale(params), threads.share(None), inside.get()]
-        return Assumed(kept, (told, settings))
+        return Assumed(kept, told)
 
 
 def stale(params: Sequence[Any]) -> list[bool]:

@@ -137,11 +137,11 @@ class Net:
     ) -> dict[str, Any]:
         """Run the layers from `start` through `end` (names; default all) on the device.
 
-        `inputs` are host arrays for blobs, by name: those that layers without bottoms write, and what
-        the layers read that none of them computes. A layer all of whose tops are given does not run.
-        Gives the arrays of what nothing further reads (of `end`'s tops, if given). Raises ShapeError for
-        other blobs, shapes that are not theirs (see `reshape`), some but not all tops of a layer that reads
-        data, and a `start` that reads what was overwritten; SpecError for layers not there or out of order.
+        `inputs` are host arrays for blobs, by name: those that layers without bottoms write, and what layers
+        read that none of them computes. A layer all of whose tops are given does not run. Returns what nothing
+        further reads (`end`'s tops, if given). Raises ShapeError for other blobs, shapes that are not theirs
+        (see `reshape`), some but not all tops of a layer that reads data, and a `start` that reads what was
+        overwritten; SpecError for layers not there or out of order.
         """
         self.memory.check_taken()
         first, last = self.graph.range(start, end)
@@ -149,29 +149,29 @@ class Net:
         blobs: dict[str, Blob] = {}
         if inputs or self._left_out:
             blobs, left_out = run.given_to(self.graph, first, last, inputs)
+            inputs = run.fitting(inputs, blobs, "data")
             self._left_out = (self._left_out - set(steps)) | left_out
         with self.memory.sharing.over("data", first, last, run.among(blobs, inputs)):
             run.put(inputs, blobs, "data")
             debug.tell(self.debug, debug.input_lines(self.steps, self.device))
             self.passes.run(steps, self._left_out, self.debug)
         self.context.passes += last == len(self.steps) - 1  # then the pass is over
-        if end is not None:
-            return {value.name: value.blob.data for value in self.steps[last].tops}
-        return {name: value.blob.data for name, value in self.graph.outputs.items()}
+        tops = self.graph.outputs.values() if end is None else self.steps[last].tops
+        return {value.name: value.blob.data for value in tops}
 
     @on_its_device
     def backward(self, start: str | None = None, end: str | None = None, **diffs: Any) -> None:
         """Run the gradient from layer `start` down through `end` (default: from the losses, all).
 
-        `diffs` are host arrays for the diffs of outputs and of `start`'s tops, by name; what a blob's
-        readers above `start` have put into its diff before is added to. The diffs of parameters are
-        added to: `clear_param_diffs` makes them zero. Raises ShapeError for a diff that would go nowhere,
-        and where a layer has not run forward.
+        `diffs` are host arrays for diffs of outputs and of `start`'s tops, by name. It adds to what readers
+        above `start` have put into a blob's diff, and to the diffs of parameters, which `clear_param_diffs`
+        makes zero. Raises ShapeError for a diff that goes nowhere, and if a layer has not run forward.
         """
         self.memory.check_taken()
         last, first = self.graph.range(end, start)
         begin = None if start is None else first
         targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}
+        diffs = run.fitting(diffs, targets, "diff")
         written = run.written_before(self.steps, begin, diffs)
         given = self.device, written, self.memory.scratch, self.loss_scale, self.debug
         with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):

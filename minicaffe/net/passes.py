@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from minicaffe.net import run
-from minicaffe.net.again import note, prepares, twice, why_not
+from minicaffe.net.again import check_before_the_last, checks, note, prepares, twice, why_not
 from minicaffe.net.guards import Assumed, Guard, stale
 from minicaffe.net.net import Net
 from minicaffe.net.recorded import Call, Tape
@@ -27,6 +27,9 @@ class Passes:
     def begin(self, first: int) -> None:
         """The passes begin, as the net's pass of that number."""
         self.net.context.passes = self.first = first
+        self.unchecked: list[
+            Step
+        ] = []  # layers of a trace whose refusals a replay has not raised yet
 
     def forward(self, tape: Tape | None) -> None:
         """Run all layers."""
@@ -35,7 +38,7 @@ class Passes:
             net.forward()
             return
         with net.memory.sharing.over("data", 0, len(net.steps) - 1, ()):
-            note(tape, net.steps, net.graph, net.memory, self._later)
+            note(tape, net.steps, net.graph, net.memory, self._later, self.unchecked)
         net.context.passes += 1
 
     def backward(self, tape: Tape | None) -> None:
@@ -52,20 +55,27 @@ class Passes:
                 again = partial(_backward, step, net, frozenset(written))
                 why = why_not(step.layer) if step.layer.runs_backward else ""
                 later = self._later(step, again)
-                tape.take(f"{step.spec.name} backward", work, why, later, twice(step))
+                if not tape.take(f"{step.spec.name} backward", work, why, later, twice(step)):
+                    check_before_the_last(tape, self.unchecked)
                 if net.then is not None and (then := net.then(step)) is not None:
                     take_sum(tape, then, self.with_flags(net.learnable, then))
+
+    def refuse(self, tape: Tape | None) -> None:
+        """Have a replay raise here what layers have refused so far."""
+        if tape is not None and self.unchecked:
+            tape.notes.append(checks(self.unchecked))
+            self.unchecked.clear()
 
     def end(self, tape: Tape | None) -> None:
         """The passes are over: in a replay, too, the net is to be as they leave it."""
         if tape is not None:
-            work = partial(self._end, [p for p in self.net.learnable if p.stale])
+            work = partial(self._end, [(param, param.stale) for param in self.net.learnable])
             known = "what the net knows of itself"
             tape.notes.append(Call("the end", known, self._later(None, work), sets=True, late=True))
 
-    def _end(self, unwritten: Sequence[Any]) -> None:
-        for param in unwritten:
-            param.stale = True
+    def _end(self, flags: Sequence[tuple[Any, bool]]) -> None:
+        for param, was in flags:
+            param.stale = was
         sharing = self.net.memory.sharing
         sharing.held, sharing.holds = sharing.whole, sharing.last
 
@@ -117,19 +127,16 @@ class Premise(Guard):
         if type(net) is not Net:
             self.never = f"the net is a {type(net).__name__}"
 
-    def of_all(self, objects: Iterable[Any] = (), settings: Any = None) -> Assumed | None:
-        """What whole passes assume now; None while nothing is to be replayed."""
+    def of_all(self, objects: Iterable[Any] = ()) -> Assumed | None:
+        """What whole passes, and an update by them, assume now; None while nothing is to be replayed."""
         if self.seen:
             return None
-        return self.of_passes(self.net.steps, objects, (self.net.loss_scale, settings))
+        settings = self.net.loss_scale, stale(self.params)
+        return self.of_passes(self.net.steps, objects, settings)
 
-    def of_update(self, objects: Iterable[Any] = (), settings: Any = None) -> Assumed | None:
+    def of_update(self, objects: Iterable[Any]) -> Assumed | None:
         """What an update assumes now; None while nothing is to be replayed."""
-        return None if self.seen else self.of_params(self.params, objects, settings)
-
-    def stale(self) -> list[bool]:
-        """Which gradients are zero, whatever lies there: an update goes by that, too."""
-        return stale(self.params)
+        return None if self.seen else self.of_params(self.params, objects)
 
     @property
     def seen(self) -> str:

@@ -44,8 +44,9 @@ def among(blobs: Mapping[str, Blob], names: Collection[str]) -> list[Blob]:
     return [blob for name, blob in blobs.items() if name in names]
 
 
-def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> None:
-    """Copy arrays, of the host or the device, into the data or diffs of blobs. Raises ShapeError."""
+def fitting(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> dict[str, Any]:
+    """Arrays, of the host or the device, for the data or diffs of blobs. Raises ShapeError."""
+    found = {}
     for name, array in arrays.items():
         if name not in blobs:
             raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
@@ -55,10 +56,16 @@ def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> Non
             may_be = which == "data" and len(shape) == len(blob.shape)
             hint = f"; net.reshape({name}={shape}) would change it" if may_be else ""
             raise ShapeError(f"blob {name!r} has shape {blob.shape}, got {shape}{hint}")
-        if on_cuda(array):
-            blob.device.xp.copyto(getattr(blob, which), array)
-        else:
-            blob.device.copy_from_host(getattr(blob, which), np.asarray(array))
+        found[name] = array if on_cuda(array) else np.asarray(array)
+    return found
+
+
+def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> None:
+    """Copy arrays that fit into the data or diffs of blobs."""
+    for name, array in arrays.items():
+        blob = blobs[name]
+        copy = blob.device.xp.copyto if on_cuda(array) else blob.device.copy_from_host
+        copy(getattr(blob, which), array)
 
 
 def given_to(

@@ -63,6 +63,10 @@ class Sharing:
         self.block = aligned.zeros(self.graph.context.device.xp, self.size, "uint8")
         self.held, self.holds = frozenset(), {}
 
+    def forget(self) -> None:
+        """A pass has failed: nobody knows what its memory holds."""
+        self.held, self.holds = frozenset(), dict.fromkeys(self.last)
+
     def lend(self, value: Value) -> None:
         """Let the blob of a value that shares memory lie in the block."""
         if value in self.lives:

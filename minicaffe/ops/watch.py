@@ -91,15 +91,15 @@ def judge(
     """Decide whether an update is taken, from a loss and flat gradients, whose squares sum to `square`.
 
     flags[SKIP] says no; so do all after it once flags[STOP] is 1, as a loss that is no finite number makes
-    it, a label that was `refused`, one int32 of the host's, and a bad gradient, or flags[BAD], unless such are
-    to be passed over. flags[DONE] counts the
+    it, and a bad gradient, or flags[BAD], unless such are to be passed over. Where any of `refused`, flags on
+    the host, is set, the iteration does not count, and its update is not taken. flags[DONE] counts the
     iterations that did not stop, flags[PASSED] those of them that were passed over; flags[BAD] is 0 again.
     `going`, one bool, is not STOP; `factor` is what shortens a gradient to a norm of `limit`, 1 if it is
     below 0. `parts` is as in `squares`, an entry for each gradient at the least.
 
     >>> flags, going, factor = np.zeros(FLAGS, np.int32), np.array(True), np.array(0.0)
     >>> loss, gradient, square = np.array([0.5]), np.array([3.0, 4.0]), np.array(0.0)
-    >>> last = flags, going, factor, np.zeros(1, np.int32)
+    >>> last = flags, going, factor, np.zeros(0, np.int32)
     >>> judge(loss, [gradient], square, np.empty(8), 1.0, False, *last)
     >>> float(square), flags[[SKIP, DONE]], float(factor)
     (25.0, array([0, 1], dtype=int32), 0.2)
@@ -125,11 +125,12 @@ def judge(
 def _judge(loss: Any, square: Any, limit: float, pass_over: bool, refused: Any, out: Any) -> None:
     flags, going, factor = out
     bad, norm = int(flags[BAD]), math.sqrt(square)
-    if not math.isfinite(loss[0]) or refused[0] or (bad and not pass_over):
+    none = bool(refused.any())
+    if not none and (not math.isfinite(loss[0]) or (bad and not pass_over)):
         flags[STOP] = 1
     stop = int(flags[STOP])
-    flags[SKIP] = stop or bad
-    flags[DONE] += not stop
-    flags[PASSED] += bad and not stop
+    flags[SKIP] = stop or bad or none
+    flags[DONE] += not (stop or none)
+    flags[PASSED] += bad and not (stop or none)
     flags[BAD], going[...] = 0, not stop
     factor[...] = limit / norm if 0 <= limit < norm else 1

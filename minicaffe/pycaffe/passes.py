@@ -93,6 +93,7 @@ def reshape(net: minicaffe.Net, blobs: Blobs, last: int | None = None) -> None:
     if not waiting and (held.fits is None or (above or len(net.steps)) <= held.fits):
         return
     push()
+    net.passes.forget()
     shapes, given, before = _free(net, waiting)
 
     def take(fits: int | None) -> None:

@@ -35,6 +35,7 @@ class Iterating(Finite):
         self._noted, self._premise = Passes(self.net), Premise(self.net)
         self._passes, self._update = Repeated(self.device), Repeated(self.device)
         self._whole = Repeated(self.device)
+        self._taken = self.net.context.taken
         self._reasons: list[str] = []  # what of an iteration on CUDA is not in a graph, and why
         self._told: list[str] = []
 
@@ -73,7 +74,7 @@ class Iterating(Finite):
             self.net.context.slots.send()
         beside = partial(compared, self) if self.device.is_cuda else None
         self._whole.run(self._all, self._now_of_all, beside)
-        self._refuse()
+        check(self.net.steps, self.net.context)
         self._watch.expect(self.iteration)
         self._end_passes()
 
@@ -98,7 +99,7 @@ class Iterating(Finite):
     def _only_passes(self) -> None:
         self._begin_passes()
         self._passes.run(self._all_passes, partial(self._on_cpu, self._premise.of_all))
-        self._refuse()
+        check(self.net.steps, self.net.context)
         if self._ranks is not None:
             self._ranks.agree()
         self._end_passes()
@@ -109,20 +110,17 @@ class Iterating(Finite):
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Do what has passes in it; should it fail, all is as before, but for blobs: there is no gradient."""
+        loss = self._watch.loss_at_hand
         try:
             work()
-        except Exception:
-            self._watch.put_back()
+        except BaseException:
+            self._watch.take_back(loss)
+            self.net.memory.sharing.forget()
+            self.net.context.refused.fill(0)
             self.net.context.passes = self.iteration * self.spec.iter_size
             for param in self.net.learnable:
                 param.stale = True
             raise
-
-    def _refuse(self) -> None:
-        """Raise what a layer has refused in a replay, which took no update then."""
-        if self.net.context.refused[0]:
-            self._watch.go_on()
-            check(self.net.context, self.net.steps)
 
     def update(self) -> None:
         """Change the parameters by the gradients that are there, at the rate of this iteration."""
@@ -132,7 +130,10 @@ class Iterating(Finite):
         self._update.run(self._step, partial(self._on_cpu, self._premise.of_update))
 
     def _begin_passes(self) -> None:
-        self.net.context.refused[0] = 0
+        if self._taken != self.net.context.taken:  # keep no array alive that the net has no more
+            self._taken = self.net.context.taken
+            for repeated in (self._passes, self._update, self._whole):
+                repeated.begin()
         if not self.device.is_cuda:  # where that is a part of what is captured
             self._watch.begin()
         self._noted.begin(self.iteration * self.spec.iter_size)
@@ -171,9 +172,8 @@ class Iterating(Finite):
             net.then = then if batch == count - 1 else None
             net.context.passes = noted.first + batch
             noted.forward(tape)
-            if ranks is not None and not self.device.is_cuda:  # before any sum with others
-                refuse = partial(check, net.context, net.steps)
-                take_sum(tape, refuse, what="what layers refuse")
+            if ranks is not None or count > 1:  # before any sum with others, and the next batch
+                noted.refuse(tape)
             noted.backward(tape)
             if self._mixed is not None:
                 take(tape, "16 bits", partial(self._mixed.gather, first=batch == 0))
@@ -225,15 +225,15 @@ class Iterating(Finite):
 
     def _now_of_all(self) -> Assumed | None:
         """What a recorded iteration goes by."""
-        return self._premise.of_all(self._parts, self._premise.stale())
+        return self._premise.of_all(self._parts)
 
     @property
     def _parts(self) -> list[Any]:
         """What of the solver a replay goes by."""
-        rule, watch = self.rule, self._watch
-        spec = (rule.rule if isinstance(rule, Mixed) else rule).spec
-        shared = self._ranks and self._ranks.shared
-        return [self.spec, rule, spec, *rule.history, self._average, watch, watch.loss, shared]
+        rule, means = self.rule, self._average.means if self._average else ()
+        parts: list[Any] = [self.spec, rule, (rule.rule if isinstance(rule, Mixed) else rule).spec]
+        parts += [self._watch, self._watch.loss, self._ranks and self._ranks.shared]
+        return [*parts, *rule.history, *means]
 
 
 def _read(params: list[Param]) -> None:

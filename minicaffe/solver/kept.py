@@ -56,7 +56,7 @@ class Kept:
             self.began = self.record.solver is not None
         assert self.run.folder is not None and self.run.lock is not None
         self.at = [solver.iteration]
-        weakref.finalize(solver, _leave, self.run.folder, self.run.lock, self.at)
+        weakref.finalize(solver, _leave, self.run.folder.absolute(), self.run.lock, self.at)
 
     def leave(self, solver: Any, error: BaseException | None, ends: bool) -> None:
         """What was entered is over: with an error, or the run's end."""

@@ -50,15 +50,15 @@ class Watch:
     update of the iteration that is found bad is not taken, nor any after it: however late the host looks,
     it finds parameters and history as they were when that iteration began. With `pass_over`, as of 16
     bits, a gradient that is not finite is passed over instead, and only a loss stops. Of what forward
-    passes change for good, such as BatchNorm's sums, it takes copies, until it stops. `refused`, one int32
-    of the host's, stops an update, too: see Context.
+    passes change for good, such as BatchNorm's sums, it takes copies, until it stops. No update is taken
+    of an iteration in which a layer has refused something: `refused`, flags on the host (see Context).
     """
 
     def __init__(
         self, xp: Any, window: int, dtype: Any, pass_over: bool = False, refused: Any = None
     ):
         self.xp, self.pass_over, dtype = xp, pass_over, np.dtype(dtype)
-        self.refused = np.zeros(1, np.int32) if refused is None else refused
+        self.refused = np.zeros(0, np.int32) if refused is None else refused
         self.block = xp.zeros(8 * NUMBERS + 4 * FLAGS + dtype.itemsize * (window + 1) + 1, np.uint8)
         self.window, self.dtype = window, dtype
         self.squares, self.flags, self.losses, self.factor, going = self._parts(self.block)
@@ -205,7 +205,13 @@ class Watch:
         self.going.fill(True)
         self.asked = 0
 
-    def go_on(self) -> None:
-        """Forget that the last update was not taken."""
-        self.flags[[SKIP, STOP]] = 0
-        self.going.fill(True)
+    @property
+    def loss_at_hand(self) -> float:
+        """The loss of the last iteration, where that is known without waiting for the device; else 0."""
+        return 0.0 if self.at_hand is None else self.at_hand.loss[0]
+
+    def take_back(self, loss: float) -> None:
+        """Have all be as it was when an iteration that failed began, at whose beginning `loss` was at hand."""
+        self.put_back()
+        if self.at_hand is not None:
+            self.loss[0], self.flags[SKIP] = loss, self.flags[STOP]

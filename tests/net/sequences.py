@@ -433,7 +433,9 @@ def run(group: int, actions: list[tuple[int, int, int]]) -> str:
     """Do the same in both worlds; the first difference, or nothing."""
     mine, theirs = both = [World(group, plain) for plain in (False, True)]
     done: list[str] = []
-    failed: dict[int, str] = {}  # where the last pass of a solver or a net failed
+    failed: dict[
+        int, set[str]
+    ] = {}  # layers at which passes of a solver or a net failed, one after the other
     for which, number, seed in actions:
         action = ACTIONS[number % len(ACTIONS)]
         done.append(f"{action.__name__}({which}, {seed})")
@@ -444,7 +446,8 @@ def run(group: int, actions: list[tuple[int, int, int]]) -> str:
         if not (_same(*outcomes) or all(map(refused, outcomes))):
             return f"{'; '.join(done)}: {outcomes[0]} instead of {outcomes[1]}"
         if isinstance(outcomes[0], str):
-            failed[which] = outcomes[0].partition("layer '")[2].partition("'")[0]
+            name = outcomes[0].partition("layer '")[2].partition("'")[0]
+            failed.setdefault(which, set()).add(name)
         elif action in WHOLE and (which < 2 or action not in (half, snapshot)):
             failed.pop(which, None)
         if apart := differences(mine.numbers(which), theirs.numbers(which), which, failed):
@@ -457,7 +460,7 @@ def refused(result: Any) -> bool:
     return isinstance(result, str) and ("overwritten" in result or "shares memory" in result)
 
 
-def differences(mine: Any, theirs: Any, which: int, failed: dict[int, str]) -> list[str]:
+def differences(mine: Any, theirs: Any, which: int, failed: dict[int, set[str]]) -> list[str]:
     """The names of what differs, but for blobs that a pass which failed may have left in any state.
 
     Those are the tops of the layer that raised, whose rows have all run by then in a replay; and in an
@@ -470,7 +473,7 @@ def differences(mine: Any, theirs: Any, which: int, failed: dict[int, str]) -> l
         return apart
     if which < 2:
         return [name for name in apart if " of " not in name]
-    return [name for name in apart if not name.endswith(f" of {failed[which]}")]
+    return [name for name in apart if name.rpartition(" of ")[2] not in failed[which]]
 
 
 def _same(mine: Any, theirs: Any) -> bool:

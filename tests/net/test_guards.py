@@ -10,7 +10,7 @@ import pytest
 from solver.twins import Quiet
 
 from minicaffe import Net, Solver, parse
-from minicaffe.errors import DataError, LayerError
+from minicaffe.errors import DataError, LayerError, ShapeError
 from minicaffe.layers import REGISTRY, Layer, register
 
 pytestmark = pytest.mark.usefixtures("form")
@@ -173,3 +173,189 @@ def test_a_net_that_is_dropped_is_freed_at_once():
         assert gone() is None
     finally:
         gc.enable()
+
+
+def twins(text, **settings):
+    """Two solvers of a model, of which the second replays nothing."""
+    both = [Solver(parse(text), device="cpu", report=Quiet(), **settings) for _ in range(2)]
+    both[1]._premise.never = "asked"
+    for solver in both:
+        solver.net.blobs["data"].data[...] = np.random.default_rng(0).normal(size=(4, 8))
+        solver.net.blobs["label"].data[...] = [0, 1, 2, 3]
+    return both
+
+
+def same(both):
+    """What both hold is the same."""
+    for name, param in both[0].net.named_params.items():
+        other = both[1].net.named_params[name]
+        assert param.data.tobytes() == other.data.tobytes(), name
+        assert param.diff.tobytes() == other.diff.tobytes(), name
+    assert both[0]._watch.flags.tobytes() == both[1]._watch.flags.tobytes()
+    assert both[0].loss() == both[1].loss()
+
+
+def outcome(work):
+    """What work raises, as text."""
+    try:
+        return repr(work())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def label_of(both, value):
+    for solver in both:
+        solver.net.blobs["label"].data[0] = value
+
+
+@pytest.fixture
+def own():
+    """The layer of one's own, which notes what is asked of it."""
+    known = dict(REGISTRY)
+    register(Fails)
+    yield Fails
+    Fails.when = ""
+    REGISTRY.clear()
+    REGISTRY.update(known)
+
+
+BEHIND = """
+  - {name: more, type: Input, top: other, shape: {dim: [4]}}
+  - {name: acc, type: Accuracy, bottom: [ip, other], top: acc}
+"""
+
+
+def test_a_layer_that_checks_its_own_labels_forgets_no_other_refusal():
+    """In the NumPy form Accuracy is Python between rows, and finds its labels good."""
+    text = LEARNS.replace("MORE\n", "").replace("solver:", BEHIND.strip("\n") + "\nsolver:")
+    both = twins(text)
+    for solver in both:
+        solver.step(6)
+    label_of(both, 9)
+    told = [outcome(lambda solver=solver: solver.step(1)) for solver in both]
+    assert told[0] == told[1] and "layer 'loss' (SoftmaxWithLoss): label 9" in told[0]
+    same(both)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("iter_size", [1, 2])
+def test_what_comes_after_a_refused_gradient(apart, iter_size):
+    """The next gradient and update are taken; so is an update by hand."""
+    both = twins(LEARNS.replace("MORE\n", ""), iter_size=iter_size)
+    for solver in both:
+        for _ in range(6):
+            solver.gradient()
+            solver.update()
+        if not apart:
+            solver.step(6)
+    label_of(both, 9)
+    run = Solver.gradient if apart else (lambda solver: solver.step(1))
+    told = [outcome(lambda solver=solver: run(solver)) for solver in both]
+    assert told[0] == told[1] and "label 9 is not one of the 4 classes" in told[0]
+    same(both)
+    label_of(both, 0)
+    for solver in both:
+        solver.gradient()
+    assert both[0].net.params["ip"][0].diff.any()
+    for solver in both:
+        solver.update()
+    same(both)
+    for solver in both:
+        solver.step(4)
+    same(both)
+
+
+def test_a_refusal_does_not_clear_what_has_diverged():
+    both = twins(LEARNS.replace("MORE\n", ""))
+    for solver in both:
+        solver.step(6)
+        solver.net.blobs["data"].data[0, 0] = np.nan
+        solver.gradient()
+        solver.update()
+        solver.net.blobs["data"].data[0, 0] = 0
+    label_of(both, 9)
+    for solver in both:
+        with pytest.raises(DataError):
+            solver.gradient()
+    assert [solver._watch.stopped_at_hand() for solver in both] == [True, True]
+
+
+EMBED = """
+layers:
+  - {name: data, type: Input, shape: {dim: [4, 8]}}
+  - {name: label, type: Input, shape: {dim: [4]}}
+  - {name: embed, type: Embed, bottom: label, input_dim: 4, num_output: 5, weight_filler: {type: xavier}}
+  - {name: fails, type: Fails, bottom: embed, top: seen}
+  - {name: ip, type: InnerProduct, bottom: data, num_output: 5, weight_filler: {type: xavier}}
+  - {name: loss, type: EuclideanLoss, bottom: [ip, seen]}
+solver: {base_lr: 0.1, max_iter: 100}
+"""
+
+
+def test_what_is_refused_is_raised_before_python_is_called(own, monkeypatch):
+    both, asked = twins(EMBED), []
+    for solver in both:
+        solver.step(6)
+    for way in ("forward", "backward"):
+        known = getattr(Fails, way)
+        noted = lambda self, x, way=way, known=known: asked.append(way) or known(self, x)  # noqa: E731
+        noted.__module__ = Fails.__module__
+        monkeypatch.setattr(Fails, way, noted)
+    for solver in both:
+        solver.step(6)
+    asked.clear()
+    label_of(both, 9)
+    for solver in both:
+        with pytest.raises(DataError, match=r"layer 'embed' \(Embed\): index 9"):
+            solver.step(1)
+    assert asked == []
+    same(both)
+
+
+IN_PLACE = """
+  - {name: relu, type: ReLU, bottom: ip, top: ip}
+  - {name: fails, type: Fails, bottom: ip, top: seen}
+"""
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_after_an_iteration_that_failed_nobody_knows_what_memory_holds(own, error, monkeypatch):
+    text = LEARNS.replace("MORE\n", IN_PLACE.lstrip("\n")).replace("[ip, label]}", "[seen, label]}")
+    both = twins(text)
+    for solver in both:
+        solver.step(6)
+
+    def raises(self, x):
+        raise error("as told")
+
+    monkeypatch.setattr(Fails, "forward", raises)
+    for solver in both:
+        with pytest.raises((LayerError, KeyboardInterrupt)):
+            solver.step(1)
+        assert not any(param.diff.any() for param in solver.net.learnable)
+        for start in ("relu", "fails"):
+            with pytest.raises(ShapeError, match="overwritten in place"):
+                solver.net.forward(start=start)
+    same(both)
+
+
+def test_an_array_among_settings_is_never_replayed():
+    net = Net(parse(ONE), "TEST", device="cpu")
+    for _ in range(6):
+        net.layers["ip"].axis = np.array([1, 1])
+        net.forward(data=np.ones((2, 8)))
+        assert not net.passes.nodes
+
+
+def test_no_array_of_before_a_reshape_is_kept():
+    import gc
+    import weakref
+
+    solver = learner()
+    solver.step(6)
+    solver.gradient()
+    old = weakref.ref(solver.net.blobs["ip"].data)
+    solver.net.reshape(data=(4, 8))
+    solver.step(1)
+    gc.collect()
+    assert old() is None

@@ -388,8 +388,14 @@ def test_reshaped_and_copied_nets_share():
 def test_a_failed_pass_leaves_nothing_to_go_on_from():
     net = Net(parse(SMALL), "TEST", device="cpu", keep=())
     net.forward(end="sum", **GIVEN)
-    with pytest.raises(ShapeError, match="shape"):
+    with pytest.raises(ShapeError, match="shape"):  # before anything was written
         net.forward(start="pool", sum=np.ones(3))
+    net.forward(start="pool")
+    net.forward(end="sum", **GIVEN)
+    net.layers["pool"].forward = lambda x: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        net.forward(start="pool")
+    del net.layers["pool"].forward
     with pytest.raises(ShapeError, match="is not there"):
         net.forward(start="pool")
 

@@ -135,7 +135,7 @@ def as_bytes(text: str) -> np.ndarray:
         (np.ones((2, 2), np.uint8), CheckpointError, "a.npz: entry '@model' of shape (2, 2) is no"),
         (np.ones(MAX_BYTES + 1, np.uint8), CheckpointError, "a.npz: entry '@model' of shape (41943"),
         (np.full(2, 200, np.uint8), CheckpointError, "a.npz: entry '@model' is not UTF-8 text (byte 0)"),
-        (as_bytes("layers: ["), SpecError, "a.npz: @model:1:10: while parsing a flow"),
+        (as_bytes("layers: ["), SpecError, "a.npz: @model:1:10: expected a value, found the end of the text"),
         (as_bytes(""), SpecError, "a.npz: @model:1:1: is empty"),
         (as_bytes("layers: []"), SpecError, "a.npz: @model:1:9: layers: expected at least one"),
         (as_bytes(IP.replace("num_o", "nun_o")), SpecError, "a.npz: @model:1:52: layer 'ip' (InnerProduct): "),

@@ -160,3 +160,17 @@ def test_what_of_a_solver_is_public():
         *("solve", "step", "test", "gradient", "update", "averaged"),
         *("snapshot", "latest_snapshot", "restore"),
     }
+
+
+def test_a_solver_that_goes_later_leaves_the_folder_it_had(tmp_path, monkeypatch):
+    """Not one of the same name in the folder that the process is in by then."""
+    earlier = solver()
+    earlier.step(2)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "line.yaml").write_text(MODEL)
+    later = solver()
+    later.step(4)
+    del earlier
+    gc.collect()
+    assert state() == "running" and state(tmp_path / "api") == "stopped"

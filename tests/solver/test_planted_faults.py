@@ -115,6 +115,7 @@ def a_reshape_that_nobody_sees(solver, patch):
     held = solver._whole.assumed
     patch.setattr(solver, "_now_of_all", lambda: held)
     solver.net.memory.take(solver.net.graph)
+    solver._taken = solver.net.context.taken
 
 
 def a_multiplier_that_nobody_sees(solver, patch):

@@ -62,12 +62,14 @@ def judge(
     last: int,
 ) -> None:
     """What ops.watch.judge says; the flags in its order: bad, skip, stop, done, passed."""
-    bad, norm = flags[0], math.sqrt(square[0])
-    if not math.isfinite(loss[0]) or refused[0] or (bad and not pass_over):
+    bad, norm, none = flags[0], math.sqrt(square[0]), False
+    for i in range(len(refused)):
+        none |= refused[at(i)] != 0
+    if not none and (not math.isfinite(loss[0]) or (bad and not pass_over)):
         flags[2] = 1
     stop = flags[2]
-    flags[1] = 1 if stop or bad else 0
-    if not stop:
+    flags[1] = 1 if stop or bad or none else 0
+    if not stop and not none:
         flags[3] += 1
         flags[4] += 1 if bad else 0
     flags[0], going[0] = 0, not stop
