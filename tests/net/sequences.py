@@ -192,7 +192,8 @@ def part(world, which, random):
     names = [step.spec.name for step in net.steps]
     if random.integers(2):  # where something is done in place
         names = names[names.index("scores") :][:5]
-    net.forward()
+    if random.integers(3):
+        net.forward()
     first, last = sorted(random.integers(len(names), size=2))
     return net.forward(names[first], names[last])
 
@@ -209,11 +210,22 @@ def by_hand(world, which, random):
 
 
 def half(world, which, random):
-    """An iteration whose update comes apart."""
+    """Iterations whose update comes apart."""
     if which < 2:
-        for _ in range(4):
+        for _ in range(1 + random.integers(5)):
             world[which].gradient()
             world[which].update()
+
+
+def one_half(world, which, random):
+    """A gradient, or an update, without the other."""
+    if which < 2:
+        world[which].gradient() if random.integers(3) else world[which].update()
+
+
+def pass_of(world, which, random):
+    """A pass of a net, an iteration of a solver, or its gradient alone."""
+    return world[which].gradient() if which < 2 and random.integers(2) else world.go(which)
 
 
 def write(world, which, random):
@@ -312,7 +324,7 @@ def bad(world, which, random):
     place, before = random.integers(data.size), data.copy()
     data[place] = NONE[random.integers(len(NONE))]
     try:
-        return world.go(which)
+        return pass_of(world, which, random)
     finally:
         data[...] = before
 
@@ -331,7 +343,7 @@ def diverge(world, which, random):
 def raises(world, which, random):
     Raising.when = ("forward", "backward")[random.integers(2)]
     try:
-        return world.go(which)
+        return pass_of(world, which, random)
     finally:
         Raising.when = ""
 
@@ -378,6 +390,7 @@ ACTIONS: list[Callable[[World, int, Any], Any]] = [
         part,
         by_hand,
         half,
+        one_half,
         write,
         write_diff,
         replace,

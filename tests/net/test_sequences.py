@@ -88,7 +88,7 @@ def test_a_fault_is_found(fault, layer, which, names, monkeypatch):
     group = next((i for i, one in enumerate(GROUPS) if layer in one), COUNT)
     numbers = [i for i, action in enumerate(ACTIONS) if action.__name__ in names]
     draws = random.Random(7)
-    steps = [(which, draws.choice(numbers), draws.randrange(2**32)) for _ in range(24)]
+    steps = [(which, draws.choice(numbers), draws.randrange(2**32)) for _ in range(60)]
     assert run(group, steps) == ""
     fault(monkeypatch)
     assert run(group, steps)
