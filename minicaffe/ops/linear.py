@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device, on_cuda
-from minicaffe.ops import conv, skinny
+from minicaffe.ops import conv, skinny, threads
 from minicaffe.ops.arrays import add, fill
 from minicaffe.ops.conv import Plan
 from minicaffe.ops.conv.case import OWN
@@ -18,7 +18,7 @@ from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.loops import loops, no_bias, with_blas
 from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_places
-from minicaffe.ops.threads import FEW, in_slices, run, share
+from minicaffe.ops.threads import FEW, in_slices, run
 
 
 def plan(
@@ -43,7 +43,7 @@ def plan(
 
 def workspace(m: int, k: int, f: int, gradients: bool = True) -> int:
     """Elements of work for `linear`, and its gradients, of m vectors of k numbers to f numbers."""
-    slices = f * (m + share(None))  # a thread may have a vector more than another
+    slices = f * (m + threads.count())  # a thread may have a vector more than another
     return max(m + f * max(m, k), slices) if gradients else slices
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import maxima
+from minicaffe.ops import maxima, threads
 from minicaffe.ops.geometry import Sizes, Window, window_sizes
 from minicaffe.ops.loops import loops
 from minicaffe.ops.record import do
 from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import in_slices, run, share
+from minicaffe.ops.threads import in_slices, run
 
 PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side
 
@@ -24,7 +24,7 @@ def workspace(window: Window, image: Sizes, pooled: Sizes) -> int:
     lines, across = (
         (o - 1) * s + k for o, s, k in zip(pooled, window.stride, window.kernel, strict=True)
     )
-    return (5 * lines * max(across, image[1]) + pooled[1]) * share(None)
+    return (5 * lines * max(across, image[1]) + pooled[1]) * threads.count()
 
 
 def seen(window: Window, image: Sizes, pooled: Sizes) -> Window:

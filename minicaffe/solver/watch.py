@@ -191,7 +191,9 @@ class Watch:
 
     def iteration(self, told: Told) -> int:
         """The iteration that was found bad."""
-        return self.last - (self.asked - 1 - told.done)
+        return max(
+            0, self.last - (self.asked - 1 - told.done)
+        )  # updates by hand may be of one iteration
 
     def put_back(self) -> None:
         """Have what forward passes changed be as it was when the iteration that was found bad began."""

@@ -451,6 +451,8 @@ def run(group: int, actions: list[tuple[int, int, int]]) -> str:
     ] = {}  # layers at which passes of a solver or a net failed, one after the other
     for which, number, seed in actions:
         action = ACTIONS[number % len(ACTIONS)]
+        if action is loss and which > 1 and which in failed:
+            continue  # which reads what the layer that failed has left
         done.append(f"{action.__name__}({which}, {seed})")
         outcomes = [outcome(action, one, which, np.random.default_rng(seed)) for one in both]
         if which > 3 and action is part and refused(outcomes[0]) and not refused(outcomes[1]):

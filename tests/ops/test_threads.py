@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from ops.cases import blank, cases
 
 from minicaffe.errors import MinicaffeError
-from minicaffe.ops import crew
+from minicaffe.ops import crew, linear, pool
 from minicaffe.ops import threads as module
+from minicaffe.ops.geometry import Window
 from minicaffe.ops.threads import at_most, in_slices, share
 
 ROOT = Path(__file__).parent.parent.parent
@@ -298,3 +299,11 @@ def test_threads_that_cannot_be_started_are_told_in_one_line(monkeypatch):
         MinicaffeError, match="3 threads: can't start new thread; ask for fewer with"
     ):
         module.crew.__wrapped__(3)
+
+
+def test_work_is_reserved_for_all_threads_that_may_come():
+    """A net that is built while fewer are let in runs with all of them later: its pieces must hold."""
+    window = Window((5, 5), (1, 1), (2, 2))
+    whole = pool.workspace(window, (31, 33), (31, 33)), linear.workspace(3, 5, 7)
+    with at_most(1):
+        assert (pool.workspace(window, (31, 33), (31, 33)), linear.workspace(3, 5, 7)) == whole
