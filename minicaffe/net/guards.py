@@ -61,10 +61,9 @@ class Guard:
         if any(step.layer.sizes_vary for step in graph.steps):
             self.never = "the size of a top varies"
         self.values = [value for step in graph.steps for value in step.tops]
-        self.steps: Sequence[Step] = []  # those that were looked at last,
-        self.keys: list[
-            tuple[Callable[[Layer], Any], Layer]
-        ] = []  # and what returns their settings
+        # The layers that were looked at last, and what returns their settings
+        self.steps: Sequence[Step] = []
+        self.keys: list[tuple[Callable[[Layer], Any], Layer]] = []
 
     def of_passes(
         self, steps: Sequence[Step], objects: Iterable[Any] = (), settings: Any = None
@@ -75,24 +74,24 @@ class Guard:
             self.keys = [(keys(cast(Any, type(step.layer))), step.layer) for step in steps]
         context = self.context
         params = list(chain.from_iterable(map(_params, steps)))
-        kept = [context._workspace, self.memory.scratch, *objects, *steps]
-        told: list[Any] = [get(layer) for get, layer in self.keys]
+        blobs = chain(map(_blob, self.values), params)
+        every = [context._workspace, self.memory.scratch, *objects, *steps]
+        of_layers: list[Any] = [get(layer) for get, layer in self.keys]
         if self.trains:
-            kept += chain.from_iterable(map(_arrays, chain(map(_blob, self.values), params)))
-            told += map(tuple, map(_needs, steps))
-            told += map(_weight, self.values)
-            told += map(_multipliers, params)
+            every += chain.from_iterable(map(_arrays, blobs))
+            of_layers += map(tuple, map(_needs, steps))
+            of_layers += map(_weight, self.values)
+            of_layers += map(_multipliers, params)
         else:
-            kept += map(_data, chain(map(_blob, self.values), params))
-        return Assumed(
-            kept, (told, context.taken, threads.share(None), inside.get(), context.state, settings)
-        )
+            every += map(_data, blobs)
+        of_net = context.taken, context.state, threads.share(None), inside.get()
+        return Assumed(every, (of_layers, of_net, settings))
 
     def of_params(self, params: Sequence[Any], objects: Iterable[Any] = ()) -> Assumed:
         """What an update of parameters assumes now."""
-        kept = [*objects, *params, *chain.from_iterable(map(_arrays, params))]
-        told = [*map(_multipliers, params), *stale(params), threads.share(None), inside.get()]
-        return Assumed(kept, told)
+        every = [*objects, *params, *chain.from_iterable(map(_arrays, params))]
+        settings = [*map(_multipliers, params), *stale(params), threads.share(None), inside.get()]
+        return Assumed(every, settings)
 
 
 def stale(params: Sequence[Any]) -> list[bool]:

@@ -27,9 +27,8 @@ class Passes:
     def begin(self, first: int) -> None:
         """The passes begin, as the net's pass of that number."""
         self.net.context.passes = self.first = first
-        self.unchecked: list[
-            Step
-        ] = []  # layers of a trace whose refusals a replay has not raised yet
+        # Layers of a trace whose refusals a replay has not raised yet
+        self.unchecked: list[Step] = []
 
     def forward(self, tape: Tape | None) -> None:
         """Run all layers."""

@@ -96,17 +96,17 @@ class Sharing:
             yield
             return
         whole = last - first + 1 == len(self.graph.steps)
+        holds, held = self.holds, self.held
         if in_place:
             holds = self.last if whole else self._holds(first, last, given)
-            self.holds = dict.fromkeys(self.last)  # should the pass fail
         if shares:
             held = self.whole if whole else self._held(first, last, given)
+        if in_place:  # nothing is known, should the pass fail
+            self.holds = dict.fromkeys(self.last)
+        if shares:
             self.held = frozenset()
         yield
-        if in_place:
-            self.holds = holds
-        if shares:
-            self.held = held
+        self.holds, self.held = holds, held
 
     def _held(self, first: int, last: int, given: Collection[Blob]) -> frozenset[Value]:
         """What is held after a pass that is not of all steps. Raises ShapeError as `over` does."""

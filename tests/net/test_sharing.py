@@ -630,3 +630,14 @@ def test_after_a_pass_that_failed_nobody_knows_what_is_there():
         with pytest.raises(ShapeError, match="overwritten in place"):
             net.forward(start=start)
     net.forward(start="a")
+
+
+def test_a_start_that_is_refused_leaves_all_as_it_was():
+    """Whichever of the two checks refuses it."""
+    text = IN_PLACE + "  - {name: c, type: InnerProduct, bottom: b, top: c2, num_output: 4}\n"
+    text += "  - {name: d, type: Eltwise, bottom: [a, c2], top: d, operation: PROD}\n"
+    net = Net(parse(text), "TEST", device="cpu", keep=())
+    right = net.forward(x=np.ones((1, 4)))["d"].copy()
+    with pytest.raises(ShapeError, match="is not there"):
+        net.forward(start="c")  # b's memory is another's by now
+    assert np.array_equal(net.forward(start="b")["d"], right)  # a is there still
