@@ -122,11 +122,11 @@ __device__ inline int element(int at, int start, int dilation, int kernel) {
 // The first and the last window along an axis that may hold position `at` of the padded image.
 __device__ inline int first_window(int at, int kernel, int stride, int dilation) {
   const int before = at - dilation * (kernel - 1);  // where that window starts, or after it
-  return before <= 0 ? 0 : (before + stride - 1) / stride;
+  return before <= 0 ? 0 : stride == 1 ? before : (before + stride - 1) / stride;
 }
 
 __device__ inline int last_window(int at, int windows, int stride) {
-  return at < 0 ? -1 : min(at / stride, windows - 1);
+  return at < 0 ? -1 : min(stride == 1 ? at : at / stride, windows - 1);
 }
 
 // A thread per image entry gathers the column entries that were read from it: no atomics, so the
@@ -140,11 +140,11 @@ __global__ void col2im(int total, const T* __restrict__ columns, SIZES, int add,
   const Steps step = steps(layout, n, c, kd * kh * kw, (size_t)od * oh * ow);
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
-    const int x = index % w + pw;  // in the padded image
-    const int y = index / w % h + ph;
-    const int z = index / w / h % d + pd;
-    const int channel = index / w / h / d % c;
-    const T* from = columns + index / w / h / d / c * step.sample + channel * step.channel;
+    const unsigned line = (unsigned)index / w, depth = line / h, plane = depth / d;
+    const int x = index - line * w + pw;  // in the padded image
+    const int y = line - depth * h + ph;
+    const int z = depth - plane * d + pd;
+    const T* from = columns + plane / c * step.sample + plane % c * step.channel;
     const int first_z = first_window(z, kd, sd, dd);
     const int first_y = first_window(y, kh, sh, dh), last_y = last_window(y, oh, sh);
     const int first_x = first_window(x, kw, sw, dw), last_x = last_window(x, ow, sw);
@@ -155,12 +155,11 @@ __global__ void col2im(int total, const T* __restrict__ columns, SIZES, int add,
       for (int oy = last_y; oy >= first_y; --oy) {
         const int i = element(y, oy * sh, dh, kh);
         if (i < 0) continue;
+        const T* at = from + (a * kh + i) * kw * step.element + (oz * oh + oy) * ow * step.place;
+#pragma unroll 4
         for (int ox = last_x; ox >= first_x; --ox) {
           const int j = element(x, ox * sw, dw, kw);
-          if (j < 0) continue;
-          const int k = (a * kh + i) * kw + j;
-          const int place = (oz * oh + oy) * ow + ox;
-          sum += typename Sum<T>::type(from[k * step.element + place * step.place]);
+          if (j >= 0) sum += typename Sum<T>::type(at[j * step.element + ox * step.place]);
         }
       }
     }

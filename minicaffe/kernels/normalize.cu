@@ -32,15 +32,15 @@ struct Ends {
 
   typedef typename Sum<T>::type S;
 
-  __device__ S far(size_t i) const { return sum ? S(other[i]) : S(0); }
+  __device__ S far(unsigned i) const { return sum ? S(other[i]) : S(0); }
+  __device__ int feature(unsigned i) const { return i / places % features; }
 
-  __device__ void put(size_t i, S value, S beside) const {
+  __device__ void put(unsigned i, S value, S beside, int feature) const {
     if (y) {
       value = S(T(value));
       y[i] = T(end(value, !z));
     }
     if (!z) return;
-    const int feature = int(i / places % features);
     const S shift = bias ? S(bias[feature]) : S(-0.0);  // which changes nothing
     value = scale ? fma(value, S(scale[feature]), shift) : value + shift;
     z[i] = T(end(value, !sum));
@@ -78,13 +78,13 @@ __global__ void moments(int count, const T* x, int outer, int kept, int inner, i
   const Rows rows = {outer, kept, inner};
   const Share share(rows, count, wide);
   const int row = share.row, entries = outer * inner, many = gridDim.y;
-  const auto load = [&](size_t i) { return S(x[i]); };
+  const auto load = [&](unsigned i) { return S(x[i]); };
   S center = 0, squares = 0;
   if (kind != LENGTH) {
-    share.each(load, [&](size_t, S value) { center += value; });
+    share.each(load, [&](unsigned, S value) { center += value; });
     center = share.joined(center, shared) / max(1, share.last - share.first);
   }
-  share.each(load, [&](size_t, S value) {
+  share.each(load, [&](unsigned, S value) {
     const S apart = value - center;
     squares = fma(apart, apart, squares);
   });
@@ -120,8 +120,11 @@ __global__ void moments(int count, const T* x, int outer, int kept, int inner, i
   }
   if (!y && !z) return;
   const Ends<T> ends = {scale, bias, features, places, y, z, other, sum, relu};
-  share.each([&](size_t i) { return Two<S>{S(x[i]), ends.far(i)}; }, [&](size_t i, Two<S> value) {
-    ends.put(i, rounded(value.of - center, factor), value.beside);
+  const bool by_row = features == kept && places == inner;
+  const int own = row % kept;
+  share.each([&](unsigned i) { return Two<S>{S(x[i]), ends.far(i)}; }, [&](unsigned i, Two<S> value) {
+    const int feature = by_row ? own : ends.feature(i);
+    ends.put(i, rounded(value.of - center, factor), value.beside, feature);
   });
 }
 
@@ -152,7 +155,7 @@ __global__ void normalise(int total, const T* x, const typename Sum<T>::type* __
   const Ends<T> ends = {scale, bias, features, places, y, z, other, sum, relu};
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const int row = rows.of(i);
-    ends.put(i, rounded(S(x[i]) - mean[row], rate[row]), ends.far(i));
+    ends.put(i, rounded(S(x[i]) - mean[row], rate[row]), ends.far(i), ends.feature(i));
   }
 }
 
@@ -190,20 +193,20 @@ __global__ void gradients(int count, const T* x, const T* y, const T* dy, const 
   const Share share(sums, count, wide);
   const bool learns = dscale || dbias, own = rows.same(sums);
   const bool by_row = features == s_kept && places == s_inner;
-  const int row = share.row, entries = s_outer * s_inner, many = gridDim.y;
-  const auto load = [&](size_t i) { return Two<S>{S(x[i]), S(dy[i])}; };
-  const auto with_y = [&](size_t i) { return Three<S>{load(i), y ? S(y[i]) : S(0)}; };
-  const auto g_of = [&](size_t i, S value) {
-    value = scaled<T>(value, scale, by_row ? row % s_kept : int(i / places % features));
+  const int row = share.row, entries = s_outer * s_inner, many = gridDim.y, feature = row % s_kept;
+  const auto load = [&](unsigned i) { return Two<S>{S(x[i]), S(dy[i])}; };
+  const auto with_y = [&](unsigned i) { return Three<S>{load(i), y ? S(y[i]) : S(0)}; };
+  const auto g_of = [&](unsigned i, S value) {
+    value = scaled<T>(value, scale, by_row ? feature : int(i / places % features));
     return g ? S(T(value)) : value;
   };
-  const auto normalised = [&](size_t i, S x) {
+  const auto normalised = [&](unsigned i, S x) {
     if (!mean) return x;
     const int of = own ? row : rows.of(i);
     return rounded(x - mean[of], rate[of]);
   };
   S all[4] = {0, 0, 0, 0};  // the sums of dy and dy y, as y is stored; of g and g y
-  share.each(with_y, [&](size_t i, Three<S> at) {
+  share.each(with_y, [&](unsigned i, Three<S> at) {
     const S plain = normalised(i, at.two.of), dy = at.two.beside, here = g_of(i, dy);
     all[0] += dy;
     all[1] = fma(dy, y ? at.y : plain, all[1]);
@@ -236,7 +239,7 @@ __global__ void gradients(int count, const T* x, const T* y, const T* dy, const 
     means[count + row] = other;
   }
   if (!dx) return;
-  share.each(load, [&](size_t i, Two<S> at) {
+  share.each(load, [&](unsigned i, Two<S> at) {
     dx[i] = T(back(g_of(i, at.beside), normalised(i, at.of), rate[row], one, other));
   });
 }
@@ -253,7 +256,7 @@ __global__ void normalise_gradient(int total, const T* x, const T* dy, const T* 
   const Rows rows = {outer, kept, inner};
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const int row = rows.of(i);
-    const S g = scaled<T>(S(dy[i]), scale, i / places % features), by = rate[row];
+    const S g = scaled<T>(S(dy[i]), scale, (unsigned)i / places % features), by = rate[row];
     const S y = means ? rounded(S(x[i]) - mean[row], by) : S(0);
     dx[i] = T(means ? back(g, y, by, means[row], means[count + row]) : rounded(by, g));
   }

@@ -9,9 +9,10 @@ __global__ void max_pool(int total, const T* image, int h, int w, int kh, int kw
                          int sh, int sw, int oh, int ow, T* pooled, int* which) {
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
-    const int y0 = index / ow % oh * sh - ph;
-    const int x0 = index % ow * sw - pw;
-    const T* plane = image + (size_t)(index / ow / oh) * h * w;
+    const unsigned line = (unsigned)index / ow, outer = line / oh;
+    const int y0 = (line - outer * oh) * sh - ph;
+    const int x0 = (index - line * ow) * sw - pw;
+    const T* plane = image + (size_t)outer * h * w;
     const bool past = y0 >= h || x0 >= w;
     T best = T(past ? 0.0f : __int_as_float(0xff800000));  // minus infinity
     int winner = -1;
@@ -36,15 +37,15 @@ __global__ void max_pool_gradient(int total, const T* dy, const int* which, int 
                                   const T* mask, T* dx) {
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
-    const int x = index % w + pw;  // in the padded image
-    const int y = index / w % h + ph;
-    const size_t plane = (size_t)(index / w / h) * oh * ow;
+    const unsigned line = (unsigned)index / w, outer = line / h;
+    const int x = index - line * w + pw;  // in the padded image
+    const int y = line - outer * h + ph;
+    const int last_y = (unsigned)y / sh, last_x = (unsigned)x / sw;  // that may hold it
+    const size_t plane = (size_t)outer * oh * ow;
     typename Sum<T>::type sum = 0;
-    for (int i = y % sh; i < kh && i <= y; i += sh) {  // kernel rows that fall on y
-      const int oy = (y - i) / sh;
+    for (int oy = last_y, i = y - oy * sh; i < kh && oy >= 0; --oy, i += sh) {  // kernel row i falls on y
       if (oy >= oh) continue;
-      for (int j = x % sw; j < kw && j <= x; j += sw) {
-        const int ox = (x - j) / sw;
+      for (int ox = last_x, j = x - ox * sw; j < kw && ox >= 0; --ox, j += sw) {
         if (ox >= ow) continue;
         const size_t window = plane + (size_t)oy * ow + ox;
         if (which[window] == i * kw + j) sum += typename Sum<T>::type(dy[window]);
@@ -65,9 +66,10 @@ __global__ void ave_pool(int total, const T* image, int h, int w, int kh, int kw
                          int sh, int sw, int oh, int ow, T* pooled) {
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
-    const int y0 = index / ow % oh * sh - ph;
-    const int x0 = index % ow * sw - pw;
-    const T* plane = image + (size_t)(index / ow / oh) * h * w;
+    const unsigned line = (unsigned)index / ow, outer = line / oh;
+    const int y0 = (line - outer * oh) * sh - ph;
+    const int x0 = (index - line * ow) * sw - pw;
+    const T* plane = image + (size_t)outer * h * w;
     typename Sum<T>::type sum = 0;
     for (int y = y0 < 0 ? 0 : y0; y < y0 + kh && y < h; ++y) {
       for (int x = x0 < 0 ? 0 : x0; x < x0 + kw && x < w; ++x) {
@@ -83,16 +85,16 @@ __global__ void ave_pool_gradient(int total, const T* dy, int h, int w, int kh, 
                                   int pw, int sh, int sw, int oh, int ow, const T* mask, T* dx) {
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
-    const int x = index % w + pw;
-    const int y = index / w % h + ph;
-    const T* plane = dy + (size_t)(index / w / h) * oh * ow;
+    const unsigned line = (unsigned)index / w, outer = line / h;
+    const int x = index - line * w + pw;
+    const int y = line - outer * h + ph;
+    const int last_y = (unsigned)y / sh, last_x = (unsigned)x / sw;
+    const T* plane = dy + (size_t)outer * oh * ow;
     typename Sum<T>::type sum = 0;
-    for (int i = y % sh; i < kh && i <= y; i += sh) {
-      const int oy = (y - i) / sh;
+    for (int oy = last_y, i = y - oy * sh; i < kh && oy >= 0; --oy, i += sh) {
       if (oy >= oh) continue;
       const int rows = clipped(oy * sh - ph, kh, h, ph);
-      for (int j = x % sw; j < kw && j <= x; j += sw) {
-        const int ox = (x - j) / sw;
+      for (int ox = last_x, j = x - ox * sw; j < kw && ox >= 0; --ox, j += sw) {
         if (ox >= ow) continue;
         const int area = rows * clipped(ox * sw - pw, kw, w, pw);
         sum += typename Sum<T>::type(plane[(size_t)oy * ow + ox]) / area;

@@ -23,12 +23,13 @@ const int AHEAD = 48;   // bytes at the most that a thread loads before it uses 
 struct Rows {
   int outer, kept, inner;
 
-  __device__ size_t place(int row, int entry) const {
-    const size_t o = (size_t)(row / kept) * outer + entry / inner;
+  __device__ unsigned place(int row, int entry) const {
+    const unsigned o = row / kept * outer + entry / inner;
     return (o * kept + row % kept) * inner + entry % inner;
   }
-  __device__ int of(size_t index) const {
-    return int(index / ((size_t)outer * kept * inner)) * kept + int(index / inner % kept);
+  __device__ int of(unsigned index) const {
+    const unsigned line = index / inner;
+    return line / (outer * kept) * kept + line % kept;
   }
   __device__ bool same(const Rows& other) const {
     return outer == other.outer && kept == other.kept && inner == other.inner;
@@ -50,20 +51,32 @@ struct Share {
     last = row < count ? int(entries * (part + 1) / parts) : first;
   }
 
-  // use(i, load(i)) for the place i of each entry of this lane.
+  // use(i, load(i)) for the place i of each entry of this lane. They are `lanes` entries apart, so that each is
+  // found from the one before, without a division.
   template <typename Load, typename Use>
   __device__ void each(Load load, Use use) const {
-    typedef decltype(load(size_t(0))) One;
+    typedef decltype(load(0u)) One;
     const int many = sizeof(One) > AHEAD / 4 ? AHEAD / sizeof(One) : 4;
+    const unsigned inner = rows.inner, across = rows.kept * inner;  // from one outer index to the next
+    const unsigned along = lanes % inner, step = lanes / inner * across + along;
+    unsigned place = rows.place(row, first + lane), within = (first + lane) % inner;
     for (int e = first + lane; e < last; e += many * lanes) {
       One loaded[many];
+      unsigned at[many];
 #pragma unroll
       for (int u = 0; u < many; ++u) {
-        if (e + u * lanes < last) loaded[u] = load(rows.place(row, e + u * lanes));
+        at[u] = place;
+        if (e + u * lanes < last) loaded[u] = load(place);
+        place += step;
+        within += along;
+        if (within >= inner) {
+          within -= inner;
+          place += across - inner;
+        }
       }
 #pragma unroll
       for (int u = 0; u < many; ++u) {
-        if (e + u * lanes < last) use(rows.place(row, e + u * lanes), loaded[u]);
+        if (e + u * lanes < last) use(at[u], loaded[u]);
       }
     }
   }

@@ -30,9 +30,15 @@ __global__ void sums(const T* __restrict__ x, int entries, int kept, int inner, 
   const unsigned first = (unsigned long long)entries * part / parts;
   const unsigned last = (unsigned long long)entries * (part + 1) / parts;
   S sum = 0;
-  for (unsigned i = first + slice; i < last && k < kept; i += slices) {  // i = a * inner + b
-    const S value = x[((size_t)(i / inner) * kept + k) * inner + i % inner];
+  unsigned a = (first + slice) / inner, b = (first + slice) % inner;
+  const unsigned over = slices / inner, along = slices % inner;  // stepped to without a division
+#pragma unroll 4
+  for (unsigned i = first + slice; i < last && k < kept; i += slices) {
+    const S value = x[((size_t)a * kept + k) * inner + b];
     sum += of == SQUARES ? value * value : of == MAGNITUDES && value < 0 ? -value : value;
+    a += over;
+    b += along;
+    if (b >= (unsigned)inner) ++a, b -= inner;
   }
   shared[t] = sum;
   __syncthreads();

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from minicaffe.backend import THREADS
+from minicaffe.backend import THREADS, TOO_MANY
 from minicaffe.errors import ShapeError
 from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
@@ -19,7 +19,7 @@ from minicaffe.ops.threads import run
 KINDS = ("variance", "deviation", "mean", "length")  # as the kernels count them
 PARTIAL = BLOCKS * SECTOR  # rows, in parts, of which sums are kept
 ALONE = 64  # blocks from which on each has whole rows, so that one kernel does all
-MOST = 1024  # threads of a block that then has long rows
+MOST = 1024  # threads of a block that has long rows, or long parts of them
 
 
 @dataclass(frozen=True)
@@ -183,10 +183,8 @@ class Cut(NamedTuple):
 
 def cut(rows: Rows, work: Any, like: Any) -> Cut:
     """How the rows of an array are cut, its sums to be taken in `work`; ShapeError for rows too long."""
-    if rows.length + 2**16 >= 2**31:
-        raise ShapeError(
-            f"rows of {rows.length} elements are more than a kernel's 32-bit index reaches"
-        )
+    if rows.length + 2**16 >= 2**31 or rows.count * rows.length + 2**16 >= 2**32:
+        raise ShapeError(f"{rows.count} rows of {rows.length} {TOO_MANY}")
     wide = SECTOR if rows.inner == 1 and rows.kept > 1 else 1
     while THREADS // wide > max(1, rows.length):  # more lanes than entries
         wide *= 2
@@ -194,8 +192,6 @@ def cut(rows: Rows, work: Any, like: Any) -> Cut:
     room = in_sum_type(work, like)
     means, room = room[: 2 * rows.count], room[2 * rows.count :]
     most = min(BLOCKS // max(1, blocks), rows.length * wide // (EACH * THREADS))
-    if blocks >= ALONE:
-        threads = MOST if rows.length * wide >= EACH * MOST else THREADS
-        return Cut(means, room, (blocks, 1), wide, threads)
-    parts = max(1, min(most, room.size // (4 * max(1, rows.count))))
-    return Cut(means, room, (blocks, parts), wide, THREADS)
+    parts = 1 if blocks >= ALONE else max(1, min(most, room.size // (4 * max(1, rows.count))))
+    threads = MOST if rows.length * wide >= EACH * MOST * parts else THREADS
+    return Cut(means, room, (blocks, parts), wide, threads)

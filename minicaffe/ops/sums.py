@@ -140,12 +140,16 @@ def _launch(
     entries, wide = outer * inner, SECTOR if inner == 1 and kept > 1 else 1
     while wide < min(kept, THREADS // 8) and THREADS // wide > entries:  # more threads than entries
         wide *= 2
+    while (
+        inner == 1 and wide < THREADS and kept >= 2 * wide * 4 * BLOCKS
+    ):  # neighbours enough for all
+        wide *= 2
     blocks, sums = -(-kept // wide), in_sum_type(work, x)
     most = min(BLOCKS // max(1, blocks), entries * wide // (EACH * THREADS))
     parts = max(1, min(most, sums.size // max(1, kept)))
     number = (np.float64 if x.dtype == np.float64 else np.float32)(scale)
     to = out if parts == 1 else sums
-    args = entries, kept, inner, wide, of
+    args = entries, kept, max(1, inner), wide, of  # a kernel divides by it
     if parts == 1:
         launch_blocks("sums.cu", "sums", (blocks,), (x, to), x, *args, number, int(add), to)
         return

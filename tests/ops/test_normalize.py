@@ -78,7 +78,10 @@ def test_forward_and_back_against_loops(device, shape, kind, eps, data, dtype, s
     same(device, dy_there, dy)
 
 
-@pytest.mark.parametrize("shape", [(1, 3, 2, 4000), (1, 9000, 3, 1), (2, 1, 1, 12_000)])
+LARGE = 1, 20, 40, 5000  # each block has more threads
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 2, 4000), (1, 9000, 3, 1), (2, 1, 1, 12_000), LARGE])
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_rows_are_summed_in_parts(device, shape, kind):
     """Far from 0, where the squares' mean less the mean's square would leave no digit of float32."""

@@ -38,6 +38,15 @@ def test_places_against_loops(device, shape, lent, dtype, seed):
     same(device, there, x)
 
 
+@pytest.mark.parametrize("columns", [16383, 16384, 40000, 600001])
+def test_few_rows_of_many_columns(device, columns):
+    """On CUDA a block then has more of them."""
+    rows, start = numbers(1, (5, columns), (columns,), dtype=np.float32)
+    out = put(device, start)
+    sums.add_rows(put(device, rows), out)
+    close(device, out, start + rows.astype(np.float64).sum(axis=0))
+
+
 @cases(60)
 @given(st.integers(0, 300), st.integers(0, 70), dtypes, seeds)
 def test_rows_against_loops(device, count, size, dtype, seed):
