@@ -1,5 +1,6 @@
 """The planner's stopwatch: what it may see, and of how many samples; on CUDA by a clock of our own."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -55,6 +56,40 @@ def test_no_compiler_is_timed(cuda, clock, monkeypatch):
     assert tiles == {"float, float, 1, 2", "float, float, 1, 4"}  # of two samples, and of all
     for one in found.values():
         assert max(one.ms.values()) < 100, one.ms
+
+
+def test_on_cuda_several_runs_are_timed_as_one_graph(cuda, monkeypatch):
+    """To launch a kernel takes longer than many take; a graph launches all of them."""
+    if HAS_GPU:
+        pytest.skip("the stand-in counts graphs")
+    import cupy
+
+    monkeypatch.setattr(backend.Device, "timer", lambda self: lambda: 30.0)
+    case = Case(SOME, np.dtype("f4"), cuda, conv.CAP)
+    arrays, before = trial._Arrays(case, SOME, case.candidates), cupy.graphs
+    with cuda.current():
+        assert arrays.time("batched", "forward") == 30.0 / trial.RUNS
+        assert cupy.graphs == before + 2  # the first is not timed
+        arrays.outs["forward"].fill(np.nan)
+        arrays.time("batched", "forward")
+        assert cupy.graphs == before + 3
+        assert np.isfinite(cuda.to_host(arrays.outs["forward"])).all()
+    few = trial._Arrays(case, dataclasses.replace(SOME, n=2), case.candidates)
+    assert few.time("batched", "forward") == 30.0
+
+
+def test_on_cuda_no_engine_is_tried_that_launches_for_each_sample(cuda):
+    candidates = Case(MANY, np.dtype("f4"), cuda, conv.CAP).candidates
+    assert {"batched", "implicit"} < set(candidates)
+    assert not {"caffe", "loopfree", "mec"} & set(candidates)
+
+
+def test_arrays_to_time_are_a_block_again_and_again(device):
+    block = np.arange(1.0, 8.0)
+    for size in (3, 7, 8, 100):
+        out = device.xp.empty(size, np.float32)
+        trial._repeat(device, block, out)
+        np.testing.assert_array_equal(device.to_host(out), np.resize(block, size))
 
 
 @pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)

@@ -37,6 +37,7 @@ IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near i
 VECTOR = 16  # samples side by side in float32: of fewer a thread, places are
 FEW = 8  # channels times filters of a group, up to which `direct` is worth a trial
 TIE = 1.02  # times the best: as good, so that the first of these is taken
+BY_SAMPLE = ("caffe", "loopfree", "mec")  # launch for each sample anew
 PRODUCT = ("implicit", "pointwise")  # on CUDA, of one product: our kernel, or cuBLAS
 OWN = 2**26  # multiply-adds up to which that is our kernel: to launch it takes longest
 TOO_LARGE = 2**25  # entries of it: once more, beside a net, they may find no room
@@ -219,11 +220,12 @@ class Case:
     def _beaten(self, name: str) -> bool:
         """Whether a compiled strategy need not be tried, for to compile it takes seconds.
 
-        Of those that keep samples or places side by side the batch tells which. On CUDA one product is not
-        done sample by sample.
+        Of those that keep samples or places side by side the batch tells which.
         """
         if self._product:
             return name not in PRODUCT
+        if self.device.is_cuda:
+            return name in BY_SAMPLE and self._suits("batched")
         full = VECTOR * 4 // self.dtype.itemsize * self.shares
         return name == ("lanes" if self.g.n < full else "places") and self.recordable(name)
 

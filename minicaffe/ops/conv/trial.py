@@ -3,9 +3,9 @@
 A strategy is first run on two samples at most, of large images only a corner, and its error taken against
 the definition in float64: max |a - b| / max |b|. One beyond `case.TOLERANCE` is never timed. The others
 are timed in turn, round by round, and the shortest time counts: whatever else the machine does only
-adds to it. What training replays is timed so, without the Python that recorded it. Where a batch takes
-long, fewer samples are timed and the ms scaled. On CUDA what is to be timed is run before, so that no
-compiler is.
+adds to it. What training replays is timed so, without the Python that recorded it; on CUDA as a graph of
+several runs, for to launch a kernel takes longer than many take. Where a batch takes long, fewer samples
+are timed and the ms scaled. On CUDA what is to be timed is run before, so that no compiler is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.ops import aligned
+from minicaffe.backend import Device
+from minicaffe.ops import aligned, cublas
+from minicaffe.ops.capture import captured
 from minicaffe.ops.conv import definition
 from minicaffe.ops.conv.case import REFERENCE, Case
 from minicaffe.ops.conv.strategies import STRATEGIES
@@ -34,6 +36,7 @@ ROUNDS = (2, 12)  # at least and at most
 ROUNDS_MS = 60.0  # after which they end, the first not counted
 TOO_SLOW, CHANCE_MS = 1.3, (25.0, 1.0)  # times the best plus ms by chance, in one run and in more
 HOPELESS = 10.0  # times the best on the few samples: not run on more
+RUNS, RUNS_OF = 10, 10**10  # of a CUDA graph, at most; multiply-adds that they have together
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,16 @@ def _interleaved(timings: dict[str, Callable[[], float]]) -> dict[str, float]:
     return best
 
 
+def _repeat(device: Device, block: np.ndarray, out: Any) -> None:
+    """Fill `out`, flat, with a block again and again: on CUDA but for the first time there."""
+    filled = min(block.size, out.size)
+    device.copy_from_host(out[:filled], block[:filled])
+    while filled < out.size:
+        more = min(filled, out.size - filled)
+        out[filled : filled + more] = out[:more]
+        filled += more
+
+
 class _Arrays:
     """Random arrays of a part of a convolution, and any strategy run on them."""
 
@@ -131,6 +144,7 @@ class _Arrays:
         source: _Arrays | None = None,
     ):
         self.case, self.g, self.names, device = case, g, names, case.device
+        self.few = g != case.g
         if source is not None:  # the same numbers in another type
             same = (source.x, source.dy, source.weight, source.bias)
             self.x, self.dy, self.weight, self.bias = (a.astype(case.dtype) for a in same)
@@ -139,8 +153,8 @@ class _Arrays:
             rng = np.random.default_rng(1)
             block = rng.uniform(-1, 1, 65537)  # a prime: no two rows of an array are alike
             given = [aligned.empty(device.xp, shape, case.dtype) for shape in shapes]
-            for i, (array, shape) in enumerate(zip(given, shapes, strict=True)):
-                device.copy_from_host(array, np.resize(np.roll(block, i), shape))
+            for i, array in enumerate(given):
+                _repeat(device, np.roll(block, i), array.reshape(-1))
             self.x, self.dy, self.weight, self.bias = given
         self.outs = {
             name: aligned.empty(device.xp, shape, case.dtype)
@@ -151,7 +165,8 @@ class _Arrays:
         self.sizes = {name: case.of(g).workspace(name) for name in {*names, REFERENCE}}
         self.work = aligned.empty(device.xp, max(self.sizes.values()), case.dtype)
         self.work.fill(0)
-        self.replays: dict[tuple[str, str], Callable[[], object]] = {}
+        self.runs = max(1, min(RUNS, RUNS_OF // max(1, g.multiply_adds)))
+        self.replays: dict[tuple[str, str], tuple[Callable[[], object], int]] = {}
 
     def run(self, name: str, direction: str) -> Any:
         """One direction by one strategy, with as many threads as a plan of this part would use."""
@@ -185,17 +200,24 @@ class _Arrays:
 
     def time(self, name: str, direction: str) -> float:
         """The ms of a run; of what can be recorded without its Python, as training replays it."""
-        again = self._again(name, direction)
+        if (name, direction) not in self.replays:
+            self.replays[name, direction] = self._replay(lambda: self.run(name, direction))
+        again, runs = self.replays[name, direction]
         stop = self.case.device.timer()
         again()
-        return stop()
+        return stop() / runs
 
-    def _again(self, name: str, direction: str) -> Callable[[], object]:
-        if self.case.device.is_cuda:
-            return lambda: self.run(name, direction)
-        if (name, direction) not in self.replays:
-            self.replays[name, direction] = replayed(lambda: self.run(name, direction))
-        return self.replays[name, direction]
+    def _replay(self, run: Callable[[], object]) -> tuple[Callable[[], object], int]:
+        """A run as training has it done, and how many times: on CUDA as it is of few samples, and where no
+        graph can hold it.
+        """
+        if not self.case.device.is_cuda:
+            return replayed(run), 1
+        if self.few or cublas.library() is None:
+            return run, 1
+        graph = captured(self.case.device, lambda: [run() for _ in range(self.runs)], [cublas.work])
+        graph()  # the first time it is brought to the device
+        return graph, self.runs
 
     def error(self, name: str, direction: str, reference: Any) -> float:
         """The largest difference from the reference, relative to its largest entry."""
