@@ -16,12 +16,13 @@
 // A block multiplies a tile of 16 TM x 16 TN entries, slab by slab of k:
 //
 //                      16 TN                thread (ty, tx) of 16 x 16 keeps TM x TN sums: of packs
-//                   [ right  ] 16           of V neighbours, row packs ty, ty + 16, ... and column
-//            16     [        ]              packs tx, tx + 16, ...; so that a warp reads shared
+//                   [ right  ] SLAB         of V neighbours, row packs ty, ty + 16, ... and column
+//           SLAB    [        ]              packs tx, tx + 16, ...; so that a warp reads shared
 //   16 TM  [left]   [ 16 TM x 16 TN ]       memory a pack at a time, one pack behind the other
 //
-// Where the indices k of BLOCK / 16 slabs lie is tabulated before the first of them. A slab is loaded into
-// registers while the one before is multiplied, where a thread's sums leave room.
+// Where BLOCK indices k lie is tabulated before the first of their slabs. Where a thread's sums leave room, a slab
+// is loaded into registers while the one before is multiplied, and is as deep again: what is waited for between
+// two slabs takes as long however deep they are.
 //
 // With `splits`, k is shared among as many blocks. Each leaves its sums in `partials`; of FAN neighbours the
 // last one there adds up all of theirs, in their order, and of FAN such sums again the last:
@@ -41,7 +42,7 @@
 
 #include "block.cu"
 
-const int SLAB = 16;
+const int UNIT = 16;  // a slab is one of them, or two; k is shared among blocks by them
 const int FAN = 16;
 
 // Where an index lies: its offset among the entries, and its position along each axis. Those of a column and of
@@ -113,6 +114,7 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   typedef typename Sum<T>::type S;
   const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;  // in a pack
   const bool ROOM = TM * TN <= 16;  // registers to load a slab ahead, and to write neighbours at once
+  const int DEEP = ROOM ? 2 : 1, SLAB = DEEP * UNIT;
   __shared__ Pack<S, VM> left_tile[SLAB][TM * 16 / VM + 1];  // a column more: fewer bank conflicts
   __shared__ Pack<S, VN> right_tile[SLAB][TN * 16 / VN];
   __shared__ Spot spots[BLOCK];  // of BLOCK indices k, for as many slabs,
@@ -139,39 +141,42 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   // Thread t has the sum of row t of left, in the first column of blocks.
   const bool has_row = left_sums && blockIdx.x == 0 && t < TM * 16 && first_row + t < p.rows;
   S row_sum = 0;
-  const int slabs = (p.depth + SLAB - 1) / SLAB;  // split i takes the i-th part of them
-  const int last = (int)((long long)slabs * (split + 1) / splits) * SLAB;
-  const int begin = (int)((long long)slabs * split / splits) * SLAB;
+  const int units = (p.depth + UNIT - 1) / UNIT;  // split i takes the i-th part of them
+  const int last = min((int)((long long)units * (split + 1) / splits) * UNIT, p.depth);
+  const int begin = (int)((long long)units * split / splits) * UNIT;
 
   const auto tabulate = [&](int k) {
     const int outer = (k + t) / (p.k.d * p.k.h * p.k.w);
-    spots[t] = given.spot(p.k, k + t, p.depth);
+    spots[t] = given.spot(p.k, k + t, last);
     lefts[t] = outer * p.k.left + (k + t) % (p.k.d * p.k.h * p.k.w);
   };
-  // What thread t gathers of slab k0: TM entries of left, of column tx, and TN entries of its own column.
+  // What thread t gathers of slab k0: entries of left, of columns tx and tx + 16, of TM rows each; and entries of its
+  // own column.
   const T* left_rows = left + (size_t)(first_row + ty) * p.left_row;
-  const auto left_at = [&](int i, int k0) {
-    const int at = lefts[(k0 - begin) % BLOCK + tx] + i * 16 * p.left_row;
-    return first_row + ty + 16 * i < p.rows && k0 + tx < p.depth ? S(left_rows[at]) : S(0);
+  const auto left_at = [&](int n, int k0) {
+    const int i = n % TM, k = n / TM * 16 + tx;
+    const int at = lefts[(k0 - begin) % BLOCK + k] + i * 16 * p.left_row;
+    return first_row + ty + 16 * i < p.rows && k0 + k < last ? S(left_rows[at]) : S(0);
   };
   const auto entry_at = [&](int i, int k0) {
     const Spot here = spots[(k0 - begin) % BLOCK + t / (TN * 16) + i * (BLOCK / (TN * 16))];
     return given.have(here, there) ? S(entries[here.at + there.at]) : S(0);
   };
-  const auto put_left = [&](int i, S value) {
-    left_tile[tx][(ty + 16 * i) / VM].of[(ty + 16 * i) % VM] = value;
+  const auto put_left = [&](int n, S value) {
+    const int row = ty + n % TM * 16;
+    left_tile[n / TM * 16 + tx][row / VM].of[row % VM] = value;
   };
   const auto put_entry = [&](int i, S value) {
     const int k = t / (TN * 16) + i * (BLOCK / (TN * 16));
     right_tile[k][own / VN].of[own % VN] = value;
   };
 
-  S next_left[TM], next_entries[TN];  // of the next slab: loaded while this one is multiplied
+  S next_left[TM * DEEP], next_entries[TN * DEEP];  // of the next slab: loaded while this one is multiplied
   const auto load = [&](int k0) {
 #pragma unroll
-    for (int i = 0; i < TM; ++i) next_left[i] = left_at(i, k0);
+    for (int i = 0; i < TM * DEEP; ++i) next_left[i] = left_at(i, k0);
 #pragma unroll
-    for (int i = 0; i < TN; ++i) next_entries[i] = entry_at(i, k0);
+    for (int i = 0; i < TN * DEEP; ++i) next_entries[i] = entry_at(i, k0);
   };
   tabulate(begin);
   __syncthreads();  // the first spots are there
@@ -179,9 +184,9 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   for (int k0 = begin; k0 < last; k0 += SLAB) {
     if (ROOM) {
 #pragma unroll
-      for (int i = 0; i < TM; ++i) put_left(i, next_left[i]);
+      for (int i = 0; i < TM * DEEP; ++i) put_left(i, next_left[i]);
 #pragma unroll
-      for (int i = 0; i < TN; ++i) put_entry(i, next_entries[i]);
+      for (int i = 0; i < TN * DEEP; ++i) put_entry(i, next_entries[i]);
     } else {
 #pragma unroll 4  // more loads at a time than that find no registers beside 8 x 8 sums
       for (int i = 0; i < TM; ++i) put_left(i, left_at(i, k0));

@@ -146,7 +146,7 @@ WHERE = {
     "share.cu": NORMALIZE,
     "nll.cu": SOFTMAX,
 }  # what is no file of kernels
-SPLIT = "slabs * split / splits"
+SPLIT = "units * split / splits"
 MUTATIONS = {
     "a missing barrier": (
         IMPLICIT,
@@ -160,10 +160,14 @@ MUTATIONS = {
     "neighbours written where they do not lie side by side": (
         *(IMPLICIT, "return number % VN == 0;", "return number + 1 > 0;", sides),
     ),
-    "rows summed but for the last of a slab": (
-        *(IMPLICIT, "k < SLAB && has_row", "k < SLAB - 1 && has_row", sums),
+    "rows summed but for the first of a slab": (
+        *(IMPLICIT, "int k = 0; k < SLAB && has_row", "int k = 1; k < SLAB && has_row", sums),
     ),
-    "an off-by-one in the split": (IMPLICIT, f"{SPLIT}) * SLAB", f"{SPLIT} + 1) * SLAB", parts),
+    "half a slab left out": (IMPLICIT, "i < TN * DEEP; ++i) next", "i < TN; ++i) next", tiles),
+    "a slab that goes on into the next part": (
+        *(IMPLICIT, "(split + 1) / splits) *", "(split + 1) / splits + 1) *", parts),
+    ),
+    "an off-by-one in the split": (IMPLICIT, f"{SPLIT}) * UNIT", f"{SPLIT} + 1) * UNIT", parts),
     "a wrong offset of the rows' sums": (IMPLICIT, "to[behind + t]", "to[row_at + t]", sums),
     "the last few parts of a tree forgotten": (
         *(IMPLICIT, "count = (count + FAN - 1) / FAN;", "count /= FAN;", parts),

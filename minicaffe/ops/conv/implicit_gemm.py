@@ -25,7 +25,7 @@ from minicaffe.ops.conv.common import is_product
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.sums import in_sum_type
 
-SLAB = 16  # of the kernel: how much of a sum a block takes at a time,
+UNIT = 16  # of the kernel: a block takes one or two of them of a sum at a time,
 FAN = 16  # and how many parts are added up by one
 BLOCKS = 256  # that are enough to keep a device busy
 SMALL = tuple((tm, tn) for tm in (1, 2, 4) for tn in (2, 4))
@@ -218,7 +218,7 @@ def _share(
 
     The tile is as large as leaves enough blocks to keep the device busy, all parts together.
     """
-    most = max(1, min(most, depth // (8 * SLAB)))
+    most = max(1, min(most, depth // (8 * UNIT)))
 
     def shared(tm: int, tn: int) -> tuple[int, int]:
         blocks = max(1, -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products)
