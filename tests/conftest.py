@@ -57,10 +57,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--require-gpu") and not HAS_GPU:
         raise pytest.UsageError("--require-gpu: no CUDA GPU works here")
     os.environ.setdefault("MINICAFFE_OFFLINE", "1")
-    if (
-        signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    ):  # as of what a shell runs in the background
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As of what a shell runs in the background, or nohup does: the tests send these signals.
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    for number, handler in usual.items():
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
     logging.getLogger("minicaffe").addHandler(logging.NullHandler())
     _use_own_cache(config)
     if not hasattr(config, "workerinput"):  # of pytest-xdist: its workers come when that is done

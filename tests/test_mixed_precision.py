@@ -27,13 +27,13 @@ def test_training_follows_float32(cuda, dtype):
         losses.append((half.loss(), full.loss()))
     types = {blob.data.dtype.name for blob in half.net.blobs.values()}
     assert types == {dtype, "float32"} and half.net.blobs["conv1"].data.dtype.name == dtype
-    np.testing.assert_allclose(*np.transpose(losses), rtol=0.001 if dtype == "float16" else 0.02)
+    np.testing.assert_allclose(*np.transpose(losses), rtol=0.005 if dtype == "float16" else 0.02)
     assert losses[-1][0] < losses[0][0] - 0.2
     for name, wanted in full.net.weights().items():
         got = half.net.weights()[name]
         assert got.dtype == np.float32
         apart = np.sqrt(np.mean((got - wanted) ** 2))
-        assert apart < (0.01 if dtype == "float16" else 0.1) * np.ptp(wanted)
+        assert apart < (0.03 if dtype == "float16" else 0.1) * np.ptp(wanted)
 
 
 @TYPES

@@ -164,17 +164,17 @@ def replay(name: str, text: str, device: Device) -> Iterator[Row]:
     """Iterations as a CUDA graph beside such as they are: bits, memory, iterations a second."""
     plain, graph = solver_of(text, device, graph=False), solver_of(text, device, graph=True)
     for solver in (plain, graph):
-        solver.step(5)  # in which an iteration is noted twice, captured and compared
+        solver.step(5 + REPLAYS)  # in five it is noted twice, captured and compared
         device.synchronize()
     pool = device.xp.get_default_memory_pool()
-    before = pool.total_bytes()
+    before = pool.used_bytes()
     seconds = []
     for solver in (plain, graph):
         start = time.perf_counter()
         solver.step(REPLAYS)
         device.synchronize()
         seconds.append(time.perf_counter() - start)
-    taken = pool.total_bytes() - before
+    taken = pool.used_bytes() - before
     nodes = graph._recordings["iteration"]
     launched = sum(hasattr(node, "parts") for node in nodes)
     reasons = "; ".join(graph._reasons)

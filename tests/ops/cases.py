@@ -1,13 +1,16 @@
 """What the tests of the ops share: shapes to draw, poisoned buffers, how close is close enough."""
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from minicaffe.ops import loops
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 LONG = False  # --long, by conftest.py
 GRAIN = 0.0  # what `numbers` are multiples of, but for 0: a test may ask for ones that 16 bits hold
+LOOPS = loops.available()  # before any test hides them
 TOLERANCE = {"e": 2e-3, "f": 1e-5, "d": 1e-12}
 
 dtypes = st.sampled_from([np.float32, np.float64])
@@ -20,6 +23,12 @@ def cases(count):
     health = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
     many = count * 20 if LONG else count
     return settings(deadline=None, max_examples=many, suppress_health_check=health)
+
+
+def need_loops():
+    """Skip a test of compiled loops where there are none: no Numba, or MINICAFFE_NUMBA=0."""
+    if not LOOPS:
+        pytest.skip("no loops are compiled here")
 
 
 def put(device, array, dtype=None):

@@ -2,6 +2,7 @@
 
 import pytest
 from ops import cases
+from ops.cases import need_loops
 
 from minicaffe import backend
 from minicaffe.ops import threads as module
@@ -34,7 +35,7 @@ def device(request, monkeypatch):
     if request.param == "cuda":
         return request.getfixturevalue("cuda")
     if request.param == "cpu-compiled":
-        pytest.importorskip("numba")
+        need_loops()
     monkeypatch.setattr("minicaffe.ops.loops.available", lambda: request.param == "cpu-compiled")
     return backend.device("cpu")
 

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ops import references as ref
-from ops.cases import EDGES, blank, cases, close, conv_windows, dtypes, numbers, put, same, seeds
+from ops.cases import (
+    EDGES,
+    blank,
+    cases,
+    close,
+    conv_windows,
+    dtypes,
+    need_loops,
+    numbers,
+    put,
+    same,
+    seeds,
+)
 
 from minicaffe.backend import device as device_called
 from minicaffe.errors import ShapeError
@@ -186,7 +198,7 @@ def test_a_band_of_the_windows(device, layout, n, c, window, seed, data):
 @given(*drawn, dtypes)
 def test_every_form_agrees(cuda, monkeypatch, layout, n, c, window, seed, dtype):
     """The columns bit for bit; the images up to the order of their sums."""
-    pytest.importorskip("numba")
+    need_loops()
     image, window = window
     shape, col_shape = sizes(n, c, image, window)
     x, col = numbers(seed, shape, col_shape, dtype=dtype)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
+from ops.cases import blank, cases, close, dtypes, need_loops, numbers, put, same, seeds
 
 from minicaffe.errors import DataError
 from minicaffe.ops import argmax, interp, sums, unpool
@@ -96,7 +96,7 @@ def test_the_largest_against_a_sort(device, monkeypatch, compiled, shape, data, 
     if compiled:
         if device.is_cuda:
             return
-        pytest.importorskip("numba")
+        need_loops()
     monkeypatch.setattr("minicaffe.ops.loops.available", lambda: compiled)
     k = data.draw(st.integers(1, shape[1]))
     values = np.array([-np.inf, -1, 0, 2, 2, np.inf, np.nan], dtype)

@@ -10,6 +10,7 @@ from ops.cases import (
     cases,
     close,
     dtypes,
+    need_loops,
     numbers,
     pool_windows,
     put,
@@ -139,7 +140,7 @@ def test_pairs_of_pixels_in_rows_of_any_width(device, width, dtype):
 @given(pool_windows, dtypes, seeds)
 def test_every_form_agrees(cuda, monkeypatch, drawn, dtype, seed):
     """Also where a net has diverged: NaN and infinity."""
-    pytest.importorskip("numba")
+    need_loops()
     image, window = drawn
     x, out = tied(2, 1, image, dtype, seed), ref.pool_sizes(image, window)
     odd = np.random.default_rng(seed).random(x.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gpu import HAS_GPU
 from layers.test_every_layer import Stretched
 from solver.every_layer import Every
 from solver.test_every_layer import TYPES, WITHOUT_MOMENTUM, trained
@@ -179,12 +180,18 @@ def test_products_by_a_cublas_that_is_not_found_do_not(cuda, monkeypatch):
 
 @pytest.mark.parametrize("left_out", ["cublasSetStream_v2", "cublasSetWorkspace_v2"])
 def test_cublas_must_be_told_the_stream_and_its_memory(cuda, monkeypatch, left_out):
-    """Else it refuses within a capture, and training goes on without it."""
+    """Else it refuses within a capture, and training goes on without it; a GPU multiplies in another stream."""
     monkeypatch.setattr(case, "OWN", 10)
     known = cublas.library()
     monkeypatch.setattr(cublas, "library", lambda: known | {left_out: lambda *args: None})
-    _, (event,) = told(cuda)
-    assert "another stream" in event or "a workspace taken in a capture" in event
+    _, events = told(cuda)
+    reasons = ("another stream", "a workspace taken in a capture", "a replay gave another")
+    if (
+        HAS_GPU and left_out == "cublasSetWorkspace_v2"
+    ):  # cuBLAS finds memory of its own for a graph
+        assert events == []
+    else:
+        assert len(events) == 1 and any(reason in events[0] for reason in reasons)
 
 
 def test_a_layer_may_say_that_it_is_not_to_be_captured(cuda, monkeypatch):
@@ -206,8 +213,12 @@ def test_a_layer_of_ones_own_may_say_that_it_can_be(cuda, own, monkeypatch):
     _, (event,) = told(
         cuda, text
     )  # it takes memory, which is elsewhere each time, or in the capture
-    elsewhere = "own forward is not the same in each"
-    assert elsewhere in event or "StreamCaptureUnsupported: allocations in a capture" in event
+    reasons = (
+        "own forward is not the same in each",
+        "allocations in a capture",
+        "taken in a capture",
+    )
+    assert any(reason in event for reason in reasons)
 
 
 class Doubled(Layer):
