@@ -29,7 +29,7 @@ from minicaffe.ops import loops, threads
 from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.trial import DIRECTIONS, Finding, measure
 
-REVISION = 13  # of the strategies: times of others are of no use
+REVISION = 14  # of the strategies: times of others are of no use
 MOST_BYTES = 2**24
 _forgotten: set[tuple[Path, str]] = set()  # what this process is to measure, whatever the disk says
 _known: dict[tuple[Path, str], dict[str, Finding]] = {}  # of this process
