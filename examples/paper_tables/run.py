@@ -121,7 +121,7 @@ def table4(device, batch: int, rounds: int, block_ms: float) -> tuple[object, ob
             engine: partial(getattr(solver.net, direction), name, name)
             for engine, solver in made.items()
         }
-        times = interleaved(calls, device.timer, rounds, block_ms / 2)
+        times = interleaved(as_graphs(device, calls), device.timer, rounds, block_ms / 2)
         table[one] = {
             "ms": {engine: spread(times[engine]) for engine in ENGINES},
             "ratios": over_caffe(times),
@@ -131,6 +131,19 @@ def table4(device, batch: int, rounds: int, block_ms: float) -> tuple[object, ob
         )
     layers = made["auto"].net.layers
     return table, {name: layers[name].plan.names for name in ("conv1", "conv2")}
+
+
+def as_graphs(device, calls: dict[str, Callable]) -> dict[str, Callable]:
+    """On CUDA each call as a graph: a few launches a sample, from Python, would be all that is measured."""
+    if not device.is_cuda:
+        return calls
+    from minicaffe.ops import cublas
+    from minicaffe.ops.capture import captured
+
+    for call in calls.values():
+        call()  # so that its kernels are compiled
+    needs = [] if cublas.library() is None else [cublas.work]
+    return {name: captured(device, call, needs) for name, call in calls.items()}
 
 
 def over_caffe(times: dict[str, list[float]]) -> dict[str, object]:
@@ -151,7 +164,7 @@ def im2col_alone(
     rows = []
     for n in (batch, 16 * batch):
         calls, moved = im2col_calls(device, n, forms)
-        times = interleaved(calls, device.timer, rounds, block_ms / 2)
+        times = interleaved(as_graphs(device, calls), device.timer, rounds, block_ms / 2)
         for name, ms in times.items():
             rate = spread([moved / value / 1e6 for value in ms])
             share = digits(rate["median"] / copy["median"])
