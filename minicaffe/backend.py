@@ -1,4 +1,4 @@
-"""The device: which array library, transfers, kernels, timers. Chosen here only."""
+"""The device: which array library, transfers, timers, who hears what CUDA is asked for. Chosen here only."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from minicaffe.errors import DeviceError, ShapeError, mib
-from minicaffe.kernels import CTYPES, OPTIONS, ask, source, tell
 
-THREADS = 256  # of a CUDA block, where nothing else is said
-GRID = 65535  # blocks at the most; a thread then takes more than one element
 TOO_MANY = "elements are more than a kernel's 32-bit index reaches"
 STAGED = 2**26  # bytes, up to which a host array goes through page-locked memory
 SMALL = 2**20  # bytes, above which as many such copies to one place are under way as it has
 TURNS = 2  # buffers
+WORKS = "template <typename T> __global__ void works(T* x) { *x = T(0); }"  # if it can be compiled
 Staged = deque[tuple[Any, Any, int]]  # copies: an event, its memory, where to
 _staged: defaultdict[int, Staged] = defaultdict(deque)  # by the number of the device
 _lock = threading.Lock()  # of those, and of the streams
+_here = threading.local()  # who hears this thread
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -194,7 +193,10 @@ def _cuda(number: int, reason: str) -> Device:
 
         with cupy.cuda.Device(number):
             one = cupy.ones((1, 1), dtype="float32")
-            kernels("im2col.cu", "float", number)
+            module = cupy.RawModule(
+                code=WORKS, options=("-std=c++17",), name_expressions=["works<float>"]
+            )
+            module.get_function("works<float>")
             cublas.gemm("N", "N", one, one)
         name = cupy.cuda.runtime.getDeviceProperties(number)["name"].decode()
         cupy.cuda.Device(number).use()  # for who goes on to compute with `xp`
@@ -214,34 +216,48 @@ def on_cuda(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
-@functools.cache
-def kernels(file: str, template: str, device: int) -> dict[str, Any]:
-    """Every kernel of minicaffe/kernels/`file`, by name, for one list of template arguments; compiled once."""
-    import cupy
+class Asked(NamedTuple):
+    """Work that CUDA is asked for: a kernel, or a function of CuPy's, its arguments, and how it is done."""
 
-    code, names = source(file, template)
-    expressions = [f"{name}<{template}>" for name in names]
-    module = cupy.RawModule(code=code, options=OPTIONS, name_expressions=expressions)
-    return dict(zip(names, map(module.get_function, expressions), strict=True))
-
-
-def launch(file: str, name: str, total: int, out: Any, *args: Any, of: Any = ()) -> None:
-    """Run kernel `name` for the type of `out`, and structs `of`, over `total` elements; an int is an int32."""
-    if total + GRID * THREADS >= 2**31:
-        raise ShapeError(f"{name}: {total} {TOO_MANY}")
-    blocks = min((total + THREADS - 1) // THREADS, GRID)
-    launch_blocks(file, name, (blocks,), (out, *of), total, *args)
+    name: str
+    types: str
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    do: Callable[[tuple[Any, ...]], object]
 
 
-def launch_blocks(
-    file: str, name: str, grid: Any, types: tuple[Any, ...], *args: Any, threads: int = 0
+@contextlib.contextmanager
+def heard(by: Any) -> Iterator[Any]:
+    """Within it `by` hears what this thread asks of CUDA: by.launched(asked), by.host(why).
+
+    The former says whether it is to be done now. Gives `by`.
+    """
+    before, _here.by = hearing(), by
+    try:
+        yield by
+    finally:
+        _here.by = before
+
+
+def hearing() -> Any:
+    """Who hears what this thread asks of CUDA; None if nobody does."""
+    return getattr(_here, "by", None)
+
+
+def ask(
+    name: str,
+    types: str,
+    grid: tuple[int, ...],
+    args: tuple[Any, ...],
+    do: Callable[[tuple[Any, ...]], object],
 ) -> None:
-    """Run blocks of a kernel, of THREADS or so many, for `types`: arrays, numbers, or names, of such."""
-    if (most := max((arg for arg in args if type(arg) is int), default=0)) >= 2**31:
-        raise ShapeError(f"{name}: {most} {TOO_MANY}")
-    if 0 in grid:
-        return
-    template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
-    typed = tuple(np.int32(arg) if type(arg) is int else arg for arg in args)
-    given, block = (file, template, types[0].device.id), (threads or THREADS,)
-    ask(name, template, grid, typed, lambda args: kernels(*given)[name](grid, block, args))
+    """Have some work done; or not, if somebody hears it who says no."""
+    made = Asked(name, types, grid, args, do)
+    if (by := hearing()) is None or by.launched(made):
+        made.do(made.args)
+
+
+def tell(why: str) -> None:
+    """Say that CUDA is asked for what no graph can hold, if somebody hears it."""
+    if (by := hearing()) is not None:
+        by.host(why)

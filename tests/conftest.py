@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from minicaffe import backend
+
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does; before NumPy
 
 from gpu import HAS_GPU
@@ -75,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _use_own_cache(config: pytest.Config) -> None:
     """A cache folder for these tests, not the user's own; but loops that are compiled need not be again."""
     from minicaffe import caches
-    from minicaffe.ops import loops
+    from minicaffe import cpu as loops
 
     users, own = caches.folder() / "loops", tempfile.TemporaryDirectory(prefix="minicaffe-cache-")
     if not caches.obstacle(users):
@@ -83,13 +85,14 @@ def _use_own_cache(config: pytest.Config) -> None:
     os.environ["MINICAFFE_CACHE"] = own.name
     config.add_cleanup(own.cleanup)
     if loops.available():  # a test that sets another cache folder has these loops too
-        importlib.import_module("minicaffe.ops.loops.kept").folder()
+        importlib.import_module("minicaffe.cpu.compile_cache").folder()
 
 
 @pytest.fixture(params=["compiled", "numpy"])
 def form(request, monkeypatch):
     """The form of the CPU's ops: loops that Numba compiles, or NumPy's."""
-    from minicaffe.ops import loops, threads
+    from minicaffe import cpu as loops
+    from minicaffe.cpu import threads
 
     if request.param == "numpy":
         monkeypatch.setattr(loops, "available", lambda: False)
@@ -115,32 +118,30 @@ def no_large_convolution_is_timed_on_the_stand_in(monkeypatch):
     """Its kernels are slow, and not as they are slow on a GPU; the fixed rule chooses."""
     if HAS_GPU:
         return
-    from minicaffe.ops.conv import memory, trial
+    from minicaffe.ops.conv import autotune, autotune_cache
 
-    measure = memory.measure
+    measure = autotune_cache.measure
 
     def measured(case):
         if not case.device.is_cuda or case.g.multiply_adds < 1_000_000:
             return measure(case)
         ms = {name: 1.0 if name == case.by_rule else 9.0 for name in case.candidates}
         error = dict.fromkeys(ms, 0.0)
-        return {way: trial.Finding(ms, error, "2000-01-01") for way in trial.DIRECTIONS}
+        return {way: autotune.Finding(ms, error, "2000-01-01") for way in autotune.DIRECTIONS}
 
-    monkeypatch.setattr(memory, "measure", measured)
+    monkeypatch.setattr(autotune_cache, "measure", measured)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_done_behind_what_is_held_back():
-    """The stand-in refuses what nobody was asked for while ops.fused holds a kernel back: it came before."""
+    """The stand-in refuses what nobody was asked for while cuda.fusion holds a kernel back: it came before."""
     if HAS_GPU:
         yield
         return
     from cupy._array import place
 
-    from minicaffe import kernels
-
     def before():
-        held = getattr(kernels.hearing(), "held", None)
+        held = getattr(backend.hearing(), "held", None)
         if held is not None:
             raise RuntimeError(
                 f"{held.name} is held back, and the device is given other work unasked"

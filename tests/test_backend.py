@@ -58,7 +58,7 @@ def test_a_device_that_fails_leaves_the_other_current(two_devices, stand_in, mon
     def fails(*args):
         raise RuntimeError("no kernel image is available")
 
-    monkeypatch.setattr(backend, "kernels", fails)
+    monkeypatch.setattr(stand_in.RawModule, "get_function", fails)
     with pytest.raises(DeviceError, match="no kernel image"):
         backend.device("cuda:1")
     assert stand_in.cuda.runtime.getDevice() == 0

@@ -8,7 +8,7 @@ import pytest
 
 from minicaffe import backend, caches
 from minicaffe.data import datasets
-from minicaffe.ops.conv import memory
+from minicaffe.ops.conv import autotune_cache
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def test_plans_loops_and_digits_lie_in_it(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 10, "test": 10})
     datasets.load("digits", "test")
     assert [path.name for path in tmp_path.iterdir()] == [f"digits-{datasets._DRAWING}"]
-    assert memory.path(backend.device("cpu")).parent == tmp_path
-    kept = pytest.importorskip("minicaffe.ops.loops.kept")
+    assert autotune_cache.path(backend.device("cpu")).parent == tmp_path
+    kept = pytest.importorskip("minicaffe.cpu.compile_cache")
     assert kept.folder.__wrapped__().parent == tmp_path / "loops"
 
 

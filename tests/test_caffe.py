@@ -15,7 +15,7 @@ from minicaffe.layers import REGISTRY
 from minicaffe.layers.fillers import fill
 from minicaffe.ops import activation
 from minicaffe.ops.conv import STRATEGIES
-from minicaffe.ops.slots import Slots
+from minicaffe.replay.step_constants import Slots
 from minicaffe.spec.declare import Filler
 
 ELSEWHERE = (  # tested below or with their layers, in ways of their own

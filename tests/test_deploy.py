@@ -143,12 +143,12 @@ def test_the_module_is_public_too():
 
 
 def test_no_convolution_is_measured_and_one_number_of_pictures_is_shaped_once(monkeypatch):
-    from minicaffe.ops.conv import memory
+    from minicaffe.ops.conv import autotune_cache
 
     text = TEXT.replace(
         "num_output: 3, kernel_size: 5, stride: 3", "num_output: 30, kernel_size: 3"
     )
-    monkeypatch.setattr(memory, "findings", lambda case: pytest.fail("measured"))
+    monkeypatch.setattr(autotune_cache, "findings", lambda case: pytest.fail("measured"))
     classifier, shapes = Classifier(parse(text), device="cpu"), []
     reshape = classifier.net.reshape
     monkeypatch.setattr(

@@ -12,8 +12,8 @@ from test_step_memory import EVERY_LAYER, ROOT
 from minicaffe import DeviceError, Net, Solver, SpecError, parse
 from minicaffe.cli import main
 from minicaffe.ops import conv
-from minicaffe.ops.conv.case import Case
-from minicaffe.ops.conv.trial import measure
+from minicaffe.ops.conv.autotune import measure
+from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 

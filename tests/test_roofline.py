@@ -213,7 +213,7 @@ def test_what_a_kernel_does_with_an_array_is_read_from_its_source():
     assert uses(code)["f"] == {
         "x": "r", "sums": "w", "y": "rw", "out": "rw", "bad": "w", "other": "w",
     }  # fmt: skip
-    kernels = ROOT / "minicaffe" / "kernels"
+    kernels = ROOT / "minicaffe" / "cuda" / "kernels"
     sgd = uses((kernels / "update.cu").read_text())["sgd"]
     assert sgd == {
         "weight": "rw", "diff": "rw", "history": "rw", "numbers": "r", "parts": "r", "skip": "r",

@@ -26,7 +26,8 @@ def gflops(rounds: int, block_ms: float) -> float:
     """GFLOP/s of square products, one on each thread at a time."""
     import numpy as np
 
-    from minicaffe.ops import threads
+    from minicaffe.cpu import threads
+    from minicaffe.replay import dispatch
 
     pieces = threads.count()
     a, b, out = (np.ones((pieces, SIDE, SIDE), np.float32) for _ in range(3))
@@ -35,7 +36,7 @@ def gflops(rounds: int, block_ms: float) -> float:
         for i in range(first, last):
             np.matmul(a[i], b[i], out=out[i])
 
-    call = partial(threads.in_slices, part, pieces)
+    call = partial(dispatch.in_slices, part, pieces)
     ms = spread(interleaved({"gemm": call}, clock, rounds, block_ms)["gemm"])["median"]
     return 2e-6 * pieces * SIDE**3 / ms
 

@@ -25,8 +25,7 @@ from machine import describe
 from measure import ROOT, write
 from peer_tables import lay_out
 
-from minicaffe.backend import THREADS
-from minicaffe.kernels import OPTIONS, source
+from minicaffe.cuda.launch import OPTIONS, THREADS, source
 from minicaffe.ops.conv.implicit_gemm import TILES
 
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -62,8 +62,8 @@ class Ours:
     """A planned convolution of minicaffe with its arrays; on the CPU as an iteration of a net replays it."""
 
     def __init__(self, geometry, arrays: dict, device, engine: str = "auto"):
-        from minicaffe.ops import aligned
-        from minicaffe.ops.program import replayed
+        from minicaffe.cpu import aligned
+        from minicaffe.replay.command_buffer import replayed
 
         def array(shape: tuple[int, ...] | int) -> Any:  # as a net's are
             return aligned.empty(device.xp, shape, np.float32)

@@ -78,7 +78,7 @@ def ours_step(solver, tell: bool = True) -> Callable[[], object]:
 
 def on_one_thread(call: Callable) -> Callable:
     """A call of ours that uses one core."""
-    from minicaffe.ops.threads import at_most
+    from minicaffe.cpu.threads import at_most
 
     def alone():
         with at_most(1):

@@ -60,8 +60,7 @@ def measure_all(
 ) -> dict[str, object]:
     """Both tables and im2col alone, with what they were measured on."""
     from minicaffe import backend
-    from minicaffe.ops import threads
-    from minicaffe.ops.loops import available
+    from minicaffe.cpu import available, threads
 
     device = backend.device(device_name)
     report: dict[str, object] = {
@@ -137,8 +136,8 @@ def as_graphs(device, calls: dict[str, Callable]) -> dict[str, Callable]:
     """On CUDA each call as a graph: a few launches a sample, from Python, would be all that is measured."""
     if not device.is_cuda:
         return calls
-    from minicaffe.ops import cublas
-    from minicaffe.ops.capture import captured
+    from minicaffe.cuda import cublas
+    from minicaffe.cuda.capture import captured
 
     for call in calls.values():
         call()  # so that its kernels are compiled
@@ -177,9 +176,10 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
     """im2col of n samples in each form, both ways, as calls; and the bytes each of them moves."""
     import numpy as np
 
-    from minicaffe.ops import threads
+    from minicaffe.cpu import threads
     from minicaffe.ops.geometry import Window
     from minicaffe.ops.im2col import column_shape, im2col
+    from minicaffe.replay import dispatch
 
     xp, window = device.xp, Window((5, 5))
     images = np.random.default_rng(1).standard_normal((n, 20, 12, 12), np.float32)
@@ -194,7 +194,7 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
             for s in range(first, last):
                 im2col(x[s : s + 1], window, column, form=form)
 
-        threads.in_slices(part, n, work)
+        dispatch.in_slices(part, n, work)
 
     calls = {}
     for form in forms:
@@ -205,7 +205,7 @@ def im2col_calls(device, n: int, forms: tuple[str, ...]) -> tuple[dict[str, Call
 
 def copy_rate(device, rounds: int, block_ms: float, size: int) -> dict[str, float]:
     """GB/s of copying, bytes read and bytes written together; on the CPU by all threads."""
-    from minicaffe.ops.threads import in_slices
+    from minicaffe.replay.dispatch import in_slices
 
     xp = device.xp
     source, target = xp.ones(size // 4, xp.float32), xp.zeros(size // 4, xp.float32)

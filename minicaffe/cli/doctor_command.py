@@ -19,12 +19,12 @@ import platform
 
 import numpy as np
 
-from minicaffe import __version__, backend, caches
+from minicaffe import __version__, backend, caches, cpu
 from minicaffe.cli.doctor_check import PARTS, check
 from minicaffe.cli.options import device_option, number
+from minicaffe.cpu import threads
 from minicaffe.data import datasets
 from minicaffe.errors import DataError, DeviceError, MinicaffeError, did_you_mean
-from minicaffe.ops import loops, threads
 from minicaffe.parallel.launched import told, world
 from minicaffe.solver.facts import NONE, cupy_version, version
 
@@ -94,8 +94,8 @@ def blas() -> str:
 
 def cpu_threads() -> str:
     """How many threads share a batch, and what they run."""
-    compiled, blas = loops.with_blas("implicit", np.empty(0, np.float32))
-    how = "compiled loops" if loops.available() else "NumPy's loops"
+    compiled, blas = cpu.with_blas("implicit", np.empty(0, np.float32))
+    how = "compiled loops" if cpu.available() else "NumPy's loops"
     products = "BLAS called from them" if compiled and blas else "products by NumPy"
     try:
         return f"{threads.count()}, {how}, {products}"

@@ -46,9 +46,9 @@ from minicaffe.net import Net
 from minicaffe.net.step import Step
 from minicaffe.net.summary import table
 from minicaffe.ops import conv
-from minicaffe.ops.conv import memory
-from minicaffe.ops.conv.case import Case
-from minicaffe.ops.conv.trial import DIRECTIONS, Finding, measure
+from minicaffe.ops.conv import autotune_cache
+from minicaffe.ops.conv.autotune import DIRECTIONS, Finding, measure
+from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry
 
 HEAD = ("engine", "forward", "input gradient", "weight gradient", "error", "workspace")
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
             layer.choose(deterministic=True)  # its case, with no measurement
             if args.measure and layer.plan.case not in anew:
                 anew.append(layer.plan.case)
-                memory.forget(layer.plan.case)
+                autotune_cache.forget(layer.plan.case)
             layer.allocate()
             adjoint = "the adjoint of " if step.spec.type == "Deconvolution" else ""
             print(f"\n{step.spec.name}: {adjoint}{sizes(layer.plan.case.g, net.context.dtype)}")
@@ -107,7 +107,11 @@ def run(args: argparse.Namespace) -> int:
             for title, way in zip(HEAD[1:4], DIRECTIONS, strict=True):
                 print(f"  {title}: {layer.plan.names[way]} ({layer.plan.reasons[way]})")
         count += 1
-    print(f"\nmeasurements: {memory.path(device)}" if count else "there is no convolution in it")
+    print(
+        f"\nmeasurements: {autotune_cache.path(device)}"
+        if count
+        else "there is no convolution in it"
+    )
     return 0
 
 
@@ -143,7 +147,7 @@ def compare(plan: conv.Plan, everything: bool) -> None:
     case, rows, out = plan.case, [], []
     names = {*(case.able if everything else case.candidates), *plan.names.values()}
     known = names == set(case.candidates)
-    found = memory.findings(case)[0] if known else timed(case, tuple(sorted(names)))
+    found = autotune_cache.findings(case)[0] if known else timed(case, tuple(sorted(names)))
     for name in conv.STRATEGIES:
         if why := case.refuses(name):
             out.append(f"  {name}: {why}")

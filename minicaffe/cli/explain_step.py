@@ -9,11 +9,11 @@ from itertools import groupby
 from typing import Any
 
 from minicaffe.backend import Device
+from minicaffe.cpu import threads
 from minicaffe.net import Net
-from minicaffe.net.recorded import Call, Graph, Node, Segment
 from minicaffe.net.summary import table
-from minicaffe.ops import threads
-from minicaffe.ops.program import Program
+from minicaffe.replay.command_buffer import Program
+from minicaffe.replay.replay import Call, Graph, Node, Segment
 from minicaffe.solver import Solver
 from minicaffe.spec.declare import NetSpec
 

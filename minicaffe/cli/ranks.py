@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from minicaffe.cpu import threads
 from minicaffe.errors import MinicaffeError, SpecError, note
-from minicaffe.ops import threads
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.together import together
 from minicaffe.solver import Solver

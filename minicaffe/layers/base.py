@@ -27,10 +27,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from minicaffe.backend import Device
+from minicaffe.cpu import aligned
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.context import Context
-from minicaffe.ops import aligned
 from minicaffe.spec.declare import Filler, LayerSpec
 from minicaffe.spec.state import Phase
 from minicaffe.spec.types import json_schema, keys_of
@@ -92,7 +92,7 @@ class Layer:
     sizes_vary = (
         False  # forward may return leading parts of `out`: fewer entries than setup promised
     )
-    recordable = False  # on the CPU its passes do all by `ops.threads.run` or `ops.record.do`
+    recordable = False  # on the CPU its passes do all by `replay.dispatch.run` or `replay.trace.do`
     capturable: ClassVar[bool | None] = None  # into a CUDA graph; None: what is built in is
     tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
     takes_share = False  # without bottoms: on several ranks it gives its share of a batch

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device, on_its_device
+from minicaffe.cpu import aligned
 from minicaffe.errors import DeviceError, SpecError
-from minicaffe.ops import aligned, arrays
+from minicaffe.ops import arrays
 from minicaffe.ops.gemm import gemm
 from minicaffe.spec.declare import Filler
 

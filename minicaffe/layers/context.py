@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device
+from minicaffe.cpu import aligned
 from minicaffe.errors import note
 from minicaffe.layers.share import Share
-from minicaffe.ops import aligned
 from minicaffe.ops.conv import CAP
-from minicaffe.ops.slots import Slots
+from minicaffe.replay.step_constants import Slots
 from minicaffe.spec.state import TRAIN, Phase, State
 
 FLOAT32 = np.dtype("float32")

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from minicaffe import cpu
+from minicaffe.cpu import threads
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
 from minicaffe.layers.window import Unrolled
-from minicaffe.ops import conv, loops, threads
+from minicaffe.ops import conv
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, column_shape, im2col
 from minicaffe.spec.declare import Filler
@@ -62,7 +64,7 @@ class Filtered(Unrolled):
     def allocate(self) -> None:
         self.choose(self.context.deterministic)
         self.before = self.plan
-        self.recordable = self.plan.recordable or not loops.available()
+        self.recordable = self.plan.recordable or not cpu.available()
 
     def choose(self, deterministic: bool) -> None:
         """Plan how to compute, and reserve the work. Raises ShapeError if no way fits the cap."""

@@ -1,6 +1,6 @@
 """Element-wise layers: a row each, of which the register gets a Layer with its keys and documentation.
 
-The arithmetic of a row is one of ops/formulas.py, that of the layer's own name and keys unless the row
+The arithmetic of a row is one of formulas.py, that of the layer's own name and keys unless the row
 says of its keys which, and of which numbers.
 """
 
@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from minicaffe.errors import SpecError
+from minicaffe.formulas import FORMULAS, Formula
 from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import elementwise
-from minicaffe.ops.formulas import FORMULAS, Formula
 
 Call = tuple[str, tuple[float, ...]]  # the name of a formula, and its numbers
 

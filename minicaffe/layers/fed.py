@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, cast
 import numpy as np
 
 from minicaffe import backend
+from minicaffe.cpu import threads
 from minicaffe.data.crew import Here, Threads
 from minicaffe.data.feed import Feed, Key
 from minicaffe.data.making import IN_A_ROW, Damage, Maker
@@ -19,7 +20,6 @@ from minicaffe.errors import DataError, ShapeError
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.order import Order, shuffled
 from minicaffe.layers.pictures import Pictures
-from minicaffe.ops import threads
 from minicaffe.ops.batch import gather
 from minicaffe.ops.random import random_key
 from minicaffe.spec.types import AtLeast

@@ -12,9 +12,10 @@ from minicaffe.layers.base import Layer, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.context import Context
 from minicaffe.layers.window import Windowed
-from minicaffe.ops import arrays, pool, record, stochastic, unpool
+from minicaffe.ops import arrays, pool, stochastic, unpool
 from minicaffe.ops.geometry import Sizes, Window, pool_output_size
 from minicaffe.ops.random import uniform
+from minicaffe.replay import trace
 from minicaffe.spec.types import AtLeast, Below
 
 Kind = Literal["MAX", "AVE", "STOCHASTIC"]
@@ -82,7 +83,7 @@ class Pool:
         """The top into `y`."""
         loops = self.context.workspace[self.loops]
         if self.draws:
-            record.host("pixels are drawn")
+            trace.host("pixels are drawn")
             first = self.context.share.before(self.noise.size)
             names = *self.names, self.context.passes
             uniform(self.noise, self.context.seed, *names, first=first)

@@ -7,7 +7,7 @@ from typing import Any
 
 from minicaffe.backend import on_cuda
 from minicaffe.errors import ShapeError
-from minicaffe.ops import record
+from minicaffe.replay import trace
 
 
 @dataclass
@@ -98,6 +98,6 @@ class Share:
         if self.size > 1:
             self.sums = True
             if not on_cuda(array):
-                record.host("a sum over ranks")
+                trace.host("a sum over ranks")
             self.communicator.allreduce(array)
         return array

@@ -6,15 +6,16 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from minicaffe.cpu import threads
+from minicaffe.cpu.thread_pool import inside
 from minicaffe.layers import Layer
 from minicaffe.layers.convolution import Filtered
 from minicaffe.net.graph import Graph
 from minicaffe.net.memory import Memory
 from minicaffe.net.step import Step
-from minicaffe.ops import threads
-from minicaffe.ops.crew import inside
+from minicaffe.replay.guards import Assumed
 from minicaffe.spec.types import keys_of
 
 _blob, _data = operator.attrgetter("blob"), operator.attrgetter("_data")
@@ -22,29 +23,6 @@ _arrays = operator.attrgetter("_data", "_diff")
 _params, _needs = operator.attrgetter("layer.params"), operator.attrgetter("layer.needs_gradient")
 _weight, _stale = operator.attrgetter("loss_weight"), operator.attrgetter("stale")
 _multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")
-
-
-class Assumed(NamedTuple):
-    """What a trace assumes: objects, which it keeps alive and compares by `is`, and settings by value.
-
-    Since the objects stay alive, no other can be born at their addresses and be taken for one of them.
-
-    >>> import numpy as np
-    >>> x = np.zeros(2)
-    >>> Assumed([x], 1).holds(Assumed([x], 1)), Assumed([x], 1).holds(Assumed([x[:]], 1))
-    (True, False)
-    """
-
-    objects: Sequence[Any]
-    settings: Any
-
-    def holds(self, now: Assumed) -> bool:
-        """Whether it is still so; not with an array among the settings: `==` compares its entries."""
-        try:
-            alike = len(self.objects) == len(now.objects) and self.settings == now.settings
-        except ValueError:
-            return False
-        return alike and all(map(operator.is_, self.objects, now.objects))
 
 
 class Guard:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.cpu import aligned
 from minicaffe.errors import ByName, MinicaffeError, ShapeError, SpecError, did_you_mean
 from minicaffe.layers import Blob, Context
 from minicaffe.layers.blob import Shape
 from minicaffe.net.graph import Graph, infer_shapes
 from minicaffe.net.sharing import Sharing
 from minicaffe.net.step import Step, Value
-from minicaffe.ops import aligned
 from minicaffe.spec.declare import NetSpec
 
 NONE: Mapping[Value, Any] = MappingProxyType({})

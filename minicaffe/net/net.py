@@ -14,7 +14,7 @@ from minicaffe.errors import SpecError, note
 from minicaffe.layers import Blob, Context, Param
 from minicaffe.layers.blob import check_type, float_type
 from minicaffe.layers.share import Share
-from minicaffe.net import again, copies, debug, graph, memory, run, weights
+from minicaffe.net import copies, debug, graph, inference_replay, memory, run, weights
 from minicaffe.net.model import read
 from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
@@ -81,7 +81,7 @@ class Net:
         self.params, self.learnable = built.params, built.learnable
         self.memory = memory.Memory(self.graph, memory.names(self.spec, keep))
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
-        self.passes = again.Forward(self.graph, self.memory)
+        self.passes = inference_replay.Forward(self.graph, self.memory)
         self._left_out: set[Step] = set()  # whose tops were given to the last forward pass
         self.debug = note if self.spec.debug_info else None  # told what passes give; waits for it
         self.then: run.Then = None  # what comes once a layer has run backward

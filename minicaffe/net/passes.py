@@ -7,11 +7,19 @@ from functools import partial
 from typing import Any
 
 from minicaffe.net import run
-from minicaffe.net.again import check_before_the_last, checks, note, prepares, twice, why_not
-from minicaffe.net.guards import Assumed, Guard, stale
+from minicaffe.net.guards import Guard, stale
+from minicaffe.net.inference_replay import (
+    check_before_the_last,
+    checks,
+    note,
+    prepares,
+    twice,
+    why_not,
+)
 from minicaffe.net.net import Net
-from minicaffe.net.recorded import Call, Tape
 from minicaffe.net.step import Step, Value
+from minicaffe.replay.guards import Assumed
+from minicaffe.replay.replay import Call, Tape
 
 
 class Passes:

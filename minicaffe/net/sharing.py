@@ -12,12 +12,13 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from minicaffe import cpu
+from minicaffe.cpu import aligned
 from minicaffe.errors import ShapeError
 from minicaffe.layers import Blob, Layer
 from minicaffe.net.graph import Graph
 from minicaffe.net.plan import Life, place
 from minicaffe.net.step import Step, Value
-from minicaffe.ops import aligned, loops
 
 LATER = 2  # steps until which threads of NumPy's may still read a diff, each at its own pace,
 FEW = 2**24  # where all diffs, kept so long, take no more bytes
@@ -42,7 +43,7 @@ class Sharing:
         own = _kept(graph, keep or (), self.which)
         self.lives = {v: life for v, life in lives.items() if keep is not None and v not in own}
         offsets, self.size = place(list(self.lives.values()))
-        if self.which == "diff" and not graph.context.device.is_cuda and not loops.available():
+        if self.which == "diff" and not graph.context.device.is_cuda and not cpu.available():
             longer = place([life.longer(LATER) for life in self.lives.values()])
             if longer[1] <= FEW:
                 offsets, self.size = longer

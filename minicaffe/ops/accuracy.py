@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import record
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
 from minicaffe.ops.labels import Labels, flag
-from minicaffe.ops.loops import loops
 from minicaffe.ops.softmax import GRAIN, grain
-from minicaffe.ops.threads import run
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 
 def accuracy(
@@ -38,7 +39,7 @@ def accuracy(
         run(fast.accuracy, n * s, *flat, read.valid.reshape(-1), read.refused, grain=grain(c))
         read.check(labels, ignore, c)
         return out
-    record.host(accuracy.__name__)
+    trace.host(accuracy.__name__)
     read.read(labels, ignore, c, s)
     np.take(scores.reshape(-1), read.place, out=out, mode="clip")
     np.less(scores, out.reshape(n, 1, s), out=lower)
@@ -64,7 +65,7 @@ def class_accuracy(hits: Any, valid: Any, labels: Any, out: Any) -> Any:
         flat = hits.reshape(-1), valid.reshape(-1), labels.reshape(-1), out
         run(fast.class_accuracy, out.size, *flat, grain=1 + GRAIN // max(labels.size, 1))
         return out
-    record.host(class_accuracy.__name__)
+    trace.host(class_accuracy.__name__)
     classes = np.where(valid, labels, 0).astype(np.int64).ravel()
     counts = np.bincount(classes, valid.ravel(), out.size)
     out[...] = np.bincount(classes, (hits * valid).ravel(), out.size) / np.maximum(counts, 1)

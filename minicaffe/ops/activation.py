@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import aligned, loops
+from minicaffe.cuda.launch import launch
 from minicaffe.errors import ShapeError
-from minicaffe.ops import aligned
 from minicaffe.ops.arrays import GRAIN
-from minicaffe.ops.loops import loops
 from minicaffe.ops.random import blocks_of, random_key, uniform
-from minicaffe.ops.record import do
-from minicaffe.ops.slots import Slots
-from minicaffe.ops.threads import run
 from minicaffe.ops.typed import number
+from minicaffe.replay.dispatch import run
+from minicaffe.replay.step_constants import Slots
+from minicaffe.replay.trace import do
 
 LONG = 2**17  # elements from which threads pay NumPy
 

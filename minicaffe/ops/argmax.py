@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import record
-from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import run
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 
 def largest(x: Any, place: Any, number: Any, flags: Any) -> Any:
@@ -33,7 +34,7 @@ def largest(x: Any, place: Any, number: Any, flags: Any) -> Any:
         flat = x.reshape(-1), c, s, k, place.reshape(-1), number.reshape(-1)
         run(fast.largest, n * s, *flat)
         return place
-    record.host("the largest by NumPy")
+    trace.host("the largest by NumPy")
     left, same, sooner, better = flags
     for i in range(k):
         where, best = place[:, i], number[:, i]

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from minicaffe.backend import on_cuda
-from minicaffe.kernels import ask
-from minicaffe.ops.loops import loops
-from minicaffe.ops.record import do
-from minicaffe.ops.threads import in_slices, run
+from minicaffe.backend import ask, on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda import launch
+from minicaffe.replay.dispatch import in_slices, run
+from minicaffe.replay.trace import do
 
 GRAIN = 2**13  # entries that a thread is worth waking for
 LONG = 2**20  # those from which it pays to wake some for NumPy
@@ -30,7 +30,7 @@ def fill(x: Any, value: float) -> Any:
     array([3., 3.])
     """
     if on_cuda(x):
-        ask("fill", "", (), (x, value), lambda given: given[0].fill(given[1]))
+        launch.fill(x, value)
         return x
     return _apply("copy", x, _number(value, x.dtype), x)
 

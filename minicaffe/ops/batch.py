@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
 from minicaffe.ops.arrays import LONG
-from minicaffe.ops.loops import loops
-from minicaffe.ops.record import do
-from minicaffe.ops.threads import in_slices, run
+from minicaffe.replay.dispatch import in_slices, run
+from minicaffe.replay.trace import do
 
 MANY = 1 << 15  # elements of a batch that a thread is worth waking for
 LEAST = 1 << 12  # and that NumPy's has at least

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import arrays, moments, record, rows
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
+from minicaffe.ops import arrays, moments, rows
 from minicaffe.ops.arrays import GRAIN
-from minicaffe.ops.loops import loops
 from minicaffe.ops.sums import WORK, add_places, in_sum_type
-from minicaffe.ops.threads import run
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 FILE = "channels.cu"
 
@@ -78,7 +80,7 @@ def prelu_gradient(dy: Any, x: Any, a: Any, out: Any, work: Any) -> Any:
         flat = dy.reshape(-1), x.reshape(-1), a.reshape(-1), out.reshape(-1)
         run(fast.prelu, n * f, *flat, f, p, grain=max(1, GRAIN // max(1, p)))
         return out
-    record.host("PReLU by NumPy")
+    trace.host("PReLU by NumPy")
     positive = np.greater(x, 0, out=work.view(np.bool_)[: x.size].reshape(x.shape))
     np.multiply(dy, a.reshape(f, 1), out=out)
     np.copyto(out, dy, where=positive)
@@ -145,7 +147,7 @@ def _summed(dy: Any, x: Any, way: int, out: Any) -> bool:
     """Whether a compiled loop has added the sums."""
     fast = loops("channels", x.dtype)
     if fast is None:
-        record.host("sums by NumPy")
+        trace.host("sums by NumPy")
         return False
     n, f, p = dy.shape
     flat = dy.reshape(-1), x.reshape(-1), way, f, p, n, out.reshape(-1)

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cpu.threads import FEW, share
+from minicaffe.cuda.launch import launch
+from minicaffe.formulas import FORMULAS, Function, on_blocks
 from minicaffe.ops.activation import LONG, run_loop
 from minicaffe.ops.arrays import GRAIN
-from minicaffe.ops.formulas import FORMULAS, Function, on_blocks
-from minicaffe.ops.loops import loops
-from minicaffe.ops.record import do
-from minicaffe.ops.threads import FEW, in_slices, share
+from minicaffe.replay.dispatch import in_slices
+from minicaffe.replay.trace import do
 
 BLOCK = 2048  # entries that NumPy evaluates a formula on at a time, so that they stay in the cache
 LIGHT = 8 * BLOCK  # where all that is in between is whether an entry passes, a byte

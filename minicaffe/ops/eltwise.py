@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import on_cuda
-from minicaffe.kernels import ask
-from minicaffe.ops import arrays, record
+from minicaffe.backend import ask, on_cuda
+from minicaffe.cpu import loops
+from minicaffe.ops import arrays
 from minicaffe.ops.activation import run_loop
-from minicaffe.ops.loops import loops
+from minicaffe.replay import trace
 
 
 def total(xs: Sequence[Any], factors: Sequence[float], out: Any, scratch: Any) -> Any:
@@ -57,7 +57,7 @@ def largest(xs: Sequence[Any], out: Any, which: Any, won: Any) -> Any:
         arrays.fill(which, 0)
     fast = None if on_cuda(out) else loops("elementwise", out.dtype)
     if fast is None and not on_cuda(out):
-        record.host("a maximum by NumPy")
+        trace.host("a maximum by NumPy")
     for i, x in enumerate(xs[1:], 1):
         if fast is not None and which is None:
             run_loop(fast.larger, out, x)
@@ -88,6 +88,6 @@ def largest_gradient(dy: Any, which: Any, i: int, out: Any, won: Any) -> Any:
         run_loop(fast.where_it_is, out, dy, which, i)
         return out
     if not on_cuda(out):
-        record.host("a maximum by NumPy")
+        trace.host("a maximum by NumPy")
     ask("equal", "", (), (which, i, won), lambda given: np.equal(given[0], given[1], out=given[2]))
     return arrays.multiply(dy, won, out)

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
 from minicaffe.errors import DataError
 from minicaffe.ops.arrays import GRAIN, fill
-from minicaffe.ops.loops import loops
 from minicaffe.ops.take import put_back, take
-from minicaffe.ops.threads import run
+from minicaffe.replay.dispatch import run
 
 
 def read(indices: Any, count: int, out: Any) -> Any:
@@ -42,7 +43,7 @@ def embed(indices: Any, weight: Any, out: Any, rows: Any, refused: Any) -> Any:
     if on_cuda(weight):
         launch("embed.cu", "embed", out.size, out, indices, weight, count, f, out)
         return out
-    if (fast := loops("take", weight.dtype)) is not None:
+    if (fast := loops("gather", weight.dtype)) is not None:
         run(fast.places, rows.size, indices, count, rows, refused, grain=GRAIN)
     if fast is None or refused[0]:
         refused[0] = 0

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.cpu import with_blas
+from minicaffe.cpu.threads import blas_copies
+from minicaffe.cuda.cublas import multiply
 from minicaffe.ops import skinny
-from minicaffe.ops.cublas import multiply
-from minicaffe.ops.loops import with_blas
-from minicaffe.ops.record import do
 from minicaffe.ops.skinny import SMALL
-from minicaffe.ops.threads import blas_copies, in_slices, run
+from minicaffe.replay.dispatch import in_slices, run
+from minicaffe.replay.trace import do
 
 LARGE = 2**24  # multiply-adds from which it pays to wake threads for NumPy's product,
 PART = 2**22  # and that a slice of it has at least

@@ -10,12 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
 from minicaffe.errors import ShapeError, did_you_mean
 from minicaffe.ops.geometry import Sizes, Window, lift
-from minicaffe.ops.loops import loops
-from minicaffe.ops.record import do
-from minicaffe.ops.threads import in_slices, run
+from minicaffe.replay.dispatch import in_slices, run
+from minicaffe.replay.trace import do
 
 NAMED = ("caffe", "columns", "rows")  # those of minicaffe.im2col
 # The axes of the matrices of each layout, K and P being those of the kernel and of the places.

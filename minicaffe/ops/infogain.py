@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops import record
+from minicaffe.cpu import loops
 from minicaffe.ops.label_losses import LEAST
 from minicaffe.ops.labels import Labels
-from minicaffe.ops.loops import loops
 from minicaffe.ops.softmax import grain
-from minicaffe.ops.threads import run
 from minicaffe.ops.typed import flag, launch_typed, number
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 FILE = "infogain.cu"
 
@@ -47,7 +47,7 @@ def row_sums(matrix: Any, out: Any) -> Any:
     if fast is not None:
         run(fast.row_sums, out.size, matrix.reshape(-1), out, grain=grain(out.size))
         return out
-    record.host(row_sums.__name__)
+    trace.host(row_sums.__name__)
     return np.sum(matrix, axis=1, out=out)
 
 
@@ -78,7 +78,7 @@ def infogain(
         run(fast.infogain, n * s, *flat, number(LEAST, out), *to, grain=grain(c))
         read.check(labels, ignore, c)
         return out
-    record.host(infogain.__name__)
+    trace.host(infogain.__name__)
     read.read(labels, ignore, c, s)
     np.floor_divide(
         np.subtract(read.place, read.start, out=scratch.classes), s, out=scratch.classes
@@ -117,7 +117,7 @@ def infogain_gradient(
         more = read.valid.reshape(-1), scale.reshape(-1), out.reshape(-1)
         run(fast.infogain_gradient, n * s, *flat, *more, grain=grain(c))
         return out
-    record.host(infogain_gradient.__name__)
+    trace.host(infogain_gradient.__name__)
     np.take(sums, scratch.classes, out=scratch.sums, mode="clip")
     np.take(matrix, scratch.classes, axis=0, out=scratch.rows, mode="clip")
     np.multiply(prob, scratch.sums.reshape(n, 1, s), out=out)

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import record
-from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import run
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _looped(
     """Whether a compiled loop has done it."""
     fast = loops("interp", given.dtype)
     if fast is None:
-        record.host("interpolation by NumPy")
+        trace.host("interpolation by NumPy")
         return False
     tables = [(axis.low, axis.high, axis.share) for axis in (rows, columns)]
     planes = math.prod(given.shape[:2])

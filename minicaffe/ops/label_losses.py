@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops import record
+from minicaffe.cpu import loops
 from minicaffe.ops.labels import Labels
-from minicaffe.ops.loops import loops
 from minicaffe.ops.softmax import grain
-from minicaffe.ops.threads import run
 from minicaffe.ops.typed import launch_typed, number
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 FILE = "label_losses.cu"
 LEAST = 1e-20  # a smaller probability counts as this (Caffe's kLOG_THRESHOLD)
@@ -41,7 +41,7 @@ def hinge(x: Any, labels: Any, out: Any, read: Labels, own: Any) -> Any:
         run(fast.hinge, n, x.reshape(-1), labels, d, read.refused, out.reshape(-1), grain=grain(d))
         read.check(labels, None, d)
         return out
-    record.host(hinge.__name__)
+    trace.host(hinge.__name__)
     read.read(labels.reshape(n, 1), None, d, 1)
     np.copyto(out, x)
     _negate(out, read.place[:, 0], own)
@@ -69,7 +69,7 @@ def hinge_gradient(
         flat = margins.reshape(-1), labels, d, squared, scale.reshape(-1), out.reshape(-1)
         run(fast.hinge_gradient, n, *flat, grain=grain(d))
         return out
-    record.host(hinge_gradient.__name__)
+    trace.host(hinge_gradient.__name__)
     if squared:
         np.multiply(margins, 2, out=out)
     else:
@@ -95,7 +95,7 @@ def multinomial(prob: Any, labels: Any, out: Any, read: Labels) -> Any:
         run(fast.multinomial, n, prob.reshape(-1), labels, d, number(LEAST, out), read.refused, out)
         read.check(labels, None, d)
         return out
-    record.host(multinomial.__name__)
+    trace.host(multinomial.__name__)
     read.read(labels.reshape(n, 1), None, d, 1)
     np.take(prob.reshape(-1), read.place[:, 0], out=out, mode="clip")
     np.log(np.maximum(out, LEAST, out=out), out=out)
@@ -123,7 +123,7 @@ def multinomial_gradient(
         flat = prob.reshape(-1), labels, d, number(LEAST, out), scale.reshape(-1)
         run(fast.multinomial_gradient, n, *flat, out.reshape(-1), grain=grain(d))
         return out
-    record.host(multinomial_gradient.__name__)
+    trace.host(multinomial_gradient.__name__)
     np.take(prob.reshape(-1), read.place[:, 0], out=own, mode="clip")
     np.divide(scale, np.maximum(own, LEAST, out=own), out=own)
     out.fill(0)

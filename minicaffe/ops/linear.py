@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device, on_cuda
-from minicaffe.ops import conv, skinny, threads
+from minicaffe.cpu import loops, no_bias, threads, with_blas
+from minicaffe.cpu.threads import FEW
+from minicaffe.ops import conv, skinny
 from minicaffe.ops.arrays import add, fill
 from minicaffe.ops.conv import Plan
-from minicaffe.ops.conv.case import OWN
 from minicaffe.ops.conv.implicit_gemm import product
+from minicaffe.ops.conv.problem import OWN
 from minicaffe.ops.gemm import GRAIN, LARGE, PART, few, gemm, whole
 from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.ops.loops import loops, no_bias, with_blas
-from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_places
-from minicaffe.ops.threads import FEW, in_slices, run
+from minicaffe.replay.dispatch import in_slices, run
+from minicaffe.replay.trace import do
 
 
 def plan(

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import record
-from minicaffe.ops.loops import loops
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
 from minicaffe.ops.sums import in_sum_type
-from minicaffe.ops.threads import run
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 STRIP = 256  # columns of a unit of the compiled loops
 
@@ -108,7 +109,7 @@ def _loops(x: Any, r: Response) -> Any:
     """The compiled loops, how many units they take, and their sizes and numbers; None without Numba."""
     fast = loops("lrn", x.dtype)
     if fast is None:
-        record.host("LRN by NumPy")
+        trace.host("LRN by NumPy")
         return None
     m, h, w = r.image
     wide = w if r.side else min(w, STRIP)

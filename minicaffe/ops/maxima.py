@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.ops.geometry import Window
-from minicaffe.ops.record import do
-from minicaffe.ops.threads import in_slices
+from minicaffe.replay.dispatch import in_slices
+from minicaffe.replay.trace import do
 
 BLOCK = 2**16  # outputs that are computed at a time; for half of them it pays to wake a thread
 LEAST = 2**13  # that a thread has

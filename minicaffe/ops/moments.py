@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from minicaffe.backend import launch_blocks
-from minicaffe.ops.capture import arrived
+from minicaffe.cuda.capture import arrived
+from minicaffe.cuda.launch import launch_blocks
 from minicaffe.ops.rows import KINDS, Affine, Cut, Norm, Past, Rows, Statistics, cut
 
 FILE = "normalize.cu"

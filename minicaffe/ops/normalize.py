@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cuda.launch import launch
 from minicaffe.ops import arrays, channels, moments
 from minicaffe.ops.moments import FILE
 from minicaffe.ops.rows import KINDS, Affine, Norm, Past, Rows, Statistics

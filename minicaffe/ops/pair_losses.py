@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops import arrays, record
-from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import run
+from minicaffe.cpu import loops
+from minicaffe.ops import arrays
 from minicaffe.ops.typed import flag, launch_typed, number
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 FILE = "pair_losses.cu"
 
@@ -189,7 +190,7 @@ def _loops(name: str, like: Any) -> Any:
     """The compiled loops for a type; none where NumPy has to compute `name`, which no program can."""
     fast = loops("pair_losses", like.dtype)
     if fast is None:
-        record.host(f"{name} by NumPy")
+        trace.host(f"{name} by NumPy")
     return fast
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import maxima, threads
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops, threads
+from minicaffe.cpu.piece import Piece
+from minicaffe.cuda.launch import launch
+from minicaffe.ops import maxima
 from minicaffe.ops.geometry import Sizes, Window, window_sizes
-from minicaffe.ops.loops import loops
-from minicaffe.ops.record import do
-from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import in_slices, run
+from minicaffe.replay.dispatch import in_slices, run
+from minicaffe.replay.trace import do
 
 PAIRS = ((2, 2), (2, 2), (0, 0))  # kernel, stride and pad of windows of 2 x 2 side by side
 
@@ -204,7 +205,7 @@ def _offsets(kernel: Sizes, width: int) -> Any:
 def _halves(window: Window, image: Sizes, pooled: Sizes, dtype: Any) -> Any:
     """The loops for windows of 2 x 2 side by side, if these are such."""
     pairs = (window.kernel, window.stride, window.pad) == PAIRS
-    return loops("halve", dtype) if pairs and image == tuple(2 * o for o in pooled) else None
+    return loops("max_pool_2x2", dtype) if pairs and image == tuple(2 * o for o in pooled) else None
 
 
 def _work(work: Any, window: Window, image: Any, pooled: Any) -> Any:

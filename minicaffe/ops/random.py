@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cuda.launch import launch
 
 BLOCK = 8  # numbers of float32 that one step of the counter gives
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import GRID, THREADS, launch_blocks, on_cuda
-from minicaffe.ops import arrays, elementwise, record
-from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import run
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import GRID, THREADS, launch_blocks
+from minicaffe.ops import arrays, elementwise
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 GRAIN = 2**10  # numbers that a thread is worth waking for
 
@@ -132,7 +134,7 @@ def _loops(name: str, like: Any) -> Any:
     """The compiled loops for a type; none where NumPy has to compute `name`, which no program can."""
     fast = loops("recurrent", like.dtype)
     if fast is None:
-        record.host(f"{name} by NumPy")
+        trace.host(f"{name} by NumPy")
     return fast
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
 from minicaffe.errors import DataError
-from minicaffe.ops import record
-from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import run
 from minicaffe.ops.typed import number
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 FILE = "roi_pool.cu"
 FAR = 1 << 28  # pixels: further off is as far
@@ -46,7 +47,7 @@ def roi_pool(
         flat = x.reshape(-1), rois.reshape(-1), (n, c, h, w), (oh, ow), x.dtype.type(scale)
         run(fast.roi_pool, len(rois) * c, *flat, out.reshape(-1), which.reshape(-1), refused)
         return out
-    record.host("regions by NumPy")
+    trace.host("regions by NumPy")
     for r, roi in enumerate(rois):
         image, spans = _spans(roi, x.dtype.type(scale), (h, w), (oh, ow))
         for p, rows in enumerate(spans[0]):
@@ -86,7 +87,7 @@ def roi_pool_gradient(dy: Any, which: Any, rois: Any, scale: float, out: Any, sc
         dx = out.reshape(-1)
         run(fast.roi_pool_gradient, c, *flat, dx)
         return out
-    record.host("regions by NumPy")
+    trace.host("regions by NumPy")
     places, won, share = scratch
     np.maximum(which, 0, out=places)
     for r in range(count):

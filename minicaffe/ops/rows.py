@@ -8,13 +8,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from minicaffe.backend import THREADS, TOO_MANY
+from minicaffe.backend import TOO_MANY
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import THREADS
 from minicaffe.errors import ShapeError
-from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
-from minicaffe.ops.loops import loops
 from minicaffe.ops.sums import BLOCKS, EACH, SECTOR, in_sum_type
-from minicaffe.ops.threads import run
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 KINDS = ("variance", "deviation", "mean", "length")  # as the kernels count them
 PARTIAL = BLOCKS * SECTOR  # rows, in parts, of which sums are kept
@@ -50,7 +51,7 @@ class Rows:
         """Run a compiled loop of x over the rows, in the form for their entries; False if there is none."""
         fast = loops("normalize", x.dtype)
         if fast is None:
-            record.host(f"{name} by NumPy")
+            trace.host(f"{name} by NumPy")
             return False
         apart = self.inner == 1 and self.kept > 1
         loop = getattr(fast, name + "_across" if apart else name)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.ops.loops import loops, no_bias
-from minicaffe.ops.threads import run, share
+from minicaffe.cpu import loops, no_bias
+from minicaffe.cpu.threads import share
+from minicaffe.replay.dispatch import run
 
 FEW = range(2, 65)  # vectors: one has loops of its own, and of more BLAS makes up for its copy
 # Rows that lie a multiple of MEET bytes apart share a few places of a cache. Fewer vectors are few then, where
@@ -67,7 +68,7 @@ def _loops(sizes: tuple[int, int, int], like: Any) -> Any:
     """The loops, for a product that BLAS would copy, and that can be counted in 32 bits."""
     m, n, k = sizes
     small = m * n * k <= SMALL * share(None)
-    return None if small or max(n * k, m * n) >= 2**31 else loops("skinny", like.dtype)
+    return None if small or max(n * k, m * n) >= 2**31 else loops("gemm_small_m", like.dtype)
 
 
 def _few(fast: Any, row: int, like: Any, crowded: range) -> range:

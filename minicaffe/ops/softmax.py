@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import GRID, THREADS, launch, launch_blocks, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cpu.threads import FEW
+from minicaffe.cuda.capture import arrived
+from minicaffe.cuda.launch import GRID, THREADS, launch, launch_blocks
 from minicaffe.ops.arrays import LONG
-from minicaffe.ops.capture import arrived
 from minicaffe.ops.labels import Labels, Mean, find, flag
-from minicaffe.ops.loops import loops
-from minicaffe.ops.record import do
-from minicaffe.ops.threads import FEW, in_slices, run
+from minicaffe.replay.dispatch import in_slices, run
+from minicaffe.replay.trace import do
 
 MANY = 2**16  # threads that are enough to keep a device busy
 GRAIN = 2**11  # scores that a thread is worth waking for
@@ -147,7 +149,7 @@ def softmax_loss(
     if on_cuda(x):
         counts = 0 if not mean.counts else COUNTS if mean.add is None else APART
         told = labels, *flag(ignore), losses, read.valid, arrived(), counts
-        dloss = dx = None  # what ops.joins puts there
+        dloss = dx = None  # what cuda.fusion_rules puts there
         more = *told, mean.normalizer, out, dloss, dx
         _launch("softmax_loss", x.shape, (x, prob), x, more=more)
         return mean.over(out) if counts == APART else out

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
-from minicaffe.ops import record
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
 from minicaffe.ops.arrays import GRAIN, fill
-from minicaffe.ops.loops import loops
 from minicaffe.ops.moments import moments
 from minicaffe.ops.rows import KINDS, Norm, Past, Rows, Statistics
-from minicaffe.ops.threads import run
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 FILE = "normalize.cu"
 
@@ -90,7 +91,7 @@ def _remember(found: Statistics, past: Past) -> None:
         flat = found.mean, found.spread, *numbers, mean, variance, batches
         run(fast.remember, mean.size, *flat, grain=GRAIN)
         return
-    record.host("running sums by NumPy")
+    trace.host("running sums by NumPy")
     mean *= past.fraction
     mean += found.mean
     variance *= past.fraction / past.correction
@@ -112,7 +113,7 @@ def recall(past: Past, norm: Norm, out: Statistics) -> Statistics:
         flat = mean, variance, batches, mean.dtype.type(norm.eps), out.mean, out.spread, out.rate
         run(fast.recall, mean.size, *flat, grain=GRAIN)
         return out
-    record.host("running sums by NumPy")
+    trace.host("running sums by NumPy")
     share = 1 / batches[0] if batches[0] != 0 else 0
     np.multiply(mean, share, out=out.mean)
     np.multiply(variance, share, out=out.spread)

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cuda.launch import launch
 from minicaffe.ops.geometry import Window
-from minicaffe.ops.threads import in_slices
+from minicaffe.replay.dispatch import in_slices
 
 TINY = float(np.finfo(np.float32).tiny)  # keeps a window of zeros from 0 / 0, as in Caffe
 

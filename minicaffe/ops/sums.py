@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import THREADS, launch_blocks, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cpu.piece import Piece
+from minicaffe.cuda.launch import THREADS, launch_blocks
 from minicaffe.ops.arrays import GRAIN
-from minicaffe.ops.loops import loops
-from minicaffe.ops.record import do
-from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import run
+from minicaffe.replay.dispatch import run
+from minicaffe.replay.trace import do
 
 SECTOR = 8  # neighbours that are read at once: 32 bytes of float32
 BLOCKS = 256  # that are enough to keep a device busy

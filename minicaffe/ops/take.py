@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
 from minicaffe.errors import DataError
-from minicaffe.ops import record
 from minicaffe.ops.arrays import GRAIN
-from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import run
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 
 def places(index: Any, n: int, out: Any, refused: Any) -> Any:
@@ -109,7 +110,7 @@ def fold(x: Any, out: Any) -> Any:
 
 
 def _loops(x: Any) -> Any:
-    fast = loops("take", x.dtype)
+    fast = loops("gather", x.dtype)
     if fast is None:
-        record.host("rows by NumPy")
+        trace.host("rows by NumPy")
     return fast

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import GRID, THREADS, launch_blocks
+from minicaffe.cuda.launch import GRID, THREADS, launch_blocks
 from minicaffe.errors import ShapeError
 
 

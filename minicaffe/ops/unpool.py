@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import launch, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cuda.launch import launch
 from minicaffe.errors import DataError
-from minicaffe.ops import arrays, record
+from minicaffe.ops import arrays
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.geometry import Window
-from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import run
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import run
 
 NOWHERE = -1
 
@@ -34,7 +36,7 @@ def mask(
         sizes = corners.size, window.kernel[1], width
         launch("unpool.cu", "winners", which.size, out, which, corners, *sizes, out)
         return out
-    record.host("a mask")
+    trace.host("a mask")
     kernel = window.kernel[1]
     np.floor_divide(which, kernel, out=place)
     np.multiply(place, width - kernel, out=place)
@@ -59,7 +61,7 @@ def places(mask: Any, image: tuple[int, int], out: Any, refused: Any) -> Any:
     if on_cuda(mask):
         launch("unpool.cu", "mask_places", mask.size, mask, mask, h * w, out)
         return out
-    fast = loops("take", mask.dtype)
+    fast = loops("gather", mask.dtype)
     if fast is not None:
         flat = mask.reshape(-1), h * w, out.reshape(-1), refused
         run(fast.mask_places, mask.size, *flat, grain=GRAIN)
@@ -95,12 +97,12 @@ def unpool(x: Any, place: Any, out: Any, winner: Any) -> Any:
         launch("unpool.cu", "claim", x.size, x, place, pixels, size, winner)
         launch("unpool.cu", "unpool", out.size, x, x, pixels, size, winner, out)
         return out
-    fast = loops("take", x.dtype)
+    fast = loops("gather", x.dtype)
     if fast is not None:
         planes, flat = math.prod(x.shape[:2]), (x.reshape(-1), place.reshape(-1))
         run(fast.unpool, planes, *flat, pixels, size, out.reshape(-1))
         return out
-    record.host("places by NumPy")
+    trace.host("places by NumPy")
     out.fill(0)
     planes = x.reshape(-1, pixels), place.reshape(-1, pixels), out.reshape(-1, size)
     for values, where, to in zip(*planes, strict=True):
@@ -116,12 +118,12 @@ def unpool_gradient(dy: Any, place: Any, out: Any) -> Any:
     if on_cuda(dy):
         launch("unpool.cu", "unpool_gradient", out.size, dy, dy, place, pixels, size, out)
         return out
-    fast = loops("take", dy.dtype)
+    fast = loops("gather", dy.dtype)
     if fast is not None:
         planes, flat = math.prod(out.shape[:2]), (dy.reshape(-1), place.reshape(-1))
         run(fast.unpool_gradient, planes, *flat, pixels, size, out.reshape(-1))
         return out
-    record.host("places by NumPy")
+    trace.host("places by NumPy")
     planes = dy.reshape(-1, size), place.reshape(-1, pixels), out.reshape(-1, pixels)
     for values, where, to in zip(*planes, strict=True):
         np.take(values, where, out=to, mode="clip")

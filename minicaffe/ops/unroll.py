@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device, on_cuda
+from minicaffe.cuda.launch import CTYPES
 from minicaffe.errors import MinicaffeError, ShapeError, did_you_mean
-from minicaffe.kernels import CTYPES
 from minicaffe.ops import im2col as op
 from minicaffe.ops.geometry import AXES, Sizes, Window
 

@@ -7,14 +7,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minicaffe.backend import Device, launch, on_cuda
-from minicaffe.ops import record
+from minicaffe.backend import Device, on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cpu.thread_pool import inside
+from minicaffe.cpu.threads import share
+from minicaffe.cuda.launch import launch
 from minicaffe.ops.arrays import GRAIN
-from minicaffe.ops.crew import inside
-from minicaffe.ops.loops import loops
-from minicaffe.ops.record import do
-from minicaffe.ops.threads import in_slices, run, share
 from minicaffe.ops.typed import number
+from minicaffe.replay import trace
+from minicaffe.replay.dispatch import in_slices, run
+from minicaffe.replay.trace import do
 
 NEAR = 2**17  # entries that NumPy takes at a time, near the cache,
 BLOCK = 2**18  # and beside other threads, for whose hold on Python it waits at each call
@@ -221,7 +223,7 @@ def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None
         sizes = gradient.dtype.type(scale), int(add), gradient, bad
         launch("update.cu", "unscale", diff.size, diff, diff, *sizes)
         return
-    record.host("unscale")
+    trace.host("unscale")
     np.logical_or(bad, not np.isfinite(diff).all(), out=bad)
     np.add(diff / gradient.dtype.type(scale), gradient if add else 0, out=gradient)
     diff.fill(0)

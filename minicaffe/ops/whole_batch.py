@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minicaffe.ops import aligned, arrays, channels
+from minicaffe.cpu import aligned
+from minicaffe.ops import arrays, channels
 from minicaffe.ops.normalize import normalise
 from minicaffe.ops.rows import Affine, Norm, Past, Rows, Statistics
 from minicaffe.ops.statistics import recall, statistics

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Device, on_cuda
+from minicaffe.backend import Device, ask, on_cuda
 from minicaffe.errors import DeviceError
-from minicaffe.kernels import ask
 from minicaffe.parallel.communicator import Work
 from minicaffe.parallel.mpi import Mpi
 

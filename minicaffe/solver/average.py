@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from minicaffe.ops import aligned
+from minicaffe.cpu import aligned
 from minicaffe.ops.average import average
 from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.nan_guard import Watch
 from minicaffe.solver.rules import Update
-from minicaffe.solver.watch import Watch
 
 
 class Average:

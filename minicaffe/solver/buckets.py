@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from minicaffe.net.recorded import Tape, take
 from minicaffe.net.step import Step
 from minicaffe.ops import arrays
-from minicaffe.solver.laid import Laid, lies_in
+from minicaffe.replay.replay import Tape, take
+from minicaffe.solver.flat_parameters import Laid, lies_in
 
 BUCKET = 2**20  # bytes that are worth a message of their own while a backward pass goes on
 BEHIND = 2**22  # and behind it: longer ones leave the caches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minicaffe.net.recorded import Call
+from minicaffe.replay.replay import Call
 
 
 def compared(solver: Any, replay: Callable[[], None], as_it_is: Callable[[], None]) -> str:

@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 from minicaffe import __version__
-from minicaffe.ops import threads
+from minicaffe.cpu import threads
 
 CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 NONE = "not installed"

@@ -12,8 +12,8 @@ from minicaffe.errors import CheckpointError, DivergedError
 from minicaffe.net.look import Look
 from minicaffe.solver import culprit
 from minicaffe.solver.batches import Batches, Pass, entries
+from minicaffe.solver.nan_guard import Told, Watch
 from minicaffe.solver.saving import Saving
-from minicaffe.solver.watch import Told, Watch
 
 FILE = "diverged.npz"
 RUNNING = "@running/"  # of its entries: what a layer's forward passes change for good, and no parameter is

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from minicaffe.layers.blob import Param
-from minicaffe.net.again import check
-from minicaffe.net.guards import Assumed
+from minicaffe.net.inference_replay import check
 from minicaffe.net.net import Net
 from minicaffe.net.passes import Passes, Premise, take_sum
-from minicaffe.net.recorded import Call, Node, Repeated, Tape, take
 from minicaffe.ops import arrays
+from minicaffe.replay.guards import Assumed
+from minicaffe.replay.replay import Call, Node, Repeated, Tape, take
 from minicaffe.solver.compare import compared
 from minicaffe.solver.finite import Finite
 from minicaffe.solver.interrupt import Signals

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device
+from minicaffe.cpu import aligned
 from minicaffe.layers import Param
-from minicaffe.ops import aligned
-from minicaffe.ops.slots import Slots
 from minicaffe.ops.update import unscale
+from minicaffe.replay.step_constants import Slots
+from minicaffe.solver.nan_guard import Watch
 from minicaffe.solver.rules import Update
-from minicaffe.solver.watch import Watch
 from minicaffe.spec.solver import SolverSpec
 
 SCALE = {"float16": 1024.0}  # of the loss, where the model names none; else 1

@@ -7,7 +7,7 @@ from typing import Any
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import canonical_axis
 from minicaffe.net import Net
-from minicaffe.net.again import OURS
+from minicaffe.net.inference_replay import OURS
 from minicaffe.net.step import Step, Value
 
 ACROSS = ("Reduction", "Reshape")  # whose first axis may be the batch: see below

@@ -13,17 +13,17 @@ from minicaffe.errors import MinicaffeError, note
 from minicaffe.layers.share import Share
 from minicaffe.net import Net
 from minicaffe.net.passes import take_sum
-from minicaffe.net.recorded import Tape, take
 from minicaffe.net.step import Step
 from minicaffe.ops import arrays
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.communicator import Work
 from minicaffe.parallel.together import agree, together
+from minicaffe.replay.replay import Tape, take
 from minicaffe.solver.buckets import buckets, clear
-from minicaffe.solver.laid import Laid
+from minicaffe.solver.flat_parameters import Laid
+from minicaffe.solver.nan_guard import Watch
 from minicaffe.solver.rounded import Rounded
 from minicaffe.solver.shared import MEASURED, Shared
-from minicaffe.solver.watch import Watch
 
 # Bytes of gradients from which sharing the update pays for handing out the weights
 WORTH = 2**20

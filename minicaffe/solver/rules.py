@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.backend import Device
-from minicaffe.ops import aligned, arrays
-from minicaffe.ops.slots import Slots
+from minicaffe.cpu import aligned
+from minicaffe.ops import arrays
 from minicaffe.ops.update import BLOCK, Parts, update
-from minicaffe.solver.laid import Laid, multipliers
+from minicaffe.replay.step_constants import Slots
+from minicaffe.solver.flat_parameters import Laid, multipliers
+from minicaffe.solver.nan_guard import Watch
 from minicaffe.solver.shared import Shared
-from minicaffe.solver.watch import Watch
 from minicaffe.spec.solver import SolverSpec
 
 

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from minicaffe.ops.watch import BAD
+from minicaffe.ops.nan_guard import BAD
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.communicator import Work
-from minicaffe.solver.laid import Laid, Stretch
-from minicaffe.solver.watch import Watch
+from minicaffe.solver.flat_parameters import Laid, Stretch
+from minicaffe.solver.nan_guard import Watch
 
 MEASURED = 3  # sums: of squares, of gradients that are not finite, of losses
 

@@ -25,12 +25,12 @@ from minicaffe.solver.iteration import Iterating
 from minicaffe.solver.judging import Judging
 from minicaffe.solver.kept import Kept, recorded
 from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.nan_guard import Watch
 from minicaffe.solver.ranks import Ranks, share_of, told_by
 from minicaffe.solver.report import Mute, Report, keys_given
 from minicaffe.solver.rules import Update
 from minicaffe.solver.scores import score_suffixes, test_nets, test_scores
 from minicaffe.solver.trend import trends
-from minicaffe.solver.watch import Watch
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import check_max_iter, with_settings
 

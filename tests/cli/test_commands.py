@@ -19,8 +19,8 @@ import pytest
 
 from minicaffe import __version__
 from minicaffe.cli import COMMANDS
+from minicaffe.cpu import threads
 from minicaffe.data import idx
-from minicaffe.ops import threads
 
 CPU = ("--device", "cpu")
 TRAIN = ("train", "tiny.yaml", *CPU)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from minicaffe import backend
 from minicaffe.cli import check_layers, doctor_check
+from minicaffe.cuda import launch
 from minicaffe.errors import DeviceError
 from minicaffe.layers import REGISTRY
-from minicaffe.net.recorded import Graph
 from minicaffe.ops import softmax
-from minicaffe.ops.conv import case
+from minicaffe.ops.conv import problem
+from minicaffe.replay.replay import Graph
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def small(monkeypatch):
         ):
             text = text.replace(f"{many},", f"{few},").replace(f"{many}}}", f"{few}}}")
         nets[name] = text.replace("32, 32", "6, 6").replace("1024", "20")
-    monkeypatch.setattr(case, "OWN", 100)  # multiply-adds
+    monkeypatch.setattr(problem, "OWN", 100)  # multiply-adds
     monkeypatch.setattr(doctor_check, "NETS", nets)
 
 
@@ -66,14 +66,14 @@ def test_without_a_gpu_it_says_so(cli, device):
 
 
 def test_a_kernel_that_computes_something_else_is_found(cuda, one_net, monkeypatch, capsys):
-    real = backend.source
+    real = launch.source
 
     def spoilt(file, template):
         code, names = real(file, template)
         return code.replace("half > 0; half /= 2", "half > 1; half /= 2"), names
 
-    backend.kernels.cache_clear()
-    monkeypatch.setattr(backend, "source", spoilt)
+    launch.kernels.cache_clear()
+    monkeypatch.setattr(launch, "source", spoilt)
     monkeypatch.setattr(doctor_check, "TYPES", ("float32",))
     few = {name: REGISTRY[name] for name in ("ReLU", "Softmax")}
     monkeypatch.setattr(check_layers, "REGISTRY", few)
@@ -83,7 +83,7 @@ def test_a_kernel_that_computes_something_else_is_found(cuda, one_net, monkeypat
         with pytest.raises(DeviceError, match="checks failed; the first: layer Softmax: "):
             doctor_check.check(cuda)
     finally:
-        backend.kernels.cache_clear()
+        launch.kernels.cache_clear()
     said = capsys.readouterr().out
     assert "layer Softmax " in said and "layer ReLU " not in said
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicaffe.ops import conv, loops
-from minicaffe.ops.conv import case, implicit, memory, trial
+from minicaffe import cpu
+from minicaffe.ops import conv
+from minicaffe.ops.conv import autotune, autotune_cache, implicit
+from minicaffe.ops.conv import problem as case
 
 CPU = ("--device", "cpu")
 LARGE = ("num_output: 4, kernel_size: 5, stride: 2", "num_output: 8, kernel_size: 5")
@@ -20,7 +22,7 @@ LARGE = ("num_output: 4, kernel_size: 5, stride: 2", "num_output: 8, kernel_size
 def fresh(folder, monkeypatch, tmp_path):
     """An empty folder of plans, and a process that knows none."""
     monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "plans"))
-    monkeypatch.setattr(memory, "_known", {})
+    monkeypatch.setattr(autotune_cache, "_known", {})
 
 
 def weights(path) -> dict[str, np.ndarray]:
@@ -133,8 +135,8 @@ def test_explain_times_what_is_asked_for(cli, options):
 def test_explain_remembers(cli, model, monkeypatch):
     net = model(LARGE)
     first = cli("explain", net, *CPU)
-    monkeypatch.setattr(memory, "_known", {})
-    monkeypatch.setattr(memory, "measure", lambda case: pytest.fail("measured again"))
+    monkeypatch.setattr(autotune_cache, "_known", {})
+    monkeypatch.setattr(autotune_cache, "measure", lambda case: pytest.fail("measured again"))
     again = cli("explain", net, *CPU)
     assert re.sub("remembered from [-0-9]*", "measured now", again.out) == first.out
     assert cli("train", net, *CPU, "--max-iter", "1").code == 0
@@ -225,10 +227,10 @@ def test_what_was_measured_on_a_busy_machine_is_measured_anew(cli, folder, monke
     def measure(case):
         found["ms"] = found.get("ms", 0.0) + 1.0
         ms = dict.fromkeys(case.candidates, found["ms"])
-        one = trial.Finding(ms, dict.fromkeys(ms, 0.0), "2000-01-01")
-        return dict.fromkeys(trial.DIRECTIONS, one)
+        one = autotune.Finding(ms, dict.fromkeys(ms, 0.0), "2000-01-01")
+        return dict.fromkeys(autotune.DIRECTIONS, one)
 
-    monkeypatch.setattr(memory, "measure", measure)
+    monkeypatch.setattr(autotune_cache, "measure", measure)
     words = ("explain", "large.yaml", *CPU)
     shown = [cli(*words, *more).out for more in ((), (), ("--measure",), ())]
     assert [text.count(" 1.000 ") > 0 for text in shown] == [True, True, False, False]
@@ -265,7 +267,7 @@ def test_explain_the_rows_of_a_pass(cli):
     assert ran.code == 0
     head, *lines = ran.out.splitlines()
     assert head.startswith("Tiny, a forward pass of the phase TEST, float32, on cpu, ")
-    if loops.available():
+    if cpu.available():
         of = [re.split("  +", line)[0] for line in lines[1:-2]]
         assert "ip1 forward" in of and not [name for name in of if name.endswith("backward")]
         assert re.fullmatch(r"\d+ rows .* ms, Python between them .* ms,", lines[-2])

@@ -9,8 +9,8 @@ import shlex
 import numpy as np
 import pytest
 
+from minicaffe.cpu import threads
 from minicaffe.errors import FOREIGN
-from minicaffe.ops import threads
 
 CPU = ("--device", "cpu")
 WITH_MODEL = {

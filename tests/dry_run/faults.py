@@ -9,7 +9,7 @@ import numpy as np
 
 from dry_run.cases import Case
 from minicaffe import Layer, register
-from minicaffe.backend import launch
+from minicaffe.cuda.launch import launch
 from minicaffe.ops.gemm import gemm
 
 FAULTS: dict[str, str] = {}  # the name of a layer -> what is to be complained of

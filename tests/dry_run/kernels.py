@@ -15,7 +15,7 @@ import numpy as np
 
 from dry_run.elementwise import is_here
 from dry_run.record import record
-from minicaffe import backend
+from minicaffe.cuda import launch
 
 ARRAYS = {
     "float": "float32", "double": "float64", "__half": "float16", "__nv_bfloat16": "bfloat16",
@@ -125,10 +125,10 @@ def _overlap(one: Any, other: Any) -> bool:
 def install() -> None:
     """Take NVRTC's place, and write down what it is asked for."""
     cupy.RawModule = RawModule
-    real = backend.kernels
+    real = launch.kernels
 
     def kernels(file: str, template: str, device: int) -> Any:
         asked.add((file, template))
         return real(file, template, device)
 
-    backend.kernels = kernels
+    launch.kernels = kernels

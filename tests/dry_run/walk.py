@@ -13,14 +13,14 @@ from dry_run.cases import Case
 from dry_run.record import Operation, complaints, differences, record
 from minicaffe import Net, Solver, parse
 from minicaffe.backend import Device
+from minicaffe.cuda.fusion import may_begin
+from minicaffe.cuda.fusion_rules import FIRST
 from minicaffe.data import datasets
 from minicaffe.layers.activation import Dropout
 from minicaffe.layers.data import Data
 from minicaffe.layers.memory_data import MemoryData
 from minicaffe.net import read
-from minicaffe.ops.fused import may_begin
-from minicaffe.ops.joins import FIRST
-from minicaffe.ops.record import recording
+from minicaffe.replay.trace import recording
 from minicaffe.solver import Report
 
 GIVEN: dict[str, Any] = {"deterministic": True}  # no stopwatch

@@ -332,10 +332,11 @@ def test_numbers_that_name_nothing(cuda, keys, shapes, odd, message):
 
 def test_spatial_pyramids_by_numpy_on_any_number_of_threads(monkeypatch):
     """What threads work in is not where the gradients of the levels are added up."""
-    from minicaffe.ops import loops, threads
-    from minicaffe.ops.crew import Crew
+    from minicaffe import cpu
+    from minicaffe.cpu import threads
+    from minicaffe.cpu.thread_pool import Crew
 
-    monkeypatch.setattr(loops, "available", lambda: False)
+    monkeypatch.setattr(cpu, "available", lambda: False)
     monkeypatch.setattr(threads, "crew", functools.cache(Crew))  # not the process's own
     rng, found = np.random.default_rng(0), []
     x = rng.normal(size=(64, 32, 8, 8)).astype(np.float32)

@@ -16,8 +16,8 @@ from layers.test_every_layer import Stretched
 from solver.every_layer import DIGITS, ELSEWHERE, REST, Every
 
 from minicaffe import Net, parse
+from minicaffe.cpu import threads
 from minicaffe.layers import REGISTRY
-from minicaffe.ops import threads
 
 NAMES = sorted(set(ROWS) - ELSEWHERE)
 COUNT = 16  # groups of layer types: small nets, which together hold all of them

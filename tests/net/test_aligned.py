@@ -10,9 +10,9 @@ import pytest
 
 from minicaffe import Solver, parse
 from minicaffe.backend import device
-from minicaffe.ops import aligned
-from minicaffe.ops.aligned import LINE, LONG, PAGE, empty, zeros
-from minicaffe.ops.conv.case import Case
+from minicaffe.cpu import aligned
+from minicaffe.cpu.aligned import LINE, LONG, PAGE, empty, zeros
+from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
 

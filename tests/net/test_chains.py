@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minicaffe import Net, parse
-from minicaffe.ops.loops import available
+from minicaffe.cpu import available
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs Numba: loops are compiled")
 

@@ -8,7 +8,7 @@ from caffe_cases import FIXTURES
 
 from minicaffe import CheckpointError, DataError, Net, ShapeError, SpecError, parse
 from minicaffe.backend import device as find_device
-from minicaffe.ops.conv import memory as conv_memory
+from minicaffe.ops.conv import autotune_cache as conv_memory
 
 MLP = """
 name: mlp

@@ -16,7 +16,7 @@ from net.sequences import ACTIONS, COUNT, GROUPS, NAMES, run
 from minicaffe import register
 from minicaffe.data import datasets
 from minicaffe.layers import REGISTRY
-from minicaffe.net import again, guards, sharing
+from minicaffe.net import guards, inference_replay, sharing
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, len(ACTIONS) - 1), st.integers(0, 2**32 - 1)),
@@ -67,7 +67,7 @@ def ids_that_are_compared(monkeypatch):
 
 
 def checks_that_vanish(monkeypatch):
-    monkeypatch.setattr(again, "refuses", lambda step: False)
+    monkeypatch.setattr(inference_replay, "refuses", lambda step: False)
 
 
 def starts_at_what_was_overwritten(monkeypatch):

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from minicaffe.ops import loops
+from minicaffe import cpu
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 LONG = False  # --long, by conftest.py
 GRAIN = 0.0  # what `numbers` are multiples of, but for 0: a test may ask for ones that 16 bits hold
-LOOPS = loops.available()  # before any test hides them
+LOOPS = cpu.available()  # before any test hides them
 TOLERANCE = {"e": 2e-3, "f": 1e-5, "d": 1e-12}
 
 dtypes = st.sampled_from([np.float32, np.float64])

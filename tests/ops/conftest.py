@@ -5,7 +5,7 @@ from ops import cases
 from ops.cases import need_loops
 
 from minicaffe import backend
-from minicaffe.ops import threads as module
+from minicaffe.cpu import threads as module
 
 
 def pytest_configure(config):
@@ -36,7 +36,7 @@ def device(request, monkeypatch):
         return request.getfixturevalue("cuda")
     if request.param == "cpu-compiled":
         need_loops()
-    monkeypatch.setattr("minicaffe.ops.loops.available", lambda: request.param == "cpu-compiled")
+    monkeypatch.setattr("minicaffe.cpu.available", lambda: request.param == "cpu-compiled")
     return backend.device("cpu")
 
 
@@ -50,6 +50,6 @@ def crew():
 @pytest.fixture(params=[1, 2, 3])
 def threads(request, monkeypatch, crew):
     """That many threads, however few the cores."""
-    monkeypatch.setattr("minicaffe.ops.threads.count", lambda: request.param)
-    monkeypatch.setattr("minicaffe.ops.threads.crew", lambda threads: crew)
+    monkeypatch.setattr("minicaffe.cpu.threads.count", lambda: request.param)
+    monkeypatch.setattr("minicaffe.cpu.threads.crew", lambda threads: crew)
     return request.param

@@ -9,7 +9,7 @@ from ops import references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
 from minicaffe.ops import activation
-from minicaffe.ops.slots import Slots
+from minicaffe.replay.step_constants import Slots
 
 pytestmark = pytest.mark.usefixtures("threads")
 shapes = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)

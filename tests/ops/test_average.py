@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe.ops import loops
+from minicaffe import cpu
 from minicaffe.ops.average import average
 
 
@@ -29,7 +29,7 @@ def test_a_mean_is_its_formula(compiled, n, share, dtype, seed):
         patch.setattr("minicaffe.ops.average.LONG", 10)  # several threads
         patch.setattr("minicaffe.ops.average.GRAIN", 5)
         if not compiled:
-            patch.setattr(loops, "available", lambda: False)
+            patch.setattr(cpu, "available", lambda: False)
         average(mean, x, np.array([share]), np.empty(n, dtype), np.zeros(1, np.int32))
     tolerance = 1e-12 if dtype == "float64" else 1e-6
     np.testing.assert_allclose(mean, wanted, rtol=tolerance, atol=tolerance)

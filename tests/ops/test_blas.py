@@ -10,11 +10,11 @@ from ops.cases import EDGES, blank, cases, close, dtypes, numbers, put, seeds
 from ops.test_conv import arrays
 
 from minicaffe.backend import device as device_called
+from minicaffe.cpu.threads import share
 from minicaffe.ops import conv
-from minicaffe.ops.threads import share
 
 numba = pytest.importorskip("numba")
-from minicaffe.ops.loops import blas  # noqa: E402
+blas = pytest.importorskip("minicaffe.cpu.blas")
 
 CALLERS = [
     (name, g)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ops.cases import blank, numbers, put, same
 
-from minicaffe.ops import capture
+from minicaffe.cuda import capture
 from minicaffe.ops.conv import implicit_gemm
 
 

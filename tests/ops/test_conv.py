@@ -21,10 +21,10 @@ from ops.cases import (
     seeds,
 )
 
+from minicaffe.cpu.threads import share
 from minicaffe.ops import conv
 from minicaffe.ops.conv.common import bias_gradient, bias_workspace
 from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.ops.threads import share
 
 DIRECTIONS = ("forward", "input_gradient", "weight_gradient")
 TOLERANCES = {  # Winograd's transforms add numbers of very different size
@@ -105,9 +105,9 @@ def check(device, strategy, direction, g, limit=10**7, bias_term=True, dtype=np.
 def check_threads(monkeypatch, crew, device, strategy, direction, g):
     """The same bits by one thread, two and three."""
     got = []
-    monkeypatch.setattr("minicaffe.ops.threads.crew", lambda threads: crew)
+    monkeypatch.setattr("minicaffe.cpu.threads.crew", lambda threads: crew)
     for count in (1, 2, 3):
-        monkeypatch.setattr("minicaffe.ops.threads.count", lambda count=count: count)
+        monkeypatch.setattr("minicaffe.cpu.threads.count", lambda count=count: count)
         got.append(run(device, strategy, direction, g, 1, True, np.float32, 1))
     for other in got[1:]:
         np.testing.assert_array_equal(got[0], other)

@@ -5,8 +5,8 @@ import pytest
 from ops import cases
 
 from minicaffe.backend import device
-from minicaffe.ops.conv import STRATEGIES, definition
-from minicaffe.ops.conv.case import Case
+from minicaffe.ops.conv import STRATEGIES, reference
+from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 # samples, channels, image, filters, kernel, stride, pad, dilation, groups
@@ -44,9 +44,9 @@ def check(sizes):
     x, dy, w, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes)
     x64, dy64, w64, b64 = (array.astype(np.float64) for array in (x, dy, w, b))
     wanted = [
-        definition.forward(x64, w64, b64, g, np.empty(g.y_shape)),
-        definition.input_gradient(dy64, w64, g, np.empty(g.x_shape)),
-        definition.weight_gradient(x64, dy64, g, np.zeros(g.weight_shape)),
+        reference.forward(x64, w64, b64, g, np.empty(g.y_shape)),
+        reference.input_gradient(dy64, w64, g, np.empty(g.x_shape)),
+        reference.weight_gradient(x64, dy64, g, np.zeros(g.weight_shape)),
     ]
     for name, op in STRATEGIES.items():
         if op.refuses(g) or case.refuses(name):

@@ -14,11 +14,12 @@ from ops import cases
 
 pytest.importorskip("numba")
 
-from minicaffe.ops.loops import compiled
-from minicaffe.ops.program import Program
-from minicaffe.ops.record import recording
-from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import at_most, in_slices, run
+from minicaffe.cpu import compiled
+from minicaffe.cpu.piece import Piece
+from minicaffe.cpu.threads import at_most
+from minicaffe.replay.command_buffer import Program
+from minicaffe.replay.dispatch import in_slices, run
+from minicaffe.replay.trace import recording
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -307,7 +308,7 @@ def test_ctrl_c_between_programs(tmp_path):
         """
 import os, signal, threading, time
 import numpy as np
-from minicaffe.ops.threads import in_slices
+from minicaffe.replay.dispatch import in_slices
 from ops.test_crew import chain
 x, y = np.zeros(100), np.zeros(100)
 program, armed, caught = chain(x, y, 4), False, 0

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from ops.cases import blank, close, numbers, put
 
+from minicaffe.cuda import capture, cublas
 from minicaffe.errors import ShapeError
-from minicaffe.ops import capture, cublas
 from minicaffe.ops.conv.common import as_strided
 from minicaffe.ops.gemm import gemm
 

@@ -8,8 +8,8 @@ from ops.cases import cases, dtypes, seeds
 from ops.test_conv import DIRECTIONS, check, check_threads, on_threads
 
 from minicaffe.ops.conv import direct
-from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.common import is_depthwise
+from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 every_direction = pytest.mark.parametrize("direction", DIRECTIONS)

@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 from ops.cases import blank, cases, close, dtypes, put, same, seeds
 
 from minicaffe import backend
+from minicaffe.formulas import FORMULAS
 from minicaffe.ops import elementwise
-from minicaffe.ops.formulas import FORMULAS
 
 pytestmark = pytest.mark.usefixtures("threads")
 shapes = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)
@@ -85,7 +85,7 @@ def wanted(name, numbers, x):
 
 
 def test_every_row_has_a_reference_and_a_kernel():
-    source = (Path(backend.__file__).parent / "kernels" / "elementwise.cu").read_text()
+    source = (Path(backend.__file__).parent / "cuda" / "kernels" / "elementwise.cu").read_text()
     assert set(re.findall(r"ROW\((\w+),", source)) - {"Name"} == set(FORMULAS) == set(REFERENCES)
 
 

@@ -7,23 +7,14 @@ import numpy as np
 import pytest
 from ops.cases import blank, numbers, put
 
-from minicaffe.kernels import heard
-from minicaffe.ops import (
-    activation,
-    arrays,
-    channels,
-    elementwise,
-    fused,
-    normalize,
-    pool,
-    rows,
-    softmax,
-)
+from minicaffe.backend import heard
+from minicaffe.cuda import fusion
+from minicaffe.ops import activation, arrays, channels, elementwise, normalize, pool, rows, softmax
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.labels import Labels, Mean
 from minicaffe.ops.rows import Norm, Past, Statistics, by_channel, workspace
-from minicaffe.ops.slots import Slots
+from minicaffe.replay.step_constants import Slots
 
 G = ConvGeometry(2, 3, (7, 6), 5, Window((3, 2), (1, 1), (1, 1)))
 POOL = Window((3, 2), (2, 3), (1, 1))
@@ -103,7 +94,7 @@ def test_a_gradient_ends_in_that_of_a_relu(cuda, work, dtype):
 def check(cuda, work, dtype, shape, end):
     """The work and then the end, each as it is, and both in as many kernels as the work takes alone."""
     found = []
-    for way in (contextlib.nullcontext(), fused.joined()):
+    for way in (contextlib.nullcontext(), fusion.joined()):
         out = blank(cuda, shape, dtype)
         works = work(cuda, dtype, out), end(out)
         with way:
@@ -138,7 +129,7 @@ def kernels_of(*works):
             done.append(one.args)
         return False
 
-    with fused.joined() as made:
+    with fusion.joined() as made:
         joined, made.launched = made.launched, launched
         for work in works:
             work()
@@ -150,9 +141,9 @@ def test_what_is_not_the_same_does_not_end_in_it(cuda):
     y, other = blank(cuda, G.y_shape, np.float32), blank(cuda, G.y_shape, np.float32)
     (first,) = asked(convolution(cuda, np.float32, y))
     (relu,) = asked(partial(elementwise.forward, "ReLU", y, (), y))
-    assert fused.together(first, relu) is not None
-    assert fused.together(fused.together(first, relu), relu) is None
-    assert fused.together(relu, relu) is None
+    assert fusion.together(first, relu) is not None
+    assert fusion.together(fusion.together(first, relu), relu) is None
+    assert fusion.together(relu, relu) is None
     for name, numbers_of, x, to in [
         ("ReLU", (), other, other),
         ("ReLU", (), y, other),
@@ -161,7 +152,7 @@ def test_what_is_not_the_same_does_not_end_in_it(cuda):
         ("ReLU", (), y[:1], y[:1]),
     ]:
         (then,) = asked(partial(elementwise.forward, name, x, numbers_of, to))
-        assert fused.together(first, then) is None, (name, x is y, to is y)
+        assert fusion.together(first, then) is None, (name, x is y, to is y)
 
 
 SHAPES = {  # whose channels a block has whole, with 256 threads and with 1024; and in parts
@@ -215,7 +206,7 @@ def test_a_batch_norm_goes_on_to_what_follows(cuda, monkeypatch, name, dtype):
     monkeypatch.setattr(rows, "ALONE", 5)  # so few channels
     alone, whole = Normalised(cuda, shape, dtype), Normalised(cuda, shape, dtype)
     found = []
-    for one, way in ((alone, contextlib.nullcontext()), (whole, fused.joined())):
+    for one, way in ((alone, contextlib.nullcontext()), (whole, fusion.joined())):
         y, z, s, g, dx = (blank(cuda, shape, dtype) for _ in range(5))
         da, db = (put(cuda, np.ones(shape[1]), dtype) for _ in range(2))
         with way:
@@ -358,7 +349,7 @@ def test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, dtype):
     monkeypatch.setattr(implicit_gemm, "_share", lambda *_: (tile, parts))
     for relu in (False, True):
         found = []
-        for way in (contextlib.nullcontext(), fused.joined()):
+        for way in (contextlib.nullcontext(), fusion.joined()):
             one = Pooled(cuda, PLANES[name], dtype)
             works = [one.convolve, *([one.relu] if relu else []), one.pool]
             with way:
@@ -433,7 +424,7 @@ class Lost:
 @pytest.mark.parametrize("shape", [(5, 7, 3), (64, 10, 1), (2, 3, 700)])
 def test_a_loss_goes_on_to_its_gradient(cuda, shape, ignore, dtype):
     found = []
-    for way in (contextlib.nullcontext(), fused.joined()):
+    for way in (contextlib.nullcontext(), fusion.joined()):
         one = Lost(cuda, dtype, ignore, shape=shape)
         works = one.lose, one.fill, one.gradient
         with way:
@@ -478,7 +469,7 @@ def test_a_gradient_is_added_by_the_product(cuda, dtype):
     """In its own type: of 16 bits it would be rounded once, not twice; and it may end in a ReLU's gradient."""
     start, top = (given(cuda, dtype)[i] for i in (0, 1))
     found = []
-    for way in (contextlib.nullcontext(), fused.joined()):
+    for way in (contextlib.nullcontext(), fusion.joined()):
         part, total = blank(cuda, G.x_shape, dtype), start.copy()
         works = (
             input_gradient(cuda, dtype, part),

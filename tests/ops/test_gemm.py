@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from ops import references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
 
+from minicaffe import cpu as loops_room
 from minicaffe.backend import device
+from minicaffe.cpu import threads
+from minicaffe.cuda import cublas
 from minicaffe.errors import ShapeError
-from minicaffe.ops import cublas, threads
 from minicaffe.ops import gemm as gemm_room
-from minicaffe.ops import loops as loops_room
 from minicaffe.ops.conv.common import as_strided
 from minicaffe.ops.gemm import gemm
 

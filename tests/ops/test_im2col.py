@@ -208,7 +208,7 @@ def test_every_form_agrees(cuda, monkeypatch, layout, n, c, window, seed, dtype)
         (True, device_called("cpu")),
         (None, cuda),
     ):
-        monkeypatch.setattr("minicaffe.ops.loops.available", lambda yes=compiled: yes)
+        monkeypatch.setattr("minicaffe.cpu.available", lambda yes=compiled: yes)
         arrays = lower(device, x, window, layout), raised(device, col, window, shape, layout)
         results.append([device.to_host(array) for array in arrays])
     for there in results[1:]:

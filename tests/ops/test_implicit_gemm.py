@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from ops import references as ref
 from ops.cases import EDGES, blank, cases, close, convolutions, dtypes, numbers, put, same, seeds
 
+from minicaffe.cuda import fusion
+from minicaffe.cuda.capture import COUNTERS, arrived
+from minicaffe.cuda.launch import source
 from minicaffe.errors import ShapeError
-from minicaffe.kernels import source
-from minicaffe.ops import elementwise, fused
-from minicaffe.ops.capture import COUNTERS, arrived
+from minicaffe.ops import elementwise
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
 
@@ -205,7 +206,7 @@ def test_a_relu_is_of_what_has_been_added(cuda):
     """As of a ReLU in place behind the product, whose kernel ends in it."""
     a, b, out = numbers(1, (5, 40), (40, 7), (5, 7), dtype=float)
     there = [put(cuda, array) for array in (a, b, out)]
-    with fused.joined():
+    with fusion.joined():
         implicit_gemm.product(*there, None, add=True)
         elementwise.forward("ReLU", there[2], (), there[2])
     close(cuda, there[2], np.maximum(a @ b + out, 0))

@@ -111,6 +111,6 @@ def test_blocks_are_counted_in_32_bits():
 
 
 def test_without_loops_it_is_implicit(monkeypatch, threads):
-    monkeypatch.setattr("minicaffe.ops.loops.available", lambda: False)
+    monkeypatch.setattr("minicaffe.cpu.available", lambda: False)
     for direction in DIRECTIONS:
         check(device_called("cpu"), "lanes", direction, SHAPES["in groups"])

@@ -17,26 +17,28 @@ from ops.cases import blank, close, numbers, put
 from ops.launch_rows import summed, table
 
 from minicaffe import backend
+from minicaffe.cpu import threads
+from minicaffe.cuda import launch
+from minicaffe.cuda.capture import arrived
 from minicaffe.errors import ShapeError
 from minicaffe.ops import accuracy as accuracies
-from minicaffe.ops import activation, batch, channels, pool, random, threads, update, watch
+from minicaffe.ops import activation, batch, channels, nan_guard, pool, random, update
 from minicaffe.ops import average as means
 from minicaffe.ops import elementwise as functions
 from minicaffe.ops import embed as tables
 from minicaffe.ops import lrn as response_norms
 from minicaffe.ops import normalize as norms
 from minicaffe.ops import softmax as ops
-from minicaffe.ops.capture import arrived
 from minicaffe.ops.conv import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.labels import Labels, Mean
 from minicaffe.ops.lrn import Response
 from minicaffe.ops.rows import Affine, Norm, Past, Rows, Statistics, workspace
-from minicaffe.ops.slots import Slots
 from minicaffe.ops.statistics import recall as recalled
 from minicaffe.ops.statistics import statistics as measure
 from minicaffe.ops.sums import add_places, add_rows, total
+from minicaffe.replay.step_constants import Slots
 
 CONV = Window((3, 2), (2, 1), (1, 2), (1, 2))  # image 7 x 6, columns 4 x 8
 POOL = Window((3, 2), (2, 3), (1, 1))  # image 7 x 6, pooled 4 x 3
@@ -307,7 +309,7 @@ def squares(device, dtype):
 
     def run():
         bad.fill(0)
-        watch.squares(x, out, parts, bad)
+        nan_guard.squares(x, out, parts, bad)
         device.xp.copyto(rounded, out, casting="same_kind")
 
     return run, [rounded, bad]
@@ -324,7 +326,7 @@ def judge(device, dtype):
 
     def run():
         flags[:1].fill(1)
-        watch.judge(
+        nan_guard.judge(
             loss, gradients, square, parts, 2.0, True, flags, going, factor, np.zeros(1, np.int32)
         )
         device.xp.copyto(rounded, square, casting="same_kind")
@@ -562,7 +564,7 @@ def test_both_devices_agree(cuda, name, dtype):
 
 def with_threads(monkeypatch, blocks, threads):
     """Have every launch run in so many blocks of so many threads; the totals are returned."""
-    compiled, totals = backend.kernels, []
+    compiled, totals = launch.kernels, []
 
     def limited(*which):
         def of(kernel):
@@ -574,13 +576,15 @@ def with_threads(monkeypatch, blocks, threads):
 
         return {name: of(kernel) for name, kernel in compiled(*which).items()}
 
-    monkeypatch.setattr(backend, "kernels", limited)
+    monkeypatch.setattr(launch, "kernels", limited)
     return totals
 
 
 def test_every_kernel_has_a_row():
     files = [
-        file for file in resources.files("minicaffe.kernels").iterdir() if file.name.endswith(".cu")
+        file
+        for file in resources.files("minicaffe.cuda.kernels").iterdir()
+        if file.name.endswith(".cu")
     ]
     code = "".join(file.read_text(encoding="utf-8") for file in files)
     assert set(re.findall(r"__global__\s+void\s+(\w+)", code)) == set(ROWS)
@@ -658,13 +662,13 @@ def launched(monkeypatch):
     calls = []
     fake = SimpleNamespace(dtype=np.dtype(np.float32), device=SimpleNamespace(id=0))
     record = {"f": lambda *call: calls.append(call)}
-    monkeypatch.setattr(backend, "kernels", lambda file, ctype, device: record)
-    return lambda total, *args: backend.launch("f.cu", "f", total, fake, *args) or calls
+    monkeypatch.setattr(launch, "kernels", lambda file, ctype, device: record)
+    return lambda total, *args: launch.launch("f.cu", "f", total, fake, *args) or calls
 
 
 @pytest.mark.parametrize(("total", "blocks"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
 def test_a_thread_an_element(launched, monkeypatch, total, blocks):
-    monkeypatch.setattr(backend, "THREADS", 4)
+    monkeypatch.setattr(launch, "THREADS", 4)
     ((grid, block, args),) = launched(total, 7, np.float32(0.5), True)
     assert (grid, block) == ((blocks,), (4,))
     assert args == (total, 7, 0.5, True)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from ops import references as ref
 from ops.cases import blank, cases, close, dtypes, numbers, put, seeds
 
-from minicaffe.ops import linear, threads
-from minicaffe.ops.conv.case import PRODUCT
-from minicaffe.ops.conv.trial import DIRECTIONS
+from minicaffe.cpu import threads
+from minicaffe.ops import linear
+from minicaffe.ops.conv.autotune import DIRECTIONS
+from minicaffe.ops.conv.problem import PRODUCT
 
 sizes = st.sampled_from([1, 2, 3, 7])
 

@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 from minicaffe import __version__, caches
-from minicaffe.ops import loops as module
-from minicaffe.ops.loops import loops
+from minicaffe import cpu as module
+from minicaffe.cpu import loops
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = """
 import logging, sys
 import numpy as np
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-from minicaffe.ops.loops import loops
+from minicaffe.cpu import loops
 mean = np.zeros(1)
 loops("average", np.float64).average(np.ones(1), np.full(1, 0.5), np.zeros(1, bool), mean, 0, 1)
 print(mean)
@@ -102,7 +102,7 @@ def test_what_is_on_disk_is_of_no_use_once_a_loop_it_calls_has_changed(package, 
         return float(run(["-c", script], tmp_path, **where)[-1])
 
     assert largest() == 18
-    source = package / "minicaffe" / "ops" / "loops" / "im2col.py"
+    source = package / "minicaffe" / "cpu" / "kernels" / "im2col.py"
     plain = "col[at(there + q)] = x[at(here + q)]"
     source.write_text(source.read_text().replace(plain, f"{plain} * 2"))
     assert largest() == 36
@@ -111,7 +111,7 @@ def test_what_is_on_disk_is_of_no_use_once_a_loop_it_calls_has_changed(package, 
 @pytest.fixture
 def nowhere(package):
     """An environment in which not even root can keep anything."""
-    (package / "minicaffe" / "ops" / "loops" / "__pycache__").touch()
+    (package / "minicaffe" / "cpu" / "__pycache__").touch()
     names = ("HOME", "XDG_CACHE_HOME", "MINICAFFE_CACHE")
     return {"PYTHONPATH": str(package), **dict.fromkeys(names, f"{os.devnull}/home")}
 
@@ -128,7 +128,7 @@ def test_where_nothing_can_be_kept_loops_are_compiled_for_the_process(nowhere, t
 def home(environment):
     """The folder of the loops there."""
     pytest.importorskip("numba")
-    from minicaffe.ops.loops import kept
+    from minicaffe.cpu import compile_cache as kept
 
     return Path(environment["MINICAFFE_CACHE"], "loops", kept.folder().name)
 
@@ -151,7 +151,7 @@ def triple(x):
 def kept(monkeypatch, tmp_path):
     """The module that keeps loops, as in a new process with an empty cache folder."""
     pytest.importorskip("numba")
-    from minicaffe.ops.loops import kept
+    from minicaffe.cpu import compile_cache as kept
 
     monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path))
     for name in ("folder", "_can_keep"):
@@ -276,8 +276,8 @@ def test_loops_of_old_sources_are_removed(kept):
 
 
 def test_a_digest_of_all_sources_names_the_folder(kept):
-    ops = ROOT / "minicaffe" / "ops"
-    sources = sorted([*(ops / "loops").glob("*.py"), ops / "formulas.py"])
+    package = ROOT / "minicaffe"
+    sources = sorted([*(package / "cpu").rglob("*.py"), package / "formulas.py"])
     content = b"".join(path.read_bytes() for path in sources)
     digest = hashlib.blake2b(content, digest_size=32).hexdigest()
     assert kept.folder().name == f"{__version__}-{digest[:16]}"
@@ -329,7 +329,7 @@ def test_bits_do_not_depend_on_which_loop_was_compiled_first(tmp_path):
 
 def test_a_process_in_which_numba_does_not_compile_computes_by_numpy(tmp_path):
     pytest.importorskip("numba")
-    script = ORDER + "from minicaffe.ops.loops import available\nprint(available())"
+    script = ORDER + "from minicaffe.cpu import available\nprint(available())"
     words = ["-c", script, "Softmax"]
     assert run(words, NUMBA_DISABLE_JIT="1", MINICAFFE_CACHE=str(tmp_path))[-1] == "False"
     assert not any(tmp_path.iterdir())

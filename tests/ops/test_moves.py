@@ -97,7 +97,7 @@ def test_the_largest_against_a_sort(device, monkeypatch, compiled, shape, data, 
         if device.is_cuda:
             return
         need_loops()
-    monkeypatch.setattr("minicaffe.ops.loops.available", lambda: compiled)
+    monkeypatch.setattr("minicaffe.cpu.available", lambda: compiled)
     k = data.draw(st.integers(1, shape[1]))
     values = np.array([-np.inf, -1, 0, 2, 2, np.inf, np.nan], dtype)
     x = values[np.random.default_rng(seed).integers(0, 7, shape)]

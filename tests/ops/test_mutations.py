@@ -15,12 +15,13 @@ from ops import (
 from ops.cases import blank, close, numbers, put, same
 
 from minicaffe import backend
-from minicaffe.ops import activation, capture, update
+from minicaffe.cuda import capture, launch
+from minicaffe.ops import activation, update
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.rows import Norm, Past, Statistics, by_channel, workspace
-from minicaffe.ops.slots import Slots
 from minicaffe.ops.statistics import statistics
+from minicaffe.replay.step_constants import Slots
 
 
 def sums(cuda, monkeypatch):
@@ -245,14 +246,14 @@ def test_without_a_fault_nothing_is_found(cuda, monkeypatch, check):
 @pytest.mark.parametrize("fault", MUTATIONS)
 def test_a_fault_is_found(cuda, monkeypatch, fault):
     file, right, wrong, check = MUTATIONS[fault]
-    real = backend.source
+    real = launch.source
 
     def source(name, template):
         code, names = real(name, template)
         return code.replace(right, wrong), names
 
     assert right in real(WHERE.get(file, file), "float")[0]
-    monkeypatch.setattr(backend, "source", source)
-    monkeypatch.setattr(backend, "kernels", functools.cache(backend.kernels.__wrapped__))
+    monkeypatch.setattr(launch, "source", source)
+    monkeypatch.setattr(launch, "kernels", functools.cache(launch.kernels.__wrapped__))
     with pytest.raises(AssertionError):
         check(cuda, monkeypatch)

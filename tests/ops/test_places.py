@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ops.cases import EDGES, cases, convolutions, dtypes, seeds
 from ops.test_conv import DIRECTIONS, check, check_threads, on_threads
 
-from minicaffe.ops.conv import panels, places, planes
+from minicaffe.ops.conv import packed_gemm, panels, space_to_depth
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 every_direction = pytest.mark.parametrize("direction", DIRECTIONS)
@@ -18,19 +18,21 @@ def narrow(monkeypatch):
     """Blocks of a line, or of a few, or of few samples; panels of few rows."""
 
     def forget():
-        places._room.cache_clear()
-        places._tables.cache_clear()
-        places._sums.cache_clear()
+        packed_gemm._room.cache_clear()
+        packed_gemm._tables.cache_clear()
+        packed_gemm._sums.cache_clear()
 
-    def set_to(elements, columns=planes.MOST, depth=planes.DEPTH, few=planes.FEW):
-        monkeypatch.setattr(planes, "IN_CACHE", elements)
-        monkeypatch.setattr(planes, "MOST", columns)
-        monkeypatch.setattr(planes, "DEPTH", depth)
+    def set_to(
+        elements, columns=space_to_depth.MOST, depth=space_to_depth.DEPTH, few=space_to_depth.FEW
+    ):
+        monkeypatch.setattr(space_to_depth, "IN_CACHE", elements)
+        monkeypatch.setattr(space_to_depth, "MOST", columns)
+        monkeypatch.setattr(space_to_depth, "DEPTH", depth)
         monkeypatch.setattr(panels, "TURNED", depth)
-        monkeypatch.setattr(places, "TURNED", depth)
-        monkeypatch.setattr(planes, "FEW", few)
-        monkeypatch.setattr(planes, "MANY", 64 * depth)
-        monkeypatch.setattr(places, "RESULTS", 16 * columns)
+        monkeypatch.setattr(packed_gemm, "TURNED", depth)
+        monkeypatch.setattr(space_to_depth, "FEW", few)
+        monkeypatch.setattr(space_to_depth, "MANY", 64 * depth)
+        monkeypatch.setattr(packed_gemm, "RESULTS", 16 * columns)
         forget()
 
     yield set_to
@@ -102,14 +104,14 @@ def test_lines_that_lie_one_in_the_other(device, direction, g, dtype):
 
 def test_a_line_s_zeros_are_those_of_the_next():
     g = ConvGeometry(1, 2, (13, 13), 3, Window((3, 3), pad=(1, 1)))
-    found = planes.Planes(g, False)
+    found = space_to_depth.Planes(g, False)
     assert (found.axes[2].length, found.axes[2].pitch, found.bands) == (15, 14, 1)
 
 
 def test_planes_are_the_remainders_that_the_kernel_meets():
     g = ConvGeometry(1, 1, (9, 9), 1, Window((1, 3), (2, 2)))
-    assert planes.Planes(g, False).phases.tolist() == [[0, 0, 0], [0, 0, 1]]
-    jobs, *_ = panels.Panels(planes.Planes(g, True), 16, 4).tables
+    assert space_to_depth.Planes(g, False).phases.tolist() == [[0, 0, 0], [0, 0, 1]]
+    jobs, *_ = panels.Panels(space_to_depth.Planes(g, True), 16, 4).tables
     assert len(jobs) == 4  # which of them a place of dx is
 
 
@@ -120,22 +122,22 @@ def test_planes_are_the_remainders_that_the_kernel_meets():
     (1, (224, 224), (1, 3), 75),
 ])  # fmt: skip
 def test_a_block_is_a_band_or_some_samples(n, image, block, blocks):
-    found = planes.Planes(ConvGeometry(n, 4, image, 6, Window((3, 3), pad=(1, 1))), False)
+    found = space_to_depth.Planes(ConvGeometry(n, 4, image, 6, Window((3, 3), pad=(1, 1))), False)
     assert (found.block, found.blocks) == (block, blocks)
 
 
 def test_channels_are_laid_out_for_a_panel_at_a_time():
     """But all of them where they are read again: by dx of each rest of a stride, or for dweight."""
     g = ConvGeometry(8, 300, (30, 30), 6, Window((3, 3), (2, 2), (1, 1)))
-    few = planes.Planes(g, False)
-    assert (few.laid, few.rows) == (planes.DEPTH // 9, planes.DEPTH // 9 * 9)
-    for all_of_them in (planes.Planes(g, False, sums=True), planes.Planes(g, True)):
+    few = space_to_depth.Planes(g, False)
+    assert (few.laid, few.rows) == (space_to_depth.DEPTH // 9, space_to_depth.DEPTH // 9 * 9)
+    for all_of_them in (space_to_depth.Planes(g, False, sums=True), space_to_depth.Planes(g, True)):
         assert all_of_them.laid == all_of_them.channels[0]
 
 
 def test_a_panel_is_read_in_pieces_each_written_over_the_one_before():
     g = ConvGeometry(2, 1, (6, 6), 1, Window((3, 3), pad=(1, 1)))
-    given = panels.Panels(planes.Planes(g, False), 4, 3)
+    given = panels.Panels(space_to_depth.Planes(g, False), 4, 3)
     *_, blocks, pieces, runs = given.tables
     assert blocks[0].tolist() == [72, 0, 24, 0, 1] and runs[0].tolist() == [0, 72, 0]
     assert pieces[:4].tolist() == [[0, 0], [4, 4], [7, 6], [11, 10]]

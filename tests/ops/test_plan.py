@@ -14,13 +14,14 @@ import pytest
 
 from minicaffe.backend import Device
 from minicaffe.errors import ShapeError, SpecError
-from minicaffe.ops import conv, linear, record
-from minicaffe.ops.conv import case as case_module
-from minicaffe.ops.conv import implicit, implicit_gemm, memory, trial
-from minicaffe.ops.conv.case import Case
+from minicaffe.ops import conv, linear
+from minicaffe.ops.conv import autotune, autotune_cache, implicit, implicit_gemm
+from minicaffe.ops.conv import problem as case_module
+from minicaffe.ops.conv.autotune import DIRECTIONS, Finding
 from minicaffe.ops.conv.common import bias_workspace
-from minicaffe.ops.conv.trial import DIRECTIONS, Finding
+from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
+from minicaffe.replay import trace
 
 LARGE = ConvGeometry(4, 6, (16, 14), 8, Window((3, 3)))  # 290 thousand multiply-adds
 SMALL = ConvGeometry(2, 3, (8, 7), 4, Window((3, 3)))
@@ -31,7 +32,7 @@ POINT = ConvGeometry(2, 3, (8, 7), 4, Window((1, 1)))
 def fresh(monkeypatch, tmp_path):
     """An empty folder of plans, and a process that knows none."""
     monkeypatch.setenv("MINICAFFE_CACHE", str(tmp_path / "plans"))
-    monkeypatch.setattr(memory, "_known", {})
+    monkeypatch.setattr(autotune_cache, "_known", {})
 
 
 @pytest.fixture
@@ -60,13 +61,13 @@ def measured(monkeypatch):
         cases.append(case)
         return finding(ms=1.0)(case)
 
-    monkeypatch.setattr(memory, "measure", measure)
+    monkeypatch.setattr(autotune_cache, "measure", measure)
     return cases
 
 
 def replace_strategies(monkeypatch, table):
     plan_module = importlib.import_module("minicaffe.ops.conv.plan")
-    for module in (conv, case_module, plan_module, trial):
+    for module in (conv, case_module, plan_module, autotune):
         monkeypatch.setattr(module, "STRATEGIES", table)
 
 
@@ -85,7 +86,7 @@ def only(monkeypatch, *names):
 
 def forget(monkeypatch):
     """As a new process would begin."""
-    monkeypatch.setattr(memory, "_known", {})
+    monkeypatch.setattr(autotune_cache, "_known", {})
 
 
 def arrays(device, g, dtype):
@@ -194,7 +195,7 @@ def test_the_fastest_is_taken_in_each_direction(cpu, monkeypatch):
         way = next(given)
         return {name: 1.0 if names.get(name) == way else 2.0 for name in timings}
 
-    monkeypatch.setattr(trial, "_interleaved", interleaved)
+    monkeypatch.setattr(autotune, "_interleaved", interleaved)
     p = conv.plan(LARGE, "f4", cpu)
     assert dict(p.names) == {way: name for name, way in names.items()}
     assert p.reasons["forward"] == "fastest of 3, measured now"
@@ -203,7 +204,7 @@ def test_the_fastest_is_taken_in_each_direction(cpu, monkeypatch):
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_what_is_measured_is_right_and_sane(device, dtype):
     case = Case(LARGE, np.dtype(dtype), device, conv.CAP)
-    found = trial.measure(case)
+    found = autotune.measure(case)
     for one in found.values():
         assert set(one.error) == set(case.candidates) == set(one.ms)
         assert all(0 <= error <= case.tolerance for error in one.error.values())
@@ -228,11 +229,11 @@ def test_what_is_inexact_is_never_taken(device, monkeypatch, way):
         return out
 
     fake(monkeypatch, **{way: wrong})
-    monkeypatch.setattr(trial, "HOPELESS", math.inf)
+    monkeypatch.setattr(autotune, "HOPELESS", math.inf)
     monkeypatch.setattr(
-        trial, "_interleaved", lambda timings: {n: 1.0 if n == "fake" else 9.0 for n in timings}
+        autotune, "_interleaved", lambda timings: {n: 1.0 if n == "fake" else 9.0 for n in timings}
     )
-    monkeypatch.setattr(trial, "HOPELESS", math.inf)  # nobody is left out by a stopwatch
+    monkeypatch.setattr(autotune, "HOPELESS", math.inf)  # nobody is left out by a stopwatch
     p = conv.plan(LARGE, "f4", device)
     assert dict(p.names) == {**dict.fromkeys(DIRECTIONS, "fake"), way: p.names[way]}
     assert p.names[way] != "fake"
@@ -241,7 +242,7 @@ def test_what_is_inexact_is_never_taken(device, monkeypatch, way):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_gives_no_numbers_is_never_taken(cpu, monkeypatch, value):
     fake(monkeypatch, forward=lambda *given: given[4].fill(value) or given[4])
-    found = trial.measure(Case(LARGE, np.dtype("f4"), cpu, conv.CAP))
+    found = autotune.measure(Case(LARGE, np.dtype("f4"), cpu, conv.CAP))
     assert "fake" not in found["forward"].ms
     assert "fake" in found["input_gradient"].ms
 
@@ -269,7 +270,7 @@ def test_the_slow_are_timed_once():
     def timing(name, ms):
         return lambda: calls.append(name) or ms
 
-    ms = trial._interleaved(
+    ms = autotune._interleaved(
         {name: timing(name, t) for name, t in zip("abc", (30, 100, 33), strict=True)}
     )
     assert ms == {"a": 30, "b": 100, "c": 33}
@@ -280,16 +281,16 @@ def test_the_slow_are_timed_once():
 def test_large_images_are_checked_in_a_corner_and_few_samples_are_timed(cpu, monkeypatch):
     g = ConvGeometry(64, 64, (224, 224), 64, Window((3, 3), (1, 1), (1, 1)))
     case = Case(g, np.dtype("f4"), cpu, conv.CAP)
-    corner = trial._corner(case, case.candidates)
-    assert corner.multiply_adds <= trial.ENOUGH
+    corner = autotune._corner(case, case.candidates)
+    assert corner.multiply_adds <= autotune.ENOUGH
     assert (corner.n, corner.c, corner.f, corner.window) == (2, 64, 64, g.window)
     deep = ConvGeometry(2, 512, (7, 7), 4096, Window((7, 7)))  # there is no less of it
     case = Case(deep, np.dtype("f4"), cpu, conv.CAP)
-    assert trial._corner(case, case.candidates) == deep
-    monkeypatch.setattr(trial, "RUN_MS", 0.0)
+    assert autotune._corner(case, case.candidates) == deep
+    monkeypatch.setattr(autotune, "RUN_MS", 0.0)
     shapes = []
-    monkeypatch.setattr(trial._Arrays, "time", lambda self, *_: shapes.append(self.g.n) or 1.0)
-    found = trial.measure(Case(dataclasses.replace(LARGE, n=64), np.dtype("f4"), cpu, conv.CAP))
+    monkeypatch.setattr(autotune._Arrays, "time", lambda self, *_: shapes.append(self.g.n) or 1.0)
+    found = autotune.measure(Case(dataclasses.replace(LARGE, n=64), np.dtype("f4"), cpu, conv.CAP))
     assert set(shapes) == {2}
     assert set(found["forward"].ms.values()) == {32.0}  # of all 64
 
@@ -368,29 +369,30 @@ def test_another_convolution_is_measured_anew(cpu, measured, change):
 
 def test_the_file_is_named_by_version_and_device(cpu, cuda, monkeypatch):
     from minicaffe import __version__
-    from minicaffe.ops import loops, threads
+    from minicaffe import cpu as loops
+    from minicaffe.cpu import threads
 
-    files = [memory.path(cpu), memory.path(cuda)]
+    files = [autotune_cache.path(cpu), autotune_cache.path(cuda)]
     there = loops.available()
     monkeypatch.setattr(loops, "available", lambda: not there)
-    files.append(memory.path(cpu))
+    files.append(autotune_cache.path(cpu))
     monkeypatch.setattr(threads, "count", lambda: 77)
-    files.append(memory.path(cpu))
-    monkeypatch.setattr(memory, "__version__", "9.9")
-    files.append(memory.path(cpu))
+    files.append(autotune_cache.path(cpu))
+    monkeypatch.setattr(autotune_cache, "__version__", "9.9")
+    files.append(autotune_cache.path(cpu))
     assert len(set(files)) == 5
     assert files[0].name.startswith(f"plans-{__version__}-")
     assert files[4].name.startswith("plans-9.9-")
 
 
 def test_where_the_file_is(cpu, monkeypatch, tmp_path):
-    assert memory.path(cpu).parent == tmp_path / "plans"
+    assert autotune_cache.path(cpu).parent == tmp_path / "plans"
     monkeypatch.delenv("MINICAFFE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert memory.path(cpu).parent == tmp_path / "xdg" / "minicaffe"
+    assert autotune_cache.path(cpu).parent == tmp_path / "xdg" / "minicaffe"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert memory.path(cpu).parent == tmp_path / ".cache" / "minicaffe"
+    assert autotune_cache.path(cpu).parent == tmp_path / ".cache" / "minicaffe"
 
 
 def entry(path):
@@ -423,7 +425,7 @@ BREAKAGES = {
 @pytest.mark.parametrize("breakage", BREAKAGES.values(), ids=BREAKAGES)
 def test_what_makes_no_sense_is_measured_anew(cpu, measured, monkeypatch, breakage):
     conv.plan(LARGE, "f4", cpu)
-    file = memory.path(cpu)
+    file = autotune_cache.path(cpu)
     content, directions = entry(file)
     breakage(directions)
     file.write_text(json.dumps(content))
@@ -445,7 +447,7 @@ def test_what_makes_no_sense_is_measured_anew(cpu, measured, monkeypatch, breaka
     ids=range(12),
 )  # fmt: skip
 def test_a_damaged_file_counts_as_empty(cpu, measured, content):
-    file = memory.path(cpu)
+    file = autotune_cache.path(cpu)
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
     conv.plan(LARGE, "f4", cpu)
@@ -458,7 +460,7 @@ def test_a_new_strategy_is_measured(cpu, measured, monkeypatch):
     fake(monkeypatch)
     conv.plan(LARGE, "f4", cpu)
     assert len(measured) == 2
-    assert "fake" in entry(memory.path(cpu))[1]["forward"]["ms"]
+    assert "fake" in entry(autotune_cache.path(cpu))[1]["forward"]["ms"]
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "a full disk", "no lock", "a folder in the way"])
@@ -475,14 +477,14 @@ def test_where_nothing_can_be_written_it_is_kept_in_memory(
     elif obstacle == "no lock":
         monkeypatch.setattr("fcntl.flock", refuse)
     else:
-        memory.path(cpu).mkdir(parents=True)
+        autotune_cache.path(cpu).mkdir(parents=True)
     assert conv.plan(LARGE, "f4", cpu).names == conv.plan(LARGE, "f4", cpu).names
     assert len(measured) == 1
 
 
 def test_the_file_is_replaced_whole(cpu, tmp_path):
     conv.plan(LARGE, "f4", cpu)
-    file = memory.path(cpu)
+    file = autotune_cache.path(cpu)
     before = file.stat().st_ino
     conv.plan(dataclasses.replace(LARGE, n=5), "f4", cpu)
     assert file.stat().st_ino != before
@@ -494,12 +496,12 @@ def test_of_two_that_measure_the_same_the_first_to_write_is_right(cpu, monkeypat
     def slow(case):
         """While this one measures, another process writes what it found."""
         with monkeypatch.context() as other:
-            other.setattr(memory, "_known", {})
-            other.setattr(memory, "measure", finding(ms=1.0))
-            memory.findings(case)
+            other.setattr(autotune_cache, "_known", {})
+            other.setattr(autotune_cache, "measure", finding(ms=1.0))
+            autotune_cache.findings(case)
         return finding(ms=99.0)(case)
 
-    monkeypatch.setattr(memory, "measure", slow)
+    monkeypatch.setattr(autotune_cache, "measure", slow)
     assert set(conv.plan(LARGE, "f4", cpu).names.values()) == {"implicit"}
 
 
@@ -507,7 +509,7 @@ def writer(folder, numbers):
     from minicaffe import backend
 
     os.environ["MINICAFFE_CACHE"] = folder
-    memory.measure = finding(ms=1.0)
+    autotune_cache.measure = finding(ms=1.0)
     for n in numbers:
         conv.plan(dataclasses.replace(LARGE, n=n), "f4", backend.device("cpu"))
 
@@ -521,7 +523,7 @@ def test_what_processes_write_at_once_is_all_there(cpu, tmp_path):
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    plans = json.loads(memory.path(cpu).read_text())["plans"]
+    plans = json.loads(autotune_cache.path(cpu).read_text())["plans"]
     assert len(plans) == 40
 
 
@@ -592,7 +594,7 @@ def test_where_loops_are_compiled_no_other_is_a_candidate(cpu, monkeypatch):
     assert not conv.plan(LARGE, "f4", cpu, "batched").recordable
     half = Case(LARGE, np.dtype("f2"), cpu, conv.CAP)  # which no loop takes
     assert not compiled(half) and "columns" in half.candidates
-    monkeypatch.setattr("minicaffe.ops.loops.available", lambda: False)
+    monkeypatch.setattr("minicaffe.cpu.available", lambda: False)
     plain = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
     assert others < set(plain.candidates)
 
@@ -607,7 +609,7 @@ def test_one_sample_is_work_for_all_threads(cpu, threads, monkeypatch, g):
     for engine in Case(wide, np.dtype("f4"), cpu, conv.CAP).candidates:
         p = conv.plan(wide, "f4", cpu, engine)
         work, y = np.empty(p.workspace, np.float32), np.empty_like(dy)
-        with record.recording() as made:
+        with trace.recording() as made:
             p.forward(x, weight, bias, y, work)
             p.gradients(x, dy, weight, np.empty_like(x), weight.copy(), bias.copy(), work)
         assert not made.hosts
@@ -657,7 +659,7 @@ def test_an_inner_product_is_measured_as_it_is_computed(cuda, monkeypatch):
 
     monkeypatch.setattr(implicit_gemm, "_share", share)
     plan = linear.plan(16, 900, 60, np.dtype("f4"), cuda)
-    found, _ = memory.findings(plan.case)
+    found, _ = autotune_cache.findings(plan.case)
     for way, one in found.items():
         assert set(one.ms) == {"implicit", "pointwise"}
         assert plan.names[way] == plan.case.fastest(one.ms)

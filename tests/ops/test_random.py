@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ops import references as ref
 from ops.cases import blank, cases, put, same
 
-from minicaffe.backend import launch
+from minicaffe.cuda.launch import launch
 from minicaffe.ops.random import uniform
 
 names = st.lists(st.one_of(st.text(max_size=8), st.integers(0, 10**6)), max_size=3)

@@ -13,20 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ops.cases import convolutions
 
-from minicaffe import backend
-from minicaffe.ops import conv, loops, threads
+from minicaffe import backend, cpu
+from minicaffe.cpu import threads
+from minicaffe.cpu.thread_pool import Crew
+from minicaffe.ops import conv
 from minicaffe.ops.conv import CAP
-from minicaffe.ops.crew import Crew
 from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.ops.program import Program
-from minicaffe.ops.record import do, recording
-from minicaffe.ops.script import Script
-from minicaffe.ops.threads import in_slices
+from minicaffe.replay.command_buffer import Program
+from minicaffe.replay.dispatch import in_slices
+from minicaffe.replay.numpy_schedule import Script
+from minicaffe.replay.trace import do, recording
 
 
 @pytest.fixture(autouse=True)
 def by_numpy(monkeypatch):
-    monkeypatch.setattr(loops, "available", lambda: False)
+    monkeypatch.setattr(cpu, "available", lambda: False)
     monkeypatch.setattr(threads, "count", lambda: 3)
     monkeypatch.setattr(threads, "crew", functools.cache(Crew))  # not the process's own
 
@@ -154,7 +155,7 @@ def test_calls_in_another_order_make_the_same_numbers(moves, seed):
 
 def test_without_meetings_numbers_are_wrong(monkeypatch):
     """As above: what decides where they meet can be seen to matter."""
-    monkeypatch.setattr("minicaffe.ops.script.Touched.collides", lambda *_: False)
+    monkeypatch.setattr("minicaffe.replay.numpy_schedule.Touched.collides", lambda *_: False)
     x, y = np.arange(12.0), np.zeros(12)
     with recording() as made:
         steps(x, y, [(3, [0.0, 0.02, 0.02]), (3, [0.0])])
@@ -268,7 +269,7 @@ def test_a_step_that_takes_memory_is_never_the_same():
 
 
 def test_where_loops_are_compiled_calls_are_no_rows(monkeypatch):
-    monkeypatch.setattr(loops, "available", lambda: True)
+    monkeypatch.setattr(cpu, "available", lambda: True)
     with recording() as made:
         do(np.add, np.zeros(2), 1, out=np.zeros(2))
     assert made.rows == [] and made.hosts == ["add by NumPy"]

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from ops.cases import cases, close, dtypes, numbers, seeds
 
 from minicaffe.backend import device as device_called
-from minicaffe.ops import gemm, linear, record, skinny
-from minicaffe.ops.loops import loops
-from minicaffe.ops.threads import at_most
+from minicaffe.cpu import loops
+from minicaffe.cpu.threads import at_most
+from minicaffe.ops import gemm, linear, skinny
+from minicaffe.replay import trace
 
-if loops("skinny", np.float32) is None:
+if loops("gemm_small_m", np.float32) is None:
     pytest.skip("needs Numba", allow_module_level=True)
 
 few, large = st.integers(2, 64), st.integers(16, 150)
@@ -24,7 +25,7 @@ def any_size(monkeypatch, request):
     numbers = {"SMALL": 0, "LEAST": 16, "STREAMS": 3, "LONG": 64}
     numbers |= {"MANY": 7, "CLOSE": 1200, "NEAR": 900, "MEET": 2**40}
     wide = "wide" in request.param
-    monkeypatch.setattr(loops("skinny", np.float32), "wide", lambda: wide)
+    monkeypatch.setattr(loops("gemm_small_m", np.float32), "wide", lambda: wide)
     for name, number in numbers.items():
         monkeypatch.setattr(skinny, name, number)
 
@@ -119,13 +120,13 @@ def test_rows_that_meet_in_a_cache(monkeypatch, sizes, by_columns, few, row, met
     m, n, k = (size or row for size in sizes)
     a, b, c = (np.ones(size, np.float32) for size in (m * k, k * n, m * n))
     taken = skinny.multiply(a, False, b, by_columns, c, False, (m, n, k))
-    assert taken == (few or not met or loops("skinny", np.float32).wide())
+    assert taken == (few or not met or loops("gemm_small_m", np.float32).wide())
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_blocks(monkeypatch, dtype):
     """Of b: narrow vectors of all its rows, or as many rows of all its vectors, as a small cache holds."""
-    fast, like = loops("skinny", dtype), np.empty(0, dtype)
+    fast, like = loops("gemm_small_m", dtype), np.empty(0, dtype)
     lanes = fast.lanes(dtype)
     tile = lanes * fast.COLUMNS
     numbers = {"STREAMS": 8, "LONG": 2**12, "MANY": 512, "CLOSE": 40 * 7 * lanes}
@@ -148,14 +149,14 @@ def test_inner_products_use_it(by_columns):
     w = weight.T if by_columns else np.ascontiguousarray(weight.T)
     y, dx, dw = np.empty((8, 70), "f4"), np.empty((8, 90), "f4"), np.zeros((70, 90), "f4")
     work = np.empty(linear.workspace(8, 90, 70), "f4")
-    with record.recording() as made:
+    with trace.recording() as made:
         linear.linear(x, w, bias, y, work)
         linear.input_gradient(dy, w.T, dx, work)
         linear.weight_gradient(dy.T, x, dw, True, work)
     close(CPU, y, x.astype(np.float64) @ weight.T + bias)
     close(CPU, dx, dy.astype(np.float64) @ weight)
     close(CPU, dw, dy.T.astype(np.float64) @ x)
-    fast = loops("skinny", np.float32)
+    fast = loops("gemm_small_m", np.float32)
     used = [row.loop for row in made.rows if row.loop in (fast.dots, fast.product)]
     ways = [fast.dots, fast.product] if by_columns else [fast.product, fast.dots]
     assert used == [*ways, fast.product]
@@ -164,15 +165,15 @@ def test_inner_products_use_it(by_columns):
 def test_what_is_recorded_twice_is_the_same():
     """Of one that needs no bias, too: else it would never be replayed."""
     a, b, out = np.ones((8, 90), "f4"), np.ones((70, 90), "f4"), np.empty((8, 70), "f4")
-    with record.recording() as one:
+    with trace.recording() as one:
         gemm.gemm(a, b.T, out)
-    with record.recording() as another:
+    with trace.recording() as another:
         gemm.gemm(a, b.T, out)
     assert one.rows and one.rows == another.rows
 
 
 def test_a_product_of_many_is_left_to_blas():
     a, b, out = np.ones((80, 90), "f4"), np.ones((90, 100), "f4"), np.empty((80, 100), "f4")
-    with record.recording() as made:
+    with trace.recording() as made:
         gemm.gemm(a, b, out)
     assert [row.loop for row in made.rows] == [loops("product", np.float32).product]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ops.cases import same
 
-from minicaffe.ops.slots import SIZE, Slots
+from minicaffe.replay.step_constants import SIZE, Slots
 
 
 def test_what_is_put_is_there_once_it_is_sent(device):

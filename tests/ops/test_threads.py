@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ops.cases import blank, cases
 
+from minicaffe.cpu import thread_pool
+from minicaffe.cpu import threads as module
+from minicaffe.cpu.threads import at_most, share
 from minicaffe.errors import MinicaffeError
-from minicaffe.ops import crew, linear, pool
-from minicaffe.ops import threads as module
+from minicaffe.ops import linear, pool
 from minicaffe.ops.geometry import Window
-from minicaffe.ops.threads import at_most, in_slices, share
+from minicaffe.replay.dispatch import in_slices
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -128,7 +130,8 @@ def test_blas_is_held_to_one_thread_from_the_first_slices_on():
     pytest.importorskip("threadpoolctl")
     script = """
 import numpy, threadpoolctl
-from minicaffe.ops.threads import at_most, in_slices
+from minicaffe.cpu.threads import at_most
+from minicaffe.replay.dispatch import in_slices
 
 def blas():
     infos = threadpoolctl.threadpool_info()
@@ -226,7 +229,8 @@ def test_one_thread_where_blas_cannot_be_held(monkeypatch):
 def test_threads_after_a_fork():
     script = """
 import os, signal
-from minicaffe.ops.threads import at_most, in_slices
+from minicaffe.cpu.threads import at_most
+from minicaffe.replay.dispatch import in_slices
 signal.alarm(60)
 found = []
 in_slices(lambda first, last, _: found.append(first), 3)
@@ -254,10 +258,10 @@ def test_an_interrupted_wait_leaves_the_threads_in_order(threads, monkeypatch):
     """Ctrl-C finds the caller waiting: the others end, and the next call is split as before."""
     if threads == 1:
         return
-    error, ended = crew.Job.error, []
+    error, ended = thread_pool.Job.error, []
 
     def interrupted(job):
-        monkeypatch.setattr(crew.Job, "error", error)
+        monkeypatch.setattr(thread_pool.Job, "error", error)
         raise KeyboardInterrupt
 
     def part(first, last, work):
@@ -265,7 +269,7 @@ def test_an_interrupted_wait_leaves_the_threads_in_order(threads, monkeypatch):
             threading.Event().wait(0.02)
         ended.append(first)
 
-    monkeypatch.setattr(crew.Job, "error", interrupted)
+    monkeypatch.setattr(thread_pool.Job, "error", interrupted)
     with pytest.raises(KeyboardInterrupt):
         in_slices(part, threads)
     now = list(ended)

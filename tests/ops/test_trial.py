@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from gpu import HAS_GPU
 
-from minicaffe import backend
-from minicaffe.ops import conv, loops, threads
-from minicaffe.ops.conv import implicit_gemm, trial
-from minicaffe.ops.conv.case import Case
-from minicaffe.ops.crew import Crew
+from minicaffe import backend, cpu
+from minicaffe.cpu import threads
+from minicaffe.cpu.thread_pool import Crew
+from minicaffe.cuda import launch
+from minicaffe.ops import conv
+from minicaffe.ops.conv import autotune, implicit_gemm
+from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 SOME = ConvGeometry(16, 1, (6, 6), 5, Window((3, 3)))
@@ -35,7 +37,7 @@ def test_no_compiler_is_timed(cuda, clock, monkeypatch):
     """NVRTC takes 100 to 1000 ms a kernel and tile; each is compiled when it is first asked for."""
     if HAS_GPU:
         pytest.skip("the clock is the stand-in's")
-    compiled, kernels = set(), backend.kernels
+    compiled, kernels = set(), launch.kernels
 
     def slow(*which):
         clock[0] += 0.0 if which in compiled else 500.0
@@ -49,9 +51,9 @@ def test_no_compiler_is_timed(cuda, clock, monkeypatch):
 
         return launch
 
-    monkeypatch.setattr(backend, "kernels", slow)
+    monkeypatch.setattr(launch, "kernels", slow)
     monkeypatch.setattr(implicit_gemm, "BLOCKS", 8)  # so that all samples get another tile than two
-    found = trial.measure(Case(SOME, np.dtype("f4"), cuda, conv.CAP))
+    found = autotune.measure(Case(SOME, np.dtype("f4"), cuda, conv.CAP))
     tiles = {template for file, template, _ in compiled if file == "implicit.cu"}
     assert tiles == {"float, float, 1, 2", "float, float, 1, 4"}  # of two samples, and of all
     for one in found.values():
@@ -66,15 +68,15 @@ def test_on_cuda_several_runs_are_timed_as_one_graph(cuda, monkeypatch):
 
     monkeypatch.setattr(backend.Device, "timer", lambda self: lambda: 30.0)
     case = Case(SOME, np.dtype("f4"), cuda, conv.CAP)
-    arrays, before = trial._Arrays(case, SOME, case.candidates), cupy.graphs
+    arrays, before = autotune._Arrays(case, SOME, case.candidates), cupy.graphs
     with cuda.current():
-        assert arrays.time("batched", "forward") == 30.0 / trial.RUNS
+        assert arrays.time("batched", "forward") == 30.0 / autotune.RUNS
         assert cupy.graphs == before + 2  # the first is not timed
         arrays.outs["forward"].fill(np.nan)
         arrays.time("batched", "forward")
         assert cupy.graphs == before + 3
         assert np.isfinite(cuda.to_host(arrays.outs["forward"])).all()
-    few = trial._Arrays(case, dataclasses.replace(SOME, n=2), case.candidates)
+    few = autotune._Arrays(case, dataclasses.replace(SOME, n=2), case.candidates)
     assert few.time("batched", "forward") == 30.0
 
 
@@ -88,7 +90,7 @@ def test_arrays_to_time_are_a_block_again_and_again(device):
     block = np.arange(1.0, 8.0)
     for size in (3, 7, 8, 100):
         out = device.xp.empty(size, np.float32)
-        trial._repeat(device, block, out)
+        autotune._repeat(device, block, out)
         np.testing.assert_array_equal(device.to_host(out), np.resize(block, size))
 
 
@@ -96,7 +98,7 @@ def test_arrays_to_time_are_a_block_again_and_again(device):
 def test_what_is_recorded_is_timed_without_its_python(device, monkeypatch):
     """Else Python of an engine, which training runs once, decides among quick convolutions."""
     case = Case(SOME, np.dtype("f4"), device, conv.CAP)
-    arrays = trial._Arrays(case, SOME, case.candidates)
+    arrays = autotune._Arrays(case, SOME, case.candidates)
     names = [name for name in case.candidates if case.recordable(name)]
     assert names
     for name in names:
@@ -124,10 +126,10 @@ def test_all_samples_are_timed_unless_they_truly_take_long(
         seen.append(self.g.n)
         return launches + sample * self.g.n
 
-    monkeypatch.setattr(trial._Arrays, "time", time)
-    monkeypatch.setattr(trial._Arrays, "run", lambda self, name, way: self.outs[way])
-    monkeypatch.setattr(trial._Arrays, "error", lambda *_: 0.0)
-    found = trial.measure(Case(MANY, np.dtype("f4"), cuda, conv.CAP))
+    monkeypatch.setattr(autotune._Arrays, "time", time)
+    monkeypatch.setattr(autotune._Arrays, "run", lambda self, name, way: self.outs[way])
+    monkeypatch.setattr(autotune._Arrays, "error", lambda *_: 0.0)
+    found = autotune.measure(Case(MANY, np.dtype("f4"), cuda, conv.CAP))
     assert abs(seen[-1] - timed) <= 16
     scaled = (launches + sample * seen[-1]) * 128 / seen[-1]
     assert found["forward"].ms["batched"] == pytest.approx(scaled)
@@ -137,10 +139,10 @@ def test_all_samples_are_timed_unless_they_truly_take_long(
 def test_few_samples_by_many_threads_of_numpy(monkeypatch, count):
     """Of the two that show errors each has a thread: its piece of work is not one of so many threads."""
     with monkeypatch.context() as patch:
-        patch.setattr(loops, "available", lambda: False)
+        patch.setattr(cpu, "available", lambda: False)
         patch.setattr(threads, "count", lambda: count)
         patch.setattr(threads, "crew", functools.cache(Crew))  # not the process's own
-        patch.setattr(trial, "ROUNDS", (1, 1))
-        found = trial.measure(Case(MANY, np.dtype("f4"), backend.device("cpu"), conv.CAP))
+        patch.setattr(autotune, "ROUNDS", (1, 1))
+        found = autotune.measure(Case(MANY, np.dtype("f4"), backend.device("cpu"), conv.CAP))
     for one in found.values():
         assert max(one.error.values()) < 1e-4, one.error

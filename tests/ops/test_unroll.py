@@ -88,7 +88,7 @@ def strided(device, array, how):
 def forms(request, monkeypatch):
     """With compiled loops where Numba is there, and without."""
     if request.param == "NumPy":
-        monkeypatch.setattr("minicaffe.ops.loops.available", lambda: False)
+        monkeypatch.setattr("minicaffe.cpu.available", lambda: False)
 
 
 how = st.sampled_from(["plain", "transposed", "every other"])

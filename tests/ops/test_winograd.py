@@ -9,17 +9,17 @@ from ops.test_conv import DIRECTIONS, TOLERANCES, arrays, check, expected
 
 from minicaffe import Net, parse
 from minicaffe.backend import device as device_called
+from minicaffe.cpu import available, loops
+from minicaffe.cpu.threads import at_most, share
 from minicaffe.ops import conv
 from minicaffe.ops.conv import tiles, winograd_filters
-from minicaffe.ops.conv.case import Case
 from minicaffe.ops.conv.plan import plan
+from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.conv.strips import Strips
 from minicaffe.ops.conv.transforms import halves, kronecker, matrices
 from minicaffe.ops.conv.winograd_filters import Filters, filters
 from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.ops.loops import available, loops
-from minicaffe.ops.record import recording
-from minicaffe.ops.threads import at_most, share
+from minicaffe.replay.trace import recording
 
 WIDE = {  # more tiles than a vector has lanes, and some left over: in rows, over samples, in both
     "samples": ConvGeometry(19, 3, (12, 12), 5, Window((5, 5))),
@@ -114,7 +114,7 @@ def test_the_transforms_filter(m, kernel):
 @pytest.mark.parametrize("products", [1, 60, 10**9])
 def test_products_are_added_in_groups_of_points(monkeypatch, threads, products):
     """However many points are taken at a time: on NumPy, which cannot add a product to what is there."""
-    monkeypatch.setattr("minicaffe.ops.loops.available", lambda: False)
+    monkeypatch.setattr("minicaffe.cpu.available", lambda: False)
     monkeypatch.setattr(tiles, "PRODUCTS", products)
     g, op = ConvGeometry(3, 3, (9, 8), 4, Window((3, 3), pad=(1, 1))), conv.STRATEGIES["winograd"]
     x, _, _, dy, dw = arrays(g, np.float32, 1)
@@ -246,7 +246,7 @@ def test_without_compiled_loops_a_dilated_one_is_no_candidate(monkeypatch):
     cpu = device_called("cpu")
     found = [Case(one, np.dtype("f4"), cpu, 2**28).candidates for one in (g, plain)]
     assert all({"winograd", "winograd2"} <= set(names) for names in found) or not available()
-    monkeypatch.setattr("minicaffe.ops.loops.available", lambda: False)
+    monkeypatch.setattr("minicaffe.cpu.available", lambda: False)
     found = [Case(one, np.dtype("f4"), cpu, 2**28).candidates for one in (g, plain)]
     assert ["winograd" in names for names in found] == [False, True]
 

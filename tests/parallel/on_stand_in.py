@@ -12,8 +12,8 @@ import gpu  # noqa: F401
 import numpy as np
 
 from minicaffe import Solver, parse
-from minicaffe.net.recorded import Graph
 from minicaffe.parallel import device_of, world
+from minicaffe.replay.replay import Graph
 from minicaffe.solver import Report, buckets
 
 MODEL = """

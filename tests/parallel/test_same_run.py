@@ -13,9 +13,8 @@ from parallel.in_threads import on_ranks
 from solver.test_every_layer import TYPES, WITHOUT_MOMENTUM
 from solver.twins import Quiet
 
-from minicaffe import MinicaffeError, Solver, parse
+from minicaffe import MinicaffeError, Solver, cpu, parse
 from minicaffe.data import datasets
-from minicaffe.ops import loops
 from minicaffe.solver import run_folder
 from minicaffe.solver.rounded import Rounded
 
@@ -107,7 +106,7 @@ def test_every_way_to_normalise(loss):
 
 
 def test_without_compiled_loops(monkeypatch):
-    monkeypatch.setattr(loops, "available", lambda: False)
+    monkeypatch.setattr(cpu, "available", lambda: False)
     check(text(), 3, (3,))
 
 
@@ -187,7 +186,7 @@ solver: {base_lr: 0.01, max_iter: 9}
 def test_a_parameter_that_no_loss_depends_on(monkeypatch, overlaps, compiled):
     """It decays, and no more: what lies in its gradient's place from the step before is not summed."""
     if not compiled:
-        monkeypatch.setattr(loops, "available", lambda: False)
+        monkeypatch.setattr(cpu, "available", lambda: False)
     side = "  - {name: side, type: Parameter, shape: {dim: [30]}, param: {lr_mult: 1}}\n  - {name: loss,"
     model = text(", clip_gradients: 0.2").replace("  - {name: loss,", side, 1)
     check(model, 8, (2,), overlaps=(overlaps,))
@@ -215,8 +214,8 @@ def test_statistics_are_the_mean_of_the_ranks():
 def test_statistics_of_the_whole_batch(monkeypatch, keys, compiled):
     """With sync it is the run of one process, with what is remembered; also without samples of one channel."""
     if not compiled:
-        monkeypatch.setattr(loops, "available", lambda: False)
-        monkeypatch.setattr(loops, "loops", lambda *_: None)
+        monkeypatch.setattr(cpu, "available", lambda: False)
+        monkeypatch.setattr(cpu, "loops", lambda *_: None)
     model = text().replace(
         "  - {name: pool",
         f"  - {{name: norm, type: BatchNorm, sync: true{keys}}}\n  - {{name: pool",

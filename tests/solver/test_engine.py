@@ -8,7 +8,7 @@ import pytest
 from minicaffe import Net, ShapeError, Solver, SpecError, parse
 from minicaffe.backend import Device
 from minicaffe.data import datasets
-from minicaffe.ops.conv import memory
+from minicaffe.ops.conv import autotune_cache
 from minicaffe.solver import Report
 
 MODEL = """
@@ -37,7 +37,7 @@ def fresh(monkeypatch, tmp_path):
 def folder(monkeypatch, path):
     """Use this folder of plans, as a new process would."""
     monkeypatch.setenv("MINICAFFE_CACHE", str(path))
-    monkeypatch.setattr(memory, "_known", {})
+    monkeypatch.setattr(autotune_cache, "_known", {})
 
 
 def solver(own="auto", **options):

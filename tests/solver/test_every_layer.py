@@ -14,9 +14,9 @@ from solver.every_layer import ELSEWHERE, Every
 from solver.twins import Twins, calls
 
 from minicaffe import register
+from minicaffe.cpu import threads
 from minicaffe.data import datasets
 from minicaffe.layers import REGISTRY
-from minicaffe.ops import threads
 
 TYPES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW")
 WITHOUT_MOMENTUM = "AdaGrad", "RMSProp"

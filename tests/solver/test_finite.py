@@ -9,11 +9,11 @@ import pytest
 from half_nets import BATCH, LENET, Lines
 from half_nets import solver as half_solver
 
-from minicaffe import DataError, Solver, parse
+from minicaffe import DataError, Solver, cpu, parse
 from minicaffe.errors import DivergedError
 from minicaffe.layers import REGISTRY, Layer, register
-from minicaffe.ops import loops, watch
-from minicaffe.solver.watch import Watch
+from minicaffe.ops import nan_guard
+from minicaffe.solver.nan_guard import Watch
 
 NET = """
 layers:
@@ -400,7 +400,7 @@ def test_training_can_go_on_after_it(folder):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_large_sum_of_finite_gradients_is_no_divergence(compiled, monkeypatch, device):
     if not compiled:
-        monkeypatch.setattr(loops, "available", lambda: False)
+        monkeypatch.setattr(cpu, "available", lambda: False)
     text = """
 layers:
   - {name: x, type: Parameter, shape: {dim: [50]}}
@@ -428,18 +428,18 @@ def test_16_bits_stop_at_a_loss_and_pass_over_a_gradient(cuda):
     assert everything(solver) == start
 
 
-@pytest.mark.parametrize("size", [0, 1, 1000, watch.ALONE + 5])
+@pytest.mark.parametrize("size", [0, 1, 1000, nan_guard.ALONE + 5])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sums_of_squares_and_what_is_not_finite(size, dtype):
     x = np.random.default_rng(1).normal(size=size).astype(dtype)
     out, parts, bad = np.array(2.0), np.empty(4), np.zeros(1, np.int32)
     exact = float((x.astype(np.float64) ** 2).sum())
-    assert watch.squares(x, out, parts, bad) == pytest.approx(exact, rel=1e-5) and not bad[0]
-    assert watch.squares(x, out, parts, bad, add=True) == pytest.approx(2 * exact, rel=1e-5)
+    assert nan_guard.squares(x, out, parts, bad) == pytest.approx(exact, rel=1e-5) and not bad[0]
+    assert nan_guard.squares(x, out, parts, bad, add=True) == pytest.approx(2 * exact, rel=1e-5)
     for value in (np.inf, -np.inf, np.nan) if size else ():
         x[size // 2] = value
         bad[0] = 0
-        watch.squares(x, out, parts, bad)
+        nan_guard.squares(x, out, parts, bad)
         assert bad[0] == 1
 
 

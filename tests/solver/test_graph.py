@@ -11,13 +11,14 @@ from solver.test_every_layer import TYPES, WITHOUT_MOMENTUM, trained
 from solver.twins import SMALL, Quiet, Twins, calls, twins
 
 from minicaffe import Layer, Solver, parse, register
+from minicaffe.cuda import cublas, fusion
 from minicaffe.data import datasets
 from minicaffe.errors import DivergedError
 from minicaffe.layers import REGISTRY
-from minicaffe.net import recorded
-from minicaffe.net.recorded import Graph
-from minicaffe.ops import arrays, cublas, fused
-from minicaffe.ops.conv import case
+from minicaffe.ops import arrays
+from minicaffe.ops.conv import problem
+from minicaffe.replay import replay
+from minicaffe.replay.replay import Graph
 from minicaffe.solver.rules import Update
 
 OWN = "its Python is not minicaffe's"
@@ -161,7 +162,7 @@ def test_what_all_goes_into_one_graph_is_not_told(cuda):
 
 
 def test_products_by_cublas_go_into_the_graph(cuda, monkeypatch):
-    monkeypatch.setattr(case, "OWN", 10)
+    monkeypatch.setattr(problem, "OWN", 10)
     solver, events = told(cuda)
     plain, _ = told(cuda, graph=False)
     assert len(graphs(solver)) == 1 and events == [] and not graphs(plain)
@@ -171,7 +172,7 @@ def test_products_by_cublas_go_into_the_graph(cuda, monkeypatch):
 
 def test_products_by_a_cublas_that_is_not_found_do_not(cuda, monkeypatch):
     """CuPy refuses them in a capture: they lie between graphs, which is said once."""
-    monkeypatch.setattr(case, "OWN", 10)
+    monkeypatch.setattr(problem, "OWN", 10)
     monkeypatch.setattr(cublas, "library", lambda: None)
     solver, (event,) = told(cuda)
     assert len(graphs(solver)) == 3
@@ -181,7 +182,7 @@ def test_products_by_a_cublas_that_is_not_found_do_not(cuda, monkeypatch):
 @pytest.mark.parametrize("left_out", ["cublasSetStream_v2", "cublasSetWorkspace_v2"])
 def test_cublas_must_be_told_the_stream_and_its_memory(cuda, monkeypatch, left_out):
     """Else it refuses within a capture, and training goes on without it; a GPU multiplies in another stream."""
-    monkeypatch.setattr(case, "OWN", 10)
+    monkeypatch.setattr(problem, "OWN", 10)
     known = cublas.library()
     monkeypatch.setattr(cublas, "library", lambda: known | {left_out: lambda *args: None})
     _, events = told(cuda)
@@ -281,7 +282,7 @@ def test_what_a_capture_refuses_goes_on_as_it_is(cuda, monkeypatch):
     def refuses(device, work, needs):
         raise RuntimeError("cudaErrorStreamCaptureUnsupported")
 
-    monkeypatch.setattr(recorded, "captured", refuses)
+    monkeypatch.setattr(replay, "captured", refuses)
     both = Twins(lambda: Solver(parse(GIVEN), device=cuda, report=Heard()))
     both.step(7)
     (event,) = both.replaying.report.events
@@ -333,7 +334,7 @@ def test_a_replay_that_differs_is_found_and_given_up(cuda, fault, monkeypatch):
 
 def test_a_relu_that_no_kernel_ends_in_is_found(cuda, monkeypatch):
     """Its own kernel is not launched, and nobody else does it."""
-    monkeypatch.setitem(fused.SECOND, "elementwise", lambda first, then: first)
+    monkeypatch.setitem(fusion.SECOND, "elementwise", lambda first, then: first)
     both = twins(", display: 1", device=cuda, engine="implicit")
     both.step(8)
     (reason,) = both.replaying._reasons

@@ -13,11 +13,11 @@ import pytest
 from solver.twins import SMALL, Quiet, Twins, calls, segments, twins
 
 from minicaffe import DataError, Layer, Net, Solver, parse, register
+from minicaffe.cpu import threads
 from minicaffe.data import datasets
 from minicaffe.errors import DivergedError
 from minicaffe.layers import REGISTRY
 from minicaffe.net.passes import why_not
-from minicaffe.ops import threads
 from minicaffe.spec.declare import Filler
 
 LENET = Path(__file__).resolve().parents[2] / "models" / "lenet.yaml"

@@ -6,7 +6,7 @@ import pytest
 from minicaffe.backend import device
 from minicaffe.layers.blob import Param
 from minicaffe.layers.fillers import ZERO
-from minicaffe.solver.laid import ALIGNED, Laid
+from minicaffe.solver.flat_parameters import ALIGNED, Laid
 
 
 @pytest.fixture

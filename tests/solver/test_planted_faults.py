@@ -11,8 +11,8 @@ from solver.twins import twins
 
 from minicaffe.data import datasets
 from minicaffe.net.passes import Passes
-from minicaffe.net.recorded import Call, Segment
-from minicaffe.ops.row import Calls
+from minicaffe.replay.command import Calls
+from minicaffe.replay.replay import Call, Segment
 
 pytestmark = pytest.mark.usefixtures("form")
 

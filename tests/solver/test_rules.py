@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minicaffe import Net, Solver, parse
+from minicaffe import cpu as loops
 from minicaffe.errors import CheckpointError
 from minicaffe.layers.blob import Param
-from minicaffe.ops import loops
 from minicaffe.solver.report import Report
 from minicaffe.solver.rules import KINDS, Update
 from minicaffe.spec.declare import Filler

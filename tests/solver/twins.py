@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe import Solver, parse
-from minicaffe.net.recorded import Call, Segment
+from minicaffe.replay.replay import Call, Segment
 from minicaffe.solver import Report
 
 SMALL = """

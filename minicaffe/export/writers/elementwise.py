@@ -1,4 +1,4 @@
-"""Element-wise layers: a formula of ops/formulas.py each, in ONNX's words; and Dropout, which is nothing."""
+"""Element-wise layers: a formula of formulas.py each, in ONNX's words; and Dropout, which is nothing."""
 
 from __future__ import annotations
 

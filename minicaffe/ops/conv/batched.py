@@ -19,8 +19,8 @@ from minicaffe.ops.conv.common import add_bias, by_samples, plus
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
-from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_rows
+from minicaffe.replay.trace import do
 
 NEAR = (
     2**19

@@ -18,7 +18,7 @@ from minicaffe.ops.conv.common import add_partial_sums, by_samples, fill, partia
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import Form, col2im, im2col
-from minicaffe.ops.record import do
+from minicaffe.replay.trace import do
 
 
 def refuses(g: ConvGeometry) -> str | None:

@@ -19,7 +19,7 @@ from minicaffe.ops.conv.common import by_samples, from_chunk, plus, to_chunk
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
-from minicaffe.ops.record import do
+from minicaffe.replay.trace import do
 
 
 def refuses(g: ConvGeometry) -> str | None:

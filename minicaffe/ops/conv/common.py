@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops, no_bias, with_blas
+from minicaffe.cpu.threads import LINE
 from minicaffe.ops import arrays
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import loops, no_bias, with_blas
-from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_places
-from minicaffe.ops.threads import LINE, in_slices, run
+from minicaffe.replay.dispatch import in_slices, run
+from minicaffe.replay.trace import do
 
 COPIED = 3 * 2**19  # entries of columns and outputs from which it pays to wake threads for NumPy,
 EACH = 2**18  # and that one has at least

@@ -12,14 +12,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from minicaffe.backend import launch, on_cuda
-from minicaffe.ops.conv import definition
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops, no_bias
+from minicaffe.cpu.piece import Piece
+from minicaffe.cpu.threads import share
+from minicaffe.cuda.launch import launch
+from minicaffe.ops.conv import reference
 from minicaffe.ops.conv.common import add_partial_sums, by_samples, is_depthwise, partial_sums
 from minicaffe.ops.geometry import ConvGeometry, lift
-from minicaffe.ops.loops import loops, no_bias
-from minicaffe.ops.record import do
-from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import run, share
+from minicaffe.replay.dispatch import run
+from minicaffe.replay.trace import do
 
 LANES = 16  # of a vector, at the most
 
@@ -66,7 +68,7 @@ def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, wo
         return out
 
     def part(first: int, last: int, _: Any) -> None:
-        do(definition.forward, x[first:last], weight, bias, g, out=out[first:last])
+        do(reference.forward, x[first:last], weight, bias, g, out=out[first:last])
 
     by_samples(part, g, work)
     return out
@@ -89,7 +91,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -
         return out
 
     def part(first: int, last: int, _: Any) -> None:
-        do(definition.input_gradient, dy[first:last], weight, g, out=out[first:last])
+        do(reference.input_gradient, dy[first:last], weight, g, out=out[first:last])
 
     by_samples(part, g, work)
     return out
@@ -111,7 +113,7 @@ def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> An
 
     def part(first: int, last: int, work: Any) -> None:
         sums = partial_sums(work, g).reshape(g.weight_shape)
-        do(definition.weight_gradient, x[first:last], dy[first:last], g, out=sums)
+        do(reference.weight_gradient, x[first:last], dy[first:last], g, out=sums)
 
     add_partial_sums(by_samples(part, g, work), out)
     return out

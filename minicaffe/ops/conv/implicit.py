@@ -23,16 +23,17 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
+from minicaffe.cpu import no_bias, with_blas
+from minicaffe.cpu.piece import Piece
+from minicaffe.cpu.threads import share
 from minicaffe.ops.conv import implicit_gemm, split
 from minicaffe.ops.conv.common import add_pieces, by_samples, is_product, recordable
 from minicaffe.ops.conv.implicit_gemm import workspace as cuda_workspace
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
-from minicaffe.ops.loops import no_bias, with_blas
-from minicaffe.ops.record import do
-from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import run, share
+from minicaffe.replay.dispatch import run
+from minicaffe.replay.trace import do
 
 __all__ = [
     "cuda_workspace",

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import TOO_MANY, launch_blocks
+from minicaffe.backend import TOO_MANY
+from minicaffe.cuda.capture import COUNTERS, arrived
+from minicaffe.cuda.launch import launch_blocks
 from minicaffe.errors import ShapeError
-from minicaffe.ops.capture import COUNTERS, arrived
 from minicaffe.ops.conv.common import is_product
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.sums import in_sum_type
@@ -183,7 +184,7 @@ def _run(
     room = (partials, arrived()) if parts > 1 else (None, None)
     args = parts, part, int(add), int(add_sums), int(relu), struct
     types = arrays[1], out, *tile
-    mask = pooled = which = None  # what ops.joins puts there
+    mask = pooled = which = None  # what cuda.fusion_rules puts there
     arrays = *arrays[:3], mask, out, pooled, which, left_sums, *room
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
 

@@ -21,13 +21,14 @@ import math
 from typing import Any
 
 from minicaffe.backend import on_cuda
+from minicaffe.cpu import loops
+from minicaffe.cpu.piece import Piece
+from minicaffe.cpu.threads import share
 from minicaffe.ops.conv import implicit
 from minicaffe.ops.conv.implicit import cuda_workspace
 from minicaffe.ops.conv.lanes_tables import COLUMNS, WIDTHS, sweep
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import loops
-from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import run, share
+from minicaffe.replay.dispatch import run
 
 __all__ = [
     "cuda_workspace",

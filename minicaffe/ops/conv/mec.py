@@ -22,7 +22,7 @@ from typing import Any
 from minicaffe.ops.conv.common import add_bias, as_strided, by_samples, copy, fill, plus
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
-from minicaffe.ops.record import do
+from minicaffe.replay.trace import do
 
 
 def refuses(g: ConvGeometry) -> str | None:

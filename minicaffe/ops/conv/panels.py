@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.ops.conv.planes import LANES, Planes, Run
+from minicaffe.ops.conv.space_to_depth import LANES, Planes, Run
 from minicaffe.ops.geometry import lift
 
 TURNED = 128  # columns that are turned at a time, for dweight: they stay in the nearest cache

@@ -20,10 +20,10 @@ import numpy as np
 
 from minicaffe.backend import Device, on_cuda
 from minicaffe.errors import ShapeError, SpecError, did_you_mean, mib
-from minicaffe.ops.conv import common, implicit, implicit_gemm, memory
-from minicaffe.ops.conv.case import Case
+from minicaffe.ops.conv import autotune_cache, common, implicit, implicit_gemm
+from minicaffe.ops.conv.autotune import DIRECTIONS
+from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.conv.strategies import STRATEGIES
-from minicaffe.ops.conv.trial import DIRECTIONS
 from minicaffe.ops.geometry import ConvGeometry
 
 AUTO = "auto"
@@ -144,7 +144,7 @@ def plan(
         names, reasons = dict(before.names), dict(before.reasons)
         measured = before.measured
     else:
-        found, origin = memory.findings(case)
+        found, origin = autotune_cache.findings(case)
         measured = g
         names = {direction: case.fastest(one.ms) for direction, one in found.items()}
         reasons = {way: f"fastest of {len(one.ms)}, {origin}" for way, one in found.items()}

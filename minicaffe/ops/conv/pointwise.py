@@ -14,14 +14,15 @@ import functools
 import math
 from typing import Any
 
+from minicaffe.cpu import no_bias, with_blas
+from minicaffe.cpu.threads import share
 from minicaffe.ops.conv import split
 from minicaffe.ops.conv.common import add_bias, by_samples, is_product, plus, recordable
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import no_bias, with_blas
-from minicaffe.ops.record import do
 from minicaffe.ops.sums import add_rows
-from minicaffe.ops.threads import run, share
+from minicaffe.replay.dispatch import run
+from minicaffe.replay.trace import do
 
 __all__ = [
     "cuda_workspace",

@@ -11,7 +11,7 @@ from minicaffe.ops.conv import (
     lanes,
     loopfree,
     mec,
-    places,
+    packed_gemm,
     pointwise,
 )
 from minicaffe.ops.conv.winograd import Winograd
@@ -28,5 +28,5 @@ STRATEGIES: dict[str, Any] = {
     "winograd2": Winograd(2),
     "lanes": lanes,
     "pointwise": pointwise,
-    "places": places,
+    "places": packed_gemm,
 }

@@ -13,8 +13,8 @@ from minicaffe.ops.conv.common import copy, plus
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, im2col, side_by_side
-from minicaffe.ops.record import do
 from minicaffe.ops.skinny import SMALL
+from minicaffe.replay.trace import do
 
 Matrices = Sequence[Any]  # of one transform: an axis each, on CUDA one for all
 PRODUCTS = 2**18  # elements of products that are added to the sums at a time

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from minicaffe.backend import on_cuda
+from minicaffe.cpu import with_blas
 from minicaffe.ops.conv import implicit
 from minicaffe.ops.conv import winograd_compiled as compiled
 from minicaffe.ops.conv.common import by_samples, plus, recordable
@@ -36,8 +37,7 @@ from minicaffe.ops.conv.transforms import POINTS, constants, even
 from minicaffe.ops.conv.winograd_filters import enough, least
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import with_blas
-from minicaffe.ops.record import do
+from minicaffe.replay.trace import do
 
 STRIDE = 4  # at the most: each plane of a channel has a G of its own
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from minicaffe.cpu import no_bias, with_blas
+from minicaffe.cpu.piece import Piece
+from minicaffe.cpu.threads import share
 from minicaffe.ops import arrays
 from minicaffe.ops.conv import winograd_filters as filters
 from minicaffe.ops.conv.strips import adjoint, strips, tables, taps, units
 from minicaffe.ops.conv.transforms import by_axes, of_weights
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import no_bias, with_blas
-from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import run, share
+from minicaffe.replay.dispatch import run
 
 
 def forward(

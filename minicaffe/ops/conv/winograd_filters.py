@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.cpu import loops, no_bias
+from minicaffe.cpu.piece import Piece
 from minicaffe.ops.conv.lanes_tables import WIDTHS
 from minicaffe.ops.conv.strips import GAP, Strips, strips, tables, taps
 from minicaffe.ops.conv.transforms import by_axes, of_weights
 from minicaffe.ops.geometry import ConvGeometry
-from minicaffe.ops.loops import loops, no_bias
-from minicaffe.ops.row import Piece
-from minicaffe.ops.threads import run
+from minicaffe.replay.dispatch import run
 
 OF_TILES = 2**22  # elements of V of all samples, at the most: it is read again for each block
 OF_BLOCK = 2**18  # of a block of U, and of sums that become dweight, if so few filters make one

@@ -1,0 +1,1 @@
+"""Kernels of the CPU that Numba compiles, one family a file."""

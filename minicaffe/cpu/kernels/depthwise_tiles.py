@@ -1,0 +1,136 @@
+"""The kernels of depthwise convolution: tiles of outputs, and sums, that stay in registers. Needs Numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.core import cgutils, types
+
+from minicaffe.cpu.vector_ir import LONG, Emitter, made
+
+ROWS = 4  # of a tile
+
+
+def tile_of(rows: int, count: int, side: int) -> Any:
+    """The kernel for tiles of y, of x padded, rows `pitch` apart; if `side`, for weights of side x side alone.
+
+    Those are not dilated, and what is loaded for one row of the tile serves the others.
+    """
+
+    @made
+    def tile(
+        typing: Any,
+        here: Any,
+        to: Any,
+        x: Any,
+        pitch: Any,
+        weight: Any,
+        element: Any,
+        turn: Any,
+        kernel: Any,
+        steps: Any,
+        start: Any,
+        y: Any,
+        apart: Any,
+    ) -> Any:
+        """y[to..] = start + the sums; weights lie `turn` apart, and what they meet in x `steps`."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            here, to, x_, pitch, weight_, element, turn, kernel_, steps_, start, y_, apart = args
+            on, add, mul = Emitter(context, builder, y, count), builder.add, builder.mul
+            first = on.at(on.data(weight, weight_), element)
+
+            def line(r: int) -> Any:
+                return on.at(on.data(x, x_), add(here, mul(pitch, LONG(r))))
+
+            sums = [on.repeated(start)] * rows
+            if side:
+                weights = [on.spread(on.at(first, mul(turn, LONG(k)))) for k in range(side * side)]
+                for r, j in np.ndindex(rows + side - 1, side):
+                    pixels = on.load(on.at(line(r), LONG(j)))
+                    for i in range(max(0, r - rows + 1), min(side, r + 1)):
+                        sums[r - i] = on.fused(weights[i * side + j], pixels, sums[r - i])
+            else:
+                kept = [cgutils.alloca_once_value(builder, one) for one in sums]
+                kh, kw, down, right = (
+                    number
+                    for two in (kernel_, steps_)
+                    for number in cgutils.unpack_tuple(builder, two)
+                )
+                with cgutils.for_range(builder, kh) as i, cgutils.for_range(builder, kw) as j:
+                    value = on.spread(on.at(first, mul(turn, add(mul(i.index, kw), j.index))))
+                    shift = add(mul(i.index, down), mul(j.index, right))
+                    for r, one in enumerate(kept):
+                        on.multiply_add(value, on.load(on.at(line(r), shift)), one)
+                sums = [builder.load(one) for one in kept]
+            for r, one in enumerate(sums):
+                on.store(one, on.at(on.data(y, y_), add(to, mul(apart, LONG(r)))))
+            return context.get_dummy_value()
+
+        long, two = types.int64, types.UniTuple(types.int64, 2)
+        given = long, long, x, long, weight, long, long, two, two, start, y, long
+        return types.void(*given), generate
+
+    return tile
+
+
+def sums_of(side: int) -> Any:
+    """The kernel that adds to side x side weights at a time, of rows of `across` vectors of dy."""
+
+    @made
+    def sums(
+        typing: Any,
+        dy: Any,
+        size: Any,
+        x: Any,
+        here: Any,
+        pitch: Any,
+        steps: Any,
+        dweight: Any,
+        element: Any,
+        apart: Any,
+    ) -> Any:
+        """dweight[element..] += the sums, of x from `here` on; rows of weights are `apart`."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            dy_, size_, x_, here, pitch, steps_, dweight_, element, apart = args
+            on, add, mul = Emitter(context, builder, dy), builder.add, builder.mul
+            (rows, across), (down, right) = (
+                cgutils.unpack_tuple(builder, two) for two in (size_, steps_)
+            )
+            elements = [*np.ndindex(side, side)]
+            totals = [cgutils.alloca_once_value(builder, on.zero()) for _ in elements]
+            pixels = on.at(on.data(x, x_), here)
+            met = [on.at(pixels, mul(down, LONG(i)), mul(right, LONG(j))) for i, j in elements]
+            with cgutils.for_range(builder, rows) as r, cgutils.for_range(builder, across) as q:
+                there = mul(LONG(on.count), add(mul(r.index, across), q.index))
+                gradient = on.load(on.at(on.data(dy, dy_), there))
+                shift = add(mul(r.index, pitch), mul(q.index, LONG(on.count)))
+                for pixel, total in zip(met, totals, strict=True):
+                    on.multiply_add(gradient, on.load(on.at(pixel, shift)), total)
+            for (i, j), total in zip(elements, totals, strict=True):
+                to = on.at(on.data(dweight, dweight_), element, mul(apart, LONG(i)), LONG(j))
+                builder.store(on.total(builder.load(total), builder.load(to)), to)
+            return context.get_dummy_value()
+
+        long, two = types.int64, types.UniTuple(types.int64, 2)
+        return types.void(dy, two, x, long, long, two, dweight, long, long), generate
+
+    return sums
+
+
+def move_of(count: int) -> Any:
+    """The kernel b[b0..] = a[a0..], of so many neighbours."""
+
+    @made
+    def move(typing: Any, a: Any, a0: Any, b: Any, b0: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a_, a0, b_, b0 = args
+            on = Emitter(context, builder, a, count)
+            on.store(on.load(on.at(on.data(a, a_), a0)), on.at(on.data(b, b_), b0))
+            return context.get_dummy_value()
+
+        return types.void(a, types.int64, b, types.int64), generate
+
+    return move

@@ -1,0 +1,113 @@
+"""Products of a few vectors with a large matrix, which is read once, as it lies: by the tiles of `tile`.
+
+BLAS copies a matrix into blocks before it multiplies; with few vectors that takes longer than the product.
+Matrices are flat: a (m, k), b (k, n), c (m, n), sizes (m, n, k). `steps` and `places` are the tables of the
+tiles: k entries of the sum, or m vectors; vectors of neighbours, of so many lanes, in a row of the matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.cpu import at, compiled, helper, microkernel
+from minicaffe.cpu.microkernel import ADD, COLUMNS, ROWS, ZERO, add_sums
+from minicaffe.cpu.microkernel import lanes as lanes
+from minicaffe.cpu.vector_ir import wide as wide
+
+
+@compiled
+def product(
+    sizes: Any,
+    a: Any,
+    a_turned: bool,
+    b: Any,
+    add: bool,
+    rows: bool,
+    deep: int,
+    wide: int,
+    steps: Any,
+    places: Any,
+    lanes: int,
+    c: Any,
+    first: int,
+    last: int,
+) -> None:
+    """c = a b, or c += a b, where m is small, or, of `rows`, k.
+
+    A unit is COLUMNS vectors of each row of c, or ROWS rows. At a time `deep` rows of b are taken, and of
+    them `wide` vectors.
+    """
+    m, n, k = sizes
+    row, apart = (1, m) if a_turned else (k, 1)
+    vectors, down = len(places), ROWS if rows else m
+    r0, r1, v0, v1 = 0, m, first * COLUMNS, min(vectors, last * COLUMNS)
+    if rows:
+        r0, r1, v0, v1 = first * ROWS, min(m, last * ROWS), 0, vectors
+    for v in range(v0, v1, wide):
+        for r in range(r0, r1, down):
+            for step in range(0, k, deep):
+                left, table = (a, r * row, row), (steps, step, min(k, step + deep))
+                begin, there = ADD if add or step else ZERO, (places, v, min(v1, v + wide))
+                tiles(left, b, (c, r * n, n), table, there, min(down, r1 - r), begin)
+    if v1 == vectors:
+        for r in range(r0, r1, down):
+            rest(sizes, (a, row, apart), b, add, lanes * vectors, c, r, min(r1, r + down))
+
+
+@helper
+def tiles(a: Any, b: Any, c: Any, steps: Any, places: Any, rows: int, begin: int) -> None:
+    """Some rows and vectors of c; what fills no tile one by one, for each kernel takes time to compile."""
+    (x, a0, row), (z, c0, apart), (table, step, last), (where, v, end) = a, c, steps, places
+    for p in range(v, end, COLUMNS):
+        for r in range(0, rows, ROWS):
+            left = x, a0 + r * row, row, min(ROWS, rows - r), table, step, last - step
+            right, begins = (z, c0 + r * apart, apart), (begin, z, 0)
+            if p + COLUMNS <= end:
+                microkernel.product(*left, b, 0, where, p, *right, *begins)
+            else:
+                for q in range(p, end):
+                    microkernel.one(*left, b, 0, where, q, *right, *begins)
+
+
+@helper
+def rest(sizes: Any, a: Any, b: Any, add: bool, column: int, c: Any, first: int, last: int) -> None:
+    """The same of rows first..last, columns from `column` on, which fill no vector; a as it lies."""
+    (_, n, k), (values, row, apart) = sizes, a
+    for r in range(first, last if not add else first):
+        for q in range(column, n):
+            c[at(r * n + q)] = 0
+    for i in range(k):
+        for r in range(first, last):
+            value = values[at(r * row + i * apart)]
+            for q in range(column, n):
+                c[at(r * n + q)] += value * b[at(i * n + q)]
+
+
+@compiled
+def dots(
+    sizes: Any,
+    a: Any,
+    b: Any,
+    bias: Any,
+    add: bool,
+    steps: Any,
+    places: Any,
+    lanes: int,
+    c: Any,
+    first: int,
+    last: int,
+) -> None:
+    """c = a b + bias, or c += a b, where m is small and b lies by columns: a unit is ROWS of them."""
+    m, n, k = sizes
+    for q in range(first * ROWS, min(n, last * ROWS), ROWS):
+        rows = min(ROWS, n - q)
+        for i in range(m):
+            for j in range(q, q + rows):
+                total = c[at(i * n + j)] if add else c.dtype.type(0)
+                if bias.size:
+                    total += bias[at(j)]
+                for p in range(lanes * len(places), k):
+                    total += a[at(i * k + p)] * b[at(j * k + p)]
+                c[at(i * n + j)] = total
+        columns = b, q * k, k
+        add_sums((c, q, 1), (a, 0), columns, (steps, 0, m), (places, 0, len(places)), rows)

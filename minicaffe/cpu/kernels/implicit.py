@@ -1,0 +1,195 @@
+"""A convolution as im2col and a product for each band of output rows, one after the other in the cache.
+
+`sizes` are the groups, the filters and the channels of one, and how many output rows a band has; `axis` is
+the first of the image's among three; `shapes` are those of image, window and outputs. A band is the window
+that starts so much further down. `work` has room for the columns of one band and group, and for sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.cpu import at, compiled, helper
+from minicaffe.cpu.blas import gemm
+from minicaffe.cpu.kernels.im2col import fold, unroll
+
+
+@helper
+def _band(shapes: Any, axis: int, row: int, most: int) -> Any:
+    """The window and the outputs of the rows from `row` on, their first place, and their number."""
+    _, (kernel, stride, (pd, ph, pw), dilation), (od, oh, ow) = shapes
+    sd, sh, sw = stride
+    if axis == 0:
+        rows, across = min(most, od - row), oh * ow
+        pad, some = (pd - row * sd, ph, pw), (rows, oh, ow)
+    elif axis == 1:
+        rows, across = min(most, oh - row), ow
+        pad, some = (pd, ph - row * sh, pw), (od, rows, ow)
+    else:
+        rows, across = min(most, ow - row), 1
+        pad, some = (pd, ph, pw - row * sw), (od, oh, rows)
+    return (kernel, stride, pad, dilation), some, row * across, rows * across
+
+
+@helper
+def _lengths(shapes: Any, axis: int) -> tuple[int, int, int]:
+    """Rows of outputs, places of an image, elements of a kernel."""
+    _, ((kd, kh, kw), _, _, _), out = shapes
+    return out[axis], out[0] * out[1] * out[2], kd * kh * kw
+
+
+@helper
+def _unroll(
+    x: Any, plane: int, c: int, image: Any, window: Any, out: Any, n: int, tile: Any
+) -> None:
+    """The columns of `c` planes of x, each row of n places."""
+    kd, kh, kw = window[0]
+    for i in range(c):
+        unroll(x, plane + i, image, window, out, tile, i * kd * kh * kw * n, n)
+
+
+@compiled
+def forward(
+    blas: int,
+    sizes: Any,
+    axis: int,
+    shapes: Any,
+    parts: int,
+    x: Any,
+    w: Any,
+    bias: Any,
+    relu: bool,
+    y: Any,
+    tile: Any,
+    first: int,
+    last: int,
+) -> None:
+    """y[s, g, :, band] = w[g] im2col(x[s])[g, :, band] + bias[g], and its positive part with `relu`.
+
+    A unit is a sample's band of a group, or one of `parts` of its filters: columns are kept for the next.
+    """
+    groups, f, c, most = sizes
+    high, p, kernel = _lengths(shapes, axis)
+    bands, k, there = (high + most - 1) // most, c * kernel, -1
+    for unit in range(first, last):
+        part, whole = unit % parts, unit // parts
+        g, s = whole % groups, whole // groups // bands
+        window, out, start, n = _band(shapes, axis, whole // groups % bands * most, most)
+        if whole != there:
+            _unroll(x, (s * groups + g) * c, c, shapes[0], window, out, n, tile)
+            there = whole
+        top, end = g * f + f * part // parts, g * f + f * (part + 1) // parts
+        to = (s * groups * f + top) * p + start
+        gemm(
+            blas, (end - top, n, k), (w, top * k, k, False), (tile, 0, n, False), False, (y, to, p)
+        )
+        if bias.size or relu:
+            for i in range(top, end):
+                more = bias[at(i)] if bias.size else y.dtype.type(0)
+                for q in range(to, to + n):
+                    value = y[at(q)] + more
+                    y[at(q)] = y.dtype.type(0) if relu and value <= 0 else value
+                to += p
+
+
+@compiled
+def input_gradient(
+    blas: int,
+    sizes: Any,
+    axis: int,
+    shapes: Any,
+    parts: int,
+    dy: Any,
+    w: Any,
+    dx: Any,
+    tile: Any,
+    first: int,
+    last: int,
+) -> None:
+    """dx[s] = sum over the bands of col2im(w[g]' dy[s, g, :, band]).
+
+    A unit is one of `parts` of the channels of a sample's group.
+    """
+    groups, f, c, most = sizes
+    high, p, kernel = _lengths(shapes, axis)
+    for unit in range(first, last):
+        part, whole = unit % parts, unit // parts
+        top, end = c * part // parts, c * (part + 1) // parts
+        start = whole % groups * f * c * kernel + top * kernel
+        for row in range(0, high, most):
+            window, out, here, n = _band(shapes, axis, row, most)
+            left, right = (w, start, c * kernel, True), (dy, whole * f * p + here, p, False)
+            gemm(blas, ((end - top) * kernel, n, f), left, right, False, (tile, 0, n))
+            for i in range(end - top):
+                plane = whole * c + top + i
+                fold(tile, i * kernel * n, n, dx, plane, shapes[0], window, out, row == 0)
+
+
+@compiled
+def weight_gradient(
+    blas: int,
+    sizes: Any,
+    axis: int,
+    shapes: Any,
+    room: int,
+    x: Any,
+    dy: Any,
+    work: Any,
+    first: int,
+    last: int,
+) -> None:
+    """sums[g] (k, f) = im2col(x[s])[g, :, band] dy[s, g, :, band]' over units, each a sample's band.
+
+    sums lie `room` from the beginning of `work`.
+    """
+    groups, f, c, most = sizes
+    high, p, kernel = _lengths(shapes, axis)
+    bands, k = (high + most - 1) // most, c * kernel
+    for q in range(room, room + groups * k * f):
+        work[at(q)] = 0
+    for unit in range(first, last):
+        s = unit // bands
+        window, out, start, n = _band(shapes, axis, unit % bands * most, most)
+        for g in range(groups):
+            whole = s * groups + g
+            _unroll(x, whole * c, c, shapes[0], window, out, n, work)
+            left, right = (work, 0, n, False), (dy, whole * f * p + start, p, True)
+            gemm(blas, (k, f, n), left, right, True, (work, room + g * k * f, f))
+
+
+@compiled
+def weight_rows_gradient(
+    blas: int,
+    sizes: Any,
+    axis: int,
+    shapes: Any,
+    n: int,
+    room: int,
+    x: Any,
+    dy: Any,
+    dw: Any,
+    work: Any,
+    first: int,
+    last: int,
+) -> None:
+    """dw[:, channels] += the sum over all n samples of dy im2col(x[:, channels])', for channels first..last.
+
+    Its transpose is summed `room` from the beginning of `work`.
+    """
+    groups, f, c, most = sizes
+    high, p, kernel = _lengths(shapes, axis)
+    for g in range(first // c, (last - 1) // c + 1):
+        top, end = max(first, g * c), min(last, (g + 1) * c)
+        k = (end - top) * kernel
+        for s in range(n):
+            for row in range(0, high, most):
+                window, out, start, many = _band(shapes, axis, row, most)
+                _unroll(x, s * groups * c + top, end - top, shapes[0], window, out, many, work)
+                left = work, 0, many, False
+                right = dy, (s * groups + g) * f * p + start, p, True
+                add = s + row > 0
+                gemm(blas, (k, f, many), left, right, add, (work, room, f))
+        for i in range(f if n else 0):
+            to = (g * f + i) * c * kernel + (top - g * c) * kernel
+            for j in range(k):
+                dw[at(to + j)] += work[at(room + j * f + i)]

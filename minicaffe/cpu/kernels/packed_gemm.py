@@ -1,0 +1,176 @@
+"""A convolution with places in the lanes: blocks of them as panels of a few vectors, met by tiles of weights.
+
+`plane` and `phases` tell how images are laid out (see `planes`). `target`: how far lines of targets are apart,
+targets of a line, and targets of channels; and the elements of weight of a group, and from target to target.
+The other tables are those of `conv.panels`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.cpu import at, compiled, helper
+from minicaffe.cpu.kernels.space_to_depth import block_at, gather, lay, scatter
+from minicaffe.cpu.kernels.transpose import to_lanes
+from minicaffe.cpu.microkernel import ADD, BIAS, ROWS, ZERO, multiply
+from minicaffe.cpu.vector_ir import lanes_of
+
+CHUNK = 8 * ROWS  # targets that meet a panel while it is near; then the same meet the next one
+
+
+@compiled
+def correlate(
+    x: Any,
+    w: Any,
+    bias: Any,
+    y: Any,
+    plane: Any,
+    target: Any,
+    parts: int,
+    phases: Any,
+    tables: Any,
+    across: Any,
+    work: Any,
+    first: int,
+    last: int,
+) -> None:
+    """Targets y of sources x: a unit is one of `parts` of the targets of a group, of a block."""
+    (c, f, groups), (d, h, wide), _, _, _, _, (_, room, start, width, depth, laid) = plane
+    jobs, steps, where, blocks, pieces, runs = tables
+    (line, step, places), (group, row) = target
+    before, tiles, vector = -1, -(-f // ROWS), lanes_of(x)
+    for unit in range(first, last):
+        part, which = unit % parts, unit // parts
+        g, (s, many, top, fewer) = which % groups, block_at(which // groups, plane)
+        if room and which != before and laid == c:
+            lay(x, s, many, g, (0, c), plane, phases, top, work)
+            before = which
+        here = ((s * groups + g) * c * d * h + top) * wide
+        r, stop = tiles * part // parts * ROWS, min(f, tiles * (part + 1) // parts * ROWS)
+        to = ((s * groups + g) * f + r) * places + top * line
+        for j in range(len(jobs)):
+            columns, p, end, a, e = blocks[2 * j + fewer]
+            vectors = -(-columns // vector)
+            straight = e - a == 1 and step == 1 and columns == vectors * vector
+            if straight:  # targets are one run of whole vectors
+                results, begins, apart = y, to + runs[a, 2], places
+            else:
+                results, begins, apart = work, start + room, vectors * vector
+            k, ke = jobs[j]
+            begin = BIAS if bias.size else ZERO
+            while True:  # once at the least: targets that see nothing are 0
+                deep = min(k + depth, ke)
+                if room and laid < c:  # there is one job
+                    channel = k // depth * laid
+                    of_them = channel, min(channel + laid, c)
+                    lay(x, s, many, g, of_them, plane, phases, top, work)
+                if room:
+                    gather(work, start, where, (k, deep), pieces, (p, end), width, work)
+                else:
+                    gather(x, here, where, (k, deep), pieces, (p, end), width, work)
+                for t in range(r, stop, CHUNK):
+                    multiply(
+                        (w, g * group + t * row, row),
+                        (work, 0),
+                        (results, begins + (t - r) * apart, apart),
+                        (steps, k, deep),
+                        (across, 0, vectors),
+                        min(CHUNK, stop - t),
+                        begin,
+                        (bias, g * f + t),
+                    )
+                k, begin = deep, ADD
+                if k >= ke:
+                    break
+            if not straight:
+                scatter(work, begins, (stop - r, apart), runs, (a, e), y, (to, places, step))
+
+
+@compiled
+def weigh(
+    x: Any,
+    dy: Any,
+    dw: Any,
+    plane: Any,
+    target: Any,
+    phases: Any,
+    tables: Any,
+    across: Any,
+    turned: Any,
+    work: Any,
+    first: int,
+    last: int,
+) -> None:
+    """dw += sums over places of dy times x, of channels first..last.
+
+    The same product of others: filters are in the lanes, their gradients turned into the panel, len(turned)
+    columns at a time; pixels, as they lie in the planes, are the weights. Sums (taps, channels, filters) are
+    behind the planes.
+    """
+    (c, f, groups), (d, h, wide), _, _, (layers, lines, pitch), (n, samples, _, bands), more = plane
+    (_, room, start, width, _, _), (where, steps, blocks, runs) = more, tables
+    (line, _, places), (_, row) = target
+    vector, taps, size = lanes_of(x), len(where), layers * lines * pitch * len(phases)
+    apart, total = -(-f // vector) * vector, start + room
+    for g in range(first // c, (last - 1) // c + 1):
+        top, stop = max(first, g * c) - g * c, min(last, (g + 1) * c) - g * c
+        channels = stop - top
+        for q in range(total, total + taps * channels * apart):
+            work[at(q)] = 0
+        for block in range(-(-n // samples) * bands):
+            s, many, begun, fewer = block_at(block, plane)
+            if room:
+                lay(x, s, many, g, (top, stop), plane, phases, begun, work)
+                source, pixels = work, start
+            else:
+                source, pixels = x, (((s * groups + g) * c + top) * d * h + begun) * wide
+            to = (s * groups + g) * f * places + begun * line
+            column, end, a, e = blocks[fewer]
+            for q in range(column, end, len(turned)):
+                deep, told = min(q + len(turned), end), (runs, a, e, q - column)
+                for r in range(0, f, width):
+                    some = min(width, f - r)
+                    _turn(dy, to + r * places, places, some, told, deep - q, turned, width, work)
+                    for t in range(taps):
+                        multiply(
+                            (source, pixels + where[t], size),
+                            (work, 0),
+                            (work, total + t * channels * apart + r, apart),
+                            (steps, q, deep),
+                            (across, 0, -(-some // vector)),
+                            channels,
+                            ADD,
+                            (dw, 0),
+                        )
+        for i in range(f if n else 0):
+            for k in range(channels):
+                there = (g * f + i) * row + (top + k) * taps
+                for t in range(taps):
+                    dw[at(there + t)] += work[at(total + (t * channels + k) * apart + i)]
+
+
+@helper
+def _turn(
+    dy: Any,
+    to: int,
+    places: int,
+    filters: int,
+    told: Any,
+    count: int,
+    turned: Any,
+    width: int,
+    work: Any,
+) -> None:
+    """panel[q, l] = dy of filter l at column first + q of a block, for q < count.
+
+    told = (runs, the first and the end of the block's, `first`); filters are `places` apart.
+    """
+    (runs, a, e, first), vector = told, lanes_of(dy)
+    for v in range(0, filters, vector):
+        for i in range(a, e):
+            begin = max(first, runs[at(i), 0])
+            end = min(first + count, runs[at(i), 0] + runs[at(i), 1])
+            if begin < end:
+                here = to + v * places + runs[at(i), 2] + begin - runs[at(i), 0]
+                there, some = (begin - first) * width + v, min(vector, filters - v)
+                to_lanes(dy, here, places, some, end - begin, turned, 0, work, there)

@@ -1,0 +1,211 @@
+"""Max pooling of planes (h, w); planes first..last of a batch.
+
+What all windows share is computed once, at every pixel, in two passes over a plane as one long row: the best
+of kw neighbours, then of kh of those a row apart. A window's result is then found at its corner. Vectors are
+thus filled whatever the width. Where windows reach past the image, the plane is first laid out with what never
+wins around it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.cpu import at, compiled, helper
+
+
+@helper
+def extents(kernel: Any, stride: Any, out: Any) -> tuple[int, int]:
+    """Rows and columns from the first window to the last."""
+    return (out[0] - 1) * stride[0] + kernel[0], (out[1] - 1) * stride[1] + kernel[1]
+
+
+@helper
+def padded(image: Any, pad: Any, extent: Any) -> bool:
+    """Whether some windows reach past the image."""
+    return pad[0] + pad[1] > 0 or extent[0] > image[0] or extent[1] > image[1]
+
+
+@helper
+def lay(x: Any, start: int, image: Any, pad: Any, extent: Any, filling: Any, out: Any) -> None:
+    """out[r, q] = the pixel (r, q) - pad of a plane, or `filling` where there is none; of size `extent`."""
+    (h, w), (ph, pw), (lines, across) = image, pad, extent
+    end = min(across, w + pw)
+    for r in range(lines):
+        to, here = r * across, start + (r - ph) * w - pw
+        if r < ph or r >= h + ph:
+            for q in range(across):
+                out[at(to + q)] = filling
+        else:
+            for q in range(pw):
+                out[at(to + q)] = filling
+            for q in range(pw, end):
+                out[at(to + q)] = x[at(here + q)]
+            for q in range(end, across):
+                out[at(to + q)] = filling
+
+
+@helper
+def best_of(x: Any, start: int, count: int, k: int, step: int, out: Any, to: int) -> None:
+    """out[to + p] = the largest of x[start + p + i step], i < k; a NaN is none."""
+    least = out.dtype.type(-np.inf)
+    if k == 3:
+        for p in range(count):
+            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
+            best = a if a > least else least
+            best = b if b > best else best
+            out[at(to + p)] = c if c > best else best
+        return
+    for p in range(count):
+        a = x[at(start + p)]
+        out[at(to + p)] = a if a > least else least
+    for i in range(1, k):
+        for p in range(count):
+            a, best = x[at(start + p + i * step)], out[at(to + p)]
+            out[at(to + p)] = a if a > best else best
+
+
+@helper
+def find_best(
+    x: Any,
+    start: int,
+    known: Any,
+    count: int,
+    k: int,
+    step: int,
+    each: int,
+    out: Any,
+    to: int,
+    names: int,
+) -> None:
+    """`best_of`, and out[names + p] = each i + known[known's start + p + i step] of the first such."""
+    numbers, there, given = known
+    kind = out.dtype.type
+    least = kind(-np.inf)
+    if k == 3 and not given:
+        one, two = kind(each), kind(2 * each)
+        for p in range(count):
+            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
+            best = a if a > least else least
+            name = kind(0) if a > least else kind(-1)
+            name = one if b > best else name
+            best = b if b > best else best
+            out[at(names + p)] = two if c > best else name
+            out[at(to + p)] = c if c > best else best
+        return
+    if k == 3:
+        one, two = kind(each), kind(2 * each)
+        for p in range(count):
+            a, b, c = x[at(start + p)], x[at(start + p + step)], x[at(start + p + 2 * step)]
+            name = numbers[at(there + p)]
+            second = one + numbers[at(there + p + step)]
+            third = two + numbers[at(there + p + 2 * step)]
+            best = a if a > least else least
+            name = name if a > least else kind(-1)
+            name = second if b > best else name
+            best = b if b > best else best
+            out[at(names + p)] = third if c > best else name
+            out[at(to + p)] = c if c > best else best
+        return
+    for p in range(count):
+        a = x[at(start + p)]
+        number = numbers[at(there + p)] if given else kind(0)
+        out[at(to + p)] = a if a > least else least
+        out[at(names + p)] = number if a > least else kind(-1)
+    for i in range(1, k):
+        for p in range(count):
+            a, best, name = x[at(start + p + i * step)], out[at(to + p)], out[at(names + p)]
+            number = (numbers[at(there + p + i * step)] if given else kind(0)) + kind(each * i)
+            out[at(to + p)] = a if a > best else best
+            out[at(names + p)] = number if a > best else name
+
+
+@compiled
+def max_pool(
+    x: Any,
+    image: Any,
+    window: Any,
+    out: Any,
+    keep: bool,
+    work: Any,
+    y: Any,
+    which: Any,
+    first: int,
+    last: int,
+) -> None:
+    """Each window's largest pixel and, with `keep`, the number of the kernel element that saw it."""
+    (h, w), (oh, ow) = image, out
+    (kh, kw), (sh, sw), (ph, pw) = window
+    least, extent = x.dtype.type(-np.inf), extents(window[0], window[1], out)
+    laid = padded(image, window[2], extent)
+    lines, across = extent
+    pitch = across if laid else w
+    size = lines * pitch
+    along, down = size - pitch + across - kw + 1, (lines - kh) * pitch + across - kw + 1
+    seen = min(ow, -(-(w + pw) // sw))  # windows of a row that are not past the image
+    for plane in range(first, last):
+        start, to = plane * h * w, plane * oh * ow
+        if oh * ow == 1:  # nothing that windows share
+            best, winner = least, np.int32(-1)
+            for i in range(ph, min(kh, h + ph)):
+                for j in range(pw, min(kw, w + pw)):
+                    value = x[at(start + (i - ph) * w + j - pw)]
+                    winner = np.int32(i * kw + j) if value > best else winner
+                    best = value if value > best else best
+            y[at(to)] = best
+            if keep:
+                which[at(to)] = winner
+            continue
+        source, base = x, start
+        if laid:
+            lay(x, start, image, window[2], extent, least, work)
+            source, base = work, 0
+        if keep:
+            find_best(source, base, (work, 0, False), along, kw, 1, 1, work, size, 2 * size)
+            given = (work, 2 * size, True)
+            find_best(work, size, given, down, kh, pitch, kw, work, 3 * size, 4 * size)
+        else:
+            best_of(source, base, along, kw, 1, work, size)
+            best_of(work, size, down, kh, pitch, work, 3 * size)
+        for oy in range(oh):
+            row, here = to + oy * ow, 3 * size + oy * sh * pitch
+            if sw == 2:  # said apart: a step known beforehand becomes vector loads
+                for q in range(ow):
+                    y[at(row + q)] = work[at(here + 2 * q)]
+            else:
+                for q in range(ow):
+                    y[at(row + q)] = work[at(here + q * sw)]
+            if keep and sw == 2:
+                for q in range(ow):
+                    which[at(row + q)] = np.int32(work[at(here + size + 2 * q)])
+            elif keep:
+                for q in range(ow):
+                    which[at(row + q)] = np.int32(work[at(here + size + q * sw)])
+            for q in range(seen if oy * sh < h + ph else 0, ow):
+                y[at(row + q)] = 0
+
+
+@compiled
+def max_pool_gradient(
+    dy: Any,
+    which: Any,
+    image: Any,
+    window: Any,
+    out: Any,
+    offset: Any,
+    dx: Any,
+    first: int,
+    last: int,
+) -> None:
+    """Each window's gradient to the pixel that won it, at `offset[winner]` from the window's corner."""
+    (h, w), (oh, ow) = image, out
+    _, (sh, sw), (ph, pw) = window
+    for i in range(first * h * w, last * h * w):
+        dx[at(i)] = 0
+    for row in range(first * oh, last * oh):
+        corner = (row // oh * h + row % oh * sh - ph) * w - pw
+        for q in range(ow):
+            winner = which[at(row * ow + q)]
+            if winner >= 0:
+                dx[at(corner + q * sw + offset[at(winner)])] += dy[at(row * ow + q)]

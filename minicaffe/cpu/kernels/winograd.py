@@ -1,0 +1,204 @@
+"""Winograd's convolution: transforms of tiles, and the products between them.
+
+How tiles are transformed, and lie in memory, says `tiles`. The letters are `conv.winograd`'s.
+
+What the loops share: `sizes` are n, c, h, w, f, oh, ow and groups; `chunk` how many samples, and rows of
+their tiles, are a unit; `tiles` the rows and columns of tiles of an image, `step` of outputs of a tile;
+`pads`, `phases` and `planes` what `tiles` says, of what is read and of what is written; `matrices` B' of both
+axes and A of both, as `parity` wants them; `cut` and `places` are of the room.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.cpu import compiled, helper
+from minicaffe.cpu.blas import gemm
+from minicaffe.cpu.kernels.winograd_transforms import add_up, read_images, read_results, write
+from minicaffe.cpu.microkernel import ZERO, multiply
+from minicaffe.cpu.vector_ir import lanes, lanes_of
+
+__all__ = ["forward", "input_gradient", "lanes", "weight_gradient"]
+DEEP = 64  # channels from which on a product is ours: tiles of fewer take as long to begin as to compute
+
+
+@helper
+def _unit(unit: int, chunk: Any, tiles: Any, n: int) -> Any:
+    """The first sample and row of tiles of a unit, and how many of both, and of columns, it has."""
+    bands = (tiles[0] + chunk[1] - 1) // chunk[1]
+    s, row = unit // bands * chunk[0], unit % bands * chunk[1]
+    return s, row, (min(chunk[0], n - s), min(chunk[1], tiles[0] - row), tiles[1])
+
+
+@helper
+def points_of(images: Any) -> int:
+    """How many a tile has."""
+    return max(1, 2 * images[0].shape[1]) * 2 * images[1].shape[1]
+
+
+@helper
+def _count(planes: Any) -> int:
+    """How many a channel has."""
+    return planes[0] * planes[1]
+
+
+@helper
+def apart(channels: int, line: int) -> int:
+    """How far the matrices of points are apart: an odd number of lines, whose sets in the cache differ."""
+    return (channels * line + 47) // 32 * 32 + 16
+
+
+@helper
+def _by_blas(
+    blas: int, u: Any, v: Any, out: Any, points: int, groups: int, line: int, count: int
+) -> None:
+    """out[i] = U[i] v[i] of all points and groups; both are (array, distance of points, lines of a group)."""
+    (x, of_x, k), (y, of_y, m) = v, out
+    for i in range(points):
+        for j in range(groups):
+            left, right = (u, (i * groups + j) * m * k, k), (x, i * of_x + j * k * line, line)
+            to = y, i * of_y + j * m * line, line
+            gemm(blas, (m, count, k), (*left, False), (*right, False), False, to)
+
+
+@helper
+def _by_tiles(
+    u: Any, v: Any, out: Any, points: int, groups: int, line: int, count: int, tables: Any
+) -> None:
+    """The same by the micro-kernel, which does not copy U first; tables are `tile`'s of such a product."""
+    (x, of_x, k), (y, of_y, m), (steps, across) = v, out, tables
+    told = (steps, 0, k), (across, 0, (count + lanes_of(x) - 1) // lanes_of(x)), m, ZERO, (u, 0)
+    for i in range(points):
+        for j in range(groups):
+            left, right = (u, (i * groups + j) * m * k, k), (x, i * of_x + j * k * line)
+            multiply(left, right, (y, i * of_y + j * m * line, line), *told)
+
+
+@compiled
+def forward(
+    blas: int,
+    sizes: Any,
+    chunk: Any,
+    pads: Any,
+    tiles: Any,
+    step: Any,
+    phases: Any,
+    planes: Any,
+    line: int,
+    cut: Any,
+    places: Any,
+    matrices: Any,
+    tables: Any,
+    x: Any,
+    bias: Any,
+    u: Any,
+    y: Any,
+    rest: Any,
+    first: int,
+    last: int,
+) -> None:
+    """y = A' [U V] A + bias."""
+    n, c, h, w, f, oh, ow, groups = sizes
+    images, results = matrices
+    points, room = points_of(images), rest[: cut[4]]
+    c_of, f_of = c * _count(planes[0]), f * _count(planes[1])
+    k, m = c_of // groups, f_of // groups
+    for unit in range(first, last):
+        s, row, ends = _unit(unit, chunk, tiles, n)
+        of_v, of_m = apart(c_of, line), apart(f_of, line)
+        v = rest[cut[4] : cut[4] + points * of_v]
+        out = rest[cut[4] + points * of_v :]
+        where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
+        read_images(*where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
+        given = u, (v, of_v, k), (out, of_m, m), points, groups, line, ends[0] * ends[1] * ends[2]
+        if k < DEEP:
+            _by_blas(blas, *given)
+        else:
+            _by_tiles(*given, tables)
+        there = y, s * f * oh * ow, (f, oh, ow), (0, f_of), ends, row, line, pads[1], step
+        how = phases[1], planes[1], cut, places[1], room
+        write(out, of_m, results, bias, *there, *how)
+
+
+@compiled
+def input_gradient(
+    blas: int,
+    sizes: Any,
+    chunk: Any,
+    pads: Any,
+    tiles: Any,
+    step: Any,
+    phases: Any,
+    planes: Any,
+    line: int,
+    cut: Any,
+    places: Any,
+    matrices: Any,
+    dy: Any,
+    u: Any,
+    dx: Any,
+    rest: Any,
+    first: int,
+    last: int,
+) -> None:
+    """dx = the sums of tiles B [U' (A dy A')] B', of units that are whole samples; u is U'."""
+    n, c, h, w, f, oh, ow, groups = sizes
+    images, results = matrices
+    points, room = points_of(images), rest[: cut[4]]
+    k, m = c // groups, f // groups
+    for unit in range(first, last):
+        s, _, ends = _unit(unit, chunk, tiles, n)
+        of_v, of_m = apart(c, line), apart(f, line)
+        v = rest[cut[4] : cut[4] + points * of_v]
+        out = rest[cut[4] + points * of_v :]
+        where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, 0, line, (0, 0), step
+        read_results(*where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
+        given = u, (out, of_m, m), (v, of_v, k), points, groups, line, ends[0] * ends[1] * ends[2]
+        _by_blas(blas, *given)
+        there = dx, s * c * h * w, (c, h, w), ends, line, pads[0], step
+        add_up(v, of_v, images, *there, cut, places[0], room)
+
+
+@compiled
+def weight_gradient(
+    blas: int,
+    sizes: Any,
+    chunk: Any,
+    pads: Any,
+    tiles: Any,
+    step: Any,
+    phases: Any,
+    planes: Any,
+    line: int,
+    cut: Any,
+    places: Any,
+    matrices: Any,
+    x: Any,
+    dy: Any,
+    work: Any,
+    first: int,
+    last: int,
+) -> None:
+    """The sums of (A dy A') V' over units, at the beginning of `work`."""
+    n, c, h, w, f, oh, ow, groups = sizes
+    images, results = matrices
+    points = points_of(images)
+    c_of = c * _count(planes[0])
+    k, m = c_of // groups, f // groups
+    size = points * f * k
+    room, rest = work[size : size + cut[4]], work[size + cut[4] :]
+    for unit in range(first, last):
+        s, row, ends = _unit(unit, chunk, tiles, n)
+        count = ends[0] * ends[1] * ends[2]
+        of_v, of_m = apart(c_of, line), apart(f, line)
+        v, out = rest[: points * of_v], rest[points * of_v :]
+        where = x, s * c * h * w, (c, h, w), (0, c), ends, row, line, pads[0], step
+        read_images(*where, phases[0], planes[0], images, cut, places[0], room, v, of_v)
+        where = dy, s * f * oh * ow, (f, oh, ow), (0, f), ends, row, line, (0, 0), step
+        read_results(*where, phases[1], planes[1], results, cut, places[0], room, out, of_m)
+        for i in range(points):
+            for j in range(groups):
+                left = out, i * of_m + j * m * line, line, False
+                right = v, i * of_v + j * k * line, line, True
+                to = work, (i * groups + j) * m * k, k
+                gemm(blas, (m, k, count), left, right, unit > first, to)

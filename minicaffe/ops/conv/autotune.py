@@ -1,0 +1,228 @@
+"""What the planner measures: which strategies may take a convolution, how exact and how fast they are.
+
+A strategy is first run on two samples at most, of large images only a corner, and its error taken against
+the definition in float64: max |a - b| / max |b|. One beyond `case.TOLERANCE` is never timed. The others
+are timed in turn, round by round, and the shortest time counts: whatever else the machine does only
+adds to it. What training replays is timed so, without the Python that recorded it; on CUDA as a graph of
+several runs, for to launch a kernel takes longer than many take. Where a batch takes long, fewer samples
+are timed and the ms scaled. On CUDA what is to be timed is run before, so that no compiler is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minicaffe.backend import Device
+from minicaffe.cpu import aligned
+from minicaffe.cuda import cublas
+from minicaffe.cuda.capture import captured
+from minicaffe.ops.conv import reference as definition
+from minicaffe.ops.conv.problem import REFERENCE, Case
+from minicaffe.ops.conv.strategies import STRATEGIES
+from minicaffe.ops.geometry import ConvGeometry
+from minicaffe.replay.command_buffer import replayed
+
+DIRECTIONS = ("forward", "input_gradient", "weight_gradient")
+ENOUGH = 50_000_000  # multiply-adds that show an error
+WRONG = 1e30  # the error of what is no number
+RUN_MS = 50.0  # the longest batch that is timed whole
+ROUNDS = (2, 12)  # at least and at most
+ROUNDS_MS = 60.0  # after which they end, the first not counted
+TOO_SLOW, CHANCE_MS = 1.3, (25.0, 1.0)  # times the best plus ms by chance, in one run and in more
+HOPELESS = 10.0  # times the best on the few samples: not run on more
+RUNS, RUNS_OF = 10, 10**10  # of a CUDA graph, at most; multiply-adds that they have together
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured of one direction: ms of the whole batch and relative errors, by strategy."""
+
+    ms: dict[str, float]
+    error: dict[str, float]
+    date: str
+
+
+def measure(case: Case, names: tuple[str, ...] | None = None) -> dict[str, Finding]:
+    """Check and time every candidate, or the strategies `names`, in each direction."""
+    with case.device.current():
+        return _measure(case, case.candidates if names is None else names)
+
+
+def _measure(case: Case, names: tuple[str, ...]) -> dict[str, Finding]:
+    date, g, findings = time.strftime("%Y-%m-%d"), case.g, {}
+    few = _Arrays(case, _corner(case, names), names)
+    wanted = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, names, few)
+    most = few
+    for direction in DIRECTIONS:
+        reference = wanted.truth(direction)
+        error = {name: few.error(name, direction, reference) for name in names}
+        first = {name: few.time(name, direction) for name in case.exact(error)}
+        fastest, times = min(first, key=first.__getitem__), g.multiply_adds / few.g.multiply_adds
+        good = [n for n in first if first[n] <= HOPELESS * first[fastest] + CHANCE_MS[0]]
+        batch_ms = first[fastest] * times
+        if case.device.is_cuda:  # few samples are launches and no more: the batch itself tells
+            most = most.of(g)
+            most.ready([fastest], direction)
+            batch_ms = most.time(fastest, direction)
+        n = g.n * min(1.0, RUN_MS / batch_ms)
+        n = min(g.n, max(few.g.n, math.ceil(n / case.shares) * case.shares))  # as many a thread
+        most = most.of(dataclasses.replace(g, n=n))
+        if case.device.is_cuda:
+            most.ready(good, direction)
+        ms = _interleaved({name: _timing(most, name, direction) for name in good})
+        scaled = {name: value * g.n / n for name, value in ms.items()}
+        guessed = {name: value * times for name, value in first.items()}
+        findings[direction] = Finding({**guessed, **scaled}, error, date)
+    return findings
+
+
+def _corner(case: Case, names: tuple[str, ...]) -> ConvGeometry:
+    """Two samples at most, the images halved while they are more than enough to show an error."""
+    g = dataclasses.replace(case.g, n=min(case.g.n, 2))
+    extents = [d * (k - 1) + 1 for k, d in zip(g.window.kernel, g.window.dilation, strict=True)]
+    while g.multiply_adds > ENOUGH:
+        image = tuple(
+            max(size // 2, min(size, extent + 3 * stride))
+            for size, extent, stride in zip(g.image, extents, g.window.stride, strict=True)
+        )
+        less = dataclasses.replace(g, image=image)
+        if less == g or any(STRATEGIES[name].refuses(less) for name in names):
+            break
+        g = less
+    return g
+
+
+def _timing(arrays: _Arrays, name: str, direction: str) -> Callable[[], float]:
+    return lambda: arrays.time(name, direction)
+
+
+def _interleaved(timings: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """The least ms of each, taken in turn; the slow ones are left out of further rounds."""
+    best, spent, (least, most) = dict.fromkeys(timings, math.inf), 0.0, ROUNDS
+    left = list(timings)
+    for done in range(most):
+        if done >= least and spent > ROUNDS_MS:
+            break
+        for name in left:
+            ms = timings[name]()
+            best[name] = min(best[name], ms)
+            spent += ms if done else 0.0
+        longest = TOO_SLOW * min(best.values()) + CHANCE_MS[done > 0]
+        left = [name for name in left if best[name] <= longest]
+    return best
+
+
+def _repeat(device: Device, block: np.ndarray, out: Any) -> None:
+    """Fill `out`, flat, with a block again and again: on CUDA but for the first time there."""
+    filled = min(block.size, out.size)
+    device.copy_from_host(out[:filled], block[:filled])
+    while filled < out.size:
+        more = min(filled, out.size - filled)
+        out[filled : filled + more] = out[:more]
+        filled += more
+
+
+class _Arrays:
+    """Random arrays of a part of a convolution, and any strategy run on them."""
+
+    x: Any
+    dy: Any
+    weight: Any
+    bias: Any
+
+    def __init__(
+        self,
+        case: Case,
+        g: ConvGeometry,
+        names: tuple[str, ...],
+        source: _Arrays | None = None,
+    ):
+        self.case, self.g, self.names, device = case, g, names, case.device
+        self.few = g != case.g
+        if source is not None:  # the same numbers in another type
+            same = (source.x, source.dy, source.weight, source.bias)
+            self.x, self.dy, self.weight, self.bias = (a.astype(case.dtype) for a in same)
+        else:
+            shapes = (g.x_shape, g.y_shape, g.weight_shape, (g.f,))
+            rng = np.random.default_rng(1)
+            block = rng.uniform(-1, 1, 65537)  # a prime: no two rows of an array are alike
+            given = [aligned.empty(device.xp, shape, case.dtype) for shape in shapes]
+            for i, array in enumerate(given):
+                _repeat(device, np.roll(block, i), array.reshape(-1))
+            self.x, self.dy, self.weight, self.bias = given
+        self.outs = {
+            name: aligned.empty(device.xp, shape, case.dtype)
+            for name, shape in zip(DIRECTIONS, (g.y_shape, g.x_shape, g.weight_shape), strict=True)
+        }
+        for out in self.outs.values():  # filled, so that no run is the first to touch them
+            out.fill(0)
+        self.sizes = {name: case.of(g).workspace(name) for name in {*names, REFERENCE}}
+        self.work = aligned.empty(device.xp, max(self.sizes.values()), case.dtype)
+        self.work.fill(0)
+        self.runs = max(1, min(RUNS, RUNS_OF // max(1, g.multiply_adds)))
+        self.replays: dict[tuple[str, str], tuple[Callable[[], object], int]] = {}
+
+    def run(self, name: str, direction: str) -> Any:
+        """One direction by one strategy, with as many threads as a plan of this part would use."""
+        with self.case.of(self.g).held(self.sizes[name]):
+            return self._run(STRATEGIES[name], direction, self.work[: self.sizes[name]])
+
+    def truth(self, direction: str) -> Any:
+        """What one direction should give: on the CPU by NumPy, for loops would take seconds to compile."""
+        if self.case.device.is_cuda:
+            return self.run(REFERENCE, direction)
+        return self._run(definition, direction)
+
+    def _run(self, op: Any, direction: str, *work: Any) -> Any:
+        out = self.outs[direction]
+        if direction == "forward":
+            return op.forward(self.x, self.weight, self.bias, self.g, out, *work)
+        if direction == "input_gradient":
+            return op.input_gradient(self.dy, self.weight, self.g, out, *work)
+        out.fill(0)
+        return op.weight_gradient(self.x, self.dy, self.g, out, *work)
+
+    def of(self, g: ConvGeometry) -> _Arrays:
+        """The arrays of a part of the convolution: these, if they are of it."""
+        return self if self.g == g else _Arrays(self.case, g, self.names)
+
+    def ready(self, names: Iterable[str], direction: str) -> None:
+        """Run strategies once, so that their kernels are compiled: those depend on the sizes."""
+        for name in names:
+            self.run(name, direction)
+        self.case.device.synchronize()
+
+    def time(self, name: str, direction: str) -> float:
+        """The ms of a run; of what can be recorded without its Python, as training replays it."""
+        if (name, direction) not in self.replays:
+            self.replays[name, direction] = self._replay(lambda: self.run(name, direction))
+        again, runs = self.replays[name, direction]
+        stop = self.case.device.timer()
+        again()
+        return stop() / runs
+
+    def _replay(self, run: Callable[[], object]) -> tuple[Callable[[], object], int]:
+        """A run as training has it done, and how many times: on CUDA as it is of few samples, and where no
+        graph can hold it.
+        """
+        if not self.case.device.is_cuda:
+            return replayed(run), 1
+        if self.few or cublas.library() is None:
+            return run, 1
+        graph = captured(self.case.device, lambda: [run() for _ in range(self.runs)], [cublas.work])
+        graph()  # the first time it is brought to the device
+        return graph, self.runs
+
+    def error(self, name: str, direction: str, reference: Any) -> float:
+        """The largest difference from the reference, relative to its largest entry."""
+        got = self.run(name, direction).astype(reference.dtype)
+        scale = float(abs(reference).max())
+        error = float(abs(got - reference).max()) / (scale or 1.0)
+        return error if math.isfinite(error) else WRONG

@@ -1,0 +1,133 @@
+"""Work on the CPU's threads: a function over slices of a batch, compiled loops, and what is replayed.
+
+All of it is reported to the trace, if this thread makes one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from minicaffe.backend import on_cuda
+from minicaffe.cpu import threads
+from minicaffe.cpu.thread_pool import CompiledCrew, inside
+from minicaffe.replay import trace
+from minicaffe.replay.encode import Table
+from minicaffe.replay.numpy_schedule import Script
+
+_performing = (
+    threading.Lock()
+)  # by whose script the threads are taken: two would wait for each other
+
+
+def in_slices(
+    part: Callable[..., None],
+    n: int,
+    work: Any = None,
+    grain: int = 1,
+    worth: int = 1,
+    noted: bool = False,
+) -> list[Any]:
+    """Run part(first, last, work) over slices of 0..n, one a thread; gives the pieces of `work` used.
+
+    There are min(n, share(work)) slices, of at least `grain` units if there is more than one. To wake a
+    thread and to wait for Python's lock takes longer than a little work: where n is less than what is `worth`
+    that, this thread runs all of them. Each gets an equal piece of the flat buffer `work`. They are a
+    function of n, grain and the number of threads alone, so that sums over them are always taken in the same
+    order. Within a slice, another call runs as one slice: what is split once is not split again. So does one
+    whose work is on CUDA. The first call that needs more than one thread holds BLAS to one, for good. `noted`
+    says that all a part does to arrays it does by `record.do`: so it can be replayed, where no loops are
+    compiled.
+
+    >>> parts = []
+    >>> len(in_slices(lambda first, last, work: parts.append(last - first), 5)) == min(threads.count(), 5)
+    True
+    >>> sum(parts)
+    5
+    """
+    if inside.get():
+        if n:
+            part(0, n, work)
+        return [work] * min(n, 1)
+    recorded = noted and trace.calls_are_rows()
+    if not (on_cuda(work) or recorded):
+        trace.host(getattr(part, "__qualname__", repr(part)))
+    slices = min(n, max(1, min(n // grain, threads.share(work))))
+    apart = 0 if work is None or not slices else work.size // slices
+    size = apart
+    if (each := threads.here.each) is not None:
+        apart -= apart % threads.LINE
+        size = min(apart, each)
+    pieces = [None if work is None else work[i * apart :][:size] for i in range(slices)]
+    if slices == 1:
+        part(0, n, pieces[0])
+    if slices <= 1:
+        return pieces
+    calls = [
+        functools.partial(part, n * i // slices, n * (i + 1) // slices, piece)
+        for i, piece in enumerate(pieces)
+    ]
+    everybody = threads.crew(threads.count())  # from now on BLAS has one thread
+    if recorded or n < worth:
+        _alone(calls)
+        return pieces
+    for error in everybody.run(calls):
+        if error:
+            raise error
+    return pieces
+
+
+def _alone(calls: Sequence[Callable[[], None]]) -> None:
+    """Run slices one after the other in this thread."""
+    token = inside.set(True)
+    try:
+        trace.apart(calls)
+    finally:
+        inside.reset(token)
+
+
+def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
+    """Run a compiled loop(*args, first, last) over slices of 0..n, one a thread; gives how many there are.
+
+    A slice has at least `grain` units, if there is more than one. Of an argument Piece(work) each slice gets
+    the piece that is its own, all of one size, in the order of the slices. Recorded, if this thread records.
+    """
+    most = 1 if inside.get() else threads.share(None)
+    slices = min(n, max(1, min(n // grain, most)))
+    if slices:
+        walk(Table([trace.row(loop, args, n, slices)]))
+    return slices
+
+
+def walk(table: Table) -> None:
+    """Run the rows of a table, side by side if this is no slice itself."""
+    walkers = 1 if inside.get() else min(table.walkers, threads.count())
+    cast(CompiledCrew, threads.crew(threads.count())).walk(table.where, table.length, walkers)
+
+
+def perform(script: Script) -> None:
+    """Make the calls of a script, side by side if this is no slice itself, and no other thread makes some."""
+    most = 1 if inside.get() else min(script.walkers, threads.count())
+    if most < script.walkers or most == 1 or not _performing.acquire(blocking=False):
+        token = inside.set(True)
+        try:
+            script.alone()
+        finally:
+            inside.reset(token)
+        return
+    try:
+        script.run(threads.crew(threads.count()).run)
+    finally:
+        _performing.release()
+
+
+def _forget() -> None:
+    global _performing
+    _performing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # what threads of the parent held stays held
+    os.register_at_fork(after_in_child=_forget)
