@@ -31,8 +31,12 @@ def prepare(settings: dict) -> None:
 
 def check(form: str, threads: int) -> None:
     """Raise unless minicaffe runs as it should be measured."""
-    from minicaffe.cpu import available
-    from minicaffe.cpu.threads import count
+    try:
+        from minicaffe.cpu import available
+        from minicaffe.cpu.threads import count
+    except ModuleNotFoundError:  # an older checkout, beside this one
+        from minicaffe.ops.loops import available
+        from minicaffe.ops.threads import count
 
     if form == "numba" and not available():
         raise SystemExit("the form [cpu] needs Numba: pip install 'minicaffe[cpu]'")
