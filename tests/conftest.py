@@ -51,6 +51,16 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What computes on CUDA bears the mark gpu, by which it can be selected: -m gpu."""
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        names = getattr(item, "fixturenames", ())
+        if params["device"] == "cuda" if "device" in params else "cuda" in names:
+            item.add_marker("gpu")
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"CUDA: {'a GPU' if HAS_GPU else 'the stand-in of tests/standin (no GPU)'}"
 

@@ -1,0 +1,191 @@
+"""All that is worth knowing of a machine with a GPU, in the order of its value, each phase in its time.
+
+    python examples/benchmarks/on_a_gpu.py --minutes 15 --into /tmp/gpu
+    python examples/benchmarks/on_a_gpu.py --only gate check tests
+
+Each phase is a process of its own: one that fails, hangs or loses the CUDA context ends no other; but where
+the gate finds that CUDA does not work, nothing else is run. A phase's output goes to DIR/PHASE.log while it
+runs; what became of all of them, with their last lines, to DIR/on_a_gpu.json after each. The results of other
+scripts lie there too, and belong into results/, from where readme.py puts them into the pages. Phases that
+compare need PyTorch, the sanitizers NVIDIA's. The card's settings are left as they are.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from machine import describe, free_environment
+from measure import ROOT, write
+
+HERE = Path(__file__).resolve().parent
+REST = 5  # seconds that are kept to write what was found
+LEAST = 10  # seconds, of which no phase is worth beginning with less
+SHOWN = 240  # characters of a line
+# Tests of what is likeliest to differ between CUDA and the stand-in; and some that a sanitizer has time for
+TELLING = [
+    "test_cublas",
+    "test_fused",
+    "test_implicit_gemm",
+    "test_normalize",
+    "test_softmax",
+    "test_sums",
+    "test_gemm",
+    "test_pool",
+    "test_plan",
+    "test_graph",
+    "test_finite",
+    "test_guards",
+    "test_doctor_check",
+    "test_cuda_path",
+    "test_backend",
+    "test_mixed_precision",
+]
+SANE = "test_implicit_gemm or test_softmax or test_normalize or test_sums"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A command, the seconds that it may take at the most, and how many of its last lines are shown."""
+
+    name: str
+    seconds: int
+    lines: int
+    command: list[str]
+
+
+def phases(device: str, into: Path) -> Iterator[Phase]:
+    """All phases, the most telling first."""
+    python, jobs = sys.executable, str(max(1, (os.cpu_count() or 1) * 3 // 4))
+
+    def step(name: str, seconds: int, lines: int) -> Phase:
+        return Phase(
+            name, seconds, lines, [python, str(HERE / "on_a_gpu_steps.py"), name, device, str(into)]
+        )
+
+    def script(path: str, *words: str) -> list[str]:
+        return [python, str(ROOT / "examples" / path), "--device", device, *words]
+
+    def tests(*words: str, jobs: str = jobs) -> list[str]:
+        # All are collected: given single files, pytest 9.1 forgot fixtures of their folders
+        given = "-m gpu --require-gpu --continue-on-collection-errors -p no:cacheprovider -q -n"
+        return [python, "-m", "pytest", *given.split(), jobs, *words]
+
+    yield step("gate", 75, 16)
+    yield step("compile", 120, 6)
+    doctor = [python, "-m", "minicaffe", "doctor"]
+    yield Phase("doctor", 30, 24, doctor)
+    parts = ("--check", "replays,rates,layers,convolutions", "--minutes", "1.6")
+    yield Phase("check", 110, 40, [*doctor, *parts])
+    yield step("replay", 60, 12)
+    yield Phase("tests", 150, 16, tests("-k", " or ".join(TELLING)))
+    lenet = ("--only", "lenet", "--batches", "64", "256", "1", "--into", str(into))
+    yield Phase("lenet", 150, 6, script("benchmarks/peers.py", *lenet))
+    yield step("nets", 150, 20)
+    yield step("train", 60, 12)
+    yield step("kernels", 60, 60)
+    yield Phase("paper", 240, 14, script("paper_tables/run.py", "--out", str(into / "cuda.json")))
+    mnist = ("--seeds", "1", "2", "3", "--out", str(into / "lenet_mnist_cuda.json"))
+    yield Phase("mnist", 90, 6, script("benchmarks/lenet_mnist.py", *mnist))
+    ladder = ("--only", "ladder", "--into", str(into))
+    yield Phase("ladder", 600, 40, script("benchmarks/peers.py", *ladder))
+    for tool in ("memcheck", "racecheck"):
+        sanitizer = ["compute-sanitizer", "--tool", tool]
+        yield Phase(tool, 90, 16, [*sanitizer, *tests("-k", SANE, jobs="0")])
+    yield Phase("all_tests", 600, 16, tests())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda", help="cuda or cuda:N; default: cuda")
+    parser.add_argument("--minutes", type=float, default=15, help="for all of it; default: 15")
+    parser.add_argument("--into", type=Path, help="the folder of all it leaves; default: a new one")
+    parser.add_argument("--only", nargs="+", metavar="PHASE", help="phases by name")
+    args = parser.parse_args()
+    into = (args.into or Path(tempfile.mkdtemp(prefix="minicaffe-gpu-"))).resolve()
+    into.mkdir(parents=True, exist_ok=True)
+    course = list(phases(args.device, into))
+    known = [phase.name for phase in course]
+    for name in args.only or ():
+        if name not in known:
+            parser.error(f"unknown phase {name!r}; there are {', '.join(known)}")
+    wanted = [phase for phase in course if phase.name in (args.only or known)]
+    sys.exit(0 if run(wanted, into, time.monotonic() + 60 * args.minutes) else 1)
+
+
+def run(wanted: list[Phase], into: Path, until: float) -> bool:
+    """Run phases one after the other, as long as there is time; whether all that ran did well."""
+    report: dict = {"machine": describe(), "phases": {}}
+    fine = True
+    for phase in wanted:
+        seconds = min(phase.seconds, until - time.monotonic() - REST)
+        if seconds < min(LEAST, phase.seconds):
+            told = {"state": "left out: no time remains"}
+        elif shutil.which(phase.command[0]) is None:
+            told = {"state": f"left out: {phase.command[0]} is not installed"}
+        else:
+            told = attempt(phase, into / f"{phase.name}.log", seconds)
+            fine = fine and told["state"] == "ok"
+        report["phases"][phase.name] = told
+        write(into / "on_a_gpu.json", report)
+        print(f"[{phase.name}] {told['state']}", *told.get("lines", ()), sep="\n    ", flush=True)
+        if phase.name == "gate" and told["state"] != "ok":
+            print("CUDA does not work here: nothing else is run")
+            return False
+    print(f"-> {into}")
+    return fine
+
+
+def attempt(phase: Phase, log: Path, seconds: float) -> dict:
+    """What became of a phase, in so many seconds."""
+    began = time.monotonic()
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            phase.command,
+            cwd=ROOT,
+            env=environment(log.parent, seconds),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(seconds)
+            state = "ok" if code == 0 else f"failed: exit code {code}"
+        except subprocess.TimeoutExpired:
+            state = f"cut off after {seconds:.0f} s"
+        finally:  # and what it started, and left
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    lines = log.read_text(errors="replace").splitlines()[-phase.lines :]
+    took = round(time.monotonic() - began, 1)
+    return {"state": state, "seconds": took, "lines": [line[:SHOWN] for line in lines]}
+
+
+def environment(into: Path, seconds: float) -> dict[str, str]:
+    """That of a phase: no network, nothing compiled for the CPU, caches of its own, and when it is to end."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    own = {
+        "PYTHONPATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MINICAFFE_OFFLINE": "1",
+        "ON_A_GPU_SECONDS": f"{seconds:.0f}",
+    }
+    usual = {"MINICAFFE_NUMBA": "0", "MINICAFFE_CACHE": str(into / "cache")}
+    return usual | free_environment() | own
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,286 @@
+"""The phases of on_a_gpu.py that are no script of their own.
+
+python examples/benchmarks/on_a_gpu_steps.py gate cuda /tmp/gpu
+"""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+
+from measure import ROOT, write
+
+RESULTS = Path(__file__).resolve().parent / "results"
+END = time.monotonic() + float(os.environ.get("ON_A_GPU_SECONDS", "60"))
+STEPS = 20  # of a net, that are timed together
+
+
+def gate(device: str, into: Path) -> None:
+    """Whether CUDA works at all, one layer after the other, so that the first that does not is seen."""
+    import numpy as np
+
+    from minicaffe import backend
+    from minicaffe.cuda import cublas
+    from minicaffe.cuda.capture import captured
+    from minicaffe.ops.gemm import gemm
+
+    made = backend.device(device)
+    print("device:", made)
+    if not made.is_cuda:
+        return
+    runtime = made.xp.cuda.runtime
+    print("driver, runtime:", runtime.driverGetVersion(), runtime.runtimeGetVersion())
+    print("an array's sum, 10:", float(made.xp.arange(5, dtype=np.float32).sum()))
+    found = cublas.library() is not None
+    print("cuBLAS by ctypes:", "found" if found else "not found: its products stay out of graphs")
+    with made.current():
+        a, out = made.xp.ones((64, 64), np.float32), made.xp.zeros((64, 64), np.float32)
+        gemm(a, a, out)
+        again = captured(made, lambda: gemm(a, a, out), [cublas.work])
+        out.fill(0)
+        again()
+        product = float(out[0, 0])
+    print("a product in a graph, 64:", product)
+    if product != 64:
+        sys.exit(1)
+
+
+def compile_all(device: str, into: Path) -> None:
+    """Every kernel, by processes side by side, into CuPy's cache."""
+    asked = instances()
+    began = time.monotonic()
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for told in pool.map(compile_one, asked, [device] * len(asked), chunksize=4):
+            if told:
+                print(told)
+    print(f"{len(asked)} modules in {time.monotonic() - began:.1f} s")
+
+
+def instances() -> list[tuple[str, str]]:
+    """All kernels that a net can ask for: their file and template arguments, as kernels.py wrote them down."""
+    kept = json.loads((RESULTS / "kernels_cuda.json").read_text())["kernels"]
+    lines = [line.partition(" ") for line in next(iter(kept.values()))]
+    return sorted({(file, kernel.partition("<")[2].removesuffix(">")) for file, _, kernel in lines})
+
+
+def compile_one(instance: tuple[str, str], device: str) -> str:
+    """What NVRTC says against the kernels of a file for some template arguments; nothing, if it takes them."""
+    from minicaffe import backend
+    from minicaffe.cuda.launch import kernels
+
+    if not (made := backend.device(device)).is_cuda:
+        return ""
+    try:
+        with made.current():
+            kernels(*instance, made.number)
+    except Exception as error:  # whatever NVRTC says
+        return f"{instance[0]}<{instance[1]}>: {' '.join(str(error).split())[:300]}"
+    return ""
+
+
+def replay(device: str, into: Path) -> None:
+    """LeNet as a CUDA graph beside it as it is: losses and weights to the bit, and the ms of an iteration."""
+    wrong = 0
+    for dtype, engine in (("float32", "implicit"), ("float32", "batched"), ("float16", "implicit")):
+        given = {"dtype": dtype, "engine": engine, "deterministic": True}
+        graph, plain = (lenet(device, graph=graph, **given) for graph in (True, False))
+        for one in (graph, plain):
+            one.step(100)
+        mine, theirs = graph.net.weights(), plain.net.weights()
+        apart = [name for name in mine if mine[name].tobytes() != theirs[name].tobytes()]
+        same = graph.loss() == plain.loss() and not apart
+        wrong += not same
+        ms = [ms_of(one, 10 * STEPS) for one in (graph, plain)]
+        state = (
+            "the same bits" if same else f"OTHER bits: loss {graph.loss()} {plain.loss()}, {apart}"
+        )
+        print(f"{dtype}, {engine}: {state}; {ms[0]:.4f} ms as a graph, {ms[1]:.4f} as it is")
+    sys.exit(wrong > 0)
+
+
+def lenet(device: str, batch: int = 64, **settings):
+    """LeNet with a batch of digits in memory."""
+    from lenet_step import ours
+
+    return ours(batch, device, **settings)[1]
+
+
+def ms_of(solver, steps: int) -> float:
+    """The ms of an iteration."""
+    solver.device.synchronize()
+    start = time.perf_counter()
+    solver.step(steps)
+    solver.device.synchronize()
+    return (time.perf_counter() - start) / steps * 1e3
+
+
+def nets(device: str, into: Path) -> None:
+    """Training steps of the zoo's nets beside PyTorch: eager and as a graph, with TF32 and without."""
+    found: dict = {}
+    for name, batch in (("resnet50", 32), ("alexnet", 128), ("googlenet", 32), ("vgg16", 32)):
+        if time.monotonic() > END - 15:
+            break
+        found[name] = {}
+        for what, make in contenders(name, batch, device):
+            try:
+                step, finish = make()
+                for _ in range(6):
+                    step()
+                found[name][what] = timed(step, finish)
+                print(f"{name}, {batch}: {what}: {found[name][what]:.2f} ms", flush=True)
+            except Exception as error:  # of PyTorch, CuPy or ours: the others are measured
+                print(
+                    f"{name}: {what}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                )
+            write(into / "nets_cuda.json", found)
+
+
+def timed(step: Callable[[], object], finish: Callable[[], object]) -> float:
+    """The ms of a step: the median of three blocks."""
+    ms = []
+    for _ in range(3):
+        finish()
+        start = time.perf_counter()
+        for _ in range(STEPS // 2):
+            step()
+        finish()
+        ms.append((time.perf_counter() - start) / (STEPS // 2) * 1e3)
+    return median(ms)
+
+
+def contenders(name: str, batch: int, device: str) -> list[tuple[str, Callable]]:
+    """What each takes its name and settings from; ours first."""
+    ways: list[tuple[str, Callable]] = [
+        ("minicaffe, by rule", lambda: ours(name, batch, device, deterministic=True)),
+        ("minicaffe, auto", lambda: ours(name, batch, device)),
+    ]
+    for tf32 in (False, True):
+        for last in (False, True):
+            for graph in (False, True):
+                what = f"torch{', TF32' * tf32}{', channels_last' * last}{', graph' * graph}"
+                ways.append((what, lambda t=tf32, c=last, g=graph: torchs(name, batch, t, c, g)))
+    return ways
+
+
+def ours(name: str, batch: int, device: str, **settings) -> tuple[Callable, Callable]:
+    """A step of a net of the zoo, and what waits for it."""
+    from zoo_names import DECAY, MOMENTUM, RATE
+    from zoo_nets import begin, inputs_of, spec_of
+
+    from minicaffe import Solver
+    from minicaffe.spec.solver import SolverSpec
+
+    rule = SolverSpec(base_lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, max_iter=10**9)
+    spec = dataclasses.replace(spec_of(name, "train", batch), solver=rule)
+    solver = Solver(spec, device=device, keep=None, **settings)
+    begin(solver.net)
+    for key, array in inputs_of(solver.net).items():
+        solver.device.copy_from_host(solver.net.blobs[key].data, array)
+    return lambda: solver.step(1), solver.device.synchronize
+
+
+def torchs(name: str, batch: int, tf32: bool, last: bool, graph: bool) -> tuple[Callable, Callable]:
+    """The same in PyTorch, from the same weights."""
+    import torch
+    from zoo_names import DECAY, MOMENTUM, RATE
+    from zoo_nets import begin, inputs_of, spec_of
+    from zoo_torch import Module
+
+    from minicaffe import Net
+
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
+    net = Net(spec_of(name, "train", batch), "TRAIN", device="cpu")
+    begin(net)
+    module, arrays = Module(net).to("cuda"), inputs_of(net)
+    inputs = [torch.from_numpy(arrays[key]).to("cuda") for key in module.inputs]
+    if last:
+        channels = torch.channels_last
+        module = module.to(memory_format=channels)
+        inputs = [x.to(memory_format=channels) if x.ndim == 4 else x for x in inputs]
+    sgd = torch.optim.SGD(module.groups(RATE, DECAY), lr=RATE, momentum=MOMENTUM, fused=True)
+
+    def step():
+        sgd.zero_grad()
+        module(*inputs).backward()
+        sgd.step()
+
+    if not graph:
+        return step, torch.cuda.synchronize
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        step()
+    kept = module, inputs, sgd  # what the graph reads
+    return lambda: kept and recorded.replay(), torch.cuda.synchronize
+
+
+def train(device: str, into: Path) -> None:
+    """`minicaffe train models/lenet.yaml` from start to end, without compiled kernels and with."""
+    command = [
+        sys.executable,
+        "-m",
+        "minicaffe",
+        "train",
+        str(ROOT / "models" / "lenet.yaml"),
+        "--device",
+        device,
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        given = os.environ | {"CUPY_CACHE_DIR": str(Path(folder, "cupy"))}
+        for what in ("nothing compiled", "kernels compiled"):
+            start = time.monotonic()
+            run = subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True)
+            seconds = time.monotonic() - start
+            lines = (run.stdout + run.stderr).splitlines()
+            print(
+                f"{what}: exit code {run.returncode}, {seconds:.1f} s",
+                *lines[-5:],
+                sep="\n  ",
+                flush=True,
+            )
+            if run.returncode:
+                sys.exit(1)
+
+
+def kernels(device: str, into: Path) -> None:
+    """The kernels of a replayed step of LeNet in their order, by CUPTI through PyTorch's profiler."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    solver = lenet(device, deterministic=True)
+    solver.step(30)
+    solver.device.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        solver.step(STEPS)
+        torch.cuda.synchronize()
+    trace = into / "lenet_trace.json"
+    profile.export_chrome_trace(str(trace))
+    kinds = ("kernel", "gpu_memcpy", "gpu_memset")
+    events = [
+        one for one in json.loads(trace.read_text())["traceEvents"] if one.get("cat") in kinds
+    ]
+    events.sort(key=lambda one: one["ts"])
+    last = events[-(len(events) // STEPS) :]
+    for one in last:
+        print(f"{one['dur']:8.2f} us  {one.get('args', {}).get('grid')}  {one['name'][:80]}")
+    print(f"{len(last)} kernels, {sum(one['dur'] for one in last):.1f} us")
+
+
+if __name__ == "__main__":
+    PHASES = {one.__name__: one for one in (gate, replay, nets, train, kernels)}
+    PHASES["compile"] = compile_all
+    PHASES[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))
