@@ -76,8 +76,8 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
 
     def tests(*words: str, jobs: str = jobs) -> list[str]:
         # All are collected: given single files, pytest 9.1 forgot fixtures of their folders
-        given = "-m gpu --require-gpu --continue-on-collection-errors -p no:cacheprovider -q -n"
-        return [python, "-m", "pytest", *given.split(), jobs, *words]
+        options = "-m gpu --require-gpu --continue-on-collection-errors -p no:cacheprovider -q -n"
+        return [python, "-m", "pytest", *options.split(), jobs, *words]
 
     yield step("gate", 75, 16)
     yield step("compile", 120, 6)
@@ -130,16 +130,21 @@ def run(wanted: list[Phase], into: Path, until: float) -> bool:
     for phase in wanted:
         seconds = min(phase.seconds, until - time.monotonic() - REST)
         if seconds < min(LEAST, phase.seconds):
-            told = {"state": "left out: no time remains"}
+            outcome = {"state": "left out: no time remains"}
         elif shutil.which(phase.command[0]) is None:
-            told = {"state": f"left out: {phase.command[0]} is not installed"}
+            outcome = {"state": f"left out: {phase.command[0]} is not installed"}
         else:
-            told = attempt(phase, into / f"{phase.name}.log", seconds)
-            fine = fine and told["state"] == "ok"
-        report["phases"][phase.name] = told
+            outcome = attempt(phase, into / f"{phase.name}.log", seconds)
+            fine = fine and outcome["state"] == "ok"
+        report["phases"][phase.name] = outcome
         write(into / "on_a_gpu.json", report)
-        print(f"[{phase.name}] {told['state']}", *told.get("lines", ()), sep="\n    ", flush=True)
-        if phase.name == "gate" and told["state"] != "ok":
+        print(
+            f"[{phase.name}] {outcome['state']}",
+            *outcome.get("lines", ()),
+            sep="\n    ",
+            flush=True,
+        )
+        if phase.name == "gate" and outcome["state"] != "ok":
             print("CUDA does not work here: nothing else is run")
             return False
     print(f"-> {into}")

@@ -58,9 +58,9 @@ def compile_all(device: str, into: Path) -> None:
     asked = instances()
     began = time.monotonic()
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        for told in pool.map(compile_one, asked, [device] * len(asked), chunksize=4):
-            if told:
-                print(told)
+        for refusal in pool.map(compile_one, asked, [device] * len(asked), chunksize=4):
+            if refusal:
+                print(refusal)
     print(f"{len(asked)} modules in {time.monotonic() - began:.1f} s")
 
 
@@ -90,8 +90,8 @@ def replay(device: str, into: Path) -> None:
     """LeNet as a CUDA graph beside it as it is: losses and weights to the bit, and the ms of an iteration."""
     wrong = 0
     for dtype, engine in (("float32", "implicit"), ("float32", "batched"), ("float16", "implicit")):
-        given = {"dtype": dtype, "engine": engine, "deterministic": True}
-        graph, plain = (lenet(device, graph=graph, **given) for graph in (True, False))
+        settings = {"dtype": dtype, "engine": engine, "deterministic": True}
+        graph, plain = (lenet(device, graph=graph, **settings) for graph in (True, False))
         for one in (graph, plain):
             one.step(100)
         mine, theirs = graph.net.weights(), plain.net.weights()
@@ -124,23 +124,23 @@ def ms_of(solver, steps: int) -> float:
 
 def nets(device: str, into: Path) -> None:
     """Training steps of the zoo's nets beside PyTorch: eager and as a graph, with TF32 and without."""
-    found: dict = {}
+    times: dict = {}
     for name, batch in (("resnet50", 32), ("alexnet", 128), ("googlenet", 32), ("vgg16", 32)):
         if time.monotonic() > END - 15:
             break
-        found[name] = {}
+        times[name] = {}
         for what, make in contenders(name, batch, device):
             try:
                 step, finish = make()
                 for _ in range(6):
                     step()
-                found[name][what] = timed(step, finish)
-                print(f"{name}, {batch}: {what}: {found[name][what]:.2f} ms", flush=True)
+                times[name][what] = timed(step, finish)
+                print(f"{name}, {batch}: {what}: {times[name][what]:.2f} ms", flush=True)
             except Exception as error:  # of PyTorch, CuPy or ours: the others are measured
                 print(
                     f"{name}: {what}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
                 )
-            write(into / "nets_cuda.json", found)
+            write(into / "nets_cuda.json", times)
 
 
 def timed(step: Callable[[], object], finish: Callable[[], object]) -> float:
@@ -240,10 +240,12 @@ def train(device: str, into: Path) -> None:
         device,
     ]
     with tempfile.TemporaryDirectory() as folder:
-        given = os.environ | {"CUPY_CACHE_DIR": str(Path(folder, "cupy"))}
+        environment = os.environ | {"CUPY_CACHE_DIR": str(Path(folder, "cupy"))}
         for what in ("nothing compiled", "kernels compiled"):
             start = time.monotonic()
-            run = subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True)
+            run = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True
+            )
             seconds = time.monotonic() - start
             lines = (run.stdout + run.stderr).splitlines()
             print(

@@ -79,10 +79,10 @@ def launch_blocks(
         return
     template = ", ".join(CTYPES[t.dtype.name] if hasattr(t, "dtype") else str(t) for t in types)
     typed = tuple(np.int32(arg) if type(arg) is int else arg for arg in args)
-    given, block = (file, template, types[0].device.id), (threads or THREADS,)
-    ask(name, template, grid, typed, lambda args: kernels(*given)[name](grid, block, args))
+    instance, block = (file, template, types[0].device.id), (threads or THREADS,)
+    ask(name, template, grid, typed, lambda args: kernels(*instance)[name](grid, block, args))
 
 
 def fill(x: Any, value: float) -> None:
     """x = value, everywhere."""
-    ask("fill", "", (), (x, value), lambda given: given[0].fill(given[1]))
+    ask("fill", "", (), (x, value), lambda args: args[0].fill(args[1]))
