@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 
-from minicaffe import backend
-
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does; before NumPy
 
 from gpu import HAS_GPU
@@ -149,6 +147,8 @@ def nothing_is_done_behind_what_is_held_back():
         yield
         return
     from cupy._array import place
+
+    from minicaffe import backend
 
     def before():
         held = getattr(backend.hearing(), "held", None)

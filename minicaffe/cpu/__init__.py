@@ -19,12 +19,8 @@ import numpy as np
 F = TypeVar("F", bound=Callable[..., Any])
 at: Any = np.uintp
 REORDERED = {"reassoc", "contract"}  # what LLVM may do to sums
-MACHINERY = (
-    "blas",
-    "call_abi",
-    "microkernel",
-    "thread_pool_loops",
-)  # compiled, too, but no kernels
+# Compiled, too, but no kernels
+MACHINERY = ("blas", "call_abi", "microkernel", "thread_pool_loops")
 _modules: dict[str, ModuleType] = {}
 _import = threading.RLock()  # Numba must not be imported by two threads at once
 

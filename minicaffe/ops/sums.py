@@ -141,9 +141,8 @@ def _launch(
     entries, wide = outer * inner, SECTOR if inner == 1 and kept > 1 else 1
     while wide < min(kept, THREADS // 8) and THREADS // wide > entries:  # more threads than entries
         wide *= 2
-    while (
-        inner == 1 and wide < THREADS and kept >= 2 * wide * 4 * BLOCKS
-    ):  # neighbours enough for all
+    # Neighbours enough for all blocks: more of them side by side
+    while inner == 1 and wide < THREADS and kept >= 2 * wide * 4 * BLOCKS:
         wide *= 2
     blocks, sums = -(-kept // wide), in_sum_type(work, x)
     most = min(BLOCKS // max(1, blocks), entries * wide // (EACH * THREADS))

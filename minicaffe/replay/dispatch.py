@@ -18,9 +18,7 @@ from minicaffe.replay import trace
 from minicaffe.replay.encode import Table
 from minicaffe.replay.numpy_schedule import Script
 
-_performing = (
-    threading.Lock()
-)  # by whose script the threads are taken: two would wait for each other
+_performing = threading.Lock()  # held by who makes a script's calls: two would wait for each other
 
 
 def in_slices(
@@ -39,7 +37,7 @@ def in_slices(
     function of n, grain and the number of threads alone, so that sums over them are always taken in the same
     order. Within a slice, another call runs as one slice: what is split once is not split again. So does one
     whose work is on CUDA. The first call that needs more than one thread holds BLAS to one, for good. `noted`
-    says that all a part does to arrays it does by `record.do`: so it can be replayed, where no loops are
+    says that all a part does to arrays it does by `trace.do`: so it can be replayed, where no loops are
     compiled.
 
     >>> parts = []

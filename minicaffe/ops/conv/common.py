@@ -53,7 +53,7 @@ def by_samples(part: Callable[..., None], g: ConvGeometry, work: Any) -> list[An
 
 
 def fill(value: float, out: Any) -> None:
-    """out = value, everywhere, on either device; for `record.do`."""
+    """out = value, everywhere, on either device; for `trace.do`."""
     out.fill(value)
 
 
