@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from minicaffe.errors import DeviceError, ShapeError, mib
+from minicaffe.errors import DeviceError, ShapeError, SpecError, mib
 
 TOO_MANY = "elements are more than a kernel's 32-bit index reaches"
+PRECISIONS = "highest", "tf32"
 STAGED = 2**26  # bytes, up to which a host array goes through page-locked memory
 SMALL = 2**20  # bytes, above which as many such copies to one place are under way as it has
 TURNS = 2  # buffers
@@ -24,24 +25,43 @@ WORKS = "template <typename T> __global__ void works(T* x) { *x = T(0); }"  # if
 Staged = deque[tuple[Any, Any, int]]  # copies: an event, its memory, where to
 _staged: defaultdict[int, Staged] = defaultdict(deque)  # by the number of the device
 _lock = threading.Lock()  # of those, and of the streams
-_here = threading.local()  # who hears this thread
+_here = threading.local()  # who hears this thread, and its precision
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Device:
-    """Where arrays live: `xp` is numpy or cupy, `name` is cpu, cuda:0, ... and `reason` tells why."""
+    """Where arrays live: `xp` is numpy or cupy, `name` is cpu, cuda:0, ... and `reason` tells why.
 
-    def __init__(self, name: str, xp: ModuleType, reason: str):
-        self.name, self.xp, self.reason = name, xp, reason
+    With `tf32` CUDA may multiply float32 on tensor cores, which round what they multiply to 10 bits of
+    mantissa and sum in float32.
+    """
+
+    def __init__(self, name: str, xp: ModuleType, reason: str, tf32: bool = False):
+        self.name, self.xp, self.reason, self.tf32 = name, xp, reason, tf32
         self.is_cuda = xp is not np
         self.number = int(name.partition(":")[2] or 0)  # of a CUDA device
 
     def __repr__(self) -> str:
-        return f"{self.name} ({self.reason})"
+        return f"{self.name} ({self.reason}{'; float32 by TF32' * self.tf32})"
 
     def current(self) -> contextlib.AbstractContextManager[Any]:
         """Within it CUDA does what this thread asks on this device, in its stream or one entered before."""
-        return _current(self.xp.cuda, self.number) if self.is_cuda else contextlib.nullcontext()
+        return _current(self) if self.is_cuda else contextlib.nullcontext()
+
+    def of_precision(self, precision: str) -> Device:
+        """The same for float32 as `highest` or `tf32`; a CPU has no TF32, and says so. Raises SpecError.
+
+        >>> device("cpu").of_precision("tf32")
+        cpu (asked for; precision tf32 is CUDA's)
+        """
+        if precision not in PRECISIONS:
+            raise SpecError(f"precision: expected {' or '.join(PRECISIONS)}, got {precision!r}")
+        wanted = precision == "tf32"
+        if wanted == self.tf32:
+            return self
+        if not self.is_cuda:
+            return Device(self.name, self.xp, f"{self.reason}; precision tf32 is CUDA's")
+        return Device(self.name, self.xp, self.reason, wanted)
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         """A host array as an array of this device."""
@@ -124,11 +144,21 @@ class Device:
 
 
 @contextlib.contextmanager
-def _current(cuda: Any, number: int) -> Iterator[None]:
-    with cuda.Device(number), contextlib.ExitStack() as stack:
+def _current(of: Device) -> Iterator[None]:
+    cuda, before = of.xp.cuda, tf32()
+    with cuda.Device(of.number), contextlib.ExitStack() as stack:
         if not cuda.get_current_stream().ptr:  # nobody has chosen another than the default
-            stack.enter_context(_stream(cuda, number))
-        yield
+            stack.enter_context(_stream(cuda, of.number))
+        _here.tf32 = of.tf32
+        try:
+            yield
+        finally:
+            _here.tf32 = before
+
+
+def tf32() -> bool:
+    """Whether the device that is current in this thread may round float32 to TF32."""
+    return getattr(_here, "tf32", False)
 
 
 def _stream(cuda: Any, number: int) -> Any:

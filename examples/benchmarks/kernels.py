@@ -25,15 +25,16 @@ from machine import describe
 from measure import ROOT, write
 from peer_tables import lay_out
 
-from minicaffe.cuda.launch import OPTIONS, THREADS, source
-from minicaffe.ops.conv.implicit_gemm import TILES
+from minicaffe.cuda.launch import CTYPES, OPTIONS, THREADS, source
+from minicaffe.ops.conv.implicit_gemm import CORES, LARGE, SINCE, SMALL
 
 RESULTS = Path(__file__).resolve().parent / "results"
-ARCHITECTURES = {70: "V100", 80: "A100", 90: "H100"}
+ARCHITECTURES = {75: "T4", 80: "A100", 90: "H100"}
 NEEDED = ("cuda_nvrtc", "lib/libnvrtc.so.12"), ("cuda_runtime", "include/cuda_fp16.h")
-WARPS, REGISTERS = 64, 65536  # of a multiprocessor of each of these
-SHARED = {70: 96 << 10, 80: 164 << 10, 90: 228 << 10}  # bytes of it, at the most
-RESERVED = {70: 0, 80: 1 << 10, 90: 1 << 10}  # bytes of them that CUDA takes for each block
+REGISTERS = 65536  # of a multiprocessor of each of these
+WARPS = {75: 32, 80: 64, 90: 64}  # of it, at the most
+SHARED = {75: 64 << 10, 80: 164 << 10, 90: 228 << 10}  # bytes of it, at the most
+RESERVED = {75: 0, 80: 1 << 10, 90: 1 << 10}  # bytes of them that CUDA takes for each block
 NUMBERS = "registers", "stack", "spilled", "shared", "occupancy"  # of a kernel, in bytes
 Instance = tuple[str, str]  # a file of kernels, and template arguments
 
@@ -56,7 +57,7 @@ def main() -> None:
         "kernels": {},
     }
     for sm in args.sm:
-        result["kernels"][str(sm)] = as_lines(compiled(instances(), sm))
+        result["kernels"][str(sm)] = as_lines(compiled(instances(sm), sm))
     write((args.into or RESULTS) / "kernels_cuda.json", result)
     spilling = [row for row in rows_of(result) if row["spilled"]]
     for row in spilling:
@@ -64,7 +65,7 @@ def main() -> None:
     sys.exit(1 if spilling else 0)
 
 
-def instances() -> list[Instance]:
+def instances(sm: int) -> list[Instance]:
     """All that the code can ask for, of the real CuPy's dry run and of the tiles."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     run = subprocess.run(
@@ -74,19 +75,27 @@ def instances() -> list[Instance]:
         text=True,
         check=True,
     )
-    return with_tiles((file, template) for file, template in json.loads(run.stdout))
+    return with_tiles(((file, template) for file, template in json.loads(run.stdout)), sm)
 
 
-def with_tiles(found: Iterable[Instance]) -> list[Instance]:
-    """The same, the implicit product in all tiles that its launcher may choose."""
+def with_tiles(found: Iterable[Instance], sm: int) -> list[Instance]:
+    """The same, the implicit product in all tiles that its launcher may choose, and by all that multiplies."""
     made = set()
     for file, template in found:
         if file != "implicit.cu":
             made.add((file, template))
             continue
-        types = template.split(", ")[:2]
-        size = 8 if "double" in types else 4
-        made |= {(file, ", ".join([*types, *map(str, tile)])) for tile in TILES[size]}
+        first, second, *_ = template.split(", ")
+        cores = [CORES[name] for name, ctype in CTYPES.items() if ctype == first and name in CORES]
+        cores = cores if sm >= SINCE else []
+        tiles = SMALL if "double" in (first, second) else (*SMALL, *LARGE)
+        for way in [[], *([word] for word in cores)]:
+            if (
+                not way and cores and first != "float"
+            ):  # 16 bits are multiplied there and nowhere else
+                continue
+            some = [tile for tile in tiles if not way or tile[0] > 1]
+            made |= {(file, ", ".join([first, second, *map(str, tile), *way])) for tile in some}
     return sorted(made)
 
 
@@ -137,11 +146,11 @@ def occupancy(registers: int, shared: int, sm: int) -> float:
     """
     per_block = THREADS // 32
     by_registers = REGISTERS // (-(-registers * 32 // 256) * 256) // 4 * 4 // per_block
-    blocks = min(WARPS // per_block, by_registers)
+    blocks = min(WARPS[sm] // per_block, by_registers)
     taken = -(-shared // 128) * 128 + RESERVED[sm]
     if taken:
         blocks = min(blocks, SHARED[sm] // taken)
-    return blocks * per_block / WARPS
+    return blocks * per_block / WARPS[sm]
 
 
 def table(found: dict | None) -> str:
@@ -151,7 +160,8 @@ def table(found: dict | None) -> str:
     parts = defaultdict(list)
     for row in rows_of(found):
         tile = row["kernel"].rstrip(">").split(", ")[2:] if row["file"] == "implicit.cu" else []
-        parts[f"{row['file']} {' x '.join(tile)}".strip()].append(row)
+        way = "" if len(tile) < 3 else ", tensor cores"
+        parts[f"{row['file']} {' x '.join(tile[:2])}{way}".strip()].append(row)
     sms = sorted({row["sm"] for row in rows_of(found)})
     head = ["", "kernels", "registers", "shared, bytes", "spilled, bytes"]
     head += [f"occupancy, sm_{sm}" for sm in sms]

@@ -35,6 +35,7 @@ def resume_command(args: argparse.Namespace, folder: Path) -> str:
         "--stage": args.stage or None,
         "--max-iter": args.max_iter,
         "--dtype": args.dtype,
+        "--precision": args.precision,
         "--conv-engine": None if args.conv_engine == "auto" else args.conv_engine,
         "--workspace": None if args.workspace << 20 == conv.CAP else args.workspace,
         "--snapshot-prefix": args.snapshot_prefix,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe import backend
+from minicaffe.backend import PRECISIONS
 from minicaffe.cpu import threads
 from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
 from minicaffe.layers.blob import FLOATS
@@ -100,8 +101,13 @@ def dtype_option(parser: argparse.ArgumentParser) -> None:
 
 
 def engine_options(parser: argparse.ArgumentParser) -> None:
-    """--dtype, --conv-engine, --workspace and --deterministic."""
+    """--dtype, --precision, --conv-engine, --workspace and --deterministic."""
     dtype_option(parser)
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="of float32 on CUDA, instead of the model's; tf32 is faster and rounds products to 10 bits",
+    )
     parser.add_argument(
         "--conv-engine",
         metavar="NAME",
@@ -126,6 +132,7 @@ def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
     """What these options say to Net and Solver."""
     return {
         "dtype": args.dtype,
+        "precision": args.precision,
         "engine": args.conv_engine,
         "workspace_cap": args.workspace << 20,
         "deterministic": args.deterministic,
@@ -190,7 +197,8 @@ def pick_device(
 ) -> backend.Device:
     """The device asked for, by the command or the solver, or found; told with the reason."""
     asked = spec.solver.device if spec.solver is not None else None
-    device = device_of(args.device or asked, communicator)
+    precision = getattr(args, "precision", None) or spec.precision
+    device = device_of(args.device or asked, communicator).of_precision(precision)
     tell(args, f"device: {device}")
     return device
 

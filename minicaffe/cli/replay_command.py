@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay."""
     import_files(args.imports)
-    device = backend.device(args.device)
+    device = backend.device(args.device).of_precision(args.precision or "highest")
     tell(args, f"device: {device}")
     replay = Replay(args.file, device=device, **engine_settings(args))
     replay.run()

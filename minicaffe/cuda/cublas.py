@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import TOO_MANY, ask, tell
+from minicaffe.backend import TOO_MANY, ask, tell, tf32
 from minicaffe.cuda.capture import Make, kept
 from minicaffe.cuda.launch import fill
 from minicaffe.errors import ShapeError
@@ -54,10 +54,11 @@ def multiply(a: Any, b: Any, out: Any, accumulate: bool) -> None:
         return
     if library() is None:
         tell("a product by cuBLAS, which CuPy refuses to capture")
-    ask("gemm", "", (), (a, b, out, accumulate), lambda given: _calls(*given))
+    fast = tf32() and a.dtype == np.float32
+    ask("gemm", "TF32" * fast, (), (a, b, out, accumulate), lambda given: _calls(*given, fast))
 
 
-def _calls(a: Any, b: Any, out: Any, accumulate: bool) -> None:
+def _calls(a: Any, b: Any, out: Any, accumulate: bool, fast: bool) -> None:
     """One call, or one for each outer index of the stacks.
 
     cuBLAS counts down the columns: to it, memory holds the transposes, and the product is out' = b' a'.
@@ -70,13 +71,13 @@ def _calls(a: Any, b: Any, out: Any, accumulate: bool) -> None:
     )
     if out_op:
         b, a, out = (matrix.swapaxes(-1, -2) for matrix in (a, b, out))
-        _calls(a, b, out, accumulate)
+        _calls(a, b, out, accumulate, fast)
         return
     kind, out_kind = (getattr(runtime, KINDS[array.dtype.name]) for array in (a, out))
     size = 8 if out.dtype == np.float64 else 4
     alpha, beta = ZERO_ONE[size] + size, ZERO_ONE[size] + size * accumulate
-    compute = blas.CUBLAS_COMPUTE_64F if size == 8 else blas.CUBLAS_COMPUTE_32F
-    ends = compute, blas.CUBLAS_GEMM_DEFAULT
+    computed = "64F" if size == 8 else "32F_FAST_TF32" if fast else "32F"
+    ends = getattr(blas, f"CUBLAS_COMPUTE_{computed}"), blas.CUBLAS_GEMM_DEFAULT
     (m, n), k = out.shape[-2:], a.shape[-1]
     if (most := max(m, n, k, count, b_ld, a_ld, out_ld)) >= 2**31:
         raise ShapeError(f"cuBLAS: {most} {TOO_MANY}")

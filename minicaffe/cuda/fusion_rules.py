@@ -48,10 +48,10 @@ def _pooled(first: Asked, then: Asked) -> Asked | None:
     window = _of(then, "kh", "kw", "sh", "sw", "ph", "pw")
     if first.name != "implicit" or not _same(image, _written(first)):
         return None
-    (product,), tile = _of(first, "p")[0], first.types.split(", ")[-2:]
+    (product,), columns = _of(first, "p")[0], first.types.split(", ")[3]
     planes = *product["column"][["h", "w"]], product["out_row"]
     able = window == [2, 2, 2, 2, 0, 0] and (h, w) == (2 * oh, 2 * ow)
-    able = able and planes == (h, w, h * w) and int(tile[1]) % 4 == 0
+    able = able and planes == (h, w, h * w) and int(columns) % 4 == 0
     able = able and image.data.ptr % (2 * image.itemsize) == 0  # for two are written at once
     free = _free(first, "mask", "add", "left_sums") and _new(first, then, "pooled", "which")
     return _with(first, pooled=pooled, which=which) if able and free else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from minicaffe.backend import PRECISIONS
 from minicaffe.net import memory
 from minicaffe.net.graph import Graph
 from minicaffe.spec.declare import NetSpec
@@ -20,6 +21,7 @@ def kept(graph: Graph, held: memory.Memory) -> tuple[dict[str, Any], Mapping[str
     settings |= {"level": context.state.level, "stages": context.state.stage}
     settings |= {"dtype": str(context.dtype), "shapes_only": not taken, "keep": held.keep}
     settings["device"] = context.device.name
+    settings["precision"] = PRECISIONS[context.device.tf32]
     return settings, {
         "shapes": {name: value.shape for name, value in memory.resizable(graph).items()},
         "params": [(p.to_host(), p.lr_mult, p.decay_mult) for p in graph.learnable if taken],

@@ -30,7 +30,8 @@ class Net:
     part. `model` is what `read` takes (a file of any kind, a name, a mapping) or a NetSpec. `blobs` and
     `params` give what flows and what is learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
     of a blob written in place, `first_blobs` gives what is there before.
-    `dtype` stands in for the model's: float32, float64, on CUDA float16 and bfloat16. `engine` is how
+    `dtype` stands in for the model's: float32, float64, on CUDA float16 and bfloat16; so does `precision`:
+    highest, on CUDA tf32 (docs/concepts.md). `engine` is how
     convolutions are computed whose own `engine` is auto, with at most `workspace_cap` bytes of workspace;
     `deterministic` makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is
     allocated and nothing can be computed. With `keep`, names of blobs or (), all others share memory where
@@ -56,6 +57,7 @@ class Net:
         stages: Sequence[str] = (),
         device: str | backend.Device | None = None,
         dtype: Any = None,
+        precision: str | None = None,
         seed: int = 1,
         shapes_only: bool = False,
         engine: str = "auto",
@@ -68,7 +70,9 @@ class Net:
             raise SpecError(f"phase: expected TRAIN or TEST, got {phase!r}")
         conv.check_name(engine)
         self.spec = model if isinstance(model, NetSpec) else read(model)
-        self.device = device if isinstance(device, backend.Device) else backend.device(device)
+        made = device if isinstance(device, backend.Device) else backend.device(device)
+        asked = precision or ("tf32" if self.spec.precision == "tf32" else None)
+        self.device = made.of_precision(asked) if asked else made
         dtype = float_type(self.spec.dtype if dtype is None else dtype)
         if not shapes_only:
             check_type(dtype, self.device)

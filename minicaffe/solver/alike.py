@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe import __version__
+from minicaffe.backend import PRECISIONS
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError
 from minicaffe.layers.fed import Fed
 from minicaffe.layers.hdf5_data import HDF5Data
@@ -55,6 +56,7 @@ def facts(solver: Any) -> dict[str, Any]:
         "version of NumPy": np.__version__,
         "model": digest(text(model, spec.beside or ".").encode()),
         "dtype": net.context.dtype.name,
+        "precision": PRECISIONS[net.device.tf32],
         "seed": net.context.seed,
         "engine": net.context.engine,
         "batch_per_rank": net.context.share.per_rank,

@@ -9,6 +9,7 @@ import socket
 from typing import Any
 
 from minicaffe import __version__
+from minicaffe.backend import PRECISIONS
 from minicaffe.cpu import threads
 
 CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
@@ -55,6 +56,7 @@ def facts(solver: Any) -> dict[str, Any]:
         },
         "device": repr(solver.device),
         "dtype": solver.net.context.dtype.name,
+        "precision": PRECISIONS[solver.device.tf32],
         "threads": threads.count(),
         "ranks": solver.communicator.size,
         "batch": whole_batch(solver),

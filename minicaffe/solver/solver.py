@@ -39,7 +39,7 @@ class Solver(Judging, Iterating):
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
-    the parameters; `dtype`, `engine`, `workspace_cap`, `deterministic` and `keep` are those of Net, but
+    the parameters; `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`, `keep` are Net's, but
     blobs share memory unless `keep` is None. With `graph` iterations on CUDA are captured into a graph.
     Nets of 16 bits are learnt and saved in float32 (see `mixed`). Of several ranks of a `communicator` each
     computes a part of every batch, with `batch_per_rank` one of its own, and gradients are summed in
@@ -56,6 +56,7 @@ class Solver(Judging, Iterating):
         device: str | backend.Device | None = None,
         report: Report | None = None,
         dtype: Any = None,
+        precision: str | None = None,
         engine: str = "auto",
         workspace_cap: int = conv.CAP,
         deterministic: bool = False,
@@ -82,7 +83,7 @@ class Solver(Judging, Iterating):
         given |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
         if not isinstance(device, backend.Device):
             device = device_of(device or self.spec.device, self.communicator)
-        given |= {"device": device, "keep": keep}
+        given |= {"device": device, "precision": precision, "keep": keep}
         self.communicator = on(device, self.communicator)
         share = share_of(self.communicator, batch_per_rank)
         make = partial(

@@ -137,6 +137,10 @@ class NetSpec:
         Literal["float32", "float64", "float16", "bfloat16"],
         "the type of blobs and weights; 16 bits on CUDA, with float32 masters of the weights",
     ] = "float32"
+    precision: Annotated[
+        Literal["highest", "tf32"],
+        "of products of float32 on CUDA: tf32 rounds what is multiplied to 10 bits, for tensor cores",
+    ] = "highest"
     folder: Annotated[
         str,
         "where relative paths are looked for after the current folder, from this file's own; default: that",

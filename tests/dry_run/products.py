@@ -10,13 +10,18 @@ from minicaffe.cuda import cublas
 
 HANDLE = 1
 BYTES = {0: 4, 1: 8, 2: 2, 14: 2}  # of cupy.cuda.runtime.CUDA_R_...
-TYPES = {68: {(0, 0), (2, 2), (2, 0), (14, 14), (14, 0)}, 70: {(1, 1)}}  # of operands and result
+TYPES = {
+    68: {(0, 0), (2, 2), (2, 0), (14, 14), (14, 0)},
+    70: {(1, 1)},
+    77: {(0, 0)},
+}  # of operands and result
 
 
 class Blas:
     """cuBLAS's own functions, and of cupy.cuda.cublas what goes with them."""
 
     CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_GEMM_DEFAULT = 68, 70, -1
+    CUBLAS_COMPUTE_32F_FAST_TF32 = 77
     stream, work = 0, (0, 0)
 
     @classmethod

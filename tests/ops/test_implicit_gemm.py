@@ -1,6 +1,8 @@
 """Implicit GEMM on CUDA: every geometry, tile and share of the work against loops in float64."""
 
+import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from ops import references as ref
 from ops.cases import EDGES, blank, cases, close, convolutions, dtypes, numbers, put, same, seeds
 
+from minicaffe import backend
 from minicaffe.cuda import fusion
 from minicaffe.cuda.capture import COUNTERS, arrived
 from minicaffe.cuda.launch import source
@@ -18,7 +21,9 @@ from minicaffe.ops import elementwise
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
 
-TILES = [(1, 2), (2, 4), (4, 2), (4, 4), (8, 8)]
+TILES = [(1, 2), (2, 4), (4, 2), (4, 4), (4, 8), (8, 4), (8, 8)]
+MEASURED = Path(__file__).parents[2] / "examples/benchmarks/results/gpu/tiles_h100.json"
+CORES = implicit_gemm.CORES
 LARGE = ConvGeometry(
     5, 6, (9, 8), 140, Window((3, 2), (1, 2), (1, 1), (1, 1)), 2
 )  # of any tile two
@@ -91,32 +96,119 @@ def test_every_tile_and_order_of_threads(cuda, monkeypatch, large, tile, order):
         close(cuda, got, host)
 
 
-def tile(rows, columns, products, size):
-    """Of a product whose sums are not taken apart."""
-    return implicit_gemm._share(rows, columns, 10**6, products, size, 1)[0]
+@pytest.mark.parametrize("way", ["Fma", "Tf32", "F16"])
+def test_tiles_and_parts_are_near_the_fastest_measured(way):
+    """Of what an H100 took: see COSTS."""
+    measured = [row for row in json.loads(MEASURED.read_text()) if row["by"] == way]
+    slower = []
+    for row in measured:
+        us = {(tuple(tile), parts): us for us, tile, parts in row["all"]}
+        tile, parts = implicit_gemm._share(*row["sizes"], 1, 4, max(n for _, n in us), way)
+        tile = (
+            tile if any(one == tile for one, _ in us) else tile[::-1]
+        )  # (4, 2) and (2, 4) cost the same
+        near = [took for (one, n), took in us.items() if one == tile and n / 2 <= parts <= n * 2]
+        slower.append(min(near) / min(us.values()))
+    assert len(measured) > 25 and np.exp(np.mean(np.log(slower))) < 1.08
 
 
-def test_the_tile_grows_with_the_product():
-    assert [tile(rows, 10**6, 1, 4) for rows in (1, 16, 17, 33, 64, 65)] == [
-        (1, 4), (1, 4), (2, 4), (4, 4), (4, 4), (8, 8)
-    ]  # fmt: skip
-    assert tile(65, 10**6, 1, 8) == (4, 4)
-    assert tile(500, 100, 1, 4) == (4, 2)
-    assert tile(500, 100, 99, 4) == (8, 8)
+@given(*[st.integers(1, 3000)] * 3, st.integers(1, 8), st.sampled_from([4, 8]), st.integers(0, 300))
+def test_parts_are_as_many_as_can_be_counted(rows, columns, depth, products, size, most):
+    for way in ("Fma", "Tf32", "F16", "Bf16"):
+        (tm, tn), parts = implicit_gemm._share(rows, columns, depth, products, size, most, way)
+        blocks = -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products
+        assert 1 <= parts <= max(1, most) and blocks * implicit_gemm._sums(
+            parts
+        ) <= COUNTERS * 99 ** (parts == 1)
+        assert way == "Fma" or tm > 1
+        assert size == 4 or tm * tn <= 16
 
 
-@pytest.mark.parametrize("channels", [128, 256, 512])
-def test_the_parts_of_a_weights_gradient_make_up_for_a_large_tile(channels):
-    """Tile and parts are chosen together, so that there are blocks enough, and not many more."""
-    g = ConvGeometry(64, channels, (56, 56), channels, Window((3, 3), (1, 1), (1, 1)))
-    for size in (2, 4):
-        elements = implicit_gemm.workspace(g, 10**9, size)
-        most = elements // np.prod(g.weight_shape) // (2 if size == 2 else 1)
-        tile, parts = implicit_gemm._share(*implicit_gemm._weight_sizes(g), g.group, size, most)
-        assert tile == (8, 8)
-        assert parts == most
-        blocks = -(-channels // 128) * -(-channels * 9 // 128) * parts
-        assert 170 <= blocks <= 342
+def rounded(array):
+    """To TF32: halves away from zero."""
+    bits = array.astype(np.float32).view(np.uint32)
+    return ((bits + 0x1000) & 0xFFFFE000).view(np.float32)
+
+
+@pytest.fixture(scope="module")
+def with_cores(cuda):
+    """The same device, which may round float32 to TF32, if it has tensor cores."""
+    if implicit_gemm._capability(cuda.number) < implicit_gemm.SINCE:
+        pytest.skip("a GPU without tensor cores for TF32")
+    return cuda.of_precision("tf32")
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("tile", [tile for tile in TILES if tile[0] > 1])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tensor_cores(cuda, with_cores, monkeypatch, dtype, tile, parts):
+    """As in float64 of what they round to, in any tile and in parts; and only where that is allowed."""
+    if dtype == "bfloat16":
+        dtype = pytest.importorskip("ml_dtypes").bfloat16
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *given: (tile, min(parts, given[-2] or 1)))
+    exact = rounded if dtype == "float32" else np.asarray
+    arrays = [exact(array).astype(dtype) for array in drawn(LARGE, 1, np.float32)]
+    right = expected(LARGE, [array.astype(np.float64) for array in arrays])
+    work = blank(cuda, 10**5, dtype)
+    with with_cores.current():
+        found = products(cuda, LARGE, arrays, work, out=np.dtype(dtype))
+        kernels = kernels_of(lambda: products(cuda, LARGE, arrays, work, out=np.dtype(dtype)))
+    for got, host in zip(found, right, strict=True):
+        close(cuda, got, host.astype(dtype))
+    assert {types.split(", ")[-1] for types in kernels} == {CORES[np.dtype(dtype).name]}
+
+
+def kernels_of(work):
+    """The template arguments of the kernels that some work launches."""
+    heard = SimpleNamespace(found=[], host=lambda why: None)
+    heard.launched = lambda asked: asked.name != "implicit" or not heard.found.append(asked.types)
+    with backend.heard(heard):
+        work()
+    return heard.found
+
+
+def test_tf32_is_rounded_as_it_is_defined(cuda, with_cores):
+    """A product with one is what was rounded: halves away from zero, infinite as they are, NaN as NaN."""
+    bits = [
+        0x3F800FFF,
+        0x3F801000,
+        0xBF801000,
+        0x3F803000,
+        0x007FFFFF,
+        0x7F7FFFFF,
+        0xFF800000,
+        0x7FFFFFFF,
+    ]
+    x = np.array(bits, np.uint32).view(np.float32).reshape(1, 1, 1, 8)
+    g = ConvGeometry(1, 1, (1, 8), 1, Window((1, 1)))
+    y = blank(cuda, g.y_shape, np.float32)
+    with with_cores.current():
+        one = put(cuda, np.ones(g.weight_shape, np.float32))
+        implicit_gemm.forward(put(cuda, x), one, None, g, y)
+    want = np.array(
+        [0x3F800000, 0x3F802000, 0xBF802000, 0x3F804000, 0x00800000, 0x7F800000, 0xFF800000],
+        np.uint32,
+    )
+    got = cuda.to_host(y).reshape(-1)
+    assert got[:7].view(np.uint32).tolist() == want.tolist() and np.isnan(got[7])
+
+
+def test_float32_is_exact_unless_somebody_allows_tf32(cuda, with_cores):
+    """Nested as they are entered; and in another thread not at all."""
+    import threading
+
+    from minicaffe.backend import tf32
+
+    assert not tf32()
+    with with_cores.current():
+        assert tf32()
+        with cuda.current():
+            assert not tf32()
+        found = []
+        one = threading.Thread(target=lambda: found.append(tf32()))
+        one.start(), one.join()
+        assert tf32() and found == [False]
+    assert not tf32()
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 16, 17, 50, 256])
@@ -124,7 +216,7 @@ def test_the_parts_of_a_weights_gradient_make_up_for_a_large_tile(channels):
 def test_parts_of_the_batch_are_summed_apart(cuda, monkeypatch, parts, dtype):
     """As many as there is work for; what is beyond is left alone."""
     g = ConvGeometry(6, 4, (6, 5), 6, Window((2, 3), (1, 1), (1, 1)), 2)
-    monkeypatch.setattr(implicit_gemm, "_share", lambda *given: ((2, 4), min(parts, given[-1])))
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *given: ((2, 4), min(parts, given[-2])))
     arrays = [np.round(array * 64) / 64 for array in drawn(g, 1, dtype)]
     size = np.prod(g.weight_shape) * (2 if dtype == np.float16 else 1)
     work = blank(cuda, size * parts + 3, dtype)
@@ -141,7 +233,7 @@ def test_parts_of_the_batch_are_summed_apart(cuda, monkeypatch, parts, dtype):
 def test_the_bias_has_its_gradient_from_the_same_kernel(cuda, monkeypatch, parts, dtype):
     """The sums of dy over samples and places, added to what is there; of tiles and groups several."""
     g = ConvGeometry(6, 4, (6, 5), 70, Window((2, 3), (1, 1), (1, 1)), 2)
-    monkeypatch.setattr(implicit_gemm, "_share", lambda *given: ((2, 4), min(parts, given[-1])))
+    monkeypatch.setattr(implicit_gemm, "_share", lambda *given: ((2, 4), min(parts, given[-2])))
     x, weight, start, dy, _ = (np.round(array * 64) / 64 for array in drawn(g, 1, dtype))
     dw, db = put(cuda, np.zeros_like(weight)), put(cuda, start)
     size = (weight.size + 70) * (2 if dtype == np.float16 else 1)
@@ -171,7 +263,7 @@ def test_work_is_asked_for_within_its_limit():
     g = ConvGeometry(64, 20, (12, 12), 50, Window((5, 5)))
     size = 50 * 20 * 25 + 50
     parts = implicit_gemm.workspace(g, 10**9) // size
-    assert 4 < parts <= implicit_gemm.BLOCKS
+    assert 4 < parts <= max(implicit_gemm.PARTS)
     assert [implicit_gemm.workspace(g, limit) for limit in (0, size, 2 * size, 3 * size + 1)] == [
         0, 0, 2 * size, 3 * size
     ]  # fmt: skip

@@ -43,6 +43,14 @@ def tiles(cuda, monkeypatch):
     test_implicit_gemm.check(cuda, test_implicit_gemm.LARGE, arrays, relu=True)
 
 
+def cores(cuda, monkeypatch):
+    """Inputs of 16 bits and float32 that is rounded, on tensor cores."""
+    device = cuda.of_precision("tf32")
+    for dtype, tile in (("float16", (4, 4)), ("float32", (2, 2)), ("float32", (4, 8))):
+        test_implicit_gemm.test_tensor_cores(cuda, device, monkeypatch, dtype, tile, 1)
+    test_implicit_gemm.test_tf32_is_rounded_as_it_is_defined(cuda, device)
+
+
 def tables(cuda, monkeypatch):
     """Sums longer than a table, all in one and in parts; and gradients of convolutions in strides."""
     a, b, out = numbers(1, (5, 900), (900, 7), (5, 7), dtype=float)
@@ -142,11 +150,13 @@ IMPLICIT, SOFTMAX, BLOCK, NORMALIZE = (
     "normalize.cu",
 )
 WHERE = {
+    "mma.cu": IMPLICIT,
     "types.cu": SOFTMAX,
     "block.cu": SOFTMAX,
     "share.cu": NORMALIZE,
     "nll.cu": SOFTMAX,
 }  # what is no file of kernels
+CROSSED = "sums[i][j] = d[1], sums[i][j + BESIDE] = d[0]"
 SPLIT = "units * split / splits"
 MUTATIONS = {
     "a missing barrier": (
@@ -175,6 +185,38 @@ MUTATIONS = {
     ),
     "counters that are not set back": (BLOCK, "if (last) *arrived = 0;", "", parts),
     "the first to arrive taken for the last": (BLOCK, "== blocks - 1", "== 0", parts),
+    "fragments of the left exchanged": (
+        *(
+            "mma.cu",
+            "[word + r / 2 * 4][row(i + r % 2)]",
+            "[word + r % 2 * 4][row(i + r / 2)]",
+            cores,
+        ),
+    ),
+    "fragments of the right exchanged": (
+        *("mma.cu", "right[word + 4 * half]", "right[word + 4 - 4 * half]", cores),
+    ),
+    "sums of a lane's columns exchanged": (
+        *("mma.cu", "sums[i][j] = d[0], sums[i][j + BESIDE] = d[1]", CROSSED, cores),
+    ),
+    "a float that is cut off, not rounded": (
+        *("mma.cu", "word = tf32(value)", "word = __float_as_uint(value) & ~0x1fffu", cores),
+    ),
+    "a float that is not rounded": (
+        *("mma.cu", "word = tf32(value)", "word = __float_as_uint(value)", cores),
+    ),
+    "every other number of 16 bits lost": (
+        "mma.cu",
+        "(&word)[which] = value",
+        "(&word)[0] = value",
+        cores,
+    ),
+    "columns of a warp for its neighbour": (
+        "mma.cu",
+        "/ 32 % 4 * 4 * TN",
+        "/ 32 % 2 * 4 * TN",
+        cores,
+    ),
     "a ReLU left out": (IMPLICIT, "if (relu && value <= 0) value = 0;", "", relu),
     "four pixels of a row for a window": (IMPLICIT, "* wide + window %", "* 2 + window %", pools),
     "the last of equal pixels": (IMPLICIT, "(pair.of[k] > best)", "(pair.of[k] >= best)", pools),

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#define STANDIN  // where a kernel's source has PTX: standin_mma.h has what it does
+
 // NVRTC defines none of these; with its host headers g++ would.
 #undef INFINITY
 #undef NAN
@@ -193,6 +195,7 @@ inline void set_thread(unsigned t) {
 #ifdef STANDIN_BARRIERS
 }  // namespace standin
 #include <standin_barriers.h>
+#include <standin_mma.h>
 namespace standin {
 #else
 inline std::string run_block(unsigned threads, bool reversed) {

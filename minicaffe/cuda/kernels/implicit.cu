@@ -20,9 +20,11 @@
 //           SLAB    [        ]              packs tx, tx + 16, ...; so that a warp reads shared
 //   16 TM  [left]   [ 16 TM x 16 TN ]       memory a pack at a time, one pack behind the other
 //
-// Where BLOCK indices k lie is tabulated before the first of their slabs. Where a thread's sums leave room, a slab
-// is loaded into registers while the one before is multiplied, and is as deep again: what is waited for between
-// two slabs takes as long however deep they are.
+// Where BLOCK indices k lie is tabulated before the first of their slabs. A slab is loaded into registers while the
+// one before is multiplied. Where a thread's sums leave room, it is as deep again: what is waited for between two
+// slabs takes as long however deep they are.
+//
+// A slab is multiplied by a thread's own multiply-adds (Fma), or on tensor cores: see mma.cu.
 //
 // With `splits`, k is shared among as many blocks. Each leaves its sums in `partials`; of FAN neighbours the
 // last one there adds up all of theirs, in their order, and of FAN such sums again the last:
@@ -41,6 +43,7 @@
 // `left_sums`, if wanted, are the sums of each row of left over k: where left is dy, the bias's gradient.
 
 #include "block.cu"
+#include "mma.cu"
 
 const int UNIT = 16;  // a slab is one of them, or two; k is shared among blocks by them
 const int FAN = 16;
@@ -100,23 +103,60 @@ struct Product {
   int d, h, w, sd, sh, sw;
 };
 
-template <typename S, int V>
-struct alignas(sizeof(S) * V) Pack {
-  S of[V];
+// A slab in shared memory, and how it is multiplied: one product at a time. Each thread keeps sums of packs of
+// VM x VN neighbours; i and j count its rows and columns.
+struct Fma {};
+template <typename T, int TM, int TN, int SLAB, typename Way>
+struct Slab : Cores<T, TM, TN, SLAB, Way> {};
+template <typename T, int TM, int TN, int SLAB>
+struct Slab<T, TM, TN, SLAB, Fma> {
+  typedef typename Sum<T>::type S;
+  static const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;
+  Pack<S, VM> left[SLAB][TM * 16 / VM + 1];  // a column more: fewer bank conflicts
+  Pack<S, VN> right[SLAB][TN * 16 / VN];
+
+  __device__ static int row(int i) { return (threadIdx.x / 16 + i / VM * 16) * VM + i % VM; }
+  __device__ static int column(int j) { return (threadIdx.x % 16 + j / VN * 16) * VN + j % VN; }
+  __device__ void put_left(int k, int row, T value) { left[k][row / VM].of[row % VM] = S(value); }
+  __device__ void put_right(int k, int column, T value) { right[k][column / VN].of[column % VN] = S(value); }
+  __device__ S left_at(int k, int row) const { return left[k][row / VM].of[row % VM]; }
+  __device__ void multiply(S (&sums)[TM][TN]) const {
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+#pragma unroll(TM * TN > 32 ? 2 : SLAB)  // more find no registers beside 8 x 8 sums
+    for (int k = 0; k < SLAB; ++k) {
+      S a[TM], b[TN];
+#pragma unroll
+      for (int i = 0; i < TM; i += VM) {
+        const Pack<S, VM> pack = left[k][ty + i / VM * 16];
+#pragma unroll
+        for (int v = 0; v < VM; ++v) a[i + v] = pack.of[v];
+      }
+#pragma unroll
+      for (int j = 0; j < TN; j += VN) {
+        const Pack<S, VN> pack = right[k][tx + j / VN * 16];
+#pragma unroll
+        for (int v = 0; v < VN; ++v) b[j + v] = pack.of[v];
+      }
+#pragma unroll
+      for (int i = 0; i < TM; ++i) {
+#pragma unroll
+        for (int j = 0; j < TN; ++j) sums[i][j] += a[i] * b[j];
+      }
+    }
+  }
 };
 
-template <typename T, typename O, int TM, int TN>
+template <typename T, typename O, int TM, int TN, typename Way = Fma>
 __launch_bounds__(BLOCK, 2)
 __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entries,
                          const T* __restrict__ bias, const O* mask, O* out, O* pooled, int* which,
                          O* left_sums, typename Sum<T>::type* partials, int* arrived, int splits, int part,
                          int add, int add_sums, int relu, Product p) {
   typedef typename Sum<T>::type S;
-  const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;  // in a pack
-  const bool ROOM = TM * TN <= 16;  // registers to load a slab ahead, and to write neighbours at once
-  const int DEEP = ROOM ? 2 : 1, SLAB = DEEP * UNIT;
-  __shared__ Pack<S, VM> left_tile[SLAB][TM * 16 / VM + 1];  // a column more: fewer bank conflicts
-  __shared__ Pack<S, VN> right_tile[SLAB][TN * 16 / VN];
+  const int DEEP = TM * TN <= (sizeof(T) == 2 ? 16 : 32) ? 2 : 1, SLAB = DEEP * UNIT;  // as registers are found
+  typedef Slab<T, TM, TN, SLAB, Way> Tile;
+  const int VN = Tile::VN;  // neighbours in a row, of which a thread keeps the sums
+  __shared__ Tile slab;
   __shared__ Spot spots[BLOCK];  // of BLOCK indices k, for as many slabs,
   __shared__ int lefts[BLOCK];   // and where they lie in left
   const int t = threadIdx.x, tx = t % 16, ty = t / 16;
@@ -156,22 +196,18 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   const auto left_at = [&](int n, int k0) {
     const int i = n % TM, k = n / TM * 16 + tx;
     const int at = lefts[(k0 - begin) % BLOCK + k] + i * 16 * p.left_row;
-    return first_row + ty + 16 * i < p.rows && k0 + k < last ? S(left_rows[at]) : S(0);
+    return first_row + ty + 16 * i < p.rows && k0 + k < last ? left_rows[at] : T(0);
   };
   const auto entry_at = [&](int i, int k0) {
     const Spot here = spots[(k0 - begin) % BLOCK + t / (TN * 16) + i * (BLOCK / (TN * 16))];
-    return given.have(here, there) ? S(entries[here.at + there.at]) : S(0);
+    return given.have(here, there) ? entries[here.at + there.at] : T(0);
   };
-  const auto put_left = [&](int n, S value) {
-    const int row = ty + n % TM * 16;
-    left_tile[n / TM * 16 + tx][row / VM].of[row % VM] = value;
-  };
-  const auto put_entry = [&](int i, S value) {
-    const int k = t / (TN * 16) + i * (BLOCK / (TN * 16));
-    right_tile[k][own / VN].of[own % VN] = value;
+  const auto put_left = [&](int n, T value) { slab.put_left(n / TM * 16 + tx, ty + n % TM * 16, value); };
+  const auto put_entry = [&](int i, T value) {
+    slab.put_right(t / (TN * 16) + i * (BLOCK / (TN * 16)), own, value);
   };
 
-  S next_left[TM * DEEP], next_entries[TN * DEEP];  // of the next slab: loaded while this one is multiplied
+  T next_left[TM * DEEP], next_entries[TN * DEEP];  // of the next slab: loaded while this one is multiplied
   const auto load = [&](int k0) {
 #pragma unroll
     for (int i = 0; i < TM * DEEP; ++i) next_left[i] = left_at(i, k0);
@@ -180,47 +216,20 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   };
   tabulate(begin);
   __syncthreads();  // the first spots are there
-  if (ROOM) load(begin);
+  load(begin);
   for (int k0 = begin; k0 < last; k0 += SLAB) {
-    if (ROOM) {
 #pragma unroll
-      for (int i = 0; i < TM * DEEP; ++i) put_left(i, next_left[i]);
+    for (int i = 0; i < TM * DEEP; ++i) put_left(i, next_left[i]);
 #pragma unroll
-      for (int i = 0; i < TN * DEEP; ++i) put_entry(i, next_entries[i]);
-    } else {
-#pragma unroll 4  // more loads at a time than that find no registers beside 8 x 8 sums
-      for (int i = 0; i < TM; ++i) put_left(i, left_at(i, k0));
-#pragma unroll 4
-      for (int i = 0; i < TN; ++i) put_entry(i, entry_at(i, k0));
-    }
+    for (int i = 0; i < TN * DEEP; ++i) put_entry(i, next_entries[i]);
     __syncthreads();  // the slab is there
     if ((k0 + SLAB - begin) % BLOCK == 0 && k0 + SLAB < last) {
       tabulate(k0 + SLAB);
       __syncthreads();  // the next spots are there
     }
-    if (ROOM && k0 + SLAB < last) load(k0 + SLAB);
-    for (int k = 0; k < SLAB && has_row; ++k) row_sum += left_tile[k][t / VM].of[t % VM];
-#pragma unroll
-    for (int k = 0; k < SLAB; ++k) {
-      S a[TM], b[TN];
-#pragma unroll
-      for (int i = 0; i < TM; i += VM) {
-        const Pack<S, VM> pack = left_tile[k][ty + i / VM * 16];
-#pragma unroll
-        for (int v = 0; v < VM; ++v) a[i + v] = pack.of[v];
-      }
-#pragma unroll
-      for (int j = 0; j < TN; j += VN) {
-        const Pack<S, VN> pack = right_tile[k][tx + j / VN * 16];
-#pragma unroll
-        for (int v = 0; v < VN; ++v) b[j + v] = pack.of[v];
-      }
-#pragma unroll
-      for (int i = 0; i < TM; ++i) {
-#pragma unroll
-        for (int j = 0; j < TN; ++j) sums[i][j] += a[i] * b[j];
-      }
-    }
+    if (k0 + SLAB < last) load(k0 + SLAB);
+    for (int k = 0; k < SLAB && has_row; ++k) row_sum += slab.left_at(k, t);
+    slab.multiply(sums);
     __syncthreads();  // the slab is used up
   }
 
@@ -231,11 +240,11 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
     asm volatile("" : "+r"(row0), "+r"(column0));  // else all places are kept, and find no registers
 #pragma unroll
     for (int j = 0; j < TN; ++j) {
-      const int column = column0 + (tx + j / VN * 16) * VN + j % VN;
+      const int column = column0 + Tile::column(j);
       const int at = group * p.out_group + column / volume * p.out_outer + column % volume;
 #pragma unroll
       for (int i = 0; i < TM; ++i) {
-        const int row = row0 + (ty + i / VM * 16) * VM + i % VM;
+        const int row = row0 + Tile::row(i);
         if (row < p.rows && column < p.columns) entry(sums[i][j], row * p.out_row + at, row);
       }
     }
@@ -276,11 +285,11 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   if (VN == 4 && pooled) {
 #pragma unroll
     for (int j = 0; j < TN; j += VN) {
-      const int column = first_column + (tx + j / VN * 16) * VN, corner = place(column);
+      const int column = first_column + Tile::column(j), corner = place(column);
       const int outer = group * p.out_group + column / volume * p.out_outer;
 #pragma unroll
       for (int i = 0; i < TM; ++i) {
-        const int row = first_row + (ty + i / VM * 16) * VM + i % VM, plane = outer + row * p.out_row;
+        const int row = first_row + Tile::row(i), plane = outer + row * p.out_row;
         if (row >= p.rows || column >= p.columns) continue;
         O best = O(__int_as_float(0xff800000));  // minus infinity
         int winner = -1;
@@ -299,14 +308,14 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
         which[(plane + column % volume) / 4] = winner;
       }
     }
-  } else if (ROOM && VN > 1 && packed) {  // neighbouring columns lie side by side, and are written at once
+  } else if (VN > 1 && packed) {  // neighbouring columns lie side by side, and are written at once
 #pragma unroll
     for (int j = 0; j < TN; j += VN) {
-      const int column = first_column + (tx + j / VN * 16) * VN;
+      const int column = first_column + Tile::column(j);
       const int beside = group * p.out_group + column / volume * p.out_outer + column % volume;
 #pragma unroll
       for (int i = 0; i < TM; ++i) {
-        const int row = first_row + (ty + i / VM * 16) * VM + i % VM, at = row * p.out_row + beside;
+        const int row = first_row + Tile::row(i), at = row * p.out_row + beside;
         if (row >= p.rows || column >= p.columns) continue;
         Pack<O, VN> pack;
 #pragma unroll

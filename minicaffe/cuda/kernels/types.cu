@@ -21,3 +21,9 @@ __device__ inline T masked(T value, const T* mask, size_t at) {
   typedef typename Sum<T>::type S;
   return mask ? T(S(value) * S(S(mask[at]) > 0 ? 1 : 0)) : value;
 }
+
+// Neighbours, which are read and written at once.
+template <typename S, int V>
+struct alignas(sizeof(S) * V) Pack {
+  S of[V];
+};

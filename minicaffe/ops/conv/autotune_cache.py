@@ -65,6 +65,7 @@ def _device(device: Device) -> str:
     if device.is_cuda:
         runtime = device.xp.cuda.runtime
         name = runtime.getDeviceProperties(device.number)["name"].decode()
+        name += ", TF32" * device.tf32
         return f"{name}, CUDA {runtime.runtimeGetVersion()}, CuPy {device.xp.__version__}"
     parts = [_cpu(), f"{threads.count()} threads", f"NumPy {np.__version__}"]
     variables = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")

@@ -8,6 +8,9 @@ x (n, c, *image), weight (f, c/group, *kernel), y (n, f, *out). For sample s, pl
 
 and a product of matrices, which is a convolution of images of one place. Sums are always taken in the same
 order. Inputs of 16 bits are summed in float32.
+
+From the A100 on, inputs of 16 bits are multiplied on tensor cores, and so are those of float32, rounded to
+TF32 (a sign, 8 bits of exponent, 10 of mantissa), where the device allows it: see backend.Device.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import TOO_MANY
+from minicaffe.backend import TOO_MANY, tf32
 from minicaffe.cuda.capture import COUNTERS, arrived
 from minicaffe.cuda.launch import launch_blocks
 from minicaffe.errors import ShapeError
@@ -28,12 +31,28 @@ from minicaffe.ops.sums import in_sum_type
 
 UNIT = 16  # of the kernel: a block takes one or two of them of a sum at a time,
 FAN = 16  # and how many parts are added up by one
-BLOCKS = 256  # that are enough to keep a device busy
 SMALL = tuple((tm, tn) for tm in (1, 2, 4) for tn in (2, 4))
-TILES = {
-    4: (*SMALL, (8, 8)),
-    8: SMALL,
-}  # of sums that a thread keeps: 64 of 8 bytes find no registers
+LARGE = (4, 8), (8, 4), (8, 8)  # sums of 8 bytes find no registers there
+CORES = {"float16": "F16", "bfloat16": "Bf16", "float32": "Tf32"}  # what multiplies them, of mma.cu
+SINCE = 80  # the compute capability of GPUs that have all three
+# What a block of tm x tn sums a thread takes, in us: of each 32 of the depth a + b (tm + tn) + c tm tn, where
+# it is alone on its multiprocessor, and where two share it. Fitted to what an H100 took:
+# examples/benchmarks/results/gpu/tiles_h100.json
+MULTIPROCESSORS, PAIRS = 132, 2
+COSTS = {
+    "Fma": ((0.57, 0.043, 0.052), (1.26, 0.0, 0.095)),
+    "Tf32": ((0.0, 0.171, 0.0), (0.28, 0.162, 0.020)),
+    "F16": ((0.0, 0.145, 0.0), (0.17, 0.158, 0.012)),
+}
+COSTS["Bf16"] = COSTS["F16"]
+BLOCK_US, PART_US, ENTRY_US = (
+    2.1,
+    5.1,
+    15e-6,
+)  # beside: of each block, of parts at all, of each of their entries
+PARTS = tuple(
+    sorted(2**i * j for i in range(8) for j in (2, 3))
+)  # 2, 3, 4, 6, 8, ... that are tried
 
 
 def _integers(names: str) -> list[tuple[str, Any]]:
@@ -62,7 +81,7 @@ def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
     if is_product(g):
         return min(limit, g.n + g.f * max(g.n, g.c))
     sums = (math.prod(g.weight_shape) + g.f) * (2 if size == 2 else 1)
-    _, parts = _share(*_weight_sizes(g), g.group, max(size, 4), limit // sums)
+    _, parts = _share(*_weight_sizes(g), g.group, max(size, 4), limit // sums, "Fma")
     return parts * sums if parts > 1 else 0
 
 
@@ -178,12 +197,13 @@ def _run(
         raise ShapeError(f"implicit: {largest} {TOO_MANY}")
     partials = in_sum_type(work, out)
     sizes = struct["rows"].item(), struct["columns"].item(), struct["depth"].item()
-    tile, parts = _share(*sizes, products, out.itemsize, partials.size // max(1, part))
+    way = _way(arrays[1])
+    tile, parts = _share(*sizes, products, out.itemsize, partials.size // max(1, part), way)
     grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), products * parts)
     assert parts == 1 or grid[0] * grid[1] * products * _sums(parts) <= COUNTERS
     room = (partials, arrived()) if parts > 1 else (None, None)
     args = parts, part, int(add), int(add_sums), int(relu), struct
-    types = arrays[1], out, *tile
+    types = arrays[1], out, *tile, *([] if way == "Fma" else [way])
     mask = pooled = which = None  # what cuda.fusion_rules puts there
     arrays = *arrays[:3], mask, out, pooled, which, left_sums, *room
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
@@ -211,27 +231,51 @@ def _sums(parts: int) -> int:
     return count
 
 
+def _way(entries: Any) -> str:
+    """What multiplies entries: tensor cores, where there are some for their type."""
+    kind = entries.dtype.name
+    if kind not in CORES or (kind == "float32" and not tf32()):
+        return "Fma"
+    return CORES[kind] if _capability(entries.device.id) >= SINCE else "Fma"
+
+
+@functools.cache
+def _capability(number: int) -> int:
+    import cupy
+
+    return int(cupy.cuda.Device(number).compute_capability)
+
+
+@functools.lru_cache(4096)
 def _share(
-    rows: int, columns: int, depth: int, products: int, size: int, most: int
+    rows: int, columns: int, depth: int, products: int, size: int, most: int, way: str
 ) -> tuple[tuple[int, int], int]:
     """How products are shared among blocks: the tile of sums, each of `size` bytes, that a thread keeps, and
     into how many parts of the depth, `most` at the most, the sums are taken apart.
 
-    The tile is as large as leaves enough blocks to keep the device busy, all parts together.
+    Blocks run in turns of PAIRS a multiprocessor: few turns are as long as their number rounded up. What takes
+    the least by COSTS is taken.
     """
-    most = max(1, min(most, depth // (8 * UNIT)))
-
-    def shared(tm: int, tn: int) -> tuple[int, int]:
-        blocks = max(1, -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products)
-        parts = max(1, min(most, round(BLOCKS / blocks)))
-        return blocks * parts, parts
-
-    blocks, parts = shared(8, 8)
-    if (8, 8) in TILES[max(4, size)] and rows > 64 and blocks >= 2 * BLOCKS // 3:
-        return (8, 8), parts
-    tm = 1 if rows <= 16 else 2 if rows <= 32 else 4
-    tn = 4 if shared(tm, 4)[0] >= BLOCKS // 2 else 2
-    return (tm, tn), shared(tm, tn)[1]
+    most = max(1, min(most, depth // (4 * UNIT)))
+    tiles = SMALL if size == 8 else (*SMALL, *LARGE)
+    best = (math.inf, (2, 2), 1)
+    for tm, tn in tiles if way == "Fma" else [tile for tile in tiles if tile[0] > 1]:
+        blocks = -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products
+        alone, beside = (a + b * (tm + tn) + c * tm * tn for a, b, c in COSTS[way])
+        for parts in (1, *PARTS):
+            if parts > most or (parts > 1 and blocks * _sums(parts) > COUNTERS):
+                break
+            turns, rest = divmod(blocks * parts, PAIRS * MULTIPROCESSORS)
+            slabs = -(-depth // (2 * UNIT)) / parts
+            two = slabs * max(alone, beside) + BLOCK_US
+            us = (turns + rest / (PAIRS * MULTIPROCESSORS)) * two
+            if turns < 2:
+                last = two if rest > MULTIPROCESSORS else slabs * alone + BLOCK_US
+                us = turns * two + (last if rest else 0)
+            if parts > 1:
+                us += PART_US + ENTRY_US * rows * columns * products * parts
+            best = min(best, (us, (tm, tn), parts))
+    return best[1:]
 
 
 def _weight_sizes(g: ConvGeometry) -> tuple[int, int, int]:

@@ -8,16 +8,18 @@ from ._array import at_address, count, place
 
 HANDLE, VERSION = 0xB1A5, 130000
 CUBLAS_OP_N, CUBLAS_OP_T = 0, 1
-CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F = 68, 70
+CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F_FAST_TF32 = 68, 70, 77
 CUBLAS_GEMM_DEFAULT = -1
 _NAMES = {0: "float32", 1: "float64", 2: "float16", 14: "bfloat16"}  # cupy.cuda.runtime.CUDA_R_...
 _COMPUTE = {
     CUBLAS_COMPUTE_32F: (np.float32, ctypes.c_float),
     CUBLAS_COMPUTE_64F: (np.float64, ctypes.c_double),
+    CUBLAS_COMPUTE_32F_FAST_TF32: (np.float32, ctypes.c_float),
 }
 _TYPES = {  # (of a and b, of the result) that cuBLAS takes
     CUBLAS_COMPUTE_32F: {(0, 0), (2, 2), (2, 0), (14, 14), (14, 0)},
     CUBLAS_COMPUTE_64F: {(1, 1)},
+    CUBLAS_COMPUTE_32F_FAST_TF32: {(0, 0)},
 }
 
 
@@ -90,12 +92,21 @@ def product(
 
     def action():
         with np.errstate(all="ignore"):
-            result = compute(one) * np.matmul(left.astype(compute), right.astype(compute))
+            given = left.astype(compute), right.astype(compute)
+            if computeType == CUBLAS_COMPUTE_32F_FAST_TF32:
+                given = map(_tf32, given)
+            result = compute(one) * np.matmul(*given)
             if old:  # like cuBLAS, which does not read C otherwise
                 result += compute(old) * out.astype(compute)
             out[...] = result
 
     return action
+
+
+def _tf32(array):
+    """Rounded to 10 bits of mantissa; what is not finite as it is."""
+    rounded = ((array.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32)
+    return np.where(np.isfinite(array), rounded, array)
 
 
 def _matrices(pointer, kind, shape, ld, apart, count):

@@ -1,5 +1,6 @@
 // __nv_bfloat16: the upper half of a float.
 #pragma once
+#define __CUDA_BF16_H__
 
 inline unsigned short standin_bfloat16(float value) {
   const unsigned u = __float_as_uint(value);

@@ -1,5 +1,6 @@
 // __half: as many of its functions as kernels here may use.
 #pragma once
+#define __CUDA_FP16_H__
 
 inline unsigned short standin_half(float value) {
   const unsigned sign = __float_as_uint(value) >> 16 & 0x8000;

@@ -1,0 +1,56 @@
+// What mma.sync does, of kernels/mma.cu: the lanes of a warp put down what they have, and each takes from all of
+// them what its own sums are of. Source: NVIDIA, PTX ISA, Matrix Fragments for mma.m16n8k8 and mma.m16n8k16.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace standin {
+
+struct Fragments {
+  unsigned a[4], b[2];
+};
+static Fragments put_down[2][1024];  // by turns: a lane may be one product ahead of another
+static unsigned turns[1024];
+
+// A lane's four sums, of words that hold `many` numbers each.
+template <class Number>
+void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int many, Number number) {
+  const unsigned t = threadIdx.x, lane = t % 32;
+  Fragments* const all = put_down[turns[t]++ % 2];
+  for (int i = 0; i < 4; ++i) all[t].a[i] = a[i];
+  for (int i = 0; i < 2; ++i) all[t].b[i] = b[i];
+  barrier(-1);
+  const Fragments* const warp = all + (t - lane);
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    float sum = 0;
+    for (int word = 0; word < 8; ++word) {
+      const unsigned left = warp[row % 8 * 4 + word % 4].a[row / 8 + word / 4 * 2];
+      const unsigned right = warp[column * 4 + word % 4].b[word / 4];
+      for (int which = 0; which < many; ++which) sum += number(left, which) * number(right, which);
+    }
+    d[i] += sum;
+  }
+}
+
+}  // namespace standin
+
+// NVIDIA leaves open what becomes of the lower 13 bits of a float that was not rounded: here they make it NaN.
+inline void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  standin::mma(d, a, b, 1, [](unsigned word, int) {
+    return word & 0x1fff ? __uint_as_float(0x7fc00000) : __uint_as_float(word);
+  });
+}
+inline void mma_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  standin::mma(d, a, b, 2, [](unsigned word, int which) { return standin_float_of_half(word >> 16 * which); });
+}
+inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  standin::mma(d, a, b, 2, [](unsigned word, int which) {
+    return standin_float_of_bfloat16(word >> 16 * which);
+  });
+}
+inline unsigned tf32(float value) {
+  const unsigned bits = __float_as_uint(value);
+  if ((bits & 0x7f800000) == 0x7f800000) return bits & 0x7fffff ? 0x7fffe000 : bits;
+  return (bits + 0x1000) & ~0x1fffu;
+}
