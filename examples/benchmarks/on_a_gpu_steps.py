@@ -158,13 +158,20 @@ def timed(step: Callable[[], object], finish: Callable[[], object]) -> float:
 
 def contenders(name: str, batch: int, device: str) -> list[tuple[str, Callable]]:
     """What each takes its name and settings from; ours first."""
-    ways: list[tuple[str, Callable]] = [
-        ("minicaffe, by rule", lambda: ours(name, batch, device, deterministic=True)),
-        ("minicaffe, auto", lambda: ours(name, batch, device)),
-    ]
-    for tf32 in (False, True):
-        for last in (False, True):
-            for graph in (False, True):
+    ways: list[tuple[str, Callable]] = []
+    for what, given in (
+        ("", {}),
+        (", TF32", {"precision": "tf32"}),
+        (", float16", {"dtype": "float16"}),
+    ):
+        for how, rule in (("by rule", {"deterministic": True}), ("auto", {})):
+            both = {**given, **rule}
+            ways.append(
+                (f"minicaffe, {how}{what}", lambda both=both: ours(name, batch, device, **both))
+            )
+    for graph in (True, False):
+        for tf32 in (False, True):
+            for last in (False, True):
                 what = f"torch{', TF32' * tf32}{', channels_last' * last}{', graph' * graph}"
                 ways.append((what, lambda t=tf32, c=last, g=graph: torchs(name, batch, t, c, g)))
     return ways
@@ -198,7 +205,7 @@ def torchs(name: str, batch: int, tf32: bool, last: bool, graph: bool) -> tuple[
 
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
-    net = Net(spec_of(name, "train", batch), "TRAIN", device="cpu")
+    net = Net(spec_of(name, "train", batch), "TRAIN", device="cpu", deterministic=True)
     begin(net)
     module, arrays = Module(net).to("cuda"), inputs_of(net)
     inputs = [torch.from_numpy(arrays[key]).to("cuda") for key in module.inputs]

@@ -118,7 +118,12 @@ def normalisation(step: Step, scale: Step | None, use: Use) -> Call:
     mean, variance, count = (param.to_host() for param in layer.past)
     past = [torch.from_numpy(sums / max(count[0], 1e-30)) for sums in (mean, variance)]
     keys = not layer.by_past, 1 - layer.moving_average_fraction, layer.eps
-    return lambda p, x: F.batch_norm(x, *past, pick(p, w), pick(p, b), *keys)
+
+    def call(p, x):
+        past[:] = (sums.to(x.device) for sums in past)
+        return F.batch_norm(x, *past, pick(p, w), pick(p, b), *keys)
+
+    return call
 
 
 @recipe("Scale")
