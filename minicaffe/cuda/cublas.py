@@ -55,10 +55,10 @@ def multiply(a: Any, b: Any, out: Any, accumulate: bool) -> None:
     if library() is None:
         tell("a product by cuBLAS, which CuPy refuses to capture")
     fast = tf32() and a.dtype == np.float32
-    ask("gemm", "TF32" * fast, (), (a, b, out, accumulate), lambda given: _calls(*given, fast))
+    ask("gemm", "TF32" * fast, (), (a, b, out, accumulate), lambda given: _calls(*given, fast=fast))
 
 
-def _calls(a: Any, b: Any, out: Any, accumulate: bool, fast: bool) -> None:
+def _calls(a: Any, b: Any, out: Any, accumulate: bool, *, fast: bool) -> None:
     """One call, or one for each outer index of the stacks.
 
     cuBLAS counts down the columns: to it, memory holds the transposes, and the product is out' = b' a'.
@@ -71,7 +71,7 @@ def _calls(a: Any, b: Any, out: Any, accumulate: bool, fast: bool) -> None:
     )
     if out_op:
         b, a, out = (matrix.swapaxes(-1, -2) for matrix in (a, b, out))
-        _calls(a, b, out, accumulate, fast)
+        _calls(a, b, out, accumulate, fast=fast)
         return
     kind, out_kind = (getattr(runtime, KINDS[array.dtype.name]) for array in (a, out))
     size = 8 if out.dtype == np.float64 else 4
