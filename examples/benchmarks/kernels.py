@@ -170,8 +170,8 @@ def table(found: dict | None) -> str:
         cells = [str(len({row["kernel"] for row in rows}))]
         cells += [span(row[key] for row in rows) for key in ("registers", "shared", "spilled")]
         for sm in sms:
-            full = (round(100 * row["occupancy"]) for row in rows if row["sm"] == sm)
-            cells.append(f"{span(full)} %")
+            full = [round(100 * row["occupancy"]) for row in rows if row["sm"] == sm]
+            cells.append(f"{span(full)} %" if full else "-")
         body.append([name, *cells])
     cards = ", ".join(f"sm_{sm} {ARCHITECTURES[sm]}" for sm in sms)
     return lay_out(head, body) + f"\n\nNVRTC {found['nvrtc']}; {cards}."
