@@ -197,3 +197,15 @@ def test_engines_know_no_layer_and_no_net(path):
         for name in imports(path):
             parts = name.split(".")
             assert parts[0] != "minicaffe" or parts[1] in inner, f"{path.name} imports {name}"
+
+
+def test_the_table_of_what_to_run_knows_every_room():
+    """And what it says to run is there."""
+    lines = (ROOT / "CONTRIBUTING.md").read_text().splitlines()
+    rows = [line.split("|") for line in lines if "| `pytest " in line]
+    changed = " ".join(row[1] for row in rows)
+    rooms = {path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    rooms -= {"__init__.py", "__main__.py", "__pycache__", "models"}
+    assert [room for room in sorted(rooms) if f"`minicaffe/{room}`" not in changed] == []
+    named = {word for row in rows for word in row[2].replace("`", "").split()[1:]}
+    assert [word for word in named if "NAME" not in word and not (ROOT / word).exists()] == []

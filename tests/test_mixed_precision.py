@@ -15,6 +15,7 @@ from minicaffe.ops import conv
 from minicaffe.ops.conv.autotune import measure
 from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
+from minicaffe.solver.rules import Update
 
 
 @TYPES
@@ -47,7 +48,7 @@ def test_every_layer_trains_and_a_step_allocates_nothing(few_digits, cuda, dtype
         before = cuda.xp.allocations, cuda.xp.synchronizations
         made.step(2)
         assert (cuda.xp.allocations, cuda.xp.synchronizations) == before
-    assert int(made._mixed.skipped) == 0
+    assert int(made.rule.skipped) == 0
     assert np.isfinite(made.loss()) and np.isfinite(made.test()["loss"])
     assert made.test_net.blobs["prob"].data.dtype.name == dtype
     param, shared = made.net.params["ip"][0], made.test_net.params["ip"][0]
@@ -110,5 +111,5 @@ def test_the_key_is_checked():
 
 def test_float32_knows_nothing_of_it():
     made = solver(LENET, "cpu", BATCH, dtype="float32", loss_scale=512)
-    assert made._mixed is None and made.net.loss_scale == 1
+    assert isinstance(made.rule, Update) and made.net.loss_scale == 1
     assert all(param.master is None for param in made.net.learnable)

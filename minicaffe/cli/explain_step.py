@@ -28,7 +28,7 @@ def explain_step(spec: NetSpec, device: Device, settings: dict[str, Any]) -> Non
     quiet: dict[str, Any] = {"test_interval": 0, "display": 0, "snapshot": 0}
     solver = Solver(spec, device=device, **settings, **quiet, test_iter=())
     solver.step(SETTLED)
-    nodes = [node for part in solver._recordings.values() for node in part]
+    nodes = [node for part in solver._iteration.recordings.values() for node in part]
     what = f"an iteration of {solver.spec.type}"
     explain_nodes(solver.net, what, lambda: solver.step(1), nodes, flops(solver.net, True))
 

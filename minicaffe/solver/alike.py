@@ -120,6 +120,7 @@ def begin_alike(solver: Any) -> None:
             told = f"rank {rank} goes on from iteration {iteration}, rank 0 from {at[0]}"
             raise CheckpointError(told).on_all()
     solver._ranks.before_snapshot()
-    for array in left_behind(solver).values():
+    parts = solver.net, solver.rule, solver._watch, solver._average
+    for array in left_behind(*parts).values():
         solver.communicator.bcast(array)
     solver._alike = True

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from minicaffe.net import Net
 from minicaffe.replay.replay import Call
+from minicaffe.solver.average import Average
+from minicaffe.solver.mixed import Mixed
+from minicaffe.solver.nan_guard import Watch
+from minicaffe.solver.rules import Update
 
 
-def compared(solver: Any, replay: Callable[[], None], as_it_is: Callable[[], None]) -> str:
+def compared(iteration: Any, replay: Callable[[], None], as_it_is: Callable[[], None]) -> str:
     """Take an iteration as a replay, put all back, and take it as it is; why they differ, or nothing.
 
     What is compared, to the bit, is all that an iteration leaves behind: parameters, history, statistics,
     loss, flags. It lies on the host meanwhile. An iteration with Python in it that cannot be done twice,
     such as reading a file, is replayed and not compared.
     """
-    nodes = [node for part in solver._recordings.values() for node in part]
+    nodes = [node for part in iteration.recordings.values() for node in part]
     if not all(node.sets or node.twice for node in nodes if isinstance(node, Call)):
         replay()
         return ""
-    arrays, device = left_behind(solver), solver.device
+    parts = iteration.net, iteration.now.rule, iteration.watch, iteration.average
+    arrays, device = left_behind(*parts), iteration.device
     before = {name: device.to_host(array) for name, array in arrays.items()}
     try:
         replay()
@@ -34,21 +40,21 @@ def compared(solver: Any, replay: Callable[[], None], as_it_is: Callable[[], Non
     return ""
 
 
-def left_behind(solver: Any) -> dict[str, Any]:
+def left_behind(
+    net: Net, rule: Update | Mixed, watch: Watch, average: Average | None
+) -> dict[str, Any]:
     """All arrays that an iteration changes for good, by what they are."""
-    found: dict[str, Any] = {"watch": solver._watch.block, "loss": solver._watch.loss}
-    for step in solver.net.steps:
+    found: dict[str, Any] = {"watch": watch.block, "loss": watch.loss}
+    for step in net.steps:
         for i, param in enumerate(step.layer.params):
             found[f"parameter {i} of {step.spec.name}"] = param.data
         for i, array in enumerate(step.layer.running):
             found[f"statistic {i} of {step.spec.name}"] = array
-    rule = solver._mixed.rule if solver._mixed is not None else solver.rule
     for i, array in enumerate(rule.history):
         found[f"history {i}"] = array
-    if solver._mixed is not None:
-        for i, master in enumerate(solver._mixed.masters):
+    if isinstance(rule, Mixed):
+        for i, master in enumerate(rule.masters):
             found[f"float32 parameter {i}"] = master.data
-    if solver._average is not None:
-        for i, mean in enumerate(solver._average.means):
-            found[f"averaged parameter {i}"] = mean
+    for i, mean in enumerate(average.means if average is not None else ()):
+        found[f"averaged parameter {i}"] = mean
     return found

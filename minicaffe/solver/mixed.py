@@ -10,6 +10,7 @@ import numpy as np
 from minicaffe.backend import Device
 from minicaffe.cpu import aligned
 from minicaffe.layers import Param
+from minicaffe.net import Net
 from minicaffe.ops.update import unscale
 from minicaffe.replay.step_constants import Slots
 from minicaffe.solver.nan_guard import Watch
@@ -130,3 +131,13 @@ class Mixed:
         for master in self.masters:
             if master.dtype != master.param.dtype:
                 self.xp.copyto(master.param.data, master.data)
+
+
+def rule_of(net: Net, spec: SolverSpec, watch: Watch, backward: bool) -> Update | Mixed:
+    """What updates a net, parameters in the order of its backward pass if wanted; of 16 bits, in float32."""
+    given = spec, net.learnable, net.device, watch, net.context.slots, backward
+    if net.context.dtype.itemsize != 2:
+        return Update(*given)
+    mixed = Mixed(*given)
+    net.loss_scale = mixed.scale
+    return mixed

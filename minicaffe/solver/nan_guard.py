@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.layers import Layer
+from minicaffe.net import Net
 from minicaffe.ops import nan_guard as ops
 from minicaffe.ops.nan_guard import BAD, DONE, FLAGS, PASSED, SKIP, STOP
 from minicaffe.replay.command import place
@@ -217,3 +218,13 @@ class Watch:
         self.put_back()
         if self.at_hand is not None:
             self.loss[0], self.flags[SKIP] = loss, self.flags[STOP]
+
+
+def watch_of(net: Net, window: int) -> Watch:
+    """What looks at the iterations of a net; of 16 bits, a gradient that is not finite is passed over."""
+    context = net.context
+    watch = Watch(
+        net.device.xp, window, context.sum_dtype, context.dtype.itemsize == 2, context.refused
+    )
+    watch.keep(net.layers.values())
+    return watch

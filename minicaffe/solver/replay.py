@@ -78,12 +78,14 @@ class Replay:
         with solver.device.current(), np.errstate(all="ignore"):
             self.batches = Batches(solver.net, self.given)
             with self.look, self.batches:
-                solver._run_passes()
+                solver._iteration.gradient(solver._now)
             solver._watch.expect(solver.iteration)
             solver._watch.judge(rule.gradients, -1.0)
             solver._watch.weigh(rule.weights)
             self.told = solver._watch.told(solver.device)
-        self.loss = float(self.told.losses[(solver._recorded - 1) % len(self.told.losses)])
+        self.loss = float(
+            self.told.losses[(solver._iteration.recorded - 1) % len(self.told.losses)]
+        )
 
     def lines(self) -> list[str]:
         """What was found: the step, a row for each blob and parameter, the first bad one marked and told."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -12,30 +14,32 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
-from minicaffe.errors import DataError, SpecError
+from minicaffe.errors import CheckpointError, DataError, SpecError
+from minicaffe.layers.share import Share
 from minicaffe.net import Net, read
 from minicaffe.ops import conv
 from minicaffe.parallel import ALONE, Communicator, device_of, on
 from minicaffe.parallel.together import agree, one_by_one, together
-from minicaffe.solver import snapshots
+from minicaffe.solver import saving, snapshots
 from minicaffe.solver.alike import begin_alike, check_alike, check_parts
 from minicaffe.solver.average import Average
+from minicaffe.solver.finite import all_finite, raise_diverged
+from minicaffe.solver.history import Shown, Tested, columns
 from minicaffe.solver.interrupt import Signals
-from minicaffe.solver.iteration import Iterating
-from minicaffe.solver.judging import Judging
+from minicaffe.solver.iteration import Iteration, Now
+from minicaffe.solver.judging import Judge
 from minicaffe.solver.kept import Kept, recorded
-from minicaffe.solver.mixed import Mixed
-from minicaffe.solver.nan_guard import Watch
+from minicaffe.solver.mixed import Mixed, rule_of
+from minicaffe.solver.nan_guard import watch_of
 from minicaffe.solver.ranks import Ranks, share_of, told_by
 from minicaffe.solver.report import Mute, Report, keys_given
-from minicaffe.solver.rules import Update
 from minicaffe.solver.scores import score_suffixes, test_nets, test_scores
 from minicaffe.solver.trend import trends
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import check_max_iter, with_settings
 
 
-class Solver(Judging, Iterating):
+class Solver:
     """Trains the net of a model file as its `solver` says, in Caffe's order of things.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
@@ -75,75 +79,97 @@ class Solver(Judging, Iterating):
             raise SpecError(f"{file}: has no 'solver'; training needs one").on_all()
         self.spec = with_settings(spec.solver, settings)
         check_max_iter(self.spec, needed=False)
-        self.communicator, self._graph = communicator or ALONE, graph
-        self.report = (report or Report()) if self.communicator.rank == 0 else Mute()
+        ranks = communicator or ALONE
+        self.report = (report or Report()) if ranks.rank == 0 else Mute()
         self.run = Path(run) if run is not None else None
-        self._kept = Kept(self, spec, settings) if run is not None else None
-        built, given = self.spec.train_state, {"dtype": dtype, "seed": self.spec.random_seed}
-        given |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
         if not isinstance(device, backend.Device):
-            device = device_of(device or self.spec.device, self.communicator)
-        given |= {"device": device, "precision": precision, "keep": keep}
-        self.communicator = on(device, self.communicator)
+            device = device_of(device or self.spec.device, ranks)
+        self.communicator = on(device, ranks)
+        self._record_folder: str | Path | None = None  # of the run: there diverged.npz goes
+        self._kept = Kept(self, spec, settings) if run is not None else None
+        built = {
+            "dtype": dtype,
+            "precision": precision,
+            "seed": self.spec.random_seed,
+            "keep": keep,
+        }
+        built |= {"engine": engine, "workspace_cap": workspace_cap, "deterministic": deterministic}
+        built |= {"device": device}
         share = share_of(self.communicator, batch_per_rank)
-        make = partial(
-            Net, spec, "TRAIN", **given, level=built.level, stages=built.stage, share=share
-        )
-        self.net = one_by_one(self.communicator, make)
+        self.net = self._training_net(spec, share, built)
         self.device = self.net.device
-        if share is not None:
-            check_parts(self.communicator, self.net, built)
         if needs_loss and not self.net.graph.losses:
             told = "add one, such as SoftmaxWithLoss, or give a top a loss_weight"
             phase = "no layer of the phase TRAIN is a loss of a weight above 0"
             raise SpecError(f"{file}: nothing to learn from: {phase}; {told}").on_all()
-        xp = self.device.xp
-        self._mixed: Mixed | None = None
         with self.device.current():
-            half, learnt = self.net.context.dtype.itemsize == 2, self.net.learnable
-            window = self.spec.average_loss, self.net.context.sum_dtype
-            self._watch = Watch(xp, *window, half, self.net.context.refused)
-            self._watch.keep(self.net.layers.values())
-            self._losses = self._watch.losses
-            means = (
-                self.spec,
-                learnt,
-                self.device,
-                self._watch,
-                self.net.context.slots,
-                share is not None,
-            )
-            if half:
-                self._mixed = Mixed(*means)
-                self.net.loss_scale = self._mixed.scale
-            self.rule = self._mixed or Update(*means)
+            self._watch = watch_of(self.net, self.spec.average_loss)
+            self.rule = rule_of(self.net, self.spec, self._watch, share is not None)
             decay = self.spec.ema_decay
             self._average = Average(decay, self.rule, self._watch) if decay else None
-            self._one = xp.empty((), self.net.context.sum_dtype)
         self._ranks: Ranks | None = None
         if share is not None:
-            given_to = self.communicator, self.net, self.rule.laid, self._watch
-            self._ranks = Ranks(*given_to, late=half, dtype=reduce_dtype)
-        tests = partial(test_nets, spec, self.spec, **given)
-        self.test_nets = together(self.communicator, tests)
-        rank = self.communicator.rank
+            parts = self.communicator, self.net, self.rule.laid, self._watch
+            self._ranks = Ranks(*parts, late=isinstance(self.rule, Mixed), dtype=reduce_dtype)
+        self._iteration = Iteration(self.net, self._watch, self._average, self._ranks, graph)
+        self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
-            net.context.tell = self.report.event if rank == 0 else partial(told_by, rank)
+            net.context.tell = (
+                self.report.event if ranks.rank == 0 else partial(told_by, ranks.rank)
+            )
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
-        self.iteration, self._recorded, self.stopped = 0, 0, False
-        self.scores: dict[str, Any] = {}  # of the last test
         self.report.tests_on(score_suffixes(self.test_nets, self.net))
-        self._trends = trends(spec, self.spec, self.test_nets)
-        self._begin_saving(spec)
-        self._begin_iterating()
+        self._judge = Judge(trends(spec, self.spec, self.test_nets))
+        self.iteration = 0
+        self.stopped = self._asked_to_stop = False
+        self.ended: str | None = None  # why training ended early, if it did
+        self.scores: dict[str, Any] = {}  # of the last test
+        self._shown: list[Shown] = []
+        self._tests: list[Tested] = []
+        self._said: list[str] = []  # of reasons why an iteration is not one CUDA graph
+        name = snapshots.name(spec)
+        self._prefix = self.spec.snapshot_prefix or str(self.run / name if self.run else name)
+        self._restored: Path | None = None  # the snapshot gone on from
+        self._saved: int | None = None  # the iteration of the last snapshot, written or restored
+        self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
+        self._alike = False  # whether several ranks have begun from one state
         if self._ranks is not None:
             check_alike(self)
+
+    def _training_net(self, spec: NetSpec, share: Share | None, built: dict[str, Any]) -> Net:
+        """The net of the phase TRAIN, of a rank its part. Raises on all ranks what it raises on any."""
+        state = self.spec.train_state
+        given = {**built, "level": state.level, "stages": state.stage, "share": share}
+        net = one_by_one(self.communicator, partial(Net, spec, "TRAIN", **given))
+        if share is not None:
+            check_parts(self.communicator, net, state)
+        return net
 
     @property
     def test_net(self) -> Net | None:
         """The first of the test nets, if there is any."""
         return self.test_nets[0] if self.test_nets else None
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next iteration."""
+        return self._judge.rate(self.spec, self.iteration)
+
+    @property
+    def log(self) -> dict[str, np.ndarray]:
+        """What was displayed and tested since the solver was made, as arrays by column (see `columns`)."""
+        return columns(self._shown, self._tests)
+
+    @property
+    def _end(self) -> float:
+        """The iteration at which training ends."""
+        return math.inf if self.spec.max_iter is None else self.spec.max_iter
+
+    @property
+    def _now(self) -> Now:
+        """What this iteration goes by."""
+        return Now(self.spec, self.rule, self.iteration, self.rate)
 
     def __repr__(self) -> str:
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"
@@ -177,12 +203,12 @@ class Solver(Judging, Iterating):
         scores = self.scores if self.ended else {}
         if self.test_nets and not (self.stopped or self.ended):
             scores = self.test()
-            self._judge()
+            self._go_by_test()
         self.report.finished(self.net.warnings)
-        if self._mixed is not None and (skipped := int(self._mixed.skipped)):
+        if isinstance(self.rule, Mixed) and (skipped := int(self.rule.skipped)):
             self.report.failed(
                 f"{skipped} iterations passed over: gradients beyond {self.net.context.dtype.name}; "
-                f"loss_scale is {self._mixed.scale:g}"
+                f"loss_scale is {self.rule.scale:g}"
             )
         unsaved = self.unsaved[1] if self.unsaved is not None else None
         agree(self.communicator, unsaved)
@@ -219,7 +245,7 @@ class Solver(Judging, Iterating):
             if self._test_due():
                 self.loss()  # no test of what has diverged
                 self.test()
-                if self._judge():
+                if self._go_by_test():
                     break
             self._iterate()
             self._look()
@@ -244,3 +270,182 @@ class Solver(Judging, Iterating):
         self._tests.append((self.iteration, self.scores))
         self.report.tested(self.iteration, self.scores)
         return self.scores
+
+    def _iterate(self) -> None:
+        """Compute the gradient and update by it; as one work, where nobody computes one of them otherwise."""
+        cls, why = type(self), self._iteration.why_apart()
+        own = "gradient" in vars(self) or "update" in vars(self)
+        if own or cls.gradient is not Solver.gradient or cls.update is not Solver.update:
+            why = f"{cls.__name__} takes gradient and update apart"
+            if self._ranks is not None:
+                self._ranks.share_no_more()
+        begins = self._average is not None and self.iteration == 0  # between the two
+        graphs = self.device.is_cuda and self._iteration.graph
+        if why or begins or (self.device.is_cuda and not graphs):
+            self.gradient()
+            self.update()
+        else:
+            self._iteration.run(self._now)
+        if graphs:
+            self._iteration.reasons = [why] if why else self._iteration.whole.reasons
+            if self._iteration.reasons not in ([], self._said):
+                self._said = self._iteration.reasons
+                self.report.event(f"not in a CUDA graph: {'; '.join(self._said)}")
+
+    def gradient(self) -> None:
+        """Compute the gradient of this iteration's batches."""
+        self._iteration.gradient(self._now)
+
+    def update(self) -> None:
+        """Change the parameters by the gradients that are there, at the rate of this iteration."""
+        self._iteration.update(self._now)
+
+    @on_its_device
+    def loss(self) -> float:
+        """The loss averaged over the last average_loss iterations; waits for the device.
+
+        Raises DivergedError at the first iteration whose loss or gradient was no finite number, however long
+        ago, and if the weights are not: then parameters and state are as when it began, `iteration` is
+        that one, and what is needed to compute it again has been saved. Where a layer knows the cause,
+        such as a label that is none, it raises its own MinicaffeError.
+        """
+        self._watch.weigh(self.rule.weights)
+        watched = self._watched = self._watch.told(self.device)
+        window = watched.losses[: max(self._iteration.recorded, 1)]
+        loss = float(np.mean(window, dtype=np.float64))
+        if watched.stopped:
+            raise_diverged(self, self._watch.iteration(watched), loss)
+        if not math.isfinite(loss):
+            raise_diverged(self, self.iteration, loss)
+        if not (math.isfinite(watched.weights + watched.running) or all_finite(self)):
+            raise_diverged(self, self._watch.last + 1, loss, before=True)
+        return loss
+
+    def norms(self) -> tuple[float, float]:
+        """The gradient's and the weights' L2 norm when `loss` was last read, of all parameters that learn.
+
+        The gradient is the mean over iter_size batches, before clip_gradients shortens it.
+        """
+        return self._watched.gradient / self.spec.iter_size, self._watched.weights
+
+    def _look(self) -> None:
+        """See whether the last iteration was finite, where that needs no waiting for the device."""
+        if self._watch.stopped_at_hand():
+            self.loss()
+
+    def _save_asked(self, signals: Signals | None) -> bool:
+        """Whether a snapshot was asked for; sees, too, whether an end was. Of any of several ranks."""
+        if self._ranks is not None:
+            self._asked_to_stop = self._ranks.stop
+            if self._ranks.stop:
+                who = ", ".join(map(str, self._ranks.stopped_by))
+                self.report.event(f"asked to stop: rank {who} of {self.communicator.size}")
+            return self._ranks.save
+        self._asked_to_stop = signals is not None and signals.asked
+        return signals is not None and signals.snapshot_asked()
+
+    def _test_due(self) -> bool:
+        """Whether a test comes before the next iteration."""
+        due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
+        return bool(due and (self.iteration or self.spec.test_initialization))
+
+    def _go_by_test(self) -> bool:
+        """Go by the test just made; whether training is to end early, for the reason in `ended`."""
+        now, goes_on, self.ended = self.iteration, self.iteration < self._end, None
+        told = self.report.event, self._keep_best
+        if (worn := self._judge.judge(self.spec, now, self.scores, *told)) is not None and goes_on:
+            self.ended = str(worn)
+            self.report.event(f"stopped early at iteration {now}: {worn}")
+        return self.ended is not None
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Within it the nets have the averaged weights, if there are any."""
+        if self._average is None:
+            return contextlib.nullcontext()
+        if self.iteration == 0:
+            self._average.begin()
+        return self._average.in_place()
+
+    @on_its_device
+    def snapshot(self) -> Path:
+        """Write parameters and the solver's state as `snapshot_format` says, atomically; gives the file.
+
+        With `snapshot_keep` the older ones are then removed but for so many. Raises CheckpointError.
+        """
+        self.loss()
+        path = self._snapshot_path()
+        self._one_writes(lambda: saving.write(self, path))
+        self._saved, self.unsaved = self.iteration, None
+        self.report.saved(str(path))
+        self._drop_older()
+        return path
+
+    @on_its_device
+    def _keep_best(self) -> bool:
+        """Write PREFIX_best.npz, as `snapshot` does; whether it could be."""
+        path = snapshots.best_path(self._prefix)
+        try:
+            self._one_writes(lambda: saving.write(self, path))
+        except CheckpointError as error:
+            self.report.failed(f"no best snapshot of iteration {self.iteration}: {error}")
+            return False
+        self.report.saved(str(path), best=True)
+        return True
+
+    def _one_writes(self, work: Callable[[], object]) -> None:
+        """Have rank 0 write a file. Raises on all ranks what that raises."""
+        if self._ranks is not None:
+            self._ranks.before_snapshot()
+        together(self.communicator, work if self.communicator.rank == 0 else lambda: None)
+
+    def _drop_older(self) -> None:
+        """Let but the last `snapshot_keep` snapshots stay, of which one is of this iteration."""
+        if self.spec.snapshot_keep and self.communicator.rank == 0:
+            snapshots.drop(self._prefix, self.iteration, self.spec.snapshot_keep)
+
+    def _snapshot_path(self) -> Path:
+        """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
+        return snapshots.path(self._prefix, self.iteration, self.spec.snapshot_format)
+
+    def _try_snapshot(self) -> None:
+        """Write a snapshot; one that cannot be is reported, and `unsaved` says why."""
+        try:
+            self.snapshot()
+        except CheckpointError as error:
+            self.unsaved = self.iteration, error
+            goes_on = self.iteration < self._end and not self.stopped
+            then = "; training goes on, and the next one is tried" if goes_on else ""
+            self.report.failed(f"no snapshot of iteration {self.iteration}: {error}{then}")
+
+    def _check_left(self) -> None:
+        """Raise CheckpointError if the snapshot gone on from is beyond max_iter."""
+        if self.iteration > self._end:
+            raise CheckpointError(
+                f"nothing to train: the snapshot is at iteration {self.iteration}, "
+                f"max_iter is {self.spec.max_iter}; raise it (--max-iter)"
+            ).on_all()
+
+    def _last_snapshot(self) -> None:
+        """At the end: write what training stopped with, if that is wanted and was not done or tried."""
+        wanted = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
+        if wanted and self.iteration not in (self._saved, *(self.unsaved or ())):
+            self._try_snapshot()
+        elif self.iteration == self._saved and self._snapshot_path().exists():
+            self._drop_older()  # whoever wrote it may have been killed before that
+
+    @on_its_device
+    def restore(self, path: str | Path, replay: bool = False) -> None:
+        """Go on where a snapshot was taken, with its seed; what differs from its model is told.
+
+        A run's folder stands for its newest one. Raises CheckpointError, before any change, for what may not
+        differ (see `changes`). To `replay` it, nothing is compared, and weights and history need not be
+        finite.
+        """
+        self._alike = False
+        self._restored = saving.restore(self, path, replay)
+        self._saved, self.unsaved = self.iteration, None
+        self._watch.reset()  # what it found before is of other weights
+
+    def latest_snapshot(self) -> Path:
+        """The newest snapshot of this solver. Raises CheckpointError without one."""
+        return snapshots.latest(self._prefix)

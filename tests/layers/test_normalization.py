@@ -220,7 +220,7 @@ def test_all_of_them_train_in_16_bits_and_take_nothing(cuda, dtype):
         getattr(cuda.xp, "allocations", 0),
         getattr(cuda.xp, "synchronizations", 0),
     )
-    assert int(made._mixed.skipped) == 0 and np.isfinite(made.loss())
+    assert int(made.rule.skipped) == 0 and np.isfinite(made.loss())
 
 
 @pytest.fixture

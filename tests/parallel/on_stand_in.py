@@ -57,7 +57,11 @@ def trained(device, communicator, sync="true", iterations=7, dtype="float64"):
         solver.step(1)
         losses.append(solver.loss())
     found = {"losses": np.array(losses), **solver.net.weights()}
-    graphs = [node for node in solver._recordings.get("iteration", []) if isinstance(node, Graph)]
+    graphs = [
+        node
+        for node in solver._iteration.recordings.get("iteration", [])
+        if isinstance(node, Graph)
+    ]
     return found, graphs, solver
 
 

@@ -66,7 +66,7 @@ def state(solver):
     """All that decides how training goes on, as bytes."""
     found = {name: param.data for name, param in solver.net.named_params.items()}
     found |= {f"history {i}": array for i, array in enumerate(solver.rule.history)}
-    found |= {name: trend.state() for name, trend in solver._trends.items()}
+    found |= {name: trend.state() for name, trend in solver._judge.trends.items()}
     if solver._average is not None:
         found |= {f"mean {i}": array for i, array in enumerate(solver._average.means)}
     return {name: array.tobytes() for name, array in found.items()} | {"rate": solver.rate}
@@ -128,7 +128,7 @@ def test_training_ends_early_and_stays_ended_until_it_may_wait_longer():
     longer = made(more, {"loss": [2.0] * 7}, early_stopping=5)
     longer.restore("small_iter_6.npz")
     longer.solve()
-    assert (longer.iteration, longer._trends["best"].waited) == (10, 5)
+    assert (longer.iteration, longer._judge.trends["best"].waited) == (10, 5)
 
 
 def resumed(more, at):
@@ -242,10 +242,10 @@ def test_what_is_best_begins_anew_where_its_file_is_not():
     moved = made(", best: accuracy", SCORES, snapshot_prefix="other")
     moved.restore(path)
     moved.step(2)
-    assert moved._trends["best"].at == 8 and os.path.exists("other_best.npz")
+    assert moved._judge.trends["best"].at == 8 and os.path.exists("other_best.npz")
     another = made(", best: loss", SCORES)
     another.restore(path)
-    assert another._trends["best"].at == -1
+    assert another._judge.trends["best"].at == -1
 
 
 @pytest.mark.parametrize(
@@ -271,11 +271,12 @@ def test_modes_are_found_or_must_be_said():
     ):
         Solver(parse(text), device="cpu")
     found = {
-        name: made(f", best: {name}")._trends["best"].mode for name in ("accuracy", "each", "loss")
+        name: made(f", best: {name}")._judge.trends["best"].mode
+        for name in ("accuracy", "each", "loss")
     }
     assert found == {"accuracy": "max", "each": "max", "loss": "min"}
     both = made(", test_compute_loss: true, best: total loss")
-    assert both._trends["best"].mode == "min"
+    assert both._judge.trends["best"].mode == "min"
 
 
 def test_an_array_counts_by_its_mean():

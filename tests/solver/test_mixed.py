@@ -40,7 +40,7 @@ def test_loss_scaling_saves_a_gradient_that_would_vanish(cuda):
 @TYPES
 def test_bfloat16_needs_no_loss_scale(cuda, dtype):
     scale = {"float16": 1024, "bfloat16": 1}
-    assert solver(LINE, cuda, FEW, dtype=dtype)._mixed.scale == scale[dtype]
+    assert solver(LINE, cuda, FEW, dtype=dtype).rule.scale == scale[dtype]
 
 
 @TYPES
@@ -60,7 +60,7 @@ def test_a_step_that_is_not_finite_is_passed_over(cuda, dtype):
     for one in (made, other):
         one.step(1)
     assert state(made) == state(other) != before
-    assert (int(made._mixed.skipped), int(other._mixed.skipped)) == (1, 0)
+    assert (int(made.rule.skipped), int(other.rule.skipped)) == (1, 0)
 
 
 def test_gradients_beyond_float16_are_told_at_the_end(cuda):

@@ -26,7 +26,7 @@ def few(monkeypatch):
 
 def change_rows(solver, change, *has):
     """Have a replay go by other rows: `change` gives (what, row) for those of a segment that has all of these."""
-    nodes = solver._recordings["iteration"]
+    nodes = solver._iteration.recordings["iteration"]
     for i, node in enumerate(nodes):
         if isinstance(node, Segment) and set(has) <= set(node.whose):
             nodes[i] = Segment(change(list(zip(node.whose, node.rows, strict=True))))
@@ -101,26 +101,30 @@ def a_rate_of_before(solver, patch):
 
 
 def a_batch_of_before(solver, patch):
-    nodes = solver._whole.nodes
+    nodes = solver._iteration.whole.nodes
     nodes[:] = [node for node in nodes if getattr(node, "what", "") != "the batch"]
 
 
 def the_number_of_another_pass(solver, patch):
     """Data and Dropout are functions of it."""
-    patch.setattr(solver._noted, "begin", lambda first: Passes.begin(solver._noted, first + 1))
+    patch.setattr(
+        solver._iteration.noted,
+        "begin",
+        lambda first: Passes.begin(solver._iteration.noted, first + 1),
+    )
 
 
 def a_reshape_that_nobody_sees(solver, patch):
     """What was recorded goes on, over arrays that are not the net's any more."""
-    held = solver._whole.assumed
-    patch.setattr(solver, "_now_of_all", lambda: held)
+    held = solver._iteration.whole.assumed
+    patch.setattr(solver._iteration, "_now_of_all", lambda: held)
     solver.net.memory.take(solver.net.graph)
-    solver._taken = solver.net.context.taken
+    solver._iteration.taken = solver.net.context.taken
 
 
 def a_multiplier_that_nobody_sees(solver, patch):
-    held = solver._whole.assumed
-    patch.setattr(solver, "_now_of_all", lambda: held)
+    held = solver._iteration.whole.assumed
+    patch.setattr(solver._iteration, "_now_of_all", lambda: held)
     solver.net.params["ip"][0].decay_mult = 50.0
 
 
@@ -152,4 +156,4 @@ def test_without_a_fault_nothing_is_found():
     both.step(6)
     change_rows(both.replaying, lambda rows: rows)
     both.step(3)
-    assert both.replays and isinstance(both.replaying._whole.nodes[0], Call)
+    assert both.replays and isinstance(both.replaying._iteration.whole.nodes[0], Call)
