@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -209,3 +210,19 @@ def test_the_table_of_what_to_run_knows_every_room():
     assert [room for room in sorted(rooms) if f"`minicaffe/{room}`" not in changed] == []
     named = {word for row in rows for word in row[2].replace("`", "").split()[1:]}
     assert [word for word in named if "NAME" not in word and not (ROOT / word).exists()] == []
+
+
+def test_the_reading_path_is_there_and_no_longer_than_an_afternoon():
+    """3,000 lines are the aim."""
+    page = (ROOT / "docs" / "read-me-first.md").read_text()
+    path = [ROOT / name for name in re.findall(r"^\d+\. \[(minicaffe/\S+\.py)\]", page, re.M)]
+    assert len(path) == len(set(path)) == 16
+    assert sum(len(file.read_text().splitlines()) for file in path) <= 3_250
+
+
+def test_how_many_files_a_reader_has_to_follow():
+    """8 and 35 are the aim: less is welcome, more is not."""
+    from walked import convolution, step
+
+    assert len(convolution()) <= 17
+    assert len(step()) <= 64
