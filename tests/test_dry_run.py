@@ -91,7 +91,7 @@ def test_a_replayed_step_of_lenet_is_a_graph_and_what_changes(found):
     """
     told = found["LeNet, implicit"]
     assert told["replayed"] == {"upload": 1, "graph": 1, "copy": 1, "in all": 2}
-    assert told["graph"] == {"fill": 1, "kernel": 23}
+    assert told["graph"] == {"fill": 1, "kernel": 22}
 
 
 @pytest.mark.parametrize("engine", ["batched", "caffe"])

@@ -46,7 +46,7 @@ def declarations(code: str) -> dict[str, tuple[list[str], list[str]]]:
     """Of each kernel its template's parameters and its own."""
     split = {}
     for template, name, parameters in re.findall(DECLARED, expanded(code)):
-        kinds = [part.split()[-1] for part in template.split(",")]
+        kinds = [" ".join(part.split()[1:]) for part in template.split(",")]  # T, or T = its default
         split[name] = kinds, [" ".join(part.split()) for part in parameters.split(",")]
     return split
 
@@ -68,7 +68,9 @@ class Kernel:
     def __init__(self, code: str, expression: str):
         self.name, arguments = re.fullmatch(r"(\w+)<(.*)>", expression).groups()
         kinds, parameters = declarations(code)[self.name]
-        meant = dict(zip(kinds, arguments.split(", "), strict=True))
+        given = arguments.split(", ")
+        assert len(given) <= len(kinds) and all(" = " in kind for kind in kinds[len(given) :])
+        meant = dict(zip((kind.partition(" ")[0] for kind in kinds), given, strict=False))
         self.parameters = [_meant(parameter, meant) for parameter in parameters]
 
     def __call__(self, grid: Any, block: Any, args: Any) -> None:
