@@ -40,15 +40,22 @@ class Iteration:
     """
 
     def __init__(
-        self, net: Net, watch: Watch, average: Average | None, ranks: Ranks | None, graph: bool
+        self,
+        net: Net,
+        watch: Watch,
+        premise: Premise,
+        average: Average | None,
+        ranks: Ranks | None,
+        graph: bool,
     ):
         self.net, self.watch, self.average, self.ranks = net, watch, average, ranks
+        self.premise = premise  # what replays go by
         self.device, self.graph = net.device, graph
         with self.device.current():
             self.one = self.device.xp.empty((), net.context.sum_dtype)  # the loss of a batch
         self.recorded = 0
         self.now: Now
-        self.noted, self.premise = Passes(net), Premise(net)
+        self.noted = Passes(net)
         self.passes, self.updates = Repeated(self.device), Repeated(self.device)
         self.whole = Repeated(self.device)
         self.taken = net.context.taken
@@ -59,10 +66,6 @@ class Iteration:
         """What replays go through, of an iteration, or of passes and update; nothing if there are none."""
         apart = {"passes": self.passes.nodes or [], "update": self.updates.nodes or []}
         return apart if any(apart.values()) else {"iteration": self.whole.nodes or []}
-
-    def why_apart(self) -> str:
-        """Why passes and update are not one work now; nothing if they are."""
-        return self.premise.seen
 
     def run(self, now: Now) -> None:
         """Gradient and update as one work, which one program or graph can hold."""

@@ -11,7 +11,7 @@ from minicaffe.spec.solver import SolverSpec
 
 
 class Judge:
-    """Goes by tests: by the `trends` of what is watched, whose numbers are in snapshots (see `trend.trends`)."""
+    """Goes by tests: by the trends of what is watched, whose numbers are in snapshots (see `trend.trends`)."""
 
     def __init__(self, trends: dict[str, Trend]):
         self.trends = trends

@@ -17,6 +17,7 @@ from minicaffe.backend import on_its_device
 from minicaffe.errors import CheckpointError, DataError, SpecError
 from minicaffe.layers.share import Share
 from minicaffe.net import Net, read
+from minicaffe.net.passes import Premise
 from minicaffe.ops import conv
 from minicaffe.parallel import ALONE, Communicator, device_of, on
 from minicaffe.parallel.together import agree, one_by_one, together
@@ -109,9 +110,11 @@ class Solver:
             self._average = Average(decay, self.rule, self._watch) if decay else None
         self._ranks: Ranks | None = None
         if share is not None:
-            parts = self.communicator, self.net, self.rule.laid, self._watch
-            self._ranks = Ranks(*parts, late=isinstance(self.rule, Mixed), dtype=reduce_dtype)
-        self._iteration = Iteration(self.net, self._watch, self._average, self._ranks, graph)
+            summed = self.communicator, self.net, self.rule.laid, self._watch
+            self._ranks = Ranks(*summed, late=isinstance(self.rule, Mixed), dtype=reduce_dtype)
+        self._premise = Premise(self.net)
+        parts = self.net, self._watch, self._premise, self._average, self._ranks
+        self._iteration = Iteration(*parts, graph)
         self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
@@ -273,7 +276,7 @@ class Solver:
 
     def _iterate(self) -> None:
         """Compute the gradient and update by it; as one work, where nobody computes one of them otherwise."""
-        cls, why = type(self), self._iteration.why_apart()
+        cls, why = type(self), self._premise.seen
         own = "gradient" in vars(self) or "update" in vars(self)
         if own or cls.gradient is not Solver.gradient or cls.update is not Solver.update:
             why = f"{cls.__name__} takes gradient and update apart"

@@ -46,7 +46,9 @@ def declarations(code: str) -> dict[str, tuple[list[str], list[str]]]:
     """Of each kernel its template's parameters and its own."""
     split = {}
     for template, name, parameters in re.findall(DECLARED, expanded(code)):
-        kinds = [" ".join(part.split()[1:]) for part in template.split(",")]  # T, or T = its default
+        kinds = [
+            " ".join(part.split()[1:]) for part in template.split(",")
+        ]  # T, or T = its default
         split[name] = kinds, [" ".join(part.split()) for part in parameters.split(",")]
     return split
 
