@@ -44,7 +44,7 @@ def peers(found: dict | None) -> str:
             for rate, way in zip(rates, ways, strict=True)
         ]
         details.append([f"PyTorch, beside {FORMS[form]}, iter/s", *theirs])
-    for name, by_batch in found.get("memory", {}).items():  # of a device only where it was asked for
+    for name, by_batch in found.get("memory", {}).items():  # if it was asked for
         who, all_of = FORMS.get(name, "PyTorch"), [by_batch[n] for n in batches]
         details.append([f"{who}, peak memory, MiB", *(f"{one['peak']:.0f}" for one in all_of)])
         beyond = (f"{one['peak'] - one['imports']:.0f}" for one in all_of)
