@@ -18,6 +18,8 @@ from minicaffe.errors import DeviceError, ShapeError, SpecError, mib
 
 TOO_MANY = "elements are more than a kernel's 32-bit index reaches"
 PRECISIONS = "highest", "tf32"
+TF32_SINCE = 80  # the compute capability of GPUs that have it: of the A100
+NO_TF32 = "float32 is exact: precision tf32 needs CUDA and an A100 or later"
 STAGED = 2**26  # bytes, up to which a host array goes through page-locked memory
 SMALL = 2**20  # bytes, above which as many such copies to one place are under way as it has
 TURNS = 2  # buffers
@@ -49,19 +51,23 @@ class Device:
         return _current(self) if self.is_cuda else contextlib.nullcontext()
 
     def of_precision(self, precision: str) -> Device:
-        """The same for float32 as `highest` or `tf32`; a CPU has no TF32, and says so. Raises SpecError.
+        """The same for float32 as `highest` or `tf32`; what has no TF32 says so. Raises SpecError.
 
         >>> device("cpu").of_precision("tf32")
-        cpu (asked for; precision tf32 is CUDA's)
+        cpu (asked for; float32 is exact: precision tf32 needs CUDA and an A100 or later)
         """
         if precision not in PRECISIONS:
             raise SpecError(f"precision: expected {' or '.join(PRECISIONS)}, got {precision!r}")
         wanted = precision == "tf32"
-        if wanted == self.tf32:
+        if wanted == self.tf32 or (wanted and NO_TF32 in self.reason):
             return self
-        if not self.is_cuda:
-            return Device(self.name, self.xp, f"{self.reason}; precision tf32 is CUDA's")
+        able = self.is_cuda and self._capability() >= TF32_SINCE
+        if wanted and not able:
+            return Device(self.name, self.xp, f"{self.reason}; {NO_TF32}")
         return Device(self.name, self.xp, self.reason, wanted)
+
+    def _capability(self) -> int:
+        return int(self.xp.cuda.Device(self.number).compute_capability)
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         """A host array as an array of this device."""

@@ -47,6 +47,7 @@ class Classifier:
         *,
         device: str | backend.Device | None = None,
         dtype: Any = None,
+        precision: str | None = None,
         engine: str = "auto",
         deterministic: bool = True,
         keep: Sequence[str] | None = (),
@@ -56,7 +57,7 @@ class Classifier:
         self.output = [layer.tops[0] for layer in spec.layers if layer.type == "Softmax"][-1]
         given: Any = {"engine": engine, "deterministic": deterministic}
         given["keep"] = None if keep is None else [*keep, self.output]
-        self.net = Net(spec, "TEST", device=device, dtype=dtype, **given)
+        self.net = Net(spec, "TEST", device=device, dtype=dtype, precision=precision, **given)
         if weights is None and isinstance(model, (str, Path)) and holds_weights(model):
             weights = model
         if isinstance(weights, (str, Path)) and os.path.isdir(weights):

@@ -18,7 +18,7 @@ EXACT = SINGLE.replace("tf32", "highest")
 
 @pytest.fixture(autouse=True)
 def tensor_cores(cuda):
-    if implicit_gemm._capability(cuda.number) < implicit_gemm.SINCE:
+    if implicit_gemm._capability(cuda.number) < backend.TF32_SINCE:
         pytest.skip("a GPU without tensor cores for TF32")
 
 
@@ -53,8 +53,27 @@ def test_who_asks_for_it(cuda):
     assert made.device.tf32 and made.net.device.tf32
     assert not Solver(parse(EXACT), device=cuda, report=Lines()).device.tf32
     assert copy.deepcopy(Net(parse(SINGLE), device="cuda")).device.tf32
-    told = "cpu (asked for; precision tf32 is CUDA's)"
-    assert repr(Net(parse(SINGLE), device="cpu").device) == told
+    told = "cpu (asked for; float32 is exact: precision tf32 needs CUDA and an A100 or later)"
+    for _ in range(2):  # and once
+        cpu = Net(parse(SINGLE), device="cpu").device
+        assert repr(Net(parse(SINGLE), device=cpu).device) == told
+
+
+def test_an_older_gpu_is_exact_and_says_so(cuda, monkeypatch):
+    monkeypatch.setattr(backend.Device, "_capability", lambda self: 75)
+    made = Net(parse(SINGLE), device="cuda").device
+    assert not made.tf32 and "precision tf32 needs CUDA and an A100 or later" in repr(made)
+
+
+def test_what_a_run_leaves_behind_is_of_the_precision_that_it_had(cuda, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for model, precision in ((EXACT, "tf32"), (SINGLE, "highest")):
+        run = tmp_path / precision
+        made = Solver(parse(model), device="cuda", precision=precision, run=run, report=Lines())
+        for name, array in BATCH.items():
+            cuda.copy_from_host(made.net.blobs[name].data, np.asarray(array, np.float32))
+        made.step(1)
+        assert Net(run / "model.yaml", device="cuda").device.tf32 == (precision == "tf32")
 
 
 def test_float64_and_16_bits_are_as_they_were(cuda):

@@ -25,8 +25,9 @@ from machine import describe
 from measure import ROOT, write
 from peer_tables import lay_out
 
+from minicaffe.backend import TF32_SINCE
 from minicaffe.cuda.launch import CTYPES, OPTIONS, THREADS, source
-from minicaffe.ops.conv.implicit_gemm import CORES, LARGE, SINCE, SMALL
+from minicaffe.ops.conv.implicit_gemm import CORES, LARGE, SMALL
 
 RESULTS = Path(__file__).resolve().parent / "results"
 ARCHITECTURES = {75: "T4", 80: "A100", 90: "H100"}
@@ -87,7 +88,7 @@ def with_tiles(found: Iterable[Instance], sm: int) -> list[Instance]:
             continue
         first, second, *_ = template.split(", ")
         cores = [CORES[name] for name, ctype in CTYPES.items() if ctype == first and name in CORES]
-        cores = cores if sm >= SINCE else []
+        cores = cores if sm >= TF32_SINCE else []
         tiles = SMALL if "double" in (first, second) else (*SMALL, *LARGE)
         for way in [[], *([word] for word in cores)]:
             if (

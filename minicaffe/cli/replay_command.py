@@ -38,9 +38,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay."""
     import_files(args.imports)
-    device = backend.device(args.device).of_precision(args.precision or "highest")
-    tell(args, f"device: {device}")
+    device = backend.device(args.device)
     replay = Replay(args.file, device=device, **engine_settings(args))
+    tell(args, f"device: {replay.solver.device}")
     replay.run()
     print("\n".join(replay.lines()))
     return 0

@@ -71,8 +71,9 @@ class Net:
         conv.check_name(engine)
         self.spec = model if isinstance(model, NetSpec) else read(model)
         made = device if isinstance(device, backend.Device) else backend.device(device)
-        asked = precision or ("tf32" if self.spec.precision == "tf32" else None)
-        self.device = made.of_precision(asked) if asked else made
+        rounded = made.tf32 or self.spec.precision == "tf32"
+        self.precision: Any = precision or ("tf32" if rounded else "highest")
+        self.device = made.of_precision(self.precision)
         dtype = float_type(self.spec.dtype if dtype is None else dtype)
         if not shapes_only:
             check_type(dtype, self.device)

@@ -87,4 +87,4 @@ class Follower(Report):
 
 def _spec(solver: Solver) -> NetSpec:
     """What is trained, with the solver's settings."""
-    return dataclasses.replace(solver.net.spec, solver=solver.spec)
+    return dataclasses.replace(solver.net.spec, solver=solver.spec, precision=solver.net.precision)

@@ -26,7 +26,8 @@ def model_text(solver: Any, folder: Path) -> str:
     dtype = solver.net.context.dtype.name
     prefix = net.solver.snapshot_prefix if net.solver is not None else None
     rule = dataclasses.replace(solver.spec, snapshot_prefix=prefix)
-    return text(dataclasses.replace(net, solver=rule, dtype=dtype), folder)
+    as_it_is = {"solver": rule, "dtype": dtype, "precision": solver.net.precision}
+    return text(dataclasses.replace(net, **as_it_is), folder)
 
 
 class Run:

@@ -115,6 +115,7 @@ class Solver:
         self._premise = Premise(self.net)
         parts = self.net, self._watch, self._premise, self._average, self._ranks
         self._iteration = Iteration(*parts, graph)
+        built |= {"precision": self.net.precision}
         self.test_nets = together(self.communicator, partial(test_nets, spec, self.spec, **built))
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)

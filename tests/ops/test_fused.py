@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from ops.cases import blank, numbers, put
 
+from minicaffe import backend
 from minicaffe.backend import heard
 from minicaffe.cuda import fusion
 from minicaffe.ops import activation, arrays, channels, elementwise, normalize, pool, rows, softmax
@@ -341,7 +342,7 @@ class Pooled:
         for dtype in (np.float16, np.float32, np.float64)
         for tile in (*implicit_gemm.SMALL, *implicit_gemm.LARGE)
         if tile[1] % 4 == 0
-        and (dtype == np.float32 or tile[0] * tile[1] <= 16)
+        and (dtype != np.float64 or tile[0] * tile[1] <= 16)
         and (dtype != np.float16 or tile[0] > 1)
     ],
 )
@@ -366,6 +367,15 @@ def test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, dtype):
         windows = np.where(np.isnan(windows), -np.inf, windows)
         assert (z == windows.max(-1)).all()
         assert (which == np.where(np.isneginf(z), -1, windows.argmax(-1))).all()
+
+
+@pytest.mark.parametrize("tile", [(2, 4), (4, 4), (4, 8), (8, 8)])
+@pytest.mark.parametrize("name", PLANES)
+def test_a_product_by_tf32_pools_what_it_writes(cuda, monkeypatch, name, tile):
+    if implicit_gemm._capability(cuda.number) < backend.TF32_SINCE:
+        pytest.skip("a GPU without tensor cores for TF32")
+    with cuda.of_precision("tf32").current():
+        test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, np.float32)
 
 
 def test_only_such_windows_are_pooled_by_a_product(cuda, monkeypatch):

@@ -36,7 +36,7 @@ __device__ inline unsigned tf32(float value) {
 struct Tf32 {
   static const int MANY = 1;
   __device__ static void put(unsigned& word, int, float value) { word = tf32(value); }
-  __device__ static float get(unsigned word, int) { return __uint_as_float(word); }
+  __device__ static float get(unsigned word, int) { return __uint_as_float(word & ~0x1fffu); }
   __device__ static void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { mma_tf32(d, a, b); }
 };
 template <typename T>
@@ -70,7 +70,7 @@ struct Bf16 : Two<__nv_bfloat16> {
 template <typename T, int TM, int TN, int SLAB, typename Way>
 struct Cores {
   static const int VN = TN < 4 ? TN : 4, BESIDE = VN / 2, WORDS = SLAB / Way::MANY;
-  unsigned left[WORDS][TM * 16 + 8], right[WORDS][TN * 16 + 8];
+  alignas(8) unsigned left[WORDS][TM * 16 + 8], right[WORDS][TN * 16 + 8];  // two are read at once
 
   __device__ static int group() { return threadIdx.x % 32 / 4; }
   __device__ static int row(int i) { return threadIdx.x / 128 * 8 * TM + i / 2 * 16 + i % 2 * 8 + group(); }
@@ -83,6 +83,7 @@ struct Cores {
   __device__ float left_at(int k, int row) const { return Way::get(left[k / Way::MANY][row], k % Way::MANY); }
   __device__ void multiply(float (&sums)[TM][TN]) const {
     typedef Pack<unsigned, BESIDE> Words;
+    static_assert(alignof(Cores) % alignof(Words) == 0 && (TN * 16 + 8) % BESIDE == 0, "a read across words");
 #pragma unroll
     for (int k = 0; k < WORDS; k += 8) {
       const int word = k + threadIdx.x % 4;

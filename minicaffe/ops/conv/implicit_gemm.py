@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import TOO_MANY, tf32
+from minicaffe.backend import TF32_SINCE, TOO_MANY, tf32
 from minicaffe.cuda.capture import COUNTERS, arrived
 from minicaffe.cuda.launch import launch_blocks
 from minicaffe.errors import ShapeError
@@ -34,7 +34,6 @@ FAN = 16  # and how many parts are added up by one
 SMALL = tuple((tm, tn) for tm in (1, 2, 4) for tn in (2, 4))
 LARGE = (4, 8), (8, 4), (8, 8)  # sums of 8 bytes find no registers there
 CORES = {"float16": "F16", "bfloat16": "Bf16", "float32": "Tf32"}  # what multiplies them, of mma.cu
-SINCE = 80  # the compute capability of GPUs that have all three
 # What a block of tm x tn sums a thread takes, in us: of each 32 of the depth a + b (tm + tn) + c tm tn, where
 # it is alone on its multiprocessor, and where two share it. Fitted to what an H100 took:
 # examples/benchmarks/results/gpu/tiles_h100.json
@@ -236,7 +235,7 @@ def _way(entries: Any) -> str:
     kind = entries.dtype.name
     if kind not in CORES or (kind == "float32" and not tf32()):
         return "Fma"
-    return CORES[kind] if _capability(entries.device.id) >= SINCE else "Fma"
+    return CORES[kind] if _capability(entries.device.id) >= TF32_SINCE else "Fma"
 
 
 @functools.cache
