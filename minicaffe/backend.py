@@ -61,13 +61,10 @@ class Device:
         wanted = precision == "tf32"
         if wanted == self.tf32 or (wanted and NO_TF32 in self.reason):
             return self
-        able = self.is_cuda and self._capability() >= TF32_SINCE
+        able = self.is_cuda and capability(self.number) >= TF32_SINCE
         if wanted and not able:
             return Device(self.name, self.xp, f"{self.reason}; {NO_TF32}")
         return Device(self.name, self.xp, self.reason, wanted)
-
-    def _capability(self) -> int:
-        return int(self.xp.cuda.Device(self.number).compute_capability)
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         """A host array as an array of this device."""
@@ -160,6 +157,14 @@ def _current(of: Device) -> Iterator[None]:
             yield
         finally:
             _here.tf32 = before
+
+
+@functools.cache
+def capability(number: int) -> int:
+    """The compute capability of a CUDA device, as 80 for 8.0."""
+    import cupy
+
+    return int(cupy.cuda.Device(number).compute_capability)
 
 
 def tf32() -> bool:

@@ -10,7 +10,7 @@ from half_nets import BATCH, LENET, Lines, solver
 
 from minicaffe import Net, Solver, SpecError, backend, parse
 from minicaffe.cli import main
-from minicaffe.ops.conv import autotune_cache, implicit_gemm
+from minicaffe.ops.conv import autotune_cache
 
 SINGLE = LENET.replace("dtype: float16", "precision: tf32")
 EXACT = SINGLE.replace("tf32", "highest")
@@ -18,7 +18,7 @@ EXACT = SINGLE.replace("tf32", "highest")
 
 @pytest.fixture(autouse=True)
 def tensor_cores(cuda):
-    if implicit_gemm._capability(cuda.number) < backend.TF32_SINCE:
+    if backend.capability(cuda.number) < backend.TF32_SINCE:
         pytest.skip("a GPU without tensor cores for TF32")
 
 
@@ -60,7 +60,7 @@ def test_who_asks_for_it(cuda):
 
 
 def test_an_older_gpu_is_exact_and_says_so(cuda, monkeypatch):
-    monkeypatch.setattr(backend.Device, "_capability", lambda self: 75)
+    monkeypatch.setattr(backend, "capability", lambda number: 75)
     made = Net(parse(SINGLE), device="cuda").device
     assert not made.tf32 and "precision tf32 needs CUDA and an A100 or later" in repr(made)
 

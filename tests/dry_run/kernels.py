@@ -70,9 +70,9 @@ class Kernel:
     def __init__(self, code: str, expression: str):
         self.name, arguments = re.fullmatch(r"(\w+)<(.*)>", expression).groups()
         kinds, parameters = declarations(code)[self.name]
-        given = arguments.split(", ")
-        assert len(given) <= len(kinds) and all(" = " in kind for kind in kinds[len(given) :])
-        meant = dict(zip((kind.partition(" ")[0] for kind in kinds), given, strict=False))
+        chosen = arguments.split(", ")
+        assert len(chosen) <= len(kinds) and all(" = " in kind for kind in kinds[len(chosen) :])
+        meant = dict(zip((kind.partition(" ")[0] for kind in kinds), chosen, strict=False))
         self.parameters = [_meant(parameter, meant) for parameter in parameters]
 
     def __call__(self, grid: Any, block: Any, args: Any) -> None:

@@ -372,7 +372,7 @@ def test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, dtype):
 @pytest.mark.parametrize("tile", [(2, 4), (4, 4), (4, 8), (8, 8)])
 @pytest.mark.parametrize("name", PLANES)
 def test_a_product_by_tf32_pools_what_it_writes(cuda, monkeypatch, name, tile):
-    if implicit_gemm._capability(cuda.number) < backend.TF32_SINCE:
+    if backend.capability(cuda.number) < backend.TF32_SINCE:
         pytest.skip("a GPU without tensor cores for TF32")
     with cuda.of_precision("tf32").current():
         test_a_product_pools_what_it_writes(cuda, monkeypatch, name, tile, np.float32)

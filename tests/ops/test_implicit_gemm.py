@@ -133,7 +133,7 @@ def rounded(array):
 @pytest.fixture(scope="module")
 def with_cores(cuda):
     """The same device, which may round float32 to TF32, if it has tensor cores."""
-    if implicit_gemm._capability(cuda.number) < backend.TF32_SINCE:
+    if backend.capability(cuda.number) < backend.TF32_SINCE:
         pytest.skip("a GPU without tensor cores for TF32")
     return cuda.of_precision("tf32")
 

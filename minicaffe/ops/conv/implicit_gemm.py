@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import TF32_SINCE, TOO_MANY, tf32
+from minicaffe.backend import TF32_SINCE, TOO_MANY, capability, tf32
 from minicaffe.cuda.capture import COUNTERS, arrived
 from minicaffe.cuda.launch import launch_blocks
 from minicaffe.errors import ShapeError
@@ -235,14 +235,7 @@ def _way(entries: Any) -> str:
     kind = entries.dtype.name
     if kind not in CORES or (kind == "float32" and not tf32()):
         return "Fma"
-    return CORES[kind] if _capability(entries.device.id) >= TF32_SINCE else "Fma"
-
-
-@functools.cache
-def _capability(number: int) -> int:
-    import cupy
-
-    return int(cupy.cuda.Device(number).compute_capability)
+    return CORES[kind] if capability(entries.device.id) >= TF32_SINCE else "Fma"
 
 
 @functools.lru_cache(4096)
