@@ -188,6 +188,8 @@ def on_its_device(method: Method) -> Method:
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self.device.is_cuda:
+            return method(self, *args, **kwargs)
         with self.device.current():
             return method(self, *args, **kwargs)
 

@@ -51,6 +51,7 @@ class Context:
     def __post_init__(self) -> None:
         self.slots = Slots(self.device)
         self.refused = np.zeros(0, np.int32)
+        self.refusals: memoryview = self.refused.data  # the same, read without NumPy
 
     @property
     def phase(self) -> Phase:

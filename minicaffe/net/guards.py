@@ -18,10 +18,11 @@ from minicaffe.net.step import Step
 from minicaffe.replay.guards import Assumed
 from minicaffe.spec.types import keys_of
 
-_blob, _data = operator.attrgetter("blob"), operator.attrgetter("_data")
-_arrays = operator.attrgetter("_data", "_diff")
-_params, _needs = operator.attrgetter("layer.params"), operator.attrgetter("layer.needs_gradient")
-_weight, _stale = operator.attrgetter("loss_weight"), operator.attrgetter("stale")
+_blob = operator.attrgetter("blob")
+_data, _diff = operator.attrgetter("_data"), operator.attrgetter("_diff")
+_params, _needs = operator.attrgetter("params"), operator.attrgetter("needs_gradient")
+_weight = operator.attrgetter("loss_weight")
+is_stale = operator.attrgetter("stale")  # whether a gradient is zero, whatever lies in memory
 _multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")
 
 
@@ -39,8 +40,9 @@ class Guard:
         if any(step.layer.sizes_vary for step in graph.steps):
             self.never = "the size of a top varies"
         self.values = [value for step in graph.steps for value in step.tops]
-        # The layers that were looked at last, and what returns their settings
+        # The layers that were looked at last, and with each what returns its settings
         self.steps: Sequence[Step] = []
+        self.layers: list[Layer] = []
         self.keys: list[tuple[Callable[[Layer], Any], Layer]] = []
 
     def of_passes(
@@ -49,32 +51,32 @@ class Guard:
         """What passes through these layers assume now, with objects and settings of the caller's."""
         if steps != self.steps:
             self.steps = list(steps)
-            self.keys = [(keys(cast(Any, type(step.layer))), step.layer) for step in steps]
+            self.layers = [step.layer for step in steps]
+            self.keys = [(keys(cast(Any, type(layer))), layer) for layer in self.layers]
         context = self.context
-        params = list(chain.from_iterable(map(_params, steps)))
-        blobs = chain(map(_blob, self.values), params)
+        params = list(chain.from_iterable(map(_params, self.layers)))
+        blobs = [*map(_blob, self.values), *params]
         every = [context._workspace, self.memory.scratch, *objects, *steps]
         of_layers: list[Any] = [get(layer) for get, layer in self.keys]
+        every += map(_data, blobs)
         if self.trains:
-            every += chain.from_iterable(map(_arrays, blobs))
-            of_layers += map(tuple, map(_needs, steps))
+            every += map(_diff, blobs)
+            of_layers += map(tuple, map(_needs, self.layers))
             of_layers += map(_weight, self.values)
             of_layers += map(_multipliers, params)
-        else:
-            every += map(_data, blobs)
         of_net = context.taken, context.state, threads.share(None), inside.get()
         return Assumed(every, (of_layers, of_net, settings))
 
     def of_params(self, params: Sequence[Any], objects: Iterable[Any] = ()) -> Assumed:
         """What an update of parameters assumes now."""
-        every = [*objects, *params, *chain.from_iterable(map(_arrays, params))]
-        settings = [*map(_multipliers, params), *stale(params), threads.share(None), inside.get()]
+        every = [*objects, *params, *map(_data, params), *map(_diff, params)]
+        settings = [
+            *map(_multipliers, params),
+            *map(is_stale, params),
+            threads.share(None),
+            inside.get(),
+        ]
         return Assumed(every, settings)
-
-
-def stale(params: Sequence[Any]) -> list[bool]:
-    """Which gradients of parameters are zero, whatever lies in memory."""
-    return [*map(_stale, params)]
 
 
 @functools.cache

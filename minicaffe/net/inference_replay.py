@@ -166,13 +166,14 @@ def take_flags(steps: Sequence[Step], context: Context) -> None:
     """Give each layer that may refuse something its flag, one behind the other."""
     able = [step.layer for step in steps if refuses(step)]
     context.refused = np.zeros(len(able), np.int32)
+    context.refusals = context.refused.data
     for i, layer in enumerate(able):
         layer.refused = context.refused[i : i + 1]
 
 
 def check(steps: Sequence[Step], context: Context | None = None) -> None:
     """Raise the DataError of the first layer that has refused something in a replay; of all of a context's."""
-    if context is not None and not any(context.refused.data):
+    if context is not None and not any(context.refusals):
         return
     for step in steps:
         if step.layer.refused[0]:

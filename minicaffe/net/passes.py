@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from minicaffe.net import run
-from minicaffe.net.guards import Guard, stale
+from minicaffe.net.guards import Guard, is_stale
 from minicaffe.net.inference_replay import (
     check_before_the_last,
     checks,
@@ -136,9 +136,11 @@ class Premise(Guard):
 
     def of_all(self, objects: Iterable[Any] = ()) -> Assumed | None:
         """What whole passes, and an update by them, assume now; None while nothing is to be replayed."""
-        if self.seen:
-            return None
-        settings = self.net.loss_scale, stale(self.params)
+        return None if self.seen else self.of_all_unseen(objects)
+
+    def of_all_unseen(self, objects: Iterable[Any] = ()) -> Assumed:
+        """The same, where `seen` has just said that nothing is in the way."""
+        settings = self.net.loss_scale, [*map(is_stale, self.params)]
         return self.of_passes(self.net.steps, objects, settings)
 
     def of_update(self, objects: Iterable[Any]) -> Assumed | None:

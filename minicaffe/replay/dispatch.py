@@ -9,11 +9,11 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from minicaffe.backend import on_cuda
 from minicaffe.cpu import threads
-from minicaffe.cpu.thread_pool import CompiledCrew, inside
+from minicaffe.cpu.thread_pool import inside
 from minicaffe.replay import trace
 from minicaffe.replay.encode import Table
 from minicaffe.replay.numpy_schedule import Script
@@ -103,7 +103,8 @@ def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
 def walk(table: Table) -> None:
     """Run the rows of a table, side by side if this is no slice itself."""
     walkers = 1 if inside.get() else min(table.walkers, threads.count())
-    cast(CompiledCrew, threads.crew(threads.count())).walk(table.where, table.length, walkers)
+    crew: Any = threads.crew(threads.count())  # of compiled loops, as tables are
+    crew.walk(table.where, table.length, walkers)
 
 
 def perform(script: Script) -> None:

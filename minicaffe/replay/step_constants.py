@@ -41,9 +41,9 @@ class Slot:
         )
         block.used += -(-size // ALIGNED) * ALIGNED
 
-    def put(self, values: Any) -> None:
-        """Set it."""
-        self.here[...] = values
+    def put(self, values: Any, index: Any = ...) -> None:
+        """Set it, or a part of it."""
+        self.here[index] = values
         if self.block is not None:
             self.block.changed = True
 

@@ -24,7 +24,7 @@ def compared(iteration: Any, replay: Callable[[], None], as_it_is: Callable[[], 
     if not all(node.sets or node.twice for node in nodes if isinstance(node, Call)):
         replay()
         return ""
-    parts = iteration.net, iteration.now.rule, iteration.watch, iteration.average
+    parts = iteration.net, iteration.rule, iteration.watch, iteration.average
     arrays, device = left_behind(*parts), iteration.device
     before = {name: device.to_host(array) for name, array in arrays.items()}
     try:

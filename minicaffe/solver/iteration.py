@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from minicaffe.layers.blob import Param
 from minicaffe.net.inference_replay import check
@@ -21,14 +21,9 @@ from minicaffe.solver.ranks import Ranks
 from minicaffe.solver.rules import Update
 from minicaffe.spec.solver import SolverSpec
 
-
-class Now(NamedTuple):
-    """What may be another in each iteration."""
-
-    spec: SolverSpec
-    rule: Update | Mixed
-    number: int
-    rate: float
+Now = tuple[
+    SolverSpec, Update | Mixed, int, float
+]  # may be another each time: the last its number, rate
 
 
 class Iteration:
@@ -54,7 +49,10 @@ class Iteration:
         with self.device.current():
             self.one = self.device.xp.empty((), net.context.sum_dtype)  # the loss of a batch
         self.recorded = 0
-        self.now: Now
+        self.spec: SolverSpec
+        self.rule: Update | Mixed
+        self.number: int  # of this iteration
+        self.rate: float
         self.noted = Passes(net)
         self.passes, self.updates = Repeated(self.device), Repeated(self.device)
         self.whole = Repeated(self.device)
@@ -69,28 +67,30 @@ class Iteration:
 
     def run(self, now: Now) -> None:
         """Gradient and update as one work, which one program or graph can hold."""
-        self.now = now
-        if self.device.is_cuda:  # ranks agree once it has been asked for all
+        self.spec, self.rule, self.number, self.rate = now
+        if self.ranks is None:
             self._attempt(self._as_one)
-            if self.ranks is not None:
-                self.ranks.agree()
+        elif self.device.is_cuda:  # ranks agree once it has been asked for all
+            self._attempt(self._as_one)
+            self.ranks.agree()
         else:
-            self._together(self._as_one)
+            self._attempt(partial(self.ranks.run, self._as_one))
 
     def gradient(self, now: Now) -> None:
         """Forward and backward over iter_size batches; their mean loss goes into the window.
 
         Of several ranks all do it, and sum their gradients and losses. Raises what fails on any of them.
         """
-        self.now = now
-        self._together(self._only_passes)
+        self.spec, self.rule, self.number, self.rate = now
+        work = self._only_passes
+        self._attempt(work if self.ranks is None else partial(self.ranks.run, work))
 
     def update(self, now: Now) -> None:
         """Change the parameters by the gradients that are there."""
-        self.now = now
+        self.spec, self.rule, self.number, self.rate = now
         self._prepare_update()
         self.net.context.slots.send()
-        self.watch.expect(now.number)
+        self.watch.expect(self.number)
         self.updates.run(self._step, partial(self._on_cpu, self.premise.of_update))
 
     def _as_one(self) -> None:
@@ -99,9 +99,9 @@ class Iteration:
         if not self.noted.sends:
             self.net.context.slots.send()
         beside = partial(compared, self) if self.device.is_cuda else None
-        self.whole.run(self._all, self._now_of_all, beside)
+        self.whole.run(self._all, self._of_iteration, beside)
         check(self.net.steps, self.net.context)
-        self.watch.expect(self.now.number)
+        self.watch.expect(self.number)
         self._end_passes()
 
     def _only_passes(self) -> None:
@@ -112,20 +112,15 @@ class Iteration:
             self.ranks.agree()
         self._end_passes()
 
-    def _together(self, work: Callable[[], None]) -> None:
-        """Do what has passes in it, on all ranks, if there are several. Raises what fails on any of them."""
-        self._attempt(work if self.ranks is None else partial(self.ranks.run, work))
-
     def _attempt(self, work: Callable[[], None]) -> None:
         """Do what has passes in it; should it fail, all is as before, but for blobs: there is no gradient."""
-        loss = self.watch.loss_at_hand
         try:
             work()
         except BaseException:
-            self.watch.take_back(loss)
+            self.watch.take_back((self.recorded - 1) % len(self.watch.losses))
             self.net.memory.sharing.forget()
             self.net.context.refused.fill(0)
-            self.net.context.passes = self.now.number * self.now.spec.iter_size
+            self.net.context.passes = self.number * self.spec.iter_size
             for param in self.net.learnable:
                 param.stale = True
             raise
@@ -137,7 +132,7 @@ class Iteration:
                 repeated.begin()
         if not self.device.is_cuda:  # where that is a part of what is captured
             self.watch.begin()
-        self.noted.begin(self.now.number * self.now.spec.iter_size)
+        self.noted.begin(self.number * self.spec.iter_size)
 
     def _end_passes(self) -> None:
         self.watch.end(self.recorded % len(self.watch.losses))
@@ -145,11 +140,11 @@ class Iteration:
 
     def _prepare_update(self) -> None:
         """Set what changes from one update to the next, yet to be sent."""
-        self.now.rule.prepare(self.now.rate, self.now.number)
+        self.rule.prepare(self.rate, self.number)
         if self.average is not None:
-            if self.now.number == 0:
+            if self.number == 0:
                 self.average.begin()
-            self.average.prepare(self.now.number)
+            self.average.prepare(self.number)
 
     def _all(self, tape: Tape | None) -> None:
         """The passes and the update; several ranks of CPUs agree in between whether to go on."""
@@ -161,7 +156,7 @@ class Iteration:
     def _all_passes(self, tape: Tape | None) -> None:
         """All of the passes; noted, if there is a tape."""
         net, noted, loss = self.net, self.noted, self.watch.loss
-        count, rule = self.now.spec.iter_size, self.now.rule
+        count, rule = self.spec.iter_size, self.rule
         if self.device.is_cuda:
             take(tape, "what is kept", self.watch.begin)
         for param in net.learnable:
@@ -198,10 +193,10 @@ class Iteration:
         stale = [param for param in self.net.learnable if param.stale]  # no gradient comes to them
         shared = self.ranks.shared if self.ranks is not None else None
         if shared is None:
-            take(tape, self.now.spec.type, self.now.rule.step)
+            take(tape, self.spec.type, self.rule.step)
         else:
-            assert isinstance(self.now.rule, Update)  # nets of 16 bits are CUDA's
-            take(tape, self.now.spec.type, partial(self.now.rule.step, shared))
+            assert isinstance(self.rule, Update)  # nets of 16 bits are CUDA's
+            take(tape, self.spec.type, partial(self.rule.step, shared))
             for work in shared.gathers:
                 take_sum(tape, work, what="weights of other ranks")
         if self.average is not None:
@@ -212,23 +207,27 @@ class Iteration:
 
     def _on_cpu(self, assumes: Callable[..., Assumed | None]) -> Assumed | None:
         """What recorded passes or updates go by; nothing on CUDA, where but a whole iteration is replayed."""
-        return None if self.device.is_cuda else assumes(self._parts)
+        return None if self.device.is_cuda else assumes(self._parts())
 
-    def _now_of_all(self) -> Assumed | None:
-        """What a recorded iteration goes by."""
-        return self.premise.of_all(self._parts)
+    def _of_iteration(self) -> Assumed:
+        """What a recorded iteration goes by; that nothing is in the way of a replay was just seen."""
+        return self.premise.of_all_unseen(self._parts())
 
-    @property
     def _parts(self) -> list[Any]:
         """What of the solver a replay goes by."""
-        rule, means = self.now.rule, self.average.means if self.average else ()
-        parts: list[Any] = [
-            self.now.spec,
+        rule, means = self.rule, self.average.means if self.average else ()
+        of_update = (rule.rule if isinstance(rule, Mixed) else rule).spec
+        ranks = self.ranks and self.ranks.shared
+        return [
+            self.spec,
             rule,
-            (rule.rule if isinstance(rule, Mixed) else rule).spec,
+            of_update,
+            self.watch,
+            self.watch.loss,
+            ranks,
+            *rule.history,
+            *means,
         ]
-        parts += [self.watch, self.watch.loss, self.ranks and self.ranks.shared]
-        return [*parts, *rule.history, *means]
 
 
 def _read(params: list[Param]) -> None:

@@ -208,16 +208,11 @@ class Watch:
         self.going.fill(True)
         self.asked = 0
 
-    @property
-    def loss_at_hand(self) -> float:
-        """The loss of the last iteration, where that is known without waiting for the device; else 0."""
-        return 0.0 if self.at_hand is None else self.at_hand.loss[0]
-
-    def take_back(self, loss: float) -> None:
-        """Have all be as it was when an iteration that failed began, at whose beginning `loss` was at hand."""
+    def take_back(self, slot: int) -> None:
+        """Have all be as it was when an iteration that failed began; the loss of the last is in a slot."""
         self.put_back()
         if self.at_hand is not None:
-            self.loss[0], self.flags[SKIP] = loss, self.flags[STOP]
+            self.loss[0], self.flags[SKIP] = self.losses[slot], self.flags[STOP]
 
 
 def watch_of(net: Net, window: int) -> Watch:

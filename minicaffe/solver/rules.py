@@ -130,16 +130,16 @@ class Update:
 
     def prepare(self, rate: float, iteration: int) -> None:
         """Set the numbers of the next step, yet to be sent: a row for the same multipliers."""
-        groups = dict.fromkeys(map(multipliers, self.params))
-        rows = []
-        for lr_mult, decay_mult in groups:
+        rows: list[tuple[float, ...]] = []
+        self.rows = dict.fromkeys(map(multipliers, self.params), 0)
+        for group, (lr_mult, decay_mult) in enumerate(self.rows):
+            self.rows[lr_mult, decay_mult] = group
             decay = self.spec.weight_decay * decay_mult
             numbers = self.kind.numbers(self.spec, rate * lr_mult, iteration, decay)
             rows.append((*numbers, 0 if self.kind.decoupled else decay))
         if rows and rows != self.sent:
-            self.slot.put(rows + rows[:1] * (len(self.params) - len(rows)))
+            self.slot.put(rows, slice(len(rows)))
             self.sent = rows
-        self.rows = {group: row for row, group in enumerate(groups)}
 
     def step(self, shared: Shared | None = None) -> None:
         """Take the step that was prepared; of what ranks have `shared`, and measured, this one's part."""

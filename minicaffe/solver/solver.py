@@ -173,7 +173,7 @@ class Solver:
     @property
     def _now(self) -> Now:
         """What this iteration goes by."""
-        return Now(self.spec, self.rule, self.iteration, self.rate)
+        return self.spec, self.rule, self.iteration, self._judge.rate(self.spec, self.iteration)
 
     def __repr__(self) -> str:
         head = f"{self.net.name or 'net'}, {self.spec.type} at iteration {self.iteration}"

@@ -66,7 +66,7 @@ def ids_that_are_compared(monkeypatch):
 
     def forgetful(self, now):
         compute(self, now)
-        self.now = None  # which keeps the settings of the last iteration alive
+        del self.spec, self.rule  # which keeps the settings of the last iteration alive
 
     compute = iteration.Iteration.run
     monkeypatch.setattr(iteration.Iteration, "run", forgetful)

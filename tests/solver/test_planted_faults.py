@@ -117,14 +117,14 @@ def the_number_of_another_pass(solver, patch):
 def a_reshape_that_nobody_sees(solver, patch):
     """What was recorded goes on, over arrays that are not the net's any more."""
     held = solver._iteration.whole.assumed
-    patch.setattr(solver._iteration, "_now_of_all", lambda: held)
+    patch.setattr(solver._iteration, "_of_iteration", lambda: held)
     solver.net.memory.take(solver.net.graph)
     solver._iteration.taken = solver.net.context.taken
 
 
 def a_multiplier_that_nobody_sees(solver, patch):
     held = solver._iteration.whole.assumed
-    patch.setattr(solver._iteration, "_now_of_all", lambda: held)
+    patch.setattr(solver._iteration, "_of_iteration", lambda: held)
     solver.net.params["ip"][0].decay_mult = 50.0
 
 
