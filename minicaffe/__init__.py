@@ -11,6 +11,7 @@ _HOMES = {
     "Blob": "layers",
     "CheckpointError": "errors",
     "Classifier": "deploy",
+    "Engine": "ops.conv",
     "DataError": "errors",
     "DeviceError": "errors",
     "Layer": "layers",
@@ -28,6 +29,7 @@ _HOMES = {
     "parse": "net",
     "read": "net",
     "register": "layers",
+    "register_engine": "ops.conv",
 }
 
 _MODULES = ("caffe", "deploy", "export")

@@ -20,6 +20,8 @@ from minicaffe.layers import register as register
 from minicaffe.net import Net as Net
 from minicaffe.net import parse as parse
 from minicaffe.net import read as read
+from minicaffe.ops.conv import Engine as Engine
+from minicaffe.ops.conv import register_engine as register_engine
 from minicaffe.ops.unroll import col2im as col2im
 from minicaffe.ops.unroll import im2col as im2col
 from minicaffe.solver import Solver as Solver

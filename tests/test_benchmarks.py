@@ -367,17 +367,17 @@ def test_peers_are_told_from_a_result(scripts):
     }
     rung |= {"forward": way, "backward": way}
     rung["memory_mib"] = {"minicaffe": 30.4, "torch": 40.0}
-    rung["plan"] = {"forward": "mec", "input_gradient": "caffe", "weight_gradient": "columns"}
+    rung["plan"] = {"forward": "batched", "input_gradient": "caffe", "weight_gradient": "places"}
     means = {"forward": 1.5, "backward": 1.5}
     text = tables.ladder(found | {"rungs": {"R": rung}, "geometric_means": means})
     assert "forward **1.50x**" in text and "no higher than PyTorch's in 1 of 1." in text
-    row = "| R (S) | **1.50x** | **1.50x** | 2 + 2, 3 channels_last + 3 channels_last | 4e-07 | 30, 40 | 1.0 MiB | 8.0 MiB | mec, caffe, columns |"
+    row = "| R (S) | **1.50x** | **1.50x** | 2 + 2, 3 channels_last + 3 channels_last | 4e-07 | 30, 40 | 1.0 MiB | 8.0 MiB | batched, caffe, places |"
     assert row in text.split("\n")
 
 
 def test_the_ladders_convolutions_are_those_of_the_nets(scripts):
     from minicaffe import backend
-    from minicaffe.ops.conv import STRATEGIES
+    from minicaffe.ops.conv import ENGINES
     from minicaffe.ops.geometry import ConvGeometry, Window
 
     ladder = scripts("ladder")
@@ -398,7 +398,7 @@ def test_the_ladders_convolutions_are_those_of_the_nets(scripts):
     ours.backward()
     ours.backward()  # gradients are those of one pass, not added up
     x, weight, bias, dy = (array.astype(np.float64) for array in arrays.values())
-    direct, work = STRATEGIES["direct"], np.empty(10_000)
+    direct, work = ENGINES["direct"], np.empty(10_000)
     wanted = direct.forward(x, weight, bias, g, np.empty(g.y_shape), work)
     assert ladder.error(ours.y, wanted) < 1e-6
     wanted = direct.weight_gradient(x, dy, g, np.zeros(g.weight_shape), work)

@@ -128,9 +128,9 @@ def training_slower(report: dict) -> str:
 
 def engines() -> str:
     """How many ways of computing a convolution there are."""
-    from minicaffe.ops.conv import STRATEGIES
+    from minicaffe.ops.conv import ENGINES
 
-    return str(len(STRATEGIES))
+    return str(len(ENGINES))
 
 
 SENTENCES = {

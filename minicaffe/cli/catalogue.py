@@ -141,7 +141,7 @@ def _called(kind: type) -> str:
 def _value(key: Key) -> str:
     """What a key takes, in words; a mapping by its name."""
     kind = mapping(key.type)
-    return describe(key.type).replace("a mapping", f"a {_called(kind)}" if kind else "")
+    return describe(key.type, key.checks).replace("a mapping", f"a {_called(kind)}" if kind else "")
 
 
 def _table(keys: Mapping[str, Key]) -> str:

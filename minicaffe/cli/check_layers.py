@@ -14,7 +14,7 @@ from minicaffe.cli.catalogue import example
 from minicaffe.errors import DeviceError, MinicaffeError
 from minicaffe.layers import REGISTRY
 from minicaffe.net import Net, parse
-from minicaffe.ops.conv import STRATEGIES
+from minicaffe.ops import conv
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-11, "float16": 2e-2, "bfloat16": 0.15}
 Shaped = tuple[
@@ -55,7 +55,7 @@ def layers(device: Device, dtype: str) -> Iterator[Finding | None]:
 
 def engines(device: Device, dtype: str) -> Iterator[Finding | None]:
     """A finding for each way to compute a convolution, on each shape; None where it does not take that."""
-    for engine in STRATEGIES:
+    for engine in conv.ENGINES:
         for shape, (bottom, keys) in ENGINES.items():
             keys = {"type": "Convolution", "engine": engine, **keys}
             what = f"convolution {shape}, {engine}"

@@ -148,7 +148,7 @@ def compare(plan: conv.Plan, everything: bool) -> None:
     names = {*(case.able if everything else case.candidates), *plan.names.values()}
     known = names == set(case.candidates)
     found = autotune_cache.findings(case)[0] if known else timed(case, tuple(sorted(names)))
-    for name in conv.STRATEGIES:
+    for name in conv.ENGINES:
         if why := case.refuses(name):
             out.append(f"  {name}: {why}")
         elif name not in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 from minicaffe import cpu
 from minicaffe.cpu import threads
@@ -17,13 +17,7 @@ from minicaffe.ops import conv
 from minicaffe.ops.geometry import ConvGeometry, Sizes, Window
 from minicaffe.ops.im2col import col2im, column_shape, im2col
 from minicaffe.spec.declare import Filler
-from minicaffe.spec.types import AtLeast
-
-ENGINES = ("auto", *conv.STRATEGIES)
-if TYPE_CHECKING:
-    Engine = str
-else:
-    Engine = Literal[ENGINES]
+from minicaffe.spec.types import Among, AtLeast
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -38,7 +32,9 @@ class Filtered(Unrolled):
     bias_term: Annotated[bool, "add a bias"] = True
     weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
-    engine: Annotated[Engine, "how it is lowered to products; auto: the fastest measured"] = "auto"
+    engine: Annotated[
+        str, "how it is lowered to products; auto: the fastest measured", Among(conv.names)
+    ] = "auto"
 
     before = None  # the plan of its last size
 
@@ -64,7 +60,9 @@ class Filtered(Unrolled):
     def allocate(self) -> None:
         self.choose(self.context.deterministic)
         self.before = self.plan
-        self.recordable = self.plan.recordable or not cpu.available()
+        traced = self.plan.traced  # an engine of a user's own is called between what is replayed
+        self.recordable = traced and (self.plan.recordable or not cpu.available())
+        self.capturable = None if traced else False  # type: ignore[misc]
 
     def choose(self, deterministic: bool) -> None:
         """Plan how to compute, and reserve the work. Raises ShapeError if no way fits the cap."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from minicaffe.errors import SpecError, did_you_mean
@@ -49,6 +49,30 @@ class Below:
     def json_schema(self) -> dict[str, Any]:
         """The same in a JSON Schema."""
         return {"exclusiveMaximum": self.limit}
+
+
+@dataclasses.dataclass(frozen=True)
+class Among:
+    """One of words that may become more later, such as the names of engines: those that `words` returns."""
+
+    words: Callable[[], Iterable[str]]
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(self.words())
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value, or None."""
+        words = list(self.words())
+        return (
+            None
+            if value in words
+            else f"expected {self}, got {shown(value)}{did_you_mean(value, words)}"
+        )
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The same in a JSON Schema."""
+        return {"enum": list(self.words())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +195,7 @@ def values(node: Node, keys: Mapping[str, Key], what: str) -> dict[str, Any]:
             inside = f"{_prefix(what)}{name}"
             result[name] = convert(node.value[name], key.type, inside, key.checks)
         elif key.required:
-            doc = key.doc or describe(key.type)
+            doc = key.doc or describe(key.type, key.checks)
             raise SpecError(f"{node.mark}: {_prefix(what)}missing key {name!r} ({doc})")
     return result
 
@@ -181,12 +205,15 @@ def _inner(kind: Any) -> Any:
     return next(arg for arg in get_args(kind) if arg is not type(None))
 
 
-def describe(kind: Any) -> str:
-    """A type in words, as an error or the catalogue shows it.
+def describe(kind: Any, checks: tuple[Any, ...] = ()) -> str:
+    """A type, with its checks, in words, as an error or the catalogue shows it.
 
     >>> describe(tuple[int, ...])
     'an integer or a list of them'
     """
+    for check in checks:
+        if isinstance(check, Among):
+            return str(check)
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return describe(_inner(kind))
@@ -232,7 +259,7 @@ def json_schema_of_keys(
     properties = {}
     for key in keys.values():
         schema = json_schema(key.type, define, key.checks)
-        properties[key.name] = {**schema, "description": key.doc or describe(key.type)}
+        properties[key.name] = {**schema, "description": key.doc or describe(key.type, key.checks)}
     return {
         "type": "object",
         "properties": properties,

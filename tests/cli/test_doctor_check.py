@@ -77,7 +77,7 @@ def test_a_kernel_that_computes_something_else_is_found(cuda, one_net, monkeypat
     monkeypatch.setattr(doctor_check, "TYPES", ("float32",))
     few = {name: REGISTRY[name] for name in ("ReLU", "Softmax")}
     monkeypatch.setattr(check_layers, "REGISTRY", few)
-    monkeypatch.setattr(check_layers, "STRATEGIES", ("implicit",))
+    monkeypatch.setattr(check_layers, "ENGINES", ("implicit",))
     monkeypatch.setattr(doctor_check, "rates", lambda device: iter(()))
     try:
         with pytest.raises(DeviceError, match="checks failed; the first: layer Softmax: "):

@@ -11,8 +11,9 @@ import pytest
 
 from minicaffe import cpu
 from minicaffe.ops import conv
-from minicaffe.ops.conv import autotune, autotune_cache, implicit
+from minicaffe.ops.conv import autotune, autotune_cache
 from minicaffe.ops.conv import problem as case
+from minicaffe.ops.conv.implicit import IMPLICIT
 
 CPU = ("--device", "cpu")
 LARGE = ("num_output: 4, kernel_size: 5, stride: 2", "num_output: 8, kernel_size: 5")
@@ -34,7 +35,7 @@ def weights(path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("command", ["train", "test", "time", "explain"])
-def test_every_command_that_computes_takes_an_engine(mistake, cli, command):
+def test_every_command_that_computes_takes_an_engine(mistake, cli, command, model):
     assert cli("train", "tiny.yaml", *CPU, "--max-iter", "1").code == 0
     more = ("--weights", "tiny_iter_1.npz") if command == "test" else ()
     line = mistake(command, "tiny.yaml", *CPU, *more, "--conv-engine", "bached")
@@ -42,13 +43,14 @@ def test_every_command_that_computes_takes_an_engine(mistake, cli, command):
         "minicaffe: unknown engine 'bached'; expected one of auto, direct, caffe, "
     )
     assert line.endswith("; did you mean 'batched'?")
-    line = mistake(command, "tiny.yaml", *CPU, *more, "--conv-engine", "pointwise")
-    assert "tiny.yaml:4:5: layer 'conv1' (Convolution): engine 'pointwise' cannot take" in line
+    apart = model(("stride: 2", "stride: 5"))
+    line = mistake(command, apart, *CPU, *more, "--conv-engine", "winograd")
+    assert f"{apart}:4:5: layer 'conv1' (Convolution): engine 'winograd' cannot take" in line
     line = mistake(command, "tiny.yaml", *CPU, *more, "--workspace", "0")
     assert "expected an integer of at least 1, got '0'" in line
 
 
-@pytest.mark.parametrize("engine", ["caffe", "columns"])
+@pytest.mark.parametrize("engine", ["caffe", "batched"])
 def test_training_by_an_engine(cli, folder, engine):
     """As the engine that the fixed rule takes: the fastest may round a ReLU's entry to the other side of 0."""
     given = ("--deterministic", "--snapshot-prefix", "rule")
@@ -97,17 +99,16 @@ def test_explain_lenet(cli):
         "  column matrix 7.8 MiB, each entry of x 11.1 times",
     ]
     assert lines[one + 3].split("  ")[1] == "engine"
-    for name in conv.STRATEGIES:
+    for name in conv.ENGINES:
         assert any(re.match(rf"  {name}(:|  )", line) for line in lines[one:]), name
-    assert "  pointwise: it needs a kernel of 1, stride 1 and pad 0" in lines
-    rows = [line for line in lines[one:] if re.match(r"  (implicit|columns) ", line)]
+    rows = [line for line in lines[one:] if re.match(r"  (implicit|places) ", line)]
     assert all(re.search(r"  \de-\d\d  +\d\.\d MiB$", row) for row in rows)
     for way in ("forward", "input gradient", "weight gradient"):
         chosen = [line for line in lines if line.startswith(f"  {way}: ")]
         assert len(chosen) == 2
         for line in chosen:
             name, why = re.fullmatch(rf"  {way}: (\w+) \((.*)\)", line).groups()
-            assert name in conv.STRATEGIES
+            assert name in conv.ENGINES
             assert re.fullmatch(r"fastest of \d+, measured now", why)
     assert sum(line.count("* ") for line in lines) == 6  # a choice for each direction
     assert lines[-1].startswith("measurements: ")
@@ -121,13 +122,11 @@ def test_explain_times_what_is_asked_for(cli, options):
     timed = re.findall(r"^  (\w+)(?:  +(?:\* )?\d+\.\d{3}){3}  +\de-\d\d", ran.out, re.M)
     told = dict(re.findall(r"^  (\w+): (.*)", ran.out, re.M))
     assert not set(timed) & set(told)
-    assert set(timed) | set(told) >= set(conv.STRATEGIES)
+    assert set(timed) | set(told) >= set(conv.ENGINES)
     if "--all" in options:
-        assert {"direct", "caffe", "loopfree", "batched", "columns", "mec", "implicit"} <= set(
-            timed
-        )
+        assert {"direct", "caffe", "loopfree", "batched", "implicit"} <= set(timed)
         assert not any("by name" in why or "candidate" in why for why in told.values())
-    compiled = implicit.recordable(np.float32)
+    compiled = IMPLICIT.is_compiled(np.float32)
     assert ("caffe" in timed) == (bool(options) or not compiled)
     chosen = "caffe" if "caffe" in options else None
     starred = re.findall(r"^  (\w+) .*\* ", ran.out, re.M)
@@ -149,13 +148,13 @@ def test_explain_remembers(cli, model, monkeypatch):
     [
         (("--batch", "5"), "fixed rule: too small to measure"),
         (("--batch", "2000", "--deterministic"), "fixed rule: deterministic"),
-        (("--conv-engine", "columns"), "asked for by name"),
+        (("--conv-engine", "loopfree"), "asked for by name"),
     ],
 )
 def test_explain_measures_and_tells_what_would_be_used(cli, options, why):
     ran = cli("explain", "tiny.yaml", *CPU, "--phase", "TEST", *options)
-    rule = "implicit" if implicit.recordable(np.float32) else "batched"
-    name = "columns" if "columns" in options else rule
+    rule = "implicit" if IMPLICIT.is_compiled(np.float32) else "batched"
+    name = "loopfree" if "loopfree" in options else rule
     assert f"  forward: {name} ({why})\n" in ran.out
     assert re.search(r"\n  implicit  [ *]+\d+\.\d{3}  ", ran.out)
     batch = options[1] if "--batch" in options else "20"
@@ -205,9 +204,9 @@ def test_explain_of_an_inner_product_on_cuda(cli, cuda, model, monkeypatch):
     assert ran.code == 0
     rows = ran.out.splitlines()
     one = next(i for i, row in enumerate(rows) if row.startswith("conv1: 80x784x1 -> 80x4x1"))
-    assert [row.split()[0] for row in rows[one + 4 : one + 6]] == ["implicit", "pointwise"]
+    assert [row.split()[0] for row in rows[one + 4 : one + 6]] == ["batched", "implicit"]
     chosen = [row for row in rows[one:] if "gradient: " in row or row.startswith("  forward: ")]
-    assert all(re.search(r": (implicit|pointwise) \(fastest of 2", row) for row in chosen[:3])
+    assert all(re.search(r": (implicit|batched) \(fastest of 2", row) for row in chosen[:3])
 
 
 def test_explain_of_a_deconvolution(cli, folder):

@@ -10,7 +10,7 @@ from half_nets import LENET
 from layers.rows import ROWS, net_of
 from test_step_memory import EVERY_LAYER, STEPS
 
-from minicaffe.ops.conv import STRATEGIES
+from minicaffe.ops.conv import ENGINES
 
 MODELS = Path(__file__).parent.parent.parent / "models"
 ON_THE_HOST = {
@@ -98,11 +98,9 @@ def _nets() -> Iterator[tuple[str, Case]]:
 
 
 def _engines() -> Iterator[tuple[str, Case]]:
-    """Each engine on images of one, two and three axes, in steps of 1 where it wants that."""
-    for engine in (*STRATEGIES, "auto"):
-        if engine == "pointwise":
-            yield "engine pointwise", Case(POINTS, engine)
-            continue
+    """Each engine on images of one, two and three axes, in steps of 1 where it wants that; 1 x 1 filters."""
+    yield "batched, 1 x 1", Case(POINTS, "batched")
+    for engine in (*ENGINES, "auto"):
         stride = "1" if engine.startswith("winograd") else "2"
         for sizes in ("11", "9, 8", "7, 6, 5"):
             if stride == "1" and sizes.count(",") > 1:

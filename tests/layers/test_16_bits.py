@@ -16,7 +16,7 @@ EPS = {"float16": 2**-11, "bfloat16": 2**-8}  # of a rounding, relative
 ROWS = {
     "Convolution": ("type: Convolution, num_output: 6, kernel_size: 3, pad: 1, group: 2", [X], 4),
     "strided": ("type: Convolution, num_output: 5, kernel_size: [3, 2], stride: 2", [X], 4),
-    "pointwise": ("type: Convolution, num_output: 5, kernel_size: 1, engine: pointwise", [X], 4),
+    "1 x 1": ("type: Convolution, num_output: 5, kernel_size: 1, engine: implicit", [X], 4),
     "MAX": ("type: Pooling, kernel_size: 3, stride: 2, pad: 1", [X], 1),
     "AVE": ("type: Pooling, pool: AVE, kernel_size: 3, stride: 2, pad: 1", [X], 1),
     "ReLU": ("type: ReLU", [X], 1),

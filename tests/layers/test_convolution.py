@@ -1,13 +1,11 @@
 """Convolution, Deconvolution and Im2col as layers: their keys, their engines, and how they belong together."""
 
-from typing import get_args
-
 import numpy as np
 import pytest
 
 from minicaffe import Net, ShapeError, SpecError, gradcheck, im2col, parse
 from minicaffe.layers import REGISTRY, Context
-from minicaffe.ops.conv import STRATEGIES
+from minicaffe.ops.conv import ENGINES
 from minicaffe.spec.types import keys_of
 
 INPUT = "{name: x, type: Input, shape: {dim: [2, 4, 7, 6]}}"
@@ -69,11 +67,12 @@ def test_axes_before_the_channels_are_the_batch():
 
 def test_the_engines_of_the_key_are_those_there_are():
     for name in ("Convolution", "Deconvolution"):
-        assert get_args(keys_of(REGISTRY[name])["engine"].type) == ("auto", *STRATEGIES)
+        (among,) = keys_of(REGISTRY[name])["engine"].checks
+        assert tuple(among.words()) == ("auto", *ENGINES)
 
 
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
-@pytest.mark.parametrize("engine", STRATEGIES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_gives_the_gradient(kind, engine):
     """Of a shape that all can take, and of one with everything that not all can."""
     for kernel, pad, dilation in (((1, 1), 0, 1), ((3, 3), 1, 1), ((3, 2), 1, 2)):
@@ -95,7 +94,7 @@ def test_every_engine_gives_the_gradient(kind, engine):
 
 
 def test_the_layers_engine_wins_over_the_nets():
-    for own, nets, taken in (("auto", "caffe", "caffe"), ("columns", "caffe", "columns")):
+    for own, nets, taken in (("auto", "caffe", "caffe"), ("batched", "caffe", "batched")):
         layer = REGISTRY["Convolution"](num_output=1, kernel_size=(3,), engine=own)
         layer.context = Context(layer.context.device, layer.dtype, engine=nets)
         layer.top_shapes((1, 1, 5, 5))
@@ -107,9 +106,9 @@ def test_the_layers_engine_wins_over_the_nets():
 @pytest.mark.parametrize(
     ("keys", "error", "words"),
     [
-        ("num_output: 2, kernel_size: 3, engine: pointwise", ShapeError,
-         "4:5: layer 'y' (Convolution): engine 'pointwise' cannot take this convolution: it needs a kernel of 1"),
-        ("num_output: 2, kernel_size: 3, engine: pointwise", ShapeError, "; engines that can: direct, caffe, "),
+        ("num_output: 2, kernel_size: 1, engine: winograd", ShapeError,
+         "4:5: layer 'y' (Convolution): engine 'winograd' cannot take this convolution: F(4x4) needs kernels of 2"),
+        ("num_output: 2, kernel_size: 1, engine: winograd", ShapeError, "; engines that can: direct, caffe, "),
         ("num_output: 2, kernel_size: 3, engine: CAFFE", SpecError, "got 'CAFFE'; did you mean 'caffe'?"),
         ("num_output: 2, kernel_size: 3, engine: CUDNN", SpecError, "engine: expected one of auto, direct, caffe"),
         ("num_output: 2, kernel_size: [3, 3, 3]", ShapeError, "kernel_size: expected one number or [h, w], got 3 numbers"),

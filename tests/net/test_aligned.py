@@ -12,8 +12,8 @@ from minicaffe import Solver, parse
 from minicaffe.backend import device
 from minicaffe.cpu import aligned
 from minicaffe.cpu.aligned import LINE, LONG, PAGE, empty, zeros
+from minicaffe.ops.conv import ENGINES
 from minicaffe.ops.conv.problem import Case
-from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 MODEL = """
@@ -44,7 +44,7 @@ def test_all_that_a_step_computes_with(dtype):
     ]
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", ENGINES)
 def test_each_thread_has_whole_lines_of_the_workspace(name):
     """Beside what all threads share, each one's part is so many lines."""
     g = ConvGeometry(4, 3, (9, 11), 5, Window((3, 3)))

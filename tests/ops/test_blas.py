@@ -18,9 +18,9 @@ blas = pytest.importorskip("minicaffe.cpu.blas")
 
 CALLERS = [
     (name, g)
-    for name in ("implicit", "winograd", "winograd2")
+    for name in ("implicit", "winograd")
     for g in EDGES.values()
-    if conv.STRATEGIES[name].refuses(g) is None
+    if conv.ENGINES[name].refuses(g) is None
 ]
 small = st.integers(1, 9)
 
@@ -69,7 +69,7 @@ def test_another_blas_is_left_alone(monkeypatch):
 
 @pytest.mark.parametrize("name, g", CALLERS, ids=str)
 def test_strategies_that_call_it_do_without(monkeypatch, threads, name, g):
-    op, device = conv.STRATEGIES[name], device_called("cpu")
+    op, device = conv.ENGINES[name], device_called("cpu")
     x, weight, bias, dy, dw = (put(device, array) for array in arrays(g, np.float32, 1))
     found = []
     for there in (True, False):

@@ -5,7 +5,7 @@ import pytest
 from ops import cases
 
 from minicaffe.backend import device
-from minicaffe.ops.conv import STRATEGIES, reference
+from minicaffe.ops.conv import ENGINES, reference
 from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
 
@@ -19,7 +19,7 @@ SIZES = {
     "a batch of small images": (33, 20, (12, 12), 50, 5, 1, 0, 1, 1),
     "three axes": (1, 16, (9, 31, 33), 16, 3, 2, 1, 1, 1),
 }
-CLOSE = {"winograd": 1e-3, "winograd2": 1e-3}
+CLOSE = {"winograd": 1e-3}
 
 
 def drawn(seed):
@@ -48,7 +48,7 @@ def check(sizes):
         reference.input_gradient(dy64, w64, g, np.empty(g.x_shape)),
         reference.weight_gradient(x64, dy64, g, np.zeros(g.weight_shape)),
     ]
-    for name, op in STRATEGIES.items():
+    for name, op in ENGINES.items():
         if op.refuses(g) or case.refuses(name):
             continue
         y, dx, work = (

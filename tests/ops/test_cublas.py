@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ops.cases import blank, close, numbers, put
+from ops.cases import as_strided, blank, close, numbers, put
 
 from minicaffe.cuda import capture, cublas
 from minicaffe.errors import ShapeError
-from minicaffe.ops.conv.common import as_strided
 from minicaffe.ops.gemm import gemm
 
 BY_NAME = """

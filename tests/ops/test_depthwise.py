@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from ops.cases import cases, dtypes, seeds
 from ops.test_conv import DIRECTIONS, check, check_threads, on_threads
 
-from minicaffe.ops.conv import direct
+from minicaffe.ops import conv
 from minicaffe.ops.conv.common import is_depthwise
 from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
 
 every_direction = pytest.mark.parametrize("direction", DIRECTIONS)
+DIRECT = conv.ENGINES["direct"]
 compiled = pytest.mark.parametrize("device", ["cpu-compiled"], indirect=True)
 
 
@@ -65,8 +66,8 @@ def test_where_a_channel_is_constant_all_places_are_the_same(device):
     """But at the edges: a maximum over them is the first."""
     g = ConvGeometry(1, 2, (9, 21), 2, Window((3, 3)), 2)
     x, weight = np.full(g.x_shape, 0.1, np.float32), np.full(g.weight_shape, 0.7, np.float32)
-    y, work = np.empty(g.y_shape, np.float32), np.empty(direct.workspace(g, 1), np.float32)
-    direct.forward(x, weight, None, g, y, work)
+    y, work = np.empty(g.y_shape, np.float32), np.empty(DIRECT.workspace(g, 1), np.float32)
+    DIRECT.forward(x, weight, None, g, y, work)
     assert (y == y[0, 0, 0, 0]).all()
 
 
@@ -81,15 +82,15 @@ def test_the_same_bits_by_any_number_of_threads(monkeypatch, device, crew, direc
 @every_direction
 def test_planes_beyond_the_limit_are_computed_without_tiles(device, direction):
     g = ConvGeometry(2, 3, (6, 9), 3, Window((3, 3), pad=(1, 1)), 3)
-    assert direct.workspace(g, 100) < direct.workspace(g, 10**4)
-    assert direct.forward_workspace(g, 100) == 0
+    assert DIRECT.workspace(g, 100) < DIRECT.workspace(g, 10**4)
+    assert DIRECT.forward_workspace(g, 100) == 0
     check(device, "direct", direction, g, limit=100)
 
 
 def test_where_nothing_is_measured_depthwise_is_direct(device):
     g = ConvGeometry(2, 3, (6, 9), 3, Window((3, 3), pad=(1, 1)), 3)
     rule = Case(g, np.dtype(np.float32), device, 10**8).by_rule
-    assert (rule == "direct") == (not device.is_cuda and direct.recordable(np.float32))
+    assert (rule == "direct") == (not device.is_cuda and DIRECT.is_compiled(np.float32))
 
 
 def test_what_has_strides_groups_or_three_axes_is_not_depthwise():

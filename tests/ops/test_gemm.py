@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ops import references as ref
-from ops.cases import blank, cases, close, dtypes, numbers, put, same, seeds
+from ops.cases import as_strided, blank, cases, close, dtypes, numbers, put, same, seeds
 
 from minicaffe import cpu as loops_room
 from minicaffe.backend import device
@@ -15,7 +15,6 @@ from minicaffe.cpu import threads
 from minicaffe.cuda import cublas
 from minicaffe.errors import ShapeError
 from minicaffe.ops import gemm as gemm_room
-from minicaffe.ops.conv.common import as_strided
 from minicaffe.ops.gemm import gemm
 
 sizes = st.integers(1, 6)

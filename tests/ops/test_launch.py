@@ -29,7 +29,7 @@ from minicaffe.ops import embed as tables
 from minicaffe.ops import lrn as response_norms
 from minicaffe.ops import normalize as norms
 from minicaffe.ops import softmax as ops
-from minicaffe.ops.conv import STRATEGIES
+from minicaffe.ops.conv import ENGINES
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.labels import Labels, Mean
@@ -82,8 +82,8 @@ def convolution(strategy, direction):
             "weight_gradient": ((x, dy), g.weight_shape),
         }[direction]
         written = put(device, numbers(2, out, dtype=dtype)[0])
-        work = blank(device, STRATEGIES[strategy].workspace(g, 10**6) * threads.count(), dtype)
-        run = getattr(STRATEGIES[strategy], direction)
+        work = blank(device, ENGINES[strategy].workspace(g, 10**6) * threads.count(), dtype)
+        run = getattr(ENGINES[strategy], direction)
         return lambda: run(*inputs, g, written, work), [written]
 
     return build

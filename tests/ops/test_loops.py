@@ -90,9 +90,9 @@ def test_what_is_on_disk_is_of_no_use_once_a_loop_it_calls_has_changed(package, 
     pytest.importorskip("numba")
     script = (
         "import numpy as np\n"
-        "from minicaffe.ops.conv import STRATEGIES\n"
+        "from minicaffe.ops.conv import ENGINES\n"
         "from minicaffe.ops.geometry import ConvGeometry, Window\n"
-        "g, op = ConvGeometry(1, 2, (6, 6), 3, Window((3, 3))), STRATEGIES['implicit']\n"
+        "g, op = ConvGeometry(1, 2, (6, 6), 3, Window((3, 3))), ENGINES['implicit']\n"
         "x, w, y = (np.ones(s, 'f4') for s in (g.x_shape, g.weight_shape, g.y_shape))\n"
         "print(op.forward(x, w, None, g, y, np.empty(2 * op.workspace(g, 1000), 'f4')).max())"
     )

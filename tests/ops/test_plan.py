@@ -1,13 +1,11 @@
 """The planner: what it picks and why, what it never picks, and what it remembers where."""
 
 import dataclasses
-import importlib
 import json
 import math
 import multiprocessing
 import os
 import stat
-import types
 
 import numpy as np
 import pytest
@@ -15,10 +13,12 @@ import pytest
 from minicaffe.backend import Device
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.ops import conv, linear
-from minicaffe.ops.conv import autotune, autotune_cache, implicit, implicit_gemm
+from minicaffe.ops.conv import autotune, autotune_cache, implicit_gemm
 from minicaffe.ops.conv import problem as case_module
 from minicaffe.ops.conv.autotune import DIRECTIONS, Finding
 from minicaffe.ops.conv.common import bias_workspace
+from minicaffe.ops.conv.engine import Engine
+from minicaffe.ops.conv.implicit import IMPLICIT, Implicit
 from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.replay import trace
@@ -65,23 +65,31 @@ def measured(monkeypatch):
     return cases
 
 
-def replace_strategies(monkeypatch, table):
-    plan_module = importlib.import_module("minicaffe.ops.conv.plan")
-    for module in (conv, case_module, plan_module, autotune):
-        monkeypatch.setattr(module, "STRATEGIES", table)
+@pytest.fixture(autouse=True)
+def engines():
+    """All engines are there again after a test, in their order."""
+    before = dict(conv.ENGINES)
+    yield
+    conv.ENGINES.clear()
+    conv.ENGINES.update(before)
 
 
-def fake(monkeypatch, **changes):
-    """A strategy `fake`, like `implicit` but for some functions."""
-    parts = ("refuses", "workspace", "cuda_workspace", "recordable", *DIRECTIONS)
-    module = types.SimpleNamespace(**{part: getattr(implicit, part) for part in parts} | changes)
-    replace_strategies(monkeypatch, {**conv.STRATEGIES, "fake": module})
+def fake(monkeypatch, **methods):
+    """An engine `fake`, like `implicit` but for some methods."""
+    members = {name: staticmethod(method) for name, method in methods.items()}
+    own = {"name": "fake", "rule_rank": None, "tie_rank": None}
+    if "workspace" in methods:
+        members["forward_workspace"] = Engine.forward_workspace
+    kind = type("Fake", (Implicit,), own | members)
+    monkeypatch.setitem(conv.ENGINES, "fake", kind())
 
 
 def only(monkeypatch, *names):
-    left = {name: op for name, op in conv.STRATEGIES.items() if name in (*names, "direct")}
-    replace_strategies(monkeypatch, left)
-    monkeypatch.setattr(case_module, "RULE", (*names, "direct"))
+    """No engines but these and the reference, in this order of the fixed rule."""
+    for name in {*conv.ENGINES} - {*names, "direct"}:
+        del conv.ENGINES[name]
+    for rank, name in enumerate(names):
+        monkeypatch.setattr(conv.ENGINES[name], "rule_rank", rank)
 
 
 def forget(monkeypatch):
@@ -98,7 +106,7 @@ def arrays(device, g, dtype):
 # what a plan computes
 
 
-@pytest.mark.parametrize("engine", ["auto", "caffe", "columns"])
+@pytest.mark.parametrize("engine", ["auto", "caffe", "implicit"])
 def test_a_plan_computes_a_convolution_within_its_workspace(device, engine):
     dtype = np.float32
     x, dy, weight, bias = arrays(device, SMALL, dtype)
@@ -154,17 +162,17 @@ def test_an_unknown_name(cpu):
 
 
 def test_a_name_that_cannot_take_the_shape(cpu):
-    able = ", ".join(n for n, op in conv.STRATEGIES.items() if op.refuses(SMALL) is None)
+    able = ", ".join(n for n, op in conv.ENGINES.items() if op.refuses(POINT) is None)
     wanted = (
-        "engine 'pointwise' cannot take this convolution: it needs a kernel of 1, stride 1 and pad 0; "
+        "engine 'winograd' cannot take this convolution: F(4x4) needs kernels of 2 to 5; "
         f"engines that can: {able}"
     )
     with pytest.raises(ShapeError) as error:
-        conv.plan(SMALL, "f4", cpu, "pointwise")
+        conv.plan(POINT, "f4", cpu, "winograd")
     assert str(error.value) == wanted
     with pytest.raises(ShapeError, match="cannot take"):
-        conv.check(SMALL, "pointwise")
-    conv.check(POINT, "pointwise")
+        conv.check(POINT, "winograd")
+    conv.check(SMALL, "winograd")
     conv.check(SMALL, "auto")
 
 
@@ -172,7 +180,6 @@ def test_a_small_convolution_goes_by_rule(device, measured):
     p = conv.plan(SMALL, "f4", device)
     assert set(p.names.values()) == {Case(SMALL, np.dtype("f4"), device, conv.CAP).by_rule}
     assert set(p.reasons.values()) == {"fixed rule: too small to measure"}
-    assert set(conv.plan(POINT, "f4", device).names.values()) == {"pointwise"}
     conv.plan(dataclasses.replace(LARGE, n=0), "f4", device)  # an empty batch
     assert not measured
 
@@ -187,7 +194,7 @@ def test_deterministic_asks_no_clock(device, measured):
 
 
 def test_the_fastest_is_taken_in_each_direction(cpu, monkeypatch):
-    names = dict(zip(("caffe", "batched", "columns"), DIRECTIONS, strict=True))
+    names = dict(zip(("caffe", "batched", "loopfree"), DIRECTIONS, strict=True))
     only(monkeypatch, *names)
     given = iter(DIRECTIONS)
 
@@ -214,14 +221,14 @@ def test_what_is_measured_is_right_and_sane(device, dtype):
 def test_of_equals_the_first_is_taken(cpu):
     case = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
     assert case.fastest({"caffe": 1.0, "implicit": 1.01, "batched": 1.015}) == "implicit"
-    assert case.fastest({"caffe": 1.0, "columns": 1.01, "batched": 1.03}) == "columns"
-    assert case.fastest({"mec": 1.0, "loopfree": 1.01}) == "loopfree"
+    assert case.fastest({"caffe": 1.0, "winograd": 1.01, "batched": 1.015}) == "batched"
+    assert case.fastest({"places": 1.0, "loopfree": 1.01}) == "loopfree"
 
 
 @pytest.mark.parametrize("way", DIRECTIONS)
 def test_what_is_inexact_is_never_taken(device, monkeypatch, way):
     """Not even where it is the fastest by far, and exact in the other directions."""
-    op = implicit
+    op = IMPLICIT
 
     def wrong(*given):
         out = getattr(op, way)(*given)
@@ -431,7 +438,7 @@ def test_what_makes_no_sense_is_measured_anew(cpu, measured, monkeypatch, breaka
     file.write_text(json.dumps(content))
     forget(monkeypatch)
     names = conv.plan(LARGE, "f4", cpu).names
-    assert set(names.values()) <= set(conv.STRATEGIES)
+    assert set(names.values()) <= set(conv.ENGINES)
     assert len(measured) == 2
     forget(monkeypatch)
     conv.plan(LARGE, "f4", cpu)  # and the file was mended
@@ -455,7 +462,7 @@ def test_a_damaged_file_counts_as_empty(cpu, measured, content):
     entry(file)
 
 
-def test_a_new_strategy_is_measured(cpu, measured, monkeypatch):
+def test_a_new_engine_is_measured(cpu, measured, monkeypatch):
     conv.plan(LARGE, "f4", cpu)
     fake(monkeypatch)
     conv.plan(LARGE, "f4", cpu)
@@ -540,7 +547,7 @@ def test_many_threads_leave_room_for_a_good_engine(cpu, threads):
     y, dx, dw, db = (np.zeros(s, "f4") for s in (g.y_shape, g.x_shape, g.weight_shape, (g.f,)))
     p.forward(x, weight, bias, y, work)
     p.gradients(x, dy, weight, dx, dw, db, work)
-    direct, sums = conv.STRATEGIES["direct"], np.empty(64 * dw.size, np.float32)
+    direct, sums = conv.ENGINES["direct"], np.empty(64 * dw.size, np.float32)
     for ours, wanted in [
         (y, direct.forward(x, weight, bias, g, np.zeros_like(y), sums)),
         (dx, direct.input_gradient(dy, weight, g, np.zeros_like(dx), sums)),
@@ -550,11 +557,11 @@ def test_many_threads_leave_room_for_a_good_engine(cpu, threads):
         np.testing.assert_allclose(ours, wanted, atol=1e-3)
 
 
-@pytest.mark.parametrize("engine", sorted(conv.STRATEGIES))
+@pytest.mark.parametrize("engine", sorted(conv.ENGINES))
 @pytest.mark.parametrize("g", [LARGE, POINT], ids=["3x3", "1x1"])
 def test_forward_gets_by_with_the_work_that_it_says(device, engine, g):
-    if conv.STRATEGIES[engine].refuses(g):
-        pytest.skip(conv.STRATEGIES[engine].refuses(g))
+    if conv.ENGINES[engine].refuses(g):
+        pytest.skip(conv.ENGINES[engine].refuses(g))
     p, guard = conv.plan(g, "f4", device, engine), 1000
     assert p.forward_workspace <= p.workspace
     rng = np.random.default_rng(0)
@@ -585,15 +592,15 @@ def compiled(case):
 
 def test_where_loops_are_compiled_no_other_is_a_candidate(cpu, monkeypatch):
     pytest.importorskip("numba")
-    others = {"caffe", "batched", "columns", "mec", "loopfree"}
+    others = {"caffe", "batched", "loopfree"}
     case = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
-    assert set(case.candidates) == {"implicit", "winograd", "winograd2", "places"}
+    assert set(case.candidates) == {"implicit", "winograd", "places"}
     assert case.passes_over("batched").startswith("calls NumPy where others are compiled")
     assert conv.plan(LARGE, "f4", cpu, deterministic=True).recordable
     assert conv.plan(POINT, "f4", cpu).recordable
     assert not conv.plan(LARGE, "f4", cpu, "batched").recordable
     half = Case(LARGE, np.dtype("f2"), cpu, conv.CAP)  # which no loop takes
-    assert not compiled(half) and "columns" in half.candidates
+    assert not compiled(half) and "implicit" in half.candidates
     monkeypatch.setattr("minicaffe.cpu.available", lambda: False)
     plain = Case(LARGE, np.dtype("f4"), cpu, conv.CAP)
     assert others < set(plain.candidates)
@@ -621,7 +628,7 @@ def test_what_computes_a_large_inner_product_on_cuda_is_measured(cuda, measured,
     """Our kernel or cuBLAS, in each direction, as for a convolution of images of one place."""
     given = np.dtype(dtype), cuda
     plan = linear.plan(64, 1024, 1025, *given)
-    assert [case.candidates for case in measured] == [("implicit", "pointwise")]
+    assert [case.candidates for case in measured] == [("batched", "implicit")]
     assert set(plan.names.values()) == {"implicit"} and "measured now" in plan.reasons["forward"]
     again = linear.plan(70, 1024, 1025, *given, before=plan)  # another batch
     assert again.names == plan.names and len(measured) == 1
@@ -632,7 +639,7 @@ def test_what_computes_a_large_inner_product_on_cuda_is_measured(cuda, measured,
     ("vectors", "numbers", "name", "why"),
     [
         (64, 1024, "implicit", "too small to measure"),
-        (4096, 4096, "pointwise", "too large to measure"),
+        (4096, 4096, "batched", "too large to measure"),
     ],
 )
 def test_inner_products_that_are_not_measured(cuda, measured, vectors, numbers, name, why):
@@ -642,7 +649,7 @@ def test_inner_products_that_are_not_measured(cuda, measured, vectors, numbers, 
     assert plan.reasons["forward"] == f"fixed rule: {why}"
 
 
-@pytest.mark.parametrize(("features", "name"), [(1024, "implicit"), (1025, "pointwise")])
+@pytest.mark.parametrize(("features", "name"), [(1024, "implicit"), (1025, "batched")])
 def test_by_rule_a_large_inner_product_is_cublas_own(cuda, measured, features, name):
     plan = linear.plan(64, 1024, features, np.dtype("f4"), cuda, deterministic=True)
     assert set(plan.names.values()) == {name} and not measured
@@ -661,7 +668,7 @@ def test_an_inner_product_is_measured_as_it_is_computed(cuda, monkeypatch):
     plan = linear.plan(16, 900, 60, np.dtype("f4"), cuda)
     found, _ = autotune_cache.findings(plan.case)
     for way, one in found.items():
-        assert set(one.ms) == {"implicit", "pointwise"}
+        assert set(one.ms) == {"implicit", "batched"}
         assert plan.names[way] == plan.case.fastest(one.ms)
         assert max(one.error.values()) < 1e-6
     timed = {*launched}

@@ -275,7 +275,7 @@ def test_where_loops_are_compiled_calls_are_no_rows(monkeypatch):
     assert made.rows == [] and made.hosts == ["add by NumPy"]
 
 
-BY_NUMPY = [name for name in conv.STRATEGIES if name not in ("lanes", "places")]
+BY_NUMPY = [name for name in conv.ENGINES if name != "places"]
 
 
 @pytest.mark.parametrize("name", BY_NUMPY)
@@ -283,7 +283,7 @@ BY_NUMPY = [name for name in conv.STRATEGIES if name not in ("lanes", "places")]
 @given(data=st.data())
 def test_a_convolution_replayed_on_other_numbers(name, data):
     """Each strategy and direction gives the bits of a run as it is, into memory that held something else."""
-    op = importlib.import_module("minicaffe.ops.conv").STRATEGIES[name]
+    op = importlib.import_module("minicaffe.ops.conv").ENGINES[name]
     g = data.draw(convolutions().filter(lambda g: op.refuses(g) is None))
     rng = np.random.default_rng(0)
     limit = CAP // 4

@@ -84,7 +84,7 @@ def test_on_cuda_several_runs_are_timed_as_one_graph(cuda, monkeypatch):
 def test_on_cuda_no_engine_is_tried_that_launches_for_each_sample(cuda):
     candidates = Case(MANY, np.dtype("f4"), cuda, conv.CAP).candidates
     assert {"batched", "implicit"} < set(candidates)
-    assert not {"caffe", "loopfree", "mec"} & set(candidates)
+    assert not {"caffe", "loopfree"} & set(candidates)
 
 
 def test_arrays_to_time_are_a_block_again_and_again(device):

@@ -17,6 +17,7 @@ from minicaffe.ops.conv.plan import plan
 from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.conv.strips import Strips
 from minicaffe.ops.conv.transforms import halves, kronecker, matrices
+from minicaffe.ops.conv.winograd import Winograd
 from minicaffe.ops.conv.winograd_filters import Filters, filters
 from minicaffe.ops.geometry import ConvGeometry, Window
 from minicaffe.replay.trace import recording
@@ -62,13 +63,20 @@ APART = {  # pixels of a tile: compiled loops alone take them
     "strided, many planes": ConvGeometry(3, 17, (13, 12), 66, Window((5, 5), (2, 2), (1, 2))),
     "one axis strided": ConvGeometry(3, 2, (201,), 4, Window((11,), (4,), (5,))),
 }
-SHAPES = [g for g in EDGES.values() if conv.STRATEGIES["winograd"].refuses(g) is None]
+BY_TILE = {"winograd": Winograd(4), "winograd2": Winograd(2)}  # tiles of 4 x 4 outputs, or of 2 x 2
+SHAPES = [g for g in EDGES.values() if conv.ENGINES["winograd"].refuses(g) is None]
+
+
+@pytest.fixture(autouse=True)
+def both_tiles(monkeypatch):
+    """F(2 x 2, r x r) has no name; here it has, too."""
+    monkeypatch.setitem(conv.ENGINES, "winograd2", BY_TILE["winograd2"])
 
 
 @pytest.mark.parametrize("name", ["winograd", "winograd2"])
 @pytest.mark.parametrize("g", SHAPES, ids=str)
 def test_both_gradients_at_once_have_the_bits_of_each_alone(device, threads, name, g):
-    op = conv.STRATEGIES[name]
+    op = BY_TILE[name]
     if op.refuses(g) is not None:
         pytest.skip(op.refuses(g))
     x, weight, _, dy, dw = (put(device, array) for array in arrays(g, np.float32, 1))
@@ -116,11 +124,9 @@ def test_products_are_added_in_groups_of_points(monkeypatch, threads, products):
     """However many points are taken at a time: on NumPy, which cannot add a product to what is there."""
     monkeypatch.setattr("minicaffe.cpu.available", lambda: False)
     monkeypatch.setattr(tiles, "PRODUCTS", products)
-    g, op = ConvGeometry(3, 3, (9, 8), 4, Window((3, 3), pad=(1, 1))), conv.STRATEGIES["winograd"]
+    g, op = ConvGeometry(3, 3, (9, 8), 4, Window((3, 3), pad=(1, 1))), conv.ENGINES["winograd"]
     x, _, _, dy, dw = arrays(g, np.float32, 1)
-    expected = conv.STRATEGIES["direct"].weight_gradient(
-        x, dy, g, dw.copy(), np.empty(10_000, "f4")
-    )
+    expected = conv.ENGINES["direct"].weight_gradient(x, dy, g, dw.copy(), np.empty(10_000, "f4"))
     work = np.full(threads * op.workspace(g, 0), np.nan, np.float32)
     close(device_called("cpu"), op.weight_gradient(x, dy, g, dw, work), expected.astype("f8"))
 
@@ -200,7 +206,7 @@ def test_what_compiled_loops_take_otherwise(device, threads, name, g, dtype):
 @pytest.mark.parametrize("g", (APART | FEW).values(), ids=APART | FEW)
 def test_all_of_it_is_recorded(device, g):
     """No call of NumPy's among the loops."""
-    op = conv.STRATEGIES["winograd"]
+    op = conv.ENGINES["winograd"]
     x, weight, bias, dy, dw = arrays(g, np.float32, 1)
     work = blank(device, share(x) * op.workspace(g, 1), np.float32)
     with recording() as made:
@@ -215,10 +221,10 @@ def test_strides_are_taken_where_that_saves_products(name):
     taken = {(11, 4), (7, 2), (5, 2)}
     for kernel, stride in ((11, 4), (7, 2), (5, 2), (3, 2), (2, 2), (64, 32), (9, 5)):
         g = ConvGeometry(1, 2, (99, 98), 3, Window((kernel,) * 2, (stride,) * 2))
-        refused = conv.STRATEGIES[name].refuses(g)
+        refused = BY_TILE[name].refuses(g)
         assert (refused is None) == ((kernel, stride) in taken), (kernel, stride, refused)
     both = ConvGeometry(1, 2, (99, 98), 3, Window((7, 7), (2, 2), (0, 0), (1, 2)))
-    assert "stride 1 along an axis with a dilation" in conv.STRATEGIES[name].refuses(both)
+    assert "stride 1 along an axis with a dilation" in BY_TILE[name].refuses(both)
 
 
 def test_dx_is_added_up_where_its_own_tiles_would_be_more():
@@ -254,12 +260,12 @@ def test_without_compiled_loops_a_dilated_one_is_no_candidate(monkeypatch):
 @pytest.mark.parametrize("image, kernel", [((3000,), (3,)), ((5, 600), (3, 3)), ((600, 5), (5, 5))])
 def test_long_images_stay_within_the_work(device, threads, image, kernel):
     """More tiles than the work has room for at a time, along either axis."""
-    g, op = ConvGeometry(3, 4, image, 6, Window(kernel)), conv.STRATEGIES["winograd"]
+    g, op = ConvGeometry(3, 4, image, 6, Window(kernel)), conv.ENGINES["winograd"]
     x, weight, bias, dy, dw = (put(device, array) for array in arrays(g, np.float32, 1))
     size, guard = share(x) * op.workspace(g, 2000), 100_000
     room = blank(device, size + guard, np.float32)
     y, dx = blank(device, g.y_shape, np.float32), blank(device, g.x_shape, np.float32)
-    batched = conv.STRATEGIES["batched"]
+    batched = conv.ENGINES["batched"]
     other = blank(device, share(x) * batched.workspace(g, 2**20), np.float32)
     outs = [blank(device, g.y_shape, np.float32), blank(device, g.x_shape, np.float32), dw.copy()]
     batched.forward(x, weight, bias, g, outs[0], other)

@@ -84,25 +84,26 @@ def test_both_nets_of_a_solver_have_one_plan():
 
 
 def test_a_layers_own_engine_comes_first():
-    for own, expected in (("caffe", "caffe"), ("auto", "columns")):
-        s = solver(own, engine="columns")
+    for own, expected in (("caffe", "caffe"), ("auto", "batched")):
+        s = solver(own, engine="batched")
         for net in (s.net, s.test_net):
             assert set(net.layers["conv"].plan.names.values()) == {expected}
 
 
 def test_an_engine_that_cannot_names_the_layer():
-    with pytest.raises(ShapeError, match=r":4:5: layer 'conv' \(Convolution\): engine 'pointwise' "
+    wide = MODEL.replace("kernel_size: 5", "kernel_size: 6")
+    with pytest.raises(ShapeError, match=r":4:5: layer 'conv' \(Convolution\): engine 'winograd' "
                        r"cannot take this convolution: .*; engines that can: direct, caffe, "):  # fmt: skip
-        solver("pointwise")
-    with pytest.raises(ShapeError, match="layer 'conv'.*engine 'pointwise' cannot take"):
-        Net(parse(NET), device="cpu", engine="pointwise")
+        Solver(parse(wide.replace("ENGINE", "winograd")), device="cpu")
+    with pytest.raises(ShapeError, match="layer 'conv'.*engine 'winograd' cannot take"):
+        Net(parse(wide.replace("ENGINE", "auto")), device="cpu", engine="winograd")
 
 
 def test_an_unknown_engine():
-    with pytest.raises(SpecError, match=r"unknown engine 'colums'; .*did you mean 'columns'"):
-        Net(parse(NET), device="cpu", engine="colums")
-    with pytest.raises(SpecError, match=r"engine: expected one of auto, direct, .*'colums'"):
-        parse(MODEL.replace("ENGINE", "colums"))
+    with pytest.raises(SpecError, match=r"unknown engine 'bached'; .*did you mean 'batched'"):
+        Net(parse(NET), device="cpu", engine="bached")
+    with pytest.raises(SpecError, match=r"engine: expected one of auto, direct, .*'bached'"):
+        parse(MODEL.replace("ENGINE", "bached"))
 
 
 def test_work_stays_under_the_cap():

@@ -2,7 +2,8 @@
 
 `sizes` are the groups, the filters and the channels of one, and how many output rows a band has; `axis` is
 the first of the image's among three; `shapes` are those of image, window and outputs. A band is the window
-that starts so much further down. `work` has room for the columns of one band and group, and for sums.
+that starts so much further down. `work` has room for the columns of one band and group, and for sums. Of a
+1 x 1 convolution (`is_point`) the image is its own column matrix, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -54,17 +55,17 @@ def forward(
     sizes: Any,
     axis: int,
     shapes: Any,
+    is_point: bool,
     parts: int,
     x: Any,
     w: Any,
     bias: Any,
-    relu: bool,
     y: Any,
     tile: Any,
     first: int,
     last: int,
 ) -> None:
-    """y[s, g, :, band] = w[g] im2col(x[s])[g, :, band] + bias[g], and its positive part with `relu`.
+    """y[s, g, :, band] = w[g] im2col(x[s])[g, :, band] + bias[g].
 
     A unit is a sample's band of a group, or one of `parts` of its filters: columns are kept for the next.
     """
@@ -75,20 +76,18 @@ def forward(
         part, whole = unit % parts, unit // parts
         g, s = whole % groups, whole // groups // bands
         window, out, start, n = _band(shapes, axis, whole // groups % bands * most, most)
-        if whole != there:
+        if whole != there and not is_point:
             _unroll(x, (s * groups + g) * c, c, shapes[0], window, out, n, tile)
             there = whole
         top, end = g * f + f * part // parts, g * f + f * (part + 1) // parts
         to = (s * groups * f + top) * p + start
-        gemm(
-            blas, (end - top, n, k), (w, top * k, k, False), (tile, 0, n, False), False, (y, to, p)
-        )
-        if bias.size or relu:
+        in_x = (s * groups + g) * c * p + start
+        columns = (x, in_x, p, False) if is_point else (tile, 0, n, False)
+        gemm(blas, (end - top, n, k), (w, top * k, k, False), columns, False, (y, to, p))
+        if bias.size:
             for i in range(top, end):
-                more = bias[at(i)] if bias.size else y.dtype.type(0)
                 for q in range(to, to + n):
-                    value = y[at(q)] + more
-                    y[at(q)] = y.dtype.type(0) if relu and value <= 0 else value
+                    y[at(q)] += bias[at(i)]
                 to += p
 
 
@@ -98,6 +97,7 @@ def input_gradient(
     sizes: Any,
     axis: int,
     shapes: Any,
+    is_point: bool,
     parts: int,
     dy: Any,
     w: Any,
@@ -119,6 +119,10 @@ def input_gradient(
         for row in range(0, high, most):
             window, out, here, n = _band(shapes, axis, row, most)
             left, right = (w, start, c * kernel, True), (dy, whole * f * p + here, p, False)
+            if is_point:
+                to = (whole * c + top) * p + here
+                gemm(blas, (end - top, n, f), left, right, False, (dx, to, p))
+                continue
             gemm(blas, ((end - top) * kernel, n, f), left, right, False, (tile, 0, n))
             for i in range(end - top):
                 plane = whole * c + top + i
@@ -163,6 +167,7 @@ def weight_rows_gradient(
     sizes: Any,
     axis: int,
     shapes: Any,
+    is_point: bool,
     n: int,
     room: int,
     x: Any,
@@ -181,6 +186,12 @@ def weight_rows_gradient(
     for g in range(first // c, (last - 1) // c + 1):
         top, end = max(first, g * c), min(last, (g + 1) * c)
         k = (end - top) * kernel
+        for s in range(n if is_point else 0):
+            left = dy, (s * groups + g) * f * p, p, False
+            right = x, (s * groups * c + top) * p, p, True
+            gemm(blas, (f, k, p), left, right, True, (dw, g * f * c + top - g * c, c))
+        if is_point:
+            continue
         for s in range(n):
             for row in range(0, high, most):
                 window, out, start, many = _band(shapes, axis, row, most)

@@ -71,20 +71,3 @@ def to_lanes(
             out[at(there + lane)] = x[at(start + lane * apart + i)]
         for lane in range(valid, lanes):
             out[at(there + lane)] = 0
-
-
-@helper
-def from_lanes(x: Any, start: int, count: int, samples: Any, valid: int, out: Any, to: int) -> None:
-    """out[to + samples[l] + i] = x[start + i lanes + l] for i < count and the first `valid` lanes."""
-    lanes = lanes_of(x)
-    if valid == lanes and count >= lanes:
-        for i in range(0, count - lanes + 1, lanes):
-            _turn(x, start + i * lanes, lanes, out, to + i, samples, 0)
-        if count % lanes:
-            i = count - lanes
-            _turn(x, start + i * lanes, lanes, out, to + i, samples, 0)
-        return
-    for lane in range(valid):
-        there = to + samples[lane]
-        for i in range(count):
-            out[at(there + i)] = x[at(start + i * lanes + lane)]

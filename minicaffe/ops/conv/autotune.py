@@ -1,6 +1,6 @@
-"""What the planner measures: which strategies may take a convolution, how exact and how fast they are.
+"""What the planner measures: which engines may take a convolution, how exact and how fast they are.
 
-A strategy is first run on two samples at most, of large images only a corner, and its error taken against
+An engine is first run on two samples at most, of large images only a corner, and its error taken against
 the definition in float64: max |a - b| / max |b|. One beyond `case.TOLERANCE` is never timed. The others
 are timed in turn, round by round, and the shortest time counts: whatever else the machine does only
 adds to it. What training replays is timed so, without the Python that recorded it; on CUDA as a graph of
@@ -24,8 +24,8 @@ from minicaffe.cpu import aligned
 from minicaffe.cuda import cublas
 from minicaffe.cuda.capture import captured
 from minicaffe.ops.conv import reference as definition
+from minicaffe.ops.conv.engines import ENGINES
 from minicaffe.ops.conv.problem import REFERENCE, Case
-from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.replay.command_buffer import replayed
 
@@ -42,7 +42,7 @@ RUNS, RUNS_OF = 10, 10**10  # of a CUDA graph, at most; multiply-adds that they 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was measured of one direction: ms of the whole batch and relative errors, by strategy."""
+    """What was measured of one direction: ms of the whole batch and relative errors, by engine."""
 
     ms: dict[str, float]
     error: dict[str, float]
@@ -50,7 +50,7 @@ class Finding:
 
 
 def measure(case: Case, names: tuple[str, ...] | None = None) -> dict[str, Finding]:
-    """Check and time every candidate, or the strategies `names`, in each direction."""
+    """Check and time every candidate, or the engines `names`, in each direction."""
     with case.device.current():
         return _measure(case, case.candidates if names is None else names)
 
@@ -93,7 +93,7 @@ def _corner(case: Case, names: tuple[str, ...]) -> ConvGeometry:
             for size, extent, stride in zip(g.image, extents, g.window.stride, strict=True)
         )
         less = dataclasses.replace(g, image=image)
-        if less == g or any(STRATEGIES[name].refuses(less) for name in names):
+        if less == g or any(ENGINES[name].refuses(less) for name in names):
             break
         g = less
     return g
@@ -130,7 +130,7 @@ def _repeat(device: Device, block: np.ndarray, out: Any) -> None:
 
 
 class _Arrays:
-    """Random arrays of a part of a convolution, and any strategy run on them."""
+    """Random arrays of a part of a convolution, and any engine run on them."""
 
     x: Any
     dy: Any
@@ -170,9 +170,9 @@ class _Arrays:
         self.replays: dict[tuple[str, str], tuple[Callable[[], object], int]] = {}
 
     def run(self, name: str, direction: str) -> Any:
-        """One direction by one strategy, with as many threads as a plan of this part would use."""
+        """One direction by one engine, with as many threads as a plan of this part would use."""
         with self.case.of(self.g).held(self.sizes[name]):
-            return self._run(STRATEGIES[name], direction, self.work[: self.sizes[name]])
+            return self._run(ENGINES[name], direction, self.work[: self.sizes[name]])
 
     def truth(self, direction: str) -> Any:
         """What one direction should give: on the CPU by NumPy, for loops would take seconds to compile."""
@@ -194,7 +194,7 @@ class _Arrays:
         return self if self.g == g else _Arrays(self.case, g, self.names)
 
     def ready(self, names: Iterable[str], direction: str) -> None:
-        """Run strategies once, so that their kernels are compiled: those depend on the sizes."""
+        """Run engines once, so that their kernels are compiled: those depend on the sizes."""
         for name in names:
             self.run(name, direction)
         self.case.device.synchronize()

@@ -29,7 +29,7 @@ from minicaffe.errors import CheckpointError
 from minicaffe.ops.conv.autotune import DIRECTIONS, Finding, measure
 from minicaffe.ops.conv.problem import Case
 
-REVISION = 15  # of the strategies: times of others are of no use
+REVISION = 16  # of the engines: times of others are of no use
 MOST_BYTES = 2**24
 _forgotten: set[tuple[Path, str]] = set()  # what this process is to measure, whatever the disk says
 _known: dict[tuple[Path, str], dict[str, Finding]] = {}  # of this process

@@ -2,7 +2,8 @@
 
     y[s, g] = weight[g] im2col(x[s])[g] + bias[g]     for all samples s of the chunk at once
 
-The products go straight into y and take one call a chunk. A chunk is as large as the work allows
+The products go straight into y and take one call a chunk. The image of a 1 x 1 convolution is its own column
+matrix, and where images are one place each direction is one product. A chunk is as large as the work allows
 (`workspace` asks for no more than `limit`); on the CPU it is small, so that columns are written,
 multiplied and forgotten within the cache. The weight's gradient is taken as its transpose, columns dy',
 whose left factor BLAS reads as it lies.
@@ -15,7 +16,8 @@ import math
 from typing import Any
 
 from minicaffe.backend import on_cuda
-from minicaffe.ops.conv.common import add_bias, by_samples, plus
+from minicaffe.ops.conv.common import add_bias, by_samples, is_product, plus
+from minicaffe.ops.conv.engine import Engine
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import col2im, im2col
@@ -27,86 +29,122 @@ NEAR = (
 )  # elements of columns and outputs of a chunk on the CPU, so that they stay in a core's cache
 
 
-def refuses(g: ConvGeometry) -> str | None:
-    """Why a shape cannot be taken: every shape can."""
-    return None
+class Batched(Engine):
+    """im2col of a chunk of samples, and one strided-batched GEMM."""
 
+    name = "batched"
+    traced = True
+    rule_rank = 0
+    tie_rank = 1
+    unrolls_samples = True
+    one_product = True
 
-def workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs: for each sample of a chunk columns and a product; sums of products."""
-    weight = math.prod(g.weight_shape)
-    return _most(g, limit) * (g.column_elements + weight) + weight
+    def workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Elements a thread needs: for each sample of a chunk columns and a product; sums of products."""
+        weight = math.prod(g.weight_shape)
+        return _most(g, limit) * (_lowered(g) + weight) + weight
 
+    def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Elements a thread needs for `forward`: for each sample of a chunk columns."""
+        return _most(g, limit) * _lowered(g)
 
-def forward_workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs for `forward`: for each sample of a chunk columns."""
-    return _most(g, limit) * g.column_elements
+    def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
+        """Elements needed on CUDA: as on the CPU, but none where all is one product."""
+        return 0 if is_product(g) else self.workspace(g, limit)
 
+    def rounds_sums(self, g: ConvGeometry) -> bool:
+        """Whether products of samples are added up in their own type: but where all is one product."""
+        return not is_product(g)
 
-def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """y = weight * x + bias, into `out`."""
-    w, y = (
-        weight.reshape(g.group, g.f // g.group, -1),
-        out.reshape(g.n, g.group, g.f // g.group, g.places),
-    )
+    def forward(
+        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
+    ) -> Any:
+        """y = weight * x + bias, into `out`."""
+        if is_product(g):
+            gemm(x.reshape(g.n, g.c), weight.reshape(g.f, g.c).T, out.reshape(g.n, g.f))
+            add_bias(bias, out)
+            return out
+        w = weight.reshape(g.group, g.f // g.group, -1)
+        y = out.reshape(g.n, g.group, g.f // g.group, g.places)
 
-    def part(first: int, last: int, work: Any) -> None:
-        for s, e, columns in _columns(first, last, g, work):
-            im2col(x[s:e], g.window, columns)
-            gemm(w, columns, y[s:e])
-            add_bias(bias, out[s:e])
+        def part(first: int, last: int, work: Any) -> None:
+            for s, e, columns in _columns(first, last, g, work):
+                gemm(w, _unrolled(x[s:e], g, columns), y[s:e])
+                add_bias(bias, out[s:e])
 
-    by_samples(part, g, work)
-    return out
+        by_samples(part, g, work)
+        return out
 
+    def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """dx = col2im(weight' dy), into `out`."""
+        if is_product(g):
+            gemm(dy.reshape(g.n, g.f), weight.reshape(g.f, g.c), out.reshape(g.n, g.c))
+            return out
+        w = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2)
+        dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
 
-def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dx = col2im(weight' dy), into `out`."""
-    w = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2)
-    dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
+        def part(first: int, last: int, work: Any) -> None:
+            for s, e, columns, _ in _chunks(first, last, g, work):
+                if g.window.is_point:
+                    gemm(w, dy[s:e], _as_columns(out[s:e], g))
+                    continue
+                gemm(w, dy[s:e], columns)
+                col2im(columns, g.window, out[s:e])
 
-    def part(first: int, last: int, work: Any) -> None:
-        for s, e, columns, _ in _chunks(first, last, g, work):
-            gemm(w, dy[s:e], columns)
-            col2im(columns, g.window, out[s:e])
+        by_samples(part, g, work)
+        return out
 
-    by_samples(part, g, work)
-    return out
+    def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """dweight' = sum over samples of im2col(x) dy', added to `out`."""
+        if is_product(g):
+            dys, xs, dw = dy.reshape(g.n, g.f), x.reshape(g.n, g.c), out.reshape(g.f, g.c)
+            gemm(dys.T, xs, dw, accumulate=True, scratch=work)
+            return out
+        size, dw = out.size, out.reshape(g.group, g.f // g.group, -1)
+        dy = dy.reshape(g.n, g.group, g.f // g.group, g.places).swapaxes(2, 3)
 
+        def part(first: int, last: int, work: Any) -> None:
+            sums = work[-size:]
+            for s, e, columns, products in _chunks(first, last, g, work):
+                gemm(_unrolled(x[s:e], g, columns), dy[s:e], products)
+                add_rows(products.reshape(e - s, -1), sums, add=s > first)
 
-def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dweight' = sum over samples of im2col(x) dy', added to `out`."""
-    size, dw = out.size, out.reshape(g.group, g.f // g.group, -1)
-    dy = dy.reshape(g.n, g.group, g.f // g.group, g.places).swapaxes(2, 3)
-
-    def part(first: int, last: int, work: Any) -> None:
-        sums = work[-size:]
-        for s, e, columns, products in _chunks(first, last, g, work):
-            im2col(x[s:e], g.window, columns)
-            gemm(columns, dy[s:e], products)
-            add_rows(products.reshape(e - s, -1), sums, add=s > first)
-
-    for piece in by_samples(part, g, work):
-        do(plus, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)
-    return out
+        for piece in by_samples(part, g, work):
+            do(plus, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)
+        return out
 
 
 def _most(g: ConvGeometry, limit: int) -> int:
     """Samples of a chunk, if its columns, products and their sums are to be no more than `limit`."""
     weight = math.prod(g.weight_shape)
-    return max(1, min(g.n, (limit - weight) // (g.column_elements + weight)))
+    return max(1, min(g.n, (limit - weight) // max(1, _lowered(g) + weight)))
+
+
+def _lowered(g: ConvGeometry) -> int:
+    """Elements of a sample's columns; none where the image is its own column matrix."""
+    return 0 if g.window.is_point else g.column_elements
+
+
+def _as_columns(x: Any, g: ConvGeometry) -> Any:
+    """Images of a 1 x 1 convolution as their column matrices, (s, group, c / group, places)."""
+    return x.reshape(len(x), g.group, g.c // g.group, g.places)
+
+
+def _unrolled(x: Any, g: ConvGeometry, columns: Any) -> Any:
+    """The columns of some samples: of a 1 x 1 convolution the images, else made in `columns`."""
+    return _as_columns(x, g) if g.window.is_point else im2col(x, g.window, columns)
 
 
 def _columns(first: int, last: int, g: ConvGeometry, work: Any, each: int = 0) -> Any:
     """For each chunk of first..last: its bounds, and room for its columns, of `each` more a sample."""
-    most = max(1, work.size // max(1, g.column_elements + each))
+    most = max(1, work.size // (_lowered(g) + each)) if _lowered(g) + each else last - first
     if not on_cuda(work):
         most = max(1, min(most, NEAR // (1 + g.column_elements + g.f * g.places)))
     steps = -(-(last - first) // most)  # chunks as equal as can be
     bounds = [first + (last - first) * i // steps for i in range(steps + 1)]
     for s, e in itertools.pairwise(bounds):
-        columns = work[: (e - s) * g.column_elements]
-        yield s, e, columns.reshape(e - s, g.group, g.rows // g.group, g.places)
+        columns = work[: (e - s) * _lowered(g)]
+        yield s, e, columns.reshape(e - s, g.group, -1 if columns.size else 0, g.places)
 
 
 def _chunks(first: int, last: int, g: ConvGeometry, work: Any) -> Any:

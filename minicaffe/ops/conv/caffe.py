@@ -15,90 +15,84 @@ import math
 from typing import Any
 
 from minicaffe.ops.conv.common import add_partial_sums, by_samples, fill, partial_sums
+from minicaffe.ops.conv.engine import Engine
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.ops.im2col import Form, col2im, im2col
 from minicaffe.replay.trace import do
 
 
-def refuses(g: ConvGeometry) -> str | None:
-    """Why a shape cannot be taken: every shape can."""
-    return None
+class Caffe(Engine):
+    """Caffe's way: im2col, GEMM and the bias's GEMM, sample by sample."""
 
+    name = "caffe"
+    traced = True
+    rule_rank: int | None = 2
+    tie_rank: int | None = 2
+    launches_by_sample = True
+    form: Form = "caffe"  # of im2col
 
-def workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs: one sample's columns, a vector of ones, a product to add, partial sums."""
-    weight = math.prod(g.weight_shape)
-    return g.column_elements + g.places + max(weight, g.f * g.places) + weight
+    def workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Elements a thread needs: one sample's columns, a vector of ones, a product to add, partial sums."""
+        weight = math.prod(g.weight_shape)
+        return g.column_elements + g.places + max(weight, g.f * g.places) + weight
 
+    def rounds_sums(self, g: ConvGeometry) -> bool:
+        """Products of samples are added up in their own type."""
+        return True
 
-def forward(
-    x: Any,
-    weight: Any,
-    bias: Any | None,
-    g: ConvGeometry,
-    out: Any,
-    work: Any,
-    form: Form = "caffe",
-) -> Any:
-    """y = weight * x + bias, into `out`."""
-    w = weight.reshape(g.group, g.f // g.group, -1)
-    y = out.reshape(g.n, g.group, g.f // g.group, g.places)
+    def forward(
+        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
+    ) -> Any:
+        """y = weight * x + bias, into `out`."""
+        w = weight.reshape(g.group, g.f // g.group, -1)
+        y = out.reshape(g.n, g.group, g.f // g.group, g.places)
 
-    def part(first: int, last: int, work: Any) -> None:
-        columns, ones, scratch = _split(work, g)
-        col = columns.reshape(g.group, -1, g.places)
-        for s in range(first, last):
-            im2col(x[s : s + 1], g.window, columns, form=form)
-            for i in range(g.group):
-                gemm(w[i], col[i], y[s, i])
-            if bias is not None:
-                gemm(
-                    bias.reshape(-1, 1),
-                    ones,
-                    y[s].reshape(g.f, -1),
-                    accumulate=True,
-                    scratch=scratch,
-                )
+        def part(first: int, last: int, work: Any) -> None:
+            columns, ones, scratch = _split(work, g)
+            col = columns.reshape(g.group, -1, g.places)
+            for s in range(first, last):
+                im2col(x[s : s + 1], g.window, columns, form=self.form)
+                for i in range(g.group):
+                    gemm(w[i], col[i], y[s, i])
+                if bias is not None:
+                    sides = bias.reshape(-1, 1), ones
+                    gemm(*sides, y[s].reshape(g.f, -1), accumulate=True, scratch=scratch)
 
-    by_samples(part, g, work)
-    return out
+        by_samples(part, g, work)
+        return out
 
+    def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """dx[s] = col2im(weight' dy[s]), into `out`."""
+        w = weight.reshape(g.group, g.f // g.group, -1)
+        dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
 
-def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dx[s] = col2im(weight' dy[s]), into `out`."""
-    w = weight.reshape(g.group, g.f // g.group, -1)
-    dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
+        def part(first: int, last: int, work: Any) -> None:
+            columns, _, _ = _split(work, g)
+            col = columns.reshape(g.group, -1, g.places)
+            for s in range(first, last):
+                for i in range(g.group):
+                    gemm(w[i].T, dy[s, i], col[i])
+                col2im(columns, g.window, out[s : s + 1])
 
-    def part(first: int, last: int, work: Any) -> None:
-        columns, _, _ = _split(work, g)
-        col = columns.reshape(g.group, -1, g.places)
-        for s in range(first, last):
-            for i in range(g.group):
-                gemm(w[i].T, dy[s, i], col[i])
-            col2im(columns, g.window, out[s : s + 1])
+        by_samples(part, g, work)
+        return out
 
-    by_samples(part, g, work)
-    return out
+    def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """dweight = sum over samples of dy[s] im2col(x[s])', added to `out`."""
+        dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
 
+        def part(first: int, last: int, work: Any) -> None:
+            columns, _, scratch = _split(work, g)
+            col = columns.reshape(g.group, -1, g.places)
+            sums = partial_sums(work, g)
+            for s in range(first, last):
+                im2col(x[s : s + 1], g.window, columns, form=self.form)
+                for i in range(g.group):
+                    gemm(dy[s, i], col[i].T, sums[i], accumulate=True, scratch=scratch)
 
-def weight_gradient(
-    x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any, form: Form = "caffe"
-) -> Any:
-    """dweight = sum over samples of dy[s] im2col(x[s])', added to `out`."""
-    dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
-
-    def part(first: int, last: int, work: Any) -> None:
-        columns, _, scratch = _split(work, g)
-        col = columns.reshape(g.group, -1, g.places)
-        sums = partial_sums(work, g)
-        for s in range(first, last):
-            im2col(x[s : s + 1], g.window, columns, form=form)
-            for i in range(g.group):
-                gemm(dy[s, i], col[i].T, sums[i], accumulate=True, scratch=scratch)
-
-    add_partial_sums(by_samples(part, g, work), out)
-    return out
+        add_partial_sums(by_samples(part, g, work), out)
+        return out
 
 
 def _split(work: Any, g: ConvGeometry) -> tuple[Any, Any, Any]:

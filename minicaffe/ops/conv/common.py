@@ -80,19 +80,6 @@ def add_partial_sums(pieces: list[Any], out: Any) -> None:
         do(plus, piece[piece.size - out.size :].reshape(out.shape), out=out)
 
 
-def to_chunk(dy: Any, out: Any) -> None:
-    """dy of a few samples (s, f, *out) as one matrix (f, s p), into `out`."""
-    n, f = dy.shape[:2]
-    do(copy, dy.reshape(n, f, -1).swapaxes(0, 1), out=out.reshape(f, n, -1))
-
-
-def from_chunk(y: Any, bias: Any | None, out: Any) -> None:
-    """y of a few samples as one matrix (f, s p) into `out` (s, f, *out), with the bias added."""
-    n, f = out.shape[:2]
-    do(copy, y.reshape(f, n, -1).swapaxes(0, 1), out=out.reshape(n, f, -1))
-    add_bias(bias, out)
-
-
 def add_bias(bias: Any | None, out: Any) -> None:
     """Add bias (f,) to out (n, f, *out)."""
     if bias is None:
@@ -129,12 +116,3 @@ def bias_gradient(dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
 def _loops(array: Any) -> Any:
     """The compiled loops, if they serve an array."""
     return loops("filters", array.dtype) if isinstance(array, np.ndarray) else None
-
-
-def as_strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A view of a contiguous array with other strides (bytes), on either device."""
-    if on_cuda(x):
-        from cupy.lib import stride_tricks
-
-        return stride_tricks.as_strided(x, shape, strides)
-    return np.ndarray(shape, x.dtype, x, 0, strides)

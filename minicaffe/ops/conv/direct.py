@@ -19,6 +19,7 @@ from minicaffe.cpu.threads import share
 from minicaffe.cuda.launch import launch
 from minicaffe.ops.conv import reference
 from minicaffe.ops.conv.common import add_partial_sums, by_samples, is_depthwise, partial_sums
+from minicaffe.ops.conv.engine import Engine
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.replay.dispatch import run
 from minicaffe.replay.trace import do
@@ -26,97 +27,96 @@ from minicaffe.replay.trace import do
 LANES = 16  # of a vector, at the most
 
 
-def refuses(g: ConvGeometry) -> str | None:
-    """Why a shape cannot be taken: every shape can."""
-    return None
+class Direct(Engine):
+    """The definition, by loops without a column matrix."""
 
+    name = "direct"
+    traced = True
+    rule_rank = 3
+    tie_rank = 3
 
-def workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs: partial sums of dweight; two planes if depthwise, within the limit."""
-    sums, room = math.prod(g.weight_shape), max(_room(g), _room(g, back=True))
-    return sums + room if room <= limit else sums
+    def workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Elements a thread needs: partial sums of dweight; two planes if depthwise, within the limit."""
+        sums, room = math.prod(g.weight_shape), max(_room(g), _room(g, back=True))
+        return sums + room if room <= limit else sums
 
+    def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Elements a thread needs for `forward`."""
+        return _room(g) if _room(g) <= limit else 0
 
-def forward_workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs for `forward`."""
-    return _room(g) if _room(g) <= limit else 0
+    def cuda_workspace(self, g: ConvGeometry, limit: int, size: int) -> int:
+        """On CUDA a thread is all that an entry needs."""
+        return 0
 
+    def is_compiled(self, dtype: Any) -> bool:
+        """Whether loops serve arrays of a type."""
+        return loops("direct", dtype) is not None
 
-def cuda_workspace(g: ConvGeometry, limit: int, size: int) -> int:
-    """On CUDA a thread is all that an entry needs."""
-    return 0
-
-
-def recordable(dtype: Any) -> bool:
-    """Whether loops serve arrays of a type."""
-    return loops("direct", dtype) is not None
-
-
-def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """y = weight * x + bias, into `out`."""
-    if on_cuda(x):
-        launch("direct.cu", "conv", out.size, out, x, weight, bias, *_sizes(g), out)
-        return out
-    fast = loops("direct", x.dtype)
-    if fast is not None:
-        given = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-        if (deep := _depthwise(x, g, work)) is not None:
-            to = out.reshape(-1), _planes(g), False, Piece(work)
-            run(deep.forward, g.n * g.c, *given, *to)
+    def forward(
+        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
+    ) -> Any:
+        """y = weight * x + bias, into `out`."""
+        if on_cuda(x):
+            launch("direct.cu", "conv", out.size, out, x, weight, bias, *_sizes(g), out)
             return out
-        run(fast.forward, g.n * g.f, *given, out.reshape(-1), _lifted(g))
-        return out
-
-    def part(first: int, last: int, _: Any) -> None:
-        do(reference.forward, x[first:last], weight, bias, g, out=out[first:last])
-
-    by_samples(part, g, work)
-    return out
-
-
-def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dx: each output's gradient goes back to the pixels it saw, times their weights; into `out`."""
-    if on_cuda(dy):
-        launch("direct.cu", "conv_input_gradient", out.size, out, dy, weight, *_sizes(g), out)
-        return out
-    fast = loops("direct", dy.dtype)
-    if fast is not None:
-        if (deep := _depthwise(dy, g, work, back=True)) is not None:
-            given = dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype)
-            to = out.reshape(-1), _planes(g, back=True), True, Piece(work)
-            run(deep.forward, g.n * g.c, *given, *to)
+        fast = loops("direct", x.dtype)
+        if fast is not None:
+            given = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+            if (deep := _depthwise(x, g, work)) is not None:
+                to = out.reshape(-1), _planes(g), False, Piece(work)
+                run(deep.forward, g.n * g.c, *given, *to)
+                return out
+            run(fast.forward, g.n * g.f, *given, out.reshape(-1), _lifted(g))
             return out
-        given = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
-        run(fast.input_gradient, g.n * g.c, *given, _lifted(g))
+
+        def part(first: int, last: int, _: Any) -> None:
+            do(reference.forward, x[first:last], weight, bias, g, out=out[first:last])
+
+        by_samples(part, g, work)
         return out
 
-    def part(first: int, last: int, _: Any) -> None:
-        do(reference.input_gradient, dy[first:last], weight, g, out=out[first:last])
-
-    by_samples(part, g, work)
-    return out
-
-
-def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dweight: for each weight the sum of output gradients times the pixels it met; added to `out`."""
-    if on_cuda(x):
-        launch("direct.cu", "conv_weight_gradient", out.size, out, x, dy, *_sizes(g), out)
-        return out
-    fast = loops("direct", dy.dtype)
-    if fast is not None:
-        given = x.reshape(-1), dy.reshape(-1), g.n, out.reshape(-1)
-        if (deep := _depthwise(dy, g, work)) is not None:
-            run(deep.weight_gradient, g.c, *given, _planes(g), Piece(work))
+    def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """dx: each output's gradient goes back to the pixels it saw, times their weights; into `out`."""
+        if on_cuda(dy):
+            launch("direct.cu", "conv_input_gradient", out.size, out, dy, weight, *_sizes(g), out)
             return out
-        run(fast.weight_gradient, g.f, *given, _lifted(g))
+        fast = loops("direct", dy.dtype)
+        if fast is not None:
+            if (deep := _depthwise(dy, g, work, back=True)) is not None:
+                given = dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype)
+                to = out.reshape(-1), _planes(g, back=True), True, Piece(work)
+                run(deep.forward, g.n * g.c, *given, *to)
+                return out
+            given = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
+            run(fast.input_gradient, g.n * g.c, *given, _lifted(g))
+            return out
+
+        def part(first: int, last: int, _: Any) -> None:
+            do(reference.input_gradient, dy[first:last], weight, g, out=out[first:last])
+
+        by_samples(part, g, work)
         return out
 
-    def part(first: int, last: int, work: Any) -> None:
-        sums = partial_sums(work, g).reshape(g.weight_shape)
-        do(reference.weight_gradient, x[first:last], dy[first:last], g, out=sums)
+    def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """dweight: for each weight the sum of output gradients times the pixels it met; added to `out`."""
+        if on_cuda(x):
+            launch("direct.cu", "conv_weight_gradient", out.size, out, x, dy, *_sizes(g), out)
+            return out
+        fast = loops("direct", dy.dtype)
+        if fast is not None:
+            given = x.reshape(-1), dy.reshape(-1), g.n, out.reshape(-1)
+            if (deep := _depthwise(dy, g, work)) is not None:
+                run(deep.weight_gradient, g.c, *given, _planes(g), Piece(work))
+                return out
+            run(fast.weight_gradient, g.f, *given, _lifted(g))
+            return out
 
-    add_partial_sums(by_samples(part, g, work), out)
-    return out
+        def part(first: int, last: int, work: Any) -> None:
+            sums = partial_sums(work, g).reshape(g.weight_shape)
+            do(reference.weight_gradient, x[first:last], dy[first:last], g, out=sums)
+
+        add_partial_sums(by_samples(part, g, work), out)
+        return out
 
 
 def _depthwise(x: Any, g: ConvGeometry, work: Any, back: bool = False) -> Any:

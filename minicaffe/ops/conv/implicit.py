@@ -4,7 +4,7 @@ On CUDA a block gathers its tile of columns from the image into shared memory (k
 CPU a tile is a band of output rows of one sample, small enough to stay in the cache between im2col and the
 product that reads it:
 
-    y[s, g, :, band] = weight[g] im2col(x[s])[g][:, band] + bias[g],   then max(0, y) where a ReLU is fused
+    y[s, g, :, band] = weight[g] im2col(x[s])[g][:, band] + bias[g]
 
 A band is a window that starts further down: the first axis has pad - row stride. With Numba, all bands of a
 thread are one compiled loop (`loops.implicit`) that calls BLAS itself; threads share samples, groups, bands
@@ -28,22 +28,13 @@ from minicaffe.cpu.piece import Piece
 from minicaffe.cpu.threads import share
 from minicaffe.ops.conv import implicit_gemm, split
 from minicaffe.ops.conv.common import add_pieces, by_samples, is_product, recordable
-from minicaffe.ops.conv.implicit_gemm import workspace as cuda_workspace
+from minicaffe.ops.conv.engine import Engine
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window, lift
 from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.replay.dispatch import run
 from minicaffe.replay.trace import do
 
-__all__ = [
-    "cuda_workspace",
-    "forward",
-    "input_gradient",
-    "recordable",
-    "refuses",
-    "weight_gradient",
-    "workspace",
-]
 TILE = 2**17  # entries of a tile: 512 KiB in float32
 PLACES = 192  # of a product at the least, where an image has so many: BLAS packs the filters for each anew
 FILTERS = 16  # of a product at the least, where filters are shared among threads
@@ -52,107 +43,129 @@ ROWS = (
 )
 
 
-def refuses(g: ConvGeometry) -> str | None:
-    """Why a shape cannot be taken: every shape can."""
-    return None
+class Implicit(Engine):
+    """Columns by tiles that live as long as they are multiplied."""
 
+    name = "implicit"
+    traced = True
+    rule_rank = 1
+    tie_rank = 0
+    one_product = True
 
-def workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs: a tile, or one row of outputs if that is more; a product and sums."""
-    return forward_workspace(g, limit) + 2 * math.prod(g.weight_shape)
+    def workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Elements a thread needs: a tile, or one row of outputs if that is more; a product and sums."""
+        return self.forward_workspace(g, limit) + 2 * math.prod(g.weight_shape)
 
+    def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Elements a thread needs for `forward`: a tile."""
+        return max(_band(g) * g.rows * _across(g), _tile(g))
 
-def forward_workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs for `forward`: a tile."""
-    return max(_band(g) * g.rows * _across(g), _tile(g))
+    def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
+        """Elements that the parts of its sums need on CUDA."""
+        return implicit_gemm.workspace(g, limit, itemsize)
 
+    def is_compiled(self, dtype: Any) -> bool:
+        """Whether loops that call BLAS serve arrays of a type."""
+        return recordable(dtype)
 
-def forward(
-    x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any, relu: bool = False
-) -> Any:
-    """y = weight * x + bias, with `relu` max(0, y), into `out`."""
-    if on_cuda(x):
-        return implicit_gemm.forward(x, weight, bias, g, out, relu, work if is_product(g) else None)
-    fast, blas = with_blas("implicit", x)
-    if fast is not None:
-        rows, parts = _cut(g, share(work))
-        given = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-        units = g.n * g.group * -(-g.out[0] // rows) * parts
-        args = *_numbers(g, rows), parts, *given, relu, out.reshape(-1)
-        run(fast.forward, units, blas, *args, Piece(work))
+    def forward(
+        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
+    ) -> Any:
+        """y = weight * x + bias, into `out`."""
+        if on_cuda(x):
+            work = work if is_product(g) else None
+            return implicit_gemm.forward(x, weight, bias, g, out, work=work)
+        fast, blas = with_blas("implicit", x)
+        if fast is not None:
+            rows, parts = _cut(g, share(work))
+            given = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+            units = g.n * g.group * -(-g.out[0] // rows) * parts
+            args = *_numbers(g, rows), g.window.is_point, parts, *given, out.reshape(-1)
+            run(fast.forward, units, blas, *args, Piece(work))
+            return out
+        w, y = weight.reshape(g.group, g.f // g.group, -1), _rows(out, g)
+        b = None if bias is None else bias.reshape(g.group, -1, 1)
+
+        def part(first: int, last: int, work: Any) -> None:
+            for s in range(first, last):
+                for rows, window, places, tile in _tiles(g, work):
+                    im2col(x[s : s + 1], window, tile, places=places)
+                    here = y[s][..., rows]
+                    gemm(w, tile, here)
+                    if b is not None:
+                        do(np.add, here, b, out=here)
+
+        by_samples(part, g, work)
         return out
-    w, y = weight.reshape(g.group, g.f // g.group, -1), _rows(out, g)
-    b = None if bias is None else bias.reshape(g.group, -1, 1)
 
-    def part(first: int, last: int, work: Any) -> None:
-        for s in range(first, last):
-            for rows, window, places, tile in _tiles(g, work):
-                im2col(x[s : s + 1], window, tile, places=places)
-                here = y[s][..., rows]
-                gemm(w, tile, here)
-                if b is not None:
-                    do(np.add, here, b, out=here)
-                if relu:
-                    do(np.maximum, here, 0, out=here)
+    def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """dx = sum over the bands of col2im(weight' dy), into `out`."""
+        if on_cuda(dy) and is_product(g):
+            dy, dx = dy.reshape(g.n, g.f), out.reshape(g.n, g.c)
+            implicit_gemm.product(dy, weight.reshape(g.f, g.c), dx, work)
+            return out
+        if on_cuda(dy):
+            return implicit_gemm.input_gradient(dy, weight, g, out)
+        fast, blas = with_blas("implicit", dy)
+        if fast is not None:
+            parts = split.parts(g.n * g.group, share(work), g.c // g.group)
+            args = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
+            numbers = *_numbers(g, _band(g, g.group)), g.window.is_point, parts
+            run(fast.input_gradient, g.n * g.group * parts, blas, *numbers, *args, Piece(work))
+            return out
+        w, dy = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2), _rows(dy, g)
 
-    by_samples(part, g, work)
-    return out
+        def part(first: int, last: int, work: Any) -> None:
+            for s in range(first, last):
+                do(np.copyto, out[s], 0)
+                for rows, window, places, tile in _tiles(g, work):
+                    gemm(w, dy[s][..., rows], tile)
+                    col2im(tile, window, out[s : s + 1], places=places, add=True)
 
-
-def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dx = sum over the bands of col2im(weight' dy), into `out`."""
-    if on_cuda(dy) and is_product(g):
-        dy, dx = dy.reshape(g.n, g.f), out.reshape(g.n, g.c)
-        implicit_gemm.product(dy, weight.reshape(g.f, g.c), dx, work)
+        by_samples(part, g, work)
         return out
-    if on_cuda(dy):
-        return implicit_gemm.input_gradient(dy, weight, g, out)
-    fast, blas = with_blas("implicit", dy)
-    if fast is not None:
-        parts = split.parts(g.n * g.group, share(work), g.c // g.group)
-        args = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
-        numbers = *_numbers(g, _band(g, g.group)), parts
-        run(fast.input_gradient, g.n * g.group * parts, blas, *numbers, *args, Piece(work))
+
+    def weight_and_bias_gradients(
+        self, x: Any, dy: Any, g: ConvGeometry, dw: Any, db: Any, work: Any
+    ) -> bool:
+        """Both by one kernel, on CUDA."""
+        implicit_gemm.weight_gradient(x, dy, g, dw, work, db)
+        return True
+
+    def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """dweight' = sum over samples and bands of im2col(x) dy', added to `out`."""
+        if on_cuda(x):
+            return implicit_gemm.weight_gradient(x, dy, g, out, work)
+        fast, blas = with_blas("implicit", dy)
+        if fast is not None:
+            _weight_gradient(fast, blas, x, dy, g, out, work)
+            return out
+        size, dw, dy = out.size, out.reshape(g.group, g.f // g.group, -1), _rows(dy, g)
+
+        def part(first: int, last: int, work: Any) -> None:
+            product, sums = work[-2 * size : -size], work[-size:]
+            do(np.copyto, sums, 0)
+            for s in range(first, last):
+                for rows, window, places, tile in _tiles(g, work):
+                    im2col(x[s : s + 1], window, tile, places=places)
+                    gemm(
+                        tile,
+                        dy[s][..., rows].swapaxes(1, 2),
+                        product.reshape(g.group, -1, g.f // g.group),
+                    )
+                    do(np.add, sums, product, out=sums)
+
+        for piece in by_samples(part, g, work):
+            do(
+                np.add,
+                dw,
+                piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2),
+                out=dw,
+            )
         return out
-    w, dy = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2), _rows(dy, g)
-
-    def part(first: int, last: int, work: Any) -> None:
-        for s in range(first, last):
-            do(np.copyto, out[s], 0)
-            for rows, window, places, tile in _tiles(g, work):
-                gemm(w, dy[s][..., rows], tile)
-                col2im(tile, window, out[s : s + 1], places=places, add=True)
-
-    by_samples(part, g, work)
-    return out
 
 
-def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dweight' = sum over samples and bands of im2col(x) dy', added to `out`."""
-    if on_cuda(x):
-        return implicit_gemm.weight_gradient(x, dy, g, out, work)
-    fast, blas = with_blas("implicit", dy)
-    if fast is not None:
-        _weight_gradient(fast, blas, x, dy, g, out, work)
-        return out
-    size, dw, dy = out.size, out.reshape(g.group, g.f // g.group, -1), _rows(dy, g)
-
-    def part(first: int, last: int, work: Any) -> None:
-        product, sums = work[-2 * size : -size], work[-size:]
-        do(np.copyto, sums, 0)
-        for s in range(first, last):
-            for rows, window, places, tile in _tiles(g, work):
-                im2col(x[s : s + 1], window, tile, places=places)
-                gemm(
-                    tile,
-                    dy[s][..., rows].swapaxes(1, 2),
-                    product.reshape(g.group, -1, g.f // g.group),
-                )
-                do(np.add, sums, product, out=sums)
-
-    for piece in by_samples(part, g, work):
-        do(np.add, dw, piece[-size:].reshape(g.group, -1, g.f // g.group).swapaxes(1, 2), out=dw)
-    return out
+IMPLICIT = Implicit()  # what others are where there are no loops of theirs
 
 
 def _weight_gradient(
@@ -162,8 +175,9 @@ def _weight_gradient(
     threads, room, arrays = share(work), _tile(g), (x.reshape(-1), dy.reshape(-1))
     rows, _ = _cut(g, threads)
     units = g.n * -(-g.out[0] // rows)
-    if units < threads or (g.rows >= ROWS * threads and split.even(g.c, threads)):
-        numbers = *_numbers(g, _band(g, g.group)), g.n, room
+    is_point = g.window.is_point
+    if is_point or units < threads or (g.rows >= ROWS * threads and split.even(g.c, threads)):
+        numbers = *_numbers(g, _band(g, g.group)), is_point, g.n, room
         args = *arrays, out.reshape(-1), Piece(work)
         run(fast.weight_rows_gradient, g.c, blas, *numbers, *args)
         return

@@ -25,77 +25,82 @@ from minicaffe.backend import on_cuda
 from minicaffe.cpu import loops, no_bias
 from minicaffe.cpu.piece import Piece
 from minicaffe.cpu.threads import share
-from minicaffe.ops.conv import implicit, panels, split
-from minicaffe.ops.conv.implicit import cuda_workspace
+from minicaffe.ops.conv import panels, split
+from minicaffe.ops.conv.engine import Engine
+from minicaffe.ops.conv.implicit import IMPLICIT
 from minicaffe.ops.conv.panels import TURNED, Panels
 from minicaffe.ops.conv.space_to_depth import LANES, Planes
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.replay.dispatch import run
 
-__all__ = ["cuda_workspace", "forward", "input_gradient", "refuses", "weight_gradient", "workspace"]
 RESULTS = 2**17  # of a block that are summed at a time, so that they stay in the cache
 TOLD = 2**31  # elements that a table can tell apart
 TILE = 8  # filters of a tile at the most
 
 
-def recordable(dtype: Any) -> bool:
-    """Whether all that it does is compiled loops."""
-    return loops("packed_gemm", dtype) is not None
+class PackedGemm(Engine):
+    """Places in vectors, packed in panels: no column matrix, no BLAS."""
 
+    name = "places"
+    traced = True
 
-def only_compiled(g: ConvGeometry) -> bool:
-    """Whether it is for compiled loops alone."""
-    return True
+    def is_compiled(self, dtype: Any) -> bool:
+        """Whether all that it does is compiled loops."""
+        return loops("packed_gemm", dtype) is not None
 
+    def needs_compiled(self, g: ConvGeometry) -> bool:
+        """Whether it is for compiled loops alone."""
+        return True
 
-def refuses(g: ConvGeometry) -> str | None:
-    """Why a shape cannot be taken: places are counted in 32 bits."""
-    if max(_room(g, back) for back in (False, True)) + math.prod(g.weight_shape) >= TOLD:
-        return f"it needs images of a block, and weights, of less than {TOLD} numbers"
-    return None
+    def refuses(self, g: ConvGeometry) -> str | None:
+        """Why a shape cannot be taken: places are counted in 32 bits."""
+        if max(_room(g, back) for back in (False, True)) + math.prod(g.weight_shape) >= TOLD:
+            return f"it needs images of a block, and weights, of less than {TOLD} numbers"
+        return None
 
+    def workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Elements a thread needs: a panel, the planes of a block, and sums."""
+        sums = g.rows // g.group * (-(-(g.f // g.group) // LANES) * LANES)
+        planes = Planes(g, False, sums=True)
+        weight = panels.most(planes) + planes.room + sums
+        return max(_room(g, False), _room(g, True), weight, IMPLICIT.workspace(g, limit))
 
-def workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs: a panel, the planes of a block, and sums."""
-    sums = g.rows // g.group * (-(-(g.f // g.group) // LANES) * LANES)
-    planes = Planes(g, False, sums=True)
-    weight = panels.most(planes) + planes.room + sums
-    return max(_room(g, False), _room(g, True), weight, implicit.workspace(g, limit))
+    def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
+        """Elements a thread needs for `forward`."""
+        return max(_room(g, False), IMPLICIT.forward_workspace(g, limit))
 
+    def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
+        """Elements that `implicit` needs on CUDA."""
+        return IMPLICIT.cuda_workspace(g, limit, itemsize)
 
-def forward_workspace(g: ConvGeometry, limit: int) -> int:
-    """Elements a thread needs for `forward`."""
-    return max(_room(g, False), implicit.forward_workspace(g, limit))
+    def forward(
+        self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
+    ) -> Any:
+        """y = weight * x + bias, into `out`."""
+        fast = _loops(x)
+        if fast is None:
+            return IMPLICIT.forward(x, weight, bias, g, out, work)
+        arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+        _correlate(fast, g, False, (*arrays, out.reshape(-1)), work)
+        return out
 
+    def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """dx, into `out`."""
+        fast = _loops(dy)
+        if fast is None:
+            return IMPLICIT.input_gradient(dy, weight, g, out, work)
+        arrays = dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype), out.reshape(-1)
+        _correlate(fast, g, True, arrays, work)
+        return out
 
-def forward(x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """y = weight * x + bias, into `out`."""
-    fast = _loops(x)
-    if fast is None:
-        return implicit.forward(x, weight, bias, g, out, work)
-    arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-    _correlate(fast, g, False, (*arrays, out.reshape(-1)), work)
-    return out
-
-
-def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dx, into `out`."""
-    fast = _loops(dy)
-    if fast is None:
-        return implicit.input_gradient(dy, weight, g, out, work)
-    arrays = dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype), out.reshape(-1)
-    _correlate(fast, g, True, arrays, work)
-    return out
-
-
-def weight_gradient(x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-    """dweight, added to `out`."""
-    fast = _loops(x)
-    if fast is None:
-        return implicit.weight_gradient(x, dy, g, out, work)
-    arrays = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
-    run(fast.weigh, g.c, *arrays, *_sums(g, x.dtype), Piece(work))
-    return out
+    def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
+        """dweight, added to `out`."""
+        fast = _loops(x)
+        if fast is None:
+            return IMPLICIT.weight_gradient(x, dy, g, out, work)
+        arrays = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
+        run(fast.weigh, g.c, *arrays, *_sums(g, x.dtype), Piece(work))
+        return out
 
 
 def _loops(x: Any) -> Any:

@@ -1,9 +1,9 @@
-"""The planner: which strategy computes a convolution, in each direction.
+"""The planner: which engine computes a convolution, in each direction.
 
-A strategy asked for by name is taken. Else (`auto`) the candidates are measured once, and the fastest
+An engine asked for by name is taken. Else (`auto`) the candidates are measured once, and the fastest
 that is exact enough is taken (see `case`, `trial` and `memory` for where that is remembered). A convolution
-too small to measure, or one that must not depend on a stopwatch (`deterministic`), goes by a fixed
-rule: the first of `case.RULE` that takes the shape within the cap and, on the CPU, is compiled, or else
+too small to measure, or one that must not depend on a stopwatch (`deterministic`), goes by a fixed rule:
+the first engine, by `rule_rank`, that takes the shape within the cap and, on the CPU, is compiled, or else
 unrolls no sample whose columns leave its cache. A layer whose images are given another size, of nearly
 as much work, is computed as it was before, so that pictures of any size need no measurement.
 """
@@ -20,28 +20,28 @@ import numpy as np
 
 from minicaffe.backend import Device, on_cuda
 from minicaffe.errors import ShapeError, SpecError, did_you_mean, mib
-from minicaffe.ops.conv import autotune_cache, common, implicit, implicit_gemm
+from minicaffe.ops.conv import autotune_cache, common
 from minicaffe.ops.conv.autotune import DIRECTIONS
+from minicaffe.ops.conv.engine import AUTO, Engine, names
+from minicaffe.ops.conv.engines import ENGINES
 from minicaffe.ops.conv.problem import Case
-from minicaffe.ops.conv.strategies import STRATEGIES
 from minicaffe.ops.geometry import ConvGeometry
 
-AUTO = "auto"
-CAP = 256 * 2**20  # bytes of workspace; more where one thread of the usual strategies needs it
+CAP = 256 * 2**20  # bytes of workspace; more where one thread of the usual engines needs it
 NEAR = 16  # times as much work, or as little, is nearly as much
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The strategy of each direction of a convolution, why, and the work that all of them share."""
+    """The engine of each direction of a convolution, why, and the work that all of them share."""
 
     case: Case
     names: Mapping[str, str]
     reasons: Mapping[str, str]
-    measured: ConvGeometry | None = None  # what its strategies were the fastest for
+    measured: ConvGeometry | None = None  # what its engines were the fastest for
 
     def suits(self, case: Case) -> bool:
-        """Whether its strategies, measured for another size of the same layer, will do."""
+        """Whether its engines, measured for another size of the same layer, will do."""
         if self.measured is None or any(map(case.refuses, self.names.values())):
             return False
         less, more = sorted((self.measured.multiply_adds, case.g.multiply_adds))
@@ -51,6 +51,11 @@ class Plan:
     def recordable(self) -> bool:
         """Whether all directions run as compiled loops alone."""
         return all(map(self.case.recordable, self.names.values()))
+
+    @property
+    def traced(self) -> bool:
+        """Whether all directions report what they do to the trace."""
+        return all(ENGINES[name].traced for name in self.names.values())
 
     @functools.cached_property
     def workspace(self) -> int:
@@ -78,14 +83,16 @@ class Plan:
         """dx into `dx`, dweight added to `dw`, dbias to `db`; each may be None: not wanted."""
         case, g, ways = self.case, self.case.g, self._ways
         (op, size), (other, other_size) = ways["weight_gradient"], ways["input_gradient"]
-        both = op is other and dx is not None and dw is not None and hasattr(op, "gradients")
+        both = op is other and op.gradients_together and dx is not None and dw is not None
         with case.held(size):
             room = case.room(work, size)
             if both:
                 op.gradients(x, dy, weight, g, dx, dw, room)
-            elif dw is not None and db is not None and on_cuda(dy) and op is implicit:
-                implicit_gemm.weight_gradient(x, dy, g, dw, room, db)
-                db = None
+            elif dw is not None and db is not None and on_cuda(dy):
+                if op.weight_and_bias_gradients(x, dy, g, dw, db, room):
+                    db = None
+                else:
+                    op.weight_gradient(x, dy, g, dw, room)
             elif dw is not None:
                 op.weight_gradient(x, dy, g, dw, room)
         if dx is not None and not both:
@@ -97,11 +104,10 @@ class Plan:
                 common.bias_gradient(dy, g, db, case.room(work, size))
 
     @functools.cached_property
-    def _ways(self) -> dict[str, tuple[Any, int]]:
-        """Each direction's strategy, and the elements of work that it takes, all threads together."""
+    def _ways(self) -> dict[str, tuple[Engine, int]]:
+        """Each direction's engine, and the elements of work that it takes, all threads together."""
         return {
-            way: (STRATEGIES[name], self.case.workspace(name, way))
-            for way, name in self.names.items()
+            way: (ENGINES[name], self.case.workspace(name, way)) for way, name in self.names.items()
         }
 
 
@@ -121,7 +127,7 @@ def plan(
     >>> from minicaffe.backend import device
     >>> from minicaffe.ops.geometry import Window
     >>> plan(ConvGeometry(1, 2, (4, 4), 3, Window((1, 1))), "f4", device("cpu")).names["forward"]
-    'pointwise'
+    'batched'
     """
     case, measured = Case(g, np.dtype(dtype), device, cap), None
     if cap == CAP and case.by_rule is None:  # nobody asked for this cap: it refuses nothing
@@ -135,7 +141,7 @@ def plan(
     elif case.by_rule is None:
         raise ShapeError(
             f"no engine gets by with {mib(cap)} of workspace: "
-            + ", ".join(f"{name} {case.refuses(name)}" for name in STRATEGIES)
+            + ", ".join(f"{name} {case.refuses(name)}" for name in ENGINES)
         )
     elif why := "deterministic" if deterministic else case.unmeasured:
         names = dict.fromkeys(DIRECTIONS, case.by_rule)
@@ -156,9 +162,9 @@ def check(g: ConvGeometry, engine: str) -> None:
     check_name(engine)
     if engine == AUTO:
         return
-    why = STRATEGIES[engine].refuses(g)
+    why = ENGINES[engine].refuses(g)
     if why is not None:
-        able = [name for name, op in STRATEGIES.items() if op.refuses(g) is None]
+        able = [name for name, op in ENGINES.items() if op.refuses(g) is None]
         raise ShapeError(
             f"engine {engine!r} cannot take this convolution: {why}; "
             f"engines that can: {', '.join(able)}"
@@ -172,7 +178,7 @@ def check_name(engine: str) -> None:
     Traceback (most recent call last):
     minicaffe.errors.SpecError: unknown engine 'windograd'...
     """
-    known = (AUTO, *STRATEGIES)
+    known = names()
     if engine not in known:
         hint = did_you_mean(str(engine), known)
         raise SpecError(f"unknown engine {engine!r}; expected one of {', '.join(known)}{hint}")

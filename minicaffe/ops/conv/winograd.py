@@ -28,9 +28,10 @@ from typing import Any
 
 from minicaffe.backend import on_cuda
 from minicaffe.cpu import with_blas
-from minicaffe.ops.conv import implicit
 from minicaffe.ops.conv import winograd_compiled as compiled
 from minicaffe.ops.conv.common import by_samples, plus, recordable
+from minicaffe.ops.conv.engine import Engine
+from minicaffe.ops.conv.implicit import IMPLICIT
 from minicaffe.ops.conv.strips import TILES, adjoint, taps
 from minicaffe.ops.conv.tiles import Chunk, Sizing
 from minicaffe.ops.conv.transforms import POINTS, constants, even
@@ -42,10 +43,19 @@ from minicaffe.replay.trace import do
 STRIDE = 4  # at the most: each plane of a channel has a G of its own
 
 
-class Winograd(Sizing):
-    """F(m x m, r x r) as a strategy, for whichever r the convolution has."""
+class Winograd(Sizing, Engine):
+    """F(m x m, r x r), for whichever r the convolution has."""
 
-    recordable = staticmethod(recordable)
+    name = "winograd"
+    traced = True
+    gradients_together = True
+
+    def __init__(self, m: int = 4):
+        super().__init__(m)
+
+    def is_compiled(self, dtype: Any) -> bool:
+        """Whether loops that call BLAS serve arrays of a type."""
+        return recordable(dtype)
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Why a shape cannot be taken."""
@@ -65,22 +75,22 @@ class Winograd(Sizing):
             return f"F({self.m}x{self.m}) would take no fewer multiplications"
         return None
 
-    def only_compiled(self, g: ConvGeometry) -> bool:
+    def needs_compiled(self, g: ConvGeometry) -> bool:
         """Whether it is for compiled loops alone."""
         return any(size != 1 for size in g.window.dilation + g.window.stride)
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs: U, the sums that become dweight, some products, and a chunk of tiles."""
-        if self.only_compiled(g):
+        if self.needs_compiled(g):
             both = enough(g, self.m), enough(adjoint(g), self.m)
-            return max(*both, implicit.workspace(g, limit))
+            return max(*both, IMPLICIT.workspace(g, limit))
         fixed = self.forward_workspace(g, limit) + sum(self._parts(g)[1:])
         return max(fixed, least(adjoint(g), self.m))
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
         """Elements a thread needs for `forward`: U and a chunk of tiles."""
-        if self.only_compiled(g):
-            return max(enough(g, self.m), implicit.forward_workspace(g, limit))
+        if self.needs_compiled(g):
+            return max(enough(g, self.m), IMPLICIT.forward_workspace(g, limit))
         fixed, tiles = sum(self._parts(g)), self._tiles(g)
         many = max(TILES, math.prod(tiles[1:]), max(limit - fixed, fixed // 2) // self._tile(g))
         chunk = min(many, g.n * math.prod(tiles)) * self._tile(g)
@@ -88,8 +98,8 @@ class Winograd(Sizing):
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
         """Elements that it needs on CUDA."""
-        if self.only_compiled(g):
-            return implicit.cuda_workspace(g, limit, itemsize)
+        if self.needs_compiled(g):
+            return IMPLICIT.cuda_workspace(g, limit, itemsize)
         return self.workspace(g, limit)
 
     def forward(
@@ -98,8 +108,8 @@ class Winograd(Sizing):
         """y = A' [U V] A + bias, into `out`."""
         if compiled.forward(self.m, x, weight, bias, g, out, work):
             return out
-        if self.only_compiled(g):
-            return implicit.forward(x, weight, bias, g, out, work)
+        if self.needs_compiled(g):
+            return IMPLICIT.forward(x, weight, bias, g, out, work)
         at, _, bt = self._matrices(g, x)
 
         def part(first: int, last: int, work: Any) -> None:
@@ -118,8 +128,8 @@ class Winograd(Sizing):
         """dx = tiles'(B [U' (A dy A')] B'), into `out`."""
         if compiled.input_gradient(self.m, dy, weight, g, out, work):
             return out
-        if self.only_compiled(g):
-            return implicit.input_gradient(dy, weight, g, out, work)
+        if self.needs_compiled(g):
+            return IMPLICIT.input_gradient(dy, weight, g, out, work)
         self.gradients(None, dy, weight, g, out, None, work)
         return out
 
@@ -127,8 +137,8 @@ class Winograd(Sizing):
         """dweight = G' [sum over tiles of (A dy A') V'] G, added to `out`."""
         if compiled.weight_gradient(self.m, x, dy, g, out, work):
             return out
-        if self.only_compiled(g):
-            return implicit.weight_gradient(x, dy, g, out, work)
+        if self.needs_compiled(g):
+            return IMPLICIT.weight_gradient(x, dy, g, out, work)
         self.gradients(x, dy, None, g, None, out, work)
         return out
 
@@ -136,7 +146,7 @@ class Winograd(Sizing):
         self, x: Any, dy: Any, weight: Any, g: ConvGeometry, dx: Any, dw: Any, work: Any
     ) -> None:
         """Both gradients, by NumPy with the tiles of dy transformed once; dx or dw may be None: not wanted."""
-        if with_blas("winograd", dy)[0] is not None or self.only_compiled(g):
+        if with_blas("winograd", dy)[0] is not None or self.needs_compiled(g):
             if dw is not None:
                 self.weight_gradient(x, dy, g, dw, work)
             if dx is not None:

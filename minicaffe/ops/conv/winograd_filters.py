@@ -18,7 +18,6 @@ import numpy as np
 
 from minicaffe.cpu import loops, no_bias
 from minicaffe.cpu.piece import Piece
-from minicaffe.ops.conv.lanes_tables import WIDTHS
 from minicaffe.ops.conv.strips import GAP, Strips, strips, tables, taps
 from minicaffe.ops.conv.transforms import by_axes, of_weights
 from minicaffe.ops.geometry import ConvGeometry
@@ -28,6 +27,7 @@ OF_TILES = 2**22  # elements of V of all samples, at the most: it is read again 
 OF_BLOCK = 2**18  # of a block of U, and of sums that become dweight, if so few filters make one
 CHANNELS = 16  # of a group at the least: fewer do not fill a vector
 LARGE = 2**16  # elements of U, of which as many and fewer stay in the cache as they are
+WIDTHS = (4, 8, 16)  # numbers of vectors of 256 or 512 bits
 FEWEST = 5  # filters of a block at the least, whatever the loops' tiles of sums
 
 
