@@ -21,6 +21,7 @@ from parallel import mpi
 from minicaffe.cli import main
 from minicaffe.errors import DeviceError
 from minicaffe.layers import REGISTRY
+from minicaffe.ops import conv
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -76,10 +77,12 @@ def folder(tmp_path, monkeypatch):
     )
     if not HAS_GPU:  # the stand-in is slow
         monkeypatch.setattr("minicaffe.backend._cuda", no_gpu)
-    before = dict(REGISTRY)
+    monkeypatch.syspath_prepend(tmp_path)
+    registers = [(one, dict(one)) for one in (REGISTRY, conv.ENGINES)]
     yield tmp_path
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    for register, before in registers:
+        register.clear()
+        register.update(before)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

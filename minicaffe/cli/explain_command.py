@@ -5,7 +5,7 @@ while the machine was busy. Timed are the engines that `auto` chooses from and t
 name; with --all every engine that can compute the convolution, side by side, which is not remembered. The
 choice (*) is the one that training with the same options would make. A Deconvolution is the adjoint of the
 convolution shown: its forward pass is that one's input gradient. On CUDA an InnerProduct is a convolution of
-images of one place: `implicit` is our kernel, `pointwise` is cuBLAS.
+images of one place: `implicit` is our kernel, `batched` is cuBLAS.
 With --step: what an iteration of training runs instead, row by row, and what it does in Python, and why; with
 --phase TEST, what a forward pass runs.
 

@@ -31,7 +31,7 @@ def plan(
     deterministic: bool = False,
     before: Plan | None = None,
 ) -> Plan | None:
-    """What computes the inner products of m vectors on CUDA: our kernel (`implicit`) or cuBLAS (`pointwise`).
+    """What computes the inner products of m vectors on CUDA: our kernel (`implicit`) or cuBLAS (`batched`).
 
     To the planner they are a convolution of m images of one place; `before` is the plan of the last m. On the
     CPU there is nothing to choose.

@@ -202,16 +202,19 @@ class _Arrays:
     def time(self, name: str, direction: str) -> float:
         """The ms of a run; of what can be recorded without its Python, as training replays it."""
         if (name, direction) not in self.replays:
-            self.replays[name, direction] = self._replay(lambda: self.run(name, direction))
+            self.replays[name, direction] = self._replay(name, lambda: self.run(name, direction))
         again, runs = self.replays[name, direction]
         stop = self.case.device.timer()
         again()
         return stop() / runs
 
-    def _replay(self, run: Callable[[], object]) -> tuple[Callable[[], object], int]:
-        """A run as training has it done, and how many times: on CUDA as it is of few samples, and where no
-        graph can hold it.
+    def _replay(self, name: str, run: Callable[[], object]) -> tuple[Callable[[], object], int]:
+        """Returns a run as training has it done, and how many times it does so.
+
+        An engine that is not traced is called; so is any on CUDA of few samples, and without graphs.
         """
+        if not ENGINES[name].traced:
+            return run, 1
         if not self.case.device.is_cuda:
             return replayed(run), 1
         if self.few or cublas.library() is None:

@@ -1,4 +1,4 @@
-"""What the strategies share: the bias, and sums of the weight's gradient taken thread by thread."""
+"""What the engines share: the bias, and sums of the weight's gradient taken thread by thread."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     y[s, f, o] = bias[f] + sum over c, k of weight[f, c, k] x[s, c, o stride - pad + k dilation]
 
-The reference of all other strategies. As compiled loops, rows of pixels times one weight, it is also the quick
+The reference of all other engines. As compiled loops, rows of pixels times one weight, it is also the quick
 one where a group has few channels and filters, for there is nothing a GEMM could reuse; of one each, with
 stride 1 (depthwise), loops keep tiles of outputs in registers. Without loops it is `definition`.
 """

@@ -2,7 +2,7 @@
 
     y[s, f, o] = bias[f] + sum over c, k of weight[f, c, k] x[s, c, o stride - pad + k dilation]
 
-What the planner holds strategies against, in float64, and the form of `direct` where there are no loops.
+What the planner holds engines against, in float64, and the form of `direct` where there are no loops.
 """
 
 from __future__ import annotations
