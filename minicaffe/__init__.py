@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from minicaffe import outer
+
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -33,6 +35,13 @@ _HOMES = {
 }
 
 _MODULES = ("caffe", "deploy", "export")
+
+outer.ANSWERS |= {
+    "the diagnosis of what diverged": "minicaffe.runs.divergence:raise_diverged",
+    "the page of a net": "minicaffe.inspect.notebook:page",
+    "the recorder of a run": "minicaffe.runs.kept:Kept",
+    "the snapshot of a run": "minicaffe.runs.folder:to_go_on_from",
+}
 
 __all__ = sorted([*_HOMES, *_MODULES, "__version__"])
 

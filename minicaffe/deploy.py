@@ -15,7 +15,7 @@ from minicaffe.export.inference import inference
 from minicaffe.layers.pictures import Pictures
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
-from minicaffe.solver import run_folder
+from minicaffe.runs import folder as run_folder
 from minicaffe.spec.declare import NetSpec
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from minicaffe.data import idx
-from minicaffe.solver import run_folder
+from minicaffe.runs import folder as run_folder
 
 MODEL = """
 name: small

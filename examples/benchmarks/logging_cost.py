@@ -45,8 +45,8 @@ def contenders(display: int = DISPLAY) -> Iterator[dict[str, Callable[[], object
     from minicaffe import Solver
     from minicaffe.cli.progress import Bar
     from minicaffe.net import model as net_model
-    from minicaffe.solver.record import Record
-    from minicaffe.solver.together import Together
+    from minicaffe.runs.composite_report import Together
+    from minicaffe.runs.record import Record
 
     bar, record = Bar(), Record(print, ())
     reports = {"bare": None, "watched": None, "logged": Together(record, bar)}

@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402
 from measure import ROOT, clock, digits, spread, write  # noqa: E402
 
 from minicaffe import Solver, parse, read  # noqa: E402
-from minicaffe.net.timing import measure, medians  # noqa: E402
+from minicaffe.inspect.timing import measure, medians  # noqa: E402
 from minicaffe.solver import Report  # noqa: E402
 
 BATCHES = {

@@ -33,7 +33,7 @@ from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
 from minicaffe.net.model import holds_weights, read, seen_from
 from minicaffe.net.zoo import located
-from minicaffe.solver import run_folder
+from minicaffe.runs import folder as run_folder
 from minicaffe.spec import tree
 from minicaffe.spec.blocks import expanded
 from minicaffe.spec.declare import NetSpec

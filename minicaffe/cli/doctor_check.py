@@ -17,8 +17,8 @@ from minicaffe.net import parse
 from minicaffe.ops import conv
 from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry, Window
+from minicaffe.runs.replay_step import Silent
 from minicaffe.solver import Solver
-from minicaffe.solver.replay import Silent
 
 TYPES = ("float32", "float64", "float16")
 REPLAYS = 20

@@ -26,7 +26,7 @@ from minicaffe.cpu import threads
 from minicaffe.data import datasets
 from minicaffe.errors import DataError, DeviceError, MinicaffeError, did_you_mean
 from minicaffe.parallel.launched import told, world
-from minicaffe.solver.facts import NONE, cupy_version, version
+from minicaffe.runs.environment import NONE, cupy_version, version
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,11 +19,13 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from minicaffe import checkpoint, drawing
+from minicaffe import checkpoint
 from minicaffe.cli.options import model_options, phase_option, read_model
-from minicaffe.drawing.layout import DIRECTIONS
 from minicaffe.errors import MinicaffeError, did_you_mean, note
-from minicaffe.net import Net, picture
+from minicaffe.inspect import drawing
+from minicaffe.inspect import notebook as picture
+from minicaffe.inspect.drawing.layout import DIRECTIONS
+from minicaffe.net import Net
 
 ENDINGS = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot"}
 

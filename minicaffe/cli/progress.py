@@ -12,9 +12,9 @@ import numpy as np
 
 from minicaffe.errors import MinicaffeError
 from minicaffe.net.summary import table
-from minicaffe.solver.log_file import json_line
+from minicaffe.runs.log_file import json_line
+from minicaffe.runs.speed import Speed, images_per_iteration
 from minicaffe.solver.report import Report, score_name, show
-from minicaffe.solver.speed import Speed, images_per_iteration
 
 if TYPE_CHECKING:
     from tqdm import tqdm

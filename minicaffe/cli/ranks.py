@@ -17,8 +17,8 @@ from minicaffe.cpu import threads
 from minicaffe.errors import MinicaffeError, SpecError, note
 from minicaffe.parallel import Communicator
 from minicaffe.parallel.together import together
+from minicaffe.runs.folder import is_run
 from minicaffe.solver import Solver
-from minicaffe.solver.run_folder import is_run
 from minicaffe.spec.declare import NetSpec
 
 

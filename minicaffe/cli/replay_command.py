@@ -22,7 +22,7 @@ from minicaffe.cli.options import (
     import_option,
     tell,
 )
-from minicaffe.solver.replay import Replay
+from minicaffe.runs.replay_step import Replay
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

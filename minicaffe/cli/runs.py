@@ -10,9 +10,11 @@ from typing import Any
 
 from minicaffe.cli.go_on import program
 from minicaffe.errors import SpecError
-from minicaffe.solver import resume, run_folder, snapshots
-from minicaffe.solver.record import Record
-from minicaffe.solver.run import Run
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs import resume
+from minicaffe.runs.record import Record
+from minicaffe.runs.run import Run
+from minicaffe.solver import snapshots
 from minicaffe.spec.declare import NetSpec
 
 NEWEST = "the newest snapshot"

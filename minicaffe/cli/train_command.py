@@ -40,12 +40,12 @@ from minicaffe.cli.weights import WEIGHTS, load_weights, renaming
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.parallel import Communicator, world
 from minicaffe.parallel.together import together
+from minicaffe.runs.composite_report import Together
+from minicaffe.runs.record import Record
+from minicaffe.runs.run import Run
+from minicaffe.runs.speed import iterations
 from minicaffe.solver import Solver
-from minicaffe.solver.record import Record
 from minicaffe.solver.report import banner
-from minicaffe.solver.run import Run
-from minicaffe.solver.speed import iterations
-from minicaffe.solver.together import Together
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import check_max_iter
 

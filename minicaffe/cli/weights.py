@@ -13,7 +13,7 @@ from minicaffe.net import Net
 from minicaffe.net import model as net_model
 from minicaffe.net.differences import listed
 from minicaffe.net.weights import LoadReport
-from minicaffe.solver import run_folder
+from minicaffe.runs import folder as run_folder
 
 WEIGHTS = (
     "a snapshot or weight file: .npz, .safetensors, .caffemodel, .caffemodel.h5, several by commas; or a"

@@ -19,6 +19,7 @@ from minicaffe.net.model import read
 from minicaffe.net.step import Step
 from minicaffe.net.summary import summary
 from minicaffe.ops import arrays, conv, sums
+from minicaffe.outer import ask_for
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.state import TRAIN, Phase, State
 
@@ -101,9 +102,8 @@ class Net:
         return summary(self.graph, self.memory.keep)
 
     def _repr_html_(self) -> str:
-        from minicaffe.net import picture  # nobody else pays for its import
-
-        return picture.page(self.graph)
+        page: str = ask_for("the page of a net")(self.graph)
+        return page
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied and pickled by spec, inputs' shapes, passes and parameters, not by what blobs hold."""

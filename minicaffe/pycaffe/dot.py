@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.drawing.dot import digraph, quoted, with_keys
 from minicaffe.errors import SpecError
+from minicaffe.inspect.drawing.dot import digraph, quoted, with_keys
 
 DIRECTIONS = ("LR", "RL", "TB", "BT")
 WINDOWED = ("Convolution", "Deconvolution")

@@ -8,7 +8,7 @@ from typing import Any
 from minicaffe.caffe.sparse import given_nodes
 from minicaffe.caffe.yaml_text import flow
 from minicaffe.report.payload import environment
-from minicaffe.solver.run_folder import RunRecord
+from minicaffe.runs.folder import RunRecord
 from minicaffe.spec.declare import NetSpec
 
 OWN = (

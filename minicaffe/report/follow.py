@@ -10,8 +10,9 @@ from typing import Any
 
 from minicaffe.report import make, sections
 from minicaffe.report.study import Limits, Study
-from minicaffe.solver import Report, Solver, run_folder
-from minicaffe.solver.speed import Speed
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs.speed import Speed
+from minicaffe.solver import Report, Solver
 from minicaffe.spec.declare import NetSpec
 
 SHARE = 20  # looking into the net takes at most one part in so many of the time

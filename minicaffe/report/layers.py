@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from minicaffe.errors import MinicaffeError
-from minicaffe.net import picture
+from minicaffe.inspect import notebook as picture
+from minicaffe.inspect.timing import Times, measure, medians
 from minicaffe.net.sharing import Sharing
-from minicaffe.net.timing import Times, measure, medians
 from minicaffe.report.ends import LeftOutError
 from minicaffe.report.study import Study
 

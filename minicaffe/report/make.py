@@ -16,8 +16,8 @@ from minicaffe.report.differs import differs
 from minicaffe.report.panels import panels
 from minicaffe.report.payload import payload
 from minicaffe.report.study import Limits, Study
-from minicaffe.solver import run_folder
-from minicaffe.solver.run_folder import RunRecord
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs.folder import RunRecord
 from minicaffe.spec.declare import NetSpec
 
 REFRESH = (5, 60)  # seconds between two looks of an open page at the file: at least, at most

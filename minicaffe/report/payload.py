@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from minicaffe.solver.facts import NONE
-from minicaffe.solver.run_folder import RunRecord
-from minicaffe.solver.run_lines import NUMBERS
+from minicaffe.runs.environment import NONE
+from minicaffe.runs.folder import RunRecord
+from minicaffe.runs.lines import NUMBERS
 
 LONG = 200  # letters of a name that a heading shows
 

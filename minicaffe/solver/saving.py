@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.solver import changes, run_folder, snapshots, state
+from minicaffe.outer import ask_for
+from minicaffe.solver import changes, snapshots, state
 from minicaffe.solver.trend import Trend
 
 EMPTY: Mapping[str, np.ndarray] = MappingProxyType({})
@@ -39,7 +40,7 @@ def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> No
 def restore(solver: Any, path: str | Path, replay: bool) -> Path:
     """Make a solver what it was when a file was written; see Solver.restore. Returns the file."""
     if os.path.isdir(path):
-        path = run_folder.to_go_on_from(path)
+        path = ask_for("the snapshot of a run")(path)
     losses, trends, iteration = solver._watch.losses, solver._judge.trends, solver._iteration
     changed = [] if replay else changes.changes(path, solver.net, solver.spec)
     named = state.named(solver.net.named_params, solver.rule.history)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -19,20 +19,20 @@ from minicaffe.layers.share import Share
 from minicaffe.net import Net, read
 from minicaffe.net.passes import Premise
 from minicaffe.ops import conv
+from minicaffe.outer import ask_for
 from minicaffe.parallel import ALONE, Communicator, device_of, on
 from minicaffe.parallel.together import agree, one_by_one, together
 from minicaffe.solver import saving, snapshots
 from minicaffe.solver.alike import begin_alike, check_alike, check_parts
 from minicaffe.solver.average import Average
-from minicaffe.solver.finite import all_finite, raise_diverged
 from minicaffe.solver.history import Shown, Tested, columns
 from minicaffe.solver.interrupt import Signals
 from minicaffe.solver.iteration import Iteration, Now
 from minicaffe.solver.judging import Judge
-from minicaffe.solver.kept import Kept, recorded
 from minicaffe.solver.mixed import Mixed, rule_of
-from minicaffe.solver.nan_guard import watch_of
+from minicaffe.solver.nan_guard import all_finite, watch_of
 from minicaffe.solver.ranks import Ranks, share_of, told_by
+from minicaffe.solver.recording import Recorder, recorded
 from minicaffe.solver.report import Mute, Report, keys_given
 from minicaffe.solver.scores import score_suffixes, test_nets, test_scores
 from minicaffe.solver.trend import trends
@@ -87,7 +87,9 @@ class Solver:
             device = device_of(device or self.spec.device, ranks)
         self.communicator = on(device, ranks)
         self._record_folder: str | Path | None = None  # of the run: there diverged.npz goes
-        self._kept = Kept(self, spec, settings) if run is not None else None
+        self._kept: Recorder | None = None
+        if run is not None:
+            self._kept = ask_for("the recorder of a run")(self, spec, settings)
         built = {
             "dtype": dtype,
             "precision": precision,
@@ -318,12 +320,22 @@ class Solver:
         window = watched.losses[: max(self._iteration.recorded, 1)]
         loss = float(np.mean(window, dtype=np.float64))
         if watched.stopped:
-            raise_diverged(self, self._watch.iteration(watched), loss)
+            self._raise_diverged(self._watch.iteration(watched), loss)
         if not math.isfinite(loss):
-            raise_diverged(self, self.iteration, loss)
-        if not (math.isfinite(watched.weights + watched.running) or all_finite(self)):
-            raise_diverged(self, self._watch.last + 1, loss, before=True)
+            self._raise_diverged(self.iteration, loss)
+        if not (math.isfinite(watched.weights + watched.running) or self._all_finite()):
+            self._raise_diverged(self._watch.last + 1, loss, before=True)
         return loss
+
+    def _all_finite(self) -> bool:
+        """Whether it was only the sum of their squares that was not."""
+        running = [array for layer in self.net.layers.values() for array in layer.running]
+        return all_finite(self.device, [*self.rule.weights, *running])
+
+    def _raise_diverged(self, iteration: int, loss: float, before: bool = False) -> NoReturn:
+        """Raise the DivergedError that says where the first number was that is not finite."""
+        ask_for("the diagnosis of what diverged")(self, iteration, loss, before)
+        raise AssertionError("it raises")
 
     def norms(self) -> tuple[float, float]:
         """The gradient's and the weights' L2 norm when `loss` was last read, of all parameters that learn.

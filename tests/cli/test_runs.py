@@ -17,8 +17,8 @@ import pytest
 
 import minicaffe
 from minicaffe.errors import DataError
-from minicaffe.solver import run_folder
-from minicaffe.solver.lock import Lock
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs.lock import Lock
 
 CPU = ("--device", "cpu")
 NET = "net.yaml"
@@ -523,7 +523,7 @@ def test_ctrl_c_while_a_snapshot_is_written_leaves_nothing_half_done(cli, net, m
 
 def test_a_run_that_ends_its_folder_meanwhile_is_not_written_over(mistake, net, monkeypatch):
     """Between the look whether a folder holds a run and the lock, another process may do all its work."""
-    from minicaffe.solver import run
+    from minicaffe.runs import run
 
     make = run_folder.make
 

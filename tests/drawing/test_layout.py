@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe.drawing import Edge, Graph, Node, layout
-from minicaffe.drawing.crossings import crossings, order
-from minicaffe.drawing.ranks import ranks
-from minicaffe.drawing.ways import spread
 from minicaffe.errors import SpecError
+from minicaffe.inspect.drawing import Edge, Graph, Node, layout
+from minicaffe.inspect.drawing.crossings import crossings, order
+from minicaffe.inspect.drawing.ranks import ranks
+from minicaffe.inspect.drawing.ways import spread
 
 LINES = st.lists(st.text(max_size=60), min_size=1, max_size=5).map(tuple)
 

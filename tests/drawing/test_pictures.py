@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe.drawing import Edge, Graph, Node, dot, layout, png, svg
 from minicaffe.errors import DataError, ShapeError
+from minicaffe.inspect.drawing import Edge, Graph, Node, dot, layout, png, svg
 
 HOSTILE = "</svg><script>alert('x')</script>&\"\x00\ud800\u202e\n"
 NAME = "{http://www.w3.org/2000/svg}"

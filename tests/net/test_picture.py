@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from minicaffe import Net, Solver
-from minicaffe.net import parse, picture
+from minicaffe.inspect import notebook as picture
+from minicaffe.net import parse
 
 MODELS = Path(__file__).parent.parent.parent / "models"
 

@@ -15,7 +15,7 @@ from solver.twins import Quiet
 
 from minicaffe import MinicaffeError, Solver, cpu, parse
 from minicaffe.data import datasets
-from minicaffe.solver import run_folder
+from minicaffe.runs import folder as run_folder
 from minicaffe.solver.rounded import Rounded
 
 NET = """

@@ -8,7 +8,7 @@ import pytest
 
 from minicaffe import backend
 from minicaffe.report import write
-from minicaffe.solver.lock import Lock
+from minicaffe.runs.lock import Lock
 
 CPU = backend.device("cpu")
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\U0001f600" + "x" * 10_000

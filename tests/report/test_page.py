@@ -14,8 +14,8 @@ from minicaffe.errors import CheckpointError, MinicaffeError
 from minicaffe.report import make, page, write
 from minicaffe.report.payload import payload
 from minicaffe.report.sections import left_out
-from minicaffe.solver import run_folder
-from minicaffe.solver.lock import Lock
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs.lock import Lock
 
 CPU = backend.device("cpu")
 HOSTILE = "</script><!--<script>alert(1)//'\"&\u2028\U0001f600" + "x" * 10_000

@@ -11,7 +11,8 @@ import pytest
 
 from minicaffe.cli import main
 from minicaffe.errors import CheckpointError, DivergedError
-from minicaffe.solver import Solver, run_folder
+from minicaffe.runs import folder as run_folder
+from minicaffe.solver import Solver
 
 MODEL = """
 name: line

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from minicaffe import CheckpointError, Solver, parse
-from minicaffe.solver import run_folder
-from minicaffe.solver.lock import Lock, in_use
-from minicaffe.solver.log_file import LogFile, json_line
-from minicaffe.solver.record import Record
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs.composite_report import Together
+from minicaffe.runs.lock import Lock, in_use
+from minicaffe.runs.log_file import LogFile, json_line
+from minicaffe.runs.record import Record
 from minicaffe.solver.report import Report
-from minicaffe.solver.together import Together
 
 NET = """
 name: small

@@ -13,8 +13,8 @@ from minicaffe.cli import main
 from minicaffe.data import idx, known
 from minicaffe.errors import DivergedError, MinicaffeError
 from minicaffe.net import read
+from minicaffe.runs.replay_step import Replay
 from minicaffe.solver import Report
-from minicaffe.solver.replay import Replay
 
 NET = """
 layers:

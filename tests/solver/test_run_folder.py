@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from minicaffe.errors import CheckpointError
-from minicaffe.solver import resume, run_folder
-from minicaffe.solver.lock import Lock, in_use
-from minicaffe.solver.log_file import json_line
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs import resume
+from minicaffe.runs.lock import Lock, in_use
+from minicaffe.runs.log_file import json_line
 
 RUN = {
     "name": "net",

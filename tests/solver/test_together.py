@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 
+from minicaffe.runs.composite_report import Together
 from minicaffe.solver.report import Report
-from minicaffe.solver.together import Together
 
 
 def test_each_hears_all_that_a_solver_tells():

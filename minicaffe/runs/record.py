@@ -13,11 +13,11 @@ import numpy as np
 from minicaffe import checkpoint
 from minicaffe.errors import CheckpointError
 from minicaffe.ops.usage import memory_used
-from minicaffe.solver import run_folder
-from minicaffe.solver.lock import Lock
-from minicaffe.solver.log_file import LogFile, plain
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs.lock import Lock
+from minicaffe.runs.log_file import LogFile, plain
+from minicaffe.runs.speed import Speed, epochs, images_per_iteration
 from minicaffe.solver.report import Report
-from minicaffe.solver.speed import Speed, epochs, images_per_iteration
 
 LARGEST = 1000  # numbers of an output of the training net that stand in a line
 Line = dict[str, Any]

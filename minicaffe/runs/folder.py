@@ -12,10 +12,10 @@ from typing import Any
 
 from minicaffe import checkpoint
 from minicaffe.errors import CheckpointError
+from minicaffe.runs.lines import read_lines, read_run
+from minicaffe.runs.lock import in_use
+from minicaffe.runs.log_file import plain
 from minicaffe.solver import snapshots
-from minicaffe.solver.lock import in_use
-from minicaffe.solver.log_file import plain
-from minicaffe.solver.run_lines import read_lines, read_run
 
 RUNS = "runs"
 RUN, MODEL, LOG = "run.json", "model.yaml", "log.jsonl"

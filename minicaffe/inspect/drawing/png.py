@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from minicaffe.drawing import text
-from minicaffe.drawing.graph import COLOURS
-from minicaffe.drawing.layout import Layout
-from minicaffe.drawing.svg import curve, head
-from minicaffe.drawing.ways import Point
 from minicaffe.errors import DataError, ShapeError
+from minicaffe.inspect.drawing import text
+from minicaffe.inspect.drawing.graph import COLOURS
+from minicaffe.inspect.drawing.layout import Layout
+from minicaffe.inspect.drawing.svg import curve, head
+from minicaffe.inspect.drawing.ways import Point
 
 SCALE = 2  # pixels for one of the layout's
 MOST = 1 << 26  # pixels

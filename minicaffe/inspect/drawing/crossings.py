@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from minicaffe.drawing.ranks import Ranks
+from minicaffe.inspect.drawing.ranks import Ranks
 
 SWEEPS = 12
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minicaffe.drawing import text
-from minicaffe.drawing.coordinates import coordinates
-from minicaffe.drawing.crossings import order
-from minicaffe.drawing.graph import Graph, Node
-from minicaffe.drawing.ranks import Ranks, ranks
-from minicaffe.drawing.ways import Point, Way, ways
 from minicaffe.errors import SpecError
+from minicaffe.inspect.drawing import text
+from minicaffe.inspect.drawing.coordinates import coordinates
+from minicaffe.inspect.drawing.crossings import order
+from minicaffe.inspect.drawing.graph import Graph, Node
+from minicaffe.inspect.drawing.ranks import Ranks, ranks
+from minicaffe.inspect.drawing.ways import Point, Way, ways
 
 DIRECTIONS = ("TB", "LR")
 MARGIN, GAP, PASSING = (
@@ -54,7 +54,7 @@ def layout(graph: Graph, direction: str = "TB") -> Layout:
 
     No two boxes meet, and each edge goes only forward.
 
-    >>> from minicaffe.drawing.graph import Edge
+    >>> from minicaffe.inspect.drawing.graph import Edge
     >>> laid = layout(Graph("net", [Node(("data",)), Node(("ip",))], [Edge(0, 1, "64x10")]))
     >>> laid.boxes[0].y + laid.boxes[0].height < laid.boxes[1].y
     True

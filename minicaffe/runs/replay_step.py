@@ -12,18 +12,19 @@ import numpy as np
 
 from minicaffe.checkpoint import Reader
 from minicaffe.errors import CheckpointError
+from minicaffe.inspect.ranges import Look, Seen
 from minicaffe.layers import Param
 from minicaffe.net import read
-from minicaffe.net.look import Look, Seen
 from minicaffe.net.step import Step, Value
 from minicaffe.net.summary import table
-from minicaffe.solver import culprit, run_folder
-from minicaffe.solver.batches import Batches, as_inputs, of_file
-from minicaffe.solver.finite import FILE, RUNNING
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs import nan_diagnosis as culprit
+from minicaffe.runs.batches import Batches, as_inputs, of_file
+from minicaffe.runs.divergence import FILE, RUNNING
+from minicaffe.runs.folder import RunRecord
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.policies import learning_rate
 from minicaffe.solver.report import Report
-from minicaffe.solver.run_folder import RunRecord
 from minicaffe.solver.solver import Solver
 
 RANGE = ("min", "max", "mean", "not finite")

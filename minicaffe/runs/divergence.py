@@ -8,19 +8,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from minicaffe.errors import CheckpointError, DivergedError
-from minicaffe.net.look import Look
-from minicaffe.solver import culprit, saving
-from minicaffe.solver.batches import Batches, Pass, entries
+from minicaffe.inspect.ranges import Look
+from minicaffe.runs import nan_diagnosis as culprit
+from minicaffe.runs.batches import Batches, Pass, entries
+from minicaffe.solver import saving
 
 FILE = "diverged.npz"
 RUNNING = "@running/"  # of its entries: what a layer's forward passes change for good, and no parameter is
-
-
-def all_finite(solver: Any) -> bool:
-    """Whether it was only the sum of their squares that was not."""
-    running = [array for layer in solver.net.layers.values() for array in layer.running]
-    arrays = map(solver.device.to_host, [*solver.rule.weights, *running])
-    return all(np.isfinite(array).all() for array in arrays)
 
 
 def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = False) -> NoReturn:

@@ -7,7 +7,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from minicaffe import drawing
+from minicaffe.inspect import drawing
 from minicaffe.layers import Layer
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.window import Windowed

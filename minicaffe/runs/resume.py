@@ -12,10 +12,11 @@ from minicaffe import checkpoint
 from minicaffe.caffe import state as caffes
 from minicaffe.caffe.weight_files import MODEL
 from minicaffe.errors import CheckpointError
-from minicaffe.solver import run_folder, snapshots
-from minicaffe.solver.finite import FILE
-from minicaffe.solver.log_file import json_line
-from minicaffe.solver.run_folder import RunRecord
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs.divergence import FILE
+from minicaffe.runs.folder import RunRecord
+from minicaffe.runs.log_file import json_line
+from minicaffe.solver import snapshots
 from minicaffe.solver.state import WANTED
 
 WEIGHTS = (".caffemodel", ".caffemodel.h5", ".safetensors")

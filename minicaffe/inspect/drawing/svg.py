@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 
-from minicaffe.drawing import text
-from minicaffe.drawing.graph import COLOURS
-from minicaffe.drawing.layout import Box, Layout
-from minicaffe.drawing.ways import Point, Way
+from minicaffe.inspect.drawing import text
+from minicaffe.inspect.drawing.graph import COLOURS
+from minicaffe.inspect.drawing.layout import Box, Layout
+from minicaffe.inspect.drawing.ways import Point, Way
 
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 ALONE = (
@@ -26,8 +26,8 @@ def svg(laid: Layout, alone: bool = False) -> str:
 
     Each box is a <g class="layer FAMILY" data-layer=NAME> whose <title> tells all of it.
 
-    >>> from minicaffe.drawing.graph import Graph, Node
-    >>> from minicaffe.drawing.layout import layout
+    >>> from minicaffe.inspect.drawing.graph import Graph, Node
+    >>> from minicaffe.inspect.drawing.layout import layout
     >>> print(svg(layout(Graph("a < b", [Node(("data",))])))[:59])
     <svg xmlns="http://www.w3.org/2000/svg" class="net-drawing"
     """

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minicaffe.drawing import text
-from minicaffe.drawing.graph import Edge
-from minicaffe.drawing.ranks import Ranks
+from minicaffe.inspect.drawing import text
+from minicaffe.inspect.drawing.graph import Edge
+from minicaffe.inspect.drawing.ranks import Ranks
 
 APART = 14.0  # arrows that arrive at one box
 Point = tuple[float, float]

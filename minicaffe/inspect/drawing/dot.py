@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minicaffe.drawing.graph import COLOURS, Graph
-from minicaffe.drawing.layout import DIRECTIONS
 from minicaffe.errors import SpecError
+from minicaffe.inspect.drawing.graph import COLOURS, Graph
+from minicaffe.inspect.drawing.layout import DIRECTIONS
 
 ESCAPES = {"\n": "\\n", '"': '\\"', "\\": "\\\\"}
 
@@ -14,7 +14,7 @@ ESCAPES = {"\n": "\\n", '"': '\\"', "\\": "\\\\"}
 def dot(graph: Graph, direction: str = "TB") -> str:
     """A graph in DOT, for Graphviz to lay out. Raises SpecError.
 
-    >>> from minicaffe.drawing.graph import Edge, Node
+    >>> from minicaffe.inspect.drawing.graph import Edge, Node
     >>> nodes = [Node(("data", "Input"), "data"), Node(("ip", "InnerProduct"), "product")]
     >>> print(dot(Graph("net", nodes, [Edge(0, 1, "64x10")])))
     digraph "net" {

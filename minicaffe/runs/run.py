@@ -12,11 +12,13 @@ from typing import Any
 from minicaffe.errors import CheckpointError, MinicaffeError, TrainingError
 from minicaffe.net.model import text
 from minicaffe.net.sources import with_classes
-from minicaffe.solver import resume, run_folder, snapshots
-from minicaffe.solver.facts import facts
-from minicaffe.solver.lock import LOCK, Lock, now
-from minicaffe.solver.record import Record
-from minicaffe.solver.run_folder import RunRecord
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs import resume
+from minicaffe.runs.environment import facts
+from minicaffe.runs.folder import RunRecord
+from minicaffe.runs.lock import LOCK, Lock, now
+from minicaffe.runs.record import Record
+from minicaffe.solver import snapshots
 from minicaffe.solver.scores import score_suffixes
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from minicaffe.drawing.ranks import Ranks
-from minicaffe.drawing.settle import settled
+from minicaffe.inspect.drawing.ranks import Ranks
+from minicaffe.inspect.drawing.settle import settled
 
 Links = Sequence[Sequence[int]]
 
@@ -19,8 +19,8 @@ Links = Sequence[Sequence[int]]
 def coordinates(ranks: Ranks, widths: Sequence[float], gap: float) -> list[float]:
     """The middle of each item, `widths` wide, at least `gap` from its neighbours on the rank.
 
-    >>> from minicaffe.drawing.graph import Edge
-    >>> from minicaffe.drawing.ranks import ranks
+    >>> from minicaffe.inspect.drawing.graph import Edge
+    >>> from minicaffe.inspect.drawing.ranks import ranks
     >>> coordinates(ranks(3, [Edge(0, 1), Edge(0, 2)]), [10, 10, 10], 2)
     [11.0, 5.0, 17.0]
     """

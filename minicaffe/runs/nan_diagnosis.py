@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.net.look import Look, Seen
+from minicaffe.inspect.ranges import Look, Seen
 from minicaffe.net.step import Step
 
 LARGE = (

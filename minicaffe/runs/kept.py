@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from minicaffe.errors import CheckpointError
-from minicaffe.parallel.together import together
-from minicaffe.solver import run_folder, snapshots
-from minicaffe.solver.lock import Lock
-from minicaffe.solver.record import Record
-from minicaffe.solver.run import Run
-from minicaffe.solver.together import Together
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs.composite_report import Together
+from minicaffe.runs.lock import Lock
+from minicaffe.runs.record import Record
+from minicaffe.runs.run import Run
+from minicaffe.solver import snapshots
 from minicaffe.spec.declare import NetSpec
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Kept:
@@ -73,33 +70,3 @@ def _leave(folder: Path, lock: Lock, at: list[int]) -> None:
             about |= {"state": "stopped", "iteration": at[0]}
             run_folder.write(folder, about)
     lock.release()
-
-
-def recorded(ends: bool) -> Callable[[F], F]:
-    """Have what a method of a Solver does be recorded in the folder of its run, if it keeps one.
-
-    With `ends` the run ends with it. Of several ranks the first does so.
-    """
-
-    def around(method: F) -> F:
-        @functools.wraps(method)
-        def inner(solver: Any, *args: Any, **kwargs: Any) -> Any:
-            kept = solver._kept
-            if kept is None or kept.inside:
-                return method(solver, *args, **kwargs)
-            first, error = solver.communicator.rank == 0, None
-            together(solver.communicator, lambda: kept.enter(solver) if first else None)
-            kept.inside = True
-            try:
-                return method(solver, *args, **kwargs)
-            except BaseException as raised:
-                error = raised
-                raise
-            finally:
-                kept.inside = False
-                if first:
-                    kept.leave(solver, error, ends)
-
-        return cast(F, inner)
-
-    return around

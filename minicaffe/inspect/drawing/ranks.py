@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from minicaffe.drawing.graph import Edge
+from minicaffe.inspect.drawing.graph import Edge
 
 
 @dataclass

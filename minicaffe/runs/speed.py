@@ -10,7 +10,7 @@ from minicaffe.errors import SpecError
 from minicaffe.layers.fed import Fed
 from minicaffe.layers.hdf5_data import HDF5Data
 from minicaffe.net import Net
-from minicaffe.solver.facts import whole_batch
+from minicaffe.runs.environment import whole_batch
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from minicaffe.drawing.ranks import Ranks
+from minicaffe.inspect.drawing.ranks import Ranks
 
 ROUNDS = 24
 
