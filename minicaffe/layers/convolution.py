@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from minicaffe import cpu
 from minicaffe.cpu import threads
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import register
+from minicaffe.layers.base import Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
 from minicaffe.layers.window import Unrolled
@@ -64,7 +64,7 @@ class Filtered(Unrolled):
     def allocate(self) -> None:
         self.choose(self.context.deterministic)
         self.before = self.plan
-        self.recordable = self.plan.recordable or not cpu.available()
+        self.traits = replace(self.traits, recordable=self.plan.recordable or not cpu.available())
 
     def choose(self, deterministic: bool) -> None:
         """Plan how to compute, and reserve the work. Raises ShapeError if no way fits the cap."""
@@ -194,7 +194,7 @@ class Im2col(Unrolled):
     Example: (2, 3, 5, 5) -> {type: Im2col, kernel_size: 3} -> (2, 27, 3, 3)
     """
 
-    recordable = True
+    traits = Traits(recordable=True)
 
     def setup(self, x: Shape) -> Shape:
         lead, c, image, self.window = self.split(x)
