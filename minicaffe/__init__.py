@@ -24,6 +24,7 @@ _HOMES = {
     "Solver": "solver",
     "SpecError": "errors",
     "TrainingError": "errors",
+    "Traits": "layers",
     "GradientError": "gradient_check",
     "col2im": "ops.unroll",
     "gradcheck": "gradient_check",

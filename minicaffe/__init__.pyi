@@ -16,6 +16,7 @@ from minicaffe.gradient_check import gradcheck as gradcheck
 from minicaffe.layers import Blob as Blob
 from minicaffe.layers import Layer as Layer
 from minicaffe.layers import Param as Param
+from minicaffe.layers import Traits as Traits
 from minicaffe.layers import register as register
 from minicaffe.net import Net as Net
 from minicaffe.net import parse as parse

@@ -67,7 +67,7 @@ class _Check:
             self.normal(b) if isinstance(b, tuple) else np.array(b, np.float64) for b in bottoms
         ]
         self.bottoms = [self.device.asarray(array) for array in arrays]
-        self.free = [i for i in range(len(arrays)) if i not in layer.label_bottoms]
+        self.free = [i for i in range(len(arrays)) if i not in layer.traits.label_bottoms]
         layer.needs_gradient = [i in self.free for i in range(len(arrays))]
         shapes = layer.top_shapes(*[array.shape for array in arrays])
         layer.top = tuple(f"top{i}" for i in range(len(shapes)))

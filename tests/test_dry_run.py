@@ -60,7 +60,7 @@ def test_what_scripts_do_is_taken(found):
 
 def test_every_layer_is_walked(found):
     """A layer added to the table of every layer is held to all this, and none may lack there."""
-    waits = {name for name, cls in REGISTRY.items() if cls.sizes_vary} | ON_THE_HOST
+    waits = {name for name, cls in REGISTRY.items() if cls.traits.sizes_vary} | ON_THE_HOST
     assert set(found["all"]["layers"]) >= set(REGISTRY) - waits
 
 

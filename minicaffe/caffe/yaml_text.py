@@ -72,8 +72,8 @@ def _layers(pen: Pen, spec: NetSpec, layer_types: Mapping[str, type], indent: in
         ends: dict[str, Any] = {}
         if layer.bottom is not None and implied != {layer.bottom}:
             ends["bottom"] = layer.bottom
-        has_tops = getattr(layer_types[layer.type], "has_tops", True)
-        if layer.tops != ((layer.name,) if has_tops else ()):
+        layer_type: Any = layer_types[layer.type]
+        if layer.tops != ((layer.name,) if layer_type.traits.has_tops else ()):
             ends["top"] = layer.tops
         node = layer_node(layer, ends, layer_types)
         text = f"- {flow(node)}"

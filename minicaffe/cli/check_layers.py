@@ -47,7 +47,7 @@ def layers(device: Device, dtype: str) -> Iterator[Finding | None]:
             yield None
             continue
         keys = yaml.safe_load(shown.layer)
-        labels = cls.label_bottoms
+        labels = cls.traits.label_bottoms
         arrays = [given(shape, i, i in labels) for i, shape in enumerate(shown.bottoms)]
         top = [f"top{i}" for i in range(len(shown.tops))]
         yield beside(f"layer {name}", keys, arrays, top, device, dtype)

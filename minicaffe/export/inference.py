@@ -94,7 +94,7 @@ def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[
             )
             notes[step] = f"{step.spec}: a Softmax, {top}"
             lost.add(step.tops[0])
-        elif gone or step.layer.is_loss or step.spec.type in LEFT_OUT:
+        elif gone or step.layer.traits.is_loss or step.spec.type in LEFT_OUT:
             notes[step] = f"{step.spec}: left out"
             lost |= set(step.tops)
         else:

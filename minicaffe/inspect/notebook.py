@@ -106,7 +106,7 @@ def _node(group: list[Step], owners: Mapping[int, Step]) -> drawing.Node:
     step, *folded = group
     kind = step.spec.type
     family = FAMILY.get(kind, "other")
-    family = "loss" if step.layer.is_loss or kind == "Accuracy" else family
+    family = "loss" if step.layer.traits.is_loss or kind == "Accuracy" else family
     family = "data" if not step.bottoms and family == "other" else family
     lines = [step.spec.name, " ".join(filter(None, (kind, _keys(step.layer))))]
     if folded:

@@ -3,11 +3,11 @@
 import importlib
 import pkgutil
 
-from minicaffe.layers.base import REGISTRY, Layer, register
+from minicaffe.layers.base import REGISTRY, Layer, Traits, register
 from minicaffe.layers.blob import Blob, Param
 from minicaffe.layers.context import Context
 
-__all__ = ["REGISTRY", "Blob", "Context", "Layer", "Param", "register"]
+__all__ = ["REGISTRY", "Blob", "Context", "Layer", "Param", "Traits", "register"]
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import activation
 from minicaffe.spec.types import AtLeast, Below
@@ -23,8 +23,7 @@ class Dropout(Layer):
 
     dropout_ratio: Annotated[float, "share of entries dropped", AtLeast(0), Below(1)] = 0.5
 
-    in_place = True
-    recordable = True
+    traits = Traits(in_place=True, recordable=True)
 
     def setup(self, x: Shape) -> Shape:
         self.shape = x

@@ -1,4 +1,4 @@
-"""What a layer is: its keys, its shapes, forward and backward; and the register of all layers.
+"""What a layer is: its keys, its traits, its shapes, forward and backward; and the register of all layers.
 
 @register
 class SiLU(Layer):
@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -42,8 +42,8 @@ L = TypeVar("L", bound="type[Layer]")
 def register(cls: L) -> L:
     """Make a layer class known by its name; its annotated fields become its YAML keys.
 
-    Raises SpecError if the class is no Layer, if another module has a layer of its name, or if a field
-    has the name of what every layer has or a type that YAML cannot give.
+    Raises SpecError if the class is no Layer, if another module has a layer of its name, if a field has
+    the name of what every layer has or a type that YAML cannot give, or if a trait stands outside `traits`.
     """
     if not (isinstance(cls, type) and issubclass(cls, Layer)):
         raise SpecError(f"register: {getattr(cls, '__name__', cls)} is no subclass of Layer")
@@ -54,6 +54,7 @@ def register(cls: L) -> L:
     if there is not None and there.__module__ != cls.__module__:
         raise SpecError(f"layer {cls.__name__}: {there.__module__} has a layer of that name")
     if not cls.__module__.startswith("minicaffe."):  # the tests check those, at leisure
+        check_traits(cls)
         check_keys(cls)
     REGISTRY[cls.__name__] = cls
     return cls
@@ -61,12 +62,9 @@ def register(cls: L) -> L:
 
 def check_keys(cls: type[Layer]) -> None:
     """Raise SpecError if a layer's key has a name that every layer has, or a type that YAML cannot give."""
+    taken = {*keys_of(LayerSpec), *Layer.__annotations__, *Traits.__annotations__}
     for key in keys_of(cls).values():  # type: ignore[arg-type]
-        if (
-            key.name in keys_of(LayerSpec)
-            or hasattr(Layer, key.name)
-            or key.name in Layer.__annotations__
-        ):
+        if key.name in taken or hasattr(Layer, key.name):
             raise SpecError(f"layer {cls.__name__}: the key {key.name!r} is taken by every layer")
         try:
             json_schema(key.type, lambda kind: {})
@@ -76,8 +74,47 @@ def check_keys(cls: type[Layer]) -> None:
             ) from None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What a layer declares beside its keys. The defaults suit a layer of one's own.
+
+    A class has `traits = Traits(is_loss=True)`, or `replace(Parent.traits, in_place=True)` (of dataclasses),
+    which keeps its parent's. For what depends on keys or shapes, `setup` or `allocate` replaces `self.traits`
+    in the same way. What a net sets or a layer computes is no trait: those are attributes of Layer.
+    """
+
+    has_tops: bool = True  # without the key `top`: one, of its name
+    in_place: bool = False  # may write its top over its bottom, when both bear one name
+    keeps_bottom: bool = False  # in place only where nothing runs backward, which reads the bottom
+    keeps_top: bool = False  # backward reads the top as forward left it
+    sizes_vary: bool = False  # forward may return leading parts of `out`, fewer than promised
+    recordable: bool = False  # its passes on the CPU do all by replay's dispatch.run or trace.do
+    capturable: bool | None = None  # into a CUDA graph; None: what is built in is
+    tops_apart: bool = False  # without bottoms: a pass may be given one top without the others
+    takes_share: bool = False  # without bottoms: on several ranks it gives its share of a batch
+    mixes_samples: bool = False  # of a batch: several ranks cannot have a part each
+    of_whole: bool = False  # a loss: on several ranks it divides by what the whole batch has
+    is_loss: bool = False  # its first top has loss weight 1 unless the model says otherwise
+    label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
+    float32_bottoms: tuple[int, ...] = ()  # of float32 in a net of 16 bits too, if given so: labels
+    float32_tops: tuple[int, ...] = ()  # of float32 in a net of 16 bits too; a loss's first is
+    keeps_dtype: bool = False  # its tops are of its bottoms' type, whatever that is
+
+
+def check_traits(layer: Layer | type[Layer]) -> None:
+    """Raise SpecError if a layer's `traits` are no Traits, or if one of them is an attribute of the layer."""
+    what, way = "", "self.traits = replace(self.traits, "
+    if isinstance(layer, type):
+        what, way = f"layer {layer.__name__}: ", "traits = Traits("
+    if not isinstance(layer.traits, Traits):
+        raise SpecError(f"{what}traits: expected a Traits, got {layer.traits!r}")
+    for name in Traits.__annotations__:
+        if hasattr(layer, name):
+            raise SpecError(f"{what}{name} is a trait: write {way}{name}=...)")
+
+
 class Layer:
-    """The base of every layer. A subclass writes setup, forward and backward, and no more.
+    """The base of every layer. A subclass writes setup, forward and backward; `traits` where it must.
 
     Within them: `xp` (numpy or cupy), `dtype`, `phase`, `name`, `bottom` and `top` (blob names),
     `context`; `needs_gradient[i]` tells whether bottom i's gradient is wanted, and `runs_backward` whether
@@ -86,27 +123,7 @@ class Layer:
     net has them) and returns those.
     """
 
-    has_tops = True  # without the key `top`: one, of its name
-    in_place = False  # may write its top over its bottom, when both bear one name
-    keeps_top = False  # backward reads the top as forward left it
-    sizes_vary = (
-        False  # forward may return leading parts of `out`: fewer entries than setup promised
-    )
-    recordable = False  # on the CPU its passes do all by `replay.dispatch.run` or `replay.trace.do`
-    capturable: ClassVar[bool | None] = None  # into a CUDA graph; None: what is built in is
-    tops_apart = False  # without bottoms: one top may be given to a forward pass without the others
-    takes_share = False  # without bottoms: on several ranks it gives its share of a batch
-    mixes_samples = False  # of a batch: several ranks cannot have a part each
-    of_whole = False  # a loss of one's own: on several ranks it divides by what the whole batch has
-    is_loss = False  # its first top has loss weight 1 unless the model says otherwise
-    label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
-    float32_bottoms: tuple[int, ...] = ()  # in a net of 16 bits too, where it is given so: labels
-    float32_tops: tuple[int, ...] = ()  # in a net of 16 bits too; the first of a loss is anyway
-    keeps_dtype = False  # its tops are of its bottoms' type, whatever that is
-    runs_backward = True  # the net runs its backward: known when buffers are taken
-    in_both: frozenset[float] | None = (
-        None  # of a source that TRAIN and TEST read: its values of `split`
-    )
+    traits = Traits()
     multiply_adds = 0  # of a forward pass, for the summary
     column_elements = 0  # of the column matrix it unrolls an image into, for the summary
 
@@ -115,6 +132,7 @@ class Layer:
         self.params = []
         self.name, self.bottom, self.top = cls.__name__, (), ()
         self.out, self.grad, self.needs_gradient = [], [], []
+        self.runs_backward, self.in_both = True, None
         self.refused = np.zeros(1, np.int32)
         self._declared = 0
         self._shapes = [], []
@@ -128,9 +146,9 @@ class Layer:
     out: list[Any]
     grad: list[Any]
     needs_gradient: list[bool]
-    refused: (
-        np.ndarray
-    )  # set to 1 on the CPU by what `check` would raise, since a replay raises nothing
+    runs_backward: bool  # the net runs its backward: known when buffers are taken
+    in_both: frozenset[float] | None  # of a source that TRAIN and TEST read: its values of `split`
+    refused: np.ndarray  # 1, on the CPU, if `check` would raise, since a replay raises nothing
     context: Context
     _shapes: tuple[list[Shape], list[Shape]]  # of bottoms and tops
 
@@ -217,6 +235,7 @@ class Layer:
             wanted = f"at least {least}" if most == math.inf else wanted
             raise ShapeError(f"takes {wanted} bottom(s), got {len(bottoms)}")
         given = self.setup(*bottoms)
+        check_traits(self)
         shapes = [given] if _is_shape(given) else given
         if not isinstance(shapes, (list, tuple)) or not all(map(_is_shape, shapes)):
             raise ShapeError(f"setup gave {given!r}, expected a shape or a list of shapes")

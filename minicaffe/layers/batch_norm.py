@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from minicaffe.errors import SpecError
@@ -54,17 +55,14 @@ class BatchNorm(Normalization):
         return self.phase == "TEST" if self.use_global_stats is None else self.use_global_stats
 
     @property
-    def in_place(self) -> bool:  # type: ignore[override]
-        """Not where the way back needs the bottom."""
-        return self.by_past and not self.learnt
-
-    @property
     def learnt(self) -> bool:
         """Whether it has a scale and a bias."""
         return self.scale_bias or self.scale_filler is not None or self.bias_filler is not None
 
     def setup(self, x: Shape) -> Shape:
         self.shape, rows = x, by_channel(x)
+        in_place = self.by_past and not self.learnt  # else the way back needs the bottom
+        self.traits = replace(self.traits, in_place=in_place)
         self.plan(x, rows, Norm("variance", self.eps), rows if self.learnt else None)
         self.past = [self.param((n,), ZERO, self.sum_dtype) for n in (rows.count, rows.count, 1)]
         for param in self.past:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Any
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, canonical_axis, register
+from minicaffe.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import ZERO
 from minicaffe.ops import channels as ops
@@ -21,7 +22,7 @@ QUARTER = Filler(type="constant", value=0.25)
 class PerChannel(Layer):
     """What they have in common: x seen as (n, f, p), and gradients that are sums over n and p."""
 
-    recordable = True
+    traits = Traits(recordable=True)
 
     def see(self, x: Shape, axis: int, own: Shape, below: bool = False) -> None:
         """Bottom 0 has the axes `own` from `axis` on; a single number goes with all of it.
@@ -84,10 +85,7 @@ class Scale(PerChannel):
     bias_term: Annotated[bool, "add a bias"] = False
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
 
-    @property
-    def in_place(self) -> bool:  # type: ignore[override]
-        """Where nothing runs backward, which would need the bottom."""
-        return not self.runs_backward
+    traits = replace(PerChannel.traits, in_place=True, keeps_bottom=True)
 
     def setup(self, x: Shape, scale: Shape | None = None) -> Shape:
         axis, own = own_axes(x, scale, self.axis, self.num_axes)
@@ -128,7 +126,7 @@ class Bias(PerChannel):
     num_axes: Annotated[int, "how many such axes; -1: all; of one bottom", AtLeast(-1)] = 1
     filler: Annotated[Filler, "how the bias starts"] = ZERO
 
-    in_place = True
+    traits = replace(PerChannel.traits, in_place=True)
 
     def setup(self, x: Shape, bias: Shape | None = None) -> Shape:
         axis, own = own_axes(x, bias, self.axis, self.num_axes)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, canonical_axis, register
+from minicaffe.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
 from minicaffe.ops import arrays, eltwise, linear
@@ -33,7 +33,7 @@ class InnerProduct(Layer):
     axis: Annotated[int, "the first axis that is summed over"] = 1
     transpose: Annotated[bool, "store the weight as (k, num_output)"] = False
 
-    recordable = True
+    traits = Traits(recordable=True)
     before = None  # the plan of its last size
 
     def setup(self, x: Shape) -> Shape:
@@ -90,7 +90,7 @@ class InnerProduct(Layer):
 class Viewed(Layer):
     """Layers whose top holds the bottom's numbers, in their order, in another shape."""
 
-    keeps_dtype = recordable = True
+    traits = Traits(keeps_dtype=True, recordable=True)
     x_shape: Shape
     y_shape: Shape
 
@@ -134,7 +134,7 @@ class Eltwise(Layer):
     coeff: Annotated[tuple[float, ...], "SUM: a factor for each bottom; default 1"] = ()
     stable_prod_grad: Annotated[bool, "Caffe's; without effect: it always is"] = True
 
-    recordable = True
+    traits = Traits(recordable=True)
 
     def setup(self, x: Shape, other: Shape, *more: Shape) -> Shape:
         self.count = 2 + len(more)
@@ -185,7 +185,7 @@ class Concat(Layer):
     axis: Annotated[int | None, "the axis along which they are joined; 1 if not given"] = None
     concat_dim: Annotated[int | None, "axis, as old nets spell it", AtLeast(0)] = None
 
-    keeps_dtype = recordable = True
+    traits = Traits(keeps_dtype=True, recordable=True)
 
     def setup(self, x: Shape, *more: Shape) -> Shape:
         if self.axis is not None and self.concat_dim is not None:

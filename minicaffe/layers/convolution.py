@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from minicaffe import cpu
 from minicaffe.cpu import threads
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import register
+from minicaffe.layers.base import Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
 from minicaffe.layers.window import Unrolled
@@ -61,8 +61,9 @@ class Filtered(Unrolled):
         self.choose(self.context.deterministic)
         self.before = self.plan
         traced = self.plan.traced  # an engine of a user's own is called between what is replayed
-        self.recordable = traced and (self.plan.recordable or not cpu.available())
-        self.capturable = None if traced else False  # type: ignore[misc]
+        recordable = traced and (self.plan.recordable or not cpu.available())
+        capturable = None if traced else False
+        self.traits = replace(self.traits, recordable=recordable, capturable=capturable)
 
     def choose(self, deterministic: bool) -> None:
         """Plan how to compute, and reserve the work. Raises ShapeError if no way fits the cap."""
@@ -192,7 +193,7 @@ class Im2col(Unrolled):
     Example: (2, 3, 5, 5) -> {type: Im2col, kernel_size: 3} -> (2, 27, 3, 3)
     """
 
-    recordable = True
+    traits = Traits(recordable=True)
 
     def setup(self, x: Shape) -> Shape:
         lead, c, image, self.window = self.split(x)

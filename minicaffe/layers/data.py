@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
@@ -117,7 +118,7 @@ class Data(Fed):
             self.in_bytes()
             return
         # of each image of a batch: the entry, top and left of the crop, and whether it is mirrored
-        self.recordable = True
+        self.traits = replace(self.traits, recordable=True)
         self.slot = self.context.slots.take((4, self.samples), np.int64)
         self.places = np.zeros((4, self.samples), np.int64)
         self.index = self.places[0]

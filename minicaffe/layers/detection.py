@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.errors import DataError, ShapeError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import arrays
 from minicaffe.ops import boxes as ops
@@ -46,9 +46,7 @@ class PriorBox(Layer):
     step_w: Annotated[float | None, "pixels between columns"] = None
     offset: Annotated[float, "of the boxes' middle from a place's corner, in steps"] = 0.5
 
-    label_bottoms = (0, 1)
-    float32_tops = (0,)
-    keeps_top = recordable = True
+    traits = Traits(keeps_top=True, recordable=True, label_bottoms=(0, 1), float32_tops=(0,))
 
     def setup(self, x: Shape, image: Shape) -> Shape:
         if len(x) != 4 or len(image) != 4:
@@ -158,10 +156,9 @@ class DetectionOutput(Layer):
     visualize_threshold: Annotated[float, "SSD's, of those windows: without effect"] = 0.6
     save_file: Annotated[str, "SSD's, of those windows: without effect"] = ""
 
-    sizes_vary = True
-    label_bottoms = (0, 1, 2)
-    float32_bottoms = (2,)
-    float32_tops = (0,)
+    traits = Traits(
+        sizes_vary=True, label_bottoms=(0, 1, 2), float32_bottoms=(2,), float32_tops=(0,)
+    )
 
     def setup(self, loc: Shape, scores: Shape, prior: Shape) -> Shape:
         nms = self.nms_param

@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import ZERO, fill, refill
 from minicaffe.layers.inputs import BlobShape
@@ -36,7 +36,8 @@ class DummyData(Layer):
     height: Annotated[tuple[int, ...], "size of axis 2, as old nets spell it", AtLeast(1)] = ()
     width: Annotated[tuple[int, ...], "size of axis 3, as old nets spell it", AtLeast(1)] = ()
 
-    keeps_top = recordable = takes_share = True  # what is filled once must stay
+    # What is filled once must stay
+    traits = Traits(keeps_top=True, recordable=True, takes_share=True)
 
     def setup(self) -> list[Shape]:
         tops = max(len(self.top), 1)

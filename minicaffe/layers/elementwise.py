@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from minicaffe.errors import SpecError
-from minicaffe.formulas import FORMULAS, Formula
-from minicaffe.layers.base import Layer, register
+from minicaffe.formulas import FORMULAS
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import elementwise
 
@@ -40,7 +40,7 @@ class Elementwise(Layer):
     """What all rows do."""
 
     row: ClassVar[Row]
-    keeps_dtype = recordable = True
+    traits = Traits(keeps_dtype=True, recordable=True)
 
     @property
     def call(self) -> Call:
@@ -49,23 +49,12 @@ class Elementwise(Layer):
             return self.row.call(self)
         return self.row.name, tuple(getattr(self, key) for key in self.row.keys)
 
-    @property
-    def formula(self) -> Formula:
-        """The formula itself."""
-        return FORMULAS[self.call[0]]
-
-    @property
-    def in_place(self) -> bool:  # type: ignore[override]
-        """Where the slope is right with the top in its bottom's place."""
-        return self.formula.in_place(*self.call[1])
-
-    @property
-    def keeps_top(self) -> bool:  # type: ignore[override]
-        """Where the slope reads the top; in place, its bottom is its top."""
-        return "y" in self.formula.reads or self.in_place
-
     def setup(self, x: Shape) -> Shape:
         self.name_of_formula, self.numbers = self.call
+        formula = FORMULAS[self.name_of_formula]
+        in_place = formula.in_place(*self.numbers)
+        keeps_top = in_place or "y" in formula.reads  # in place, its bottom is its top
+        self.traits = replace(self.traits, in_place=in_place, keeps_top=keeps_top)
         return x
 
     def forward(self, x: Any) -> Any:
@@ -223,15 +212,16 @@ def layer_of(row: Row) -> type[Elementwise]:
     body["__annotations__"] = {key: kind for key, (kind, *_) in row.keys.items()}
     body |= {key: default[0] for key, (_, *default) in row.keys.items() if default}
     if row.name in FORMULAS and FORMULAS[row.name].slope is None:
-        body["label_bottoms"] = (0,)
+        body["traits"] = replace(Elementwise.traits, label_bottoms=(0,))
     layer: Any = type(row.name, (Elementwise,), body)
     return register(layer)
 
 
 def document(row: Row, layer: type[Elementwise]) -> str:
     """The documentation of a row's layer."""
-    given = {key: 0.0 for key, (_, *default) in row.keys.items() if not default}
-    place = row.place or ("in place" if layer(**given).in_place else "")
+    one = layer(**{key: 0.0 for key, (_, *default) in row.keys.items() if not default})
+    one.setup(())
+    place = row.place or ("in place" if one.traits.in_place else "")
     keys = ", ".join(filter(None, (f"type: {row.name}", row.example)))
     head = f"{row.formula}. {'; '.join(filter(None, ('Any shape', place)))}."
     shown = f"Example: (2, 3) -> {{{keys}}} -> (2, 3)"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
 from minicaffe.layers.inputs import BlobShape
@@ -36,8 +36,7 @@ class Embed(Layer):
     weight_filler: Annotated[Filler, "how the weight starts"] = XAVIER
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
 
-    recordable = True
-    label_bottoms = float32_bottoms = (0,)
+    traits = Traits(recordable=True, label_bottoms=(0,), float32_bottoms=(0,))
 
     def setup(self, x: Shape) -> Shape:
         self.mf = m, f = math.prod(x), self.num_output
@@ -83,7 +82,7 @@ class Parameter(Layer):
 
     shape: Annotated[BlobShape, "{dim: [...]}, the shape of it"]
 
-    recordable = True
+    traits = Traits(recordable=True)
 
     def setup(self) -> Shape:
         self.values = self.param(self.shape.dim, ZERO)

@@ -12,7 +12,7 @@ import numpy as np
 
 from minicaffe.data import datasets, hdf5, lists
 from minicaffe.errors import DataError, ShapeError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.order import Order
 from minicaffe.spec.types import AtLeast
@@ -43,7 +43,7 @@ class HDF5Data(Layer):
     dataset = cast(Any, None)
     paths = cast("list[Path] | None", None)
 
-    takes_share = True
+    traits = Traits(takes_share=True)
 
     def setup(self) -> list[Shape]:
         self.samples = self.context.share.of(self.batch_size)[1]
@@ -157,8 +157,7 @@ class HDF5Output(Layer):
 
     file_name: Annotated[str, "the HDF5 file to write"]
 
-    has_tops = False
-    label_bottoms = (0, 1)
+    traits = Traits(has_tops=False, label_bottoms=(0, 1))
     written = cast(Any, None)
 
     def setup(self, data: Shape, label: Shape) -> list[Shape]:

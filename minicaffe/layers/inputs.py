@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.spec.types import AtLeast
 
@@ -29,7 +29,7 @@ class Input(Layer):
 
     shape: Annotated[tuple[BlobShape, ...], "one {dim: [...]} a top, or one for all"]
 
-    keeps_top = tops_apart = recordable = takes_share = True
+    traits = Traits(keeps_top=True, tops_apart=True, recordable=True, takes_share=True)
 
     def setup(self) -> list[Shape]:
         tops = max(len(self.top), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.losses import check_labels, folded, same_type
 from minicaffe.ops import accuracy, arrays
@@ -24,7 +24,7 @@ class Softmax(Layer):
 
     axis: Annotated[int, "the axis of the classes"] = 1
 
-    keeps_top = recordable = True
+    traits = Traits(keeps_top=True, recordable=True)
 
     def setup(self, x: Shape) -> Shape:
         self.ncs = folded(x, self.axis)
@@ -69,10 +69,9 @@ class Accuracy(Layer):
     axis: Annotated[int, "the axis of the classes"] = 1
     ignore_label: Annotated[int | None, "labels of this value do not count"] = None
 
-    recordable = True
-    label_bottoms = (0, 1)
-    float32_bottoms = (1,)
-    float32_tops = (0, 1)
+    traits = Traits(
+        recordable=True, label_bottoms=(0, 1), float32_bottoms=(1,), float32_tops=(0, 1)
+    )
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         self.ncs = n, c, s = folded(x, self.axis)

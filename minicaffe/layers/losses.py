@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, canonical_axis
+from minicaffe.layers.base import Layer, Traits, canonical_axis
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import arrays
 from minicaffe.ops.labels import Labels, Mean, check_classes
@@ -47,7 +47,7 @@ def same_type(xp: Any, array: Any, copy: Any) -> Any:
 class Loss(Layer):
     """A layer whose first top is one number; `scale` is for its gradient by a sum, on the device."""
 
-    is_loss = recordable = of_whole = True
+    traits = Traits(is_loss=True, recordable=True, of_whole=True)
 
     def allocate(self) -> None:
         self.scale = self.empty((), self.sum_dtype)
@@ -69,8 +69,7 @@ class Loss(Layer):
 class LabelLoss(Loss):
     """A loss with one class a label, of predictions (n, c, s)."""
 
-    label_bottoms: tuple[int, ...] = (1,)
-    float32_bottoms: tuple[int, ...] = (1,)
+    traits = replace(Loss.traits, label_bottoms=(1,), float32_bottoms=(1,))
     ncs: tuple[int, int, int]
     labels: Any
     ignore_label: int | None = None

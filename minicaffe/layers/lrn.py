@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any, Literal
 
 from minicaffe.errors import ShapeError, SpecError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import lrn
 from minicaffe.spec.types import AtLeast
@@ -32,7 +32,7 @@ class LRN(Layer):
     ] = "ACROSS_CHANNELS"
     k: Annotated[float, "ACROSS_CHANNELS: added to the squares' mean"] = 1.0
 
-    recordable = True
+    traits = Traits(recordable=True)
 
     def setup(self, x: Shape) -> Shape:
         if len(x) != 4:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.errors import DataError, ShapeError, SpecError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.transform import Transform
 from minicaffe.ops.take import take
@@ -33,8 +33,7 @@ class MemoryData(Layer):
     width: Annotated[int, "columns of an image", AtLeast(1)]
     transform: Annotated[Transform, "refused: arrays are taken as they are"] = Transform()
 
-    float32_tops = (1,)
-    takes_share = True
+    traits = Traits(takes_share=True, float32_tops=(1,))
     arrays = None
 
     def setup(self) -> list[Shape]:

@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, canonical_axis, register
+from minicaffe.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.fillers import ONE, ZERO
 from minicaffe.ops.normalize import gradients, normalise
@@ -22,7 +22,7 @@ class Normalization(Layer):
     way back, so that a layer behind may work in place on the top.
     """
 
-    recordable = True
+    traits = Traits(recordable=True)
     by_past = False  # whether forward takes the rows' statistics from elsewhere
     scale: Param | None
     bias: Param | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class ContrastiveLoss(Loss):
     )
     legacy_version: Annotated[bool, "the margin is of squared distances"] = False
 
-    label_bottoms = float32_bottoms = (2,)
+    traits = replace(Loss.traits, label_bottoms=(2,), float32_bottoms=(2,))
 
     def setup(self, a: Shape, b: Shape, similar: Shape) -> Shape:
         if len(a) < 2 or math.prod(a[2:]) != 1 or a[1] != math.prod(a[1:]):
@@ -118,7 +119,7 @@ class SmoothL1Loss(Loss):
 
     sigma: Annotated[float, "squares end at 1 / sigma^2"] = 1.0
 
-    label_bottoms = (2, 3)
+    traits = replace(Loss.traits, label_bottoms=(2, 3))
 
     def setup(
         self, a: Shape, b: Shape, inside: Shape | None = None, outside: Shape | None = None
@@ -171,7 +172,8 @@ class SigmoidCrossEntropyLoss(Normalized):
     """
 
     usual = "BATCH_SIZE"
-    float32_bottoms = ()  # targets may be what another layer reads as data
+    # Targets may be what another layer reads as data
+    traits = replace(Normalized.traits, float32_bottoms=())
 
     def setup(self, x: Shape, target: Shape) -> Shape:
         check_alike(x, target)

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.data.lists import find
 from minicaffe.errors import DataError, ShapeError
-from minicaffe.layers.base import Layer
+from minicaffe.layers.base import Layer, Traits
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.files import read_array
 from minicaffe.layers.transform import Transform
@@ -26,8 +26,7 @@ class Pictures(Layer):
     transform: Annotated[Transform, "resize, turn, crop, colours, mean, scale, mirror"] = NONE
 
     dataset = cast(Any, None)  # what the batches are from, once it is known
-    float32_tops = (1,)
-    takes_share = True
+    traits = Traits(takes_share=True, float32_tops=(1,))
     blue_first = False  # three channels are blue, green, red, as OpenCV gives them to Caffe
     image = cast("tuple[int, int, int]", ())  # (c, h, w) that the crop is cut out of
 

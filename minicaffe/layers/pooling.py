@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.context import Context
 from minicaffe.layers.window import Windowed
@@ -131,13 +132,7 @@ class Pooling(Windowed):
     global_pooling: Annotated[bool, "one window, the whole image"] = False
     round_mode: Annotated[Literal["CEIL", "FLOOR"], "how the output size is rounded"] = "CEIL"
 
-    float32_tops = (1,)
-    recordable = True
-
-    @property
-    def keeps_top(self) -> bool:  # type: ignore[override]
-        """The gradient of STOCHASTIC in TEST is computed from the top."""
-        return self.pool == "STOCHASTIC" and self.phase == "TEST"
+    traits = Traits(recordable=True, float32_tops=(1,))
 
     def setup(self, x: Shape) -> Shape | list[Shape]:
         if len(x) != 4:
@@ -156,6 +151,8 @@ class Pooling(Windowed):
         self.window = Window(kernel, stride, pad)
         ceil = self.round_mode == "CEIL"
         self.it = Pool(self.context, self.pool, x, self.window, ceil, (self.name,))
+        keeps_top = self.pool == "STOCHASTIC" and self.phase == "TEST"  # the gradient reads it
+        self.traits = replace(self.traits, keeps_top=keeps_top)
         return [self.it.y_shape] * 2 if len(self.top) > 1 else self.it.y_shape
 
     def allocate(self) -> None:
@@ -194,7 +191,7 @@ class SPP(Layer):
     pyramid_height: Annotated[int, "levels", AtLeast(1), Below(16)]
     pool: Annotated[Kind, "what to take of a window"] = "MAX"
 
-    recordable = True
+    traits = Traits(recordable=True)
 
     def setup(self, x: Shape) -> Shape:
         if len(x) != 4:

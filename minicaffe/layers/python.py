@@ -19,7 +19,7 @@ from minicaffe.errors import (
     did_you_mean,
     raised_at,
 )
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.fillers import ZERO
 from minicaffe.layers.host_blob import HostBlob, HostBlobs, PythonLayer
@@ -89,7 +89,7 @@ class Python(Layer):
         bool, "one layer for all solvers; there is one solver, so this changes nothing"
     ] = False
 
-    keeps_top = sizes_vary = True
+    traits = Traits(keeps_top=True, sizes_vary=True)
     user = None  # the object whose methods are called
 
     def setup(self, *bottoms: Shape) -> list[Shape]:

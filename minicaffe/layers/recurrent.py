@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.loss import same_type
 from minicaffe.layers.sequence import Recurrent, add_product
@@ -136,8 +136,7 @@ class LSTMUnit(Layer):
     Example: (1, 2, 3), (1, 2, 12), (1, 2) -> {type: LSTMUnit} -> (1, 2, 3), (1, 2, 3)
     """
 
-    keeps_top = recordable = mixes_samples = True
-    label_bottoms = (2,)
+    traits = Traits(keeps_top=True, recordable=True, mixes_samples=True, label_bottoms=(2,))
 
     def setup(self, c: Shape, x: Shape, cont: Shape) -> list[Shape]:
         if len(c) != 3 or c[0] != 1 or x != (*c[:2], 4 * c[2]) or cont != c[:2]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, canonical_axis, register
+from minicaffe.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import arrays, elementwise
 from minicaffe.ops.argmax import largest
@@ -34,7 +34,7 @@ class Reduction(Layer):
     axis: Annotated[int, "the first axis that is summed over"] = 0
     coeff: Annotated[float, "a factor"] = 1.0
 
-    recordable = True
+    traits = Traits(recordable=True)
 
     def setup(self, x: Shape) -> Shape:
         axis = canonical_axis(self.axis, x) if x else 0
@@ -81,9 +81,7 @@ class ArgMax(Layer):
     top_k: Annotated[int, "how many", AtLeast(1)] = 1
     axis: Annotated[int | None, "the axis to search; default: all but the first as one"] = None
 
-    label_bottoms = (0,)
-    recordable = True
-    float32_tops = (0,)
+    traits = Traits(recordable=True, label_bottoms=(0,), float32_tops=(0,))
 
     def setup(self, x: Shape) -> Shape:
         if not x:

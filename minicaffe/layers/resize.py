@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.loss import same_type
 from minicaffe.ops import arrays, unpool
@@ -37,8 +37,7 @@ class Interp(Layer):
     pad_beg: Annotated[int, "minus the rows and columns cut off before, or 0", Below(1)] = 0
     pad_end: Annotated[int, "minus the rows and columns cut off behind, or 0", Below(1)] = 0
 
-    label_bottoms = (1,)
-    recordable = True
+    traits = Traits(recordable=True, label_bottoms=(1,))
 
     def setup(self, x: Shape, like: Shape | None = None) -> Shape:
         for shape in (x, like or x):
@@ -98,8 +97,7 @@ class Upsample(Layer):
     pad_out_h: Annotated[bool, "one row less than scale says"] = False
     pad_out_w: Annotated[bool, "one column less than scale says"] = False
 
-    label_bottoms = float32_bottoms = (1,)
-    recordable = True
+    traits = Traits(recordable=True, label_bottoms=(1,), float32_bottoms=(1,))
 
     def setup(self, x: Shape, mask: Shape | None = None) -> Shape:
         if len(x) != 4:

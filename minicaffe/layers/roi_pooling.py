@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, register
+from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.losses import same_type
 from minicaffe.ops import roi_pool as ops
@@ -31,8 +31,7 @@ class ROIPooling(Layer):
     pooled_w: Annotated[int, "columns of bins", AtLeast(1)]
     spatial_scale: Annotated[float, "size of the maps over that of what regions are given in"] = 1.0
 
-    label_bottoms = float32_bottoms = (1,)
-    recordable = True
+    traits = Traits(recordable=True, label_bottoms=(1,), float32_bottoms=(1,))
 
     def setup(self, x: Shape, rois: Shape) -> Shape:
         if len(x) != 4:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, canonical_axis, register
+from minicaffe.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.loss import same_type
 from minicaffe.ops import arrays
@@ -32,7 +33,7 @@ class Slice(Layer):
     ] = ()
     slice_dim: Annotated[int | None, "axis, as old nets spell it", AtLeast(0)] = None
 
-    keeps_dtype = recordable = True
+    traits = Traits(keeps_dtype=True, recordable=True)
 
     def setup(self, x: Shape) -> list[Shape]:
         if self.axis is not None and self.slice_dim is not None:
@@ -76,7 +77,7 @@ class Split(Layer):
     Example: (2, 3) -> {type: Split} -> (2, 3), (2, 3)
     """
 
-    keeps_dtype = recordable = True
+    traits = Traits(keeps_dtype=True, recordable=True)
 
     def setup(self, x: Shape) -> list[Shape]:
         return [x] * max(len(self.top), 1)
@@ -102,8 +103,7 @@ class Silence(Layer):
     Example: (2, 3), (4,) -> {type: Silence} ->
     """
 
-    has_tops = False
-    recordable = True
+    traits = Traits(has_tops=False, recordable=True)
 
     def setup(self, x: Shape, *more: Shape) -> list[Shape]:
         return []
@@ -128,8 +128,7 @@ class BatchReindex(Layer):
     Example: (4, 3, 2), (6,) -> {type: BatchReindex} -> (6, 3, 2)
     """
 
-    label_bottoms = float32_bottoms = (1,)
-    recordable = mixes_samples = True
+    traits = Traits(recordable=True, mixes_samples=True, label_bottoms=(1,), float32_bottoms=(1,))
 
     def setup(self, x: Shape, index: Shape) -> Shape:
         if not x or len(index) != 1:
@@ -168,7 +167,7 @@ class Filter(Layer):
     Example: (4, 3), (4,) -> {type: Filter} -> (4, 3)
     """
 
-    sizes_vary = True
+    traits = Traits(sizes_vary=True)
 
     def setup(self, x: Shape, other: Shape, *more: Shape) -> list[Shape]:
         *xs, selector = (x, other, *more)
@@ -177,7 +176,7 @@ class Filter(Layer):
         for shape in xs:
             if shape[:1] != selector[:1]:
                 raise ShapeError(f"needs {selector[0]} entries, one a selector, got {shape}")
-        self.label_bottoms = (len(xs),)
+        self.traits = replace(self.traits, label_bottoms=(len(xs),))
         return xs
 
     def forward(self, *bottoms: Any) -> Any:

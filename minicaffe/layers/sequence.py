@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from minicaffe.errors import ShapeError, SpecError
-from minicaffe.layers.base import Layer
+from minicaffe.layers.base import Layer, Traits
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
 from minicaffe.layers.loss import same_type
@@ -33,8 +33,8 @@ class Recurrent(Layer):
     )
     debug_info: Annotated[bool, "refused if true: there is no unrolled net to tell of"] = False
 
-    keeps_top = recordable = mixes_samples = True  # its first axis is time
-    label_bottoms = (1,)
+    # Samples are mixed: the first axis is time
+    traits = Traits(keeps_top=True, recordable=True, mixes_samples=True, label_bottoms=(1,))
     gates = states = 1
 
     def setup(self, x: Shape, cont: Shape, *more: Shape) -> list[Shape]:
@@ -54,7 +54,8 @@ class Recurrent(Layer):
         for shape in more[self.static :]:
             if shape != state:
                 raise ShapeError(f"needs a first state of shape {state}, got {shape}")
-        self.label_bottoms = (1, *range(2 + self.static, 2 + len(more)))  # none flows into states
+        labels = (1, *range(2 + self.static, 2 + len(more)))  # no gradient flows into states
+        self.traits = replace(self.traits, label_bottoms=labels)
         self.weight = self.param((self.wide, self.k), self.weight_filler)
         self.bias = self.param((self.wide,), self.bias_filler)
         self.static_k = math.prod(more[0][1:]) if self.static else 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.base import Layer, canonical_axis, register
+from minicaffe.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.common import Viewed
 from minicaffe.ops import arrays
@@ -80,7 +80,7 @@ class Permute(Layer):
 
     order: Annotated[tuple[int, ...], "the axes in their new order", AtLeast(0)] = ()
 
-    keeps_dtype = recordable = True
+    traits = Traits(keeps_dtype=True, recordable=True)
 
     def setup(self, x: Shape) -> Shape:
         for axis in self.order:
@@ -89,7 +89,7 @@ class Permute(Layer):
                     f"order: expected different axes below {len(x)}, got {list(self.order)}"
                 )
         self.axes = (*self.order, *(i for i in range(len(x)) if i not in self.order))
-        self.mixes_samples = self.axes[:1] not in ((), (0,))
+        self.traits = replace(self.traits, mixes_samples=self.axes[:1] not in ((), (0,)))
         return tuple(x[i] for i in self.axes)
 
     def forward(self, x: Any) -> Any:
@@ -112,7 +112,7 @@ class ShuffleChannel(Layer):
 
     group: Annotated[int, "groups that the channels come in", AtLeast(1)] = 1
 
-    recordable = True
+    traits = Traits(recordable=True)
 
     def setup(self, x: Shape) -> Shape:
         if len(x) < 2 or x[1] % self.group:
@@ -146,8 +146,7 @@ class Crop(Layer):
         AtLeast(0),
     ] = ()
 
-    label_bottoms = (1,)
-    recordable = True
+    traits = Traits(recordable=True, label_bottoms=(1,))
 
     def setup(self, x: Shape, like: Shape) -> Shape:
         axis, count = canonical_axis(self.axis, x), len(x)
@@ -187,7 +186,7 @@ class Tile(Layer):
     axis: Annotated[int, "the axis that grows"] = 1
     tiles: Annotated[int, "how many times", AtLeast(1)]
 
-    recordable = True
+    traits = Traits(recordable=True)
 
     def setup(self, x: Shape) -> Shape:
         axis = canonical_axis(self.axis, x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from minicaffe.ops.sums import WORK
 class SoftmaxLoss(Normalized):
     """Scores to probabilities, those to a loss a label; a second top is the probabilities."""
 
-    keeps_top = True  # backward reads the probabilities
+    traits = replace(Normalized.traits, keeps_top=True)  # backward reads the probabilities
     axis: int
 
     def shapes(self, x: Shape, labels: Shape) -> list[Shape]:
@@ -119,7 +120,7 @@ class InfogainLoss(SoftmaxLoss):
     ] = None
     axis: Annotated[int, "the axis of the classes"] = 1
 
-    label_bottoms = float32_bottoms = (1, 2)
+    traits = replace(SoftmaxLoss.traits, label_bottoms=(1, 2), float32_bottoms=(1, 2))
     table = None
 
     def setup(self, x: Shape, labels: Shape, matrix: Shape | None = None) -> list[Shape]:

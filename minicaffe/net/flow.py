@@ -27,16 +27,17 @@ def mark_types(steps: Sequence[Step], context: Context) -> None:
     """
     wanted: set[Value] = set()
     for step in reversed(steps):
-        moved = step.layer.keeps_dtype and any(value in wanted for value in step.tops)
+        traits = step.layer.traits
+        moved = traits.keeps_dtype and any(value in wanted for value in step.tops)
         for i, value in enumerate(step.bottoms):
-            if moved or i in step.layer.float32_bottoms:
+            if moved or i in traits.float32_bottoms:
                 wanted.add(value)
     for step in steps:
-        layer, types = step.layer, {value.dtype for value in step.bottoms}
+        traits, types = step.layer.traits, {value.dtype for value in step.bottoms}
         for i, value in enumerate(step.tops):
-            single = i in layer.float32_tops or (layer.is_loss and i == 0)
+            single = i in traits.float32_tops or (traits.is_loss and i == 0)
             single |= value in wanted and not step.bottoms
-            single |= layer.keeps_dtype and types == {context.sum_dtype}
+            single |= traits.keeps_dtype and types == {context.sum_dtype}
             value.dtype = context.sum_dtype if single else context.dtype
             if value.reuses is not None:
                 value.dtype = value.reuses.dtype
@@ -48,7 +49,7 @@ def _mark_losses(steps: Sequence[Step]) -> None:
         if weights and len(weights) != len(step.tops):
             where, count = step.spec.place("loss_weight"), len(step.tops)
             raise SpecError(f"{where}: loss_weight: expected {count} number(s), got {len(weights)}")
-        if not weights and step.layer.is_loss:
+        if not weights and step.layer.traits.is_loss:
             weights = (1.0,)
         for value, weight in zip(step.tops, weights, strict=False):
             value.loss_weight = weight
@@ -66,7 +67,7 @@ def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
             raise SpecError(f"{where}: propagate_down: expected {count} value(s), got {len(flags)}")
         step.layer.needs_gradient = [
             ((flags[i] if flags else value.wants_gradient) or force)
-            and i not in step.layer.label_bottoms
+            and i not in step.layer.traits.label_bottoms
             for i, value in enumerate(step.bottoms)
         ]
         learns = any(param.learns for param in step.layer.params)
@@ -103,8 +104,8 @@ def _refuse_labels(step: Step, force: bool) -> None:
 
     propagate_down asks for it, or, of a loss, labels that depend on parameters that learn.
     """
-    labels = step.layer.label_bottoms if step.layer.is_loss and not force else ()
-    for i in labels:
+    traits = step.layer.traits
+    for i in traits.label_bottoms if traits.is_loss and not force else ():
         value = step.bottoms[i] if i < len(step.bottoms) else None
         if value is not None and value.wants_gradient and not step.spec.propagate_down:
             raise SpecError(
@@ -112,7 +113,7 @@ def _refuse_labels(step: Step, force: bool) -> None:
                 "on parameters that learn; propagate_down, false for it, says that it may end there"
             )
     for i, flag in enumerate(step.spec.propagate_down):
-        if flag and i in step.layer.label_bottoms:
+        if flag and i in traits.label_bottoms:
             where, name = step.spec.place("propagate_down", i), step.bottoms[i].name
             raise SpecError(
                 f"{where}: propagate_down: no gradient can flow into bottom {name!r}; expected false"
@@ -121,9 +122,11 @@ def _refuse_labels(step: Step, force: bool) -> None:
 
 def _reuse(step: Step) -> None:
     """Let a step that works in place take over its bottom's memory, if no one else needs that."""
-    if not (step.layer.in_place and len(step.tops) == 1 and step.bottoms):
+    traits = step.layer.traits
+    in_place = traits.in_place and not (traits.keeps_bottom and step.layer.runs_backward)
+    if not (in_place and len(step.tops) == 1 and step.bottoms):
         return
     top, bottom = step.tops[0], step.bottoms[0]
-    alone = bottom.readers == 1 and not bottom.producer.keeps_top and not bottom.loss_weight
+    alone = bottom.readers == 1 and not bottom.producer.traits.keeps_top and not bottom.loss_weight
     if top.name == bottom.name and top.shape == bottom.shape and alone:
         top.reuses = bottom

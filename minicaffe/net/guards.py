@@ -37,7 +37,7 @@ class Guard:
     def __init__(self, graph: Graph, memory: Memory, trains: bool):
         self.context, self.memory, self.trains = graph.context, memory, trains
         self.never = ""
-        if any(step.layer.sizes_vary for step in graph.steps):
+        if any(step.layer.traits.sizes_vary for step in graph.steps):
             self.never = "the size of a top varies"
         self.values = [value for step in graph.steps for value in step.tops]
         # The layers that were looked at last, and with each what returns its settings
@@ -84,4 +84,4 @@ def keys(kind: Any) -> Callable[[Layer], tuple[Any, ...]]:
     """What returns the settings of a layer of a kind."""
     names = [key.name for key in keys_of(kind).values()]
     names += ["plan"] if issubclass(kind, Filtered) else []
-    return operator.attrgetter("forward", "backward", "recordable", "runs_backward", *names)
+    return operator.attrgetter("forward", "backward", "traits", "runs_backward", *names)

@@ -118,11 +118,11 @@ def note(
 def why_not(layer: Layer) -> str:
     """Why a layer cannot be recorded, as far as it can be told beforehand; else nothing."""
     of, on_cuda = (type(layer), layer.forward, layer.backward), layer.context.device.is_cuda
-    if on_cuda and layer.capturable is not None:
-        return "" if layer.capturable else f"{type(layer).__name__} says capturable = False"
+    if on_cuda and layer.traits.capturable is not None:
+        return "" if layer.traits.capturable else f"{type(layer).__name__} says capturable=False"
     if not all(getattr(one, "__module__", "").startswith(OURS) for one in of):
         return "its Python is not minicaffe's"
-    if layer.recordable or on_cuda:
+    if layer.traits.recordable or on_cuda:
         return ""
     return f"{type(layer).__name__} computes on the host"
 

@@ -29,9 +29,9 @@ def forward(
             layer.prepare()
             graph.context.slots.send()
         tops = layer.forward(*[value.blob.data for value in step.bottoms])
-        if not layer.sizes_vary:
+        if not layer.traits.sizes_vary:
             _store(step, tops, layer.out, step.tops)
-    if layer.sizes_vary:
+    if layer.traits.sizes_vary:
         fit(graph, memory, step, list(tops) if isinstance(tops, (tuple, list)) else [tops])
     debug_info.tell(debug, debug_info.forward_lines(step, device))
     step.ran = True
@@ -92,7 +92,7 @@ def _given_to(
     values: dict[str, Value] = {}
     written = {value for step in steps for value in step.tops}
     for step in graph.steps:
-        if step.layer.tops_apart:
+        if step.layer.traits.tops_apart:
             values |= {value.name: value for value in step.tops}
     for step in steps:
         values |= {v.name: v for v in step.bottoms if v not in written}
@@ -101,7 +101,7 @@ def _given_to(
         values |= {value.name: value for value in step.tops}
         given = [value.name for value in step.tops if value.name in names]
         missing = [value.name for value in step.tops if value.name not in names]
-        if given and missing and not step.layer.tops_apart:
+        if given and missing and not step.layer.traits.tops_apart:
             hint = "" if step.tops[0].name in missing else "; minicaffe.Classifier needs no labels"
             raise ShapeError(
                 f"blob {given[0]!r} is given, {', '.join(missing)} is not: {step.spec} gives them "

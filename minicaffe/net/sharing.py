@@ -235,12 +235,12 @@ def _kept(graph: Graph, keep: Collection[str], which: str) -> set[Value]:
     own: set[Value] = set()
     fed, varies = set(_fed(graph.steps)), False
     for step in graph.steps:
-        varies = varies or step.layer.sizes_vary
+        varies = varies or step.layer.traits.sizes_vary
         for value in step.tops:
             apart = not (value.readers and step.bottoms) or bool(value.loss_weight)
             if varies or value.name in keep or (apart if which == "data" else value not in fed):
                 own.add(value.root)
         if type(step.layer).check is not Layer.check:
-            looked_at = step.layer.float32_bottoms  # labels, indices, regions
+            looked_at = step.layer.traits.float32_bottoms  # labels, indices, regions
             own |= {value.root for i, value in enumerate(step.bottoms) if i in looked_at}
     return own

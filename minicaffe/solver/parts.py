@@ -18,22 +18,26 @@ def refused(net: Net, whole: Net) -> str:
     of_batch: set[Value] = set()
     for step, other in zip(net.steps, whole.steps, strict=True):
         layer, own = step.layer, not type(step.layer).__module__.startswith(OURS)
-        if not step.bottoms and not layer.params and not layer.takes_share:
+        if not step.bottoms and not layer.params and not layer.traits.takes_share:
             return (
                 f"{step.place}: gives every rank the same batch; a layer of one's own gives the samples that "
-                "self.context.share.of(batch_size) tells, and says takes_share = True"
+                "self.context.share.of(batch_size) tells, and says traits = Traits(takes_share=True)"
             )
-        if layer.takes_share or any(value in of_batch for value in step.bottoms):
+        if layer.traits.takes_share or any(value in of_batch for value in step.bottoms):
             of_batch |= set(step.tops)
             if why := _mixes(step, other, net):
                 return f"{step.place}: {why}"
         for value in step.tops:
             if value.loss_weight and value not in of_batch:
                 return f"{step.place}: is a loss of no batch, which every rank would add"
-            if value.loss_weight and (own or step.spec.type == "Python") and not layer.of_whole:
+            if (
+                value.loss_weight
+                and (own or step.spec.type == "Python")
+                and not layer.traits.of_whole
+            ):
                 return (
                     f"{step.place}: a loss of one's own divides by the samples that are here; let it divide "
-                    "by self.context.share.of_whole(n), and say of_whole = True"
+                    "by self.context.share.of_whole(n), and say traits = Traits(of_whole=True)"
                 )
     return "" if net.context.share.told else "no layer of the phase TRAIN gives a batch to share"
 
@@ -42,10 +46,10 @@ def _mixes(step: Step, whole: Step, net: Net) -> str:
     """Why a layer has no part of its own for each rank, if so."""
     layer, share = step.layer, net.context.share
     together = "takes samples of a batch together, which lie on several ranks"
-    if layer.sizes_vary:
+    if layer.traits.sizes_vary:
         return "the size of a top varies, and with it what a rank's part is"
     axis: Any = getattr(layer, "axis", None)
-    if layer.mixes_samples or (isinstance(axis, int) and _first(axis, step)):
+    if layer.traits.mixes_samples or (isinstance(axis, int) and _first(axis, step)):
         return together
     if step.spec.type == "Reduction" and any(top.readers and not top.shape for top in step.tops):
         return together

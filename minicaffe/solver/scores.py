@@ -141,7 +141,7 @@ class Whole:
             name
             for name, value in net.graph.outputs.items()
             if value.shape[:1] == (longest.batch_size,)
-            and not (value.producer.is_loss or isinstance(value.producer, Accuracy))
+            and not (value.producer.traits.is_loss or isinstance(value.producer, Accuracy))
         }
         return cls(batches, longest.batch_size, rest, frozenset(rows))
 

@@ -108,14 +108,15 @@ def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
         near = meant(kind, layer_types) or did_you_mean(kind, layer_types)
         hint = near or "; see minicaffe layers, or --import FILE"
         raise SpecError(f"{node.value['type'].mark}: {what}: unknown type {shown(kind)}{hint}")
-    what, own = f"{what} ({kind})", keys_of(layer_types[kind])
+    layer_type: Any = layer_types[kind]
+    what, own = f"{what} ({kind})", keys_of(layer_type)
     given = values(node, {**keys_of(LayerSpec), **own}, what)
     if given["name"].startswith("@"):
         mark = node.value["name"].mark
         raise SpecError(f"{mark}: {what}: name: expected text not led by '@', got {shown(name)}")
     if given.get("include") and given.get("exclude"):
         raise SpecError(f"{node.keys['exclude']}: {what}: give either include or exclude, not both")
-    if not getattr(layer_types[kind], "has_tops", True):
+    if not layer_type.traits.has_tops:
         given.setdefault("top", ())
     options = {key: given.pop(key) for key in own if key in given}
     return LayerSpec(**given, options=options, mark=node.mark, nodes=node.value)

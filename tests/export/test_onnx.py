@@ -23,7 +23,7 @@ onnx = pytest.importorskip("onnx")
 ReferenceEvaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
 runtime = pytest.importorskip("onnxruntime")
 
-UNSAYABLE = {"Silence"} | {name for name, layer in REGISTRY.items() if layer.is_loss}
+UNSAYABLE = {"Silence"} | {name for name, layer in REGISTRY.items() if layer.traits.is_loss}
 NOT_REFERRED = {
     "LRN",
     "ROIPooling",
@@ -74,7 +74,7 @@ def net_with(text, seed=3, **more):
 
 def test_each_type_is_written_or_there_is_a_reason():
     kinds = [WRITERS, REFUSED, LEFT_OUT, {"Input", *DATA}]
-    losses = {name for name, layer in REGISTRY.items() if layer.is_loss}
+    losses = {name for name, layer in REGISTRY.items() if layer.traits.is_loss}
     for name, layer in REGISTRY.items():
         if layer.__module__.startswith("minicaffe."):
             assert sum(name in kind for kind in [*kinds, losses]) == 1, name

@@ -40,7 +40,7 @@ def test_a_layer_in_a_net_learns_nothing_wrong(name, device):
         f"b{i}": random.normal(size=bottom) if isinstance(bottom, tuple) else bottom
         for i, bottom in enumerate(bottoms)
     }
-    labels = net.layers["it"].label_bottoms
+    labels = net.layers["it"].traits.label_bottoms
     moved = [f"b{i}" for i in range(len(bottoms)) if i not in labels]
 
     def loss(**changed):

@@ -164,7 +164,7 @@ def outcome(name, keys, bottoms, phase):
         layer = net.layers["it"]
         for _ in range(2):  # the second from what the first left behind
             net.forward(**given)
-        flows = [i for i in range(len(bottoms)) if i not in layer.label_bottoms]
+        flows = [i for i in range(len(bottoms)) if i not in layer.traits.label_bottoms]
         if flows or any(param.learns for param in layer.params):
             net.backward(**{top: random.normal(size=net.blobs[top].shape) for top in tops})
         arrays = [net.blobs[top].data for top in tops]

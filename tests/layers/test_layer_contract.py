@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pytest
 
-from minicaffe import Layer, Net, ShapeError, SpecError, parse, register
+from minicaffe import Layer, Net, ShapeError, SpecError, Traits, parse, register
 from minicaffe.layers import REGISTRY
-from minicaffe.layers.base import bottom_counts, check_keys
+from minicaffe.layers.base import bottom_counts, check_keys, check_traits
 
 
 @pytest.fixture
@@ -212,6 +215,120 @@ def test_global_pooling_takes_no_stride_and_no_pad():
 def test_the_keys_of_built_in_layers_are_such_as_users_may_have():
     for cls in REGISTRY.values():
         check_keys(cls)
+
+
+def test_every_layer_has_traits():
+    for cls in REGISTRY.values():
+        check_traits(cls)
+        assert isinstance(cls.traits, Traits)
+    assert REGISTRY["SoftmaxWithLoss"].traits == Traits(
+        is_loss=True,
+        recordable=True,
+        of_whole=True,
+        keeps_top=True,
+        label_bottoms=(1,),
+        float32_bottoms=(1,),
+    )
+
+
+def test_the_page_of_ones_own_layers_has_every_trait_and_its_default():
+    page = (Path(__file__).parents[2] / "docs" / "custom_layers.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(\S+)` \| ", page, re.M))
+    assert rows == {field.name: repr(field.default) for field in fields(Traits)}
+
+
+def test_the_defaults_of_traits_suit_a_layer_of_ones_own(double):
+    assert double.traits is Layer.traits == Traits()
+    assert {field.name for field in fields(Traits) if getattr(Traits(), field.name)} == {"has_tops"}
+    assert double.traits.capturable is None
+    with pytest.raises(FrozenInstanceError):
+        double.traits.in_place = True
+    with pytest.raises(TypeError):
+        Traits(True)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Traits)])
+def test_a_trait_that_is_an_attribute_of_its_own_is_refused(clean_register, name):
+    """As a layer had them before there was `traits`: it would do nothing."""
+    value = getattr(Traits(), name)
+
+    class Parent(Layer):
+        """Not registered itself."""
+
+    class Own(Layer):
+        """Says it in its class."""
+
+    class Typed(Layer):
+        """Says it with a type, which would make it a key."""
+
+        __annotations__: ClassVar = {name: type(value)}
+
+    class Heir(Parent):
+        """Has it of its parent."""
+
+    said = f"is a trait: write traits = Traits({name}=...)"
+    for cls, where in ((Own, Own), (Typed, Typed), (Heir, Parent)):
+        setattr(where, name, value)
+        with pytest.raises(SpecError, match=f"^layer {cls.__name__}: {name} {re.escape(said)}$"):
+            register(cls)
+        assert cls.__name__ not in REGISTRY
+    required = type("Required", (Layer,), {"__annotations__": {name: bool}})
+    with pytest.raises(
+        SpecError, match=f"layer Required: the key '{name}' is taken by every layer"
+    ):
+        register(required)
+
+
+def test_a_trait_set_as_an_attribute_in_setup_is_refused(clean_register):
+    @register
+    class Late(Layer):
+        """Its labels are its last bottom's."""
+
+        def setup(self, x, *more):
+            self.label_bottoms = (len(more),)
+            return x
+
+    said = "label_bottoms is a trait: write self.traits = replace(self.traits, label_bottoms=...)"
+    with pytest.raises(SpecError, match=rf"layer 'l' \(Late\): {re.escape(said)}$"):
+        Net(parse("layers: [{name: d, type: Input, shape: {dim: 3}}, {name: l, type: Late}]"))
+
+
+@pytest.mark.parametrize("given", [{"in_place": True}, Traits, None])
+def test_traits_are_traits(clean_register, given):
+    class Odd(Layer):
+        """Its traits are none."""
+
+        traits = given
+
+    with pytest.raises(SpecError, match="layer Odd: traits: expected a Traits, got"):
+        register(Odd)
+
+
+def test_the_traits_of_one_layer_are_not_those_of_its_class(clean_register):
+    """What depends on keys or the phase is the layer's own."""
+    text = """
+layers:
+  - {name: d, type: Input, shape: {dim: [2, 3, 4, 4]}}
+  - {name: leaky, type: ReLU, negative_slope: NUMBER}
+  - {name: drawn, type: Pooling, pool: STOCHASTIC, kernel_size: 2}
+"""
+    for slope, in_place in ((0.1, True), (-0.1, False)):
+        spec = parse(text.replace("NUMBER", str(slope)))
+        train, test = Net(spec, "TRAIN", device="cpu"), Net(spec, "TEST", device="cpu", keep=())
+        assert train.layers["leaky"].traits == replace(
+            REGISTRY["ReLU"].traits, in_place=in_place, keeps_top=in_place
+        )
+        assert [net.layers["drawn"].traits.keeps_top for net in (train, test)] == [False, True]
+    assert REGISTRY["ReLU"].traits == Traits(keeps_dtype=True, recordable=True)
+    assert not REGISTRY["Pooling"].traits.keeps_top
+
+
+def test_a_layer_that_keeps_its_bottom_is_in_place_where_nothing_runs_backward():
+    text = "layers: [{name: d, type: Input, shape: {dim: [2, 3]}}, {name: act, type: GELU},"
+    text += " {name: s, type: Scale, bottom: act, top: act, param: {lr_mult: LEARNS}}]"
+    for learns in (0, 1):
+        (value,) = Net(parse(text.replace("LEARNS", str(learns))), device="cpu").steps[-1].tops
+        assert (value.reuses is None) == bool(learns)
 
 
 def test_what_setup_returns_is_checked(clean_register):

@@ -193,7 +193,7 @@ def test_16_bits(cuda, dtype, name, keys, bottoms):
     assert half.blobs["loss"].data.dtype.name == "float32"
     eps = {"float16": 2**-11, "bfloat16": 2**-8}[dtype]
     for i in range(len(bottoms)):
-        if i in REGISTRY[name].label_bottoms:
+        if i in REGISTRY[name].traits.label_bottoms:
             continue
         wanted = exact.blobs[f"b{i}"].diff
         got = cuda.to_host(half.blobs[f"b{i}"].diff).astype(np.float64)

@@ -11,7 +11,7 @@ from ops.cases import cases
 from test_caffe import run_layer
 from test_step_memory import STEPS
 
-from minicaffe import Layer, Net, ShapeError, Solver, SpecError, parse, register
+from minicaffe import Layer, Net, ShapeError, Solver, SpecError, Traits, parse, register
 from minicaffe.layers import REGISTRY
 
 shapes = st.lists(st.integers(1, 5), min_size=2, max_size=5).map(tuple)
@@ -232,7 +232,7 @@ def none_of(monkeypatch):
     class NoneOf(Layer):
         """No sample."""
 
-        sizes_vary = True
+        traits = Traits(sizes_vary=True)
 
         def setup(self, x):
             return x

@@ -34,7 +34,7 @@ def numbers(name, keys, bottoms, device, dtype):
         if param.learns:
             param.load(random.normal(size=param.shape) * 0.3)
     net.forward(**given)
-    flows = [i for i in range(len(bottoms)) if i not in layer.label_bottoms]
+    flows = [i for i in range(len(bottoms)) if i not in layer.traits.label_bottoms]
     if flows or any(param.learns for param in layer.params):
         net.backward(**{top: random.normal(size=net.blobs[top].shape) for top in tops})
     found = {f"top {top}": net.blobs[top].data for top in layer.top}

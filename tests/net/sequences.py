@@ -430,7 +430,8 @@ def _labels(world: World, which: int) -> set[str]:
         value.name
         for one in net.steps
         for i, value in enumerate(one.bottoms)
-        if i in REGISTRY[one.spec.type].float32_bottoms and one.spec.type not in ("LSTM", "RNN")
+        if i in REGISTRY[one.spec.type].traits.float32_bottoms
+        and one.spec.type not in ("LSTM", "RNN")
     }
 
 

@@ -57,7 +57,7 @@ def test_a_layer_replayed_on_other_numbers(name, keys, bottoms):
         both[0].forward()
         one_by_one(both[1])
         assert same(*both), turn
-    if any(step.layer.sizes_vary for step in both[0].steps):
+    if any(step.layer.traits.sizes_vary for step in both[0].steps):
         assert not both[0].passes.nodes
 
 

@@ -167,7 +167,7 @@ def test_a_bottom_that_another_layer_reads_is_kept():
 
 def test_a_top_that_its_layer_needs_is_kept():
     text = IP + "name: soft, type: Softmax, top: s\nname: relu, type: ReLU, bottom: s, top: s"
-    assert step(net(text), "soft").layer.keeps_top
+    assert step(net(text), "soft").layer.traits.keeps_top
     assert not reuses(net(text), "relu")
 
 

@@ -347,6 +347,23 @@ def test_an_array_among_settings_is_never_replayed():
         assert not net.passes.nodes
 
 
+@pytest.mark.parametrize("change", [{"recordable": False}, {"keeps_dtype": True}])
+def test_traits_that_change_end_a_replay(change):
+    net = Net(parse(ONE), "TEST", device="cpu")
+    layer, given = net.layers["ip"], {"data": np.ones((2, 8))}
+    steps = [step for step in net.steps if step.bottoms]
+    for _ in range(6):
+        net.forward(**given)
+    before = net.passes.guard.of_passes(steps)
+    assert net.passes.nodes and before.holds(net.passes.guard.of_passes(steps))
+    layer.traits = dataclasses.replace(layer.traits)  # another object that says the same
+    assert before.holds(net.passes.guard.of_passes(steps))
+    layer.traits = dataclasses.replace(layer.traits, **change)
+    assert not before.holds(net.passes.guard.of_passes(steps))
+    net.forward(**given)
+    assert not net.passes.nodes
+
+
 def test_no_array_of_before_a_reshape_is_kept():
     import gc
     import weakref

@@ -55,7 +55,7 @@ def test_a_layer_replayed_on_other_numbers(form, name, keys, bottoms):
     """The same bits as a pass that is taken as it is; what is recordable lies in rows alone."""
     both = [Replayed(net_of(name, keys, bottoms), plain) for plain in (False, True)]
     random = np.random.default_rng(5)
-    if any(step.layer.sizes_vary for step in both[0].net.steps):
+    if any(step.layer.traits.sizes_vary for step in both[0].net.steps):
         assert both[0].premise.seen
         return
     for turn in range(6):
@@ -72,7 +72,7 @@ def test_a_layer_replayed_on_other_numbers(form, name, keys, bottoms):
     nodes = both[0].work.nodes
     assert nodes is not None, "two recordings in a row differ"
     told = {node.why for node in nodes if isinstance(node, Call) and node.what.startswith("it ")}
-    if both[0].net.layers["it"].recordable and form == "compiled":
+    if both[0].net.layers["it"].traits.recordable and form == "compiled":
         assert told <= {"a mask", "pixels are drawn"}
 
 

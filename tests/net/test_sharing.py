@@ -16,7 +16,7 @@ import yaml
 from half_nets import BATCH, LENET
 from test_random_nets import SHAPE, random_model
 
-from minicaffe import Classifier, Layer, Net, Solver, parse, register
+from minicaffe import Classifier, Layer, Net, Solver, Traits, parse, register
 from minicaffe.caffe import read
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers import REGISTRY
@@ -418,7 +418,8 @@ def test_behind_a_layer_whose_sizes_vary_nothing_is_shared(monkeypatch):
     class Half(Layer):
         """The first half of the samples at the second pass."""
 
-        sizes_vary, passes = True, 0
+        traits = Traits(sizes_vary=True)
+        passes = 0
 
         def setup(self, x):
             return x

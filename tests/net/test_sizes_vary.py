@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minicaffe import Layer, Net, ShapeError, parse, register
+from minicaffe import Layer, Net, ShapeError, Traits, parse, register
 from minicaffe.layers import REGISTRY
 from minicaffe.solver import mean_outputs
 
@@ -28,8 +28,7 @@ def positive(monkeypatch):
     class Positive(Layer):
         """The samples whose mark is above 0."""
 
-        sizes_vary = True
-        label_bottoms = (1,)
+        traits = Traits(sizes_vary=True, label_bottoms=(1,))
 
         def setup(self, x, keep):
             return x

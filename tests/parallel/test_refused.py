@@ -11,7 +11,7 @@ from parallel.in_threads import on_ranks
 from parallel.test_same_run import few, text  # noqa: F401
 from solver.twins import Quiet
 
-from minicaffe import DataError, Layer, Solver, SpecError, TrainingError, parse, register
+from minicaffe import DataError, Layer, Solver, SpecError, TrainingError, Traits, parse, register
 from minicaffe.layers import REGISTRY
 from minicaffe.parallel.together import together
 from minicaffe.solver import alike
@@ -238,7 +238,7 @@ def test_losses_that_are_no_sum_over_the_batch():
     class Own(Layer):
         """The mean of what is here."""
 
-        is_loss = True
+        traits = Traits(is_loss=True)
 
         def setup(self, x):
             return ()
@@ -257,7 +257,7 @@ def test_losses_that_are_no_sum_over_the_batch():
             SpecError, match="layer 'it' .*: a loss of one's own divides by the samples"
         ):
             on_ranks(2, lambda ranks: made(ranks, own))
-        Own.of_whole = True
+        Own.traits = Traits(is_loss=True, of_whole=True)
         on_ranks(2, lambda ranks: made(ranks, own))
     finally:
         REGISTRY.clear()

@@ -75,7 +75,7 @@ class Every:
         """The layers of a row: what is given, times a number that is learnt; the layer; a loss of each top."""
         names, size = [f"{it} b{i}" for i in range(len(bottoms))], 1.0
         for i, (bottom, given) in enumerate(zip(names, bottoms, strict=True)):
-            no_gradient = i in REGISTRY[name].label_bottoms
+            no_gradient = i in REGISTRY[name].traits.label_bottoms
             source = bottom if no_gradient else f"{bottom} x"
             if isinstance(given, tuple):
                 self.shapes[source] = given
@@ -85,11 +85,11 @@ class Every:
                 size = max(size, float(np.abs(self.given.get(source, 1)).max()))
                 yield layer(bottom, "Scale", [source], [bottom], num_axes=0)
         tops = [f"{it} {top}" for top in keys.pop("top", ["it"])]
-        if REGISTRY[name].is_loss:
+        if REGISTRY[name].traits.is_loss:
             keys["loss_weight"] = [0.01 / size**2]
         yield layer(it, name, names, tops, **keys)
         for top in tops:
-            weight = 0.01 / size ** (4 if REGISTRY[name].is_loss else 2)
+            weight = 0.01 / size ** (4 if REGISTRY[name].traits.is_loss else 2)
             keys = {"operation": "PROD", "loss_weight": weight}
             yield layer(f"{top} squared", "Eltwise", [top, top], [f"{top} squared"], **keys)
 

@@ -72,7 +72,7 @@ def test_some_iterations(form, kind, asked, monkeypatch):
     assert [name for name in after if np.array_equal(before[name], after[name])] == []
     python = calls(both.replaying)
     for step in both.replaying.net.steps:
-        assert step.layer.recordable or f"{step.spec.name} forward" in python
+        assert step.layer.traits.recordable or f"{step.spec.name} forward" in python
     assert python["own forward"] == python["own backward"] == "its Python is not minicaffe's"
 
 

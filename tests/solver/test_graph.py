@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gpu import HAS_GPU
@@ -10,7 +12,7 @@ from solver.every_layer import Every
 from solver.test_every_layer import TYPES, WITHOUT_MOMENTUM, trained
 from solver.twins import SMALL, Quiet, Twins, calls, twins
 
-from minicaffe import Layer, Solver, parse, register
+from minicaffe import Layer, Solver, Traits, parse, register
 from minicaffe.cuda import cublas, fusion
 from minicaffe.data import datasets
 from minicaffe.errors import DivergedError
@@ -196,9 +198,10 @@ def test_cublas_must_be_told_the_stream_and_its_memory(cuda, monkeypatch, left_o
 
 
 def test_a_layer_may_say_that_it_is_not_to_be_captured(cuda, monkeypatch):
-    monkeypatch.setattr(REGISTRY["InnerProduct"], "capturable", False)
+    said = replace(REGISTRY["InnerProduct"].traits, capturable=False)
+    monkeypatch.setattr(REGISTRY["InnerProduct"], "traits", said)
     _, (event,) = told(cuda)
-    assert "ip forward: InnerProduct says capturable = False" in event
+    assert "ip forward: InnerProduct says capturable=False" in event
 
 
 def test_a_layer_of_ones_own_may_say_that_it_can_be(cuda, own, monkeypatch):
@@ -210,7 +213,7 @@ def test_a_layer_of_ones_own_may_say_that_it_can_be(cuda, own, monkeypatch):
         event
         == f"not in a CUDA graph: {'; '.join(f'own {way}: {OWN}' for way in ('forward', 'backward'))}"
     )
-    monkeypatch.setattr(REGISTRY["Stretched"], "capturable", True)
+    monkeypatch.setattr(REGISTRY["Stretched"], "traits", Traits(capturable=True))
     _, (event,) = told(
         cuda, text
     )  # it takes memory, which is elsewhere each time, or in the capture
@@ -225,7 +228,7 @@ def test_a_layer_of_ones_own_may_say_that_it_can_be(cuda, own, monkeypatch):
 class Doubled(Layer):
     """2 x, into the buffers that are there."""
 
-    capturable = True
+    traits = Traits(capturable=True)
 
     def setup(self, x):
         return x

@@ -92,7 +92,7 @@ def test_the_rows_are_those_of_the_iteration(form):
         layer = step.layer
         for way in ("forward", "backward") if layer.runs_backward else ("forward",):
             what = f"{step.spec.name} {way}"
-            rows = layer.recordable and (form == "compiled" or step.spec.type != "BatchNorm")
+            rows = layer.traits.recordable and (form == "compiled" or step.spec.type != "BatchNorm")
             assert (what in whose) is rows, (what, calls(both.replaying))
     assert "SGD" in whose and "SGD" not in calls(both.replaying)
 
