@@ -39,7 +39,10 @@ _MODULES = ("caffe", "deploy", "export")
 
 outer.ANSWERS |= {
     "the diagnosis of what diverged": "minicaffe.runs.divergence:raise_diverged",
+    "the check of a shared net": "minicaffe.parallel.agreement:check_parts",
     "the page of a net": "minicaffe.inspect.notebook:page",
+    "the ranks of GPUs": "minicaffe.parallel.nccl:Nccl",
+    "the ranks of a solver": "minicaffe.parallel.ranks:Ranks",
     "the recorder of a run": "minicaffe.runs.kept:Kept",
     "the snapshot of a run": "minicaffe.runs.folder:to_go_on_from",
 }

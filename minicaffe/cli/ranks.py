@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from minicaffe.communicator import Communicator, together
 from minicaffe.cpu import threads
 from minicaffe.errors import MinicaffeError, SpecError, note
-from minicaffe.parallel import Communicator
-from minicaffe.parallel.together import together
 from minicaffe.runs.folder import is_run
 from minicaffe.solver import Solver
 from minicaffe.spec.declare import NetSpec

@@ -37,9 +37,9 @@ from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_tabl
 from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import model_of_run, options, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights, renaming
+from minicaffe.communicator import Communicator, together
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
-from minicaffe.parallel import Communicator, world
-from minicaffe.parallel.together import together
+from minicaffe.parallel import world
 from minicaffe.runs.composite_report import Together
 from minicaffe.runs.record import Record
 from minicaffe.runs.run import Run

@@ -15,7 +15,7 @@ from minicaffe.ops.update import BLOCK, Parts, update
 from minicaffe.replay.step_constants import Slots
 from minicaffe.solver.flat_parameters import Laid, multipliers
 from minicaffe.solver.nan_guard import Watch
-from minicaffe.solver.shared import Shared
+from minicaffe.solver.together import SharedUpdate
 from minicaffe.spec.solver import SolverSpec
 
 
@@ -141,7 +141,7 @@ class Update:
             self.slot.put(rows, slice(len(rows)))
             self.sent = rows
 
-    def step(self, shared: Shared | None = None) -> None:
+    def step(self, shared: SharedUpdate | None = None) -> None:
         """Take the step that was prepared; of what ranks have `shared`, and measured, this one's part."""
         for param in self.params:
             if param.learns:

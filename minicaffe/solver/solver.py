@@ -14,16 +14,22 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
+from minicaffe.communicator import (
+    ALONE,
+    Communicator,
+    agree,
+    device_of,
+    note_of,
+    one_by_one,
+    together,
+)
 from minicaffe.errors import CheckpointError, DataError, SpecError
-from minicaffe.layers.share import Share
+from minicaffe.layers.share import Share, share_of
 from minicaffe.net import Net, read
 from minicaffe.net.passes import Premise
 from minicaffe.ops import conv
 from minicaffe.outer import ask_for
-from minicaffe.parallel import ALONE, Communicator, device_of, on
-from minicaffe.parallel.together import agree, one_by_one, together
 from minicaffe.solver import saving, snapshots
-from minicaffe.solver.alike import begin_alike, check_alike, check_parts
 from minicaffe.solver.average import Average
 from minicaffe.solver.history import Shown, Tested, columns
 from minicaffe.solver.interrupt import Signals
@@ -31,10 +37,10 @@ from minicaffe.solver.iteration import Iteration, Now
 from minicaffe.solver.judging import Judge
 from minicaffe.solver.mixed import Mixed, rule_of
 from minicaffe.solver.nan_guard import all_finite, watch_of
-from minicaffe.solver.ranks import Ranks, share_of, told_by
 from minicaffe.solver.recording import Recorder, recorded
 from minicaffe.solver.report import Mute, Report, keys_given
 from minicaffe.solver.scores import score_suffixes, test_nets, test_scores
+from minicaffe.solver.together import Together
 from minicaffe.solver.trend import trends
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import check_max_iter, with_settings
@@ -85,7 +91,7 @@ class Solver:
         self.run = Path(run) if run is not None else None
         if not isinstance(device, backend.Device):
             device = device_of(device or self.spec.device, ranks)
-        self.communicator = on(device, ranks)
+        self.communicator = ranks.on(device)
         self._record_folder: str | Path | None = None  # of the run: there diverged.npz goes
         self._kept: Recorder | None = None
         if run is not None:
@@ -110,10 +116,11 @@ class Solver:
             self.rule = rule_of(self.net, self.spec, self._watch, share is not None)
             decay = self.spec.ema_decay
             self._average = Average(decay, self.rule, self._watch) if decay else None
-        self._ranks: Ranks | None = None
+        self._ranks: Together | None = None
         if share is not None:
             summed = self.communicator, self.net, self.rule.laid, self._watch
-            self._ranks = Ranks(*summed, late=isinstance(self.rule, Mixed), dtype=reduce_dtype)
+            late = isinstance(self.rule, Mixed)
+            self._ranks = ask_for("the ranks of a solver")(*summed, late=late, dtype=reduce_dtype)
         self._premise = Premise(self.net)
         parts = self.net, self._watch, self._premise, self._average, self._ranks
         self._iteration = Iteration(*parts, graph)
@@ -122,7 +129,7 @@ class Solver:
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
             net.context.tell = (
-                self.report.event if ranks.rank == 0 else partial(told_by, ranks.rank)
+                self.report.event if ranks.rank == 0 else partial(note_of, ranks.rank)
             )
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.report.tests_on(score_suffixes(self.test_nets, self.net))
@@ -141,7 +148,7 @@ class Solver:
         self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
         self._alike = False  # whether several ranks have begun from one state
         if self._ranks is not None:
-            check_alike(self)
+            self._ranks.check_alike(self)
 
     def _training_net(self, spec: NetSpec, share: Share | None, built: dict[str, Any]) -> Net:
         """The net of the phase TRAIN, of a rank its part. Raises on all ranks what it raises on any."""
@@ -149,7 +156,7 @@ class Solver:
         given = {**built, "level": state.level, "stages": state.stage, "share": share}
         net = one_by_one(self.communicator, partial(Net, spec, "TRAIN", **given))
         if share is not None:
-            check_parts(self.communicator, net, state)
+            ask_for("the check of a shared net")(self.communicator, net, state)
         return net
 
     @property
@@ -246,7 +253,7 @@ class Solver:
         spec, self._asked_to_stop = self.spec, False
         if self._ranks is not None:
             self._ranks.signals = signals
-            begin_alike(self)
+            self._ranks.begin_alike(self)
         for _ in range(count):
             if self._test_due():
                 self.loss()  # no test of what has diverged
