@@ -152,7 +152,7 @@ def place(begun: Any, solver: Solver, communicator: Communicator) -> Path:
     folder: Path = together(communicator, lambda: begun.place(solver))
     if communicator.size == 1:
         return folder
-    told = folder, solver._prefix, begun.snapshot
-    folder, solver._prefix, begun.snapshot = communicator.bcast_obj(told)
+    told = folder, solver._saving.prefix, begun.snapshot
+    folder, solver._saving.prefix, begun.snapshot = communicator.bcast_obj(told)
     solver._record_folder = folder
     return folder

@@ -232,7 +232,7 @@ def start_of(args: argparse.Namespace, begun: Run | Beside, solver: Solver) -> N
         report.line(line)
     if begun.snapshot is not None:
         solver.restore(begun.snapshot)
-        solver._check_left()
+        solver._saving.check_left(solver)
         report.event(f"resumed: {begun.snapshot} at iteration {solver.iteration}")
         return
     files = args.weights or ",".join(solver.spec.weights)

@@ -1,4 +1,4 @@
-"""Layers that say which numbers go where, or join blobs: Slice, Split, Silence, Concat, Eltwise and their kin."""
+"""Layers that say which numbers go where, or join blobs: Slice, Split, Silence, Concat, Eltwise and others."""
 
 from __future__ import annotations
 
