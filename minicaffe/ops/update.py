@@ -135,8 +135,9 @@ def update(
     """
     if on_cuda(weight):
         there, factor = parts.there, number(scale, weight)
-        told = numbers, numbers.shape[1], there, len(there), int(penalty == "L1"), factor, skip
-        launch("update.cu", rule, weight.size, weight, weight, diff, *history, *told)
+        settings = numbers, numbers.shape[1], there, len(there), int(penalty == "L1"), factor, skip
+        arrays = weight, diff, history[0], history[1] if len(history) > 1 else None
+        launch("update.cu", "update", weight.size, weight, *arrays, *settings, of=(rule,))
         return
     flat = [array.reshape(-1) for array in (weight, diff, *history)]
     for here, row in parts.slices:
@@ -204,7 +205,7 @@ def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None
     """
     if on_cuda(diff):
         sizes = gradient.dtype.type(scale), int(add), gradient, bad
-        launch("update.cu", "unscale", diff.size, diff, diff, *sizes)
+        launch("unscale.cu", "unscale", diff.size, diff, diff, *sizes)
         return
     trace.host("unscale")
     np.logical_or(bad, not np.isfinite(diff).all(), out=bad)
