@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import TOO_MANY, ask
+from minicaffe.cuda.emit import EMITTED
 from minicaffe.errors import ShapeError
 
 CTYPES = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double"}
@@ -28,6 +29,8 @@ def source(file: str, template: str) -> tuple[str, list[str]]:
     folder = resources.files("minicaffe.cuda.kernels")
 
     def text(part: str) -> str:
+        if part in EMITTED:
+            return EMITTED[part]()
         whole = (folder / part).read_text(encoding="utf-8")
         return re.sub(r'#include "(.*)"\n', lambda found: text(found[1]), whole)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from minicaffe.backend import Device
 from minicaffe.cpu import aligned
+from minicaffe.formulas import RULES
 from minicaffe.ops import arrays
 from minicaffe.ops.update import BLOCK, Parts, update
 from minicaffe.replay.step_constants import Slots
@@ -20,14 +21,18 @@ from minicaffe.spec.solver import SolverSpec
 
 
 class Kind(NamedTuple):
-    """A type of solver: the rule it goes by (see ops.update), how many arrays of the parameter's shape it
-    remembers, and the rule's numbers for a learning rate, an iteration counted from 0 and a weight decay.
+    """A type of solver: the rule it goes by (see ops.update), and the rule's numbers for a learning rate, an
+    iteration counted from 0 and a weight decay.
     """
 
     rule: str
-    memory: int
     numbers: Callable[[SolverSpec, float, int, float], Sequence[float]]
     decoupled: bool = False  # weight decay shrinks the weights, and is no part of the gradient
+
+    @property
+    def memory(self) -> int:
+        """How many arrays of the parameter's shape it remembers."""
+        return RULES[self.rule].memory
 
 
 def _momentum(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
@@ -59,13 +64,13 @@ def _adamw(spec: SolverSpec, rate: float, iteration: int, decay: float) -> Seque
 
 
 KINDS = {
-    "SGD": Kind("sgd", 1, _momentum),
-    "Nesterov": Kind("nesterov", 1, _momentum),
-    "AdaGrad": Kind("scaled", 1, _adagrad),
-    "RMSProp": Kind("scaled", 1, _rmsprop),
-    "AdaDelta": Kind("adadelta", 2, _adadelta),
-    "Adam": Kind("adam", 2, _adam),
-    "AdamW": Kind("adam", 2, _adamw, decoupled=True),
+    "SGD": Kind("sgd", _momentum),
+    "Nesterov": Kind("nesterov", _momentum),
+    "AdaGrad": Kind("scaled", _adagrad),
+    "RMSProp": Kind("scaled", _rmsprop),
+    "AdaDelta": Kind("adadelta", _adadelta),
+    "Adam": Kind("adam", _adam),
+    "AdamW": Kind("adam", _adamw, decoupled=True),
 }
 
 
