@@ -20,6 +20,7 @@ _HOMES = {
     "MinicaffeError": "errors",
     "Net": "net",
     "Param": "layers",
+    "Rule": "solver.rules",
     "ShapeError": "errors",
     "Solver": "solver",
     "SpecError": "errors",
@@ -33,6 +34,7 @@ _HOMES = {
     "read": "net",
     "register": "layers",
     "register_engine": "ops.conv",
+    "register_rule": "solver.rules",
 }
 
 _MODULES = ("caffe", "deploy", "export")

@@ -219,6 +219,12 @@ def typed(function: Function, dtype: np.dtype, meaning: Mapping[str, Any]) -> Fu
 
 
 @functools.cache
+def rule_on_blocks(name: str, dtype: np.dtype) -> Function:
+    """The step of an update rule, for NumPy."""
+    return typed(RULES[name].step, dtype, globals())
+
+
+@functools.cache
 def on_blocks(name: str, part: str, dtype: np.dtype) -> Function:
     """The `y` or the `slope` of a formula, for NumPy."""
     return typed(getattr(FORMULAS[name], part), dtype, globals())

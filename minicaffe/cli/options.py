@@ -68,7 +68,7 @@ def import_option(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="a Python file with own layers",
+        help="a Python file with own layers, engines or update rules",
     )
 
 

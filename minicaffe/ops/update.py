@@ -11,7 +11,9 @@ from minicaffe.backend import Device, on_cuda
 from minicaffe.cpu import loops
 from minicaffe.cpu.thread_pool import inside
 from minicaffe.cpu.threads import share
+from minicaffe.cuda import emit
 from minicaffe.cuda.launch import launch
+from minicaffe.formulas import RULES, Function, Rule, rule_on_blocks
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.typed import number
 from minicaffe.replay import trace
@@ -87,6 +89,32 @@ FORMS: dict[str, Callable[..., None]] = {
     "adadelta": _adadelta,
     "adam": _adam,
 }
+
+
+def add_rule(name: str, step: Function, memory: int) -> str:
+    """Add a formula to RULES; returns the name it has there, of its own where another formula has this one.
+
+    What runs by the other goes on by it. Raises TypeError where the formula has no CUDA or returns too little.
+    """
+    names = emit.parameters(step)
+    results = emit.emitted(step, names)
+    if len(results) != 1 + memory:
+        raise TypeError(f"it returns {len(results)} values, not the step and {memory} of history")
+    own = [name, *(f"{name}_{count}" for count in range(2, 2 + len(RULES)))]
+    free = next(one for one in own if one not in RULES)
+    RULES[free] = Rule(step, memory)
+    return free
+
+
+def _by_formula(rule: str) -> Callable[..., None]:
+    """A rule without a form of its own, evaluated with new arrays."""
+
+    def form(w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
+        step, *history = rule_on_blocks(rule, d.dtype)(w, d, *h, *n)
+        for array, value in zip((d, *h), (step, *history), strict=True):
+            array[...] = value
+
+    return form
 
 
 class Parts:
@@ -178,7 +206,8 @@ def _step(rule: str, numbers: Any, decay: Any, l1: bool, scale: float, skip: Any
     weight, diff, *history, scratch = out
     if skip[0]:
         return
-    form, floats = FORMS[rule], numbers.tolist()  # which leave the type of an array as it is
+    form = FORMS.get(rule) or _by_formula(rule)
+    floats = numbers.tolist()  # which leave the type of an array as it is
     rate_of_decay, block = float(decay[0]), min(scratch.size, BLOCK if inside.get() else NEAR)
     for start in range(0, weight.size, block):
         here = slice(start, start + block)

@@ -7,10 +7,13 @@ nothing where `skip` says so. What may change from step to step, its numbers, li
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from typing import Any
 
 from minicaffe.cpu import at, compiled, helper
+from minicaffe.cpu.kernels import maths
+from minicaffe.cpu.kernels.elementwise import WORDS
 from minicaffe.formulas import RULES, typed
 
 
@@ -39,7 +42,7 @@ def loop(rule: str, dtype: Any) -> Any:
     """The loop of a rule of formulas.py. It reads arrays itself: where a helper does, no vectors are made."""
     formula, memory = RULES[rule]
     count = formula.__code__.co_argcount - 2 - memory
-    f = helper(typed(formula, dtype, {"sqrt": math.sqrt}))
+    f = helper(typed(formula, dtype, {**WORDS, **maths.words(dtype), "sqrt": math.sqrt}))
     settings, two = settings_of(count), memory == 2
 
     def update(
@@ -70,5 +73,9 @@ def loop(rule: str, dtype: Any) -> Any:
             diff[at(i)] = result[0]
             weight[at(i)] = w - result[0]
 
-    update.__name__ = rule  # under which it is kept
+    code = formula.__code__  # a rule of one's own is in no file that the cache knows
+    digest = hashlib.blake2b(
+        repr((code.co_code, code.co_consts, code.co_names)).encode(), digest_size=6
+    )
+    update.__name__ = f"{rule}_{digest.hexdigest()}"  # under which it is kept
     return compiled(update)
