@@ -18,6 +18,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = [
     {"errors", "caches", "formulas", "outer"},
     {"spec", "data", "checkpoint"},
+    {"listener"},
     {"backend", "pictures"},
     {"communicator"},
     # The engines, which know no layer and no net
@@ -96,7 +97,7 @@ def _file(name: str, files: dict[str, Path]) -> str | None:
 def test_the_root_holds_rooms_and_few_files():
     files = {path.stem for path in PACKAGE.glob("*.py")}
     roots = {"backend", "caches", "checkpoint", "deploy", "errors", "formulas", "gradient_check"}
-    roots |= {"communicator", "outer"}
+    roots |= {"communicator", "listener", "outer"}
     assert files == roots | {"__init__", "__main__"}
 
 
@@ -183,9 +184,25 @@ def test_every_command_has_help_with_an_example(capsys):
 
 
 RINGS = {  # their rooms, and how many lines of Python they may have: less is welcome, more is not
-    "engines": ({"cpu", "cuda", "replay"}, 8_600),
-    "core": ({"backend", "errors", "formulas", "layers", "net", "ops", "solver", "spec"}, 27_600),
+    "engines": ({"cpu", "cuda", "replay"}, 8_350),  # 8,000 is the aim
+    "core": (  # 20,000 is the aim
+        {
+            "backend",
+            "communicator",
+            "errors",
+            "formulas",
+            "layers",
+            "listener",
+            "net",
+            "ops",
+            "outer",
+        }
+        | {"solver", "spec"},
+        24_350,
+    ),
 }
+LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
+ALL = 55_800  # lines; 47,000 are the aim
 
 
 @pytest.mark.parametrize("ring", RINGS)
@@ -195,11 +212,34 @@ def test_no_ring_grows(ring):
     assert lines <= budget
 
 
+def test_the_package_does_not_grow():
+    assert sum(len(path.read_text().splitlines()) for path in SOURCES) <= ALL
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_inner_rings_import_no_outer_one(path):
+    """What the core wants of those around it, it asks for by name (outer.py); nets are read from Caffe's files."""
+    inner = RINGS["engines"][0] | RINGS["core"][0] | LEAVES
+    if room(path) in RINGS["core"][0]:
+        inner |= {"caffe"} if room(path) in ("net", "solver") else set()
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[0] == "minicaffe" and name != "minicaffe.__version__":
+                assert parts[1] in inner, f"{path.name} imports {name}"
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_engines_know_no_layer_and_no_net(path):
     """Only ops call them; a net and a solver hand them what they need."""
     if room(path) in RINGS["engines"][0]:
-        inner = RINGS["engines"][0] | {"backend", "caches", "errors", "formulas", "__version__"}
+        inner = RINGS["engines"][0] | {
+            "backend",
+            "caches",
+            "errors",
+            "formulas",
+            "listener",
+            "__version__",
+        }
         for name in imports(path):
             parts = name.split(".")
             assert parts[0] != "minicaffe" or parts[1] in inner, f"{path.name} imports {name}"

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe import cpu
-from minicaffe.backend import Asked, heard, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.listener import Asked, heard
 from minicaffe.replay.command import Calls, Row, name_of, place
 
 
