@@ -184,7 +184,7 @@ def test_every_command_has_help_with_an_example(capsys):
 
 
 RINGS = {  # their rooms, and how many lines of Python they may have: less is welcome, more is not
-    "engines": ({"cpu", "cuda", "replay"}, 8_350),  # 8,000 is the aim
+    "engines": ({"cpu", "cuda", "replay"}, 8_000),
     "core": (  # 20,000 is the aim
         {
             "backend",
@@ -202,7 +202,7 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
     ),
 }
 LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
-ALL = 55_800  # lines; 47,000 are the aim
+ALL = 55_300  # lines; 47,000 are the aim
 
 
 @pytest.mark.parametrize("ring", RINGS)

@@ -7,8 +7,6 @@ The other tables are those of `conv.panels`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled, helper
 from minicaffe.cpu.kernels.space_to_depth import block_at, gather, lay, scatter
 from minicaffe.cpu.kernels.transpose import to_lanes
@@ -19,21 +17,7 @@ CHUNK = 8 * ROWS  # targets that meet a panel while it is near; then the same me
 
 
 @compiled
-def correlate(
-    x: Any,
-    w: Any,
-    bias: Any,
-    y: Any,
-    plane: Any,
-    target: Any,
-    parts: int,
-    phases: Any,
-    tables: Any,
-    across: Any,
-    work: Any,
-    first: int,
-    last: int,
-) -> None:
+def correlate(x, w, bias, y, plane, target, parts, phases, tables, across, work, first, last):
     """Targets y of sources x: a unit is one of `parts` of the targets of a group, of a block."""
     (c, f, groups), (d, h, wide), _, _, _, _, (_, room, start, width, depth, laid) = plane
     jobs, steps, where, blocks, pieces, runs = tables
@@ -87,20 +71,7 @@ def correlate(
 
 
 @compiled
-def weigh(
-    x: Any,
-    dy: Any,
-    dw: Any,
-    plane: Any,
-    target: Any,
-    phases: Any,
-    tables: Any,
-    across: Any,
-    turned: Any,
-    work: Any,
-    first: int,
-    last: int,
-) -> None:
+def weigh(x, dy, dw, plane, target, phases, tables, across, turned, work, first, last):
     """dw += sums over places of dy times x, of channels first..last.
 
     The same product of others: filters are in the lanes, their gradients turned into the panel, len(turned)
@@ -150,17 +121,7 @@ def weigh(
 
 
 @helper
-def _turn(
-    dy: Any,
-    to: int,
-    places: int,
-    filters: int,
-    told: Any,
-    count: int,
-    turned: Any,
-    width: int,
-    work: Any,
-) -> None:
+def _turn(dy, to, places, filters, told, count, turned, width, work):
     """panel[q, l] = dy of filter l at column first + q of a block, for q < count.
 
     told = (runs, the first and the end of the block's, `first`); filters are `places` apart.

@@ -18,7 +18,7 @@ from minicaffe.formulas import RULES, typed
 
 
 @compiled
-def regularized(w: Any, diff: Any, decay: Any, l1: bool, scale: Any) -> Any:
+def regularized(w, diff, decay, l1, scale):
     """g = scale diff + decay w; with the penalty L1, decay sign(w)."""
     penalty = w * decay
     if l1:
