@@ -16,6 +16,7 @@ import numpy as np
 
 from minicaffe.errors import DeviceError, ShapeError, SpecError, mib
 from minicaffe.listener import tell
+from minicaffe.thread_state import state
 
 TOO_MANY = "elements are more than a kernel's 32-bit index reaches"
 PRECISIONS = "highest", "tf32"
@@ -28,7 +29,6 @@ WORKS = "template <typename T> __global__ void works(T* x) { *x = T(0); }"  # if
 Staged = deque[tuple[Any, Any, int]]  # copies: an event, its memory, where to
 _staged: defaultdict[int, Staged] = defaultdict(deque)  # by the number of the device
 _lock = threading.Lock()  # of those, and of the streams
-_here = threading.local()  # the precision of this thread
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -153,11 +153,11 @@ def _current(of: Device) -> Iterator[None]:
     with cuda.Device(of.number), contextlib.ExitStack() as stack:
         if not cuda.get_current_stream().ptr:  # nobody has chosen another than the default
             stack.enter_context(_stream(cuda, of.number))
-        _here.tf32 = of.tf32
+        state.tf32 = of.tf32
         try:
             yield
         finally:
-            _here.tf32 = before
+            state.tf32 = before
 
 
 @functools.cache
@@ -170,7 +170,7 @@ def capability(number: int) -> int:
 
 def tf32() -> bool:
     """Whether the device that is current in this thread may round float32 to TF32."""
-    return getattr(_here, "tf32", False)
+    return state.tf32
 
 
 def _stream(cuda: Any, number: int) -> Any:

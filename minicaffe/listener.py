@@ -6,11 +6,10 @@ A graph is captured, and a step is traced, by listening here.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-_here = threading.local()  # who listens to this thread
+from minicaffe.thread_state import state
 
 
 class Asked(NamedTuple):
@@ -29,16 +28,16 @@ def heard(by: Any) -> Iterator[Any]:
 
     The former says whether it is to be done now. Gives `by`.
     """
-    before, _here.by = hearing(), by
+    before, state.listener = hearing(), by
     try:
         yield by
     finally:
-        _here.by = before
+        state.listener = before
 
 
 def hearing() -> Any:
     """Who hears what this thread asks of CUDA; None if nobody does."""
-    return getattr(_here, "by", None)
+    return state.listener
 
 
 def ask(

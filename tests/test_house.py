@@ -16,7 +16,7 @@ PACKAGE = ROOT / "minicaffe"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # From the bottom to the top: a module imports only from its own floor or from those below it.
 FLOORS = [
-    {"errors", "caches", "formulas", "outer"},
+    {"errors", "caches", "formulas", "outer", "thread_state"},
     {"spec", "data", "checkpoint"},
     {"listener"},
     {"backend", "pictures"},
@@ -97,7 +97,7 @@ def _file(name: str, files: dict[str, Path]) -> str | None:
 def test_the_root_holds_rooms_and_few_files():
     files = {path.stem for path in PACKAGE.glob("*.py")}
     roots = {"backend", "caches", "checkpoint", "deploy", "errors", "formulas", "gradient_check"}
-    roots |= {"communicator", "listener", "outer"}
+    roots |= {"communicator", "listener", "outer", "thread_state"}
     assert files == roots | {"__init__", "__main__"}
 
 
@@ -197,7 +197,7 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
             "ops",
             "outer",
         }
-        | {"solver", "spec"},
+        | {"solver", "spec", "thread_state"},
         24_350,
     ),
 }
@@ -238,6 +238,7 @@ def test_engines_know_no_layer_and_no_net(path):
             "errors",
             "formulas",
             "listener",
+            "thread_state",
             "__version__",
         }
         for name in imports(path):
@@ -271,3 +272,13 @@ def test_how_many_files_a_reader_has_to_follow():
 
     assert len(convolution()) <= 17
     assert len(step()) <= 64
+
+
+def test_all_ambient_state_is_in_one_place():
+    """And a variable that says whether this is a slice of something, which goes with a copied context."""
+    found = {
+        str(path.relative_to(PACKAGE))
+        for path in SOURCES
+        if re.search(r"threading\.local|ContextVar\(", path.read_text())
+    }
+    assert found == {"thread_state.py", "cpu/thread_pool.py"}
