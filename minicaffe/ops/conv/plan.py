@@ -126,8 +126,8 @@ def plan(
 
     >>> from minicaffe.backend import device
     >>> from minicaffe.ops.geometry import Window
-    >>> plan(ConvGeometry(1, 2, (4, 4), 3, Window((1, 1))), "f4", device("cpu")).names["forward"]
-    'batched'
+    >>> plan(ConvGeometry(1, 2, (4, 4), 3, Window((1, 1))), "f4", device("cpu"), "caffe").names["forward"]
+    'caffe'
     """
     case, measured = Case(g, np.dtype(dtype), device, cap), None
     if cap == CAP and case.by_rule is None:  # nobody asked for this cap: it refuses nothing
