@@ -282,3 +282,9 @@ def test_all_ambient_state_is_in_one_place():
         if re.search(r"threading\.local|ContextVar\(", path.read_text())
     }
     assert found == {"thread_state.py", "cpu/thread_pool.py"}
+
+
+def test_what_is_quick_is_there():
+    from quick import QUICK
+
+    assert [name for name in QUICK if not (ROOT / "tests" / name).exists()] == []
