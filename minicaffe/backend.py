@@ -128,7 +128,7 @@ class Device:
             raise ShapeError(f"{what} needs {mib(size)}; {self.name} has {mib(self.memory())}")
 
     def timer(self) -> Callable[[], float]:
-        """Start a stopwatch; calling it gives the ms since, by device events on CUDA."""
+        """Start a stopwatch; calling it returns the ms since, by device events on CUDA."""
         if not self.is_cuda:
             start = time.perf_counter()
             return lambda: (time.perf_counter() - start) * 1e3
@@ -273,7 +273,7 @@ class Asked(NamedTuple):
 def heard(by: Any) -> Iterator[Any]:
     """Within it `by` hears what this thread asks of CUDA: by.launched(asked), by.host(why).
 
-    The former says whether it is to be done now. Gives `by`.
+    The former says whether it is to be done now. Returns `by`.
     """
     before, _here.by = hearing(), by
     try:

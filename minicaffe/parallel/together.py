@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def together(communicator: Communicator, work: Callable[[], T]) -> T:
-    """What the work gives here. Raises the MinicaffeError of the first rank on which it fails, on all of them.
+    """Returns the result of the work. If it fails on a rank, raises the first such MinicaffeError on all.
 
     No rank goes on before all have done it.
     """

@@ -45,7 +45,7 @@ def lay(
 def _lay(
     x: Any, start: int, channels: int, plane: Any, phases: Any, line: int, to: Any, k: int
 ) -> int:
-    """Channels of an image, from to[k] to before what it gives; pixels that are not there are zeros.
+    """Channels of an image, from to[k] to before what it returns; pixels that are not there are zeros.
 
     Each line is written over what those before it wrote too much.
     """
