@@ -20,6 +20,7 @@ _HOMES = {
     "MinicaffeError": "errors",
     "Net": "net",
     "Param": "layers",
+    "Rule": "solver.rules",
     "ShapeError": "errors",
     "Solver": "solver",
     "SpecError": "errors",
@@ -33,13 +34,17 @@ _HOMES = {
     "read": "net",
     "register": "layers",
     "register_engine": "ops.conv",
+    "register_rule": "solver.rules",
 }
 
 _MODULES = ("caffe", "deploy", "export")
 
 outer.ANSWERS |= {
     "the diagnosis of what diverged": "minicaffe.runs.divergence:raise_diverged",
+    "the check of a shared net": "minicaffe.parallel.agreement:check_parts",
     "the page of a net": "minicaffe.inspect.notebook:page",
+    "the ranks of GPUs": "minicaffe.parallel.nccl:Nccl",
+    "the ranks of a solver": "minicaffe.parallel.ranks:Ranks",
     "the recorder of a run": "minicaffe.runs.kept:Kept",
     "the snapshot of a run": "minicaffe.runs.folder:to_go_on_from",
 }

@@ -26,5 +26,7 @@ from minicaffe.ops.conv import register_engine as register_engine
 from minicaffe.ops.unroll import col2im as col2im
 from minicaffe.ops.unroll import im2col as im2col
 from minicaffe.solver import Solver as Solver
+from minicaffe.solver.rules import Rule as Rule
+from minicaffe.solver.rules import register_rule as register_rule
 
 __version__: str

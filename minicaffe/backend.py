@@ -1,4 +1,4 @@
-"""The device: which array library, transfers, timers, who hears what CUDA is asked for. Chosen here only."""
+"""The device: which array library, transfers, timers. Chosen here only."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from minicaffe.errors import DeviceError, ShapeError, SpecError, mib
+from minicaffe.listener import tell
+from minicaffe.thread_state import state
 
 TOO_MANY = "elements are more than a kernel's 32-bit index reaches"
 PRECISIONS = "highest", "tf32"
@@ -27,7 +29,6 @@ WORKS = "template <typename T> __global__ void works(T* x) { *x = T(0); }"  # if
 Staged = deque[tuple[Any, Any, int]]  # copies: an event, its memory, where to
 _staged: defaultdict[int, Staged] = defaultdict(deque)  # by the number of the device
 _lock = threading.Lock()  # of those, and of the streams
-_here = threading.local()  # who hears this thread, and its precision
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -152,11 +153,11 @@ def _current(of: Device) -> Iterator[None]:
     with cuda.Device(of.number), contextlib.ExitStack() as stack:
         if not cuda.get_current_stream().ptr:  # nobody has chosen another than the default
             stack.enter_context(_stream(cuda, of.number))
-        _here.tf32 = of.tf32
+        state.tf32 = of.tf32
         try:
             yield
         finally:
-            _here.tf32 = before
+            state.tf32 = before
 
 
 @functools.cache
@@ -169,7 +170,7 @@ def capability(number: int) -> int:
 
 def tf32() -> bool:
     """Whether the device that is current in this thread may round float32 to TF32."""
-    return getattr(_here, "tf32", False)
+    return state.tf32
 
 
 def _stream(cuda: Any, number: int) -> Any:
@@ -257,50 +258,3 @@ def on_cuda(array: Any) -> bool:
     if array is None or isinstance(array, np.ndarray):
         return False
     return type(array).__module__.partition(".")[0] == "cupy"
-
-
-class Asked(NamedTuple):
-    """Work that CUDA is asked for: a kernel, or a function of CuPy's, its arguments, and how it is done."""
-
-    name: str
-    types: str
-    grid: tuple[int, ...]
-    args: tuple[Any, ...]
-    do: Callable[[tuple[Any, ...]], object]
-
-
-@contextlib.contextmanager
-def heard(by: Any) -> Iterator[Any]:
-    """Within it `by` hears what this thread asks of CUDA: by.launched(asked), by.host(why).
-
-    The former says whether it is to be done now. Returns `by`.
-    """
-    before, _here.by = hearing(), by
-    try:
-        yield by
-    finally:
-        _here.by = before
-
-
-def hearing() -> Any:
-    """Who hears what this thread asks of CUDA; None if nobody does."""
-    return getattr(_here, "by", None)
-
-
-def ask(
-    name: str,
-    types: str,
-    grid: tuple[int, ...],
-    args: tuple[Any, ...],
-    do: Callable[[tuple[Any, ...]], object],
-) -> None:
-    """Have some work done; or not, if somebody hears it who says no."""
-    made = Asked(name, types, grid, args, do)
-    if (by := hearing()) is None or by.launched(made):
-        made.do(made.args)
-
-
-def tell(why: str) -> None:
-    """Say that CUDA is asked for what no graph can hold, if somebody hears it."""
-    if (by := hearing()) is not None:
-        by.host(why)

@@ -1,9 +1,9 @@
-"""Element-wise functions y(x): a row each, of the formula, its slope dy/dx, and what the slope reads.
+"""Element-wise functions and update rules: each is a formula, written once.
 
-A formula is written once. NumPy evaluates it on blocks of entries; where Numba is at hand that
-compiles it for one entry (loops/elementwise.py), where `where`, `maximum` and the like mean
-the same of numbers. The numbers in it are floats and become of the entries' own type, as those that follow
-x are; a condition is 1 or 0. A CUDA row of the same name stands in kernels/elementwise.cu.
+NumPy evaluates the functions on blocks of entries. Numba compiles functions and rules for one entry
+(cpu/kernels), and cuda/emit.py writes them in C++: only the words in them (`where`, `maximum`, `exp`) mean
+something else each time, so that they have no branches and no loops. Floats in them become of the entries'
+own type, as the numbers that follow x are; a condition is 1 or 0.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy import exp, expm1, log, log1p, maximum, minimum, power, sign, tanh, where
+from numpy import exp, expm1, log, log1p, maximum, minimum, power, sign, sqrt, tanh, where
 
 Function = Callable[..., Any]
 
@@ -153,11 +153,75 @@ FORMULAS = {
 }
 
 
+class Rule(NamedTuple):
+    """step(w, g, *history, *numbers) returns what is taken from w, and the new history: `memory` values."""
+
+    step: Function
+    memory: int
+
+
+def sgd(w: Any, g: Any, h: Any, rate: Any, momentum: Any) -> Any:
+    """Gradient descent with momentum."""
+    h = momentum * h + rate * g
+    return h, h
+
+
+def nesterov(w: Any, g: Any, before: Any, rate: Any, momentum: Any) -> Any:
+    """Nesterov's: the step is (1 + momentum) h - momentum before."""
+    h = momentum * before + rate * g
+    return h + momentum * (h - before), h
+
+
+def scaled(w: Any, g: Any, h: Any, rate: Any, keep: Any, take: Any, delta: Any) -> Any:
+    """AdaGrad, where h is the sum of all g^2, and RMSProp, where it is their running mean."""
+    h = keep * h + take * (g * g)
+    return rate * (g / (sqrt(h) + delta)), h
+
+
+def adadelta(w: Any, g: Any, a: Any, b: Any, rate: Any, momentum: Any, delta: Any) -> Any:
+    """a and b are running means of g^2 and u^2."""
+    a = momentum * a + (1 - momentum) * (g * g)
+    u = g * sqrt((b + delta) / (a + delta))
+    return rate * u, a, momentum * b + (1 - momentum) * (u * u)
+
+
+def adam(
+    w: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    rate: Any,
+    momentum: Any,
+    momentum2: Any,
+    delta: Any,
+    shrink: Any,
+) -> Any:
+    """m and v are running means of g and g^2; `shrink` is AdamW's."""
+    m = momentum * m + (1 - momentum) * g
+    v = momentum2 * v + (1 - momentum2) * (g * g)
+    return rate * m / (sqrt(v) + delta) + shrink * w, m, v
+
+
+RULES = {
+    "sgd": Rule(sgd, 1),
+    "nesterov": Rule(nesterov, 1),
+    "scaled": Rule(scaled, 1),
+    "adadelta": Rule(adadelta, 2),
+    "adam": Rule(adam, 2),
+}
+
+
 def typed(function: Function, dtype: np.dtype, meaning: Mapping[str, Any]) -> Function:
     """A formula with its numbers in a type, and its words (`exp`, `where`) as `meaning` has them."""
     code = function.__code__
     numbers = tuple(dtype.type(c) if type(c) is float else c for c in code.co_consts)
     return FunctionType(code.replace(co_consts=numbers), dict(meaning))
+
+
+@functools.cache
+def rule_on_blocks(name: str, dtype: np.dtype) -> Function:
+    """The step of an update rule, for NumPy."""
+    return typed(RULES[name].step, dtype, globals())
 
 
 @functools.cache

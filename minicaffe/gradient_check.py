@@ -35,7 +35,7 @@ def gradcheck(
     (f(x + h u) - f(x - h u)) / 2h, h = `step`, relative to the larger of the two and 1e-3 (1 + |f|). Raises
     GradientError above `tolerance`, naming the bottom or parameter that is wrong.
 
-    >>> from minicaffe.layers.common import InnerProduct
+    >>> from minicaffe.layers.inner_product import InnerProduct
     >>> gradcheck(InnerProduct(num_output=3), (2, 5)) < 1e-8
     True
     """

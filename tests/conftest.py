@@ -116,7 +116,7 @@ def cuda():
     """A CUDA device: the GPU or the stand-in."""
     from minicaffe import backend
 
-    if not HAS_GPU and shutil.which(os.environ.get("CXX", "g++")) is None:
+    if not HAS_GPU and shutil.which(os.environ.get("C", "g++")) is None:
         pytest.skip("neither a GPU nor a C++ compiler to run the kernels with")
     return backend.device("cuda")
 
@@ -148,10 +148,10 @@ def nothing_is_done_behind_what_is_held_back():
         return
     from cupy._array import place
 
-    from minicaffe import backend
+    from minicaffe import listener
 
     def before():
-        held = getattr(backend.hearing(), "held", None)
+        held = getattr(listener.hearing(), "held", None)
         if held is not None:
             raise RuntimeError(
                 f"{held.name} is held back, and the device is given other work unasked"

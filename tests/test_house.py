@@ -16,19 +16,22 @@ PACKAGE = ROOT / "minicaffe"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # From the bottom to the top: a module imports only from its own floor or from those below it.
 FLOORS = [
-    {"errors", "caches", "formulas", "outer"},
+    {"errors", "caches", "formulas", "outer", "thread_state"},
     {"spec", "data", "checkpoint"},
+    {"listener"},
     {"backend", "pictures"},
+    {"communicator"},
     # The engines, which know no layer and no net
     {"cpu"},
     {"cuda"},
     {"replay"},
     # The core
-    {"ops", "parallel"},
+    {"ops"},
     {"layers"},
     {"net", "gradient_check", "caffe"},
     {"solver"},
-    {"inspect", "runs"},
+    # What is around it, and the bridges to other people's formats
+    {"inspect", "runs", "parallel"},
     {"deploy", "export"},
     {"pycaffe", "report"},
     {"cli"},
@@ -94,7 +97,7 @@ def _file(name: str, files: dict[str, Path]) -> str | None:
 def test_the_root_holds_rooms_and_few_files():
     files = {path.stem for path in PACKAGE.glob("*.py")}
     roots = {"backend", "caches", "checkpoint", "deploy", "errors", "formulas", "gradient_check"}
-    roots |= {"outer"}
+    roots |= {"communicator", "listener", "outer", "thread_state"}
     assert files == roots | {"__init__", "__main__"}
 
 
@@ -181,9 +184,25 @@ def test_every_command_has_help_with_an_example(capsys):
 
 
 RINGS = {  # their rooms, and how many lines of Python they may have: less is welcome, more is not
-    "engines": ({"cpu", "cuda", "replay"}, 8_600),
-    "core": ({"backend", "errors", "formulas", "layers", "net", "ops", "solver", "spec"}, 27_600),
+    "engines": ({"cpu", "cuda", "replay"}, 8_000),
+    "core": (  # 20,000 is the aim
+        {
+            "backend",
+            "communicator",
+            "errors",
+            "formulas",
+            "layers",
+            "listener",
+            "net",
+            "ops",
+            "outer",
+        }
+        | {"solver", "spec", "thread_state"},
+        24_350,
+    ),
 }
+LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
+ALL = 55_300  # lines; 47,000 are the aim
 
 
 @pytest.mark.parametrize("ring", RINGS)
@@ -193,11 +212,35 @@ def test_no_ring_grows(ring):
     assert lines <= budget
 
 
+def test_the_package_does_not_grow():
+    assert sum(len(path.read_text().splitlines()) for path in SOURCES) <= ALL
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_inner_rings_import_no_outer_one(path):
+    """What the core wants of those around it, it asks for by name (outer.py); nets are read from Caffe's files."""
+    inner = RINGS["engines"][0] | RINGS["core"][0] | LEAVES
+    if room(path) in RINGS["core"][0]:
+        inner |= {"caffe"} if room(path) in ("net", "solver") else set()
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[0] == "minicaffe" and name != "minicaffe.__version__":
+                assert parts[1] in inner, f"{path.name} imports {name}"
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_engines_know_no_layer_and_no_net(path):
     """Only ops call them; a net and a solver hand them what they need."""
     if room(path) in RINGS["engines"][0]:
-        inner = RINGS["engines"][0] | {"backend", "caches", "errors", "formulas", "__version__"}
+        inner = RINGS["engines"][0] | {
+            "backend",
+            "caches",
+            "errors",
+            "formulas",
+            "listener",
+            "thread_state",
+            "__version__",
+        }
         for name in imports(path):
             parts = name.split(".")
             assert parts[0] != "minicaffe" or parts[1] in inner, f"{path.name} imports {name}"
@@ -229,3 +272,13 @@ def test_how_many_files_a_reader_has_to_follow():
 
     assert len(convolution()) <= 17
     assert len(step()) <= 64
+
+
+def test_all_ambient_state_is_in_one_place():
+    """And a variable that says whether this is a slice of something, which goes with a copied context."""
+    found = {
+        str(path.relative_to(PACKAGE))
+        for path in SOURCES
+        if re.search(r"threading\.local|ContextVar\(", path.read_text())
+    }
+    assert found == {"thread_state.py", "cpu/thread_pool.py"}

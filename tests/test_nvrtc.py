@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from minicaffe.formulas import RULES
+
 BENCHMARKS = Path(__file__).parent.parent / "examples" / "benchmarks"
 
 
@@ -69,3 +71,8 @@ def test_all_tiles_of_the_implicit_product_are_asked_for(kernels):
     assert {tile[1].split(", ")[-1] for tile in kernels.with_tiles(half, 90)} == {"F16"}
     assert len(kernels.with_tiles(half, 75)) == 9
     assert ("implicit.cu", "double, double, 8, 8") not in tiles
+
+
+def test_all_rules_of_an_update_are_asked_for(kernels):
+    wanted = {("update.cu", f"float, {rule}") for rule in RULES}
+    assert set(kernels.with_tiles([("update.cu", "float, sgd")], 90)) == wanted

@@ -214,9 +214,9 @@ def test_what_a_kernel_does_with_an_array_is_read_from_its_source():
         "x": "r", "sums": "w", "y": "rw", "out": "rw", "bad": "w", "other": "w",
     }  # fmt: skip
     kernels = ROOT / "minicaffe" / "cuda" / "kernels"
-    sgd = uses((kernels / "update.cu").read_text())["sgd"]
-    assert sgd == {
-        "weight": "rw", "diff": "rw", "history": "rw", "numbers": "r", "parts": "r", "skip": "r",
+    update = uses((kernels / "update.cu").read_text())["update"]
+    assert update == {
+        "weight": "rw", "diff": "rw", "first": "rw", "second": "rw", "numbers": "r", "parts": "r", "skip": "r",
     }  # fmt: skip
 
 

@@ -1,14 +1,16 @@
-"""Two checkouts of minicaffe side by side: LeNet's training step and the time to start, interleaved.
+"""Two checkouts of minicaffe side by side: LeNet's training step, the ladder, the time to start, interleaved.
 
     git worktree add ../before HEAD~1
     python examples/benchmarks/checkouts.py ../before            some 2 minutes
     python examples/benchmarks/checkouts.py ../before --rounds 15 --write
+    python examples/benchmarks/checkouts.py ../before --ladder    single convolutions too, some 15 minutes
 
 A ratio above 1 means that this checkout takes less time than the other. Both run in processes of their own,
 with the same packages, threads and data; --write keeps the result in results/checkouts_cpu.json.
 """
 
 import argparse
+import math
 import os
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import forms
+import ladder
 from machine import describe, free_process, version, warn_if_busy
 from measure import ROOT, clock, interleaved, ratios, spread, write
 from served import Served, of_checkout, serve
@@ -34,6 +37,8 @@ STARTS = {
 def begin(settings: dict) -> Callable[[], float]:
     """Some training steps, in this process; gives the loss of the last."""
     forms.prepare(settings | {"contender": "minicaffe"})
+    if "rung" in settings:
+        return rung(settings)
     from lenet_step import ours
 
     one, _ = ours(settings["batch"], "cpu")
@@ -44,6 +49,40 @@ def begin(settings: dict) -> Callable[[], float]:
         return one.loss()
 
     return call
+
+
+def rung(settings: dict) -> Callable[[], str]:
+    """A convolution of the ladder, forward and backward; gives the engines that it is computed by."""
+    from minicaffe.backend import device
+
+    g = ladder.geometry(settings["rung"], settings["batch"])
+    one = ladder.Ours(g, ladder.given(g), device("cpu"))
+
+    def call() -> str:
+        one.forward()
+        one.backward()
+        return "/".join(one.plan.names.values())
+
+    return call
+
+
+def rungs(roots: dict[str, Path], batch: int, threads: int, rounds: int) -> dict[str, dict]:
+    """The ms of each rung in both, forward and backward, its engines, and the ratio."""
+    compared_rungs = {}
+    for name in ladder.LADDER:
+        settings = {"form": "numba", "rung": name, "batch": batch, "threads": threads}
+        both = {}
+        try:
+            for key, root in roots.items():
+                both[key] = Served("checkouts.py", settings, environment(root))
+            engines = {key: one().strip() for key, one in both.items()}
+            times = interleaved(both, clock, rounds, 1500.0)
+        finally:
+            for one in both.values():
+                one.end()
+        compared_rungs[name] = compared(times) | {"engines": engines}
+        show(f"{name}, {engines['this']}, the other {engines['other']}", compared_rungs[name])
+    return compared_rungs
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -104,6 +143,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
+    parser.add_argument("--ladder", action="store_true", help="single convolutions, too, of 8")
     parser.add_argument("--write", action="store_true", help="keep the result")
     args = parser.parse_args()
     free_process()
@@ -119,6 +159,11 @@ def main() -> None:
                 found = steps(roots, form, batch, args.threads, args.rounds)
                 report["step"][form][batch] = found
                 show(f"LeNet's step, {forms.FORMS[form]}, batch {batch}", found)
+        if args.ladder and "numba" in kept:
+            report["ladder"] = rungs(roots, 8, args.threads, args.rounds)
+            logs = [math.log(one["ratio"]["median"]) for one in report["ladder"].values()]
+            report["ladder mean"] = math.exp(sum(logs) / len(logs))
+            print(f"{report['ladder mean']:.3f}x: the geometric mean of the ladder")
         report["start"] = {}
         for name, words in STARTS.items():
             report["start"][name] = found = starts(roots, words, args.rounds)

@@ -5,9 +5,10 @@
 
 Needs `pip install cupy-cuda12x nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12`. Which kernels there are,
 and for which types, the dry run of the tests says, which walks every layer, engine and type; the tiles of
-the implicit product are added. NVRTC compiles each with the source and options that CuPy is given, and its
-assembler tells registers, spilled bytes and shared memory, from which the occupancy follows. Nothing runs:
-this is no time. The result goes to results/kernels_cuda.json; `table` makes the Markdown.
+the implicit product and the other update rules are added. NVRTC compiles each with the source and options
+that CuPy is given, and its assembler tells registers, spilled bytes and shared memory, from which the
+occupancy follows. Nothing runs: this is no time. The result goes to results/kernels_cuda.json; `table` makes
+the Markdown.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from peer_tables import lay_out
 
 from minicaffe.backend import TF32_SINCE
 from minicaffe.cuda.launch import CTYPES, OPTIONS, THREADS, source
+from minicaffe.formulas import RULES
 from minicaffe.ops.conv.implicit_gemm import CORES, LARGE, SMALL
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -80,9 +82,15 @@ def instances(sm: int) -> list[Instance]:
 
 
 def with_tiles(found: Iterable[Instance], sm: int) -> list[Instance]:
-    """The same, the implicit product in all tiles that its launcher may choose, and by all that multiplies."""
+    """The same, the implicit product in all tiles that its launcher may choose, and by all that multiplies.
+
+    And the update by all rules, of which the dry run's solver has one.
+    """
     made = set()
     for file, template in found:
+        if file == "update.cu":
+            made |= {(file, f"{template.split(', ')[0]}, {rule}") for rule in RULES}
+            continue
         if file != "implicit.cu":
             made.add((file, template))
             continue

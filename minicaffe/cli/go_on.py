@@ -60,7 +60,11 @@ def next_commands(folder: Path, solver: Solver) -> str:
     layers = solver.net.layers.values()
     answers = any(isinstance(one, (Softmax, SoftmaxWithLoss)) for one in layers)
     told = f"to look at it: {command} report {run}"
-    if answers and any(isinstance(one, Pictures) for one in layers) and solver._saved is not None:
+    if (
+        answers
+        and any(isinstance(one, Pictures) for one in layers)
+        and solver._saving.saved is not None
+    ):
         told += f"; to use it: {command} predict {run} PICTURE..."
     return told
 

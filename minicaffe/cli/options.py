@@ -14,12 +14,12 @@ from typing import Any
 
 from minicaffe import backend
 from minicaffe.backend import PRECISIONS
+from minicaffe.communicator import ALONE, Communicator, device_of
 from minicaffe.cpu import threads
 from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
 from minicaffe.layers.blob import FLOATS
 from minicaffe.net import read
 from minicaffe.ops import conv
-from minicaffe.parallel import ALONE, Communicator, device_of
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.state import State
 
@@ -68,7 +68,7 @@ def import_option(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="a Python file with own layers",
+        help="a Python file with own layers, engines or update rules",
     )
 
 

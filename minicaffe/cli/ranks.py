@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from minicaffe.communicator import Communicator, together
 from minicaffe.cpu import threads
 from minicaffe.errors import MinicaffeError, SpecError, note
-from minicaffe.parallel import Communicator
-from minicaffe.parallel.together import together
 from minicaffe.runs.folder import is_run
 from minicaffe.solver import Solver
 from minicaffe.spec.declare import NetSpec
@@ -153,7 +152,7 @@ def place(begun: Any, solver: Solver, communicator: Communicator) -> Path:
     folder: Path = together(communicator, lambda: begun.place(solver))
     if communicator.size == 1:
         return folder
-    told = folder, solver._prefix, begun.snapshot
-    folder, solver._prefix, begun.snapshot = communicator.bcast_obj(told)
+    told = folder, solver._saving.prefix, begun.snapshot
+    folder, solver._saving.prefix, begun.snapshot = communicator.bcast_obj(told)
     solver._record_folder = folder
     return folder

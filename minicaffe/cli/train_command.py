@@ -37,9 +37,9 @@ from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_tabl
 from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import model_of_run, options, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights, renaming
+from minicaffe.communicator import Communicator, together
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
-from minicaffe.parallel import Communicator, world
-from minicaffe.parallel.together import together
+from minicaffe.parallel import world
 from minicaffe.runs.composite_report import Together
 from minicaffe.runs.record import Record
 from minicaffe.runs.run import Run
@@ -232,7 +232,7 @@ def start_of(args: argparse.Namespace, begun: Run | Beside, solver: Solver) -> N
         report.line(line)
     if begun.snapshot is not None:
         solver.restore(begun.snapshot)
-        solver._check_left()
+        solver._saving.check_left(solver)
         report.event(f"resumed: {begun.snapshot} at iteration {solver.iteration}")
         return
     files = args.weights or ",".join(solver.spec.weights)

@@ -1,8 +1,8 @@
 """Arrays that begin at a cache line (64 bytes), unlike NumPy's; long arrays lie in huge pages.
 
 A vector of AVX-512 is as long as a cache line; in an array that begins elsewhere, each vector is read from two
-lines. The processor looks up few huge pages, and each is contiguous in its caches; Linux may provide fewer than
-are asked for.
+lines. The processor looks up few huge pages, and each is contiguous in its caches; Linux may have fewer
+than are asked for.
 """
 
 from __future__ import annotations

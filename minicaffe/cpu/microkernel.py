@@ -60,25 +60,25 @@ def _product(columns: int) -> Any:
 
     @made
     def made_of_them(
-        typing: Any,
-        a: Any,
-        a0: Any,
-        row: Any,
-        rows: Any,
-        steps: Any,
-        step: Any,
-        count: Any,
-        b: Any,
-        b0: Any,
-        places: Any,
-        place: Any,
-        c: Any,
-        c0: Any,
-        apart: Any,
-        begin: Any,
-        bias: Any,
-        i0: Any,
-    ) -> Any:
+        typing,
+        a,
+        a0,
+        row,
+        rows,
+        steps,
+        step,
+        count,
+        b,
+        b0,
+        places,
+        place,
+        c,
+        c0,
+        apart,
+        begin,
+        bias,
+        i0,
+    ):
         """A tile of c (see above): rows 0..rows, `columns` places from `place`, steps `step`.. + count.
 
         `begin`: ZERO, BIAS (row r begins with bias[i0 + r]) or ADD. a, b and c begin at a0, b0 and c0.
@@ -130,24 +130,7 @@ one, _two, _three = (_narrower[-i] if i <= len(_narrower) else product for i in 
 
 
 @made
-def sums(
-    typing: Any,
-    a: Any,
-    a0: Any,
-    row: Any,
-    rows: Any,
-    steps: Any,
-    step: Any,
-    columns: Any,
-    b: Any,
-    b0: Any,
-    places: Any,
-    place: Any,
-    count: Any,
-    c: Any,
-    c0: Any,
-    apart: Any,
-) -> Any:
+def sums(typing, a, a0, row, rows, steps, step, columns, b, b0, places, place, count, c, c0, apart):
     """A tile of a (see above): rows 0..rows, steps `step`.. + columns, of places `place`.. + count."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -187,9 +170,7 @@ def sums(
 
 
 @helper
-def multiply(
-    a: Any, b: Any, c: Any, steps: Any, places: Any, rows: int, begin: int, bias: Any
-) -> None:
+def multiply(a, b, c, steps, places, rows, begin, bias):
     """All tiles of `product`: a = (array, start, distance of rows), b = (array, start), c as a.
 
     steps and places are (table, first, last); the bias is (array, start).
@@ -212,7 +193,7 @@ def multiply(
 
 
 @helper
-def add_sums(a: Any, b: Any, c: Any, steps: Any, places: Any, rows: int) -> None:
+def add_sums(a, b, c, steps, places, rows):
     """All tiles of `sums`: the arguments are those of `multiply`."""
     (x, a0, row), (y, b0), (z, c0, apart) = a, b, c
     (table, first, end), (where, place, last) = steps, places

@@ -34,13 +34,13 @@ release_lock = function(0, (64,))
 
 
 @helper
-def box(crew: int, t: int) -> int:
+def box(crew, t):
     """The address of what is asked of thread t; its progress is a line on."""
     return crew + LINE * (2 + 2 * t)
 
 
 @helper
-def looked(crew: int, where: int, wanted: int) -> bool:
+def looked(crew, where, wanted):
     """Wait awake, for some ms, until the word at an address is `wanted` or more; whether it was seen."""
     for _ in range(load(crew + LOOKS)):
         if load(where) >= wanted:
@@ -54,7 +54,7 @@ def looked(crew: int, where: int, wanted: int) -> bool:
 
 
 @helper
-def walk(crew: int, table: int, length: int, t: int, walkers: int, meeting: int) -> None:
+def walk(crew, table, length, t, walkers, meeting):
     """Thread t's part of all rows of a table."""
     lock, flag, nap = load(box(crew, t) + LOCK), box(crew, t) + LINE, 0
     for i in range(length):
@@ -75,7 +75,7 @@ def walk(crew: int, table: int, length: int, t: int, walkers: int, meeting: int)
 
 
 @compiled
-def ring(crew: int, t: int) -> None:
+def ring(crew, t):
     """Let thread t see what is asked of it."""
     where = box(crew, t)
     add(where + ASKED, 1)
@@ -84,7 +84,7 @@ def ring(crew: int, t: int) -> None:
 
 
 @compiled
-def lead(crew: int, table: int, length: int, walkers: int) -> None:
+def lead(crew, table, length, walkers):
     """Walk a table, with the crew if it is nobody's, else alone."""
     if walkers > 1 and not swap(crew + TAKEN, 1):
         meeting = load(crew + MEETING)
@@ -103,7 +103,7 @@ def lead(crew: int, table: int, length: int, walkers: int) -> None:
 
 
 @compiled
-def serve(crew: int, t: int) -> None:
+def serve(crew, t):
     """Thread t's life: walk what it is asked to, until it is asked to come back to Python."""
     where, lock = box(crew, t), load(box(crew, t) + LOCK)
     while True:

@@ -7,7 +7,6 @@ import ctypes
 import functools
 import os
 import re
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from minicaffe.backend import on_cuda
 from minicaffe.cpu import loops
 from minicaffe.cpu.thread_pool import CompiledCrew, Crew
 from minicaffe.errors import MinicaffeError
+from minicaffe.thread_state import state
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
 MOST = 1024  # threads one may ask for
@@ -30,14 +30,6 @@ UNCOPIED = (
 )  # OpenBLAS's names of what it has such loops for
 
 
-class _Here(threading.local):
-    """What a thread was told by `at_most`."""
-
-    most: int | None = None
-    each: int | None = None
-
-
-here = _Here()
 _held: list[Any] = []  # holds on BLAS, never let go: its own threads would wake and take the cores
 
 
@@ -72,19 +64,19 @@ def at_most(most: int, each: int | None = None) -> Iterator[None]:
     ...     len(in_slices(lambda first, last, work: None, 5))
     1
     """
-    before = here.most, here.each
-    here.most, here.each = most, each
+    before = state.most_threads, state.longest_piece
+    state.most_threads, state.longest_piece = most, each
     try:
         yield
     finally:
-        here.most, here.each = before
+        state.most_threads, state.longest_piece = before
 
 
 def share(work: Any) -> int:
     """Among how many threads `in_slices` shares a buffer."""
     if on_cuda(work):
         return 1
-    most = here.most
+    most = state.most_threads
     return count() if most is None else min(count(), most)
 
 

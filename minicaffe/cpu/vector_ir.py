@@ -32,7 +32,7 @@ def lanes(dtype: Any) -> int:
 
 
 @made
-def lanes_of(typing: Any, x: Any) -> Any:
+def lanes_of(typing, x):
     """`lanes` of an array's type, inside a loop."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -156,7 +156,7 @@ class Emitter:
 
 
 @made
-def add_vector(typing: Any, a: Any, a0: Any, more: Any, b: Any, b0: Any) -> Any:
+def add_vector(typing, a, a0, more, b, b0):
     """b[b0 + l] = a[a0 + l] + more for all lanes l."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -176,7 +176,7 @@ def mover(step: int) -> Any:
     """
 
     @made
-    def move(typing: Any, a: Any, a0: Any, b: Any, b0: Any) -> Any:
+    def move(typing, a, a0, b, b0):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             a_, a0, b_, b0 = args
             on = Emitter(context, builder, a)
@@ -196,7 +196,7 @@ def mover(step: int) -> Any:
 
 
 @made
-def clear_vector(typing: Any, b: Any, b0: Any) -> Any:
+def clear_vector(typing, b, b0):
     """b[b0 + l] = 0 for all lanes l."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

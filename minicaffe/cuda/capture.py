@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Asked, Device, heard
+from minicaffe.backend import Device
+from minicaffe.listener import Asked, heard
 
 COUNTERS = 1024
 Make = Callable[[], Any]

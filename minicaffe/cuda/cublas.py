@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import TOO_MANY, ask, tell, tf32
+from minicaffe.backend import TOO_MANY, tf32
 from minicaffe.cuda.capture import Make, kept
 from minicaffe.cuda.launch import fill
 from minicaffe.errors import ShapeError
+from minicaffe.listener import ask, tell
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides, these in elements
 _SCALARS = {size: np.array([0, 1], f"f{size}") for size in (4, 8)}

@@ -35,8 +35,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from minicaffe.backend import Asked, heard, hearing
 from minicaffe.cuda.fusion_rules import FILL, FIRST, SECOND, apart, clear
+from minicaffe.listener import Asked, heard, hearing
 
 
 class Joined:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Asked, on_cuda
+from minicaffe.backend import on_cuda
 from minicaffe.cuda.launch import parameters
+from minicaffe.listener import Asked
 
 FIRST = {  # what can be one with what comes next, and where it is from
     "implicit": "implicit.cu",

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import TOO_MANY, ask
+from minicaffe.backend import TOO_MANY
+from minicaffe.cuda.emit import EMITTED
 from minicaffe.errors import ShapeError
+from minicaffe.listener import ask
 
 CTYPES = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double"}
 HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
@@ -28,6 +30,8 @@ def source(file: str, template: str) -> tuple[str, list[str]]:
     folder = resources.files("minicaffe.cuda.kernels")
 
     def text(part: str) -> str:
+        if part in EMITTED:
+            return EMITTED[part]()
         whole = (folder / part).read_text(encoding="utf-8")
         return re.sub(r'#include "(.*)"\n', lambda found: text(found[1]), whole)
 

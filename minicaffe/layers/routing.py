@@ -1,11 +1,11 @@
-"""Layers that say which numbers go where: Slice, Split, Silence, BatchReindex, Filter."""
+"""Layers that say which numbers go where, or join blobs: Slice, Split, Silence, Concat, Eltwise and others."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.loss import same_type
-from minicaffe.ops import arrays
+from minicaffe.ops import arrays, eltwise
 from minicaffe.ops import take as rows
 from minicaffe.spec.types import AtLeast
 
@@ -195,4 +195,106 @@ class Filter(Layer):
             dx.fill(0)
             for row, i in enumerate(self.chosen):
                 self.xp.copyto(dx[i : i + 1], dy[row : row + 1])
+        return self.grad
+
+
+@register
+class Concat(Layer):
+    """The bottoms one behind the other along `axis`. Source: Caffe's Concat.
+
+    Example: (2, 3, 4), (2, 1, 4) -> {type: Concat, axis: 1} -> (2, 4, 4)
+    """
+
+    axis: Annotated[int | None, "the axis along which they are joined; 1 if not given"] = None
+    concat_dim: Annotated[int | None, "axis, as old nets spell it", AtLeast(0)] = None
+
+    traits = Traits(keeps_dtype=True, recordable=True)
+
+    def setup(self, x: Shape, *more: Shape) -> Shape:
+        if self.axis is not None and self.concat_dim is not None:
+            raise ShapeError("give either axis or concat_dim, which is its old name, not both")
+        given = self.concat_dim if self.axis is None else self.axis
+        axis = canonical_axis(1 if given is None else given, x)
+        for shape in more:
+            if (
+                shape[:axis] != x[:axis]
+                or len(shape) != len(x)
+                or shape[axis + 1 :] != x[axis + 1 :]
+            ):
+                raise ShapeError(
+                    f"needs bottoms that differ along axis {axis} only, got {x} and {shape}"
+                )
+        sizes = [shape[axis] for shape in (x, *more)]
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        self.parts = [
+            (slice(None),) * axis + (slice(start, start + size),)
+            for start, size in zip(starts, sizes, strict=True)
+        ]
+        return (*x[:axis], sum(sizes), *x[axis + 1 :])
+
+    def forward(self, *xs: Any) -> Any:
+        for x, part in zip(xs, self.parts, strict=True):
+            arrays.copy(x, self.out[0][part])
+        return self.out[0]
+
+    def backward(self, dy: Any) -> Any:
+        for dx, part, wanted in zip(self.grad, self.parts, self.needs_gradient, strict=True):
+            if wanted:
+                arrays.copy(dy[part], dx)
+        return self.grad
+
+
+@register
+class Eltwise(Layer):
+    """SUM: y = sum of coeff[i] x[i]; PROD: y = product of x[i]; MAX: y = largest x[i]. Equal shapes.
+
+    Of equal values in a MAX the last bottom takes the gradient, as in Caffe. The gradient of a PROD
+    is the product of the other bottoms, whether or not `stable_prod_grad` asks for it: Caffe's other way
+    divides by the bottom. Source: Caffe's Eltwise.
+
+    Example: (2, 3), (2, 3) -> {type: Eltwise, coeff: [1, -1]} -> (2, 3)
+    """
+
+    operation: Annotated[Literal["SUM", "PROD", "MAX"], "what to do with the bottoms"] = "SUM"
+    coeff: Annotated[tuple[float, ...], "SUM: a factor for each bottom; default 1"] = ()
+    stable_prod_grad: Annotated[bool, "Caffe's; without effect: it always is"] = True
+
+    traits = Traits(recordable=True)
+
+    def setup(self, x: Shape, other: Shape, *more: Shape) -> Shape:
+        self.count = 2 + len(more)
+        for shape in (other, *more):
+            if shape != x:
+                raise ShapeError(f"needs bottoms of one shape, got {x} and {shape}")
+        if self.coeff and (self.operation != "SUM" or len(self.coeff) != self.count):
+            raise ShapeError(f"coeff goes with SUM, one number for each of {self.count} bottoms")
+        self.factors = self.coeff or (1.0,) * self.count
+        self.shape = x
+        self.context.reserve(math.prod(x))
+        return x
+
+    def allocate(self) -> None:
+        self.which: Any = None  # for each number of the top, the bottom that it is of
+        if self.operation == "MAX" and self.runs_backward:
+            self.which = self.empty(self.shape, np.int32)
+
+    def forward(self, *xs: Any) -> Any:
+        self.xs, y = xs, self.out[0]
+        if self.operation == "SUM":
+            return eltwise.total(xs, self.factors, y, self.context.scratch(self.shape))
+        if self.operation == "PROD":
+            return eltwise.product(xs[1:], arrays.copy(xs[0], y))
+        return eltwise.largest(xs, y, self.which, self.context.scratch(self.shape, np.bool_))
+
+    def backward(self, dy: Any) -> Any:
+        for i, dx in enumerate(self.grad):
+            if not self.needs_gradient[i]:
+                continue
+            if self.operation == "SUM":
+                arrays.scale(dy, self.factors[i], dx)
+            elif self.operation == "MAX":
+                won = self.context.scratch(self.shape, np.bool_)
+                eltwise.largest_gradient(dy, self.which, i, dx, won)
+            else:
+                eltwise.product(self.xs, arrays.copy(dy, dx), without=i)
         return self.grad

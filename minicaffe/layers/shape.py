@@ -1,4 +1,4 @@
-"""Layers that move numbers and compute none: Reshape, Permute, ShuffleChannel, Crop, Tile."""
+"""Layers that move numbers and compute none: Flatten, Reshape, Permute, ShuffleChannel, Crop, Tile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.common import Viewed
 from minicaffe.ops import arrays
 from minicaffe.ops.take import fold
 from minicaffe.spec.types import AtLeast
@@ -22,6 +21,38 @@ class NewShape:
     dim: Annotated[
         tuple[int, ...], "sizes; 0: the bottom's own, -1: what is left", AtLeast(-1)
     ] = ()
+
+
+class Viewed(Layer):
+    """Layers whose top holds the bottom's numbers, in their order, in another shape."""
+
+    traits = Traits(keeps_dtype=True, recordable=True)
+    x_shape: Shape
+    y_shape: Shape
+
+    def forward(self, x: Any) -> Any:
+        return x.reshape(self.y_shape)
+
+    def backward(self, dy: Any) -> Any:
+        return dy.reshape(self.x_shape)
+
+
+@register
+class Flatten(Viewed):
+    """The axes from `axis` to `end_axis` as one. Source: Caffe's Flatten.
+
+    Example: (2, 3, 4, 5) -> {type: Flatten} -> (2, 60)
+    """
+
+    axis: Annotated[int, "the first axis to flatten"] = 1
+    end_axis: Annotated[int, "the last axis to flatten"] = -1
+
+    def setup(self, x: Shape) -> Shape:
+        first, last = canonical_axis(self.axis, x), canonical_axis(self.end_axis, x)
+        if last < first:
+            raise ShapeError(f"end_axis {self.end_axis} comes before axis {self.axis}")
+        self.x_shape, self.y_shape = x, (*x[:first], math.prod(x[first : last + 1]), *x[last + 1 :])
+        return self.y_shape
 
 
 @register

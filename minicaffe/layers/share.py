@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minicaffe.backend import on_cuda
+from minicaffe.communicator import Communicator
 from minicaffe.errors import ShapeError
 from minicaffe.replay import trace
 
@@ -101,3 +102,10 @@ class Share:
                 trace.host("a sum over ranks")
             self.communicator.allreduce(array)
         return array
+
+
+def share_of(communicator: Communicator, per_rank: bool) -> Share | None:
+    """Returns what a rank has of each batch; None where it is alone."""
+    if communicator.size == 1:
+        return None
+    return Share(communicator.rank, communicator.size, per_rank, communicator)

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from minicaffe.backend import ask, on_cuda
+from minicaffe.backend import on_cuda
 from minicaffe.cpu import loops
 from minicaffe.cuda import launch
+from minicaffe.listener import ask
 from minicaffe.replay.dispatch import in_slices, run
 from minicaffe.replay.trace import do
 

@@ -11,6 +11,7 @@ import numpy as np
 from minicaffe.backend import on_cuda
 from minicaffe.cpu import loops
 from minicaffe.cpu.threads import FEW, share
+from minicaffe.cuda.emit import NUMBERS
 from minicaffe.cuda.launch import launch
 from minicaffe.formulas import FORMULAS, Function, on_blocks
 from minicaffe.ops.activation import LONG, run_loop
@@ -20,7 +21,6 @@ from minicaffe.replay.trace import do
 
 BLOCK = 2048  # entries that NumPy evaluates a formula on at a time, so that they stay in the cache
 LIGHT = 8 * BLOCK  # where all that is in between is whether an entry passes, a byte
-NUMBERS = 3  # that a CUDA row takes
 
 
 def forward(name: str, x: Any, numbers: tuple[float, ...], out: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import ask, on_cuda
+from minicaffe.backend import on_cuda
 from minicaffe.cpu import loops
+from minicaffe.listener import ask
 from minicaffe.ops import arrays
 from minicaffe.ops.activation import run_loop
 from minicaffe.replay import trace

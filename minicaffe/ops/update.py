@@ -11,7 +11,9 @@ from minicaffe.backend import Device, on_cuda
 from minicaffe.cpu import loops
 from minicaffe.cpu.thread_pool import inside
 from minicaffe.cpu.threads import share
+from minicaffe.cuda import emit
 from minicaffe.cuda.launch import launch
+from minicaffe.formulas import RULES, Function, Rule, rule_on_blocks
 from minicaffe.ops.arrays import GRAIN
 from minicaffe.ops.typed import number
 from minicaffe.replay import trace
@@ -22,18 +24,21 @@ NEAR = 2**17  # entries that NumPy takes at a time, near the cache,
 BLOCK = 2**18  # and beside other threads, for whose hold on Python it waits at each call
 SHARED = 2**20  # entries from which threads pay NumPy: it waits for memory, not for a core
 
-# The NumPy form of each rule, by the name that its kernel and its compiled loop bear as well: makes of the
-# gradient in d the step, and brings the history up to date. s is scratch of the same shape.
+# The NumPy form of each rule of formulas.py, which makes of the gradient in d the step, and brings the history
+# h up to date. It works in place, with scratch s of the same shape: new arrays take NumPy twice the time. The
+# rule's numbers are n.
 
 
-def _sgd(w: Any, d: Any, s: Any, history: Any, rate: Any, momentum: Any) -> None:
+def _sgd(w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
+    (history,), (rate, momentum) = h, n
     np.multiply(d, rate, out=d)
     np.multiply(history, momentum, out=history)
     np.add(history, d, out=history)
     np.copyto(d, history)
 
 
-def _nesterov(w: Any, d: Any, s: Any, history: Any, rate: Any, momentum: Any) -> None:
+def _nesterov(w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
+    (history,), (rate, momentum) = h, n
     np.multiply(d, rate, out=d)
     np.multiply(history, momentum, out=s)
     np.add(s, d, out=history)
@@ -41,18 +46,16 @@ def _nesterov(w: Any, d: Any, s: Any, history: Any, rate: Any, momentum: Any) ->
     np.subtract(d, s, out=d)
 
 
-def _scaled(
-    w: Any, d: Any, s: Any, history: Any, rate: Any, keep: Any, take: Any, delta: Any
-) -> None:
+def _scaled(w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
+    (history,), (rate, keep, take, delta) = h, n
     _running_square(history, d, s, keep, take)
     np.add(np.sqrt(history, out=s), delta, out=s)
     np.divide(d, s, out=d)
     np.multiply(d, rate, out=d)
 
 
-def _adadelta(
-    w: Any, d: Any, s: Any, gradients: Any, updates: Any, rate: Any, momentum: Any, delta: Any
-) -> None:
+def _adadelta(w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
+    (gradients, updates), (rate, momentum, delta) = h, n
     _running_square(gradients, d, s, momentum, 1 - momentum)
     np.multiply(d, np.sqrt(np.add(updates, delta, out=s), out=s), out=d)
     np.divide(d, np.sqrt(np.add(gradients, delta, out=s), out=s), out=d)
@@ -60,18 +63,8 @@ def _adadelta(
     np.multiply(d, rate, out=d)
 
 
-def _adam(
-    w: Any,
-    d: Any,
-    s: Any,
-    mean: Any,
-    square: Any,
-    rate: Any,
-    momentum: Any,
-    momentum2: Any,
-    delta: Any,
-    shrink: Any,
-) -> None:
+def _adam(w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
+    (mean, square), (rate, momentum, momentum2, delta, shrink) = h, n
     _running_square(square, d, s, momentum2, 1 - momentum2)
     np.multiply(d, 1 - momentum, out=d)
     np.multiply(mean, momentum, out=mean)
@@ -96,6 +89,32 @@ FORMS: dict[str, Callable[..., None]] = {
     "adadelta": _adadelta,
     "adam": _adam,
 }
+
+
+def add_rule(name: str, step: Function, memory: int) -> str:
+    """Add a formula to RULES; returns the name it has there, of its own where another formula has this one.
+
+    What runs by the other goes on by it. Raises TypeError where the formula has no CUDA or returns too little.
+    """
+    names = emit.parameters(step)
+    results = emit.emitted(step, names)
+    if len(results) != 1 + memory:
+        raise TypeError(f"it returns {len(results)} values, not the step and {memory} of history")
+    own = [name, *(f"{name}_{count}" for count in range(2, 2 + len(RULES)))]
+    free = next(one for one in own if one not in RULES)
+    RULES[free] = Rule(step, memory)
+    return free
+
+
+def _by_formula(rule: str) -> Callable[..., None]:
+    """A rule without a form of its own, evaluated with new arrays."""
+
+    def form(w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
+        step, *history = rule_on_blocks(rule, d.dtype)(w, d, *h, *n)
+        for array, value in zip((d, *h), (step, *history), strict=True):
+            array[...] = value
+
+    return form
 
 
 class Parts:
@@ -128,20 +147,11 @@ def update(
 ) -> None:
     """weight -= step, which is left in `diff`; step = rule(g), g = scale diff + decay weight.
 
-    With the penalty L1, g = scale diff + decay sign(weight). The rules, their history and numbers:
-
-        sgd       h     rate, momentum               h = momentum h + rate g; step = h
-        nesterov  h     rate, momentum               likewise; step = (1 + momentum) h - momentum h_before
-        scaled    h     rate, keep, take, delta      h = keep h + take g^2; step = rate g / (sqrt(h) + delta)
-        adadelta  a, b  rate, momentum, delta        a, b: running means of g^2, u^2;
-                                                     u = g sqrt((b + delta) / (a + delta)); step = rate u
-        adam      m, v  rate, momentum, momentum2,   m, v: running means of g, g^2;
-                        delta, shrink                step = rate m / (sqrt(v) + delta) + shrink weight
-
-    All in place; `scratch`, flat, is NumPy's: each thread takes as many entries at a time as its share of it
-    holds, up to BLOCK. `numbers` are an array of float64: of each row, the decay comes last; `parts` tell
-    which entries go by which row. Where `skip`, one int32, is not 0, nothing is done. Source: Caffe's
-    solvers; `shrink` is AdamW's.
+    With the penalty L1, g = scale diff + decay sign(weight). The rules, their history and their numbers are
+    those of formulas.py. All in place; `scratch`, flat, is NumPy's: each thread takes as many entries at a
+    time as its share of it holds, up to BLOCK. `numbers` are an array of float64: of each row, the decay comes
+    last; `parts` tell which entries go by which row. Where `skip`, one int32, is not 0, nothing is done.
+    Source: Caffe's solvers.
 
     >>> from minicaffe.backend import device
     >>> weight, diff, history = np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.array([10.0, 10.0])
@@ -153,8 +163,9 @@ def update(
     """
     if on_cuda(weight):
         there, factor = parts.there, number(scale, weight)
-        told = numbers, numbers.shape[1], there, len(there), int(penalty == "L1"), factor, skip
-        launch("update.cu", rule, weight.size, weight, weight, diff, *history, *told)
+        settings = numbers, numbers.shape[1], there, len(there), int(penalty == "L1"), factor, skip
+        arrays = weight, diff, history[0], history[1] if len(history) > 1 else None
+        launch("update.cu", "update", weight.size, weight, *arrays, *settings, of=(rule,))
         return
     flat = [array.reshape(-1) for array in (weight, diff, *history)]
     for here, row in parts.slices:
@@ -176,8 +187,9 @@ def _update(
     kind = weight.dtype.type
     fast: Any = loops("update", weight.dtype)
     if fast is not None:
-        told = numbers, kind(decay[0]), l1, kind(scale), skip, weight
-        run(getattr(fast, rule), weight.size, diff, *history, *told, grain=GRAIN)
+        loop = fast.loop(rule, weight.dtype)
+        settings = numbers, kind(decay[0]), l1, kind(scale), skip
+        run(loop, weight.size, diff, tuple(history), *settings, weight, grain=GRAIN)
         return
 
     each = max(1, scratch.size // share(scratch))  # by one slice alone, too: where no other works
@@ -194,7 +206,8 @@ def _step(rule: str, numbers: Any, decay: Any, l1: bool, scale: float, skip: Any
     weight, diff, *history, scratch = out
     if skip[0]:
         return
-    form, floats = FORMS[rule], numbers.tolist()  # which leave the type of an array as it is
+    form = FORMS.get(rule) or _by_formula(rule)
+    floats = numbers.tolist()  # which leave the type of an array as it is
     rate_of_decay, block = float(decay[0]), min(scratch.size, BLOCK if inside.get() else NEAR)
     for start in range(0, weight.size, block):
         here = slice(start, start + block)
@@ -205,7 +218,7 @@ def _step(rule: str, numbers: Any, decay: Any, l1: bool, scale: float, skip: Any
         if rate_of_decay:
             np.multiply(w if not l1 else np.sign(w, out=s), rate_of_decay, out=s)
             np.add(d, s, out=d)
-        form(w, d, s, *h, *floats)
+        form(w, d, s, h, floats)
         np.subtract(w, d, out=w)
 
 
@@ -221,7 +234,7 @@ def unscale(diff: Any, scale: float, gradient: Any, add: bool, bad: Any) -> None
     """
     if on_cuda(diff):
         sizes = gradient.dtype.type(scale), int(add), gradient, bad
-        launch("update.cu", "unscale", diff.size, diff, diff, *sizes)
+        launch("unscale.cu", "unscale", diff.size, diff, diff, *sizes)
         return
     trace.host("unscale")
     np.logical_or(bad, not np.isfinite(diff).all(), out=bad)

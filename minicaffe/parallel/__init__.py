@@ -1,7 +1,6 @@
-"""Several processes that train one net together: who they are, and how they add and tell."""
+"""Several processes that train one net together: MPI and NCCL, and what their solvers do together."""
 
-from minicaffe.parallel.communicator import ALONE as ALONE
-from minicaffe.parallel.communicator import Communicator as Communicator
-from minicaffe.parallel.launched import device_of as device_of
-from minicaffe.parallel.launched import on as on
+from minicaffe.communicator import ALONE as ALONE
+from minicaffe.communicator import Communicator as Communicator
+from minicaffe.communicator import device_of as device_of
 from minicaffe.parallel.launched import world as world

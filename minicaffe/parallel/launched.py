@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import os
 
-from minicaffe.backend import Device, device
+from minicaffe.communicator import ALONE, Communicator
 from minicaffe.errors import DeviceError
-from minicaffe.parallel.communicator import ALONE, Communicator
 
 # How many processes there are, as launchers tell each: MPICH's and Intel's, Open MPI's, srun of Slurm
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -27,23 +26,6 @@ def told() -> str:
     except (ImportError, RuntimeError) as error:
         raise DeviceError(f"mpi4py cannot be imported: {error}: {EXTRA}") from None
     return library()
-
-
-def device_of(asked: str | None, communicator: Communicator) -> Device:
-    """The device asked for, or found; where that is CUDA, and no GPU is named, the GPU of this rank."""
-    found = device(asked)
-    if communicator.size == 1 or not found.is_cuda or asked not in (None, "cuda"):
-        return found
-    return device(f"cuda:{communicator.local_rank}")
-
-
-def on(found: Device, communicator: Communicator) -> Communicator:
-    """The ranks of a communicator of MPI for arrays of a device: on GPUs NCCL sums."""
-    if communicator.size == 1 or not found.is_cuda:
-        return communicator
-    from minicaffe.parallel.nccl import Nccl
-
-    return Nccl(found, getattr(communicator, "comm", None))
 
 
 def world() -> Communicator:

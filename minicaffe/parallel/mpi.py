@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from minicaffe.backend import Device
+from minicaffe.communicator import Communicator, Work
 from minicaffe.errors import DeviceError
-from minicaffe.parallel.communicator import Communicator, Work
+from minicaffe.outer import ask_for
 from minicaffe.parallel.window import Window
 
 WORTH = 2**16  # bytes of an array from which messages take longer than memory that is shared
@@ -61,6 +63,13 @@ class Mpi(Communicator):
         """Whether an array is taken through memory that all ranks share, not in messages."""
         near = self.local_size == self.size > 1 and isinstance(array, np.ndarray)
         return near and array.nbytes >= WORTH and array.flags.c_contiguous
+
+    def on(self, device: Device) -> Communicator:
+        """The same ranks for arrays of a device: on GPUs NCCL sums."""
+        if self.size == 1 or not device.is_cuda:
+            return self
+        ranks: Communicator = ask_for("the ranks of GPUs")(device, self.comm)
+        return ranks
 
     def allreduce(self, array: Any) -> Any:
         """MPI_Allreduce, in place; or through the window."""

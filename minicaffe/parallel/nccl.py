@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.backend import Device, ask, on_cuda
+from minicaffe.backend import Device, on_cuda
+from minicaffe.communicator import Work
 from minicaffe.errors import DeviceError
-from minicaffe.parallel.communicator import Work
+from minicaffe.listener import ask
 from minicaffe.parallel.mpi import Mpi
 
 TYPES = {"float16": "NCCL_FLOAT16", "float32": "NCCL_FLOAT32", "float64": "NCCL_FLOAT64"}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from minicaffe.parallel.communicator import Work
+from minicaffe.communicator import Work
 
 LENT = 2**21  # bytes that a rank lends at a time, so that they stay in the caches,
 TOGETHER = 2**24  # and all ranks of a machine

@@ -17,6 +17,7 @@ from minicaffe.cpu.thread_pool import inside
 from minicaffe.replay import trace
 from minicaffe.replay.encode import Table
 from minicaffe.replay.numpy_schedule import Script
+from minicaffe.thread_state import state
 
 _performing = threading.Lock()  # held by who makes a script's calls: two would wait for each other
 
@@ -56,7 +57,7 @@ def in_slices(
     slices = min(n, max(1, min(n // grain, threads.share(work))))
     apart = 0 if work is None or not slices else work.size // slices
     size = apart
-    if (each := threads.here.each) is not None:
+    if (each := state.longest_piece) is not None:
         apart -= apart % threads.LINE
         size = min(apart, each)
     pieces = [None if work is None else work[i * apart :][:size] for i in range(slices)]

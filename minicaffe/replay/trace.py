@@ -12,7 +12,6 @@ made.hosts     # why some of it cannot be replayed; empty if all of it can
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe import cpu
-from minicaffe.backend import Asked, heard, on_cuda
+from minicaffe.backend import on_cuda
+from minicaffe.listener import Asked, heard
 from minicaffe.replay.command import Calls, Row, name_of, place
+from minicaffe.thread_state import state
 
 
 @dataclass
@@ -60,25 +61,16 @@ class Recording:
         self.hosts.append(why)
 
 
-class _Here(threading.local):
-    """The recording of a thread, while it records."""
-
-    made: Recording | None = None
-
-
-_here = _Here()
-
-
 @contextlib.contextmanager
 def recording() -> Iterator[Recording]:
     """Note down what this thread runs, until the end of the block; an outer recording does not see it."""
-    before, made = _here.made, Recording()
-    _here.made = made
+    before, made = state.trace, Recording()
+    state.trace = made
     try:
         with heard(made):
             yield made
     finally:
-        _here.made = before
+        state.trace = before
 
 
 def host(why: str) -> None:
@@ -89,13 +81,13 @@ def host(why: str) -> None:
     >>> made.hosts
     ['this is Python']
     """
-    if (made := _here.made) is not None:
+    if (made := state.trace) is not None:
         made.host(why)
 
 
 def active() -> bool:
     """Whether this thread records."""
-    return _here.made is not None
+    return state.trace is not None
 
 
 def calls_are_rows() -> bool:
@@ -106,7 +98,7 @@ def calls_are_rows() -> bool:
 def row(loop: Callable[..., None], args: tuple[Any, ...], n: int, slices: int) -> Row:
     """A row, noted if this thread records: for the gate."""
     made = Row(loop, args, n, slices)
-    if (recording := _here.made) is not None:
+    if (recording := state.trace) is not None:
         recording.ran(made)
     return made
 
@@ -124,7 +116,7 @@ def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
     >>> x
     array([2., 2.])
     """
-    made = _here.made
+    made = state.trace
     if made is not None and not any(map(on_cuda, (*args, *how.values()))):
         made.called(partial(function, *args, **how))
     return function(*args, **how)
@@ -132,7 +124,7 @@ def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
 
 def apart(slices: Sequence[Callable[[], None]]) -> None:
     """Run slices one after the other; what each calls is noted, if this thread records: for the gate."""
-    made = _here.made
+    made = state.trace
     parts: list[list[partial[Any]]] = [[] for _ in slices]
     for run, part in zip(slices, parts, strict=True):
         if made is not None:

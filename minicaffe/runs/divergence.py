@@ -55,7 +55,7 @@ def raise_diverged(solver: Any, iteration: int, loss: float, before: bool = Fals
 def _save(solver: Any, passes: list[Pass]) -> Path | None:
     """Write what the iteration needs to be computed again; what cannot be written is told."""
     folder = solver._record_folder
-    path = Path(f"{solver._prefix}_{FILE}") if folder is None else Path(folder, FILE)
+    path = Path(f"{solver._saving.prefix}_{FILE}") if folder is None else Path(folder, FILE)
     running = {
         f"{RUNNING}{step.spec.name}__{i}": solver.device.to_host(array)
         for step in solver.net.steps

@@ -42,7 +42,7 @@ class Kept:
             self.record.again()
             return
         if solver.iteration:
-            self.run.snapshot = solver._restored
+            self.run.snapshot = solver._saving.restored
         try:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(self.run)

@@ -101,9 +101,9 @@ class Run:
             self.lock = Lock(self.folder)
             if run_folder.is_run(self.folder):  # another process made it meanwhile
                 self._join(run_folder.read(self.folder))
-        solver._record_folder, solver._prefix = self.folder, self._prefix(solver)
-        snapshots.check(solver._prefix, solver.spec.snapshot_format, solver.net.layers)
-        run_folder.clean(self.folder, solver._prefix)
+        solver._record_folder, solver._saving.prefix = self.folder, self._prefix(solver)
+        snapshots.check(solver._saving.prefix, solver.spec.snapshot_format, solver.net.layers)
+        run_folder.clean(self.folder, solver._saving.prefix)
         return self.folder
 
     def begin(self, solver: Any) -> None:
@@ -112,7 +112,7 @@ class Run:
         about = {"name": self.name, **facts(solver), **self.given, "seed_asked": self.seed()}
         about |= {"started": now(), "resumed": None}
         about["resumed_from"] = self.snapshot and run_folder.seen_from(self.folder, self.snapshot)
-        about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver._prefix)
+        about["snapshot_prefix"] = run_folder.seen_from(self.folder, solver._saving.prefix)
         about["tests_on"] = list(score_suffixes(solver.test_nets, solver.net))
         lines = []
         if self.snapshot is not None and self.begun is not None:

@@ -1,4 +1,4 @@
-"""Flat parameters: the arrays of an update rule, contiguous in memory, so that an update is few long passes."""
+"""Flat parameters: the arrays of an update rule, contiguous, so that an update is few long passes."""
 
 from __future__ import annotations
 

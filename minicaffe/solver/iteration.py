@@ -17,8 +17,8 @@ from minicaffe.solver.average import Average
 from minicaffe.solver.compare import compared
 from minicaffe.solver.mixed import Mixed
 from minicaffe.solver.nan_guard import Watch
-from minicaffe.solver.ranks import Ranks
 from minicaffe.solver.rules import Update
+from minicaffe.solver.together import Together
 from minicaffe.spec.solver import SolverSpec
 
 Now = tuple[
@@ -40,7 +40,7 @@ class Iteration:
         watch: Watch,
         premise: Premise,
         average: Average | None,
-        ranks: Ranks | None,
+        ranks: Together | None,
         graph: bool,
     ):
         self.net, self.watch, self.average, self.ranks = net, watch, average, ranks

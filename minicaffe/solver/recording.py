@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
-from minicaffe.parallel.together import together
+from minicaffe.communicator import together
 
 F = TypeVar("F", bound=Callable[..., Any])
 

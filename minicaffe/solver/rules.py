@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from minicaffe.backend import Device
 from minicaffe.cpu import aligned
+from minicaffe.errors import SpecError
+from minicaffe.formulas import RULES
 from minicaffe.ops import arrays
-from minicaffe.ops.update import BLOCK, Parts, update
+from minicaffe.ops.update import BLOCK, Parts, add_rule, update
 from minicaffe.replay.step_constants import Slots
 from minicaffe.solver.flat_parameters import Laid, multipliers
 from minicaffe.solver.nan_guard import Watch
-from minicaffe.solver.shared import Shared
-from minicaffe.spec.solver import SolverSpec
+from minicaffe.solver.together import SharedUpdate
+from minicaffe.spec.solver import BUILT_IN, TYPES, SolverSpec
 
 
 class Kind(NamedTuple):
-    """A type of solver: the rule it goes by (see ops.update), how many arrays of the parameter's shape it
-    remembers, and the rule's numbers for a learning rate, an iteration counted from 0 and a weight decay.
+    """A type of solver: the rule it goes by (see ops.update), and the rule's numbers for a learning rate, an
+    iteration counted from 0 and a weight decay.
     """
 
     rule: str
-    memory: int
     numbers: Callable[[SolverSpec, float, int, float], Sequence[float]]
     decoupled: bool = False  # weight decay shrinks the weights, and is no part of the gradient
+
+    @property
+    def memory(self) -> int:
+        """How many arrays of the parameter's shape it remembers."""
+        return RULES[self.rule].memory
 
 
 def _momentum(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
@@ -59,14 +65,62 @@ def _adamw(spec: SolverSpec, rate: float, iteration: int, decay: float) -> Seque
 
 
 KINDS = {
-    "SGD": Kind("sgd", 1, _momentum),
-    "Nesterov": Kind("nesterov", 1, _momentum),
-    "AdaGrad": Kind("scaled", 1, _adagrad),
-    "RMSProp": Kind("scaled", 1, _rmsprop),
-    "AdaDelta": Kind("adadelta", 2, _adadelta),
-    "Adam": Kind("adam", 2, _adam),
-    "AdamW": Kind("adam", 2, _adamw, decoupled=True),
+    "SGD": Kind("sgd", _momentum),
+    "Nesterov": Kind("nesterov", _momentum),
+    "AdaGrad": Kind("scaled", _adagrad),
+    "RMSProp": Kind("scaled", _rmsprop),
+    "AdaDelta": Kind("adadelta", _adadelta),
+    "Adam": Kind("adam", _adam),
+    "AdamW": Kind("adam", _adamw, decoupled=True),
 }
+
+
+class Rule(Protocol):
+    """An update rule of one's own: what it makes of a gradient, and the numbers it goes by.
+
+    `step(w, g, *history, *numbers)` is a formula of one entry: of the weight, the gradient with its decay,
+    `memory` values that are remembered, and what `numbers` returns. It returns what is taken from w, and the
+    new history. It calls no functions but exp, log, sqrt, abs, sign, where, maximum, minimum and their kin
+    (see formulas.py), and has no branches: NumPy, a compiled loop and a CUDA kernel are made of it.
+    """
+
+    memory: int = 1  # arrays of the parameter's shape: 1 or 2
+    decoupled: bool = False  # weight decay is no part of g: `numbers` is given it
+
+    @staticmethod
+    def step(*values: Any) -> Any:
+        """Returns the step of an entry, and its new history."""
+        raise NotImplementedError
+
+    @staticmethod
+    def numbers(spec: SolverSpec, rate: float, iteration: int, decay: float) -> Sequence[float]:
+        """Returns what `step` goes by in an iteration, counted from 0, at a learning rate; here that alone."""
+        return (rate,)
+
+
+R = TypeVar("R", bound="type[Rule]")
+
+
+def register_rule(cls: R) -> R:
+    """Make an update rule known by its class's name, for `type:` of a solver.
+
+    Raises SpecError if the class is no Rule, has a built-in rule's name, or if its formula cannot be compiled.
+    """
+    if Rule not in getattr(cls, "__mro__", ()):
+        raise SpecError(f"register_rule: {getattr(cls, '__name__', cls)} is no subclass of Rule")
+    name = cls.__name__
+    if name in BUILT_IN:
+        raise SpecError(f"rule {name}: is a built-in rule's name")
+    if cls.memory not in (1, 2):
+        raise SpecError(f"rule {name}: memory: expected 1 or 2, got {cls.memory!r}")
+    try:
+        rule = add_rule(name, cls.step, cls.memory)
+    except TypeError as error:
+        raise SpecError(f"rule {name}: {error}") from None
+    KINDS[name] = Kind(rule, cls.numbers, cls.decoupled)
+    if name not in TYPES:
+        TYPES.append(name)
+    return cls
 
 
 class Update:
@@ -141,7 +195,7 @@ class Update:
             self.slot.put(rows, slice(len(rows)))
             self.sent = rows
 
-    def step(self, shared: Shared | None = None) -> None:
+    def step(self, shared: SharedUpdate | None = None) -> None:
         """Take the step that was prepared; of what ranks have `shared`, and measured, this one's part."""
         for param in self.params:
             if param.learns:

@@ -1,20 +1,113 @@
-"""A solver's state into a file, and back."""
+"""The snapshots of a solver: its state into a file, and back; and what could not be written."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from minicaffe.communicator import together
+from minicaffe.errors import CheckpointError
 from minicaffe.outer import ask_for
 from minicaffe.solver import changes, snapshots, state
 from minicaffe.solver.trend import Trend
 
 EMPTY: Mapping[str, np.ndarray] = MappingProxyType({})
+
+
+class Saving:
+    """Where the snapshots of a solver go, which it has, and why the last could not be written, if so.
+
+    `saved` is the iteration of the last one, written or restored; `restored` the file gone on from. It does
+    not hold the solver, so that this can be dropped.
+    """
+
+    def __init__(self, prefix: str):
+        self.prefix = prefix
+        self.restored: Path | None = None
+        self.saved: int | None = None
+        self.unsaved: tuple[int, CheckpointError] | None = None
+
+    def check(self, solver: Any) -> None:
+        """Raise CheckpointError if nothing can be written, or nothing is left to train."""
+        self.check_left(solver)
+        given = self.prefix, solver.spec.snapshot_format, solver.net.layers
+        _one_writes(solver, lambda: snapshots.check(*given))
+
+    def check_left(self, solver: Any) -> None:
+        """Raise CheckpointError if the snapshot gone on from is beyond max_iter."""
+        if solver.iteration > solver._end:
+            raise CheckpointError(
+                f"nothing to train: the snapshot is at iteration {solver.iteration}, "
+                f"max_iter is {solver.spec.max_iter}; raise it (--max-iter)"
+            ).on_all()
+
+    def save(self, solver: Any) -> Path:
+        """Write a snapshot, and remove those that are one too many. Raises CheckpointError."""
+        path = self._path(solver)
+        _one_writes(solver, lambda: write(solver, path))
+        self.saved, self.unsaved = solver.iteration, None
+        solver.report.saved(str(path))
+        self._drop_older(solver)
+        return path
+
+    def try_to_save(self, solver: Any) -> None:
+        """Write a snapshot; one that cannot be is reported, and `unsaved` holds why."""
+        try:
+            solver.snapshot()
+        except CheckpointError as error:
+            self.unsaved = solver.iteration, error
+            goes_on = solver.iteration < solver._end and not solver.stopped
+            then = "; training goes on, and the next one is tried" if goes_on else ""
+            solver.report.failed(f"no snapshot of iteration {solver.iteration}: {error}{then}")
+
+    def save_last(self, solver: Any) -> None:
+        """At the end: write what training stopped with, if that is wanted and was not done or tried."""
+        wanted = solver.spec.snapshot_after_train or solver.stopped or self.unsaved is not None
+        if wanted and solver.iteration not in (self.saved, *(self.unsaved or ())):
+            self.try_to_save(solver)
+        elif solver.iteration == self.saved and self._path(solver).exists():
+            self._drop_older(solver)  # whoever wrote it may have been killed before that
+
+    def save_best(self, solver: Any) -> bool:
+        """Write PREFIX_best.npz, as `save` does; returns whether it could be."""
+        path = snapshots.best_path(self.prefix)
+        try:
+            _one_writes(solver, lambda: write(solver, path))
+        except CheckpointError as error:
+            solver.report.failed(f"no best snapshot of iteration {solver.iteration}: {error}")
+            return False
+        solver.report.saved(str(path), best=True)
+        return True
+
+    def restore(self, solver: Any, path: str | Path, replay: bool) -> None:
+        """Make a solver what it was when a file was written; see Solver.restore."""
+        self.restored = restore(solver, path, replay)
+        self.saved, self.unsaved = solver.iteration, None
+
+    def latest(self) -> Path:
+        """Returns the newest snapshot. Raises CheckpointError without one."""
+        return snapshots.latest(self.prefix)
+
+    def _path(self, solver: Any) -> Path:
+        """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
+        return snapshots.path(self.prefix, solver.iteration, solver.spec.snapshot_format)
+
+    def _drop_older(self, solver: Any) -> None:
+        """Let but the last `snapshot_keep` snapshots stay, of which one is of this iteration."""
+        if solver.spec.snapshot_keep and solver.communicator.rank == 0:
+            snapshots.drop(self.prefix, solver.iteration, solver.spec.snapshot_keep)
+
+
+def _one_writes(solver: Any, work: Callable[[], object]) -> None:
+    """Have rank 0 write a file. Raises on all ranks what that raises."""
+    if solver._ranks is not None:
+        solver._ranks.before_snapshot()
+    together(solver.communicator, work if solver.communicator.rank == 0 else lambda: None)
 
 
 def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> None:
@@ -61,7 +154,7 @@ def restore(solver: Any, path: str | Path, replay: bool) -> Path:
         solver.net.named_params[name].load(values)
     for name, trend in trends.items():
         trend.restore(kept.watched.get(f"{name}/{trend.key}", Trend.NOTHING))
-    exists = solver.communicator.bcast_obj(snapshots.best_path(solver._prefix).exists())
+    exists = solver.communicator.bcast_obj(snapshots.best_path(solver._saving.prefix).exists())
     if "best" in trends and not exists:
         trends["best"].at = -1
     for net in (solver.net, *solver.test_nets):

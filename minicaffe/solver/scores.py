@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.communicator import ALONE, Communicator, together
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.fed import Fed
 from minicaffe.layers.loss import Accuracy
 from minicaffe.layers.memory_data import MemoryData
 from minicaffe.net import Net, sources
-from minicaffe.parallel import ALONE, Communicator
-from minicaffe.parallel.together import together
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
 

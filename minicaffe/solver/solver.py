@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -14,16 +14,22 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.backend import on_its_device
+from minicaffe.communicator import (
+    ALONE,
+    Communicator,
+    agree,
+    device_of,
+    note_of,
+    one_by_one,
+    together,
+)
 from minicaffe.errors import CheckpointError, DataError, SpecError
-from minicaffe.layers.share import Share
+from minicaffe.layers.share import Share, share_of
 from minicaffe.net import Net, read
 from minicaffe.net.passes import Premise
 from minicaffe.ops import conv
 from minicaffe.outer import ask_for
-from minicaffe.parallel import ALONE, Communicator, device_of, on
-from minicaffe.parallel.together import agree, one_by_one, together
-from minicaffe.solver import saving, snapshots
-from minicaffe.solver.alike import begin_alike, check_alike, check_parts
+from minicaffe.solver import snapshots
 from minicaffe.solver.average import Average
 from minicaffe.solver.history import Shown, Tested, columns
 from minicaffe.solver.interrupt import Signals
@@ -31,10 +37,11 @@ from minicaffe.solver.iteration import Iteration, Now
 from minicaffe.solver.judging import Judge
 from minicaffe.solver.mixed import Mixed, rule_of
 from minicaffe.solver.nan_guard import all_finite, watch_of
-from minicaffe.solver.ranks import Ranks, share_of, told_by
 from minicaffe.solver.recording import Recorder, recorded
 from minicaffe.solver.report import Mute, Report, keys_given
+from minicaffe.solver.saving import Saving
 from minicaffe.solver.scores import score_suffixes, test_nets, test_scores
+from minicaffe.solver.together import Together
 from minicaffe.solver.trend import trends
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver_rules import check_max_iter, with_settings
@@ -85,7 +92,7 @@ class Solver:
         self.run = Path(run) if run is not None else None
         if not isinstance(device, backend.Device):
             device = device_of(device or self.spec.device, ranks)
-        self.communicator = on(device, ranks)
+        self.communicator = ranks.on(device)
         self._record_folder: str | Path | None = None  # of the run: there diverged.npz goes
         self._kept: Recorder | None = None
         if run is not None:
@@ -110,10 +117,11 @@ class Solver:
             self.rule = rule_of(self.net, self.spec, self._watch, share is not None)
             decay = self.spec.ema_decay
             self._average = Average(decay, self.rule, self._watch) if decay else None
-        self._ranks: Ranks | None = None
+        self._ranks: Together | None = None
         if share is not None:
             summed = self.communicator, self.net, self.rule.laid, self._watch
-            self._ranks = Ranks(*summed, late=isinstance(self.rule, Mixed), dtype=reduce_dtype)
+            late = isinstance(self.rule, Mixed)
+            self._ranks = ask_for("the ranks of a solver")(*summed, late=late, dtype=reduce_dtype)
         self._premise = Premise(self.net)
         parts = self.net, self._watch, self._premise, self._average, self._ranks
         self._iteration = Iteration(*parts, graph)
@@ -122,7 +130,7 @@ class Solver:
         for net in (self.net, *self.test_nets):
             net.share_with(self.net)
             net.context.tell = (
-                self.report.event if ranks.rank == 0 else partial(told_by, ranks.rank)
+                self.report.event if ranks.rank == 0 else partial(note_of, ranks.rank)
             )
             net.debug = self.report.line if self.spec.debug_info or net.debug else None
         self.report.tests_on(score_suffixes(self.test_nets, self.net))
@@ -135,13 +143,11 @@ class Solver:
         self._tests: list[Tested] = []
         self._said: list[str] = []  # of reasons why an iteration is not one CUDA graph
         name = snapshots.name(spec)
-        self._prefix = self.spec.snapshot_prefix or str(self.run / name if self.run else name)
-        self._restored: Path | None = None  # the snapshot gone on from
-        self._saved: int | None = None  # the iteration of the last snapshot, written or restored
-        self.unsaved: tuple[int, CheckpointError] | None = None  # why the last could not be
+        beside = str(self.run / name if self.run else name)
+        self._saving = Saving(self.spec.snapshot_prefix or beside)
         self._alike = False  # whether several ranks have begun from one state
         if self._ranks is not None:
-            check_alike(self)
+            self._ranks.check_alike(self)
 
     def _training_net(self, spec: NetSpec, share: Share | None, built: dict[str, Any]) -> Net:
         """The net of the phase TRAIN, of a rank its part. Raises on all ranks what it raises on any."""
@@ -149,7 +155,7 @@ class Solver:
         given = {**built, "level": state.level, "stages": state.stage, "share": share}
         net = one_by_one(self.communicator, partial(Net, spec, "TRAIN", **given))
         if share is not None:
-            check_parts(self.communicator, net, state)
+            ask_for("the check of a shared net")(self.communicator, net, state)
         return net
 
     @property
@@ -168,8 +174,13 @@ class Solver:
         return columns(self._shown, self._tests)
 
     @property
+    def unsaved(self) -> tuple[int, CheckpointError] | None:
+        """The iteration of the last snapshot that could not be written, and why."""
+        return self._saving.unsaved
+
+    @property
     def _end(self) -> float:
-        """The iteration at which training ends."""
+        """The iteration at which training ends: max_iter, or infinity."""
         return math.inf if self.spec.max_iter is None else self.spec.max_iter
 
     @property
@@ -196,16 +207,14 @@ class Solver:
         without max_iter.
         """
         check_max_iter(self.spec)
-        self._check_left()
-        writable = self._prefix, self.spec.snapshot_format, self.net.layers
-        self._one_writes(lambda: snapshots.check(*writable))
+        self._saving.check(self)
         self.report.started(self.net.warnings)
         signals = Signals(silent=self.communicator.rank > 0)
         with signals, np.errstate(all="ignore"):  # a loss that is no number is told
             self._step_or_save((self.spec.max_iter or 0) - self.iteration, signals)
         self.loss()
         self.stopped = self._asked_to_stop and self.iteration < self._end and not self.ended
-        self._last_snapshot()
+        self._saving.save_last(self)
         scores = self.scores if self.ended else {}
         if self.test_nets and not (self.stopped or self.ended):
             scores = self.test()
@@ -228,8 +237,8 @@ class Solver:
             if self.net.context.passes != self.iteration * self.spec.iter_size:
                 raise  # a part of an iteration was done: layers may have counted it
             self.stopped = True
-            self._try_snapshot()
-            if self._saved != self.iteration:
+            self._saving.try_to_save(self)
+            if self._saving.saved != self.iteration:
                 raise
             told = DataError(f"{error}; stopped at iteration {self.iteration}, with a snapshot")
             told.everywhere = error.everywhere
@@ -246,7 +255,7 @@ class Solver:
         spec, self._asked_to_stop = self.spec, False
         if self._ranks is not None:
             self._ranks.signals = signals
-            begin_alike(self)
+            self._ranks.begin_alike(self)
         for _ in range(count):
             if self._test_due():
                 self.loss()  # no test of what has diverged
@@ -261,7 +270,7 @@ class Solver:
             self.iteration += 1
             self.report.iterated(self)
             if self._save_asked(signals) or (spec.snapshot and self.iteration % spec.snapshot == 0):
-                self._try_snapshot()
+                self._saving.try_to_save(self)
             if self._asked_to_stop:
                 break
 
@@ -368,7 +377,7 @@ class Solver:
     def _go_by_test(self) -> bool:
         """Go by the test just made; whether training is to end early, for the reason in `ended`."""
         now, goes_on, self.ended = self.iteration, self.iteration < self._end, None
-        told = self.report.event, self._keep_best
+        told = self.report.event, partial(self._saving.save_best, self)
         if (worn := self._judge.judge(self.spec, now, self.scores, *told)) is not None and goes_on:
             self.ended = str(worn)
             self.report.event(f"stopped early at iteration {now}: {worn}")
@@ -389,65 +398,7 @@ class Solver:
         With `snapshot_keep` the older ones are then removed but for so many. Raises CheckpointError.
         """
         self.loss()
-        path = self._snapshot_path()
-        self._one_writes(lambda: saving.write(self, path))
-        self._saved, self.unsaved = self.iteration, None
-        self.report.saved(str(path))
-        self._drop_older()
-        return path
-
-    @on_its_device
-    def _keep_best(self) -> bool:
-        """Write PREFIX_best.npz, as `snapshot` does; whether it could be."""
-        path = snapshots.best_path(self._prefix)
-        try:
-            self._one_writes(lambda: saving.write(self, path))
-        except CheckpointError as error:
-            self.report.failed(f"no best snapshot of iteration {self.iteration}: {error}")
-            return False
-        self.report.saved(str(path), best=True)
-        return True
-
-    def _one_writes(self, work: Callable[[], object]) -> None:
-        """Have rank 0 write a file. Raises on all ranks what that raises."""
-        if self._ranks is not None:
-            self._ranks.before_snapshot()
-        together(self.communicator, work if self.communicator.rank == 0 else lambda: None)
-
-    def _drop_older(self) -> None:
-        """Let but the last `snapshot_keep` snapshots stay, of which one is of this iteration."""
-        if self.spec.snapshot_keep and self.communicator.rank == 0:
-            snapshots.drop(self._prefix, self.iteration, self.spec.snapshot_keep)
-
-    def _snapshot_path(self) -> Path:
-        """The file of a snapshot taken now: PREFIX_iter_N.npz, or .solverstate."""
-        return snapshots.path(self._prefix, self.iteration, self.spec.snapshot_format)
-
-    def _try_snapshot(self) -> None:
-        """Write a snapshot; one that cannot be is reported, and `unsaved` says why."""
-        try:
-            self.snapshot()
-        except CheckpointError as error:
-            self.unsaved = self.iteration, error
-            goes_on = self.iteration < self._end and not self.stopped
-            then = "; training goes on, and the next one is tried" if goes_on else ""
-            self.report.failed(f"no snapshot of iteration {self.iteration}: {error}{then}")
-
-    def _check_left(self) -> None:
-        """Raise CheckpointError if the snapshot gone on from is beyond max_iter."""
-        if self.iteration > self._end:
-            raise CheckpointError(
-                f"nothing to train: the snapshot is at iteration {self.iteration}, "
-                f"max_iter is {self.spec.max_iter}; raise it (--max-iter)"
-            ).on_all()
-
-    def _last_snapshot(self) -> None:
-        """At the end: write what training stopped with, if that is wanted and was not done or tried."""
-        wanted = self.spec.snapshot_after_train or self.stopped or self.unsaved is not None
-        if wanted and self.iteration not in (self._saved, *(self.unsaved or ())):
-            self._try_snapshot()
-        elif self.iteration == self._saved and self._snapshot_path().exists():
-            self._drop_older()  # whoever wrote it may have been killed before that
+        return self._saving.save(self)
 
     @on_its_device
     def restore(self, path: str | Path, replay: bool = False) -> None:
@@ -458,10 +409,9 @@ class Solver:
         finite.
         """
         self._alike = False
-        self._restored = saving.restore(self, path, replay)
-        self._saved, self.unsaved = self.iteration, None
+        self._saving.restore(self, path, replay)
         self._watch.reset()  # what it found before is of other weights
 
     def latest_snapshot(self) -> Path:
         """The newest snapshot of this solver. Raises CheckpointError without one."""
-        return snapshots.latest(self._prefix)
+        return self._saving.latest()

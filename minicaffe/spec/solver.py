@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from minicaffe.spec.state import ANY, State
 from minicaffe.spec.tree import Mark, Node
-from minicaffe.spec.types import AtLeast, Below, Printable
+from minicaffe.spec.types import Among, AtLeast, Below, Printable
 
 NOWHERE = Mark("<python>")
 
@@ -39,14 +39,20 @@ class Watched:
         return f"{self.output} ({', '.join(more)})" if more else self.output
 
 
+BUILT_IN = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW")
+TYPES = [*BUILT_IN]  # and those that are registered
+
+
+def types() -> list[str]:
+    """The names of update rules that are known now."""
+    return TYPES
+
+
 @dataclass(frozen=True, kw_only=True)
 class SolverSpec:
     """How a net is trained (Caffe's SolverParameter)."""
 
-    type: Annotated[
-        Literal["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW"],
-        "the update rule",
-    ] = "SGD"
+    type: Annotated[str, "the update rule", Among(types)] = "SGD"
     base_lr: Annotated[float, "the learning rate at the start", AtLeast(0)]
     lr_policy: Annotated[
         Literal["fixed", "step", "multistep", "exp", "inv", "poly", "sigmoid", "cosine", "plateau"],

@@ -8,7 +8,7 @@ from typing import Any
 
 from minicaffe.errors import SpecError
 from minicaffe.spec import mapping
-from minicaffe.spec.solver import SolverSpec
+from minicaffe.spec.solver import BUILT_IN, SolverSpec
 from minicaffe.spec.tree import Node
 from minicaffe.spec.types import keys_of, values
 
@@ -80,7 +80,8 @@ def unused(given: Mapping[str, Node]) -> dict[str, str]:
     found = {}
     for key, (by, kinds) in TAKEN_BY.items():
         chosen = given[by].value if by in given else getattr(SolverSpec, by)
-        if key in given and given[key].value is not None and chosen not in kinds:
+        known = by != "type" or chosen in BUILT_IN  # a rule of one's own takes what it likes
+        if key in given and given[key].value is not None and chosen not in kinds and known:
             words = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if kinds[1:] else kinds)
             found[key] = f"goes with {by} {words}, not with {chosen!r}"
     return found

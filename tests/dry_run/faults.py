@@ -94,14 +94,15 @@ def puts_numbers_into_booleans(layer, x):
     layer.xp.add(x, x, out=flags)
 
 
-@fault("sgd takes 11")
+@fault("update takes 12")
 def gives_a_kernel_too_few_arguments(layer, x):
-    launch("update.cu", "sgd", x.size, x, x)
+    launch("update.cu", "update", x.size, x, x, of=("sgd",))
 
 
-@fault("sgd: <class 'float'> for a float")
+@fault("update: <class 'float'> for a float")
 def gives_a_kernel_a_number_of_python(layer, x):
-    launch("update.cu", "sgd", x.size, x, x, x, x, None, 3, None, 1, 1, 0.5, x)
+    given = x, x, x, None, None, 3, None, 1, 1, 0.5, x
+    launch("update.cu", "update", x.size, x, *given, of=("sgd",))
 
 
 @fault("softmax_loss_gradient: strides (24, 8) of (4, 3)")

@@ -8,8 +8,8 @@ import pytest
 from ops.cases import blank, numbers, put
 
 from minicaffe import backend
-from minicaffe.backend import heard
 from minicaffe.cuda import fusion
+from minicaffe.listener import heard
 from minicaffe.ops import activation, arrays, channels, elementwise, normalize, pool, rows, softmax
 from minicaffe.ops.conv import implicit_gemm
 from minicaffe.ops.geometry import ConvGeometry, Window

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ops import references as ref
 from ops.cases import EDGES, blank, cases, close, convolutions, dtypes, numbers, put, same, seeds
 
-from minicaffe import backend
+from minicaffe import backend, listener
 from minicaffe.cuda import fusion
 from minicaffe.cuda.capture import COUNTERS, arrived
 from minicaffe.cuda.launch import source
@@ -162,7 +162,7 @@ def kernels_of(work):
     """The template arguments of the kernels that some work launches."""
     heard = SimpleNamespace(found=[], host=lambda why: None)
     heard.launched = lambda asked: asked.name != "implicit" or not heard.found.append(asked.types)
-    with backend.heard(heard):
+    with listener.heard(heard):
         work()
     return heard.found
 

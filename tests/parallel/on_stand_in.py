@@ -12,9 +12,9 @@ import gpu  # noqa: F401
 import numpy as np
 
 from minicaffe import Solver, parse
-from minicaffe.parallel import device_of, world
+from minicaffe.parallel import buckets, device_of, world
 from minicaffe.replay.replay import Graph
-from minicaffe.solver import Report, buckets
+from minicaffe.solver import Report
 
 MODEL = """
 layers:

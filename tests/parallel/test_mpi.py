@@ -213,7 +213,7 @@ SUMMED = """
 import copy
 from minicaffe import Solver, read
 from minicaffe.parallel import world
-from minicaffe.solver import buckets, ranks as module
+from minicaffe.parallel import buckets, ranks as module
 
 def trained(overlaps):
     ranks = copy.copy(world())

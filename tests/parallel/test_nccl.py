@@ -82,9 +82,9 @@ def test_a_wait_left_out_is_found(cuda, tmp_path, fault):
 def test_two_ranks_on_one_gpu_are_refused(cuda, tmp_path):
     script = (
         f"import sys; sys.path.insert(0, {str(SCRIPT.parent.parent)!r}); import gpu\n"
-        "from minicaffe import backend; from minicaffe.parallel import on, world\n"
+        "from minicaffe import backend; from minicaffe.parallel import world\n"
         "from minicaffe.errors import DeviceError\n"
-        "try:\n    on(backend.device('cuda:0'), world())\n"
+        "try:\n    world().on(backend.device('cuda:0'))\n"
         "except DeviceError as error:\n    print(error)\n"
     )
     done = subprocess.run(

@@ -12,9 +12,9 @@ from parallel.test_same_run import few, text  # noqa: F401
 from solver.twins import Quiet
 
 from minicaffe import DataError, Layer, Solver, SpecError, TrainingError, Traits, parse, register
+from minicaffe.communicator import together
 from minicaffe.layers import REGISTRY
-from minicaffe.parallel.together import together
-from minicaffe.solver import alike
+from minicaffe.parallel import agreement as alike
 from minicaffe.solver.interrupt import Signals
 
 SPOILT = [
@@ -27,7 +27,7 @@ SPOILT = [
 @pytest.fixture(autouse=True)
 def small_nets_share_the_update(monkeypatch):
     """As large ones do."""
-    monkeypatch.setattr("minicaffe.solver.ranks.WORTH", 0)
+    monkeypatch.setattr("minicaffe.parallel.ranks.WORTH", 0)
 
 
 def made(ranks, model=None, **settings):

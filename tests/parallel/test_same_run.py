@@ -15,8 +15,8 @@ from solver.twins import Quiet
 
 from minicaffe import MinicaffeError, Solver, cpu, parse
 from minicaffe.data import datasets
+from minicaffe.parallel.compressed import Rounded
 from minicaffe.runs import folder as run_folder
-from minicaffe.solver.rounded import Rounded
 
 NET = """
 layers:
@@ -43,7 +43,7 @@ def few(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets, "_COUNTS", {"train": 50, "test": 20})
     monkeypatch.setattr(datasets, "_DRAWING", "few-50")
     monkeypatch.setattr(
-        "minicaffe.solver.ranks.WORTH", 0
+        "minicaffe.parallel.ranks.WORTH", 0
     )  # small nets share the update as large ones do
     monkeypatch.chdir(tmp_path)
 
@@ -144,7 +144,7 @@ def moved(solver, iteration):
 @pytest.mark.parametrize("worth", [0, 2**40])
 def test_what_changes_once_iterations_are_replayed(monkeypatch, meanwhile, worth):
     """Whether the update is shared then or not."""
-    monkeypatch.setattr("minicaffe.solver.ranks.WORTH", worth)
+    monkeypatch.setattr("minicaffe.parallel.ranks.WORTH", worth)
     check(text(), 11, (2,), meanwhile=meanwhile)
 
 
@@ -263,7 +263,7 @@ def test_a_batch_a_rank_is_a_larger_batch():
 
 def test_a_sum_begins_before_the_backward_pass_is_over(monkeypatch):
     """Buckets begin in the order of the layers, the last first; the second is no longer than what is left."""
-    from minicaffe.solver import buckets as module
+    from minicaffe.parallel import buckets as module
 
     monkeypatch.setattr(module, "BUCKET", 800)
 

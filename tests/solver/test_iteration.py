@@ -103,7 +103,7 @@ def test_tests_snapshots_and_a_look_at_blobs_in_between(tmp_path):
         both.step()
         if i % 5 == 3:
             for k, solver in enumerate(both.both):
-                solver._prefix = str(tmp_path / f"net{k}")
+                solver._saving.prefix = str(tmp_path / f"net{k}")
                 solver.snapshot()
                 solver.net.forward()
                 solver.net.backward()

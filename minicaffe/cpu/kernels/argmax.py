@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from minicaffe.cpu import at, compiled
 
 
 @compiled
-def largest(x: Any, c: int, s: int, k: int, place: Any, number: Any, first: int, last: int) -> None:
+def largest(x, c, s, k, place, number, first, last):
     """The k largest of columns first..last, largest first, the last of equal ones before the others."""
     for column in range(first, last):
         start, out = column // s * c * s + column % s, column // s * k * s + column % s

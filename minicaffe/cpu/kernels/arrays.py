@@ -18,7 +18,7 @@ FUNCTIONS = {
 
 
 @helper
-def place(row: int, sizes: Any, steps: Any) -> int:
+def place(row, sizes, steps):
     """Where row `row`, counted along all axes but the last, begins."""
     start = 0
     for k in range(len(sizes) - 1):
@@ -29,7 +29,7 @@ def place(row: int, sizes: Any, steps: Any) -> int:
 
 
 @compiled
-def rectified_sum(a: Any, b: Any, y: Any, first: int, last: int) -> None:
+def rectified_sum(a, b, y, first, last):
     """y = a + b, and 0 where that is less, of arrays that lie apart."""
     zero = y.dtype.type(0)
     for i in range(first, last):

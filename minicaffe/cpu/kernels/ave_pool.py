@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled, compiled_sums, helper
 from minicaffe.cpu.kernels.pool import extents, lay, padded
 
 
 @helper
-def sum_of(x: Any, start: int, count: int, k: int, step: int, out: Any, to: int) -> None:
+def sum_of(x, start, count, k, step, out, to):
     """out[to + p] = the sum of x[start + p + i step], i < k."""
     if k == 3:
         for p in range(count):
@@ -24,18 +22,7 @@ def sum_of(x: Any, start: int, count: int, k: int, step: int, out: Any, to: int)
 
 
 @compiled_sums
-def ave_pool(
-    x: Any,
-    image: Any,
-    window: Any,
-    out: Any,
-    rows: Any,
-    columns: Any,
-    work: Any,
-    y: Any,
-    first: int,
-    last: int,
-) -> None:
+def ave_pool(x, image, window, out, rows, columns, work, y, first, last):
     """Each window's sum, divided by its rows and columns."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
@@ -72,18 +59,7 @@ def ave_pool(
 
 
 @compiled
-def ave_pool_gradient(
-    dy: Any,
-    image: Any,
-    window: Any,
-    out: Any,
-    rows: Any,
-    columns: Any,
-    work: Any,
-    dx: Any,
-    first: int,
-    last: int,
-) -> None:
+def ave_pool_gradient(dy, image, window, out, rows, columns, work, dx, first, last):
     """Each window's gradient, divided by its rows and columns, to all its pixels: to a row, then down."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window

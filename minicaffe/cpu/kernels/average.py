@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled
 
 
 @compiled
-def average(x: Any, share: Any, skip: Any, mean: Any, first: int, last: int) -> None:
+def average(x, share, skip, mean, first, last):
     """mean += share (x - mean), unless `skip` says no."""
     if skip[0]:
         return

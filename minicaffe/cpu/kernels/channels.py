@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from minicaffe.cpu import at, compiled, compiled_sums
@@ -12,9 +10,7 @@ LANES = 64  # channels whose sums are taken side by side where their entries are
 
 
 @compiled
-def scale(
-    x: Any, a: Any, b: Any, whole: bool, y: Any, f: int, p: int, first: int, last: int
-) -> None:
+def scale(x, a, b, whole, y, f, p, first, last):
     """y = a[k] x + b[k], of rows first..last; b as large as x with `whole`; a or b of no entries is none."""
     in_place = x.ctypes.data == y.ctypes.data
     for r in range(first, last):
@@ -33,7 +29,7 @@ def scale(
 
 
 @compiled
-def prelu(dy: Any, x: Any, a: Any, dx: Any, f: int, p: int, first: int, last: int) -> None:
+def prelu(dy, x, a, dx, f, p, first, last):
     """dx = dy where x > 0, a[k] dy elsewhere."""
     for r in range(first, last):
         factor = a[at(r % f)]
@@ -46,9 +42,7 @@ def prelu(dy: Any, x: Any, a: Any, dx: Any, f: int, p: int, first: int, last: in
 
 
 @compiled_sums
-def add_sums(
-    dy: Any, x: Any, way: int, f: int, p: int, n: int, out: Any, first: int, last: int
-) -> None:
+def add_sums(dy, x, way, f, p, n, out, first, last):
     """out[k] += the sum of dy (way 0), of dy x (1) or of dy min(x, 0) (2), for channels first..last."""
     if p == 1:
         sums = np.empty(LANES, np.float64)

@@ -24,19 +24,7 @@ def _plane(count: int, side: int = 0) -> Any:
     many, one = tile_of(ROWS, count, side), tile_of(1, count, side)
 
     @helper
-    def plane(
-        x: Any,
-        pitch: int,
-        weight: Any,
-        element: int,
-        turn: int,
-        kernel: Any,
-        steps: Any,
-        start: Any,
-        y: Any,
-        to: int,
-        out: Any,
-    ) -> None:
+    def plane(x, pitch, weight, element, turn, kernel, steps, start, y, to, out):
         oh, ow = out
         given = x, pitch, weight, element, turn, kernel, steps, start, y, ow
         for left in range(0, ow, count):
@@ -59,7 +47,7 @@ _move_16, _move_4, _move_1 = map(move_of, (WIDEST, 4, 1))
 
 
 @helper
-def _pad(x: Any, start: int, image: Any, pad: Any, size: Any, work: Any) -> None:
+def _pad(x, start, image, pad, size, work):
     """The plane at x[start] into (rows, columns) of `size`, so far from its corner, cut where that ends."""
     (h, w), (ph, pw), (rows, columns) = image, pad, size
     low, high = max(pw, 0), min(columns, w + pw)
@@ -79,23 +67,13 @@ def _pad(x: Any, start: int, image: Any, pad: Any, size: Any, work: Any) -> None
 
 
 @helper
-def _zero(work: Any, size: int) -> None:
+def _zero(work, size):
     for q in range(size):
         work[at(q)] = 0
 
 
 @compiled_sums
-def forward(
-    x: Any,
-    weight: Any,
-    bias: Any,
-    y: Any,
-    numbers: Any,
-    turned: bool,
-    work: Any,
-    first: int,
-    last: int,
-) -> None:
+def forward(x, weight, bias, y, numbers, turned, work, first, last):
     """y of planes first..last; with `turned` by the weight back to front. `numbers`: channels, sizes."""
     c, image, kernel, pad, dilation, out = numbers
     (kh, kw), (dh, dw), (oh, ow) = kernel, dilation, out
@@ -127,9 +105,7 @@ def forward(
 
 
 @compiled_sums
-def weight_gradient(
-    x: Any, dy: Any, n: int, dweight: Any, numbers: Any, work: Any, first: int, last: int
-) -> None:
+def weight_gradient(x, dy, n, dweight, numbers, work, first, last):
     """dweight += the sums over all n samples, for channels first..last."""
     c, image, kernel, pad, dilation, out = numbers
     (kh, kw), (dh, dw), (oh, ow) = kernel, dilation, out

@@ -19,21 +19,7 @@ def tile_of(rows: int, count: int, side: int) -> Any:
     """
 
     @made
-    def tile(
-        typing: Any,
-        here: Any,
-        to: Any,
-        x: Any,
-        pitch: Any,
-        weight: Any,
-        element: Any,
-        turn: Any,
-        kernel: Any,
-        steps: Any,
-        start: Any,
-        y: Any,
-        apart: Any,
-    ) -> Any:
+    def tile(typing, here, to, x, pitch, weight, element, turn, kernel, steps, start, y, apart):
         """y[to..] = start + the sums; weights lie `turn` apart, and what they meet in x `steps`."""
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -79,18 +65,7 @@ def sums_of(side: int) -> Any:
     """The kernel that adds to side x side weights at a time, of rows of `across` vectors of dy."""
 
     @made
-    def sums(
-        typing: Any,
-        dy: Any,
-        size: Any,
-        x: Any,
-        here: Any,
-        pitch: Any,
-        steps: Any,
-        dweight: Any,
-        element: Any,
-        apart: Any,
-    ) -> Any:
+    def sums(typing, dy, size, x, here, pitch, steps, dweight, element, apart):
         """dweight[element..] += the sums, of x from `here` on; rows of weights are `apart`."""
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -124,7 +99,7 @@ def move_of(count: int) -> Any:
     """The kernel b[b0..] = a[a0..], of so many neighbours."""
 
     @made
-    def move(typing: Any, a: Any, a0: Any, b: Any, b0: Any) -> Any:
+    def move(typing, a, a0, b, b0):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             a_, a0, b_, b0 = args
             on = Emitter(context, builder, a, count)

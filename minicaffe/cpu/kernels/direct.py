@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled_sums, helper
 from minicaffe.cpu.kernels.im2col import span
 
 
 @helper
-def _spans(image: Any, window: Any, out: Any, a: int, i: int, j: int) -> Any:
+def _spans(image, window, out, a, i, j):
     """The outputs along each axis that see pixels by kernel element (a, i, j)."""
     (d, h, w), (od, oh, ow) = image, out
     _, (sd, sh, sw), (pd, ph, pw), (dd, dh, dw) = window
@@ -24,7 +22,7 @@ def _spans(image: Any, window: Any, out: Any, a: int, i: int, j: int) -> Any:
 
 
 @compiled_sums
-def forward(x: Any, weight: Any, bias: Any, y: Any, numbers: Any, first: int, last: int) -> None:
+def forward(x, weight, bias, y, numbers, first, last):
     """y[s, k] = bias[k] + sum over b of weight[k, b] * x[s, b], for planes first..last of y."""
     c, f, group, image, window, out = numbers
     (_, h, w), (od, oh, ow) = image, out
@@ -58,7 +56,7 @@ def forward(x: Any, weight: Any, bias: Any, y: Any, numbers: Any, first: int, la
 
 
 @compiled_sums
-def input_gradient(dy: Any, weight: Any, dx: Any, numbers: Any, first: int, last: int) -> None:
+def input_gradient(dy, weight, dx, numbers, first, last):
     """dx[s, b] = sum over k of weight[k, b] * dy[s, k], each back to the pixels it saw, for planes of dx."""
     c, f, group, image, window, out = numbers
     (d, h, w), (od, oh, ow) = image, out
@@ -90,9 +88,7 @@ def input_gradient(dy: Any, weight: Any, dx: Any, numbers: Any, first: int, last
 
 
 @compiled_sums
-def weight_gradient(
-    x: Any, dy: Any, n: int, dweight: Any, numbers: Any, first: int, last: int
-) -> None:
+def weight_gradient(x, dy, n, dweight, numbers, first, last):
     """dweight[k, b] += sum over samples and places of dy[s, k] times the pixels it met, for some filters."""
     c, f, group, image, window, out = numbers
     (d, h, w), (od, oh, ow) = image, out

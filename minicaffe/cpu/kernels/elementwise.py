@@ -59,7 +59,7 @@ def formula(name: str, part: str, dtype: Any) -> Any:
 
 
 @compiled
-def dropout(x: Any, kept: Any, scale: Any, y: Any, first: int, last: int) -> None:
+def dropout(x, kept, scale, y, first, last):
     """y = x kept scale."""
     if x.ctypes.data == y.ctypes.data:
         for i in range(first, last):
@@ -70,18 +70,7 @@ def dropout(x: Any, kept: Any, scale: Any, y: Any, first: int, last: int) -> Non
 
 
 @compiled
-def gather(
-    images: Any,
-    labels: Any,
-    places: Any,
-    mean: Any,
-    scale: Any,
-    sizes: Any,
-    y: Any,
-    y_labels: Any,
-    first: int,
-    last: int,
-) -> None:
+def gather(images, labels, places, mean, scale, sizes, y, y_labels, first, last):
     """Samples first..last of a batch: entry, crop, mirror, mean, scale; and their labels, if there are any."""
     c, h, w, oh, ow = sizes
     entry, top, left, mirror = places
@@ -103,14 +92,14 @@ def gather(
 
 
 @compiled
-def larger(x: Any, y: Any, first: int, last: int) -> None:
+def larger(x, y, first, last):
     """y = the larger of x and y."""
     for i in range(first, last):
         y[at(i)] = x[at(i)] if x[at(i)] >= y[at(i)] else y[at(i)]
 
 
 @compiled
-def larger_of(x: Any, number: int, which: Any, y: Any, first: int, last: int) -> None:
+def larger_of(x, number, which, y, first, last):
     """The same, and which = `number` where it is x."""
     for i in range(first, last):
         which[at(i)] = np.int32(number) if x[at(i)] >= y[at(i)] else which[at(i)]
@@ -118,7 +107,7 @@ def larger_of(x: Any, number: int, which: Any, y: Any, first: int, last: int) ->
 
 
 @compiled
-def where_it_is(dy: Any, which: Any, number: int, dx: Any, first: int, last: int) -> None:
+def where_it_is(dy, which, number, dx, first, last):
     """dx = dy where `which` is a number, else 0."""
     for i in range(first, last):
         dx[at(i)] = dy[at(i)] if which[at(i)] == np.int32(number) else dx.dtype.type(0)

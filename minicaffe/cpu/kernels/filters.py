@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled, compiled_sums
 
 
 @compiled
-def add_bias(bias: Any, f: int, p: int, y: Any, first: int, last: int) -> None:
+def add_bias(bias, f, p, y, first, last):
     """y[s, i] += bias[i] for planes first..last, of p places; f are a sample."""
     for plane in range(first, last):
         more = bias[at(plane % f)]
@@ -17,7 +15,7 @@ def add_bias(bias: Any, f: int, p: int, y: Any, first: int, last: int) -> None:
 
 
 @compiled_sums
-def bias_gradient(dy: Any, n: int, f: int, p: int, db: Any, first: int, last: int) -> None:
+def bias_gradient(dy, n, f, p, db, first, last):
     """db[i] += the sum of dy[s, i] over samples and places, for filters first..last."""
     for i in range(first, last):
         total = db.dtype.type(0)
@@ -28,9 +26,7 @@ def bias_gradient(dy: Any, n: int, f: int, p: int, db: Any, first: int, last: in
 
 
 @compiled
-def add_pieces(
-    work: Any, slices: int, start: int, sizes: Any, out: Any, first: int, last: int
-) -> None:
+def add_pieces(work, slices, start, sizes, out, first, last):
     """out[g, i] += the sums of all slices for filters first..last, in their order.
 
     Of the equal pieces of `work`, one a slice, each holds from `start` on a matrix (k, f) for each group;

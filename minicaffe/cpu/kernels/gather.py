@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from minicaffe.cpu import at, compiled
 
 
 @compiled
-def places(index: Any, n: int, out: Any, refused: Any, first: int, last: int) -> None:
+def places(index, n, out, refused, first, last):
     """Numbers as int32, -1 for one that is none of 0..n-1, which sets `refused`."""
     for i in range(first, last):
         value = index[at(i)]
@@ -21,7 +19,7 @@ def places(index: Any, n: int, out: Any, refused: Any, first: int, last: int) ->
 
 
 @compiled
-def take(x: Any, place: Any, d: int, out: Any, first: int, last: int) -> None:
+def take(x, place, d, out, first, last):
     """out[i] = x[place[i]], rows of d entries; NaN where that is -1."""
     for i in range(first, last):
         here = place[i] * d
@@ -30,7 +28,7 @@ def take(x: Any, place: Any, d: int, out: Any, first: int, last: int) -> None:
 
 
 @compiled
-def put_back(dy: Any, place: Any, d: int, add: bool, out: Any, first: int, last: int) -> None:
+def put_back(dy, place, d, add, out, first, last):
     """out[k] = sum of dy[i] over the i with place[i] = k, in their order, for rows first..last of out."""
     if not add:
         for q in range(first * d, last * d):
@@ -43,7 +41,7 @@ def put_back(dy: Any, place: Any, d: int, add: bool, out: Any, first: int, last:
 
 
 @compiled
-def fold(x: Any, count: int, d: int, out: Any, first: int, last: int) -> None:
+def fold(x, count, d, out, first, last):
     """out[a, b] = sum over t < count of x[a, t, b], b < d."""
     for a in range(first, last):
         for b in range(d):
@@ -55,7 +53,7 @@ def fold(x: Any, count: int, d: int, out: Any, first: int, last: int) -> None:
 
 
 @compiled
-def mask_places(mask: Any, size: int, out: Any, refused: Any, first: int, last: int) -> None:
+def mask_places(mask, size, out, refused, first, last):
     """A mask's numbers as int64: -1 for none, -2 for one that is no place of an image of `size` pixels.
 
     Such a one sets `refused`.
@@ -69,7 +67,7 @@ def mask_places(mask: Any, size: int, out: Any, refused: Any, first: int, last: 
 
 
 @compiled
-def unpool(x: Any, place: Any, pixels: int, size: int, out: Any, first: int, last: int) -> None:
+def unpool(x, place, pixels, size, out, first, last):
     """out = 0 but out[place[i]] = x[i], plane by plane; one outside makes a plane's first pixel NaN."""
     for plane in range(first, last):
         for p in range(plane * size, (plane + 1) * size):
@@ -83,9 +81,7 @@ def unpool(x: Any, place: Any, pixels: int, size: int, out: Any, first: int, las
 
 
 @compiled
-def unpool_gradient(
-    dy: Any, place: Any, pixels: int, size: int, out: Any, first: int, last: int
-) -> None:
+def unpool_gradient(dy, place, pixels, size, out, first, last):
     """dx[i] = dy[place[i]], 0 where that is none."""
     for i in range(first * pixels, last * pixels):
         there = place[at(i)]

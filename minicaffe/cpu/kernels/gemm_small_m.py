@@ -7,8 +7,6 @@ tiles: k entries of the sum, or m vectors; vectors of neighbours, of so many lan
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled, helper, microkernel
 from minicaffe.cpu.microkernel import ADD, COLUMNS, ROWS, ZERO, add_sums
 from minicaffe.cpu.microkernel import lanes as lanes
@@ -16,22 +14,7 @@ from minicaffe.cpu.vector_ir import wide as wide
 
 
 @compiled
-def product(
-    sizes: Any,
-    a: Any,
-    a_turned: bool,
-    b: Any,
-    add: bool,
-    rows: bool,
-    deep: int,
-    wide: int,
-    steps: Any,
-    places: Any,
-    lanes: int,
-    c: Any,
-    first: int,
-    last: int,
-) -> None:
+def product(sizes, a, a_turned, b, add, rows, deep, wide, steps, places, lanes, c, first, last):
     """c = a b, or c += a b, where m is small, or, of `rows`, k.
 
     A unit is COLUMNS vectors of each row of c, or ROWS rows. At a time `deep` rows of b are taken, and of
@@ -55,7 +38,7 @@ def product(
 
 
 @helper
-def tiles(a: Any, b: Any, c: Any, steps: Any, places: Any, rows: int, begin: int) -> None:
+def tiles(a, b, c, steps, places, rows, begin):
     """Some rows and vectors of c; what fills no tile one by one, for each kernel takes time to compile."""
     (x, a0, row), (z, c0, apart), (table, step, last), (where, v, end) = a, c, steps, places
     for p in range(v, end, COLUMNS):
@@ -70,7 +53,7 @@ def tiles(a: Any, b: Any, c: Any, steps: Any, places: Any, rows: int, begin: int
 
 
 @helper
-def rest(sizes: Any, a: Any, b: Any, add: bool, column: int, c: Any, first: int, last: int) -> None:
+def rest(sizes, a, b, add, column, c, first, last):
     """The same of rows first..last, columns from `column` on, which fill no vector; a as it lies."""
     (_, n, k), (values, row, apart) = sizes, a
     for r in range(first, last if not add else first):
@@ -84,19 +67,7 @@ def rest(sizes: Any, a: Any, b: Any, add: bool, column: int, c: Any, first: int,
 
 
 @compiled
-def dots(
-    sizes: Any,
-    a: Any,
-    b: Any,
-    bias: Any,
-    add: bool,
-    steps: Any,
-    places: Any,
-    lanes: int,
-    c: Any,
-    first: int,
-    last: int,
-) -> None:
+def dots(sizes, a, b, bias, add, steps, places, lanes, c, first, last):
     """c = a b + bias, or c += a b, where m is small and b lies by columns: a unit is ROWS of them."""
     m, n, k = sizes
     for q in range(first * ROWS, min(n, last * ROWS), ROWS):

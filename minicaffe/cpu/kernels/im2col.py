@@ -6,13 +6,11 @@ next; places lie side by side, so that the innermost loop runs along memory.
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled, helper
 
 
 @helper
-def span(size: int, count: int, offset: int, stride: int) -> tuple[int, int]:
+def span(size, count, offset, stride):
     """The outputs o for which pixel o stride + offset lies in the image (geometry.valid_range)."""
     if stride == 1:  # no division, which costs more than all else here
         first, end = max(0, -offset), size - offset
@@ -23,9 +21,7 @@ def span(size: int, count: int, offset: int, stride: int) -> tuple[int, int]:
 
 
 @helper
-def unroll(
-    x: Any, plane: int, image: Any, window: Any, out: Any, col: Any, row: int, element: int
-) -> None:
+def unroll(x, plane, image, window, out, col, row, element):
     """The columns of one plane of x, from col[row] on; a kernel element is `element` from the next."""
     (d, h, w), (od, oh, ow) = image, out
     (kd, kh, kw), (sd, sh, sw), (pd, ph, pw), (dd, dh, dw) = window
@@ -53,17 +49,7 @@ def unroll(
 
 
 @helper
-def fold(
-    col: Any,
-    row: int,
-    element: int,
-    x: Any,
-    plane: int,
-    image: Any,
-    window: Any,
-    out: Any,
-    clear: bool,
-) -> None:
+def fold(col, row, element, x, plane, image, window, out, clear):
     """One plane of x: each pixel the sum of the entries `unroll` reads from it; added, without `clear`."""
     (d, h, w), (od, oh, ow) = image, out
     (kd, kh, kw), (sd, sh, sw), (pd, ph, pw), (dd, dh, dw) = window
@@ -91,9 +77,7 @@ def fold(
 
 
 @compiled
-def im2col(
-    x: Any, c: int, image: Any, window: Any, out: Any, col: Any, steps: Any, first: int, last: int
-) -> None:
+def im2col(x, c, image, window, out, col, steps, first, last):
     """The columns of planes first..last of x, c of which are a sample."""
     sample, channel, element, _ = steps
     for plane in range(first, last):
@@ -102,18 +86,7 @@ def im2col(
 
 
 @compiled
-def col2im(
-    col: Any,
-    c: int,
-    image: Any,
-    window: Any,
-    out: Any,
-    x: Any,
-    steps: Any,
-    clear: bool,
-    first: int,
-    last: int,
-) -> None:
+def col2im(col, c, image, window, out, x, steps, clear, first, last):
     """The planes first..last, each pixel the sum of the entries read from it; added to without `clear`."""
     sample, channel, element, _ = steps
     for plane in range(first, last):

@@ -8,15 +8,13 @@ that starts so much further down. `work` has room for the columns of one band an
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled, helper
 from minicaffe.cpu.blas import gemm
 from minicaffe.cpu.kernels.im2col import fold, unroll
 
 
 @helper
-def _band(shapes: Any, axis: int, row: int, most: int) -> Any:
+def _band(shapes, axis, row, most):
     """The window and the outputs of the rows from `row` on, their first place, and their number."""
     _, (kernel, stride, (pd, ph, pw), dilation), (od, oh, ow) = shapes
     sd, sh, sw = stride
@@ -33,16 +31,14 @@ def _band(shapes: Any, axis: int, row: int, most: int) -> Any:
 
 
 @helper
-def _lengths(shapes: Any, axis: int) -> tuple[int, int, int]:
+def _lengths(shapes, axis):
     """Rows of outputs, places of an image, elements of a kernel."""
     _, ((kd, kh, kw), _, _, _), out = shapes
     return out[axis], out[0] * out[1] * out[2], kd * kh * kw
 
 
 @helper
-def _unroll(
-    x: Any, plane: int, c: int, image: Any, window: Any, out: Any, n: int, tile: Any
-) -> None:
+def _unroll(x, plane, c, image, window, out, n, tile):
     """The columns of `c` planes of x, each row of n places."""
     kd, kh, kw = window[0]
     for i in range(c):
@@ -50,21 +46,7 @@ def _unroll(
 
 
 @compiled
-def forward(
-    blas: int,
-    sizes: Any,
-    axis: int,
-    shapes: Any,
-    is_point: bool,
-    parts: int,
-    x: Any,
-    w: Any,
-    bias: Any,
-    y: Any,
-    tile: Any,
-    first: int,
-    last: int,
-) -> None:
+def forward(blas, sizes, axis, shapes, is_point, parts, x, w, bias, y, tile, first, last):
     """y[s, g, :, band] = w[g] im2col(x[s])[g, :, band] + bias[g].
 
     A unit is a sample's band of a group, or one of `parts` of its filters: columns are kept for the next.
@@ -92,20 +74,7 @@ def forward(
 
 
 @compiled
-def input_gradient(
-    blas: int,
-    sizes: Any,
-    axis: int,
-    shapes: Any,
-    is_point: bool,
-    parts: int,
-    dy: Any,
-    w: Any,
-    dx: Any,
-    tile: Any,
-    first: int,
-    last: int,
-) -> None:
+def input_gradient(blas, sizes, axis, shapes, is_point, parts, dy, w, dx, tile, first, last):
     """dx[s] = sum over the bands of col2im(w[g]' dy[s, g, :, band]).
 
     A unit is one of `parts` of the channels of a sample's group.
@@ -130,18 +99,7 @@ def input_gradient(
 
 
 @compiled
-def weight_gradient(
-    blas: int,
-    sizes: Any,
-    axis: int,
-    shapes: Any,
-    room: int,
-    x: Any,
-    dy: Any,
-    work: Any,
-    first: int,
-    last: int,
-) -> None:
+def weight_gradient(blas, sizes, axis, shapes, room, x, dy, work, first, last):
     """sums[g] (k, f) = im2col(x[s])[g, :, band] dy[s, g, :, band]' over units, each a sample's band.
 
     sums lie `room` from the beginning of `work`.
@@ -163,20 +121,8 @@ def weight_gradient(
 
 @compiled
 def weight_rows_gradient(
-    blas: int,
-    sizes: Any,
-    axis: int,
-    shapes: Any,
-    is_point: bool,
-    n: int,
-    room: int,
-    x: Any,
-    dy: Any,
-    dw: Any,
-    work: Any,
-    first: int,
-    last: int,
-) -> None:
+    blas, sizes, axis, shapes, is_point, n, room, x, dy, dw, work, first, last
+):
     """dw[:, channels] += the sum over all n samples of dy im2col(x[:, channels])', for channels first..last.
 
     Its transpose is summed `room` from the beginning of `work`.

@@ -5,15 +5,11 @@ An axis is its tables (low, high, share), one entry an output.
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled
 
 
 @compiled
-def interp(
-    x: Any, rows: Any, columns: Any, sizes: Any, half: Any, y: Any, first: int, last: int
-) -> None:
+def interp(x, rows, columns, sizes, half, y, first, last):
     """y = (1 - share) x[low] + share x[high]."""
     (low, high, share), (left, right, part), (h, w, oh, ow) = rows, columns, sizes
     for line in range(first * oh, last * oh):
@@ -29,9 +25,7 @@ def interp(
 
 
 @compiled
-def interp_gradient(
-    dy: Any, rows: Any, columns: Any, sizes: Any, half: Any, dx: Any, first: int, last: int
-) -> None:
+def interp_gradient(dy, rows, columns, sizes, half, dx, first, last):
     """Each output gives (1 - share) of its gradient to low, share to high."""
     (low, high, share), (left, right, part), (h, w, oh, ow) = rows, columns, sizes
     for p in range(first * h * w, last * h * w):

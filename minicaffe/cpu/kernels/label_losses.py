@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ NONE = (0, 0)  # no label is ignored
 
 
 @compiled
-def hinge(x: Any, labels: Any, d: int, refused: Any, y: Any, first: int, last: int) -> None:
+def hinge(x, labels, d, refused, y, first, last):
     """y = max(0, 1 - x) of the label's score, max(0, 1 + x) of the others, for samples first..last."""
     for n in range(first, last):
         own, _ = read(labels[at(n)], d, NONE, refused)
@@ -27,9 +26,7 @@ def hinge(x: Any, labels: Any, d: int, refused: Any, y: Any, first: int, last: i
 
 
 @compiled
-def hinge_gradient(
-    margins: Any, labels: Any, d: int, squared: bool, scale: Any, dx: Any, first: int, last: int
-) -> None:
+def hinge_gradient(margins, labels, d, squared, scale, dx, first, last):
     """scale times the slope of the sum of margins, or of their squares."""
     for n in range(first, last):
         for k in range(d):
@@ -39,9 +36,7 @@ def hinge_gradient(
 
 
 @compiled
-def multinomial(
-    prob: Any, labels: Any, d: int, least: Any, refused: Any, y: Any, first: int, last: int
-) -> None:
+def multinomial(prob, labels, d, least, refused, y, first, last):
     """y = -log max(prob[label], least)."""
     for n in range(first, last):
         own, _ = read(labels[at(n)], d, NONE, refused)
@@ -50,9 +45,7 @@ def multinomial(
 
 
 @compiled
-def multinomial_gradient(
-    prob: Any, labels: Any, d: int, least: Any, scale: Any, dx: Any, first: int, last: int
-) -> None:
+def multinomial_gradient(prob, labels, d, least, scale, dx, first, last):
     """dx = -scale / max(prob, least) at the labels, 0 elsewhere."""
     for n in range(first, last):
         for k in range(d):
@@ -62,7 +55,7 @@ def multinomial_gradient(
 
 
 @compiled
-def row_sums(matrix: Any, out: Any, first: int, last: int) -> None:
+def row_sums(matrix, out, first, last):
     """out[l] = the sum of row l of a square matrix, for rows first..last."""
     c = len(out)
     for row in range(first, last):
@@ -72,20 +65,7 @@ def row_sums(matrix: Any, out: Any, first: int, last: int) -> None:
 
 
 @compiled
-def infogain(
-    prob: Any,
-    labels: Any,
-    matrix: Any,
-    c: int,
-    s: int,
-    ignore: Any,
-    least: Any,
-    losses: Any,
-    valid: Any,
-    refused: Any,
-    first: int,
-    last: int,
-) -> None:
+def infogain(prob, labels, matrix, c, s, ignore, least, losses, valid, refused, first, last):
     """losses = -sum over k of matrix[label, k] log max(prob[n, k, s], least), 0 where ignored."""
     for place in range(first, last):
         own, counts = read(labels[at(place)], c, ignore, refused)
@@ -100,19 +80,7 @@ def infogain(
 
 
 @compiled
-def infogain_gradient(
-    prob: Any,
-    labels: Any,
-    matrix: Any,
-    sums: Any,
-    c: int,
-    s: int,
-    valid: Any,
-    scale: Any,
-    dx: Any,
-    first: int,
-    last: int,
-) -> None:
+def infogain_gradient(prob, labels, matrix, sums, c, s, valid, scale, dx, first, last):
     """dx = scale (prob sums[label] - matrix[label]), 0 where the label does not count."""
     for place in range(first, last):
         label, start = labels[at(place)], place // s * c * s + place % s

@@ -22,7 +22,7 @@ def of(dtype: np.dtype, root: bool) -> tuple[Any, Any]:
     power, kind = maths.words(dtype)["power"], dtype.type
 
     @helper
-    def shrunk(value: Any, s: Any, beta: Any) -> Any:
+    def shrunk(value, s, beta):
         """Value s^-beta."""
         if root:
             second = math.sqrt(s)
@@ -30,7 +30,7 @@ def of(dtype: np.dtype, root: bool) -> tuple[Any, Any]:
         return value * power(s, -beta)
 
     @helper
-    def down(x: Any, squares: bool, row: int, h: int, w: int, up: int, span: Any, out: Any) -> None:
+    def down(x, squares, row, h, w, up, span, out):
         """out = the sum of x, or of its squares, over the rows around row `row` of all images' rows."""
         here, image, (q0, q1) = row * w, row // h * h, span
         for q in range(q0, q1):
@@ -45,7 +45,7 @@ def of(dtype: np.dtype, root: bool) -> tuple[Any, Any]:
                     out[at(here + q)] += x[at(line + q)]
 
     @helper
-    def along(x: Any, here: int, w: int, side: int, out: Any) -> None:
+    def along(x, here, w, side, out):
         """out = the sum of x over the columns around each of a row."""
         for q in range(here, here + w):
             out[at(q)] = x[at(q)]

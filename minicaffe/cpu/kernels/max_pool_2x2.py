@@ -20,7 +20,7 @@ def _best(count: int) -> Any:
     """The kernel for `count` windows: the largest pixel of each and, with `keep`, which of 0..3 it is."""
 
     @made
-    def best(typing: Any, x: Any, here: Any, w: Any, y: Any, which: Any, to: Any, keep: Any) -> Any:
+    def best(typing, x, here, w, y, which, to, keep):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             x_, here, w, y_, which_, to, keep = args
             on = Emitter(context, builder, x, count)
@@ -52,7 +52,7 @@ def _spread(count: int) -> Any:
     """The kernel for `count` windows: the gradient of each goes to the pixel that won, 0 to the others."""
 
     @made
-    def spread(typing: Any, dy: Any, which: Any, at: Any, dx: Any, here: Any, w: Any) -> Any:
+    def spread(typing, dy, which, at, dx, here, w):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             dy_, which_, at, dx_, here, w = args
             on = Emitter(context, builder, dy, count)
@@ -79,9 +79,7 @@ _spread_many, _spread_some, _spread_one = map(_spread, (MANY, SOME, 1))
 
 
 @compiled
-def max_halve(
-    x: Any, image: Any, out: Any, keep: bool, y: Any, which: Any, first: int, last: int
-) -> None:
+def max_halve(x, image, out, keep, y, which, first, last):
     """`pool.max_pool` of such windows: all is known but the pixels."""
     (_, w), (oh, ow) = image, out
     for row in range(first * oh, last * oh):
@@ -100,9 +98,7 @@ def max_halve(
 
 
 @compiled
-def max_halve_gradient(
-    dy: Any, which: Any, image: Any, out: Any, dx: Any, first: int, last: int
-) -> None:
+def max_halve_gradient(dy, which, image, out, dx, first, last):
     """`pool.max_pool_gradient` of such windows, all of whose pixels are written."""
     (_, w), (oh, ow) = image, out
     for row in range(first * oh, last * oh):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ LARGEST = np.finfo(np.float64).max  # stands for a sum of squares of finite numb
 
 
 @compiled_sums
-def sum_of_squares(x: Any, first: int, last: int) -> float:
+def sum_of_squares(x, first, last):
     """In float64."""
     total = 0.0
     for i in range(first, last):
@@ -23,7 +22,7 @@ def sum_of_squares(x: Any, first: int, last: int) -> float:
 
 
 @compiled
-def squares(x: Any, part: Any, first: int, last: int) -> None:
+def squares(x, part, first, last):
     """part[0] = sum of x^2, which is finite if x is."""
     total = sum_of_squares(x, first, last)
     if not math.isfinite(total):
@@ -36,9 +35,7 @@ def squares(x: Any, part: Any, first: int, last: int) -> None:
 
 
 @compiled
-def together(
-    parts: Any, each: int, slices: int, add: bool, bad: Any, out: Any, first: int, last: int
-) -> None:
+def together(parts, each, slices, add, bad, out, first, last):
     """out = the sum of what `squares` has left where each piece begins; bad = 1 if one is no number."""
     total = out[0] if add else 0.0
     for t in range(slices):
@@ -49,18 +46,7 @@ def together(
 
 
 @compiled
-def judge(
-    loss: Any,
-    square: Any,
-    limit: float,
-    pass_over: bool,
-    flags: Any,
-    going: Any,
-    factor: Any,
-    refused: Any,
-    first: int,
-    last: int,
-) -> None:
+def judge(loss, square, limit, pass_over, flags, going, factor, refused, first, last):
     """What ops.nan_guard.judge says; the flags in its order: bad, skip, stop, done, passed."""
     bad, norm, none = flags[0], math.sqrt(square[0]), False
     for i in range(len(refused)):

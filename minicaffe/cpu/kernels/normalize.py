@@ -7,7 +7,6 @@ rows are taken side by side.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ LANES = 64
 
 
 @helper
-def rate_of(spread: Any, kind: int, eps: Any) -> Any:
+def rate_of(spread, kind, eps):
     """What a row is multiplied by."""
     if kind == MEAN:
         return 1.0
@@ -29,7 +28,7 @@ def rate_of(spread: Any, kind: int, eps: Any) -> Any:
 
 
 @helper
-def part_of_y(rate: Any, kind: int, eps: Any, length: int) -> float:
+def part_of_y(rate, kind, eps, length):
     """What of (sum of g y) y a row's gradient loses, y being normalised x."""
     if kind == DEVIATION:  # its share of deviation + eps
         share = 1 - rate * eps
@@ -38,17 +37,7 @@ def part_of_y(rate: Any, kind: int, eps: Any, length: int) -> float:
 
 
 @compiled_sums
-def statistics(
-    x: Any,
-    seen: Any,
-    kind: int,
-    eps: Any,
-    mean: Any,
-    spread: Any,
-    rate: Any,
-    first: int,
-    last: int,
-) -> None:
+def statistics(x, seen, kind, eps, mean, spread, rate, first, last):
     """mean = the mean of a row, spread = its variance, or 0 and the sum of squares; and the rate."""
     outer, kept, inner = seen
     for row in range(first, last):
@@ -68,17 +57,7 @@ def statistics(
 
 
 @compiled_sums
-def statistics_across(
-    x: Any,
-    seen: Any,
-    kind: int,
-    eps: Any,
-    mean: Any,
-    spread: Any,
-    rate: Any,
-    first: int,
-    last: int,
-) -> None:
+def statistics_across(x, seen, kind, eps, mean, spread, rate, first, last):
     """The same of rows whose entries lie apart."""
     outer, kept, _ = seen
     middle, squares = np.zeros(LANES, np.float64), np.empty(LANES, np.float64)
@@ -107,7 +86,7 @@ def statistics_across(
 
 
 @compiled
-def normalise(x: Any, seen: Any, mean: Any, rate: Any, y: Any, first: int, last: int) -> None:
+def normalise(x, seen, mean, rate, y, first, last):
     """y = (x - mean) rate."""
     outer, kept, inner = seen
     in_place = x.ctypes.data == y.ctypes.data
@@ -125,9 +104,7 @@ def normalise(x: Any, seen: Any, mean: Any, rate: Any, y: Any, first: int, last:
 
 
 @compiled
-def normalise_across(
-    x: Any, seen: Any, mean: Any, rate: Any, y: Any, first: int, last: int
-) -> None:
+def normalise_across(x, seen, mean, rate, y, first, last):
     """The same of rows whose entries lie apart."""
     outer, kept, _ = seen
     row = first
@@ -142,18 +119,7 @@ def normalise_across(
 
 
 @compiled_sums
-def gradient(
-    x: Any,
-    g: Any,
-    seen: Any,
-    kind: int,
-    eps: Any,
-    mean: Any,
-    rate: Any,
-    dx: Any,
-    first: int,
-    last: int,
-) -> None:
+def gradient(x, g, seen, kind, eps, mean, rate, dx, first, last):
     """dx = rate (g - mean of g - part y (sum of g y)), y = (x - mean) rate; of a length g's mean stays."""
     outer, kept, inner = seen
     in_place = g.ctypes.data == dx.ctypes.data
@@ -179,18 +145,7 @@ def gradient(
 
 
 @compiled_sums
-def gradient_across(
-    x: Any,
-    g: Any,
-    seen: Any,
-    kind: int,
-    eps: Any,
-    mean: Any,
-    rate: Any,
-    dx: Any,
-    first: int,
-    last: int,
-) -> None:
+def gradient_across(x, g, seen, kind, eps, mean, rate, dx, first, last):
     """The same of rows whose entries lie apart."""
     outer, kept, _ = seen
     ones, slope = np.empty(LANES, np.float64), np.empty(LANES, np.float64)

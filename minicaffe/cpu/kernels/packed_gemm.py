@@ -7,8 +7,6 @@ elements of a group, and the distance from target to target. The other tables ar
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled, helper
 from minicaffe.cpu.kernels.space_to_depth import block_at, gather, lay, scatter
 from minicaffe.cpu.kernels.transpose import to_lanes
@@ -19,21 +17,7 @@ CHUNK = 8 * ROWS  # channels of targets computed from one panel before the next
 
 
 @compiled
-def correlate(
-    x: Any,
-    w: Any,
-    bias: Any,
-    y: Any,
-    plane: Any,
-    target: Any,
-    parts: int,
-    phases: Any,
-    tables: Any,
-    across: Any,
-    work: Any,
-    first: int,
-    last: int,
-) -> None:
+def correlate(x, w, bias, y, plane, target, parts, phases, tables, across, work, first, last):
     """Writes targets y of sources x: a unit is one of `parts` of a group's channels, for a block of places."""
     (c, f, groups), (d, h, wide), _, _, _, _, (_, room, start, width, depth, laid) = plane
     jobs, steps, where, blocks, pieces, runs = tables
@@ -87,20 +71,7 @@ def correlate(
 
 
 @compiled
-def weight_gradient(
-    x: Any,
-    dy: Any,
-    dw: Any,
-    plane: Any,
-    target: Any,
-    phases: Any,
-    tables: Any,
-    across: Any,
-    turned: Any,
-    work: Any,
-    first: int,
-    last: int,
-) -> None:
+def weight_gradient(x, dy, dw, plane, target, phases, tables, across, turned, work, first, last):
     """dw += sums over places of dy times x, for the channels first..last.
 
     The same product with other factors: filters fill a vector. dy is transposed into the panel, len(turned)
@@ -150,17 +121,7 @@ def weight_gradient(
 
 
 @helper
-def _turn(
-    dy: Any,
-    to: int,
-    places: int,
-    filters: int,
-    columns: Any,
-    count: int,
-    turned: Any,
-    width: int,
-    work: Any,
-) -> None:
+def _turn(dy, to, places, filters, columns, count, turned, width, work):
     """panel[q, l] = dy of filter l at column first + q of a block, for q < count.
 
     columns = (runs, the block's first run, the end of its runs, `first`); filters are `places` apart.

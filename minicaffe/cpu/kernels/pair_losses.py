@@ -13,17 +13,7 @@ from minicaffe.cpu.kernels import maths
 
 
 @compiled_sums
-def contrastive(
-    diff: Any,
-    similar: Any,
-    c: int,
-    margin: Any,
-    legacy: bool,
-    y: Any,
-    pull: Any,
-    first: int,
-    last: int,
-) -> None:
+def contrastive(diff, similar, c, margin, legacy, y, pull, first, last):
     """y = d^2 of a pair that is similar, else max(margin - d, 0)^2, or max(margin - d^2, 0); and the pull."""
     for n in range(first, last):
         squares = y.dtype.type(0)
@@ -42,16 +32,14 @@ def contrastive(
 
 
 @helper
-def apart(a: Any, b: Any, inside: Any, i: int) -> Any:
+def apart(a, b, inside, i):
     """inside (a - b)."""
     d = a[at(i)] - b[at(i)]
     return d * inside[at(i)] if inside.size else d
 
 
 @compiled
-def smooth_l1(
-    a: Any, b: Any, inside: Any, outside: Any, square: Any, y: Any, first: int, last: int
-) -> None:
+def smooth_l1(a, b, inside, outside, square, y, first, last):
     """y = outside f(d), d = inside (a - b), f = square d^2 / 2 up to |d| = 1 / square, then a line."""
     limit = y.dtype.type(1) / square
     half = square / y.dtype.type(2)
@@ -63,18 +51,7 @@ def smooth_l1(
 
 
 @compiled
-def smooth_l1_gradient(
-    a: Any,
-    b: Any,
-    inside: Any,
-    outside: Any,
-    square: Any,
-    scale: Any,
-    sign: Any,
-    dx: Any,
-    first: int,
-    last: int,
-) -> None:
+def smooth_l1_gradient(a, b, inside, outside, square, scale, sign, dx, first, last):
     """dx = sign scale outside inside f'(d), f' = square d within -1 and 1."""
     one = dx.dtype.type(1)
     for i in range(first, last):

@@ -8,27 +8,25 @@ wins around it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from minicaffe.cpu import at, compiled, helper
 
 
 @helper
-def extents(kernel: Any, stride: Any, out: Any) -> tuple[int, int]:
+def extents(kernel, stride, out):
     """Rows and columns from the first window to the last."""
     return (out[0] - 1) * stride[0] + kernel[0], (out[1] - 1) * stride[1] + kernel[1]
 
 
 @helper
-def padded(image: Any, pad: Any, extent: Any) -> bool:
+def padded(image, pad, extent):
     """Whether some windows reach past the image."""
     return pad[0] + pad[1] > 0 or extent[0] > image[0] or extent[1] > image[1]
 
 
 @helper
-def lay(x: Any, start: int, image: Any, pad: Any, extent: Any, filling: Any, out: Any) -> None:
+def lay(x, start, image, pad, extent, filling, out):
     """out[r, q] = the pixel (r, q) - pad of a plane, or `filling` where there is none; of size `extent`."""
     (h, w), (ph, pw), (lines, across) = image, pad, extent
     end = min(across, w + pw)
@@ -47,7 +45,7 @@ def lay(x: Any, start: int, image: Any, pad: Any, extent: Any, filling: Any, out
 
 
 @helper
-def best_of(x: Any, start: int, count: int, k: int, step: int, out: Any, to: int) -> None:
+def best_of(x, start, count, k, step, out, to):
     """out[to + p] = the largest of x[start + p + i step], i < k; a NaN is none."""
     least = out.dtype.type(-np.inf)
     if k == 3:
@@ -67,18 +65,7 @@ def best_of(x: Any, start: int, count: int, k: int, step: int, out: Any, to: int
 
 
 @helper
-def find_best(
-    x: Any,
-    start: int,
-    known: Any,
-    count: int,
-    k: int,
-    step: int,
-    each: int,
-    out: Any,
-    to: int,
-    names: int,
-) -> None:
+def find_best(x, start, known, count, k, step, each, out, to, names):
     """`best_of`, and out[names + p] = each i + known[known's start + p + i step] of the first such."""
     numbers, there, given = known
     kind = out.dtype.type
@@ -122,18 +109,7 @@ def find_best(
 
 
 @compiled
-def max_pool(
-    x: Any,
-    image: Any,
-    window: Any,
-    out: Any,
-    keep: bool,
-    work: Any,
-    y: Any,
-    which: Any,
-    first: int,
-    last: int,
-) -> None:
+def max_pool(x, image, window, out, keep, work, y, which, first, last):
     """Each window's largest pixel and, with `keep`, the number of the kernel element that saw it."""
     (h, w), (oh, ow) = image, out
     (kh, kw), (sh, sw), (ph, pw) = window
@@ -187,17 +163,7 @@ def max_pool(
 
 
 @compiled
-def max_pool_gradient(
-    dy: Any,
-    which: Any,
-    image: Any,
-    window: Any,
-    out: Any,
-    offset: Any,
-    dx: Any,
-    first: int,
-    last: int,
-) -> None:
+def max_pool_gradient(dy, which, image, window, out, offset, dx, first, last):
     """Each window's gradient to the pixel that won it, at `offset[winner]` from the window's corner."""
     (h, w), (oh, ow) = image, out
     _, (sh, sw), (ph, pw) = window

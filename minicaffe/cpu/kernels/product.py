@@ -6,26 +6,12 @@ One that is `turned` lies in memory by columns.
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled, helper, helper_sums
 from minicaffe.cpu.blas import gemm
 
 
 @compiled
-def product(
-    blas: int,
-    sizes: Any,
-    a: Any,
-    a_turned: bool,
-    b: Any,
-    b_turned: bool,
-    rows: bool,
-    add: bool,
-    c: Any,
-    first: int,
-    last: int,
-) -> None:
+def product(blas, sizes, a, a_turned, b, b_turned, rows, add, c, first, last):
     """c = a b, or c += a b: its rows, or its columns, first..last."""
     m, n, k = sizes
     lda, ldb = m if a_turned else k, k if b_turned else n
@@ -38,18 +24,7 @@ def product(
 
 
 @compiled
-def narrow(
-    sizes: Any,
-    a: Any,
-    a_turned: bool,
-    b: Any,
-    b_turned: bool,
-    rows: bool,
-    add: bool,
-    c: Any,
-    first: int,
-    last: int,
-) -> None:
+def narrow(sizes, a, a_turned, b, b_turned, rows, add, c, first, last):
     """The same where k is 1, or m but for `rows`, or n of `rows`: no product is asked of BLAS."""
     m, n, k = sizes
     if k == 1:
@@ -62,7 +37,7 @@ def narrow(
 
 
 @compiled
-def linear_of_one(k: int, x: Any, weight: Any, bias: Any, y: Any, first: int, last: int) -> None:
+def linear_of_one(k, x, weight, bias, y, first, last):
     """y = x weight' + bias of one vector of k numbers, of the features first..last."""
     vector(x, k, weight, k, True, False, y, first, last)
     for q in range(first, last if bias.size else first):
@@ -70,18 +45,7 @@ def linear_of_one(k: int, x: Any, weight: Any, bias: Any, y: Any, first: int, la
 
 
 @compiled
-def linear(
-    blas: int,
-    sizes: Any,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    features: bool,
-    work: Any,
-    y: Any,
-    first: int,
-    last: int,
-) -> None:
+def linear(blas, sizes, x, weight, bias, features, work, y, first, last):
     """y (m, f) = x (m, k) weight' + bias, of the features, or the vectors, first..last; sizes are (m, f, k).
 
     It is turned, weight x', which BLAS does faster by half, in `work`, of the size of y.
@@ -98,7 +62,7 @@ def linear(
 
 
 @helper
-def outer(a: Any, b: Any, n: int, r0: int, r1: int, q0: int, q1: int, add: bool, c: Any) -> None:
+def outer(a, b, n, r0, r1, q0, q1, add, c):
     """c[r, q] = a[r] b[q], or c[r, q] += a[r] b[q], of rows r0..r1 and columns q0..q1 of n."""
     for r in range(r0, r1):
         value = a[at(r)]
@@ -111,9 +75,7 @@ def outer(a: Any, b: Any, n: int, r0: int, r1: int, q0: int, q1: int, add: bool,
 
 
 @helper_sums
-def vector(
-    x: Any, k: int, w: Any, apart: int, rows: bool, add: bool, y: Any, first: int, last: int
-) -> None:
+def vector(x, k, w, apart, rows, add, y, first, last):
     """y[j] = sum over i of x[i] w[j, i] for rows w[j], or of x[i] w[i, j]; added to y with `add`.
 
     Rows lie `apart`. Four are taken at a time: of distant rows memory gives more, as each is a stream of its
@@ -156,7 +118,7 @@ def vector(
 
 
 @helper
-def put(total: Any, add: bool, y: Any, j: int) -> None:
+def put(total, add, y, j):
     """y[j] = total, or y[j] += total."""
     if add:
         y[at(j)] += total
@@ -165,7 +127,7 @@ def put(total: Any, add: bool, y: Any, j: int) -> None:
 
 
 @compiled
-def add_bias(bias: Any, y: Any, first: int, last: int) -> None:
+def add_bias(bias, y, first, last):
     """y[i] += bias, of rows first..last."""
     f = len(bias)
     for i in range(first, last):
@@ -174,7 +136,7 @@ def add_bias(bias: Any, y: Any, first: int, last: int) -> None:
 
 
 @compiled
-def add_columns(x: Any, m: int, f: int, add: bool, y: Any, first: int, last: int) -> None:
+def add_columns(x, m, f, add, y, first, last):
     """y[j] = the sum of column j of x (m, f), or y[j] += that."""
     if add:  # of shared weights two sums may cancel out
         for j in range(first, last):

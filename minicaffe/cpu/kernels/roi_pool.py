@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ FAR = 1 << 28
 
 
 @compiled
-def pixel(value: Any) -> int:
+def pixel(value):
     """The nearest whole number, of two the one away from 0; what is far off is FAR."""
     if not (value > -FAR and value < FAR):
         return FAR if value > 0 else -FAR
@@ -23,24 +22,13 @@ def pixel(value: Any) -> int:
 
 
 @compiled
-def within(value: int, limit: int) -> int:
+def within(value, limit):
     """The nearest of 0..limit."""
     return 0 if value < 0 else (value if value < limit else limit)
 
 
 @compiled
-def roi_pool(
-    x: Any,
-    rois: Any,
-    image: Any,
-    out: Any,
-    scale: Any,
-    y: Any,
-    which: Any,
-    refused: Any,
-    first: int,
-    last: int,
-) -> None:
+def roi_pool(x, rois, image, out, scale, y, which, refused, first, last):
     """The bins of channels first..last, region by region; an image that is not there sets `refused`."""
     (n, c, h, w), (oh, ow) = image, out
     one = scale * 0 + 1  # in its type, as are the lengths of bins
@@ -79,9 +67,7 @@ def roi_pool(
 
 
 @compiled
-def roi_pool_gradient(
-    dy: Any, which: Any, rois: Any, shape: Any, bins: int, dx: Any, first: int, last: int
-) -> None:
+def roi_pool_gradient(dy, which, rois, shape, bins, dx, first, last):
     """The gradient of channels first..last of all images."""
     n, c, h, w = shape
     for image in range(n):

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled, helper
 from minicaffe.cpu.kernels.normalize import rate_of
 
 
 @compiled
-def remember(
-    found: Any,
-    spread: Any,
-    fraction: Any,
-    correction: Any,
-    mean: Any,
-    variance: Any,
-    batches: Any,
-    first: int,
-    last: int,
-) -> None:
+def remember(found, spread, fraction, correction, mean, variance, batches, first, last):
     """sum = fraction sum + what is found, of means, of corrected variances, and of batches."""
     for k in range(first, last):
         mean[k] = mean[k] * fraction + found[k]
@@ -29,9 +17,7 @@ def remember(
 
 
 @helper
-def recalled(
-    k: int, mean: Any, variance: Any, batches: Any, eps: Any, found: Any, spread: Any, rate: Any
-) -> None:
+def recalled(k, mean, variance, batches, eps, found, spread, rate):
     """`recall` of channel k."""
     share = 1 / batches[0] if batches[0] != 0 else batches[0]
     found[k] = mean[k] * share
@@ -40,17 +26,7 @@ def recalled(
 
 
 @compiled
-def recall(
-    mean: Any,
-    variance: Any,
-    batches: Any,
-    eps: Any,
-    found: Any,
-    spread: Any,
-    rate: Any,
-    first: int,
-    last: int,
-) -> None:
+def recall(mean, variance, batches, eps, found, spread, rate, first, last):
     """The averages of running sums, 0 where nothing is remembered."""
     for k in range(first, last):
         recalled(k, mean, variance, batches, eps, found, spread, rate)
@@ -58,22 +34,22 @@ def recall(
 
 @compiled
 def chain(
-    mean: Any,
-    variance: Any,
-    batches: Any,
-    eps: Any,
-    found: Any,
-    spread: Any,
-    rate: Any,
-    seen: Any,
-    scales: bool,
-    factors: Any,
-    terms: Any,
-    rectified: bool,
-    y: Any,
-    first: int,
-    last: int,
-) -> None:
+    mean,
+    variance,
+    batches,
+    eps,
+    found,
+    spread,
+    rate,
+    seen,
+    scales,
+    factors,
+    terms,
+    rectified,
+    y,
+    first,
+    last,
+):
     """`recall`, then y = (y - mean) rate, factor y + term if it `scales`, 0 where less if it is `rectified`.
 
     In place; of channels first..last, each of which has a factor and a term, if there are any.

@@ -59,22 +59,20 @@ def softmax(dtype: Any) -> Any:
 
 
 @helper
-def run_of_places(place: int, last: int, c: int, s: int) -> Any:
+def run_of_places(place, last, c, s):
     """Where the scores of a place begin, and how many places from it on are of its sample."""
     sample, q = place // s, place % s
     return sample * c * s + q, min(s - q, last - place)
 
 
 @helper
-def greater(a: Any, b: Any) -> Any:
+def greater(a, b):
     """The greater of two, NaN if one is."""
     return a if a > b or a != a else b
 
 
 @compiled_sums
-def softmax_gradient(
-    dy: Any, y: Any, c: int, s: int, reduced: Any, dx: Any, first: int, last: int
-) -> None:
+def softmax_gradient(dy, y, c, s, reduced, dx, first, last):
     """dx = (dy - sum over c of dy y) y."""
     place = first
     while place < last:
@@ -98,7 +96,7 @@ def softmax_gradient(
 
 
 @helper
-def read(label: Any, c: int, ignore: Any, refused: Any) -> Any:
+def read(label, c, ignore, refused):
     """The class that a label is and whether it counts; -1 for one that is none. `ignore`: if at all, which."""
     if ignore[0] and label == ignore[1]:
         return -1, False
@@ -109,19 +107,7 @@ def read(label: Any, c: int, ignore: Any, refused: Any) -> Any:
 
 
 @compiled
-def nll(
-    prob: Any,
-    labels: Any,
-    c: int,
-    s: int,
-    ignore: Any,
-    tiny: Any,
-    losses: Any,
-    valid: Any,
-    refused: Any,
-    first: int,
-    last: int,
-) -> None:
+def nll(prob, labels, c, s, ignore, tiny, losses, valid, refused, first, last):
     """losses = -log max(prob[label], tiny), 0 where ignored, NaN at a label that is no class."""
     for place in range(first, last):
         which, counts = read(labels[at(place)], c, ignore, refused)
@@ -133,17 +119,7 @@ def nll(
 
 
 @compiled
-def nll_gradient(
-    prob: Any,
-    labels: Any,
-    c: int,
-    s: int,
-    valid: Any,
-    scale: Any,
-    dx: Any,
-    first: int,
-    last: int,
-) -> None:
+def nll_gradient(prob, labels, c, s, valid, scale, dx, first, last):
     """dx = scale (prob - onehot(label)) where valid, else 0; scale is one number in memory."""
     factor, place = scale[0], first
     while place < last:
@@ -164,19 +140,7 @@ def nll_gradient(
 
 
 @compiled
-def accuracy(
-    scores: Any,
-    labels: Any,
-    c: int,
-    s: int,
-    top_k: int,
-    ignore: Any,
-    hits: Any,
-    valid: Any,
-    refused: Any,
-    first: int,
-    last: int,
-) -> None:
+def accuracy(scores, labels, c, s, top_k, ignore, hits, valid, refused, first, last):
     """hits = 1 if fewer than top_k other classes score at least as high as the label's, else 0."""
     for place in range(first, last):
         which, counts = read(labels[at(place)], c, ignore, refused)
@@ -189,7 +153,7 @@ def accuracy(
 
 
 @compiled
-def class_accuracy(hits: Any, valid: Any, labels: Any, out: Any, first: int, last: int) -> None:
+def class_accuracy(hits, valid, labels, out, first, last):
     """out[k] = share of hits among the valid labels k, for the classes first..last."""
     for k in range(first, last):
         count = hit = 0

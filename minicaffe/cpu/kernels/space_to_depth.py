@@ -10,8 +10,6 @@ tables are those of `conv.panels`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, helper
 from minicaffe.cpu.vector_ir import clear_vector, lanes_of, mover
 
@@ -19,7 +17,7 @@ _move, _move_second, _move_fourth = mover(1), mover(2), mover(4)
 
 
 @helper
-def block_at(block: int, plane: Any) -> Any:
+def block_at(block, plane):
     """The first sample of a block, how many it has, its first line, and 1 if it may be smaller than others."""
     n, samples, band, bands = plane[5]
     s = block // bands * samples
@@ -28,9 +26,7 @@ def block_at(block: int, plane: Any) -> Any:
 
 
 @helper
-def lay(
-    x: Any, s: int, many: int, g: int, some: Any, plane: Any, phases: Any, line: int, work: Any
-) -> None:
+def lay(x, s, many, g, some, plane, phases, line, work):
     """The planes of some channels of a group, (first, end), of many samples from s on, from a line on."""
     (c, _, groups), (d, h, w), _, _, _, (_, samples, _, _), (apart, room, start, _, _, _) = plane
     first, end = some
@@ -42,9 +38,7 @@ def lay(
 
 
 @helper
-def _lay(
-    x: Any, start: int, channels: int, plane: Any, phases: Any, line: int, to: Any, k: int
-) -> int:
+def _lay(x, start, channels, plane, phases, line, to, k):
     """Channels of an image, from to[k] to before what it returns; pixels that are not there are zeros.
 
     Each line is written over what those before it wrote too much.
@@ -70,14 +64,14 @@ def _lay(
 
 
 @helper
-def _clear(to: Any, first: int, last: int) -> None:
+def _clear(to, first, last):
     """Zeros, by whole vectors: some behind the last, too."""
     for u in range(first, last, lanes_of(to)):
         clear_vector(to, u)
 
 
 @helper
-def stepped(x: Any, here: int, step: int, to: Any, there: int, count: int) -> None:
+def stepped(x, here, step, to, there, count):
     """Some numbers, each `step` behind the one before, by whole vectors: if they are few, some more."""
     lanes = lanes_of(x)
     if step not in (1, 2, 4) or here + max(count, lanes) * step > len(x):
@@ -95,9 +89,7 @@ def stepped(x: Any, here: int, step: int, to: Any, there: int, count: int) -> No
 
 
 @helper
-def gather(
-    x: Any, begin: int, where: Any, rows: Any, pieces: Any, some: Any, width: int, panels: Any
-) -> None:
+def gather(x, begin, where, rows, pieces, some, width, panels):
     """Rows (first, end) of a block's panels, all panels' row by row, by its pieces (first, end)."""
     (first, last), (a, e), lanes = rows, some, lanes_of(x)
     to = reach = 0
@@ -117,7 +109,7 @@ def gather(
 
 
 @helper
-def scatter(sums: Any, start: int, rows: Any, runs: Any, some: Any, y: Any, to: Any) -> None:
+def scatter(sums, start, rows, runs, some, y, to):
     """Columns of sums to their targets y, by some of the runs.
 
     rows = (how many, how far they are apart); to = (the first row's targets, how far rows' are apart, and a

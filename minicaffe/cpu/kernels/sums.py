@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from minicaffe.cpu import at, compiled, compiled_sums
@@ -12,7 +10,7 @@ SQUARES, MAGNITUDES = 1, 2  # ops/sums.py's OF; 0 are the values
 
 
 @compiled_sums
-def some(x: Any, of: int, first: int, last: int) -> float:
+def some(x, of, first, last):
     """The sum of entries first..last, of their squares, or of their magnitudes."""
     total = 0.0
     if of == SQUARES:
@@ -29,15 +27,13 @@ def some(x: Any, of: int, first: int, last: int) -> float:
 
 
 @compiled
-def part(x: Any, of: int, sums: Any, first: int, last: int) -> None:
+def part(x, of, sums, first, last):
     """sums[0] = the sum of a slice."""
     sums[0] = some(x, of, first, last)
 
 
 @compiled
-def together(
-    sums: Any, each: int, slices: int, scale: float, add: bool, out: Any, first: int, last: int
-) -> None:
+def together(sums, each, slices, scale, add, out, first, last):
     """out = scale times the sum of what `part` has left, each at the beginning of a piece."""
     total = 0.0
     for t in range(slices):
@@ -46,13 +42,13 @@ def together(
 
 
 @compiled
-def total(x: Any, of: int, scale: float, add: bool, out: Any, first: int, last: int) -> None:
+def total(x, of, scale, add, out, first, last):
     """out = scale times the sum of all of x; one unit of work."""
     out[0] = scale * some(x, of, 0, x.size) + (out[0] if add else 0.0)
 
 
 @compiled
-def rows(x: Any, k: int, of: int, scale: float, out: Any, first: int, last: int) -> None:
+def rows(x, k, of, scale, out, first, last):
     """out[i] = scale times the sum of row i, of k entries."""
     for i in range(first, last):
         out[at(i)] = scale * some(x, of, i * k, (i + 1) * k)

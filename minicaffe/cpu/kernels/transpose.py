@@ -11,9 +11,7 @@ from minicaffe.cpu.vector_ir import LONG, Emitter, lanes_of, made
 
 
 @made
-def _turn(
-    typing: Any, a: Any, a0: Any, apart: Any, b: Any, b0: Any, places: Any, place: Any
-) -> Any:
+def _turn(typing, a, a0, apart, b, b0, places, place):
     """A square: b[b0 + places[place + j] + i] = a[a0 + i apart + j] for all lanes i, j.
 
     At distance 1, 2, 4 ... each two vectors exchange half of their numbers.
@@ -45,17 +43,7 @@ def _turn(
 
 
 @helper
-def to_lanes(
-    x: Any,
-    start: int,
-    apart: int,
-    valid: int,
-    count: int,
-    places: Any,
-    place: int,
-    out: Any,
-    to: int,
-) -> None:
+def to_lanes(x, start, apart, valid, count, places, place, out, to):
     """out[to + places[place + i] + l] = x[start + l apart + i] for i < count; 0 for lanes from `valid` on."""
     lanes = lanes_of(x)
     if valid == lanes and count >= lanes:

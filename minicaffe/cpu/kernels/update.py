@@ -6,14 +6,19 @@ nothing where `skip` says so. What may change from step to step, its numbers, li
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 from typing import Any
 
-from minicaffe.cpu import at, compiled
+from minicaffe.cpu import at, compiled, helper
+from minicaffe.cpu.kernels import maths
+from minicaffe.cpu.kernels.elementwise import WORDS
+from minicaffe.formulas import RULES, typed
 
 
 @compiled
-def regularized(w: Any, diff: Any, decay: Any, l1: bool, scale: Any) -> Any:
+def regularized(w, diff, decay, l1, scale):
     """g = scale diff + decay w; with the penalty L1, decay sign(w)."""
     penalty = w * decay
     if l1:
@@ -21,157 +26,56 @@ def regularized(w: Any, diff: Any, decay: Any, l1: bool, scale: Any) -> Any:
     return diff * scale + penalty
 
 
-@compiled
-def sgd(
-    diff: Any,
-    history: Any,
-    numbers: Any,
-    decay: Any,
-    l1: bool,
-    scale: Any,
-    skip: Any,
-    weight: Any,
-    first: int,
-    last: int,
-) -> None:
-    """h = momentum h + rate g; step = h."""
-    if skip[0]:
-        return
-    kind = weight.dtype.type
-    rate, momentum = kind(numbers[0]), kind(numbers[1])
-    for i in range(first, last):
-        w, d = weight[at(i)], diff[at(i)]
-        g = regularized(w, d, decay, l1, scale)
-        step = momentum * history[at(i)] + g * rate
-        history[at(i)] = step
-        diff[at(i)] = step
-        weight[at(i)] = w - step
+def settings_of(count: int) -> Any:
+    """The first so many numbers as a tuple, in the type of the weight."""
+    last = count - 1
+    if count == 1:
+        return helper(lambda numbers, weight: (weight.dtype.type(numbers[0]),))
+    before = settings_of(last)
+    return helper(
+        lambda numbers, weight: (*before(numbers, weight), weight.dtype.type(numbers[last]))
+    )
 
 
-@compiled
-def nesterov(
-    diff: Any,
-    history: Any,
-    numbers: Any,
-    decay: Any,
-    l1: bool,
-    scale: Any,
-    skip: Any,
-    weight: Any,
-    first: int,
-    last: int,
-) -> None:
-    """h = momentum h + rate g; step = (1 + momentum) h - momentum h_before."""
-    if skip[0]:
-        return
-    kind = weight.dtype.type
-    rate, momentum = kind(numbers[0]), kind(numbers[1])
-    for i in range(first, last):
-        w, d = weight[at(i)], diff[at(i)]
-        g = regularized(w, d, decay, l1, scale)
-        before = history[at(i)]
-        h = momentum * before + g * rate
-        step = h + momentum * (h - before)
-        history[at(i)] = h
-        diff[at(i)] = step
-        weight[at(i)] = w - step
+@functools.cache
+def loop(rule: str, dtype: Any) -> Any:
+    """The loop of a rule of formulas.py. It reads arrays itself: where a helper does, no vectors are made."""
+    formula, memory = RULES[rule]
+    count = formula.__code__.co_argcount - 2 - memory
+    f = helper(typed(formula, dtype, {**WORDS, **maths.words(dtype), "sqrt": math.sqrt}))
+    settings, two = settings_of(count), memory == 2
 
+    def update(
+        diff: Any,
+        history: Any,
+        numbers: Any,
+        decay: Any,
+        l1: bool,
+        scale: Any,
+        skip: Any,
+        weight: Any,
+        first: int,
+        last: int,
+    ) -> None:
+        if skip[0]:
+            return
+        typed_numbers = settings(numbers, weight)
+        a, b = history[0], history[-1]
+        for i in range(first, last):
+            w, d = weight[at(i)], diff[at(i)]
+            g = regularized(w, d, decay, l1, scale)
+            if two:
+                result = f(w, g, a[at(i)], b[at(i)], *typed_numbers)
+                b[at(i)] = result[2]
+            else:
+                result = f(w, g, a[at(i)], *typed_numbers)
+            a[at(i)] = result[1]
+            diff[at(i)] = result[0]
+            weight[at(i)] = w - result[0]
 
-@compiled
-def scaled(
-    diff: Any,
-    history: Any,
-    numbers: Any,
-    decay: Any,
-    l1: bool,
-    scale: Any,
-    skip: Any,
-    weight: Any,
-    first: int,
-    last: int,
-) -> None:
-    """h = keep h + take g^2; step = rate g / (sqrt(h) + delta)."""
-    if skip[0]:
-        return
-    kind = weight.dtype.type
-    rate = kind(numbers[0])
-    keep = kind(numbers[1])
-    take = kind(numbers[2])
-    delta = kind(numbers[3])
-    for i in range(first, last):
-        w, d = weight[at(i)], diff[at(i)]
-        g = regularized(w, d, decay, l1, scale)
-        h = keep * history[at(i)] + take * (g * g)
-        step = rate * (g / (math.sqrt(h) + delta))
-        history[at(i)] = h
-        diff[at(i)] = step
-        weight[at(i)] = w - step
-
-
-@compiled
-def adadelta(
-    diff: Any,
-    gradients: Any,
-    updates: Any,
-    numbers: Any,
-    decay: Any,
-    l1: bool,
-    scale: Any,
-    skip: Any,
-    weight: Any,
-    first: int,
-    last: int,
-) -> None:
-    """a and b are running means of g^2 and u^2; u = g sqrt((b + delta) / (a + delta)); step = rate u."""
-    if skip[0]:
-        return
-    kind = weight.dtype.type
-    rate = kind(numbers[0])
-    momentum = kind(numbers[1])
-    delta = kind(numbers[2])
-    for i in range(first, last):
-        w, d = weight[at(i)], diff[at(i)]
-        g = regularized(w, d, decay, l1, scale)
-        b = updates[at(i)]
-        a = momentum * gradients[at(i)] + (1 - momentum) * (g * g)
-        u = g * math.sqrt((b + delta) / (a + delta))
-        gradients[at(i)] = a
-        updates[at(i)] = momentum * b + (1 - momentum) * (u * u)
-        step = rate * u
-        diff[at(i)] = step
-        weight[at(i)] = w - step
-
-
-@compiled
-def adam(
-    diff: Any,
-    mean: Any,
-    square: Any,
-    numbers: Any,
-    decay: Any,
-    l1: bool,
-    scale: Any,
-    skip: Any,
-    weight: Any,
-    first: int,
-    last: int,
-) -> None:
-    """m and v are running means of g and g^2; step = rate m / (sqrt(v) + delta) + shrink w."""
-    if skip[0]:
-        return
-    kind = weight.dtype.type
-    rate = kind(numbers[0])
-    momentum = kind(numbers[1])
-    momentum2 = kind(numbers[2])
-    delta = kind(numbers[3])
-    shrink = kind(numbers[4])
-    for i in range(first, last):
-        w, d = weight[at(i)], diff[at(i)]
-        g = regularized(w, d, decay, l1, scale)
-        m = momentum * mean[at(i)] + (1 - momentum) * g
-        v = momentum2 * square[at(i)] + (1 - momentum2) * (g * g)
-        step = rate * m / (math.sqrt(v) + delta) + shrink * w
-        mean[at(i)] = m
-        square[at(i)] = v
-        diff[at(i)] = step
-        weight[at(i)] = w - step
+    code = formula.__code__  # a rule of one's own is in no file that the cache knows
+    digest = hashlib.blake2b(
+        repr((code.co_code, code.co_consts, code.co_names)).encode(), digest_size=6
+    )
+    update.__name__ = f"{rule}_{digest.hexdigest()}"  # under which it is kept
+    return compiled(update)

@@ -10,8 +10,6 @@ axes and A of both, as `parity` wants them; `cut` and `places` are of the room.
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import compiled, helper
 from minicaffe.cpu.blas import gemm
 from minicaffe.cpu.kernels.winograd_transforms import add_up, read_images, read_results, write
@@ -23,7 +21,7 @@ DEEP = 64  # channels from which on a product is ours: tiles of fewer take as lo
 
 
 @helper
-def _unit(unit: int, chunk: Any, tiles: Any, n: int) -> Any:
+def _unit(unit, chunk, tiles, n):
     """The first sample and row of tiles of a unit, and how many of both, and of columns, it has."""
     bands = (tiles[0] + chunk[1] - 1) // chunk[1]
     s, row = unit // bands * chunk[0], unit % bands * chunk[1]
@@ -31,27 +29,25 @@ def _unit(unit: int, chunk: Any, tiles: Any, n: int) -> Any:
 
 
 @helper
-def points_of(images: Any) -> int:
+def points_of(images):
     """How many a tile has."""
     return max(1, 2 * images[0].shape[1]) * 2 * images[1].shape[1]
 
 
 @helper
-def _count(planes: Any) -> int:
+def _count(planes):
     """How many a channel has."""
     return planes[0] * planes[1]
 
 
 @helper
-def apart(channels: int, line: int) -> int:
+def apart(channels, line):
     """How far the matrices of points are apart: an odd number of lines, whose sets in the cache differ."""
     return (channels * line + 47) // 32 * 32 + 16
 
 
 @helper
-def _by_blas(
-    blas: int, u: Any, v: Any, out: Any, points: int, groups: int, line: int, count: int
-) -> None:
+def _by_blas(blas, u, v, out, points, groups, line, count):
     """out[i] = U[i] v[i] of all points and groups; both are (array, distance of points, lines of a group)."""
     (x, of_x, k), (y, of_y, m) = v, out
     for i in range(points):
@@ -62,9 +58,7 @@ def _by_blas(
 
 
 @helper
-def _by_tiles(
-    u: Any, v: Any, out: Any, points: int, groups: int, line: int, count: int, tables: Any
-) -> None:
+def _by_tiles(u, v, out, points, groups, line, count, tables):
     """The same by the micro-kernel, which does not copy U first; tables are `tile`'s of such a product."""
     (x, of_x, k), (y, of_y, m), (steps, across) = v, out, tables
     told = (steps, 0, k), (across, 0, (count + lanes_of(x) - 1) // lanes_of(x)), m, ZERO, (u, 0)
@@ -76,27 +70,27 @@ def _by_tiles(
 
 @compiled
 def forward(
-    blas: int,
-    sizes: Any,
-    chunk: Any,
-    pads: Any,
-    tiles: Any,
-    step: Any,
-    phases: Any,
-    planes: Any,
-    line: int,
-    cut: Any,
-    places: Any,
-    matrices: Any,
-    tables: Any,
-    x: Any,
-    bias: Any,
-    u: Any,
-    y: Any,
-    rest: Any,
-    first: int,
-    last: int,
-) -> None:
+    blas,
+    sizes,
+    chunk,
+    pads,
+    tiles,
+    step,
+    phases,
+    planes,
+    line,
+    cut,
+    places,
+    matrices,
+    tables,
+    x,
+    bias,
+    u,
+    y,
+    rest,
+    first,
+    last,
+):
     """y = A' [U V] A + bias."""
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
@@ -122,25 +116,25 @@ def forward(
 
 @compiled
 def input_gradient(
-    blas: int,
-    sizes: Any,
-    chunk: Any,
-    pads: Any,
-    tiles: Any,
-    step: Any,
-    phases: Any,
-    planes: Any,
-    line: int,
-    cut: Any,
-    places: Any,
-    matrices: Any,
-    dy: Any,
-    u: Any,
-    dx: Any,
-    rest: Any,
-    first: int,
-    last: int,
-) -> None:
+    blas,
+    sizes,
+    chunk,
+    pads,
+    tiles,
+    step,
+    phases,
+    planes,
+    line,
+    cut,
+    places,
+    matrices,
+    dy,
+    u,
+    dx,
+    rest,
+    first,
+    last,
+):
     """dx = the sums of tiles B [U' (A dy A')] B', of units that are whole samples; u is U'."""
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices
@@ -161,24 +155,24 @@ def input_gradient(
 
 @compiled
 def weight_gradient(
-    blas: int,
-    sizes: Any,
-    chunk: Any,
-    pads: Any,
-    tiles: Any,
-    step: Any,
-    phases: Any,
-    planes: Any,
-    line: int,
-    cut: Any,
-    places: Any,
-    matrices: Any,
-    x: Any,
-    dy: Any,
-    work: Any,
-    first: int,
-    last: int,
-) -> None:
+    blas,
+    sizes,
+    chunk,
+    pads,
+    tiles,
+    step,
+    phases,
+    planes,
+    line,
+    cut,
+    places,
+    matrices,
+    x,
+    dy,
+    work,
+    first,
+    last,
+):
     """The sums of (A dy A') V' over units, at the beginning of `work`."""
     n, c, h, w, f, oh, ow, groups = sizes
     images, results = matrices

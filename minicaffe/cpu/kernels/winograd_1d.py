@@ -139,17 +139,7 @@ def _columns(known: Any, back: bool = False, add_to: bool = False) -> Any:
     """The transform of columns by a matrix of known sizes."""
 
     @made
-    def columns(
-        typing: Any,
-        numbers: Any,
-        a: Any,
-        a0: Any,
-        apart: Any,
-        b: Any,
-        b0: Any,
-        further: Any,
-        count: Any,
-    ) -> Any:
+    def columns(typing, numbers, a, a0, apart, b, b0, further, count):
         """b[b0 + i further + q] from all a[a0 + k apart + q], for q < count: at least a vector."""
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -179,17 +169,7 @@ def _rows(known: Any, back: bool = False, add_to: bool = False) -> Any:
     """The transform of the rows of tiles by a matrix of known sizes."""
 
     @made
-    def rows(
-        typing: Any,
-        numbers: Any,
-        tiles: Any,
-        tiles0: Any,
-        places: Any,
-        points: Any,
-        points0: Any,
-        apart: Any,
-        count: Any,
-    ) -> Any:
+    def rows(typing, numbers, tiles, tiles0, places, points, points0, apart, count):
         """From tiles[tiles0 + places[q]], a row of tile q < count, to points[points0 + i apart + q] for all i.
 
         What lies behind the last, up to a vector, is of no meaning. If it is `back`, the other way.

@@ -10,8 +10,6 @@ points are apart. `sizes` are the sizes, pads, tiles, step, phases, planes, line
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled, helper
 from minicaffe.cpu.kernels.transpose import to_lanes
 from minicaffe.cpu.kernels.winograd import apart, points_of
@@ -22,7 +20,7 @@ from minicaffe.cpu.vector_ir import lanes_of
 
 
 @compiled
-def images(sizes: Any, matrices: Any, x: Any, v: Any, room: Any, first: int, last: int) -> None:
+def images(sizes, matrices, x, v, room, first, last):
     """V of the channels first..last."""
     (n, c, h, w, _, _, _, _), pads, tiles, step, phases, planes, line, cut, places = sizes
     where = x, 0, (c, h, w), (first, last), (n, tiles[0], tiles[1]), 0, line, pads[0], step
@@ -31,7 +29,7 @@ def images(sizes: Any, matrices: Any, x: Any, v: Any, room: Any, first: int, las
 
 
 @compiled
-def results(sizes: Any, matrices: Any, dy: Any, out: Any, room: Any, first: int, last: int) -> None:
+def results(sizes, matrices, dy, out, room, first, last):
     """A dy A' of the filters first..last."""
     (n, _, _, _, f, oh, ow, _), _, tiles, step, phases, planes, line, cut, places = sizes
     where = dy, 0, (f, oh, ow), (first, last), (n, tiles[0], tiles[1]), 0, line, (0, 0), step
@@ -40,17 +38,7 @@ def results(sizes: Any, matrices: Any, dy: Any, out: Any, room: Any, first: int,
 
 
 @compiled
-def images_turned(
-    sizes: Any,
-    matrices: Any,
-    x: Any,
-    table: Any,
-    wide: int,
-    v: Any,
-    rest: Any,
-    first: int,
-    last: int,
-) -> None:
+def images_turned(sizes, matrices, x, table, wide, v, rest, first, last):
     """V with the channels of a group side by side: tiles of `wide` elements, `table` says where. A unit is a
     vector of them.
     """
@@ -74,7 +62,7 @@ def images_turned(
 
 
 @helper
-def _some(unit: int, last: int, m: int, high: int) -> Any:
+def _some(unit, last, m, high):
     """Of the block that begins with a unit: its units, group, first filter of that, and filters."""
     units = (m + ROWS - 1) // ROWS
     group, begin = divmod(unit, units)
@@ -83,18 +71,7 @@ def _some(unit: int, last: int, m: int, high: int) -> Any:
 
 
 @helper
-def _weights(
-    g: Any,
-    weight: Any,
-    shape: Any,
-    turned: bool,
-    tables: Any,
-    room: Any,
-    u: Any,
-    of_u: int,
-    first: int,
-    rows: int,
-) -> None:
+def _weights(g, weight, shape, turned, tables, room, u, of_u, first, rows):
     """U of so many filters, or if `turned` channels, from the first on, the matrices of points `of_u` apart.
 
     The kernels of each are first put to `room`, the same element of all side by side.
@@ -115,9 +92,7 @@ def _weights(
 
 
 @helper
-def _weights_back(
-    g: Any, tables: Any, sums: Any, first: int, k: int, room: Any, dw: Any, start: int
-) -> None:
+def _weights_back(g, tables, sums, first, k, room, dw, start):
     """dw += G' sums of one filter, which begin at `first`: the transpose."""
     (_, points, size), (steps, across, places) = g.shape, tables
     vectors = (k + lanes_of(sums) - 1) // lanes_of(sums)
@@ -130,22 +105,8 @@ def _weights_back(
 
 @compiled
 def forward(
-    sizes: Any,
-    matrices: Any,
-    block: Any,
-    g: Any,
-    weight: Any,
-    shape: Any,
-    turned: bool,
-    kernels: Any,
-    tables: Any,
-    v: Any,
-    bias: Any,
-    y: Any,
-    rest: Any,
-    first: int,
-    last: int,
-) -> None:
+    sizes, matrices, block, g, weight, shape, turned, kernels, tables, v, bias, y, rest, first, last
+):
     """y = A' [U V] A + bias."""
     (n, c, _, _, f, oh, ow, groups), pads, tiles, step, phases, planes, line, cut, places = sizes
     points, k, m, (steps, across) = points_of(matrices[0]), c // groups, f // groups, tables
@@ -168,20 +129,7 @@ def forward(
 
 
 @compiled
-def weight_gradient(
-    sizes: Any,
-    matrices: Any,
-    block: Any,
-    g: Any,
-    kernels: Any,
-    tables: Any,
-    v: Any,
-    out: Any,
-    dw: Any,
-    rest: Any,
-    first: int,
-    last: int,
-) -> None:
+def weight_gradient(sizes, matrices, block, g, kernels, tables, v, out, dw, rest, first, last):
     """dw += G' [(A dy A') V'] G."""
     (n, c, _, _, f, _, _, groups), _, tiles, _, _, _, line, _, _ = sizes
     k, m, (steps, across), (_, points, size) = c // groups, f // groups, tables, g.shape

@@ -41,24 +41,24 @@ def _reader(columns: Any, rows: Any) -> Any:
 
     @helper
     def read(
-        x: Any,
-        start: int,
-        sizes: Any,
-        channels: Any,
-        ends: Any,
-        high: int,
-        line: int,
-        pad: Any,
-        step: Any,
-        phases: Any,
-        planes: Any,
-        matrices: Any,
-        cut: Any,
-        places: Any,
-        room: Any,
-        points: Any,
-        apart: int,
-    ) -> None:
+        x,
+        start,
+        sizes,
+        channels,
+        ends,
+        high,
+        line,
+        pad,
+        step,
+        phases,
+        planes,
+        matrices,
+        cut,
+        places,
+        room,
+        points,
+        apart,
+    ):
         """points[i t1 + j] = (P0 tile P1')[i, j] for tiles of the images from `start` on.
 
         sizes are the images' c, h, w, of which channels first..last are read (all, if they have planes); ends
@@ -112,7 +112,7 @@ read_images, read_results = _reader(image_columns, image_rows), _reader(result_c
 
 
 @helper
-def _deal(x: Any, line: int, w: int, pad: int, between: int, room: Any, to: int, seen: int) -> None:
+def _deal(x, line, w, pad, between, room, to, seen):
     """A line of an image, phase after phase with so many pixels each, to where there are zeros."""
     for phase in range(between):
         first = max(0, -((phase - pad) // between))
@@ -126,7 +126,7 @@ def _deal(x: Any, line: int, w: int, pad: int, between: int, room: Any, to: int,
 
 
 @helper
-def _line(a: Any, a0: int, count: int, more: Any, b: Any, b0: int) -> None:
+def _line(a, a0, count, more, b, b0):
     """b[b0 + q] = a[a0 + q] + more for q < count."""
     lanes = lanes_of(a)
     if count < lanes:
@@ -141,25 +141,25 @@ def _line(a: Any, a0: int, count: int, more: Any, b: Any, b0: int) -> None:
 
 @helper
 def write(
-    points: Any,
-    apart: int,
-    matrices: Any,
-    bias: Any,
-    y: Any,
-    start: int,
-    sizes: Any,
-    channels: Any,
-    ends: Any,
-    high: int,
-    line: int,
-    pad: Any,
-    step: Any,
-    phases: Any,
-    planes: Any,
-    cut: Any,
-    places: Any,
-    room: Any,
-) -> None:
+    points,
+    apart,
+    matrices,
+    bias,
+    y,
+    start,
+    sizes,
+    channels,
+    ends,
+    high,
+    line,
+    pad,
+    step,
+    phases,
+    planes,
+    cut,
+    places,
+    room,
+):
     """Tiles (P0' points P1) to images, with the bias: of channels first..last, and rows from `high` on."""
     (f, h, w), (p0, p1), m0 = sizes, matrices, step[0]
     (further, many), (between, across) = phases
@@ -203,30 +203,14 @@ def write(
 
 
 @helper
-def _spread(
-    room: Any, here: int, count: int, more: Any, y: Any, to: int, w: int, shift: int, step: int
-) -> None:
+def _spread(room, here, count, more, y, to, w, shift, step):
     """Pixels to every `step`-th of a line of w, the first to `shift`: those that are in it."""
     for q in range(max(0, -(shift // step)), min(count, (w - 1 - shift) // step + 1)):
         y[at(to + shift + q * step)] = room[at(here + q)] + more
 
 
 @helper
-def add_up(
-    points: Any,
-    apart: int,
-    matrices: Any,
-    x: Any,
-    start: int,
-    sizes: Any,
-    ends: Any,
-    line: int,
-    pad: Any,
-    step: Any,
-    cut: Any,
-    places: Any,
-    room: Any,
-) -> None:
+def add_up(points, apart, matrices, x, start, sizes, ends, line, pad, step, cut, places, room):
     """The transpose of `read_images`: whole images as sums of tiles P0' points P1."""
     (c, h, w), (most, pitch, own), (p0, p1), rows = sizes, cut[:3], matrices, ends[1]
     t0, t1, plane = 2 * p0.shape[1], 2 * p1.shape[1], rows * ends[2]

@@ -6,8 +6,6 @@ points, elements of the kernel).
 
 from __future__ import annotations
 
-from typing import Any
-
 from minicaffe.cpu import at, compiled
 from minicaffe.cpu.blas import gemm
 
@@ -15,9 +13,7 @@ PAIRS = 1024  # of a filter and a plane, whose sums are taken back at a time
 
 
 @compiled
-def transform(
-    blas: int, g: Any, weight: Any, sizes: Any, turned: bool, u: Any, first: int, last: int
-) -> None:
+def transform(blas, g, weight, sizes, turned, u, first, last):
     """u = G weight as (points, f, planes c), or (points, group, planes c, f) if it is `turned`.
 
     sizes are f and c of a group of the weight; G is for both axes at once, one of each plane. Of the filters
@@ -45,9 +41,7 @@ def transform(
 
 
 @compiled
-def transform_back(
-    blas: int, work: Any, slices: int, g: Any, rows: int, dw: Any, first: int, last: int
-) -> None:
+def transform_back(blas, work, slices, g, rows, dw, first, last):
     """dw += G' [the sums of all slices, in their order], of filters first..last of so many.
 
     Of the equal pieces of `work`, one a slice, each begins with its sums; those of all go to the first's.

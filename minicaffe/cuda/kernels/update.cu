@@ -1,4 +1,4 @@
-// The solver's steps, and what comes before them where gradients are of 16 bits. A thread an entry.
+// The solver's steps. A thread an entry.
 //
 // Each rule is  g = scale diff + penalty,  step = rule(g, history),  diff = step,  weight -= step
 // with          penalty = decay weight,  or with L1  decay sign(weight).  Where `skip` is not 0 nothing is done.
@@ -29,48 +29,12 @@ __device__ S regularized(S w, S diff, S decay, int l1, S scale) {
   return scale * diff + penalty;
 }
 
-// SGD:       h = momentum h + rate g          step = h
-template <typename T>
-__global__ void sgd(int total, T* weight, T* diff, T* history,
-                    const double* __restrict__ numbers, int columns,
-                    const int* __restrict__ parts, int count, int l1,
-                    typename Sum<T>::type scale, const int* __restrict__ skip) {
-  if (*skip) return;
-  typedef typename Sum<T>::type S;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    const double* row = row_of(i, numbers, columns, parts, count);
-    const S rate = S(row[0]), momentum = S(row[1]), decay = S(row[columns - 1]);
-    const S w = weight[i];
-    const S step = momentum * S(history[i]) + rate * regularized<S>(w, diff[i], decay, l1, scale);
-    history[i] = T(step);
-    diff[i] = T(step);
-    weight[i] = T(w - step);
-  }
-}
+// A struct for each rule, which is emitted from its formula by cuda/emit.py.
+#include "rules of formulas.py"
 
-// Nesterov:  h = momentum h + rate g          step = (1 + momentum) h - momentum h_before
-template <typename T>
-__global__ void nesterov(int total, T* weight, T* diff, T* history,
-                         const double* __restrict__ numbers, int columns,
-                         const int* __restrict__ parts, int count, int l1,
-                         typename Sum<T>::type scale, const int* __restrict__ skip) {
-  if (*skip) return;
-  typedef typename Sum<T>::type S;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    const double* row = row_of(i, numbers, columns, parts, count);
-    const S rate = S(row[0]), momentum = S(row[1]), decay = S(row[columns - 1]);
-    const S w = weight[i], before = history[i];
-    const S h = momentum * before + rate * regularized<S>(w, diff[i], decay, l1, scale);
-    const S step = (1 + momentum) * h - momentum * before;
-    history[i] = T(h);
-    diff[i] = T(step);
-    weight[i] = T(w - step);
-  }
-}
-
-// AdaGrad and RMSProp:  h = keep h + take g^2     step = rate g / (sqrt(h) + delta)
-template <typename T>
-__global__ void scaled(int total, T* weight, T* diff, T* history,
+// `second` is there for a rule that remembers two arrays.
+template <typename T, typename Rule>
+__global__ void update(int total, T* weight, T* diff, T* first, T* second,
                        const double* __restrict__ numbers, int columns,
                        const int* __restrict__ parts, int count, int l1,
                        typename Sum<T>::type scale, const int* __restrict__ skip) {
@@ -78,75 +42,12 @@ __global__ void scaled(int total, T* weight, T* diff, T* history,
   typedef typename Sum<T>::type S;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
     const double* row = row_of(i, numbers, columns, parts, count);
-    const S rate = S(row[0]), keep = S(row[1]), take = S(row[2]), delta = S(row[3]),
-            decay = S(row[columns - 1]);
-    const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale);
-    const S h = keep * S(history[i]) + take * (g * g);
-    const S step = rate * (g / (sqrt(h) + delta));
-    history[i] = T(h);
+    const S w = weight[i], g = regularized<S>(w, diff[i], S(row[columns - 1]), l1, scale);
+    S history[2] = {S(first[i]), Rule::memory > 1 ? S(second[i]) : S(0)};
+    const S step = Rule::step(w, g, history, row);
+    first[i] = T(history[0]);
+    if (Rule::memory > 1) second[i] = T(history[1]);
     diff[i] = T(step);
     weight[i] = T(w - step);
-  }
-}
-
-// AdaDelta:  a = momentum a + (1 - momentum) g^2      u = g sqrt((b + delta) / (a + delta))
-//            b = momentum b + (1 - momentum) u^2      step = rate u
-template <typename T>
-__global__ void adadelta(int total, T* weight, T* diff, T* gradients, T* updates,
-                         const double* __restrict__ numbers, int columns,
-                         const int* __restrict__ parts, int count, int l1,
-                         typename Sum<T>::type scale, const int* __restrict__ skip) {
-  if (*skip) return;
-  typedef typename Sum<T>::type S;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    const double* row = row_of(i, numbers, columns, parts, count);
-    const S rate = S(row[0]), momentum = S(row[1]), delta = S(row[2]),
-            decay = S(row[columns - 1]);
-    const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale), b = updates[i];
-    const S a = momentum * S(gradients[i]) + (1 - momentum) * (g * g);
-    const S u = g * sqrt((b + delta) / (a + delta));
-    gradients[i] = T(a);
-    updates[i] = T(momentum * b + (1 - momentum) * (u * u));
-    diff[i] = T(rate * u);
-    weight[i] = T(w - rate * u);
-  }
-}
-
-// Adam:      m = momentum m + (1 - momentum) g        v = momentum2 v + (1 - momentum2) g^2
-//            step = rate m / (sqrt(v) + delta) + shrink weight
-template <typename T>
-__global__ void adam(int total, T* weight, T* diff, T* mean, T* square,
-                     const double* __restrict__ numbers, int columns,
-                     const int* __restrict__ parts, int count, int l1,
-                     typename Sum<T>::type scale, const int* __restrict__ skip) {
-  if (*skip) return;
-  typedef typename Sum<T>::type S;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    const double* row = row_of(i, numbers, columns, parts, count);
-    const S rate = S(row[0]), momentum = S(row[1]), momentum2 = S(row[2]), delta = S(row[3]),
-            shrink = S(row[4]), decay = S(row[columns - 1]);
-    const S w = weight[i], g = regularized<S>(w, diff[i], decay, l1, scale);
-    const S m = momentum * S(mean[i]) + (1 - momentum) * g;
-    const S v = momentum2 * S(square[i]) + (1 - momentum2) * (g * g);
-    const S step = rate * m / (sqrt(v) + delta) + shrink * w;
-    mean[i] = T(m);
-    square[i] = T(v);
-    diff[i] = T(step);
-    weight[i] = T(w - step);
-  }
-}
-
-// A gradient of 16 bits, taken of `scale` times the loss, set into or added to its float32 master.
-//
-//   diff, 16 bits    gradient, float32            total + diff / scale       bad = 1 where diff is
-//   [a b c]     ->   [A + a/s  B + b/s  C + c/s]                             infinite or no number
-template <typename T>
-__global__ void unscale(int total, T* diff, typename Sum<T>::type scale, int add,
-                        typename Sum<T>::type* gradient, int* bad) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += blockDim.x * gridDim.x) {
-    const typename Sum<T>::type value = diff[i];
-    if (value - value != 0) *bad = 1;  // every thread that writes writes the same
-    gradient[i] = value / scale + (add ? gradient[i] : 0);
-    diff[i] = T(0.0f);
   }
 }

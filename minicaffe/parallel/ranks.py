@@ -9,21 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.communicator import Communicator, Work, agree, together
 from minicaffe.errors import MinicaffeError, note
-from minicaffe.layers.share import Share
 from minicaffe.net import Net
 from minicaffe.net.passes import take_sum
 from minicaffe.net.step import Step
 from minicaffe.ops import arrays
-from minicaffe.parallel import Communicator
-from minicaffe.parallel.communicator import Work
-from minicaffe.parallel.together import agree, together
+from minicaffe.parallel import agreement
+from minicaffe.parallel.buckets import buckets, clear
+from minicaffe.parallel.compressed import Rounded
+from minicaffe.parallel.sharded_update import MEASURED, Shared
 from minicaffe.replay.replay import Tape, take
-from minicaffe.solver.buckets import buckets, clear
 from minicaffe.solver.flat_parameters import Laid
 from minicaffe.solver.nan_guard import Watch
-from minicaffe.solver.rounded import Rounded
-from minicaffe.solver.shared import MEASURED, Shared
 
 # Bytes of gradients from which sharing the update pays for handing out the weights
 WORTH = 2**20
@@ -91,6 +89,14 @@ class Ranks:
         if self.late:
             return self.communicator.allreduce_init(array)
         return lambda: self.under_way.append(self.communicator.iallreduce(array))
+
+    def check_alike(self, solver: Any) -> None:
+        """Raise SpecError, on all ranks, unless all have the same model, data and settings."""
+        agreement.check_alike(solver)
+
+    def begin_alike(self, solver: Any) -> None:
+        """Have all ranks begin with rank 0's state, once. Raises CheckpointError."""
+        agreement.begin_alike(solver)
 
     def begin(self) -> None:
         """An iteration begins: nothing is under way."""
@@ -199,15 +205,3 @@ class Ranks:
         self.stop = stop
         if failed:
             agree(self.communicator, error)
-
-
-def told_by(rank: int, text: str) -> None:
-    """What a rank beside the first says of its data."""
-    note(f"rank {rank}: {text}")
-
-
-def share_of(communicator: Communicator | None, per_rank: bool) -> Share | None:
-    """What a rank has of each batch; nothing to tell where it is alone."""
-    if communicator is None or communicator.size == 1:
-        return None
-    return Share(communicator.rank, communicator.size, per_rank, communicator)

@@ -10,15 +10,15 @@ import numpy as np
 
 from minicaffe import __version__
 from minicaffe.backend import PRECISIONS
+from minicaffe.communicator import Communicator
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError
 from minicaffe.layers.fed import Fed
 from minicaffe.layers.hdf5_data import HDF5Data
 from minicaffe.layers.window_data import WindowData
 from minicaffe.net import Net
 from minicaffe.net.model import text
-from minicaffe.parallel import Communicator
+from minicaffe.parallel.shardable import refused
 from minicaffe.solver.compare import left_behind
-from minicaffe.solver.parts import refused
 from minicaffe.spec.state import State
 
 LOOKED_AT = 16  # entries of a data set that is not in memory

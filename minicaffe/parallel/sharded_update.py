@@ -6,9 +6,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from minicaffe.communicator import Communicator, Work
 from minicaffe.ops.nan_guard import BAD
-from minicaffe.parallel import Communicator
-from minicaffe.parallel.communicator import Work
 from minicaffe.solver.flat_parameters import Laid, Stretch
 from minicaffe.solver.nan_guard import Watch
 
