@@ -129,7 +129,7 @@ class Device:
             raise ShapeError(f"{what} needs {mib(size)}; {self.name} has {mib(self.memory())}")
 
     def timer(self) -> Callable[[], float]:
-        """Start a stopwatch; calling it gives the ms since, by device events on CUDA."""
+        """Start a stopwatch; calling it returns the ms since, by device events on CUDA."""
         if not self.is_cuda:
             start = time.perf_counter()
             return lambda: (time.perf_counter() - start) * 1e3

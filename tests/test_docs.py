@@ -163,6 +163,20 @@ def test_links_lead_somewhere_and_no_merge_is_half_done(page):
             assert not place or place in anchors(target), link
 
 
+def test_the_glossary_says_of_each_term_once_where_it_lives():
+    """Files and nothing else: whether they exist is what the test of links asks."""
+    rows = re.findall(
+        r"^\| (?!term |---)(.*?) \| (.*?) \| (.*?) \|$",
+        (ROOT / "docs" / "glossary.md").read_text(),
+        re.M,
+    )
+    terms = [term for row in rows for term in row[0].split(", ")]
+    assert len(terms) == len(set(terms)) > 60
+    for term, meaning, files in rows:
+        assert re.fullmatch(r"(\[[\w/.]+\]\(\.\./minicaffe/[\w/]+\.py\)(, )?)+", files), term
+        assert meaning and not meaning.endswith("."), term
+
+
 def test_readmes_shell_commands_are_those_that_ci_runs():
     first, second = (text.strip() for text in blocks(ROOT / "README.md", "sh"))
     assert first.endswith("minicaffe train models/lenet.yaml")

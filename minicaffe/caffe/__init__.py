@@ -1,4 +1,4 @@
-"""The bridge to Caffe's own files: its text format here, read as the specs that a model file gives."""
+"""The bridge to Caffe's own files: its text format here, read as the specs of a model file."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ STATES, BLOBS = weights.STATES, (".npy", ".binaryproto")
 
 
 def convert_weights(source: str | Path, target: str | Path) -> str:
-    """Write what one file holds as another, told by their names; gives a line of what was done.
+    """Write what one file holds as another, told by their names; returns a line of what was done.
 
     Weights: .npz, .safetensors, .caffemodel, .caffemodel.h5. A solver's state: .solverstate,
     .solverstate.h5. One array: .npy, .binaryproto. The numbers stay the same to the bit, but for bfloat16,

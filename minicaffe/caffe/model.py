@@ -1,4 +1,4 @@
-"""A net or solver in Caffe's text format as the specs that a model file of ours gives."""
+"""A net or solver in Caffe's text format as the specs of a model file of ours."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def is_prototxt(path: str | Path) -> bool:
 
 @dataclass
 class Text:
-    """What the files of a model say: the tree that a YAML file gives, and the comments of each file."""
+    """What the files of a model say: the tree of a YAML file, and the comments of each file."""
 
     root: Node
     comments: dict[str, list[Comment]] = field(default_factory=dict)

@@ -35,7 +35,7 @@ def root(
 ) -> Node:
     """The tree: the net to train, `test_nets`, and `solver`, of the type `kind` if it is given.
 
-    `net_in` gives the tree of the net in a file, `net_of` that of a NetParameter. Raises SpecError.
+    `net_in` returns the tree of the net in a file, `net_of` that of a NetParameter. Raises SpecError.
     """
     given = [key for key in TRAIN if key in solver.value]
     if len(given) != 1:

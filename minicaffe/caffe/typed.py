@@ -1,4 +1,4 @@
-"""The fields of a text as caffe.proto declares them: a tree as YAML gives it, with Caffe's names."""
+"""The fields of a text as caffe.proto declares them: a tree like that of YAML, with Caffe's names."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def help_of(command: ModuleType) -> tuple[str, str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; gives the exit code. A user's mistake is one line on stderr and 2."""
+    """Run a command; returns the exit code. A user's mistake is one line on stderr and 2."""
     argv = sys.argv[1:] if argv is None else argv
     streams.prepare()
     for name in BLAS_THREADS:

@@ -1,8 +1,8 @@
-"""Arrays that begin where a line of the processor's cache does, as NumPy's need not; long ones in huge pages.
+"""Arrays that begin at a cache line (64 bytes), unlike NumPy's; long arrays lie in huge pages.
 
-A vector of AVX-512 is as long as such a line: of an array that begins elsewhere each one is read from two.
-Of huge pages the processor looks up few, and each lies in one piece in its caches; Linux is asked for them,
-and gives what it has.
+A vector of AVX-512 is as long as a cache line; in an array that begins elsewhere, each vector is read from two
+lines. The processor looks up few huge pages, and each is contiguous in its caches; Linux may have fewer
+than are asked for.
 """
 
 from __future__ import annotations

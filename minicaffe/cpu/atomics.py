@@ -43,7 +43,7 @@ def store(context: Any, where: Any, value: Any) -> Any:
 
 @made
 def swap(context: Any, where: Any, value: Any) -> Any:
-    """Set the word at an address; gives what was there."""
+    """Set the word at an address; returns what was there."""
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         at = builder.inttoptr(args[0], WORD.as_pointer())
@@ -54,7 +54,7 @@ def swap(context: Any, where: Any, value: Any) -> Any:
 
 @made
 def add(context: Any, where: Any, value: Any) -> Any:
-    """Add to the word at an address; gives what was there."""
+    """Add to the word at an address; returns what was there."""
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         at = builder.inttoptr(args[0], WORD.as_pointer())

@@ -1,7 +1,7 @@
 """Matrix products inside compiled loops, by the BLAS that NumPy has brought along. Needs Numba.
 
 That BLAS is called by its address: cblas_sgemm and cblas_dgemm of OpenBLAS with integers of 64 bits, as in
-NumPy's wheels. Where none such is found (`address` gives None) products are left to NumPy.
+NumPy's wheels. Where none such is found (`address` returns None) products are left to NumPy.
 """
 
 from __future__ import annotations

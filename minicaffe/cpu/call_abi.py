@@ -49,7 +49,7 @@ def address(loop: Callable[..., None], kinds: tuple[Any, ...]) -> int:
 
 
 def bind(args: tuple[Any, ...], slices: int, words: array.array[int]) -> tuple[Any, ...]:
-    """Append arguments as words; gives their kinds. Raises TypeError for what has none.
+    """Append arguments as words; returns their kinds. Raises TypeError for what has none.
 
     >>> words = array.array("q")
     >>> bind((3, True, (np.float32(1), 2.0)), 1, words)

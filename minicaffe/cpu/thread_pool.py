@@ -46,7 +46,7 @@ class Job:
                 pass
 
     def error(self) -> BaseException | None:
-        """Run the call here, or wait for it to end; gives what it raised."""
+        """Run the call here, or wait for it to end; returns what it raised."""
         self.run()
         with self._ended:
             return self._error

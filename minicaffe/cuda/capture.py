@@ -27,7 +27,7 @@ def arrived() -> Any:
 
 
 def kept(make: Make) -> Any:
-    """What `make` gives, memory that work on CUDA has to itself, one behind the other: made once.
+    """What `make` returns, memory that work on CUDA has to itself, one behind the other: made once.
 
     It is of one thread's stream on the current device: a default stream of each thread has one name in all of
     them. A graph has its own. That of threads that have ended is let go.

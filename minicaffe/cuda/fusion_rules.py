@@ -1,6 +1,6 @@
-"""Which two kernels can be one, and how: the table that cuda.fusion goes by.
+"""Fusion rules: which two CUDA kernels can be fused, and how; the table of cuda.fusion.
 
-A kernel that is the end of another is given to it as arguments, for which it had none.
+A fusable epilogue is passed to the first kernel as optional arguments.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _MOST = 1000  # members that are looked at
 def bring(name: str, home: Path, addresses: list[str], progress: bool) -> None:
     """Bring the files of an archive into a folder: all of them, or none. Right ones that are there stay.
 
-    Raises DataError if no mirror gives the right bytes, and OSError for a folder that cannot be written.
+    Raises DataError if no mirror has the right bytes, and OSError for a folder that cannot be written.
     """
     archive = ARCHIVES[name]
     for left in home.glob(".*.tmp"):  # by one that was killed

@@ -25,7 +25,7 @@ Damaged = Callable[[DataError], None]
 def to_lmdb(
     reader: Reader, entries: Iterable[int], folder: Path, damaged: Damaged, encoded: bool = False
 ) -> int:
-    """Write a new database, three channels as blue, green, red; gives how many entries it has.
+    """Write a new database, three channels as blue, green, red; returns how many entries it has.
 
     The keys are eight digits, an underscore and the picture's path, as Caffe's. `encoded`: files are kept as
     they are. The folder has its name once it is whole. Raises DataError without the package lmdb, and if there
@@ -86,7 +86,7 @@ def _put(out: Any, messages: Iterator[tuple[bytes, bytes]]) -> int:
 
 
 def to_npz(reader: Reader, entries: Iterable[int], path: Path, damaged: Damaged) -> int:
-    """Write `images` (n, c, h, w), three channels as red, green, blue, and `labels` (n,); gives n.
+    """Write `images` (n, c, h, w), three channels as red, green, blue, and `labels` (n,); returns n.
 
     The pixels wait in a file without a name, not in memory. Raises DataError for pictures of several shapes.
     """

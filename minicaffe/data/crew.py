@@ -1,6 +1,6 @@
 """Who makes the pieces of batches: this thread when they are asked for, threads, or processes.
 
-A crew has `count` members. `give(member, piece)` hands one of them a piece, `take()` gives one that is made,
+A crew has `count` members. `give(member, piece)` hands one of them a piece, `take()` returns one that is made,
 by its place, with what was damaged in it or the error that it raised. What is made lies in `pictures`
 (slots, n, c, h, w) and `labels` (slots, n). Of batches before `wanted[0]` no more is made. `close()` ends
 a crew, and so does its own end.

@@ -23,7 +23,7 @@ from minicaffe.errors import DataError, did_you_mean, note
 
 Split = Literal["train", "test"]
 DIGITS = "digits"
-_DRAWING = 1  # raise it when digits.draw gives other pictures: cached ones are then drawn anew
+_DRAWING = 1  # raise it when digits.draw returns other pictures: cached ones are then drawn anew
 _SEEDS = {"train": 1, "test": 2}
 _FILES = {"train": FILES[:2], "test": FILES[2:]}
 _COUNTS = {"train": 60000, "test": 10000}

@@ -28,7 +28,7 @@ def download(
 ) -> None:
     """Complete `part`, NAME.part, from the first mirror that can; a mirror that fails moves to the end.
 
-    Raises DataError with each mirror's reason if none of them gives the right bytes.
+    Raises DataError with each mirror's reason if none of them has the right bytes.
     """
     reasons = []
     for mirror in tuple(mirrors):
@@ -66,7 +66,7 @@ def matches(path: Path, size: int, **digests: str) -> bool:
 
 
 class NoTransferError(Exception):
-    """A mirror did not give the bytes; the message says why, in a few words."""
+    """A mirror did not return the bytes; the message says why, in a few words."""
 
 
 def _transfer(url: str, part: Path, size: int, progress: bool) -> bool:

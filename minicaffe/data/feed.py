@@ -35,7 +35,7 @@ class Batch:
 class Feed:
     """The batches of passes, of which up to `ahead` are made, or being made, before they are asked for.
 
-    `choose` gives the entries and epochs of the samples of a batch, and the key of its random numbers. A pass
+    `choose` returns the entries and epochs of a batch's samples, and the key of its random numbers. A pass
     that does not follow the last one, or another seed, begins anew: what is under way is given up.
     Memory: what `ahead` batches take, once.
     """

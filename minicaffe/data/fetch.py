@@ -45,7 +45,7 @@ def fetch(
     Right files that are already there are kept, whatever their compression; wrong ones are set
     aside as NAME.wrong. `mirrors` replaces the published addresses, `progress` shows a bar on a
     terminal. Raises DataError for an unknown name, a folder that cannot be written, and when no
-    mirror gives the right bytes (with each mirror's reason); then nothing is installed, and the
+    mirror has the right bytes (with each mirror's reason); then nothing is installed, and the
     next attempt resumes.
     """
     known: dict[str, Known | Archive] = {**KNOWN, **ARCHIVES}

@@ -84,7 +84,7 @@ def write(path: Path | str, array: np.ndarray) -> None:
     """Write `array` (uint8, 1 to 4 axes) atomically; gzipped when the name ends in .gz.
 
     Killed at any instant, the file under that name is the old one or the new one, complete. The
-    same array gives the same bytes. Raises DataError for another array, or a failing disk.
+    same array becomes the same bytes. Raises DataError for another array, or a failing disk.
     """
     path = Path(path)
     if array.dtype != np.uint8 or not 1 <= array.ndim <= _MAX_AXES or max(array.shape) >= 2**32:

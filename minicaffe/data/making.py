@@ -35,7 +35,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes samples of what a reader gives. With `skip`, those that are damaged are replaced.
+    """Makes samples of what a reader returns. With `skip`, those that are damaged are replaced.
 
     What a sample becomes is a function of (key, epoch, entry). A damaged one is replaced by the next entry
     of the data set that is not, cut and coloured by its own random numbers.
@@ -48,7 +48,7 @@ class Maker:
     def make(
         self, piece: Piece, pictures: np.ndarray, labels: np.ndarray, wanted: np.ndarray
     ) -> list[Damage]:
-        """Fill the rows of a piece, unless only later batches are `wanted`; gives what was damaged.
+        """Fill the rows of a piece, unless only later batches are `wanted`; returns what was damaged.
 
         Raises DataError for a damaged entry that is not to be skipped.
         """
@@ -64,7 +64,7 @@ class Maker:
     def _sample(
         self, entry: int, chance: np.ndarray, out: np.ndarray, damaged: list[Damage]
     ) -> int:
-        """Make a sample; gives its label."""
+        """Make a sample; returns its label."""
         for further in range(min(IN_A_ROW, len(self.reader))):
             there = (entry + further) % len(self.reader)
             try:

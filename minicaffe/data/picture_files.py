@@ -1,4 +1,4 @@
-"""Pictures as OpenCV gives them to Caffe: (h, w, channels), uint8, blue before green before red."""
+"""Pictures as OpenCV returns them to Caffe: (h, w, channels), uint8, blue before green before red."""
 
 from __future__ import annotations
 

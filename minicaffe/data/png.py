@@ -42,7 +42,7 @@ def data_uri(pixels: np.ndarray) -> str:
 def sheet(tiles: np.ndarray, columns: int, gap: int = 1) -> np.ndarray:
     """Tiles (n, h, w, channels), uint8, side by side in rows of `columns`, clear pixels between them.
 
-    Gives (height, width, channels + 1): the last channel is the alpha.
+    Returns (height, width, channels + 1): the last channel is the alpha.
 
     >>> sheet(np.full((3, 2, 2, 1), 255, np.uint8), columns=2).shape
     (5, 5, 2)

@@ -60,7 +60,7 @@ class Graph:
         return found
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
-        """Add an operation; gives the name of its output.
+        """Add an operation; returns the name of its output.
 
         An input is the name of a tensor, None where one is left out, or a constant: a number or array, a
         float being of float32, an integer of int64.
@@ -72,7 +72,7 @@ class Graph:
         return self.ops(kind, 1, *inputs, **attributes)[0]
 
     def ops(self, kind: str, outputs: int, *inputs: Any, **attributes: Any) -> list[str]:
-        """Add an operation of several outputs; gives their names."""
+        """Add an operation of several outputs; returns their names."""
         name = self.unique(f"{self._layer}/{kind}")
         found = [name if i == 0 else self.unique(f"{name}:{i}") for i in range(outputs)]
         given = ["" if x is None else x if isinstance(x, str) else self.const(x) for x in inputs]

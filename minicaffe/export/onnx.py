@@ -27,7 +27,7 @@ def write(
     *,
     dynamic: Sequence[str] = (),
 ) -> list[str]:
-    """Write a net as it infers to an .onnx file, atomically; gives lines that tell what was done and compared.
+    """Write a net as it infers to an .onnx file, atomically; returns lines on what was done and compared.
 
     `model` is a Net, whose parameters and sizes are taken, or what Net takes, with `weights` as `Net.load`
     takes them. `dynamic` are the axes that may be of any size: batch, height, width. The file is of opset

@@ -18,7 +18,7 @@ JUMPS: set[str] = set()  # whose tops may leap where a bottom changes by a round
 def writes(*types: str, jumps: bool = False) -> Callable[[Writer], Writer]:
     """Make a function the writer of layers of these types.
 
-    It is called with the graph, the step and the names of the step's bottoms, and gives the name of its
+    It is called with the graph, the step and the names of the step's bottoms, and returns the name of its
     top, or those of its tops; it raises SpecError for keys that cannot be said. `jumps`: a rounding error in
     a bottom may become a difference of any size in a top. A writer of one's own may stand in for ours.
     """
@@ -34,7 +34,7 @@ def writes(*types: str, jumps: bool = False) -> Callable[[Writer], Writer]:
 
 
 def draws(kind: str, bottom: int) -> Callable[[Writer], Writer]:
-    """Make a function that of a random generator, a step and a shape gives numbers fit for such a bottom.
+    """Make a function that of a random generator, a step and a shape returns numbers fit for such a bottom.
 
     A bottom below 0 is counted from the last.
     """

@@ -133,7 +133,7 @@ def entries(made: list[Module]) -> Iterator[Entry]:
 
 
 def write(net: Net, path: str | Path) -> list[Module]:
-    """Write a net's parameters as a state_dict to a .safetensors file, atomically; gives the mapping.
+    """Write a net's parameters as a state_dict to a .safetensors file, atomically; returns the mapping.
 
     Raises CheckpointError for a name that does not end so, without the package safetensors, or if the file
     cannot be written; SpecError for a net without parameters.

@@ -1,6 +1,6 @@
 """Which module of PyTorch holds a layer's parameters, and how it lays them out: one function a type of layer.
 
-Each takes the layer, its bottoms' shapes and its parameters' values, and gives parts: a module's text and, by
+Each takes the layer, its bottoms' shapes and its parameters' values; it returns parts: a module's text and, by
 the key that the module's state_dict has, an array with the numbers of the parameters it is made of.
 """
 

@@ -32,7 +32,7 @@ def input_lines(steps: Sequence[Step], device: Device) -> Iterator[str]:
 
 
 def forward_lines(step: Step, device: Device) -> Iterator[str]:
-    """Lines on a layer that has just run forward, as Caffe's debug_info gives them."""
+    """Lines on a layer that has just run forward, as Caffe's debug_info prints them."""
     for value in step.tops:
         yield _line("Forward", step, f"top blob {value.name} data", value.blob.data, device)
     names = [given.name for given in step.spec.param]

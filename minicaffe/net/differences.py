@@ -48,7 +48,7 @@ def listed(wrong: Mapping[str, str], text: Mapping[str, list[str]]) -> str:
     """Differences in one line, layer by layer, MOST of them at most.
 
     `wrong` are parameters and what is wrong with each, "unused" with those that the file alone has; `text` is
-    what `differences` gives, if the file holds its net's text.
+    what `differences` returns, if the file holds its net's text.
 
     >>> listed({"ip__0": "(file (2, 3), net (2, 4))", "fc7__0": "missing", "fc_7__0": "unused"}, {})
     "ip__0 (file (2, 3), net (2, 4)); fc7__0 missing (the file has 'fc_7'); fc_7__0 unused"

@@ -56,7 +56,7 @@ def _mark_losses(steps: Sequence[Step]) -> None:
 
 
 def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
-    """A gradient is computed where something below wants it and a loss above gives it.
+    """A gradient is computed if something below needs it and it depends on a loss above.
 
     As in Caffe, propagate_down decides for its bottom either way, and force_backward decides for all.
     """

@@ -1,4 +1,4 @@
-"""Forward passes that a net infers by: replayed where a whole one repeats those before; how one is noted."""
+"""Forward passes of a net; the whole pass of the phase TEST is replayed once two traces of it are equal."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ class Net:
 
     `phase`, TRAIN unless the model's `state` says otherwise, `level` and `stages` decide which layers take
     part. `model` is what `read` takes (a file of any kind, a name, a mapping) or a NetSpec. `blobs` and
-    `params` give what flows and what is learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
-    of a blob written in place, `first_blobs` gives what is there before.
+    `params` hold what flows and what is learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
+    of a blob written in place, `first_blobs` holds what is there before.
     `dtype` stands in for the model's: float32, float64, on CUDA float16 and bfloat16; so does `precision`:
     highest, on CUDA tf32 (docs/concepts.md). `engine` is how
     convolutions are computed whose own `engine` is auto, with at most `workspace_cap` bytes of workspace;
@@ -89,9 +89,11 @@ class Net:
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
         self.passes = inference_replay.Forward(self.graph, self.memory)
         self._left_out: set[Step] = set()  # whose tops were given to the last forward pass
-        self.debug = note if self.spec.debug_info else None  # told what passes give; waits for it
+        self.debug = (
+            note if self.spec.debug_info else None
+        )  # prints what passes compute; waits for it
         self.then: run.Then = None  # what comes once a layer has run backward
-        self.loss_scale = 1.0  # a backward pass gives the gradients of so many times the loss
+        self.loss_scale = 1.0  # a backward pass computes the gradients of so many times the loss
         if not shapes_only:
             with self.device.current():
                 memory.check(self.graph, self.memory.sharing)

@@ -105,7 +105,7 @@ def window_sizes(size: int, count: int, kernel: int, stride: int, pad: int) -> l
 def valid_range(size: int, count: int, offset: int, stride: int) -> tuple[slice, slice]:
     """Where a kernel element falls inside the image.
 
-    Output o reads input i = o stride + offset. Gives the slices (of outputs, of inputs) for which
+    Output o reads input i = o stride + offset. Returns the slices (of outputs, of inputs) for which
     0 <= i < size; both have the same length.
 
     >>> valid_range(4, 4, -1, 1)

@@ -54,7 +54,7 @@ def max_pool(
     """y[o] = max of x over window o; `which` (int32) is the kernel element i kw + j that won.
 
     Padding never wins, the first of equal values does, and a window that lies wholly past the image
-    (possible when the stride exceeds the kernel) gives 0, where Caffe gives -FLT_MAX. `better` is
+    (possible when the stride exceeds the kernel) is 0, in Caffe -FLT_MAX. `better` is
     boolean scratch. x is (n, c, h, w); out, which and better are (n, c, oh, ow). `work` is flat scratch, of
     `workspace` and no less than two arrays of out's shape, taken anew if it is not given. Unless asked to
     `keep` it, `which` may be left as it is, and `workspace` will do. Source: Caffe's PoolingLayer.
@@ -113,7 +113,7 @@ def ave_pool(x: Any, window: Window, out: Any, work: Any = None) -> Any:
     """y[o] = sum of x over window o / the window's size clipped to the padded image; `work` as above.
 
     The zeros of the padding count, what lies beyond the padding does not; a window wholly past the
-    image gives 0, where Caffe gives 0/0. Source: Caffe's PoolingLayer.
+    image is 0, in Caffe 0/0. Source: Caffe's PoolingLayer.
 
     >>> ave_pool(np.array([[[[1.0, 4.0], [3.0, 2.0]]]]), Window((2, 2)), np.empty((1, 1, 1, 1))).item()
     2.5

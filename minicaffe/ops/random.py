@@ -10,7 +10,7 @@ import numpy as np
 from minicaffe.backend import on_cuda
 from minicaffe.cuda.launch import launch
 
-BLOCK = 8  # numbers of float32 that one step of the counter gives
+BLOCK = 8  # numbers of float32 from one step of the counter
 
 
 def random_key(seed: int, *names: str | int) -> tuple[int, int]:

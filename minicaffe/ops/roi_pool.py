@@ -26,7 +26,7 @@ def roi_pool(
 
     x (n, c, h, w); rois (r, 5): image, x0, y0, x1, y1, in pixels times 1 / scale, rounded half away from 0, at
     least one pixel. Bin p of `length` rows reaches from floor(p length / oh) to ceil((p + 1) length / oh), cut
-    to the image; an empty one gives 0 and place -1. `better` (c,) is boolean scratch. Raises DataError for an
+    to the image; an empty one is 0, with place -1. `better` (c,) is boolean scratch. Raises DataError for an
     image that is not there; on CUDA, which is not waited for, its region is NaN. A replay sets `refused`, one
     int32, to 1 instead of raising.
     Source: ROIPoolingLayer of R. Girshick's fast-rcnn.

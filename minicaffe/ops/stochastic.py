@@ -56,7 +56,7 @@ def draw_pool(x: Any, window: Window, noise: Any, out: Any, which: Any, work: An
 
 
 def expected_pool(x: Any, window: Window, out: Any, total: Any) -> Any:
-    """y[o] = sum of x^2 / sum of x over window o: what drawing gives on average. `total` is left the sum.
+    """y[o] = sum of x^2 / sum of x over window o: the mean of what is drawn. `total` is left the sum.
 
     Of x of 16 bits the sum, which may be more than those hold, is float32.
 

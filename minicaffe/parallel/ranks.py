@@ -178,7 +178,7 @@ class Ranks:
         except MinicaffeError as error:
             if error.everywhere or self.agreed:
                 raise
-            if self.share.sums:  # others wait for a sum that this rank will not give
+            if self.share.sums:  # others wait for a sum that this rank will not add to
                 note(f"minicaffe: rank {self.communicator.rank}: {error}")
                 self.communicator.abort(error.exit_code)
             self.finish(self.loose())

@@ -107,7 +107,7 @@ class Net:
         end: str | None = None,
         **inputs: Any,
     ) -> dict[str, Any]:
-        """Run the layers from `start` through `end`; gives the outputs, or the tops of `end`, and `blobs`.
+        """Run the layers from `start` through `end`; returns the outputs, or the tops of `end`, and `blobs`.
 
         `inputs` are arrays for all inputs of the net, by name. What is given are the blobs' own arrays, which
         the next pass writes into. Raises ShapeError for other inputs or another batch, KeyError for a layer.
@@ -126,7 +126,7 @@ class Net:
         end: str | None = None,
         **given: Any,
     ) -> dict[str, Any]:
-        """Run the gradient from `start` down through `end`; gives that of inputs, or of `end`'s bottoms.
+        """Run the gradient from `start` down through `end`; returns that of inputs, or of `end`'s bottoms.
 
         And that of the blobs `diffs`. `given` are arrays for the gradients of all outputs, by name; without
         them it begins with what `diff` of the outputs holds, which of a loss is its weight. Gradients of
@@ -151,7 +151,7 @@ class Net:
             getattr(self.blobs[name], which)[...] = array
 
     def _forward(self, first: int, last: int) -> float:
-        """Run the layers of these numbers; gives their loss."""
+        """Run the layers of these numbers; returns their loss."""
         passes.forward(self.net, self.blobs, first, last)
         return passes.loss(self.net, first, last)
 
@@ -170,7 +170,7 @@ class Net:
         ]
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> Arrays:
-        """`forward` for any number of samples, in batches of the net's; gives arrays of its own."""
+        """`forward` for any number of samples, in batches of the net's; returns arrays of its own."""
         return batches.forward_all(self, blobs or (), inputs)
 
     def forward_backward_all(

@@ -1,6 +1,6 @@
-"""Nets written in Python: `layers` (L), `params` (P) and NetSpec, which give messages of caffe.proto.
+"""Nets written in Python: `layers` (L), `params` (P) and NetSpec, which return messages of caffe.proto.
 
-A call such as `L.Convolution(bottom, num_output=20, kernel_size=5)` gives a Top, the blob that a layer writes;
+A call such as `L.Convolution(bottom, num_output=20, kernel_size=5)` returns a Top, the blob a layer writes;
 a Top knows the layer (`fn`) and through it the whole net below. A layer is called as the NetSpec's attribute
 that its top is assigned to, or, without one, by its type and a number: Convolution1.
 
@@ -66,10 +66,10 @@ class NetSpec:
 
 
 class Layers:
-    """Functions by the types of layers: `L.Pooling(bottom, pool=P.Pooling.MAX)` gives a Top.
+    """Functions by the types of layers: `L.Pooling(bottom, pool=P.Pooling.MAX)` returns a Top.
 
     It takes the keys of the type's `..._param` and LayerParameter's own (`name`, `loss_weight`, `param`,
-    `include`, `transform_param`, ...), `in_place`, and `ntop`: 0 gives the layer, 2 or more a tuple of Tops.
+    `include`, `transform_param`, ...), `in_place`, and `ntop`: 0 returns the layer, 2 or more a tuple of Tops.
     """
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

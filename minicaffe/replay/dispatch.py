@@ -32,7 +32,7 @@ def in_slices(
     worth: int = 1,
     noted: bool = False,
 ) -> list[Any]:
-    """Run part(first, last, work) over slices of 0..n, one a thread; gives the pieces of `work` used.
+    """Run part(first, last, work) over slices of 0..n, one a thread; returns the pieces of `work` used.
 
     There are min(n, share(work)) slices, of at least `grain` units if there is more than one. To wake a
     thread and to wait for Python's lock takes longer than a little work: where n is less than what is `worth`
@@ -91,7 +91,7 @@ def _alone(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
-    """Run a compiled loop(*args, first, last) over slices of 0..n, one a thread; gives how many there are.
+    """Run a compiled loop(*args, first, last) over slices of 0..n, one a thread; returns how many there are.
 
     A slice has at least `grain` units, if there is more than one. Of an argument Piece(work) each slice gets
     the piece that is its own, all of one size, in the order of the slices. Recorded, if this thread records.

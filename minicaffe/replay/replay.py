@@ -111,7 +111,7 @@ class Tape:
     ) -> bool:
         """Do some work, and note its rows; or, for a reason `why`, that `again` is to be called in a replay.
 
-        The reason may show only while it is done. Gives whether there are rows of it. `twice` is Call's.
+        May find out only while it runs that it cannot be traced. Returns whether it was. `twice` is Call's.
         """
         if not why:
             with trace.recording() as made:

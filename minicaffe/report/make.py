@@ -30,7 +30,7 @@ def write(
     device: backend.Device | None = None,
     limits: Limits | None = None,
 ) -> dict[str, Any]:
-    """Write the page of one run, or of several laid over each other, atomically; gives what it holds.
+    """Write the page of one run, or of several laid over each other, atomically; returns what it holds.
 
     Of one run the net is looked into as well, with its best weights or else the newest: whatever that cannot
     show is left out with the reason. Raises CheckpointError for a folder that holds no run and for a page that

@@ -17,7 +17,7 @@ from minicaffe.report.try_ import hand
 
 @dataclass(frozen=True)
 class Section:
-    """A section: `function(study)` gives what its script, report.sections[id], draws; JSON can hold it.
+    """A section: `function(study)` returns what its script, report.sections[id], draws; JSON can hold it.
 
     Whatever MinicaffeError it raises, LeftOutError above all, is shown as the reason why it is not there.
     """

@@ -127,7 +127,7 @@ class Record(Report):
         )
 
     def _outputs(self) -> dict[str, Any]:
-        """What the training net gives, but what is large."""
+        """The outputs of the training net, without large ones."""
         net, host = self.solver.net, self.solver.device.to_host
         blobs = {name: net.blobs[name].data for name in net.outputs}
         small = {name: host(data) for name, data in blobs.items() if data.size <= LARGEST}

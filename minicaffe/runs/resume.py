@@ -118,7 +118,7 @@ def forget(folder: Path, snapshot: Path | None) -> None:
 
 
 def rewrite(folder: Path, lines: list[Line]) -> float:
-    """Have a log hold these lines alone, atomically; gives the seconds of the last. Raises CheckpointError."""
+    """Write a log of these lines, atomically; returns the seconds of the last. Raises CheckpointError."""
     data = "".join(f"{json_line(line)}\n" for line in lines).encode()
     checkpoint.replace(folder / run_folder.LOG, lambda file: file.write(data))
     return float(lines[-1]["seconds"] or 0.0) if lines else 0.0

@@ -1,4 +1,4 @@
-"""What a rule works on, laid one behind the other in memory, so that it takes few passes over long arrays."""
+"""Flat parameters: the arrays of an update rule, contiguous, so that an update is few long passes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ALIGNED = 64  # entries that each parameter begins at a multiple of
 
 
 class Stretch(NamedTuple):
-    """What is taken in one pass: arrays; and where in them which multipliers end.
+    """The arrays of one pass, and where in them each pair of multipliers ends.
 
-    They lie from entry `start` on of arrays that hold all of a type, of which `whole` are the gradients.
+    They are views into the flat arrays of their type, from entry `start`; `whole` are the flat gradients.
     """
 
     weight: Any

@@ -1,4 +1,4 @@
-"""What a test gives: the means of a net's outputs."""
+"""The result of a test: the means of a net's outputs."""
 
 from __future__ import annotations
 

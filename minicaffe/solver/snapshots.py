@@ -90,7 +90,7 @@ def write(
 def restore(
     file: str | Path, net: Net, remembered: Mapping[str, Any], finite: bool = True
 ) -> State:
-    """Load the weights of a snapshot into a net, and give the state. Raises CheckpointError before that.
+    """Load the weights of a snapshot into a net, and return the state. Raises CheckpointError before that.
 
     `remembered` are arrays of the shapes that the history must have, by name. A state of Caffe's does not
     hold the seed, nor the losses that the shown one is averaged over: the seed stays, the losses begin anew.

@@ -57,7 +57,7 @@ class Solver:
     computes a part of every batch, with `batch_per_rank` one of its own, and gradients are summed in
     `reduce_dtype`, if that is given (docs/scale.md). In the folder `run` it leaves, if that is given,
     what `minicaffe train` does: model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data,
-    plan of convolutions (`deterministic`: the fixed rule), threads, loops and BLAS give the same bits.
+    plan of convolutions (`deterministic`: the fixed rule), threads, loops and BLAS compute the same bits.
     Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a loss.
     """
 
@@ -197,7 +197,7 @@ class Solver:
 
     @recorded(ends=True)
     def solve(self) -> dict[str, Any]:
-        """Train to max_iter, snapshot, test. Gives the last test's scores, {} without a test.
+        """Train to max_iter, snapshot, test. Returns the last test's scores, {} without a test.
 
         Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C) or SIGTERM stops
         after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot. After that, as
@@ -393,7 +393,7 @@ class Solver:
 
     @on_its_device
     def snapshot(self) -> Path:
-        """Write parameters and the solver's state as `snapshot_format` says, atomically; gives the file.
+        """Write parameters and the solver's state as `snapshot_format` says, atomically; returns the file.
 
         With `snapshot_keep` the older ones are then removed but for so many. Raises CheckpointError.
         """

@@ -1,4 +1,4 @@
-"""The types a key may have: one declaration gives the conversion, its errors and the JSON schema.
+"""The types a key may have: one declaration defines the conversion, its errors and the JSON schema.
 
 A key is a dataclass field, `name: Annotated[type, "one line of documentation", checks] = default`.
 The types: bool, int, float, str, Literal words, `X | None`, `tuple[X, ...]` (a single value stands for a
@@ -230,7 +230,7 @@ def describe(kind: Any, checks: tuple[Any, ...] = ()) -> str:
 def json_schema(
     kind: Any, define: Callable[[Any], dict[str, Any]], checks: tuple[Any, ...] = ()
 ) -> dict[str, Any]:
-    """The JSON Schema of a type; `define` gives the reference to a dataclass's own schema."""
+    """The JSON Schema of a type; `define` returns the reference to a dataclass's own schema."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return {"anyOf": [json_schema(_inner(kind), define, checks), {"type": "null"}]}

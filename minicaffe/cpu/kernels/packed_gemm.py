@@ -1,8 +1,8 @@
-"""A convolution with places in the lanes: blocks of them as panels of a few vectors, met by tiles of weights.
+"""Convolution as a packed GEMM: panels of a few vectors of places, multiplied by tiles of weights.
 
-`plane` and `phases` tell how images are laid out (see `planes`). `target`: how far lines of targets are apart,
-targets of a line, and targets of channels; and the elements of weight of a group, and from target to target.
-The other tables are those of `conv.panels`.
+`plane` and `phases` are the layout of the sources (`cpu.kernels.space_to_depth`). `target` is that of targets:
+the distances from line to line, from target to target, and from channel to channel; and of the weight, the
+elements of a group, and the distance from target to target. The other tables are those of `conv.panels`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from minicaffe.cpu.kernels.transpose import to_lanes
 from minicaffe.cpu.microkernel import ADD, BIAS, ROWS, ZERO, multiply
 from minicaffe.cpu.vector_ir import lanes_of
 
-CHUNK = 8 * ROWS  # targets that meet a panel while it is near; then the same meet the next one
+CHUNK = 8 * ROWS  # channels of targets computed from one panel before the next
 
 
 @compiled
 def correlate(x, w, bias, y, plane, target, parts, phases, tables, across, work, first, last):
-    """Targets y of sources x: a unit is one of `parts` of the targets of a group, of a block."""
+    """Writes targets y of sources x: a unit is one of `parts` of a group's channels, for a block of places."""
     (c, f, groups), (d, h, wide), _, _, _, _, (_, room, start, width, depth, laid) = plane
     jobs, steps, where, blocks, pieces, runs = tables
     (line, step, places), (group, row) = target
@@ -71,12 +71,12 @@ def correlate(x, w, bias, y, plane, target, parts, phases, tables, across, work,
 
 
 @compiled
-def weigh(x, dy, dw, plane, target, phases, tables, across, turned, work, first, last):
-    """dw += sums over places of dy times x, of channels first..last.
+def weight_gradient(x, dy, dw, plane, target, phases, tables, across, turned, work, first, last):
+    """dw += sums over places of dy times x, for the channels first..last.
 
-    The same product of others: filters are in the lanes, their gradients turned into the panel, len(turned)
-    columns at a time; pixels, as they lie in the planes, are the weights. Sums (taps, channels, filters) are
-    behind the planes.
+    The same product with other factors: filters fill a vector. dy is transposed into the panel, len(turned)
+    columns at a time, and the pixels of the planes take the place of the weights. The sums (taps, channels,
+    filters) lie behind the planes.
     """
     (c, f, groups), (d, h, wide), _, _, (layers, lines, pitch), (n, samples, _, bands), more = plane
     (_, room, start, width, _, _), (where, steps, blocks, runs) = more, tables
@@ -98,10 +98,10 @@ def weigh(x, dy, dw, plane, target, phases, tables, across, turned, work, first,
             to = (s * groups + g) * f * places + begun * line
             column, end, a, e = blocks[fewer]
             for q in range(column, end, len(turned)):
-                deep, told = min(q + len(turned), end), (runs, a, e, q - column)
+                deep, columns = min(q + len(turned), end), (runs, a, e, q - column)
                 for r in range(0, f, width):
                     some = min(width, f - r)
-                    _turn(dy, to + r * places, places, some, told, deep - q, turned, width, work)
+                    _turn(dy, to + r * places, places, some, columns, deep - q, turned, width, work)
                     for t in range(taps):
                         multiply(
                             (source, pixels + where[t], size),
@@ -121,12 +121,12 @@ def weigh(x, dy, dw, plane, target, phases, tables, across, turned, work, first,
 
 
 @helper
-def _turn(dy, to, places, filters, told, count, turned, width, work):
+def _turn(dy, to, places, filters, columns, count, turned, width, work):
     """panel[q, l] = dy of filter l at column first + q of a block, for q < count.
 
-    told = (runs, the first and the end of the block's, `first`); filters are `places` apart.
+    columns = (runs, the block's first run, the end of its runs, `first`); filters are `places` apart.
     """
-    (runs, a, e, first), vector = told, lanes_of(dy)
+    (runs, a, e, first), vector = columns, lanes_of(dy)
     for v in range(0, filters, vector):
         for i in range(a, e):
             begin = max(first, runs[at(i), 0])

@@ -39,7 +39,7 @@ def lay(x, s, many, g, some, plane, phases, line, work):
 
 @helper
 def _lay(x, start, channels, plane, phases, line, to, k):
-    """Channels of an image, from to[k] to before what it gives; pixels that are not there are zeros.
+    """Channels of an image, from to[k] to before what it returns; pixels that are not there are zeros.
 
     Each line is written over what those before it wrote too much.
     """

@@ -4,7 +4,7 @@ Tiles of all samples are transformed once, for all threads: V, and what dy becom
 filters block by block: it transforms their weights, multiplies and writes their outputs, or adds up and takes
 back their dweight. So U, and the sums that become dweight, are never in memory. A unit of these two is ROWS
 filters of a group; `block` says how many filters a block has, in work of the thread's own, and how far its
-points are apart. `told` are the sizes, pads, tiles, step, phases, planes, line, cut and places of
+points are apart. `sizes` are the sizes, pads, tiles, step, phases, planes, line, cut and places of
 `loops.winograd`, whose letters these are; k and m are the channels and filters of a group.
 """
 
@@ -20,29 +20,29 @@ from minicaffe.cpu.vector_ir import lanes_of
 
 
 @compiled
-def images(told, matrices, x, v, room, first, last):
+def images(sizes, matrices, x, v, room, first, last):
     """V of the channels first..last."""
-    (n, c, h, w, _, _, _, _), pads, tiles, step, phases, planes, line, cut, places = told
+    (n, c, h, w, _, _, _, _), pads, tiles, step, phases, planes, line, cut, places = sizes
     where = x, 0, (c, h, w), (first, last), (n, tiles[0], tiles[1]), 0, line, pads[0], step
     how = phases[0], planes[0], matrices[0], cut, places[0], room
     read_images(*where, *how, v[first * line :], apart(c, line))
 
 
 @compiled
-def results(told, matrices, dy, out, room, first, last):
+def results(sizes, matrices, dy, out, room, first, last):
     """A dy A' of the filters first..last."""
-    (n, _, _, _, f, oh, ow, _), _, tiles, step, phases, planes, line, cut, places = told
+    (n, _, _, _, f, oh, ow, _), _, tiles, step, phases, planes, line, cut, places = sizes
     where = dy, 0, (f, oh, ow), (first, last), (n, tiles[0], tiles[1]), 0, line, (0, 0), step
     how = phases[1], planes[1], matrices[1], cut, places[0], room
     read_results(*where, *how, out[first * line :], apart(f, line))
 
 
 @compiled
-def images_turned(told, matrices, x, table, wide, v, rest, first, last):
+def images_turned(sizes, matrices, x, table, wide, v, rest, first, last):
     """V with the channels of a group side by side: tiles of `wide` elements, `table` says where. A unit is a
     vector of them.
     """
-    (n, c, h, w, _, _, _, groups), pads, tiles, step, phases, planes, line, cut, places = told
+    (n, c, h, w, _, _, _, groups), pads, tiles, step, phases, planes, line, cut, places = sizes
     points, k, count = points_of(matrices[0]), c // groups, n * tiles[0] * tiles[1]
     across = lanes_of(x)
     vectors, of_own, of_v = (
@@ -105,10 +105,10 @@ def _weights_back(g, tables, sums, first, k, room, dw, start):
 
 @compiled
 def forward(
-    told, matrices, block, g, weight, shape, turned, kernels, tables, v, bias, y, rest, first, last
+    sizes, matrices, block, g, weight, shape, turned, kernels, tables, v, bias, y, rest, first, last
 ):
     """y = A' [U V] A + bias."""
-    (n, c, _, _, f, oh, ow, groups), pads, tiles, step, phases, planes, line, cut, places = told
+    (n, c, _, _, f, oh, ow, groups), pads, tiles, step, phases, planes, line, cut, places = sizes
     points, k, m, (steps, across) = points_of(matrices[0]), c // groups, f // groups, tables
     count, wide = n * tiles[0] * tiles[1], len(kernels[1]) * lanes_of(y)
     (high, of_u), of_v, of_m = block, apart(c, line), apart(block[0], line)
@@ -129,9 +129,9 @@ def forward(
 
 
 @compiled
-def weight_gradient(told, matrices, block, g, kernels, tables, v, out, dw, rest, first, last):
+def weight_gradient(sizes, matrices, block, g, kernels, tables, v, out, dw, rest, first, last):
     """dw += G' [(A dy A') V'] G."""
-    (n, c, _, _, f, _, _, groups), _, tiles, _, _, _, line, _, _ = told
+    (n, c, _, _, f, _, _, groups), _, tiles, _, _, _, line, _, _ = sizes
     k, m, (steps, across), (_, points, size) = c // groups, f // groups, tables, g.shape
     count, wide = n * tiles[0] * tiles[1], len(across) * lanes_of(v)
     (high, of_s), of_v, of_m = block, apart(groups * count, wide), apart(f, line)

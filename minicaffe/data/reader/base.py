@@ -15,7 +15,7 @@ class Reader:
 
     Pictures are uint8 or float32. `name` is what was asked for, `origin` where it was found; `shape` is
     (c, h, w), or None where sizes may vary; `classes` are the labels' names, or () if nothing names them;
-    `blue_first`: three channels are blue, green, red, as OpenCV gives them to Caffe, not red, green, blue.
+    `blue_first`: three channels are blue, green, red, as OpenCV returns them to Caffe, not red, green, blue.
     Opening one reads headers and lists, no picture. A reader may be pickled, and used by a process forked off
     and by several threads: files are then opened anew where they must be.
 

@@ -25,7 +25,7 @@ FLOAT = 1  # ONNX's number of that type
 
 @writes("DetectionOutput", jumps=True)
 def detection_output(graph: Graph, step: Step, loc: str, scores: str, prior: str) -> str:
-    """Rows (1, 1, count, 7) as our layer gives them: decoded, ranked, thinned out, the best kept."""
+    """Rows (1, 1, count, 7) as our layer returns them: decoded, ranked, thinned out, the best kept."""
     layer: Any = step.layer
     nms, classes = layer.nms_param, len(layer.classes)
     if nms.eta < 1 and nms.nms_threshold > 0.5:

@@ -91,7 +91,7 @@ class Room:
 
     @property
     def past(self) -> bool:
-        """Whether a window may lie wholly behind the image; it gives 0."""
+        """Whether a window may lie wholly behind the image; it is 0 then."""
         return any(end >= k for end, k in zip(self.end, self.pool.window.kernel, strict=True))
 
     def pad(self, graph: Graph, x: str, end: Sizes, value: float = -0.0) -> str:
@@ -116,7 +116,7 @@ def around(graph: Graph, x: str, begin: Sizes, end: Sizes, value: float) -> str:
 
 
 def largest(graph: Graph, room: Room, x: str, masked: bool) -> Any:
-    """Of pixels alone; a window that lies wholly behind the image gives 0, and -1 in the mask."""
+    """Of pixels alone; a window that lies wholly behind the image is 0, and -1 in the mask."""
     window, pool = room.pool.window, room.pool
     sizes: Any = {"kernel_shape": window.kernel, "strides": window.stride}
     if room.past and not room.fixed:

@@ -83,7 +83,7 @@ def _more(graph: Graph, step: Step, more: tuple[str, ...]) -> tuple[str | None, 
 
 
 def _inputs(graph: Graph, step: Step, x: str, cont: str, static: str | None) -> tuple[str, str]:
-    """What the inputs give at each step (t, n, wide), and cont (t, n, 1)."""
+    """What the inputs contribute at each step (t, n, wide), and cont (t, n, 1)."""
     before = graph.shapes(step.bottoms[0])
     x = graph.reshape(x, before, [(*shape[:2], math.prod(shape[2:])) for shape in before])
     z = graph.op("Add", _product(graph, step, x, 0), graph.param(step, 1))

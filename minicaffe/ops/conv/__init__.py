@@ -1,4 +1,4 @@
-"""Ways to lower a convolution to matrix products, all with one signature, and the planner that picks."""
+"""Engines that lower a convolution to matrix products, and the planner that selects one."""
 
 from minicaffe.ops.conv import common
 from minicaffe.ops.conv.engine import ENGINES, Engine, names, register_engine

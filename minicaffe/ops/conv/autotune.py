@@ -1,11 +1,12 @@
-"""What the planner measures: which engines may take a convolution, how exact and how fast they are.
+"""The autotuner: measures how exact and how fast the engines compute a convolution.
 
-An engine is first run on two samples at most, of large images only a corner, and its error taken against
-the definition in float64: max |a - b| / max |b|. One beyond `case.TOLERANCE` is never timed. The others
-are timed in turn, round by round, and the shortest time counts: whatever else the machine does only
-adds to it. What training replays is timed so, without the Python that recorded it; on CUDA as a graph of
-several runs, for to launch a kernel takes longer than many take. Where a batch takes long, fewer samples
-are timed and the ms scaled. On CUDA what is to be timed is run before, so that no compiler is.
+An engine first runs on at most two samples, and on a corner of large images. Its error is
+max |a - b| / max |b|, where b is the definition in float64. An engine whose error exceeds the tolerance of
+`problem` is never timed. The others are timed in turn, round by round, and the shortest time counts, because
+anything else on the machine only adds time. An engine that training replays is timed as a replay, without
+Python; on CUDA as a graph of several runs, because many kernels take less time than a launch. If a batch takes
+long, fewer samples are timed and the ms are scaled. On CUDA each engine runs once before it is timed, so that
+it is compiled.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.replay.command_buffer import replayed
 
 DIRECTIONS = ("forward", "input_gradient", "weight_gradient")
-ENOUGH = 50_000_000  # multiply-adds that show an error
-WRONG = 1e30  # the error of what is no number
-RUN_MS = 50.0  # the longest batch that is timed whole
-ROUNDS = (2, 12)  # at least and at most
-ROUNDS_MS = 60.0  # after which they end, the first not counted
-TOO_SLOW, CHANCE_MS = 1.3, (25.0, 1.0)  # times the best plus ms by chance, in one run and in more
-HOPELESS = 10.0  # times the best on the few samples: not run on more
-RUNS, RUNS_OF = 10, 10**10  # of a CUDA graph, at most; multiply-adds that they have together
+ENOUGH = 50_000_000  # multiply-adds that suffice to show an error
+WRONG = 1e30  # the error if a result is not finite
+RUN_MS = 50.0  # the ms of a batch up to which it is timed whole
+ROUNDS = (2, 12)  # of timings, at least and at most
+ROUNDS_MS = 60.0  # ms after which the rounds end, without the first
+TOO_SLOW, CHANCE_MS = 1.3, (25.0, 1.0)  # times the best, plus ms of noise, in one run and in more
+HOPELESS = 10.0  # times the best on few samples: not timed on more
+RUNS, RUNS_OF = 10, 10**10  # in a CUDA graph, at most; their multiply-adds in all, at most
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was measured of one direction: ms of the whole batch and relative errors, by engine."""
+    """Measurements of one direction: ms of the whole batch and relative error by engine, and the date."""
 
     ms: dict[str, float]
     error: dict[str, float]
@@ -50,7 +51,7 @@ class Finding:
 
 
 def measure(case: Case, names: tuple[str, ...] | None = None) -> dict[str, Finding]:
-    """Check and time every candidate, or the engines `names`, in each direction."""
+    """Checks and times every candidate, or the engines `names`; returns a Finding for each direction."""
     with case.device.current():
         return _measure(case, case.candidates if names is None else names)
 
@@ -58,33 +59,33 @@ def measure(case: Case, names: tuple[str, ...] | None = None) -> dict[str, Findi
 def _measure(case: Case, names: tuple[str, ...]) -> dict[str, Finding]:
     date, g, findings = time.strftime("%Y-%m-%d"), case.g, {}
     few = _Arrays(case, _corner(case, names), names)
-    wanted = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, names, few)
+    exact = _Arrays(dataclasses.replace(case, dtype=np.dtype("f8")), few.g, names, few)
     most = few
     for direction in DIRECTIONS:
-        reference = wanted.truth(direction)
+        reference = exact.truth(direction)
         error = {name: few.error(name, direction, reference) for name in names}
         first = {name: few.time(name, direction) for name in case.exact(error)}
-        fastest, times = min(first, key=first.__getitem__), g.multiply_adds / few.g.multiply_adds
+        fastest, ratio = min(first, key=first.__getitem__), g.multiply_adds / few.g.multiply_adds
         good = [n for n in first if first[n] <= HOPELESS * first[fastest] + CHANCE_MS[0]]
-        batch_ms = first[fastest] * times
-        if case.device.is_cuda:  # few samples are launches and no more: the batch itself tells
+        batch_ms = first[fastest] * ratio
+        if case.device.is_cuda:  # few samples would time the launches alone: time the batch
             most = most.of(g)
             most.ready([fastest], direction)
             batch_ms = most.time(fastest, direction)
         n = g.n * min(1.0, RUN_MS / batch_ms)
-        n = min(g.n, max(few.g.n, math.ceil(n / case.shares) * case.shares))  # as many a thread
+        n = min(g.n, max(few.g.n, math.ceil(n / case.shares) * case.shares))  # equal shares
         most = most.of(dataclasses.replace(g, n=n))
         if case.device.is_cuda:
             most.ready(good, direction)
         ms = _interleaved({name: _timing(most, name, direction) for name in good})
         scaled = {name: value * g.n / n for name, value in ms.items()}
-        guessed = {name: value * times for name, value in first.items()}
+        guessed = {name: value * ratio for name, value in first.items()}
         findings[direction] = Finding({**guessed, **scaled}, error, date)
     return findings
 
 
 def _corner(case: Case, names: tuple[str, ...]) -> ConvGeometry:
-    """Two samples at most, the images halved while they are more than enough to show an error."""
+    """Returns the sizes of at most two samples, with images halved while they suffice to show an error."""
     g = dataclasses.replace(case.g, n=min(case.g.n, 2))
     extents = [d * (k - 1) + 1 for k, d in zip(g.window.kernel, g.window.dilation, strict=True)]
     while g.multiply_adds > ENOUGH:
@@ -104,7 +105,7 @@ def _timing(arrays: _Arrays, name: str, direction: str) -> Callable[[], float]:
 
 
 def _interleaved(timings: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """The least ms of each, taken in turn; the slow ones are left out of further rounds."""
+    """Runs the timings in turn and returns the least ms of each; slow ones drop out of later rounds."""
     best, spent, (least, most) = dict.fromkeys(timings, math.inf), 0.0, ROUNDS
     left = list(timings)
     for done in range(most):
@@ -120,7 +121,7 @@ def _interleaved(timings: dict[str, Callable[[], float]]) -> dict[str, float]:
 
 
 def _repeat(device: Device, block: np.ndarray, out: Any) -> None:
-    """Fill `out`, flat, with a block again and again: on CUDA but for the first time there."""
+    """Fills `out`, flat, with copies of a block from the host; only one copy is transferred to CUDA."""
     filled = min(block.size, out.size)
     device.copy_from_host(out[:filled], block[:filled])
     while filled < out.size:
@@ -130,7 +131,7 @@ def _repeat(device: Device, block: np.ndarray, out: Any) -> None:
 
 
 class _Arrays:
-    """Random arrays of a part of a convolution, and any engine run on them."""
+    """Random arrays for a part of a convolution; runs and times any engine on them."""
 
     x: Any
     dy: Any
@@ -153,15 +154,15 @@ class _Arrays:
             shapes = (g.x_shape, g.y_shape, g.weight_shape, (g.f,))
             rng = np.random.default_rng(1)
             block = rng.uniform(-1, 1, 65537)  # a prime: no two rows of an array are alike
-            given = [aligned.empty(device.xp, shape, case.dtype) for shape in shapes]
-            for i, array in enumerate(given):
+            arrays = [aligned.empty(device.xp, shape, case.dtype) for shape in shapes]
+            for i, array in enumerate(arrays):
                 _repeat(device, np.roll(block, i), array.reshape(-1))
-            self.x, self.dy, self.weight, self.bias = given
+            self.x, self.dy, self.weight, self.bias = arrays
         self.outs = {
             name: aligned.empty(device.xp, shape, case.dtype)
             for name, shape in zip(DIRECTIONS, (g.y_shape, g.x_shape, g.weight_shape), strict=True)
         }
-        for out in self.outs.values():  # filled, so that no run is the first to touch them
+        for out in self.outs.values():  # filled, so that no run touches their pages first
             out.fill(0)
         self.sizes = {name: case.of(g).workspace(name) for name in {*names, REFERENCE}}
         self.work = aligned.empty(device.xp, max(self.sizes.values()), case.dtype)
@@ -170,12 +171,12 @@ class _Arrays:
         self.replays: dict[tuple[str, str], tuple[Callable[[], object], int]] = {}
 
     def run(self, name: str, direction: str) -> Any:
-        """One direction by one engine, with as many threads as a plan of this part would use."""
-        with self.case.of(self.g).held(self.sizes[name]):
+        """Runs one direction of one engine, with as many threads as a plan; returns its result."""
+        with self.case.of(self.g).limited(self.sizes[name]):
             return self._run(ENGINES[name], direction, self.work[: self.sizes[name]])
 
     def truth(self, direction: str) -> Any:
-        """What one direction should give: on the CPU by NumPy, for loops would take seconds to compile."""
+        """Returns the exact result of a direction; on the CPU by NumPy, since loops take long to compile."""
         if self.case.device.is_cuda:
             return self.run(REFERENCE, direction)
         return self._run(definition, direction)
@@ -190,28 +191,28 @@ class _Arrays:
         return op.weight_gradient(self.x, self.dy, self.g, out, *work)
 
     def of(self, g: ConvGeometry) -> _Arrays:
-        """The arrays of a part of the convolution: these, if they are of it."""
+        """Returns arrays for a part `g` of the convolution: these, if they have its sizes."""
         return self if self.g == g else _Arrays(self.case, g, self.names)
 
     def ready(self, names: Iterable[str], direction: str) -> None:
-        """Run engines once, so that their kernels are compiled: those depend on the sizes."""
+        """Runs engines once, so that their kernels, which depend on the sizes, are compiled."""
         for name in names:
             self.run(name, direction)
         self.case.device.synchronize()
 
     def time(self, name: str, direction: str) -> float:
-        """The ms of a run; of what can be recorded without its Python, as training replays it."""
+        """Returns the ms of a run; if training would replay it, of the replay."""
         if (name, direction) not in self.replays:
             self.replays[name, direction] = self._replay(name, lambda: self.run(name, direction))
-        again, runs = self.replays[name, direction]
+        replay, runs = self.replays[name, direction]
         stop = self.case.device.timer()
-        again()
+        replay()
         return stop() / runs
 
     def _replay(self, name: str, run: Callable[[], object]) -> tuple[Callable[[], object], int]:
-        """Returns a run as training has it done, and how many times it does so.
+        """Returns a function that runs as training would, and how many runs one call of it does.
 
-        An engine that is not traced is called; so is any on CUDA of few samples, and without graphs.
+        It calls an engine that is not traced; on CUDA also any engine on few samples, or without graphs.
         """
         if not ENGINES[name].traced:
             return run, 1
@@ -220,12 +221,12 @@ class _Arrays:
         if self.few or cublas.library() is None:
             return run, 1
         graph = captured(self.case.device, lambda: [run() for _ in range(self.runs)], [cublas.work])
-        graph()  # the first time it is brought to the device
+        graph()  # the first launch transfers it to the device
         return graph, self.runs
 
     def error(self, name: str, direction: str, reference: Any) -> float:
-        """The largest difference from the reference, relative to its largest entry."""
-        got = self.run(name, direction).astype(reference.dtype)
+        """Returns max |result - reference| / max |reference|; WRONG if that is not finite."""
+        result = self.run(name, direction).astype(reference.dtype)
         scale = float(abs(reference).max())
-        error = float(abs(got - reference).max()) / (scale or 1.0)
+        error = float(abs(result - reference).max()) / (scale or 1.0)
         return error if math.isfinite(error) else WRONG

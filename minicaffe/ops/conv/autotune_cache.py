@@ -1,8 +1,8 @@
-"""What was measured, remembered on disk, so that a net gets the same plan the next time.
+"""The autotuner's measurements on disk, so that a net has the same plan the next time.
 
-One JSON file for each minicaffe and device, named by both, in the cache folder. Of two processes that
-measure the same the first to write is right, and both use what it found. A file that is damaged counts
-as empty; where none can be written the findings last as long as the process.
+There is one JSON file for each version of minicaffe and each device, in the cache folder. If two processes
+measure the same convolution, both use the measurements of the first to write. A damaged file counts as empty.
+If no file can be written, the measurements last as long as the process.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ from minicaffe.errors import CheckpointError
 from minicaffe.ops.conv.autotune import DIRECTIONS, Finding, measure
 from minicaffe.ops.conv.problem import Case
 
-REVISION = 16  # of the engines: times of others are of no use
-MOST_BYTES = 2**24
-_forgotten: set[tuple[Path, str]] = set()  # what this process is to measure, whatever the disk says
-_known: dict[tuple[Path, str], dict[str, Finding]] = {}  # of this process
+REVISION = 16  # of the engines: times of another revision are not used
+MOST_BYTES = 2**24  # of a file that is read
+_forgotten: set[tuple[Path, str]] = set()  # measured by this process even if they are on disk
+_known: dict[tuple[Path, str], dict[str, Finding]] = {}  # findings of this process
 
 
 def findings(case: Case) -> tuple[dict[str, Finding], str]:
-    """What is known of a convolution in each direction, measured if need be; and since when."""
+    """Returns a Finding for each direction of a convolution, measured if necessary, and their origin."""
     file, key = path(case.device), _key(case)
     anew = (file, key) in _forgotten
-    found = None if anew else _known.get((file, key)) or _read(file).get(key)
-    if found is not None and _fits(found, case):
-        origin = f"remembered from {found['forward'].date}"
+    measured = None if anew else _known.get((file, key)) or _read(file).get(key)
+    if measured is not None and _fits(measured, case):
+        origin = f"remembered from {measured['forward'].date}"
     else:
-        found, origin = _keep(file, key, measure(case), case, anew), "measured now"
+        measured, origin = _keep(file, key, measure(case), case, anew), "measured now"
         _forgotten.discard((file, key))
-    _known[file, key] = found
-    return found, origin
+    _known[file, key] = measured
+    return measured, origin
 
 
 def forget(case: Case) -> None:
-    """See that a convolution is measured when next asked for, whatever is known of it."""
+    """Makes the next `findings` of a convolution measure it again."""
     _forgotten.add((path(case.device), _key(case)))
 
 
 def path(device: Device) -> Path:
-    """The file for a device."""
+    """Returns the file for a device."""
     digest = hashlib.blake2b(_device(device).encode(), digest_size=6).hexdigest()
     return caches.folder() / f"plans-{__version__}-{REVISION}-{digest}.json"
 
 
 def _device(device: Device) -> str:
-    """All that a speed depends on."""
+    """The name of a device, with all versions and settings that its speed depends on."""
     if device.is_cuda:
         runtime = device.xp.cuda.runtime
         name = runtime.getDeviceProperties(device.number)["name"].decode()
@@ -79,6 +79,7 @@ def _device(device: Device) -> str:
 
 @functools.cache
 def _cpu() -> str:
+    """The processor's name."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
             if line.startswith("model name"):
@@ -87,6 +88,7 @@ def _cpu() -> str:
 
 
 def _key(case: Case) -> str:
+    """A convolution's key in the file: its sizes, type and cap."""
     g, window = case.g, case.g.window
     sizes = ["x".join(map(str, part)) for part in (g.x_shape, g.weight_shape)]
     parts = [getattr(window, name) for name in ("stride", "pad", "dilation")]
@@ -94,49 +96,49 @@ def _key(case: Case) -> str:
     return f"{' '.join(sizes)} group {g.group} {case.dtype} cap {case.cap}"
 
 
-def _fits(found: Mapping[str, Finding], case: Case) -> bool:
-    """Whether findings are of the candidates there are now, and times of those that are exact enough."""
+def _fits(findings: Mapping[str, Finding], case: Case) -> bool:
+    """Whether findings hold the errors of today's candidates, and times of those that are exact enough."""
     return all(
         set(one.error) == set(case.candidates) and set(one.ms) == set(case.exact(one.error))
-        for one in found.values()
+        for one in findings.values()
     )
 
 
 def _read(file: Path) -> dict[str, dict[str, Finding]]:
-    """All findings of a file that make sense."""
+    """Returns the valid findings of a file by key and direction; none if it cannot be read."""
     try:
         if file.stat().st_size > MOST_BYTES:
             return {}
         plans = json.loads(file.read_text(encoding="utf-8"))["plans"].items()
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return {}
-    found = {}
+    findings = {}
     for key, directions in plans:
         with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
-            found[key] = {name: _finding(directions[name]) for name in DIRECTIONS}
-    return found
+            findings[key] = {name: _finding(directions[name]) for name in DIRECTIONS}
+    return findings
 
 
-def _finding(given: Mapping[str, Any]) -> Finding:
-    """A finding as JSON holds it. Raises ValueError, TypeError, LookupError, AttributeError."""
-    ms = {name: float(value) for name, value in given["ms"].items()}
-    error = {name: float(value) for name, value in given["error"].items()}
+def _finding(entry: Mapping[str, Any]) -> Finding:
+    """A Finding from its JSON. Raises ValueError, TypeError, LookupError or AttributeError if invalid."""
+    ms = {name: float(value) for name, value in entry["ms"].items()}
+    error = {name: float(value) for name, value in entry["error"].items()}
     if not all(math.isfinite(value) and value >= 0 for value in ms.values()):
         raise ValueError("ms that are none")
     if not all(value >= 0 for value in error.values()):
         raise ValueError("errors that are none")
-    return Finding(ms, error, str(given["date"])[:10])
+    return Finding(ms, error, str(entry["date"])[:10])
 
 
 def _keep(
-    file: Path, key: str, found: dict[str, Finding], case: Case, anew: bool
+    file: Path, key: str, findings: dict[str, Finding], case: Case, anew: bool
 ) -> dict[str, Finding]:
-    """Add findings to a file, unless another process was first, or in their place; gives those that hold."""
+    """Writes findings to a file, unless another process was first and not `anew`; returns the file's."""
     with contextlib.suppress(OSError, CheckpointError), _locked(file):
         plans = _read(file)
         if key in plans and _fits(plans[key], case) and not anew:
             return plans[key]
-        plans[key] = found
+        plans[key] = findings
         content = {
             "device": _device(case.device),
             "plans": {
@@ -146,12 +148,12 @@ def _keep(
         }
         text = json.dumps(content, indent=1).encode()
         checkpoint.replace(file, lambda target: target.write(text))
-    return found
+    return findings
 
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold others off a file, where files can be locked so. Raises OSError if it cannot be written."""
+    """Locks a file against other processes, if the system can. Raises OSError if it cannot be written."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file.with_suffix(".lock"), "w") as lock:
         with contextlib.suppress(ImportError):  # Windows has no fcntl: the last to write is right

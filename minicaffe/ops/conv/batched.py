@@ -1,12 +1,12 @@
-"""A chunk of samples at a time: their columns one behind the other, and one strided-batched GEMM.
+"""A chunk of samples at a time: their column matrices side by side, and one strided-batched GEMM.
 
     y[s, g] = weight[g] im2col(x[s])[g] + bias[g]     for all samples s of the chunk at once
 
-The products go straight into y and take one call a chunk. The image of a 1 x 1 convolution is its own column
-matrix, and where images are one place each direction is one product. A chunk is as large as the work allows
-(`workspace` asks for no more than `limit`); on the CPU it is small, so that columns are written,
-multiplied and forgotten within the cache. The weight's gradient is taken as its transpose, columns dy',
-whose left factor BLAS reads as it lies.
+One call for each chunk writes its products into y. The image of a 1 x 1 convolution is its own column matrix.
+If an image has one place, each direction is one product. A chunk is as large as the workspace allows
+(`workspace` returns at most `limit`). On the CPU a chunk is small, so that its columns stay in the cache until
+they are multiplied. The weight gradient is computed transposed, columns dy', because BLAS then reads the
+columns without a copy.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from minicaffe.ops.im2col import col2im, im2col
 from minicaffe.ops.sums import add_rows
 from minicaffe.replay.trace import do
 
-NEAR = (
-    2**19
-)  # elements of columns and outputs of a chunk on the CPU, so that they stay in a core's cache
+NEAR = 2**19  # elements of a chunk's columns and outputs on the CPU: they stay in a core's cache
 
 
 class Batched(Engine):
-    """im2col of a chunk of samples, and one strided-batched GEMM."""
+    """im2col of a chunk of samples, then one strided-batched GEMM."""
 
     name = "batched"
     traced = True
@@ -40,26 +38,26 @@ class Batched(Engine):
     one_product = True
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs: for each sample of a chunk columns and a product; sums of products."""
+        """Returns the elements for one thread: columns and a product for each sample of a chunk, and sums."""
         weight = math.prod(g.weight_shape)
-        return _most(g, limit) * (_lowered(g) + weight) + weight
+        return _samples(g, limit) * (_lowered(g) + weight) + weight
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs for `forward`: for each sample of a chunk columns."""
-        return _most(g, limit) * _lowered(g)
+        """Returns the elements for one thread of `forward`: columns for each sample of a chunk."""
+        return _samples(g, limit) * _lowered(g)
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
-        """Elements needed on CUDA: as on the CPU, but none where all is one product."""
+        """Returns as many elements as on the CPU, or 0 if the convolution is one product."""
         return 0 if is_product(g) else self.workspace(g, limit)
 
     def rounds_sums(self, g: ConvGeometry) -> bool:
-        """Whether products of samples are added up in their own type: but where all is one product."""
+        """Yes, unless the convolution is one product: products of samples are summed in the arrays' type."""
         return not is_product(g)
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
-        """y = weight * x + bias, into `out`."""
+        """Writes y = weight * x + bias to `out`, and returns it."""
         if is_product(g):
             gemm(x.reshape(g.n, g.c), weight.reshape(g.f, g.c).T, out.reshape(g.n, g.f))
             add_bias(bias, out)
@@ -76,7 +74,7 @@ class Batched(Engine):
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dx = col2im(weight' dy), into `out`."""
+        """Writes dx = col2im(weight' dy) to `out`, and returns it."""
         if is_product(g):
             gemm(dy.reshape(g.n, g.f), weight.reshape(g.f, g.c), out.reshape(g.n, g.c))
             return out
@@ -95,7 +93,7 @@ class Batched(Engine):
         return out
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dweight' = sum over samples of im2col(x) dy', added to `out`."""
+        """Adds dweight' = sum over samples of im2col(x) dy', transposed, to `out`, and returns it."""
         if is_product(g):
             dys, xs, dw = dy.reshape(g.n, g.f), x.reshape(g.n, g.c), out.reshape(g.f, g.c)
             gemm(dys.T, xs, dw, accumulate=True, scratch=work)
@@ -114,41 +112,41 @@ class Batched(Engine):
         return out
 
 
-def _most(g: ConvGeometry, limit: int) -> int:
-    """Samples of a chunk, if its columns, products and their sums are to be no more than `limit`."""
+def _samples(g: ConvGeometry, limit: int) -> int:
+    """Returns the samples of a chunk whose columns, products and sums have at most `limit` elements."""
     weight = math.prod(g.weight_shape)
     return max(1, min(g.n, (limit - weight) // max(1, _lowered(g) + weight)))
 
 
 def _lowered(g: ConvGeometry) -> int:
-    """Elements of a sample's columns; none where the image is its own column matrix."""
+    """Returns the elements of a sample's columns; 0 if the image is its own column matrix."""
     return 0 if g.window.is_point else g.column_elements
 
 
 def _as_columns(x: Any, g: ConvGeometry) -> Any:
-    """Images of a 1 x 1 convolution as their column matrices, (s, group, c / group, places)."""
+    """Images of a 1 x 1 convolution as column matrices, (s, group, c / group, places)."""
     return x.reshape(len(x), g.group, g.c // g.group, g.places)
 
 
 def _unrolled(x: Any, g: ConvGeometry, columns: Any) -> Any:
-    """The columns of some samples: of a 1 x 1 convolution the images, else made in `columns`."""
+    """The column matrices of x: the images themselves if 1 x 1, else im2col into `columns`."""
     return _as_columns(x, g) if g.window.is_point else im2col(x, g.window, columns)
 
 
 def _columns(first: int, last: int, g: ConvGeometry, work: Any, each: int = 0) -> Any:
-    """For each chunk of first..last: its bounds, and room for its columns, of `each` more a sample."""
+    """For each chunk of first..last: its bounds, and workspace for its columns; a sample has `each` more."""
     most = max(1, work.size // (_lowered(g) + each)) if _lowered(g) + each else last - first
     if not on_cuda(work):
         most = max(1, min(most, NEAR // (1 + g.column_elements + g.f * g.places)))
-    steps = -(-(last - first) // most)  # chunks as equal as can be
-    bounds = [first + (last - first) * i // steps for i in range(steps + 1)]
+    count = -(-(last - first) // most)  # chunks of nearly one size
+    bounds = [first + (last - first) * i // count for i in range(count + 1)]
     for s, e in itertools.pairwise(bounds):
         columns = work[: (e - s) * _lowered(g)]
         yield s, e, columns.reshape(e - s, g.group, -1 if columns.size else 0, g.places)
 
 
 def _chunks(first: int, last: int, g: ConvGeometry, work: Any) -> Any:
-    """For each chunk of first..last: its bounds, and room for its columns and products."""
+    """For each chunk of first..last: its bounds, and workspace for its columns and products."""
     weight = math.prod(g.weight_shape)
     for s, e, columns in _columns(first, last, g, work[: work.size - weight], weight):
         products = work[columns.size : columns.size + (e - s) * weight]

@@ -4,7 +4,7 @@ x (n, c, *image), weight (f, c/group, *kernel), bias (f,), y (n, f, *out). For s
 
     y[s, g] = weight[g] im2col(x[s])[g] + bias[g] 1'          (f/g, k) (k, p),  k = c/g * kernel, p = prod(out)
 
-`work` is a flat buffer of `workspace` elements a thread; nothing else is allocated. Source: Caffe's
+`work` is a flat buffer of `workspace` elements for each thread; nothing else is allocated. Source: Caffe's
 BaseConvolutionLayer; K. Chellapilla, S. Puri, P. Simard, High Performance Convolutional Neural
 Networks for Document Processing, 2006.
 """
@@ -23,7 +23,7 @@ from minicaffe.replay.trace import do
 
 
 class Caffe(Engine):
-    """Caffe's way: im2col, GEMM and the bias's GEMM, sample by sample."""
+    """Sample by sample: im2col, a GEMM, and a GEMM that adds the bias."""
 
     name = "caffe"
     traced = True
@@ -33,18 +33,18 @@ class Caffe(Engine):
     form: Form = "caffe"  # of im2col
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs: one sample's columns, a vector of ones, a product to add, partial sums."""
+        """Returns the elements for one thread: columns, a vector of ones, a product, and partial sums."""
         weight = math.prod(g.weight_shape)
         return g.column_elements + g.places + max(weight, g.f * g.places) + weight
 
     def rounds_sums(self, g: ConvGeometry) -> bool:
-        """Products of samples are added up in their own type."""
+        """Yes: products of samples are summed in the type of the arrays."""
         return True
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
-        """y = weight * x + bias, into `out`."""
+        """Writes y = weight * x + bias to `out`, and returns it."""
         w = weight.reshape(g.group, g.f // g.group, -1)
         y = out.reshape(g.n, g.group, g.f // g.group, g.places)
 
@@ -56,14 +56,14 @@ class Caffe(Engine):
                 for i in range(g.group):
                     gemm(w[i], col[i], y[s, i])
                 if bias is not None:
-                    sides = bias.reshape(-1, 1), ones
-                    gemm(*sides, y[s].reshape(g.f, -1), accumulate=True, scratch=scratch)
+                    factors = bias.reshape(-1, 1), ones
+                    gemm(*factors, y[s].reshape(g.f, -1), accumulate=True, scratch=scratch)
 
         by_samples(part, g, work)
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dx[s] = col2im(weight' dy[s]), into `out`."""
+        """Writes dx[s] = col2im(weight' dy[s]) to `out`, and returns it."""
         w = weight.reshape(g.group, g.f // g.group, -1)
         dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
 
@@ -79,7 +79,7 @@ class Caffe(Engine):
         return out
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dweight = sum over samples of dy[s] im2col(x[s])', added to `out`."""
+        """Adds dweight = sum over samples of dy[s] im2col(x[s])' to `out`, and returns it."""
         dy = dy.reshape(g.n, g.group, g.f // g.group, g.places)
 
         def part(first: int, last: int, work: Any) -> None:
@@ -96,6 +96,7 @@ class Caffe(Engine):
 
 
 def _split(work: Any, g: ConvGeometry) -> tuple[Any, Any, Any]:
+    """Columns (1, rows, places), ones (1, places), and the rest of a thread's workspace."""
     size = g.column_elements
     columns, ones = work[:size], work[size : size + g.places]
     do(fill, 1, out=ones)

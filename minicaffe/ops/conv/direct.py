@@ -1,10 +1,11 @@
-"""The definition, one kernel element at a time: no column matrix.
+"""Direct convolution, one kernel element at a time, without a column matrix.
 
     y[s, f, o] = bias[f] + sum over c, k of weight[f, c, k] x[s, c, o stride - pad + k dilation]
 
-The reference of all other engines. As compiled loops, rows of pixels times one weight, it is also the quick
-one where a group has few channels and filters, for there is nothing a GEMM could reuse; of one each, with
-stride 1 (depthwise), loops keep tiles of outputs in registers. Without loops it is `definition`.
+All other engines are compared with it. A compiled loop multiplies rows of pixels by one weight; this is also
+fast if a group has few channels and filters, because a GEMM could then reuse nothing. A depthwise convolution
+(one channel and one filter in a group) of stride 1 has a loop of its own, which keeps tiles of outputs in
+registers. Without compiled loops the engine is `reference`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.replay.dispatch import run
 from minicaffe.replay.trace import do
 
-LANES = 16  # of a vector, at the most
+LANES = 16  # numbers of a vector, at most
 
 
 class Direct(Engine):
-    """The definition, by loops without a column matrix."""
+    """The definition as loops, without a column matrix."""
 
     name = "direct"
     traced = True
@@ -35,37 +36,37 @@ class Direct(Engine):
     tie_rank = 3
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs: partial sums of dweight; two planes if depthwise, within the limit."""
-        sums, room = math.prod(g.weight_shape), max(_room(g), _room(g, back=True))
-        return sums + room if room <= limit else sums
+        """Returns the elements for one thread: partial sums of dweight, and two planes if depthwise."""
+        planes = max(_plane_elements(g), _plane_elements(g, back=True))
+        return math.prod(g.weight_shape) + (planes if planes <= limit else 0)
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs for `forward`."""
-        return _room(g) if _room(g) <= limit else 0
+        """Returns the elements for one thread of `forward`: two planes if depthwise, within `limit`."""
+        return _plane_elements(g) if _plane_elements(g) <= limit else 0
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, size: int) -> int:
-        """On CUDA a thread is all that an entry needs."""
+        """Returns 0: a CUDA thread computes one entry alone."""
         return 0
 
     def is_compiled(self, dtype: Any) -> bool:
-        """Whether loops serve arrays of a type."""
+        """Whether there are compiled loops for a type."""
         return loops("direct", dtype) is not None
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
-        """y = weight * x + bias, into `out`."""
+        """Writes y = weight * x + bias to `out`, and returns it."""
         if on_cuda(x):
             launch("direct.cu", "conv", out.size, out, x, weight, bias, *_sizes(g), out)
             return out
-        fast = loops("direct", x.dtype)
-        if fast is not None:
-            given = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-            if (deep := _depthwise(x, g, work)) is not None:
-                to = out.reshape(-1), _planes(g), False, Piece(work)
-                run(deep.forward, g.n * g.c, *given, *to)
+        kernels = loops("direct", x.dtype)
+        if kernels is not None:
+            arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+            if (depthwise := _depthwise(x, g, work)) is not None:
+                kernel_args = out.reshape(-1), _planes(g), False, Piece(work)
+                run(depthwise.forward, g.n * g.c, *arrays, *kernel_args)
                 return out
-            run(fast.forward, g.n * g.f, *given, out.reshape(-1), _lifted(g))
+            run(kernels.forward, g.n * g.f, *arrays, out.reshape(-1), _lifted(g))
             return out
 
         def part(first: int, last: int, _: Any) -> None:
@@ -75,19 +76,18 @@ class Direct(Engine):
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dx: each output's gradient goes back to the pixels it saw, times their weights; into `out`."""
+        """Writes dx to `out`: each dy, times its weights, goes back to the pixels its output read."""
         if on_cuda(dy):
             launch("direct.cu", "conv_input_gradient", out.size, out, dy, weight, *_sizes(g), out)
             return out
-        fast = loops("direct", dy.dtype)
-        if fast is not None:
-            if (deep := _depthwise(dy, g, work, back=True)) is not None:
-                given = dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype)
-                to = out.reshape(-1), _planes(g, back=True), True, Piece(work)
-                run(deep.forward, g.n * g.c, *given, *to)
+        kernels = loops("direct", dy.dtype)
+        if kernels is not None:
+            arrays = dy.reshape(-1), weight.reshape(-1)
+            if (depthwise := _depthwise(dy, g, work, back=True)) is not None:
+                kernel_args = out.reshape(-1), _planes(g, back=True), True, Piece(work)
+                run(depthwise.forward, g.n * g.c, *arrays, no_bias(dy.dtype), *kernel_args)
                 return out
-            given = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
-            run(fast.input_gradient, g.n * g.c, *given, _lifted(g))
+            run(kernels.input_gradient, g.n * g.c, *arrays, out.reshape(-1), _lifted(g))
             return out
 
         def part(first: int, last: int, _: Any) -> None:
@@ -97,17 +97,17 @@ class Direct(Engine):
         return out
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dweight: for each weight the sum of output gradients times the pixels it met; added to `out`."""
+        """Adds dweight, for each weight the sum of dy times the pixels it met, to `out`, and returns it."""
         if on_cuda(x):
             launch("direct.cu", "conv_weight_gradient", out.size, out, x, dy, *_sizes(g), out)
             return out
-        fast = loops("direct", dy.dtype)
-        if fast is not None:
-            given = x.reshape(-1), dy.reshape(-1), g.n, out.reshape(-1)
-            if (deep := _depthwise(dy, g, work)) is not None:
-                run(deep.weight_gradient, g.c, *given, _planes(g), Piece(work))
+        kernels = loops("direct", dy.dtype)
+        if kernels is not None:
+            arrays = x.reshape(-1), dy.reshape(-1), g.n, out.reshape(-1)
+            if (depthwise := _depthwise(dy, g, work)) is not None:
+                run(depthwise.weight_gradient, g.c, *arrays, _planes(g), Piece(work))
                 return out
-            run(fast.weight_gradient, g.f, *given, _lifted(g))
+            run(kernels.weight_gradient, g.f, *arrays, _lifted(g))
             return out
 
         def part(first: int, last: int, work: Any) -> None:
@@ -119,13 +119,14 @@ class Direct(Engine):
 
 
 def _depthwise(x: Any, g: ConvGeometry, work: Any, back: bool = False) -> Any:
-    """The loops for it, if it is depthwise and each thread has room for its planes."""
-    able = is_depthwise(g) and work is not None and work.size // share(work) >= _room(g, back)
-    return loops("depthwise", x.dtype) if able else None
+    """The depthwise loops; None if it is not depthwise, or a thread has no workspace for its planes."""
+    if not is_depthwise(g) or work is None or work.size // share(work) < _plane_elements(g, back):
+        return None
+    return loops("depthwise", x.dtype)
 
 
 def _planes(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
-    """What loops are told of y, or of dx, a convolution of dy: channels, and sizes along two axes."""
+    """Arguments of the depthwise loops, for y or dx: channels; image, kernel, pad, dilation and out in 2-D."""
     kernel, _, pad, dilation = (sizes[1:] for sizes in g.window.lifted())
     image, out = lift(g.image)[1:], lift(g.out)[1:]
     if back:
@@ -134,8 +135,8 @@ def _planes(g: ConvGeometry, back: bool = False) -> tuple[Any, ...]:
     return g.c, image, kernel, pad, dilation, out
 
 
-def _room(g: ConvGeometry, back: bool = False) -> int:
-    """Elements for a plane that is padded, and for one of dy, in rows of whole vectors; 0 if not depthwise."""
+def _plane_elements(g: ConvGeometry, back: bool = False) -> int:
+    """Returns the elements of a padded plane and one of outputs, in whole vectors; 0 if not depthwise."""
     if not is_depthwise(g):
         return 0
     _, _, kernel, _, dilation, (rows, columns) = _planes(g, back)
@@ -145,10 +146,12 @@ def _room(g: ConvGeometry, back: bool = False) -> int:
 
 
 def _lifted(g: ConvGeometry) -> tuple[Any, ...]:
+    """Arguments of the direct loops: c, f, group, and the sizes along three axes."""
     return g.c, g.f, g.group, lift(g.image), g.window.lifted(), lift(g.out)
 
 
 def _sizes(g: ConvGeometry) -> tuple[int, ...]:
+    """Arguments of the CUDA kernels: the same, flat, with n in front."""
     kernel, stride, pad, dilation = g.window.lifted()
     parts = (lift(g.image), kernel, pad, stride, dilation, lift(g.out))
     return (g.n, g.c, g.f, g.group, *(size for part in parts for size in part))

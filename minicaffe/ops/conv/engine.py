@@ -19,96 +19,92 @@ from minicaffe.errors import SpecError
 from minicaffe.ops.geometry import ConvGeometry
 
 AUTO = "auto"  # not an engine: the fastest measured
-ENGINES: dict[str, Engine] = {}  # by name, in the order in which they are shown
+ENGINES: dict[str, Engine] = {}  # by name, in the order in which they are listed
 E = TypeVar("E", bound="type[Engine]")
 
 
 class Engine(Protocol):
     """Lowers a convolution. x (n, c, *image), weight (f, c / group, *kernel), bias (f,), y (n, f, *out).
 
-    A subclass sets `name` and defines the three passes; `g` holds all sizes, `out` is where a result goes,
-    `work` is a flat array of at least `workspace` elements for each thread. What else the autotuner must know
-    has defaults that suit an engine written with NumPy or CuPy. The passes may be called from any thread.
+    A subclass sets `name` and defines the three passes. `g` holds all sizes, the result is written to `out`,
+    and `work` is a flat array with at least `workspace` elements for each thread. All other attributes and
+    methods have defaults that suit an engine in NumPy or CuPy. The passes may be called from any thread.
     """
 
     name: str
-    rule_rank: int | None = None  # its place in the fixed rule, lowest first; None: never by rule
-    tie_rank: int | None = (
-        None  # its place among equally fast ones; None: behind those that have one
-    )
-    traced: bool = (
-        False  # reports all it does to the trace, so that a replay repeats it; else it is called
-    )
-    unrolls_samples: bool = False  # needs the columns of at least a whole sample
-    launches_by_sample: bool = False  # on CUDA it launches kernels for each sample anew
-    gradients_together: bool = False  # `gradients` takes less than one and then the other
-    one_product: bool = False  # on CUDA it is a candidate where all is one matrix product
+    rule_rank: int | None = None  # its rank in the fixed rule, lowest first; None: not in it
+    tie_rank: int | None = None  # its rank among equally fast engines; None: after the others
+    traced: bool = False  # records its work in the trace, for replays; otherwise they call it
+    unrolls_samples: bool = False  # needs the whole column matrix of a sample
+    launches_by_sample: bool = False  # on CUDA it launches kernels sample by sample
+    gradients_together: bool = False  # `gradients` is faster than the two passes one by one
+    one_product: bool = False  # on CUDA it is a candidate if the convolution is one matrix product
 
     def refuses(self, g: ConvGeometry) -> str | None:
-        """Returns why a shape cannot be taken; None if it can."""
+        """Returns why the engine cannot compute a convolution; None if it can."""
         return None
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Returns the elements of work that a thread needs; where less will do, no more than `limit`."""
+        """Returns the elements of workspace for one thread; if less suffices, at most `limit`."""
         return 0
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Returns the same for `forward` alone."""
+        """Returns the elements of workspace for one thread, for `forward` alone."""
         return self.workspace(g, limit)
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
-        """Returns the elements, of so many bytes, that it needs on CUDA."""
+        """Returns the elements of workspace on CUDA, of `itemsize` bytes each."""
         return self.workspace(g, limit)
 
     def rounds_sums(self, g: ConvGeometry) -> bool:
-        """Whether samples' weight gradients are summed in the arrays' own type: too coarse for 16 bits."""
+        """Whether weight gradients are summed over samples in the arrays' type: too coarse for float16."""
         return False
 
     def is_compiled(self, dtype: Any) -> bool:
-        """Whether on the CPU it runs as compiled loops alone, for arrays of a type, and can be replayed."""
+        """Whether on the CPU it consists of compiled loops for this type, so that it can be replayed."""
         return False
 
     def needs_compiled(self, g: ConvGeometry) -> bool:
-        """Whether without compiled loops it would compute as `implicit` does."""
+        """Whether it falls back to `implicit` without compiled loops."""
         return False
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
-        """Writes y = weight * x + bias into `out`, and returns it."""
+        """Writes y = weight * x + bias to `out` (n, f, *out), and returns it."""
         raise NotImplementedError(f"engine {self.name}: forward")
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """Writes dx into `out`, and returns it."""
+        """Writes dx, the gradient of x, to `out` (n, c, *image), and returns it."""
         raise NotImplementedError(f"engine {self.name}: input_gradient")
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """Adds dweight to `out`, and returns it."""
+        """Adds dweight, summed over samples, to `out` (f, c / group, *kernel), and returns it."""
         raise NotImplementedError(f"engine {self.name}: weight_gradient")
 
     def gradients(
         self, x: Any, dy: Any, weight: Any, g: ConvGeometry, dx: Any, dw: Any, work: Any
     ) -> None:
-        """Adds dweight to `dw` and writes dx; asked for where the engine says `gradients_together`."""
+        """Adds dweight to `dw` and writes dx; called if the engine sets `gradients_together`."""
         self.weight_gradient(x, dy, g, dw, work)
         self.input_gradient(dy, weight, g, dx, work)
 
     def weight_and_bias_gradients(
         self, x: Any, dy: Any, g: ConvGeometry, dw: Any, db: Any, work: Any
     ) -> bool:
-        """Adds dweight and dbias on CUDA, where one kernel does both; returns whether it did."""
+        """Adds dweight and dbias on CUDA if one kernel computes both; returns whether it did."""
         return False
 
 
 def names() -> tuple[str, ...]:
-    """What an engine can be asked for by: `auto`, and the names there are."""
+    """Returns all values of the key `engine`: `auto`, and the names of the engines."""
     return AUTO, *ENGINES
 
 
 def register_engine(cls: E) -> E:
-    """Make an engine known by its name: for `engine:` in a model, `--conv-engine`, and the autotuner.
+    """Registers an engine by its name: for `engine:` in a model, `--conv-engine`, and the autotuner.
 
-    Raises SpecError if the class is no Engine, has no name, or lacks a pass, or if another has its name.
+    Raises SpecError if the class is no Engine, has no name or lacks a pass, or if its name is in use.
     """
     if Engine not in getattr(cls, "__mro__", ()):
         raise SpecError(
@@ -117,9 +113,9 @@ def register_engine(cls: E) -> E:
     name = getattr(cls, "name", None)
     if not (isinstance(name, str) and name.isidentifier()) or name == AUTO:
         raise SpecError(f"engine {cls.__name__}: expected a name that is a word, got {name!r}")
-    for one in ("forward", "input_gradient", "weight_gradient"):
-        if getattr(cls, one) is getattr(Engine, one):
-            raise SpecError(f"engine {cls.__name__}: does not define {one}")
+    for direction in ("forward", "input_gradient", "weight_gradient"):
+        if getattr(cls, direction) is getattr(Engine, direction):
+            raise SpecError(f"engine {cls.__name__}: does not define {direction}")
     known = ENGINES.get(name)
     if known is not None and type(known).__module__ != cls.__module__:
         raise SpecError(f"engine {name!r}: {type(known).__module__} has an engine of that name")

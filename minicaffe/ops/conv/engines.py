@@ -1,4 +1,4 @@
-"""The engines that are built in, in the order in which they are shown."""
+"""The built-in engines, in the order in which they are listed."""
 
 from minicaffe.ops.conv.batched import Batched
 from minicaffe.ops.conv.caffe import Caffe

@@ -1,15 +1,15 @@
-"""Implicit GEMM: the column matrix is never whole; a tile of it lives as long as it is multiplied.
+"""Implicit GEMM: only a tile of the column matrix exists at a time, while it is multiplied.
 
-On CUDA a block gathers its tile of columns from the image into shared memory (kernels/implicit.cu). On the
-CPU a tile is a band of output rows of one sample, small enough to stay in the cache between im2col and the
-product that reads it:
+On CUDA a block copies its tile of columns from the image to shared memory (cuda/kernels/implicit.cu). On the
+CPU a tile holds the columns of a band: some output rows of one sample, few enough for the tile to stay in the
+cache between im2col and the product that reads it:
 
     y[s, g, :, band] = weight[g] im2col(x[s])[g][:, band] + bias[g]
 
-A band is a window that starts further down: the first axis has pad - row stride. With Numba, all bands of a
-thread are one compiled loop (`loops.implicit`) that calls BLAS itself; threads share samples, groups, bands
-and, where these are few, blocks of filters or channels. Source: S. Chetlur et al., cuDNN: Efficient Primitives
-for Deep Learning, 2014.
+A band that begins at an output row is a window with another pad, pad - row stride, along the first axis.
+With Numba, one compiled loop (cpu/kernels/implicit.py) computes all bands of a thread and calls BLAS itself.
+Threads share samples, groups and bands, and if these are few also blocks of filters or channels. Source:
+S. Chetlur et al., cuDNN: Efficient Primitives for Deep Learning, 2014.
 """
 
 from __future__ import annotations
@@ -35,15 +35,13 @@ from minicaffe.replay.dispatch import run
 from minicaffe.replay.trace import do
 
 TILE = 2**17  # entries of a tile: 512 KiB in float32
-PLACES = 192  # of a product at the least, where an image has so many: BLAS packs the filters for each anew
-FILTERS = 16  # of a product at the least, where filters are shared among threads
-ROWS = (
-    64  # of the columns that a thread takes of all samples, at the least, for the weight's gradient
-)
+PLACES = 192  # of a product, at least, if there are as many: BLAS packs the filters for each
+FILTERS = 16  # of a product, at least, if threads share the filters
+ROWS = 64  # of the column matrix for one thread, at least, if threads share the weight gradient by rows
 
 
 class Implicit(Engine):
-    """Columns by tiles that live as long as they are multiplied."""
+    """GEMM with a column matrix of which only a tile exists at a time."""
 
     name = "implicit"
     traced = True
@@ -52,35 +50,35 @@ class Implicit(Engine):
     one_product = True
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs: a tile, or one row of outputs if that is more; a product and sums."""
+        """Returns the elements for one thread: those of `forward`, a product, and partial sums."""
         return self.forward_workspace(g, limit) + 2 * math.prod(g.weight_shape)
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs for `forward`: a tile."""
+        """Returns the elements for one thread of `forward`: a tile, or one row of outputs if that is more."""
         return max(_band(g) * g.rows * _across(g), _tile(g))
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
-        """Elements that the parts of its sums need on CUDA."""
+        """Returns the elements for partial sums on CUDA: see `implicit_gemm.workspace`."""
         return implicit_gemm.workspace(g, limit, itemsize)
 
     def is_compiled(self, dtype: Any) -> bool:
-        """Whether loops that call BLAS serve arrays of a type."""
+        """Whether there are compiled loops for a type, and a BLAS that they can call."""
         return recordable(dtype)
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
-        """y = weight * x + bias, into `out`."""
+        """Writes y = weight * x + bias to `out`, and returns it."""
         if on_cuda(x):
             work = work if is_product(g) else None
             return implicit_gemm.forward(x, weight, bias, g, out, work=work)
-        fast, blas = with_blas("implicit", x)
-        if fast is not None:
+        kernels, blas = with_blas("implicit", x)
+        if kernels is not None:
             rows, parts = _cut(g, share(work))
-            given = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
+            arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
             units = g.n * g.group * -(-g.out[0] // rows) * parts
-            args = *_numbers(g, rows), g.window.is_point, parts, *given, out.reshape(-1)
-            run(fast.forward, units, blas, *args, Piece(work))
+            sizes = *_kernel_sizes(g, rows), g.window.is_point, parts
+            run(kernels.forward, units, blas, *sizes, *arrays, out.reshape(-1), Piece(work))
             return out
         w, y = weight.reshape(g.group, g.f // g.group, -1), _rows(out, g)
         b = None if bias is None else bias.reshape(g.group, -1, 1)
@@ -89,28 +87,28 @@ class Implicit(Engine):
             for s in range(first, last):
                 for rows, window, places, tile in _tiles(g, work):
                     im2col(x[s : s + 1], window, tile, places=places)
-                    here = y[s][..., rows]
-                    gemm(w, tile, here)
+                    band = y[s][..., rows]
+                    gemm(w, tile, band)
                     if b is not None:
-                        do(np.add, here, b, out=here)
+                        do(np.add, band, b, out=band)
 
         by_samples(part, g, work)
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dx = sum over the bands of col2im(weight' dy), into `out`."""
+        """Writes dx = sum over bands of col2im(weight' dy) to `out`, and returns it."""
         if on_cuda(dy) and is_product(g):
             dy, dx = dy.reshape(g.n, g.f), out.reshape(g.n, g.c)
             implicit_gemm.product(dy, weight.reshape(g.f, g.c), dx, work)
             return out
         if on_cuda(dy):
             return implicit_gemm.input_gradient(dy, weight, g, out)
-        fast, blas = with_blas("implicit", dy)
-        if fast is not None:
+        kernels, blas = with_blas("implicit", dy)
+        if kernels is not None:
             parts = split.parts(g.n * g.group, share(work), g.c // g.group)
-            args = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
-            numbers = *_numbers(g, _band(g, g.group)), g.window.is_point, parts
-            run(fast.input_gradient, g.n * g.group * parts, blas, *numbers, *args, Piece(work))
+            arrays = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
+            sizes = *_kernel_sizes(g, _band(g, g.group)), g.window.is_point, parts
+            run(kernels.input_gradient, g.n * g.group * parts, blas, *sizes, *arrays, Piece(work))
             return out
         w, dy = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2), _rows(dy, g)
 
@@ -127,17 +125,17 @@ class Implicit(Engine):
     def weight_and_bias_gradients(
         self, x: Any, dy: Any, g: ConvGeometry, dw: Any, db: Any, work: Any
     ) -> bool:
-        """Both by one kernel, on CUDA."""
+        """Adds dweight to `dw` and dbias to `db` by one kernel, on CUDA; returns True."""
         implicit_gemm.weight_gradient(x, dy, g, dw, work, db)
         return True
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dweight' = sum over samples and bands of im2col(x) dy', added to `out`."""
+        """Adds dweight' = sum over samples and bands of im2col(x) dy', transposed, to `out`; returns it."""
         if on_cuda(x):
             return implicit_gemm.weight_gradient(x, dy, g, out, work)
-        fast, blas = with_blas("implicit", dy)
-        if fast is not None:
-            _weight_gradient(fast, blas, x, dy, g, out, work)
+        kernels, blas = with_blas("implicit", dy)
+        if kernels is not None:
+            _weight_gradient(kernels, blas, x, dy, g, out, work)
             return out
         size, dw, dy = out.size, out.reshape(g.group, g.f // g.group, -1), _rows(dy, g)
 
@@ -164,46 +162,46 @@ class Implicit(Engine):
         return out
 
 
-IMPLICIT = Implicit()  # what others are where there are no loops of theirs
+IMPLICIT = Implicit()  # to which engines fall back that have no loops for a type or device
 
 
 def _weight_gradient(
-    fast: Any, blas: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any
+    kernels: Any, blas: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any
 ) -> None:
-    """As rows of the program: each thread takes all samples of some channels, or some samples and bands."""
-    threads, room, arrays = share(work), _tile(g), (x.reshape(-1), dy.reshape(-1))
+    """Adds dweight to `out` by compiled loops: a thread computes some channels, or some samples and bands."""
+    threads, tile, arrays = share(work), _tile(g), (x.reshape(-1), dy.reshape(-1))
     rows, _ = _cut(g, threads)
     units = g.n * -(-g.out[0] // rows)
     is_point = g.window.is_point
     if is_point or units < threads or (g.rows >= ROWS * threads and split.even(g.c, threads)):
-        numbers = *_numbers(g, _band(g, g.group)), is_point, g.n, room
-        args = *arrays, out.reshape(-1), Piece(work)
-        run(fast.weight_rows_gradient, g.c, blas, *numbers, *args)
+        sizes = *_kernel_sizes(g, _band(g, g.group)), is_point, g.n, tile
+        kernel_args = *arrays, out.reshape(-1), Piece(work)
+        run(kernels.weight_rows_gradient, g.c, blas, *sizes, *kernel_args)
         return
-    numbers = *_numbers(g, rows), room
-    slices = run(fast.weight_gradient, units, blas, *numbers, *arrays, Piece(work))
-    add_pieces(work, slices, room, g, out)
+    sizes = *_kernel_sizes(g, rows), tile
+    slices = run(kernels.weight_gradient, units, blas, *sizes, *arrays, Piece(work))
+    add_pieces(work, slices, tile, g, out)
 
 
 def _across(g: ConvGeometry) -> int:
-    """Outputs of one row: along all axes but the first."""
+    """Returns the places of one output row: along all axes but the first."""
     return math.prod(g.out[1:])
 
 
 def _band(g: ConvGeometry, groups: int = 1) -> int:
-    """Output rows of a tile of one of so many groups."""
+    """Returns the output rows of a band whose tile holds 1 / `groups` of the channels."""
     across = _across(g)
     return max(1, min(g.out[0], max(TILE // (g.rows // groups * across), -(-PLACES // across))))
 
 
 def _tile(g: ConvGeometry) -> int:
-    """Elements of a tile, as the loops have it: of one group."""
+    """Returns the elements of a tile of one group, as the compiled loops use it."""
     return _band(g, g.group) * (g.rows // g.group) * _across(g)
 
 
 @functools.lru_cache(maxsize=1024)
 def _cut(g: ConvGeometry, threads: int) -> tuple[int, int]:
-    """Output rows of a band, and in how many parts the filters of a group are taken, to be even."""
+    """Returns output rows of a band, and parts of a group's filters, with which threads have equal work."""
     units, bands = g.n * g.group, -(-g.out[0] // _band(g, g.group))
     most = min(g.out[0], 2 * g.places // PLACES)
     rows = -(-g.out[0] // split.parts(units, threads, most, bands))
@@ -212,18 +210,19 @@ def _cut(g: ConvGeometry, threads: int) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _numbers(g: ConvGeometry, rows: int) -> tuple[Any, ...]:
-    """What the loops want to know: sizes, the first axis of three, and im2col's shapes."""
+def _kernel_sizes(g: ConvGeometry, rows: int) -> tuple[Any, ...]:
+    """Arguments of the compiled loops: sizes, the first of three axes in use, and im2col's shapes."""
     sizes = g.group, g.f // g.group, g.c // g.group, rows
     return sizes, 3 - len(g.image), (lift(g.image), g.window.lifted(), lift(g.out))
 
 
 def _rows(y: Any, g: ConvGeometry) -> Any:
+    """A view (n, group, f / group, places) of y."""
     return y.reshape(g.n, g.group, g.f // g.group, g.places)
 
 
 def _tiles(g: ConvGeometry, work: Any) -> Iterator[tuple[slice, Window, tuple[int, ...], Any]]:
-    """For each band: its places, the window that starts there, its sizes, room for its columns."""
+    """For each band: its places, the window that begins there, its output sizes, workspace for its columns."""
     across, most, window = _across(g), _band(g), g.window
     for row in range(0, g.out[0], most):
         rows = min(most, g.out[0] - row)

@@ -1,4 +1,4 @@
-"""The three implicit GEMMs on CUDA: the numbers that make kernels/implicit.cu each of them.
+"""The three directions of the implicit GEMM on CUDA, each by its arguments for cuda/kernels/implicit.cu.
 
 x (n, c, *image), weight (f, c/group, *kernel), y (n, f, *out). For sample s, place o and kernel element e
 
@@ -6,11 +6,11 @@ x (n, c, *image), weight (f, c/group, *kernel), y (n, f, *out). For sample s, pl
     dx = weight' dy    dx[s, c, i] = sum over f, e of weight[f, c, e] dy[s, f, (i + pad - e dilation) / stride]
     dweight = dy x'    dweight[f, c, e] = sum over s, o of dy[s, f, o] x[s, c, o stride - pad + e dilation]
 
-and a product of matrices, which is a convolution of images of one place. Sums are always taken in the same
-order. Inputs of 16 bits are summed in float32.
+and a product of matrices, which is a convolution of images of one place. Sums are always computed in the same
+order. Inputs of float16 and bfloat16 are summed in float32.
 
-From the A100 on, inputs of 16 bits are multiplied on tensor cores, and so are those of float32, rounded to
-TF32 (a sign, 8 bits of exponent, 10 of mantissa), where the device allows it: see backend.Device.
+From the A100 on, tensor cores multiply inputs of float16 and bfloat16; with `tf32` of the device
+(backend.Device) also those of float32, rounded to TF32 (a sign, 8 bits of exponent, 10 of mantissa).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from minicaffe.ops.conv.common import is_product
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.ops.sums import in_sum_type
 
-UNIT = 16  # of the kernel: a block takes one or two of them of a sum at a time,
-FAN = 16  # and how many parts are added up by one
+UNIT = 16  # of the kernel's depth: a block reads one or two units of a sum at a time
+FAN = 16  # partial sums that one block adds up
 SMALL = tuple((tm, tn) for tm in (1, 2, 4) for tn in (2, 4))
-LARGE = (4, 8), (8, 4), (8, 8)  # sums of 8 bytes find no registers there
-CORES = {"float16": "F16", "bfloat16": "Bf16", "float32": "Tf32"}  # what multiplies them, of mma.cu
-# What a block of tm x tn sums a thread takes, in us: of each 32 of the depth a + b (tm + tn) + c tm tn, where
-# it is alone on its multiprocessor, and where two share it. Fitted to what an H100 took:
+LARGE = (4, 8), (8, 4), (8, 8)  # not for sums of 8 bytes: too few registers
+CORES = {"float16": "F16", "bfloat16": "Bf16", "float32": "Tf32"}  # the multiplier in mma.cu
+# The time of a block with tm x tn sums for each thread, in us for each 32 of the depth, if it is alone on its
+# multiprocessor and if two share it: a + b (tm + tn) + c tm tn. Fitted to times of an H100:
 # examples/benchmarks/results/gpu/tiles_h100.json
 MULTIPROCESSORS, PAIRS = 132, 2
 COSTS = {
@@ -71,11 +71,10 @@ PRODUCT = np.dtype(  # the kernel's struct of this name
 
 
 def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
-    """Elements, of `size` bytes, with which the weight's gradient is shared among more blocks.
+    """Returns the elements, of `size` bytes, with which more blocks share the weight gradient.
 
-    Of one product, all directions are: `linear` has as many.
-
-    They hold sums, of 4 bytes at the least, for each part of the batch. It is as right, and slower, without.
+    They hold partial sums, of at least 4 bytes each, for each part of the batch. If the convolution is one
+    product, every direction uses them. They are optional: without them the result is the same, but slower.
     """
     if is_product(g):
         return min(limit, g.n + g.f * max(g.n, g.c))
@@ -93,7 +92,7 @@ def forward(
     relu: bool = False,
     work: Any | None = None,
 ) -> Any:
-    """y = weight * x + bias, with `relu` max(0, y), into `out`; `work` lets more blocks take part."""
+    """Writes y = weight * x + bias, with `relu` max(0, y), to `out`, and returns it; `work` is optional."""
     _run((weight, x, bias, out), *_forward(g), work=work, relu=relu)
     return out
 
@@ -112,7 +111,7 @@ def _forward(g: ConvGeometry) -> tuple[int, Any]:
 
 
 def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
-    """dx = weight' * dy, into `out`."""
+    """Writes dx = weight' * dy to `out`, and returns it."""
     _run((weight, dy, None, out), *_input_gradient(g))
     return out
 
@@ -133,7 +132,7 @@ def _input_gradient(g: ConvGeometry) -> tuple[int, Any]:
 def weight_gradient(
     x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any | None = None, dbias: Any | None = None
 ) -> Any:
-    """dweight = dy * x, added to `out`, and the sums of dy to `dbias`; see `workspace` for `work`."""
+    """Adds dweight = dy * x to `out`, and sums of dy to `dbias`; returns `out`. `work` is optional."""
     arrays, numbers = (dy, x, None, out), _weight_gradient(g)
     _run(arrays, *numbers, work=work, add=True, left_sums=dbias, add_sums=True)
     return out
@@ -161,10 +160,10 @@ def product(
     sums: Any | None = None,
     add_sums: bool = False,
 ) -> Any:
-    """out = a b + bias of each row, plus what it was with `add`; a (m, k), b (k, n), bias (m,), out (m, n).
+    """out = a b + bias of each row, with `add` added to it; a (m, k), b (k, n), bias (m,), out (m, n).
 
-    `sums` (m,) are filled with the sums of the rows of a, or these added. All may be transposed views;
-    `work`, flat, lets more blocks take part.
+    Writes the sums of the rows of a to `sums` (m,), or adds them with `add_sums`. All arrays may be transposed
+    views. `work` is flat and optional: with it more blocks share the product. Returns out.
     """
     (left_row, left_k), (entry_k, column), (out_row, out_column) = (
         [step // array.itemsize for step in array.strides] for array in (a, b, out)
@@ -172,9 +171,9 @@ def product(
     one, zeros = (1, 1, 1), (0, 0, 0)
     columns, depth = (*one, *one, *zeros, column, 0), (*one, *one, *zeros, entry_k, left_k)
     sizes, steps = (out.shape[0], out.shape[1], a.shape[1]), (left_row, out_row, out_column)
-    a, b, to = (array if array.flags.c_contiguous else array.T for array in (a, b, out))
+    left, right, to = (array if array.flags.c_contiguous else array.T for array in (a, b, out))
     numbers = _struct(sizes, zeros, steps, columns, depth, (*one, *one))
-    _run((a, b, bias, to), 1, numbers, work=work, add=add, left_sums=sums, add_sums=add_sums)
+    _run((left, right, bias, to), 1, numbers, work=work, add=add, left_sums=sums, add_sums=add_sums)
     return out
 
 
@@ -188,7 +187,7 @@ def _run(
     left_sums: Any | None = None,
     add_sums: bool = False,
 ) -> None:
-    """Products, a group each; where there is work for it in parts of the depth. See the kernel."""
+    """Launches the kernel for all groups, in parts of the depth if `work` holds their partial sums."""
     out = arrays[3]
     part = out.size + (0 if left_sums is None else left_sums.size)
     largest = max(arrays[0].size, arrays[1].size, part)
@@ -196,29 +195,29 @@ def _run(
         raise ShapeError(f"implicit: {largest} {TOO_MANY}")
     partials = in_sum_type(work, out)
     sizes = struct["rows"].item(), struct["columns"].item(), struct["depth"].item()
-    way = _way(arrays[1])
-    tile, parts = _share(*sizes, products, out.itemsize, partials.size // max(1, part), way)
+    multiplier = _multiplier(arrays[1])
+    tile, parts = _share(*sizes, products, out.itemsize, partials.size // max(1, part), multiplier)
     grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), products * parts)
     assert parts == 1 or grid[0] * grid[1] * products * _sums(parts) <= COUNTERS
-    room = (partials, arrived()) if parts > 1 else (None, None)
+    partial_args = (partials, arrived()) if parts > 1 else (None, None)
     args = parts, part, int(add), int(add_sums), int(relu), struct
-    types = arrays[1], out, *tile, *([] if way == "Fma" else [way])
-    mask = pooled = which = None  # what cuda.fusion_rules puts there
-    arrays = *arrays[:3], mask, out, pooled, which, left_sums, *room
+    types = arrays[1], out, *tile, *([] if multiplier == "Fma" else [multiplier])
+    mask = pooled = which = None  # optional arguments that cuda.fusion_rules sets
+    arrays = *arrays[:3], mask, out, pooled, which, left_sums, *partial_args
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
 
 
 @functools.lru_cache(4096)
 def _struct(*numbers: tuple[int, ...]) -> np.ndarray:
-    """The integers as the kernel's struct: CuPy passes an array of one entry by value."""
-    flat = [number for some in numbers for number in some]
+    """The integers as the kernel's struct; CuPy passes an array of one entry by value."""
+    flat = [number for part in numbers for number in part]
     if max(flat) >= 2**31:
         raise ShapeError(f"implicit: {max(flat)} {TOO_MANY}")
     return np.array(flat, np.int32).view(PRODUCT)
 
 
 def _sums(parts: int) -> int:
-    """How many sums of FAN neighbours, and of FAN such sums, there are of so many parts.
+    """Returns how many sums of FAN neighbours, and again of FAN such sums, add up `parts` parts.
 
     >>> _sums(256), _sums(17), _sums(1)
     (17, 3, 0)
@@ -230,8 +229,8 @@ def _sums(parts: int) -> int:
     return count
 
 
-def _way(entries: Any) -> str:
-    """What multiplies entries: tensor cores, where there are some for their type."""
+def _multiplier(entries: Any) -> str:
+    """The name of what multiplies the entries of an array: tensor cores of their type, or Fma."""
     kind = entries.dtype.name
     if kind not in CORES or (kind == "float32" and not tf32()):
         return "Fma"
@@ -240,20 +239,19 @@ def _way(entries: Any) -> str:
 
 @functools.lru_cache(4096)
 def _share(
-    rows: int, columns: int, depth: int, products: int, size: int, most: int, way: str
+    rows: int, columns: int, depth: int, products: int, size: int, most: int, multiplier: str
 ) -> tuple[tuple[int, int], int]:
-    """How products are shared among blocks: the tile of sums, each of `size` bytes, that a thread keeps, and
-    into how many parts of the depth, `most` at the most, the sums are taken apart.
+    """Returns the tile of sums, each of `size` bytes, that a thread keeps, and into how many parts of the
+    depth, at most `most`, the sums are divided; those with the least time by COSTS.
 
-    Blocks run in turns of PAIRS a multiprocessor: few turns are as long as their number rounded up. What takes
-    the least by COSTS is taken.
+    Blocks run in turns of PAIRS on each multiprocessor; if turns are few, their number counts rounded up.
     """
     most = max(1, min(most, depth // (4 * UNIT)))
     tiles = SMALL if size == 8 else (*SMALL, *LARGE)
     best = (math.inf, (2, 2), 1)
-    for tm, tn in tiles if way == "Fma" else [tile for tile in tiles if tile[0] > 1]:
+    for tm, tn in tiles if multiplier == "Fma" else [tile for tile in tiles if tile[0] > 1]:
         blocks = -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products
-        alone, beside = (a + b * (tm + tn) + c * tm * tn for a, b, c in COSTS[way])
+        alone, beside = (a + b * (tm + tn) + c * tm * tn for a, b, c in COSTS[multiplier])
         for parts in (1, *PARTS):
             if parts > most or (parts > 1 and blocks * _sums(parts) > COUNTERS):
                 break
@@ -271,5 +269,5 @@ def _share(
 
 
 def _weight_sizes(g: ConvGeometry) -> tuple[int, int, int]:
-    """Rows, columns and depth of the product that is the weight's gradient."""
+    """Returns rows, columns and depth of the product that computes the weight gradient."""
     return g.f // g.group, math.prod(g.weight_shape[1:]), g.n * g.places

@@ -1,7 +1,7 @@
-"""Caffe's convolution with the im2col kernel that has no inner loop: a thread per column entry.
+"""Caffe's convolution with an im2col kernel without inner loop: one thread for each column entry.
 
-Sample by sample as in `caffe`; on CUDA the columns come from the loop-free kernel (its index arithmetic is in
-kernels/im2col.cu). On the CPU, where a thread is no column entry, it is `caffe`.
+It computes sample by sample as `caffe` does. On CUDA the loop-free kernel of cuda/kernels/im2col.cu writes the
+columns. On the CPU, where one thread writes many entries, it is `caffe`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from minicaffe.ops.im2col import Form
 
 
 class LoopFree(Caffe):
-    """Caffe's way, with a thread for each entry of the columns."""
+    """As `caffe`, with one CUDA thread for each entry of the column matrix."""
 
     name = "loopfree"
     rule_rank = tie_rank = None

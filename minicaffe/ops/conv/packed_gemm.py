@@ -1,16 +1,15 @@
-"""Direct convolution with neighbouring places in a vector: no column matrix, and no BLAS.
+"""Convolution as a packed GEMM of our own: neighbouring places fill a vector; no column matrix, no BLAS.
 
     y[f, p] = bias[f] + sum over k of w[f, k] X[where[k] + p]
 
-X are the channels as planes in which the pixels that places see through element k of the kernel lie as the
-places do, `where[k]` further on (see `planes`); those of a 1 x 1 convolution are the image. Of a block of
-places, some DEPTH elements at a time are gathered into panels, which stay near while the weights
-pass by (see `panels`), and a tile of filters by vectors of places stays in registers (`loops.tile`): the
-layers of K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008, without a copy
-of the weights. dx is the same of dy with the weight turned. Of dweight[f, k], the sum over p of dy[f, p]
-X[where[k] + p], filters are in the vectors. y and dx split into blocks and tiles of channels, so that one
-image keeps all threads busy; dweight into channels of x. Where there are no compiled loops, on CUDA and
-without Numba, it is `implicit`.
+X holds the channels as planes (`space_to_depth`): the pixel that place p reads through element k of the kernel
+is at where[k] + p. For a 1 x 1 convolution X is the image. For a block of places, some DEPTH elements k at a
+time are packed into panels (`panels`), which stay in the cache while all weights are multiplied; a tile of
+filters by vectors of places stays in registers (cpu/microkernel.py). dx is the same of dy with the weight
+transposed. For dweight[f, k] = sum over p of dy[f, p] X[where[k] + p] the filters fill a vector. Threads
+share blocks and tiles of channels of y and dx, so that one image keeps all of them busy; for dweight they
+share channels of x. Without compiled loops, and on CUDA, the engine falls back to `implicit`. Source: K. Goto,
+R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008; here the weights are not packed.
 """
 
 from __future__ import annotations
@@ -32,125 +31,127 @@ from minicaffe.ops.conv.space_to_depth import LANES, Planes
 from minicaffe.ops.geometry import ConvGeometry, lift
 from minicaffe.replay.dispatch import run
 
-RESULTS = 2**17  # of a block that are summed at a time, so that they stay in the cache
-TOLD = 2**31  # elements that a table can tell apart
-TILE = 8  # filters of a tile at the most
+RESULTS = 2**17  # sums of a block at a time, so that they stay in the cache
+INDICES = 2**31  # elements that an index of 32 bits can address
+TILE = 8  # filters of a tile, at most
 
 
 class PackedGemm(Engine):
-    """Places in vectors, packed in panels: no column matrix, no BLAS."""
+    """A GEMM of the microkernel and packed panels, without a column matrix and without BLAS."""
 
     name = "places"
     traced = True
 
     def is_compiled(self, dtype: Any) -> bool:
-        """Whether all that it does is compiled loops."""
+        """Whether there are compiled loops for a type."""
         return loops("packed_gemm", dtype) is not None
 
     def needs_compiled(self, g: ConvGeometry) -> bool:
-        """Whether it is for compiled loops alone."""
+        """Yes: without compiled loops it falls back to `implicit`."""
         return True
 
     def refuses(self, g: ConvGeometry) -> str | None:
-        """Why a shape cannot be taken: places are counted in 32 bits."""
-        if max(_room(g, back) for back in (False, True)) + math.prod(g.weight_shape) >= TOLD:
-            return f"it needs images of a block, and weights, of less than {TOLD} numbers"
+        """Returns why it cannot compute a shape: its indices have 32 bits; None if it can."""
+        if max(_room(g, back) for back in (False, True)) + math.prod(g.weight_shape) >= INDICES:
+            return f"it needs images of a block, and weights, of less than {INDICES} numbers"
         return None
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs: a panel, the planes of a block, and sums."""
+        """Returns the elements for one thread: the panels and planes of a block, and sums."""
         sums = g.rows // g.group * (-(-(g.f // g.group) // LANES) * LANES)
         planes = Planes(g, False, sums=True)
-        weight = panels.most(planes) + planes.room + sums
+        weight = panels.largest(planes) + planes.room + sums
         return max(_room(g, False), _room(g, True), weight, IMPLICIT.workspace(g, limit))
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs for `forward`."""
+        """Returns the elements for one thread of `forward`."""
         return max(_room(g, False), IMPLICIT.forward_workspace(g, limit))
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
-        """Elements that `implicit` needs on CUDA."""
+        """Returns the elements for `implicit`, which computes on CUDA."""
         return IMPLICIT.cuda_workspace(g, limit, itemsize)
 
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
-        """y = weight * x + bias, into `out`."""
-        fast = _loops(x)
-        if fast is None:
+        """Writes y = weight * x + bias to `out`, and returns it."""
+        kernels = _kernels(x)
+        if kernels is None:
             return IMPLICIT.forward(x, weight, bias, g, out, work)
         arrays = x.reshape(-1), weight.reshape(-1), no_bias(x.dtype) if bias is None else bias
-        _correlate(fast, g, False, (*arrays, out.reshape(-1)), work)
+        _correlate(kernels, g, False, (*arrays, out.reshape(-1)), work)
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dx, into `out`."""
-        fast = _loops(dy)
-        if fast is None:
+        """Writes dx, the correlation of dy with the transposed weight, to `out`, and returns it."""
+        kernels = _kernels(dy)
+        if kernels is None:
             return IMPLICIT.input_gradient(dy, weight, g, out, work)
         arrays = dy.reshape(-1), weight.reshape(-1), no_bias(dy.dtype), out.reshape(-1)
-        _correlate(fast, g, True, arrays, work)
+        _correlate(kernels, g, True, arrays, work)
         return out
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dweight, added to `out`."""
-        fast = _loops(x)
-        if fast is None:
+        """Adds dweight[f, k] = sum over places p of dy[f, p] X[where[k] + p] to `out`, and returns it."""
+        kernels = _kernels(x)
+        if kernels is None:
             return IMPLICIT.weight_gradient(x, dy, g, out, work)
         arrays = x.reshape(-1), dy.reshape(-1), out.reshape(-1)
-        run(fast.weigh, g.c, *arrays, *_sums(g, x.dtype), Piece(work))
+        run(kernels.weight_gradient, g.c, *arrays, *_sums(g, x.dtype), Piece(work))
         return out
 
 
-def _loops(x: Any) -> Any:
+def _kernels(x: Any) -> Any:
+    """The compiled loops for an array; None if there are none."""
     return None if on_cuda(x) else loops("packed_gemm", x.dtype)
 
 
-def _correlate(fast: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
-    """Targets of sources, x and y or dy and dx."""
+def _correlate(kernels: Any, g: ConvGeometry, back: bool, arrays: Any, work: Any) -> None:
+    """Runs the loop that computes y from x, or dx from dy with `back`."""
     units, *tables = _tables(g, back, arrays[0].dtype, share(work))
-    run(fast.correlate, units, *arrays, *tables, Piece(work))
+    run(kernels.correlate, units, *arrays, *tables, Piece(work))
 
 
 @functools.lru_cache(maxsize=4096)
 def _room(g: ConvGeometry, back: bool) -> int:
-    """Elements of work for y or dx: a panel, planes, and sums of a part of the targets."""
+    """Returns the elements of work for y or dx: panels, planes, and the sums of a part of the targets."""
     planes = Planes(g, back)
     columns, rows = planes.columns, -(-planes.channels[1] // _parts(planes)) + TILE
-    return panels.most(planes) + planes.room + columns * min(planes.channels[1], rows)
+    return panels.largest(planes) + planes.room + columns * min(planes.channels[1], rows)
 
 
 def _parts(planes: Planes) -> int:
-    """Into how many parts targets are cut at the least."""
+    """Returns into how many parts the channels of the targets are cut, at least."""
     return min(-(-planes.channels[1] // TILE), -(-planes.channels[1] * planes.columns // RESULTS))
 
 
 @functools.lru_cache(maxsize=256)
 def _tables(g: ConvGeometry, back: bool, dtype: Any, threads: int) -> tuple[Any, ...]:
-    """Units of the loop for y or dx, and what it wants to know: `plane`, `target`, tables; see there."""
+    """Returns the units of the loop for y or dx and its arguments `plane` ... `across`: see the loop."""
     planes = Planes(g, back)
     tables, tile = _panels(planes, dtype)
     units, tiles = planes.blocks * g.group, -(-planes.channels[1] // tile.ROWS)
     parts = split.parts(units, threads, tiles, _parts(planes))
-    return units * parts, *_numbers(tables), parts, planes.phases, tables.tables, tables.across
+    return units * parts, *_layout(tables), parts, planes.phases, tables.tables, tables.across
 
 
 @functools.lru_cache(maxsize=256)
 def _sums(g: ConvGeometry, dtype: Any) -> tuple[Any, ...]:
-    """What the loop for dweight wants to know."""
+    """Returns the arguments `plane` ... `turned` of the loop for dweight."""
     planes = Planes(g, False, sums=True)
     tables, _ = _panels(planes, dtype)
     turned = np.arange(TURNED, dtype=np.int32) * tables.width
-    return *_numbers(tables), planes.phases, tables.sums, tables.across, turned
+    return *_layout(tables), planes.phases, tables.sums, tables.across, turned
 
 
 def _panels(planes: Planes, dtype: Any) -> tuple[Panels, Any]:
+    """The panels for the microkernel's tile, and the microkernel."""
     tile: Any = loops("microkernel", dtype)
     return Panels(planes, int(tile.lanes(dtype)), tile.COLUMNS), tile
 
 
-def _numbers(tables: Panels) -> tuple[Any, Any]:
-    """`plane` and `target`."""
+def _layout(tables: Panels) -> tuple[Any, Any]:
+    """Returns the arguments `plane` and `target` of the loops: the layout of sources, targets and weight."""
     planes, g = tables.planes, tables.planes.g
     row, window = math.prod(g.weight_shape[1:]), math.prod(g.window.kernel)
     image, steps, pads = (

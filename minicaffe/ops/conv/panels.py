@@ -1,12 +1,12 @@
-"""The columns of a block of places, as panels of a few vectors, and how they are read from its planes.
+"""Packing: the columns of a block of places as panels a few vectors wide, and the tables that pack them.
 
-A column is a place of a block, in the order of its samples, layers, lines and pixels; a panel are some vectors
-of neighbouring columns. Its row k are the pixels that its places see through element k of the kernel. In the
-planes they lie in runs, which are read a vector at a time (`pieces`),
+A column is a place of a block, in the order of samples, layers, lines and pixels. A panel holds some vectors
+of neighbouring columns; its row k holds the pixels that its places read through element k of the kernel. These
+pixels lie in the planes in runs, and are copied one vector at a time (`pieces`):
 
     panel[k, to : to + lanes] = planes[where[k] + at : where[k] + at + lanes]
 
-in order, so that what a vector has too much the next one writes over. Targets of a block lie in `runs`, too.
+Full-vector stores may overrun; the next store overwrites the tail. The targets of a block lie in `runs`, too.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import numpy as np
 from minicaffe.ops.conv.space_to_depth import LANES, Planes, Run
 from minicaffe.ops.geometry import lift
 
-TURNED = 128  # columns that are turned at a time, for dweight: they stay in the nearest cache
-WIDEST = 64  # numbers of a panel's row at the most
+TURNED = 128  # columns that are transposed at a time, for dweight: they stay in the first cache
+WIDEST = 64  # numbers of a panel's row, at most
 
 
 @dataclass(frozen=True)
 class Panels:
-    """The tables of one direction for vectors of `lanes` numbers, `columns` of them in a panel at the most."""
+    """The tables of one direction for vectors of `lanes` numbers, at most `columns` vectors in a panel."""
 
     planes: Planes
     lanes: int
@@ -45,18 +45,18 @@ class Panels:
 
     @property
     def apart(self) -> int:
-        """Elements from a panel to the next one: the last vector of its last row may have too much."""
+        """Elements from a panel to the next one: the last store of a panel may overrun by a vector."""
         return self.planes.rows * self.width + self.lanes
 
     @property
     def room(self) -> int:
-        """Elements of a block's panels, for sums of the one that is turned; `most` is no less."""
+        """Elements of a block's panels, or for dweight of the transposed panel; at most `largest`."""
         size = TURNED * self.width if self.planes.sums else self.count * self.apart
         return -(-size // LANES) * LANES
 
     @property
     def across(self) -> Any:
-        """Where each vector of a block is in the panels, and its first column."""
+        """Rows (offset in the panels, first column), one for each vector of a block."""
         vectors = np.arange(self.count * self.columns)
         panel, vector = vectors // self.columns, vectors % self.columns
         at = panel * self.apart + vector * self.lanes
@@ -64,12 +64,12 @@ class Panels:
 
     @property
     def tables(self) -> tuple[Any, ...]:
-        """What the loop for y and dx wants to know: jobs, steps, where, blocks, pieces and runs.
+        """The tables of the loop for y and dx: jobs, steps, where, blocks, pieces and runs.
 
-        jobs[j] = (its first step, the next job's); steps[k] = (where in the weight, where in a panel);
-        where[k] = where in the planes; blocks[2 j], and [2 j + 1] of a smaller last one = (columns, its
-        first piece, the next one's, its first run, the next one's); pieces = (at, to); runs = (first column,
-        columns, where in the targets).
+        jobs[j] = (first step, end of its steps); steps[k] = (offset in the weight, offset in a panel);
+        where[k] = offset in the planes; blocks[2 j], and blocks[2 j + 1] for a smaller last block =
+        (columns, first piece, end of its pieces, first run, end of its runs); pieces = (at, to);
+        runs = (first column, columns, offset in the targets).
         """
         jobs, steps, where, blocks, pieces, runs = ([] for _ in range(6))  # type: ignore[var-annotated]
         for job in self._jobs:
@@ -95,11 +95,11 @@ class Panels:
 
     @property
     def sums(self) -> tuple[Any, ...]:
-        """What the loop for dweight wants to know: where, steps, blocks and runs.
+        """The tables of the loop for dweight: where, steps, blocks and runs.
 
-        where[t] = where element t of the kernel is in a channel's planes; steps[q] = (where column q is,
-        where in a panel); blocks[0], and [1] of a smaller last one = (its first column, the next one's, its
-        first run, the next one's); runs as above.
+        where[t] = offset of kernel element t in a channel's planes; steps[q] = (offset of column q, offset in
+        a panel); blocks[0], and blocks[1] for a smaller last block = (first column, end of its columns, first
+        run, end of its runs); runs as in `tables`.
         """
         (job,) = self._jobs
         taps, steps, blocks, runs = self.planes.taps, [], [], []  # type: ignore[var-annotated]
@@ -118,74 +118,75 @@ class Panels:
 
     @property
     def _jobs(self) -> list[tuple[Run, ...]]:
+        """Every combination of runs along the three axes: its targets read the same kernel elements."""
         return list(itertools.product(*(axis.runs for axis in self.planes.axes)))
 
     @property
     def _steps(self) -> tuple[int, ...]:
-        """How far targets of a job are apart."""
+        """The distances of the targets of a job, along each axis."""
         return self.planes.g.window.lifted()[1] if self.planes.back else (1, 1, 1)
 
     def _rows(self, count: int, at_a_time: int) -> Any:
-        """Where in a panel each of so many rows begins, of which it has some at a time."""
+        """Returns the offsets of `count` rows in a panel that holds `at_a_time` of them."""
         return np.arange(count) % at_a_time * self.width
 
     def _elements(self, job: tuple[Run, ...]) -> tuple[Any, Any]:
-        """Where each element of the kernel that a job's targets see is in the weight, and in the planes."""
+        """Returns, for each kernel element that a job reads, its offset in the weight and in the planes."""
         planes, kernel = self.planes, lift(self.planes.g.window.kernel)
         counts, plane = [len(axis.phases) for axis in planes.axes], math.prod(planes.sizes)
-        ways, window = list(itertools.product(*(run.taps for run in job))), math.prod(kernel)
-        taps = [_flat([t for t, _, _ in way], kernel) for way in ways]
-        further = [
-            _flat([q for _, q, _ in way], counts) * plane
-            + _flat([v for *_, v in way], planes.sizes)
-            for way in ways
+        elements, window = list(itertools.product(*(run.taps for run in job))), math.prod(kernel)
+        taps = [_flat([t for t, _, _ in element], kernel) for element in elements]
+        offsets = [
+            _flat([q for _, q, _ in element], counts) * plane
+            + _flat([v for *_, v in element], planes.sizes)
+            for element in elements
         ]
         row = planes.channels[1] * window if planes.back else window  # of the weight, a source
         channels = np.arange(planes.channels[0])[:, None]
         weights = channels * row + np.array(taps, np.int64)
-        pixels = channels % planes.laid * (planes.count * plane) + np.array(further, np.int64)
+        pixels = channels % planes.laid * (planes.count * plane) + np.array(offsets, np.int64)
         return weights.reshape(-1), pixels.reshape(-1)
 
     def _columns(self, job: tuple[Run, ...], last: bool) -> tuple[Any, Any]:
-        """Where each column of a block, or of a smaller last one, is in the planes, and its target."""
+        """Returns, for each column of a block or of a smaller last block, its offset in planes and targets."""
         planes, (layers, lines, across) = self.planes, job
         (samples, band), (_, high, wide) = planes.block, planes.sizes
         if last and planes.bands == 1:
             samples = planes.g.n - (planes.blocks - 1) * samples
-        begun = (planes.bands - 1) * band if last else 0
-        counts = samples, layers.count, max(0, min(band, lines.count - begun)), across.count
+        first_line = (planes.bands - 1) * band if last else 0
+        counts = samples, layers.count, max(0, min(band, lines.count - first_line)), across.count
         s, *index = np.indices(counts).reshape(4, -1)
         z, i, j = index
         base = _flat([run.base for run in job], planes.sizes)
         at = base + s * planes.apart + (z * high + i) * wide + j
         size = lift(planes.g.image if planes.back else planes.g.out)
         sample = planes.channels[1] * planes.channels[2] * math.prod(size)
-        ways = zip(job, index, self._steps, strict=True)
-        z, i, j = (run.start + number * step for run, number, step in ways)
+        axes = zip(job, index, self._steps, strict=True)
+        z, i, j = (run.start + number * step for run, number, step in axes)
         return at, s * sample + (z * size[1] + i) * size[2] + j
 
     def _pieces(self, at: Any, begin: int) -> Any:
-        """(at, to) of the vectors that bring the columns of a panel, which begins at `begin`."""
+        """Returns rows (at, to) of the vectors that fill a panel, which begins at `begin`."""
         columns = np.arange(len(at))
         begins = np.diff(at, prepend=at[0] - 2) != 1
         since = columns - np.maximum.accumulate(np.where(begins, columns, 0))
-        some = since % self.lanes == 0
-        return np.stack((at[some], begin + columns[some]), axis=1)
+        first = since % self.lanes == 0
+        return np.stack((at[first], begin + columns[first]), axis=1)
 
 
-def most(planes: Planes) -> int:
-    """Elements of a block's panels at the most, by whatever vectors."""
+def largest(planes: Planes) -> int:
+    """Returns the elements of a block's panels for the vectors with which they are largest."""
     if planes.sums:
         return -(-TURNED * WIDEST // LANES) * LANES
     return (planes.rows + 1) * (planes.columns + WIDEST)
 
 
 def _runs(to: Any, step: int) -> list[tuple[int, int, int]]:
-    """(first, count, where it begins) of columns whose targets are `step` apart."""
+    """Returns (first column, columns, offset of its target) of each run of targets `step` apart."""
     begins = np.flatnonzero(np.diff(to, prepend=to[:1] - step - 1) != step)
     return [(a, b - a, to[a]) for a, b in itertools.pairwise((*begins, len(to)))]
 
 
 def _flat(index: Any, sizes: Any) -> int:
-    """Where an entry lies in an array."""
+    """Returns the offset of an entry in an array of three axes."""
     return int((index[0] * sizes[1] + index[1]) * sizes[2] + index[2])

@@ -1,11 +1,11 @@
-"""The planner: which engine computes a convolution, in each direction.
+"""The planner selects the engine that computes a convolution, in each direction.
 
-An engine asked for by name is taken. Else (`auto`) the candidates are measured once, and the fastest
-that is exact enough is taken (see `case`, `trial` and `memory` for where that is remembered). A convolution
-too small to measure, or one that must not depend on a stopwatch (`deterministic`), goes by a fixed rule:
-the first engine, by `rule_rank`, that takes the shape within the cap and, on the CPU, is compiled, or else
-unrolls no sample whose columns leave its cache. A layer whose images are given another size, of nearly
-as much work, is computed as it was before, so that pictures of any size need no measurement.
+An engine selected by name is used. With `auto` the candidates (`problem`) are measured once (`autotune`), and
+the fastest that is exact enough is used; the result is stored on disk (`autotune_cache`). A fixed rule decides
+if a convolution is too small to measure, or must not depend on a timer (`deterministic`): the first engine,
+by `rule_rank`, that computes the shape within the cap and, on the CPU, is compiled or else unrolls no sample
+whose columns are larger than its cache. If a layer's images change their size, and the work is nearly the
+same, the plan keeps its engines, so that pictures of any size need no measurement.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from minicaffe.ops.conv.engines import ENGINES
 from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry
 
-CAP = 256 * 2**20  # bytes of workspace; more where one thread of the usual engines needs it
-NEAR = 16  # times as much work, or as little, is nearly as much
+CAP = 256 * 2**20  # bytes of workspace; more if one thread of the rule's engines needs it
+NEAR = 16  # times more or less work is nearly the same
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The engine of each direction of a convolution, why, and the work that all of them share."""
+    """The engine of each direction of a convolution, the reason, and the workspace that they share."""
 
     case: Case
     names: Mapping[str, str]
     reasons: Mapping[str, str]
-    measured: ConvGeometry | None = None  # what its engines were the fastest for
+    measured: ConvGeometry | None = None  # the sizes for which its engines were the fastest
 
     def suits(self, case: Case) -> bool:
-        """Whether its engines, measured for another size of the same layer, will do."""
+        """Whether its engines, measured for another size of the layer, suit this one too."""
         if self.measured is None or any(map(case.refuses, self.names.values())):
             return False
         less, more = sorted((self.measured.multiply_adds, case.g.multiply_adds))
@@ -49,63 +49,64 @@ class Plan:
 
     @property
     def recordable(self) -> bool:
-        """Whether all directions run as compiled loops alone."""
+        """Whether all directions consist of compiled loops, so that a trace can record them."""
         return all(map(self.case.recordable, self.names.values()))
 
     @property
     def traced(self) -> bool:
-        """Whether all directions report what they do to the trace."""
+        """Whether all directions record their work in the trace."""
         return all(ENGINES[name].traced for name in self.names.values())
 
     @functools.cached_property
     def workspace(self) -> int:
-        """Elements of work that any direction takes, all threads together."""
+        """Elements of workspace for any direction, for all threads."""
         sizes = map(self.case.workspace, self.names.values())
         return self.case.whole(max(sizes), self.case.shares)
 
     @property
     def forward_workspace(self) -> int:
-        """Elements of work that `forward` takes, all threads together."""
+        """Elements of workspace for `forward`, for all threads."""
         return self.case.workspace(self.names["forward"], "forward")
 
     def forward(self, x: Any, weight: Any, bias: Any | None, out: Any, work: Any) -> Any:
-        """y = weight * x + bias, into `out`."""
-        (op, size), case = self._ways["forward"], self.case
-        with case.held(size):
-            return op.forward(x, weight, bias, case.g, out, case.room(work, size))
+        """Writes y = weight * x + bias to `out`, and returns it."""
+        (engine, size), case = self._engines["forward"], self.case
+        with case.limited(size):
+            return engine.forward(x, weight, bias, case.g, out, case.part_of(work, size))
 
     def input_gradient(self, dy: Any, weight: Any, out: Any, work: Any) -> Any:
-        """dx, into `out`."""
+        """Writes dx to `out`, and returns it."""
         self.gradients(None, dy, weight, out, None, None, work)
         return out
 
     def gradients(self, x: Any, dy: Any, weight: Any, dx: Any, dw: Any, db: Any, work: Any) -> None:
-        """dx into `dx`, dweight added to `dw`, dbias to `db`; each may be None: not wanted."""
-        case, g, ways = self.case, self.case.g, self._ways
-        (op, size), (other, other_size) = ways["weight_gradient"], ways["input_gradient"]
-        both = op is other and op.gradients_together and dx is not None and dw is not None
-        with case.held(size):
-            room = case.room(work, size)
+        """Writes dx to `dx`, and adds dweight to `dw` and dbias to `db`; each may be None: not computed."""
+        case, g = self.case, self.case.g
+        engine, size = self._engines["weight_gradient"]
+        of_dx, dx_size = self._engines["input_gradient"]
+        both = engine is of_dx and engine.gradients_together and dx is not None and dw is not None
+        with case.limited(size):
+            part = case.part_of(work, size)
             if both:
-                op.gradients(x, dy, weight, g, dx, dw, room)
+                engine.gradients(x, dy, weight, g, dx, dw, part)
             elif dw is not None and db is not None and on_cuda(dy):
-                if op.weight_and_bias_gradients(x, dy, g, dw, db, room):
+                if engine.weight_and_bias_gradients(x, dy, g, dw, db, part):
                     db = None
                 else:
-                    op.weight_gradient(x, dy, g, dw, room)
+                    engine.weight_gradient(x, dy, g, dw, part)
             elif dw is not None:
-                op.weight_gradient(x, dy, g, dw, room)
+                engine.weight_gradient(x, dy, g, dw, part)
         if dx is not None and not both:
-            with case.held(other_size):
-                other.input_gradient(dy, weight, g, dx, case.room(work, other_size))
+            with case.limited(dx_size):
+                of_dx.input_gradient(dy, weight, g, dx, case.part_of(work, dx_size))
         if db is not None:
             size = case.shares * common.bias_workspace(g, case.device.is_cuda)
-            with case.held(work.size):
-                common.bias_gradient(dy, g, db, case.room(work, size))
+            with case.limited(work.size):
+                common.bias_gradient(dy, g, db, case.part_of(work, size))
 
     @functools.cached_property
-    def _ways(self) -> dict[str, tuple[Engine, int]]:
-        """Each direction's engine, and the elements of work that it takes, all threads together."""
+    def _engines(self) -> dict[str, tuple[Engine, int]]:
+        """Each direction's engine, and its elements of workspace for all threads."""
         return {
             way: (ENGINES[name], self.case.workspace(name, way)) for way, name in self.names.items()
         }
@@ -120,17 +121,17 @@ def plan(
     deterministic: bool = False,
     before: Plan | None = None,
 ) -> Plan:
-    """How to compute a convolution; `before` is the plan of the layer's last size.
+    """Plans a convolution `g`; `cap` is in bytes, `before` the plan of the layer's previous size.
 
-    Raises SpecError, ShapeError as `check` does.
+    Raises SpecError and ShapeError as `check` does, and ShapeError if no engine fits the cap.
 
     >>> from minicaffe.backend import device
     >>> from minicaffe.ops.geometry import Window
-    >>> plan(ConvGeometry(1, 2, (4, 4), 3, Window((1, 1))), "f4", device("cpu"), "caffe").names["forward"]
-    'caffe'
+    >>> plan(ConvGeometry(1, 2, (4, 4), 3, Window((1, 1))), "f4", device("cpu")).reasons["forward"]
+    'fixed rule: too small to measure'
     """
     case, measured = Case(g, np.dtype(dtype), device, cap), None
-    if cap == CAP and case.by_rule is None:  # nobody asked for this cap: it refuses nothing
+    if cap == CAP and case.by_rule is None:  # nobody set this cap: it refuses nothing
         case = dataclasses.replace(case, cap=case.enough)
     if engine != AUTO:
         check(g, engine)
@@ -150,15 +151,15 @@ def plan(
         names, reasons = dict(before.names), dict(before.reasons)
         measured = before.measured
     else:
-        found, origin = autotune_cache.findings(case)
+        findings, origin = autotune_cache.findings(case)
         measured = g
-        names = {direction: case.fastest(one.ms) for direction, one in found.items()}
-        reasons = {way: f"fastest of {len(one.ms)}, {origin}" for way, one in found.items()}
+        names = {way: case.fastest(finding.ms) for way, finding in findings.items()}
+        reasons = {way: f"fastest of {len(one.ms)}, {origin}" for way, one in findings.items()}
     return Plan(case, names, reasons, measured)
 
 
 def check(g: ConvGeometry, engine: str) -> None:
-    """Raise SpecError if there is no such engine, ShapeError if it cannot take a convolution."""
+    """Raises SpecError if there is no such engine, ShapeError if it cannot compute a convolution."""
     check_name(engine)
     if engine == AUTO:
         return
@@ -172,7 +173,7 @@ def check(g: ConvGeometry, engine: str) -> None:
 
 
 def check_name(engine: str) -> None:
-    """Raise SpecError if there is no such engine.
+    """Raises SpecError if there is no such engine.
 
     >>> check_name("windograd")
     Traceback (most recent call last):

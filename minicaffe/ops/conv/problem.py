@@ -1,9 +1,8 @@
-"""A convolution to be planned: the engines that may compute it, and the order of preference.
+"""The problem descriptor: a convolution to be planned, the engines that may compute it, and their order.
 
-An engine is a candidate if it takes the shape within the cap and sums the samples of a chunk, on CUDA
-nearly always a whole batch, in no less than float32. `direct` is one only where a group has few channels
-and filters, or where nothing else can be taken. On the CPU compiled engines, which can be recorded, keep
-those out that call NumPy.
+An engine is a candidate if it can compute the shape within the cap of workspace, and sums over samples in
+float32 at least. `direct` is a candidate only if a group has few channels and filters, or if no other engine
+can compute the shape. On the CPU, if a compiled engine is a candidate, then no engine that calls NumPy is.
 """
 
 from __future__ import annotations
@@ -27,32 +26,32 @@ from minicaffe.ops.conv.engines import ENGINES
 from minicaffe.ops.geometry import ConvGeometry
 
 REFERENCE = "direct"
-SMALL = 200_000  # multiply-adds of a batch below which measuring is noise
-TOLERANCE = {"f": 1e-5, "d": 1e-10}  # of the relative error; of 16-bit types 1e-2
-IN_CACHE = 2**20  # elements of work a thread of the CPU gets: what stays near its cache
-FEW = 8  # channels times filters of a group, up to which `direct` is worth a trial
-TIE = 1.02  # times the best: as good, so that the first of these is taken
-OWN = 2**26  # multiply-adds up to which that is our kernel: to launch it takes longest
-TOO_LARGE = 2**25  # entries of it: once more, beside a net, they may find no room
+SMALL = 200_000  # multiply-adds of a batch below which a measurement is noise
+TOLERANCE = {"f": 1e-5, "d": 1e-10}  # the largest relative error; of 16-bit types 1e-2
+IN_CACHE = 2**20  # elements of workspace for a thread of the CPU: about what its cache holds
+FEW = 8  # channels times filters of a group up to which `direct` is a candidate
+TIE = 1.02  # times within this factor of the best are equally fast
+OWN = 2**26  # multiply-adds up to which one product on CUDA is our kernel: the launch takes longest
+TOO_LARGE = 2**25  # entries of one product on CUDA: a second copy may not fit beside a net
 
 
 @dataclass(frozen=True)
 class Case:
-    """A convolution on a device, and the bytes of workspace it may take."""
+    """A convolution `g` of arrays of `dtype` on a device, with at most `cap` bytes of workspace."""
 
     g: ConvGeometry
     dtype: np.dtype
     device: Device
     cap: int
-    most: int | None = None  # threads at the most
+    most: int | None = None  # threads, at most
 
     @functools.cached_property
     def shares(self) -> int:
-        """Threads that divide the work: the most that leave each enough for one of `_rule()`, but the last."""
+        """Threads to use: as many as leave each enough workspace for an engine of `_rule()` (not the last)."""
         if self.device.is_cuda:
             return 1
         g, most = self.g, threads.count() if self.most is None else self.most
-        if not self.compiled:  # they share samples only
+        if not self.compiled:  # NumPy's engines split the samples only
             most = max(1, min(most, g.n))
         able = [name for name in _rule() if ENGINES[name].refuses(g) is None]
         for names in (able[:-1], able):
@@ -63,37 +62,37 @@ class Case:
 
     @functools.cached_property
     def compiled(self) -> bool:
-        """Whether there are compiled loops for it."""
+        """Whether any engine runs it as compiled loops."""
         return any(map(self.recordable, ENGINES))
 
-    def held(self, size: int) -> contextlib.AbstractContextManager[None]:
-        """What runs within uses no more threads than the work, of `size` elements in all, is for."""
+    def limited(self, size: int) -> contextlib.AbstractContextManager[None]:
+        """A context in which ops use at most `shares` threads, for a workspace of `size` elements in all."""
         if not (self.device.is_cuda or self.compiled):
             return threads.at_most(self.shares, size // self.shares)
         fewer = self.shares < threads.count()
         return threads.at_most(self.shares) if fewer else contextlib.nullcontext()
 
-    def room(self, work: Any, size: int) -> Any:
-        """The part of a net's work for `size` elements: all of it where NumPy's threads have pieces of it, so
-        that each thread has the same whatever it computes.
+    def part_of(self, work: Any, size: int) -> Any:
+        """Returns the first `size` elements of a net's workspace; for NumPy's threads all of it, so that each
+        thread always has the same piece.
         """
         return work[:size] if self.device.is_cuda or self.compiled else work
 
     @property
     def limit(self) -> int:
-        """Elements of work that an engine may take in one thread."""
+        """Elements of workspace that an engine may use in one thread."""
         return self._limit(self.shares)
 
     def workspace(self, name: str, way: str = "") -> int:
-        """Elements of work that an engine takes, all threads together; in one direction, `way`."""
+        """Returns the elements of workspace of an engine, for all threads; `way` is a direction, or all."""
         return self._elements(name, self.g, self.shares, way)
 
     def of(self, g: ConvGeometry) -> Case:
-        """Another part of the batch, or of the image, by as many threads with as much work each."""
+        """The problem for another part of the batch or image, with as many threads and as much workspace."""
         return dataclasses.replace(self, g=g, most=self.shares)
 
     def refuses(self, name: str) -> str | None:
-        """Why an engine is no candidate: it cannot take the shape, or needs more than the cap."""
+        """Returns why an engine cannot be used: its own reason, or workspace above the cap; None if it can."""
         reason: str | None = ENGINES[name].refuses(self.g)
         size = 0 if reason else self._bytes(name, self.shares)
         if size > self.cap:
@@ -105,28 +104,28 @@ class Case:
         return most if self.device.is_cuda else min(most, IN_CACHE)
 
     def _elements(self, name: str, g: ConvGeometry, shares: int, way: str = "") -> int:
-        """What all threads need together."""
+        """As `workspace`, for other numbers of threads."""
         engine, limit = ENGINES[name], self._limit(shares)
         if self.device.is_cuda:
             return int(engine.cuda_workspace(g, limit, self.dtype.itemsize))
         measure = engine.forward_workspace if way == "forward" else engine.workspace
         each = measure(g, limit)
-        apart = -(-each // LINE) * LINE  # so that what each has begins where the cache's lines do
+        apart = -(-each // LINE) * LINE  # so that each piece begins at a cache line
         return int(shares * apart)
 
     def _bytes(self, name: str, shares: int) -> int:
         return self.whole(self._elements(name, self.g, shares), shares) * self.dtype.itemsize
 
     def whole(self, size: int, shares: int) -> int:
-        """Elements of work that all takes of which engines take so many: sums of the bias's gradient are
-        behind them on the CPU, so that threads that add those up do not wait for others.
+        """Returns the elements for engines that take `size`, and for the sums of the bias gradient: on the CPU
+        these lie behind, so that threads that compute them do not wait for others.
         """
         bias = shares * common.bias_workspace(self.g, self.device.is_cuda)
         return max(size, bias) if self.device.is_cuda else size + bias
 
     @functools.cached_property
     def candidates(self) -> tuple[str, ...]:
-        """The engines to choose from."""
+        """The engines that `auto` measures and chooses from."""
         g, able = self.g, [name for name in self._able(ENGINES) if not self._beaten(name)]
         if g.c * g.f <= FEW * g.group**2:
             return tuple(able)
@@ -134,13 +133,13 @@ class Case:
 
     @property
     def able(self) -> tuple[str, ...]:
-        """The engines that can be asked for by name, but those that then compute as another does."""
+        """The engines that can be selected by name, without those that would fall back to another."""
         return tuple(
             name for name in ENGINES if self.refuses(name) is None and not self._alias(name)
         )
 
     def passes_over(self, name: str) -> str:
-        """Why an engine that could be taken is no candidate."""
+        """Returns why an engine that can compute this is no candidate."""
         if name == REFERENCE and self._suits(name):
             return "the reference, too slow to be a candidate"
         if self._alias(name):
@@ -153,15 +152,15 @@ class Case:
 
     @property
     def enough(self) -> int:
-        """Bytes of workspace that one thread needs for any engine of the fixed rule that takes the shape."""
+        """Bytes of workspace with which one thread can run every engine of the fixed rule."""
         able = [name for name in _rule() if ENGINES[name].refuses(self.g) is None]
         return max(self._bytes(name, 1) for name in able)
 
     @property
     def by_rule(self) -> str | None:
-        """What is taken where nothing is measured: the first of the rule that can be, on the CPU in cache.
+        """The engine of the fixed rule: the first that can be used and, on the CPU, works within the cache.
 
-        But for depthwise ones, of which the reference has loops of their own.
+        None if there is no such engine. For a depthwise convolution it is `direct`, which has a loop for it.
         """
         if common.is_depthwise(self.g) and self.recordable(REFERENCE):
             return REFERENCE
@@ -178,51 +177,51 @@ class Case:
 
     @property
     def unmeasured(self) -> str:
-        """Why it goes by rule, though a stopwatch might be asked; empty if it is."""
+        """Why the fixed rule decides instead of a measurement; empty if a measurement does."""
         if self.g.multiply_adds < SMALL or (self._product and self.g.multiply_adds <= OWN):
             return "too small to measure"
         return "too large to measure" if self.too_large else ""
 
     @property
     def too_large(self) -> bool:
-        """Whether a measurement might find no memory."""
+        """Whether a measurement might run out of memory."""
         g = self.g
         entries = sum(map(math.prod, (g.x_shape, g.weight_shape, g.y_shape)))
         return self._product and entries > TOO_LARGE
 
     @property
     def _product(self) -> bool:
-        """Whether it is one product of matrices on CUDA."""
+        """Whether it is one matrix product, on CUDA."""
         return self.device.is_cuda and common.is_product(self.g)
 
     def recordable(self, name: str) -> bool:
-        """Whether an engine runs as compiled loops alone, which can be recorded."""
+        """Whether an engine consists of compiled loops, so that a trace can record it."""
         return not self.device.is_cuda and ENGINES[name].is_compiled(self.dtype)
 
     def _able(self, names: Iterable[str]) -> list[str]:
-        """Those that may be taken: only compiled ones, if there is one but the reference."""
+        """The engines of `names` that can be used; only compiled ones if one other than `direct` is."""
         able = [name for name in names if self._suits(name) and not self._alias(name)]
         compiled = [name for name in able if self.recordable(name)]
         return compiled if set(compiled) - {REFERENCE} else able
 
     def _alias(self, name: str) -> bool:
-        """Whether an engine is compiled loops alone, and there are none: it computes as `implicit` does."""
+        """Whether an engine needs compiled loops and has none, so that it falls back to `implicit`."""
         return ENGINES[name].needs_compiled(self.g) and not self.recordable(name)
 
     def _beaten(self, name: str) -> bool:
-        """Whether an engine need not be tried on CUDA, since others are faster."""
+        """Whether on CUDA other engines are always faster, so that it is not measured."""
         if self._product:
             return not ENGINES[name].one_product
         by_sample = self.device.is_cuda and ENGINES[name].launches_by_sample
         return by_sample and self._suits("batched")
 
     def _suits(self, name: str) -> bool:
-        """Whether an engine can be, and sums samples in float32 where the numbers have 16 bits."""
+        """Whether an engine can be used and, for float16 and bfloat16, sums over samples in float32."""
         rounds = self.dtype.itemsize <= 2 and ENGINES[name].rounds_sums(self.g)
         return self.refuses(name) is None and not rounds
 
     def fastest(self, ms: Mapping[str, float]) -> str:
-        """The fastest; of those within 2% of it the first by `tie_rank`, then of ENGINES."""
+        """Returns the fastest engine; of those within 2% of it the first by `tie_rank`, then in ENGINES."""
         most = TIE * min(ms.values())
         return next(name for name in _by_tie_rank() if ms.get(name, math.inf) <= most)
 
@@ -234,21 +233,21 @@ class Case:
         return TOLERANCE.get(self.dtype.char, 1e-2)
 
     def exact(self, error: Mapping[str, float]) -> list[str]:
-        """Those within the tolerance; the reference where there is none."""
+        """Returns the engines whose error is within the tolerance; `direct` if there are none."""
         return [name for name in error if error[name] <= self.tolerance] or [REFERENCE]
 
 
 def _rank(rank: int | None) -> float:
-    """A place in an order; those without one come last."""
+    """A rank as a number; None ranks last."""
     return math.inf if rank is None else rank
 
 
 def _by_tie_rank() -> list[str]:
-    """All engines, of equally fast ones the one to take first."""
+    """The names of all engines, in the order in which a tie is decided."""
     return sorted(ENGINES, key=lambda name: _rank(ENGINES[name].tie_rank))
 
 
 def _rule() -> list[str]:
-    """The engines of the fixed rule: of these the first that can is taken."""
+    """The names of the engines of the fixed rule, in its order."""
     ranked = [name for name, engine in ENGINES.items() if engine.rule_rank is not None]
     return sorted(ranked, key=lambda name: _rank(ENGINES[name].rule_rank))

@@ -1,12 +1,12 @@
-"""Into how many parts work is cut, so that all threads have as much of it."""
+"""Partition: into how many parts work is cut, so that all threads have equally much."""
 
 from __future__ import annotations
 
-ENOUGH = 4  # units a thread, from which on a last one that is alone matters little
+ENOUGH = 4  # units for each thread from which on one thread with a unit more matters little
 
 
 def even(units: int, threads: int) -> bool:
-    """Whether slices of so many units are of nearly one size.
+    """Whether `units` split over threads into slices of nearly one size.
 
     >>> even(3, 2), even(4, 2), even(9, 2)
     (False, True, True)
@@ -15,7 +15,7 @@ def even(units: int, threads: int) -> bool:
 
 
 def parts(units: int, threads: int, most: int, least: int = 1) -> int:
-    """Into how many parts each unit is cut, `least` to `most`, so that the threads have as much to do.
+    """Returns into how many parts to cut each unit, `least` to `most`, so that threads have equally much.
 
     >>> parts(1, 2, 16), parts(8, 2, 16), parts(3, 2, 1), parts(1, 2, 3, least=3)
     (2, 1, 1, 3)

@@ -1,4 +1,7 @@
-"""The matrices of Winograd's transforms, by the method of Toom and Cook."""
+"""The matrices of Winograd's transforms, by the method of Toom and Cook.
+
+Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ import numpy as np
 
 from minicaffe.ops.geometry import Sizes
 
-# Where the polynomials are evaluated (and at infinity), for tiles up to 4, 6 and 8 pixels: those of small
-# numerators whose powers lose least in float32.
+# The points at which the polynomials are evaluated (and at infinity), for tiles of up to 4, 6 and 8 pixels:
+# with small numerators, and with powers that lose least in float32.
 POINTS = {4: (0, 1, -1), 6: (0, 0.75, -0.75, 1.5, -1.5), 8: (0, 0.5, -0.5, 1, -1, 2, -2)}
 
 
 @functools.cache
 def matrices(m: int, r: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A' (m, t), G (t, r) and B' (t, t) of F(m, r): y = A' [(G w) * (B' x)], t = m + r - 1.
+    """Returns A' (m, t), G (t, r) and B' (t, t) of F(m, r): y = A' [(G w) * (B' x)], t = m + r - 1.
 
-    Toom and Cook's: x and w are polynomials, multiplied by their values at the points. Transposed, that
-    is a filter.
+    By Toom and Cook the product of two polynomials is computed from their values at the points. The transpose
+    of this product is a filter.
 
     >>> at, g, bt = matrices(2, 3)
     >>> w, x = np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 2.0, 5.0])
@@ -42,7 +45,7 @@ def matrices(m: int, r: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @functools.cache
 def kronecker(m: int, kernel: Sizes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The matrices of `matrices` for all axes at once."""
+    """Returns the matrices of `matrices` for all axes at once: their Kronecker products."""
     along = [matrices(m, r) for r in kernel]
     at, g, bt = (functools.reduce(np.kron, parts) for parts in zip(*along, strict=True))
     return at, g, bt
@@ -50,8 +53,8 @@ def kronecker(m: int, kernel: Sizes) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 @functools.cache
 def constants(m: int, kernel: Sizes, dtype: Any, device: int | None) -> tuple[Any, ...]:
-    """The matrices A' and B' in a type, an axis each, with G for all axes between them; on a CUDA device
-    each for all axes at once.
+    """Returns A', G and B' in a type: G for all axes at once, A' and B' as lists of one matrix for each axis;
+    on a CUDA device each list is one matrix for all axes.
     """
     at, g, bt = kronecker(m, kernel)
     if device is None:
@@ -65,9 +68,9 @@ def constants(m: int, kernel: Sizes, dtype: Any, device: int | None) -> tuple[An
 
 @functools.cache
 def by_axes(m: int, kernel: Sizes, dtype: Any) -> tuple[tuple[np.ndarray, ...], ...]:
-    """B' and A of the first of two axes and of the second, as `loops.parity` wants them; on the CPU.
+    """Returns B' of two axes and A of two axes, as `halves`, for the loops of cpu/kernels/winograd_1d.py.
 
-    Where there is one axis, nothing is done along the first.
+    With one axis, the matrices of the first are empty.
     """
     none = (np.zeros((2, 0, 0)),) * 2
     axes = [none] * (2 - len(kernel))
@@ -75,32 +78,34 @@ def by_axes(m: int, kernel: Sizes, dtype: Any) -> tuple[tuple[np.ndarray, ...], 
         at, _, bt = matrices(m, even(m + r - 1) - m + 1)
         axes.append((halves(bt), halves(at.T)))
     return tuple(
-        tuple(np.array(a, dtype, order="C") for a in some) for some in zip(*axes, strict=True)
+        tuple(np.array(a, dtype, order="C") for a in pair) for pair in zip(*axes, strict=True)
     )
 
 
 @functools.cache
 def of_weights(m: int, kernel: Sizes, stride: Sizes, dtype: Any, reverse: bool) -> np.ndarray:
-    """G for both axes at once, for the tiles of `by_axes`; for a kernel that is back to front, if asked.
+    """Returns G for both axes at once, for the tiles of `by_axes`; with `reverse` for a reversed kernel.
 
-    One for each plane of a channel, (planes, points, elements of the kernel): of plane q of an axis element t
-    is the (t // s)-th, if t % s = q. The planes' kernels are as long as the longest.
+    One matrix for each plane of a channel, (planes, points, kernel elements). Plane q of an axis has the
+    kernel elements t with t % s = q; shorter kernels are filled with zeros.
     """
     planes = []
     for rests in itertools.product(*map(range, stride)):
         along: list[np.ndarray] = []
         for k, s, q in zip(kernel, stride, rests, strict=True):
             r = -(-k // s)
-            some = matrices(m, even(m + r - 1) - m + 1)[1][:, :r][:, :: -1 if reverse else 1]
-            of_axis = np.zeros((len(some), k))
-            of_axis[:, q::s] = some[:, : len(range(q, k, s))]
+            g = matrices(m, even(m + r - 1) - m + 1)[1][:, :r][:, :: -1 if reverse else 1]
+            of_axis = np.zeros((len(g), k))
+            of_axis[:, q::s] = g[:, : len(range(q, k, s))]
             along.append(of_axis)
         planes.append(functools.reduce(np.kron, along))
     return np.array(planes, dtype, order="C")
 
 
 def halves(matrix: np.ndarray) -> np.ndarray:
-    """Of rows for points 0, p, -p, q, ..., infinity those that differ, the even columns and the odd ones.
+    """Returns the even columns of the rows for 0, p, q, ..., and the odd ones for infinity, p, q, ...
+
+    The row for -p has the same even columns and the negative odd ones, so it shares the products of p.
 
     >>> halves(matrices(2, 3)[0].T)
     array([[[1.],
@@ -114,12 +119,12 @@ def halves(matrix: np.ndarray) -> np.ndarray:
 
 
 def even(size: int) -> int:
-    """The next even size, if it is not: the points but 0 and infinity then are pairs."""
+    """Returns the size rounded up to even, so that the points except 0 and infinity are pairs."""
     return size + size % 2
 
 
 def two(sizes: Sequence[int], fill: int) -> Sizes:
-    """Sizes along two axes: where there is one, it is the second.
+    """Returns sizes along two axes; a single axis is the second.
 
     >>> two((7,), 1)
     (1, 7)

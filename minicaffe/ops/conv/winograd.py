@@ -1,21 +1,23 @@
 """Winograd's minimal filtering F(m x m, r x r): fewer multiplications, by transforms of tiles and weights.
 
-A tile of t = m + r - 1 pixels a side gives m x m outputs of an r x r kernel with t x t multiplications
-instead of (m r)^2. Tiles are taken m pixels apart and padded at the far edge, so any image will do:
+From a tile of t = m + r - 1 pixels a side, m x m outputs of an r x r kernel are computed by t x t
+multiplications instead of (m r)^2. Tiles are m pixels apart, and padded at the far edge of the image:
 
     V = (B' (x) B') tiles(x)'       (t^2, c, tiles)     the tiles are im2col with a window of t and stride m
     U = (G  (x) G ) weight          (t^2, f, c)
     M[i] = U[i] V[i]                (t^2, f, tiles)     t^2 products, where all the work is
     y = tiles'((A' (x) A') M)                           col2im with a window of m and stride m
 
-(x) is the Kronecker product: on CUDA a transform is one GEMM, on the CPU one an axis. All is linear, so the
-gradients are the transposes, read from right to left. With Numba, compiled loops take the axes in vectors
-(`loops.winograd`), many channels are multiplied by a micro-kernel that needs no copy of U (`loops.tile`), U
-is made in blocks where it is large beside the tiles (`winograd_filters`), and the input's gradient is a
-convolution of dy by the weight back to front, but where that has more tiles. One or two axes; tiles up to 8
-pixels a side. With dilation d it is d^2 convolutions of none, each of places with one rest; with stride s the
-sum of s^2 of stride 1, each of the pixels with one rest, by a part of the kernel: one of s^2 times as many
-channels. Both need compiled loops; without them they are `implicit`.
+(x) is the Kronecker product: on CUDA a transform is one GEMM, on the CPU one GEMM for each axis. Everything is
+linear, so the gradients are the transposes, read from right to left.
+
+With Numba, compiled loops transform both axes in vectors (cpu/kernels/winograd.py). If there are many
+channels, the microkernel multiplies, without a copy of U. If U is large beside the tiles, it is computed in
+blocks (`winograd_filters`). The input gradient is a convolution of dy with the reversed kernel, unless that
+has more tiles. Images have one or two axes, tiles up to 8 pixels a side. A convolution of dilation d is d^2
+convolutions of dilation 1, one for each remainder of the places. A convolution of stride s is a sum of s^2
+convolutions of stride 1, one for each remainder of the pixels, with a part of the kernel: one convolution with
+s^2 times as many channels. Both need compiled loops; without them the engine falls back to `implicit`.
 Source: A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 """
 
@@ -40,11 +42,11 @@ from minicaffe.ops.gemm import gemm
 from minicaffe.ops.geometry import ConvGeometry
 from minicaffe.replay.trace import do
 
-STRIDE = 4  # at the most: each plane of a channel has a G of its own
+STRIDE = 4  # at most: each plane of a channel has its own G
 
 
 class Winograd(Sizing, Engine):
-    """F(m x m, r x r), for whichever r the convolution has."""
+    """F(m x m, r x r), for kernels of any size r up to 9 - m."""
 
     name = "winograd"
     traced = True
@@ -54,11 +56,11 @@ class Winograd(Sizing, Engine):
         super().__init__(m)
 
     def is_compiled(self, dtype: Any) -> bool:
-        """Whether loops that call BLAS serve arrays of a type."""
+        """Whether there are compiled loops for a type, and a BLAS that they can call."""
         return recordable(dtype)
 
     def refuses(self, g: ConvGeometry) -> str | None:
-        """Why a shape cannot be taken."""
+        """Returns why it cannot compute a shape; None if it can."""
         window, most = g.window, max(POINTS) + 1 - self.m
         if len(g.image) > 2:
             return "it needs 1 or 2 axes"
@@ -76,11 +78,11 @@ class Winograd(Sizing, Engine):
         return None
 
     def needs_compiled(self, g: ConvGeometry) -> bool:
-        """Whether it is for compiled loops alone."""
+        """Yes for a stride or a dilation: without compiled loops they fall back to `implicit`."""
         return any(size != 1 for size in g.window.dilation + g.window.stride)
 
     def workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs: U, the sums that become dweight, some products, and a chunk of tiles."""
+        """Returns the elements for one thread: U, sums that become dweight, products, and a chunk of tiles."""
         if self.needs_compiled(g):
             both = enough(g, self.m), enough(adjoint(g), self.m)
             return max(*both, IMPLICIT.workspace(g, limit))
@@ -88,7 +90,7 @@ class Winograd(Sizing, Engine):
         return max(fixed, least(adjoint(g), self.m))
 
     def forward_workspace(self, g: ConvGeometry, limit: int) -> int:
-        """Elements a thread needs for `forward`: U and a chunk of tiles."""
+        """Returns the elements for one thread of `forward`: U and a chunk of tiles."""
         if self.needs_compiled(g):
             return max(enough(g, self.m), IMPLICIT.forward_workspace(g, limit))
         fixed, tiles = sum(self._parts(g)), self._tiles(g)
@@ -97,7 +99,7 @@ class Winograd(Sizing, Engine):
         return max(self._parts(g)[0] + chunk, least(g, self.m))
 
     def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
-        """Elements that it needs on CUDA."""
+        """Returns the elements on CUDA: as on the CPU, or those of `implicit`."""
         if self.needs_compiled(g):
             return IMPLICIT.cuda_workspace(g, limit, itemsize)
         return self.workspace(g, limit)
@@ -105,7 +107,7 @@ class Winograd(Sizing, Engine):
     def forward(
         self, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
     ) -> Any:
-        """y = A' [U V] A + bias, into `out`."""
+        """Writes y = A' [U V] A + bias to `out`, and returns it."""
         if compiled.forward(self.m, x, weight, bias, g, out, work):
             return out
         if self.needs_compiled(g):
@@ -125,7 +127,7 @@ class Winograd(Sizing, Engine):
         return out
 
     def input_gradient(self, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dx = tiles'(B [U' (A dy A')] B'), into `out`."""
+        """Writes dx = tiles'(B [U' (A dy A')] B') to `out`, and returns it."""
         if compiled.input_gradient(self.m, dy, weight, g, out, work):
             return out
         if self.needs_compiled(g):
@@ -134,7 +136,7 @@ class Winograd(Sizing, Engine):
         return out
 
     def weight_gradient(self, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> Any:
-        """dweight = G' [sum over tiles of (A dy A') V'] G, added to `out`."""
+        """Adds dweight = G' [sum over tiles of (A dy A') V'] G to `out`, and returns it."""
         if compiled.weight_gradient(self.m, x, dy, g, out, work):
             return out
         if self.needs_compiled(g):
@@ -145,7 +147,7 @@ class Winograd(Sizing, Engine):
     def gradients(
         self, x: Any, dy: Any, weight: Any, g: ConvGeometry, dx: Any, dw: Any, work: Any
     ) -> None:
-        """Both gradients, by NumPy with the tiles of dy transformed once; dx or dw may be None: not wanted."""
+        """Both gradients; NumPy transforms dy once for both. dx or dw may be None: not computed."""
         if with_blas("winograd", dy)[0] is not None or self.needs_compiled(g):
             if dw is not None:
                 self.weight_gradient(x, dy, g, dw, work)
@@ -153,7 +155,7 @@ class Winograd(Sizing, Engine):
                 self.input_gradient(dy, weight, g, dx, work)
             return
         at, gg, bt = self._matrices(g, dy)
-        at_t, bt_t = ([matrix.T for matrix in some] for some in (at, bt))
+        at_t, bt_t = ([matrix.T for matrix in axes] for axes in (at, bt))
         shape = (len(gg), g.group, g.f // g.group, g.c // g.group)
 
         def part(first: int, last: int, work: Any) -> None:
@@ -162,18 +164,17 @@ class Winograd(Sizing, Engine):
             if dx is not None:
                 u = self._weight(weight, g, u).swapaxes(2, 3)
             for i, chunk in enumerate(self._chunks(first, last, g, work)):
-                here = chunk.samples
-                chunk.y.read(dy[here], at_t)
+                chunk.y.read(dy[chunk.samples], at_t)
                 m, v = chunk.y.points, chunk.x.points
                 if dw is not None:
-                    chunk.x.read(x[here], bt)
-                    for some_points in self._groups(g):
-                        sides = m[some_points], v[some_points].swapaxes(2, 3), s[some_points]
-                        gemm(*sides, accumulate=i > 0, scratch=product)
+                    chunk.x.read(x[chunk.samples], bt)
+                    for points in self._groups(g):
+                        factors = m[points], v[points].swapaxes(2, 3)
+                        gemm(*factors, s[points], accumulate=i > 0, scratch=product)
                 if dx is not None:
                     gemm(u, m, v)
-                    chunk.x.write(dx[here], bt_t)
-            if dw is not None:  # where U was
+                    chunk.x.write(dx[chunk.samples], bt_t)
+            if dw is not None:  # in the place of U
                 gemm(sums.reshape(len(gg), -1).T, gg, share.reshape(-1, gg.shape[1]))
 
         for piece in by_samples(part, g, work):
@@ -181,20 +182,21 @@ class Winograd(Sizing, Engine):
                 do(plus, piece[: dw.size].reshape(dw.shape), out=dw)
 
     def _matrices(self, g: ConvGeometry, x: Any) -> tuple[Any, ...]:
+        """A', G and B' in the type and on the device of an array."""
         return constants(self.m, g.window.kernel, x.dtype, x.device.id if on_cuda(x) else None)
 
     def _split(self, g: ConvGeometry, work: Any) -> tuple[Any, Any, Any, Any]:
-        """U, sums and products in a thread's work, and what is left for tiles."""
+        """U, sums, products, and the rest for tiles, in the work of a thread."""
         a, b, c = itertools.accumulate(self._parts(g))
         return work[:a], work[a:b], work[b:c], work[c:]
 
     def _weight(self, weight: Any, g: ConvGeometry, u: Any) -> Any:
-        """U (t^2, group, f/group, c/group), in each thread's work: to share it would cost more."""
+        """Computes U (t^2, group, f/group, c/group) in the thread's own work: sharing would cost more."""
         gg = self._matrices(g, weight)[1]
         gemm(gg, weight.reshape(-1, gg.shape[1]).T, u.reshape(len(gg), -1))
         return u.reshape(len(gg), g.group, g.f // g.group, g.c // g.group)
 
     def _chunks(self, first: int, last: int, g: ConvGeometry, work: Any) -> Iterator[Chunk]:
-        """Samples first..last: whole ones, or bands of a sample's tiles, as many as the work holds."""
-        for tiles in self._some_tiles(first, last, g, work.size // self._tile(g)):
+        """Samples first..last in chunks: whole samples, or bands of tiles, as many as fit the work."""
+        for tiles in self._chunks_of_tiles(first, last, g, work.size // self._tile(g)):
             yield Chunk(tiles, work)

@@ -1,7 +1,7 @@
-"""Winograd's convolution by compiled loops: all axes in vectors, tiles read and written where they lie.
+"""Winograd's convolution by compiled loops: both axes in vectors, tiles read and written in place.
 
-Each function says whether there are such loops for the arrays; else nothing is done. m and the letters are
-those of `winograd`.
+Each function returns whether there are such loops for the arrays; if not, it does nothing. m and the letters
+are those of `winograd`.
 """
 
 from __future__ import annotations
@@ -22,44 +22,43 @@ from minicaffe.replay.dispatch import run
 def forward(
     m: int, x: Any, weight: Any, bias: Any | None, g: ConvGeometry, out: Any, work: Any
 ) -> bool:
-    """Compute y."""
+    """Writes y = weight * x + bias to `out`; returns whether there are loops for it."""
     return _correlate(m, x, weight, bias, g, None, out, work)
 
 
 def input_gradient(m: int, dy: Any, weight: Any, g: ConvGeometry, out: Any, work: Any) -> bool:
-    """Compute dx: of tiles of x that overlap or of its own, the fewer."""
-    fast, blas = with_blas("winograd", dy)
-    if fast is None:
+    """Writes dx to `out`, from overlapping tiles of x or from tiles of dx, whichever are fewer."""
+    kernels, blas = with_blas("winograd", dy)
+    if kernels is None:
         return False
-    mine = strips(g, m, fast.lanes(dy.dtype))
-    found, _, told = _units(fast, m, dy, g, None, work.size - mine.weights)
-    if not mine.adds_up(told[1]):
+    blocking = strips(g, m, kernels.lanes(dy.dtype))
+    count, _, kernel_args = _units(kernels, m, dy, g, None, work.size - blocking.weights)
+    if not blocking.adds_up(kernel_args[1]):
         if _has_more(g):
             arrays.fill(out, 0)
         return _correlate(m, dy, weight, None, adjoint(g), g, out, work)
     u, work = _transformed(m, weight, g, True, False, work)
-    run(fast.input_gradient, found, blas, *told, dy.reshape(-1), u, out.reshape(-1), Piece(work))
+    data = dy.reshape(-1), u, out.reshape(-1), Piece(work)
+    run(kernels.input_gradient, count, blas, *kernel_args, *data)
     return True
 
 
 def weight_gradient(m: int, x: Any, dy: Any, g: ConvGeometry, out: Any, work: Any) -> bool:
-    """Add dweight to `out`."""
-    fast, blas = with_blas("winograd", dy)
-    if fast is None:
+    """Adds dweight to `out`; returns whether there are loops for it."""
+    kernels, blas = with_blas("winograd", dy)
+    if kernels is None:
         return False
-    if blocks := filters.filters(g, m, fast.lanes(x.dtype)):
+    if blocks := filters.filters(g, m, kernels.lanes(x.dtype)):
         filters.weight_gradient(blocks, x, dy, out, work)
         return True
-    sums = strips(g, m, fast.lanes(x.dtype)).weights
-    found, _, told = _units(fast, m, x, g, None, work.size - sums * share(work))
-    slices = run(
-        fast.weight_gradient, found, blas, *told, x.reshape(-1), dy.reshape(-1), Piece(work)
-    )
+    sums = strips(g, m, kernels.lanes(x.dtype)).weights
+    count, _, kernel_args = _units(kernels, m, x, g, None, work.size - sums * share(work))
+    data = x.reshape(-1), dy.reshape(-1), Piece(work)
+    slices = run(kernels.weight_gradient, count, blas, *kernel_args, *data)
     if slices:
         weights, _ = with_blas("winograd_weights", dy)
         matrix = of_weights(m, g.window.kernel, g.window.stride, dy.dtype, False)
-        given = work, slices, matrix, g.f, out.reshape(-1)
-        run(weights.transform_back, g.f, blas, *given)
+        run(weights.transform_back, g.f, blas, work, slices, matrix, g.f, out.reshape(-1))
     return True
 
 
@@ -73,47 +72,47 @@ def _correlate(
     out: Any,
     work: Any,
 ) -> bool:
-    """Compute y; or dx of the convolution `of`, of which `g` is the adjoint."""
-    fast, blas = with_blas("winograd", x)
-    if fast is None:
+    """Writes y to `out`, or dx of the convolution `of`, whose adjoint is `g`."""
+    kernels, blas = with_blas("winograd", x)
+    if kernels is None:
         return False
     strided = of is not None and max(of.window.stride) > 1
-    if not strided and (blocks := filters.filters(g, m, fast.lanes(x.dtype))):
+    if not strided and (blocks := filters.filters(g, m, kernels.lanes(x.dtype))):
         filters.correlate(blocks, x, weight, bias, of is not None, out, work)
         return True
     u, work = _transformed(m, weight, of or g, bool(of), bool(of), work)
-    found, line, told = _units(fast, m, x, g, of, work.size)
-    mine = strips(g, m, fast.lanes(x.dtype))
-    product = tables(mine.channels[0] // g.group, line, mine.lanes)
-    given = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u, out.reshape(-1)
-    run(fast.forward, found, blas, *told, product, *given, Piece(work))
+    count, line, kernel_args = _units(kernels, m, x, g, of, work.size)
+    blocking = strips(g, m, kernels.lanes(x.dtype))
+    product = tables(blocking.channels[0] // g.group, line, blocking.lanes)
+    data = x.reshape(-1), no_bias(x.dtype) if bias is None else bias, u, out.reshape(-1)
+    run(kernels.forward, count, blas, *kernel_args, product, *data, Piece(work))
     return True
 
 
 def _transformed(
     m: int, weight: Any, g: ConvGeometry, turned: bool, reverse: bool, work: Any
 ) -> tuple[Any, Any]:
-    """U, or U' if `turned`, of the weight, or of the weight back to front; and the work that is left."""
+    """Computes U, or U' if `turned`, of the weight or the reversed weight; returns it and the rest of work."""
     f, k = g.f // g.group, g.c // g.group
     matrix = of_weights(m, g.window.kernel, g.window.stride, weight.dtype, reverse)
     size = math.prod(matrix.shape[:2]) * g.f * k
-    given = matrix, weight.reshape(-1), (f, k), turned, work[:size]
-    fast, blas = with_blas("winograd_weights", weight)
+    kernel_args = matrix, weight.reshape(-1), (f, k), turned, work[:size]
+    kernels, blas = with_blas("winograd_weights", weight)
     rows = g.c * len(matrix) if turned else g.f
-    run(fast.transform, rows, blas, *given)
+    run(kernels.transform, rows, blas, *kernel_args)
     return work[:size], work[size:]
 
 
 def _units(
-    fast: Any, m: int, x: Any, g: ConvGeometry, of: ConvGeometry | None, rest: int
+    kernels: Any, m: int, x: Any, g: ConvGeometry, of: ConvGeometry | None, rest: int
 ) -> tuple[int, int, tuple[Any, ...]]:
-    """How many units share so much of the work, elements of a line, and what the loops are told."""
-    found, line, told = units(g, m, fast.lanes(x.dtype), rest // share(x), share(x), of)
-    return found, line, (*told, by_axes(m, taps(g.window), x.dtype))
+    """Returns how many units share `rest` elements, the elements of a line, and the loops' arguments."""
+    count, line, kernel_args = units(g, m, kernels.lanes(x.dtype), rest // share(x), share(x), of)
+    return count, line, (*kernel_args, by_axes(m, taps(g.window), x.dtype))
 
 
 def _has_more(g: ConvGeometry) -> bool:
-    """Whether there are pixels before or behind all that are of planes: no place sees them."""
+    """Whether there are pixels that belong to no plane: no place reads them."""
     window = g.window
     axes = zip(g.image, g.out, taps(window), window.stride, window.pad, strict=True)
     return any(s > 1 and (p < 0 or size + p > s * (o + r - 1)) for size, o, r, s, p in axes)
