@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+
 import numpy as np
 import pytest
 
 from minicaffe import Engine, Net, Solver, SpecError, parse, register_engine
 from minicaffe.backend import device
 from minicaffe.ops import conv
-from minicaffe.ops.conv import reference
+from minicaffe.ops.conv import autotune_cache, reference
 from minicaffe.ops.conv.autotune import measure
 from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry, Window
@@ -96,6 +99,34 @@ def test_it_is_measured_as_it_is_called(loops, counted):
     found = measure(Case(g, np.dtype("f4"), device("cpu"), conv.CAP), ("counted", "direct"))
     assert set(found["forward"].ms) == {"counted", "direct"}
     assert counted["forward"] > 2  # for its error, and in turn with the other
+
+
+def test_what_was_measured_of_an_engine_is_not_of_another_of_its_name(tmp_path, monkeypatch):
+    """It goes by the engine's file; where there is none, by the class itself."""
+    monkeypatch.setattr("minicaffe.cpu.available", lambda: False)  # so that it is a candidate
+    g, keys = ConvGeometry(2, 3, (9, 9), 4, Window((3, 3))), []
+    before = dict(conv.ENGINES)
+    passes = dict.fromkeys(("forward", "input_gradient", "weight_gradient"), lambda self, *_: None)
+    try:
+        for module, text in (
+            ("a_file", "1"),
+            ("a_file", "1"),
+            ("a_file", "2"),
+            ("none", ""),
+            ("none", ""),
+        ):
+            if text:
+                (tmp_path / "a.py").write_text(text)
+                spec = importlib.util.spec_from_file_location(module, tmp_path / "a.py")
+                monkeypatch.setitem(sys.modules, module, importlib.util.module_from_spec(spec))
+            register_engine(type("Own", (Engine,), {**passes, "name": "own", "__module__": module}))
+            keys.append(autotune_cache._key(Case(g, np.dtype("f4"), device("cpu"), conv.CAP)))
+            del conv.ENGINES["own"]
+    finally:
+        conv.ENGINES.clear()
+        conv.ENGINES.update(before)
+    assert keys[0] == keys[1] and len({*keys}) == 4
+    assert "own" not in autotune_cache._key(Case(g, np.dtype("f4"), device("cpu"), conv.CAP))
 
 
 def test_a_key_names_it_once_it_is_registered(counted):

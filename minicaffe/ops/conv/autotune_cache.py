@@ -15,6 +15,8 @@ import json
 import math
 import os
 import platform
+import secrets
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +29,7 @@ from minicaffe.backend import Device
 from minicaffe.cpu import threads
 from minicaffe.errors import CheckpointError
 from minicaffe.ops.conv.autotune import DIRECTIONS, Finding, measure
+from minicaffe.ops.conv.engine import ENGINES, Engine
 from minicaffe.ops.conv.problem import Case
 
 REVISION = 16  # of the engines: times of another revision are not used
@@ -93,7 +96,22 @@ def _key(case: Case) -> str:
     sizes = ["x".join(map(str, part)) for part in (g.x_shape, g.weight_shape)]
     parts = [getattr(window, name) for name in ("stride", "pad", "dilation")]
     sizes += ["x".join(map(str, part)) for part in parts]
-    return f"{' '.join(sizes)} group {g.group} {case.dtype} cap {case.cap}"
+    engines: list[Any] = [ENGINES[name] for name in case.candidates]
+    own = [f"{engine.name} {_code(engine)}" for engine in engines if not _built_in(engine)]
+    return " ".join([*sizes, f"group {g.group} {case.dtype} cap {case.cap}", *own])
+
+
+def _built_in(engine: Engine) -> bool:
+    return type(engine).__module__.startswith("minicaffe.")
+
+
+@functools.cache
+def _code(engine: Any) -> str:
+    """What an engine of a user's own is, as far as can be told: a digest of its file, else a random word."""
+    file = getattr(sys.modules.get(type(engine).__module__), "__file__", None)
+    with contextlib.suppress(OSError, TypeError):
+        return hashlib.blake2b(Path(file).read_bytes(), digest_size=6).hexdigest()  # type: ignore[arg-type]
+    return secrets.token_hex(6)
 
 
 def _fits(findings: Mapping[str, Finding], case: Case) -> bool:
