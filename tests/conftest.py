@@ -20,6 +20,7 @@ import pytest
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does; before NumPy
 
 from gpu import HAS_GPU
+from quick import QUICK
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -51,8 +52,13 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What computes on CUDA bears the mark gpu, by which it can be selected: -m gpu."""
+    """What computes on CUDA bears the mark gpu, by which it can be selected: -m gpu; some the mark quick."""
+    tests = Path(__file__).parent
     for item in items:
+        if tests in item.path.parents:
+            path = item.path.relative_to(tests)
+            if {str(path), path.parts[0]} & QUICK:
+                item.add_marker("quick")
         params = getattr(getattr(item, "callspec", None), "params", {})
         names = getattr(item, "fixturenames", ())
         if params["device"] == "cuda" if "device" in params else "cuda" in names:

@@ -23,7 +23,7 @@ from numba.np.numpy_support import from_dtype
 from minicaffe.cpu import helper
 from minicaffe.cpu.compile_cache import Kept, digest
 from minicaffe.cpu.compiler import Whole
-from minicaffe.cpu.piece import Piece
+from minicaffe.cpu.threads import Piece
 
 made: Any = intrinsic
 ir: Any = cgutils.ir  # llvmlite's

@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.cpu import loops, threads
-from minicaffe.cpu.piece import Piece
+from minicaffe.cpu.threads import Piece
 from minicaffe.cuda.launch import launch
 from minicaffe.ops import maxima
 from minicaffe.ops.geometry import Sizes, Window, window_sizes

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import on_cuda
-from minicaffe.cpu.piece import Piece
+from minicaffe.cpu.threads import Piece
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from minicaffe.replay import dispatch
 from minicaffe.replay.command import Calls, Row
-from minicaffe.replay.encode import Table
+from minicaffe.replay.dispatch import Table
 from minicaffe.replay.numpy_schedule import Script
 from minicaffe.replay.trace import recording
 

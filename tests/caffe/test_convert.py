@@ -22,7 +22,7 @@ from minicaffe.spec import mapping, tree
 from minicaffe.spec.model import model, parse_model
 from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.solver_rules import with_settings
-from minicaffe.spec.types import keys_of
+from minicaffe.spec.types import Among, keys_of
 
 BUILT_IN = sorted(name for name, cls in REGISTRY.items() if cls.__module__.startswith("minicaffe."))
 
@@ -74,6 +74,9 @@ def value(rng, kind, checks=()):
         return [value(rng, args[0], checks) for _ in range(rng.randrange(1, 4))]
     if origin is Literal:
         return rng.choice(args)
+    for check in checks:
+        if isinstance(check, Among):
+            return rng.choice([*check.words()])
     if dataclasses.is_dataclass(kind):
         return mapped(rng, kind, 0.6)
     for _ in range(50):

@@ -15,8 +15,7 @@ from typing import Any
 
 from minicaffe.backend import on_cuda
 from minicaffe.cpu import loops, no_bias
-from minicaffe.cpu.piece import Piece
-from minicaffe.cpu.threads import share
+from minicaffe.cpu.threads import Piece, share
 from minicaffe.cuda.launch import launch
 from minicaffe.ops.conv import reference
 from minicaffe.ops.conv.common import add_partial_sums, by_samples, is_depthwise, partial_sums

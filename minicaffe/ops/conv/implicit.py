@@ -24,8 +24,7 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.cpu import no_bias, with_blas
-from minicaffe.cpu.piece import Piece
-from minicaffe.cpu.threads import share
+from minicaffe.cpu.threads import Piece, share
 from minicaffe.ops.conv import implicit_gemm, split
 from minicaffe.ops.conv.common import add_pieces, by_samples, is_product, recordable
 from minicaffe.ops.conv.engine import Engine

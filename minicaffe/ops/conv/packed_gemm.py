@@ -22,8 +22,7 @@ import numpy as np
 
 from minicaffe.backend import on_cuda
 from minicaffe.cpu import loops, no_bias
-from minicaffe.cpu.piece import Piece
-from minicaffe.cpu.threads import share
+from minicaffe.cpu.threads import Piece, share
 from minicaffe.ops.conv import panels, split
 from minicaffe.ops.conv.engine import Engine
 from minicaffe.ops.conv.implicit import IMPLICIT

@@ -10,8 +10,7 @@ import math
 from typing import Any
 
 from minicaffe.cpu import no_bias, with_blas
-from minicaffe.cpu.piece import Piece
-from minicaffe.cpu.threads import share
+from minicaffe.cpu.threads import Piece, share
 from minicaffe.ops import arrays
 from minicaffe.ops.conv import winograd_filters as filters
 from minicaffe.ops.conv.strips import adjoint, strips, tables, taps, units

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.cpu import loops, no_bias
-from minicaffe.cpu.piece import Piece
+from minicaffe.cpu.threads import Piece
 from minicaffe.ops.conv.strips import GAP, Strips, strips, tables, taps
 from minicaffe.ops.conv.transforms import by_axes, of_weights
 from minicaffe.ops.geometry import ConvGeometry
