@@ -259,11 +259,10 @@ def test_the_table_of_what_to_run_knows_every_room():
 
 
 def test_the_reading_path_is_there_and_no_longer_than_an_afternoon():
-    """3,000 lines are the aim."""
     page = (ROOT / "docs" / "read-me-first.md").read_text()
     path = [ROOT / name for name in re.findall(r"^\d+\. \[(minicaffe/\S+\.py)\]", page, re.M)]
-    assert len(path) == len(set(path)) == 16
-    assert sum(len(file.read_text().splitlines()) for file in path) <= 3_250
+    assert len(path) == len(set(path)) == 14
+    assert sum(len(file.read_text().splitlines()) for file in path) <= 3_000
 
 
 def test_how_many_files_a_reader_has_to_follow():

@@ -76,7 +76,7 @@ def cases() -> dict[str, Case]:
 
 
 def _nets() -> Iterator[tuple[str, Case]]:
-    for engine in ("auto", "implicit", "columns", "caffe"):
+    for engine in ("auto", "implicit", "batched", "caffe"):
         yield f"net of every layer, {engine}", Case(FEW, engine)
     yield "net of given arrays", Case(GIVEN_ARRAYS)
     yield "net of files", Case(FROM_FILES)
