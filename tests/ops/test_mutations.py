@@ -97,8 +97,8 @@ def rules(cuda, monkeypatch):
     """Of each rule against its NumPy form, entries that go by several rows of numbers."""
     cpu = backend.device("cpu")
     for name in update.FORMS:
-        run, there = test_launch.ROWS[name](cuda, np.float64)
-        here_run, here = test_launch.ROWS[name](cpu, np.float64)
+        run, there = test_launch.ROWS[f"update, {name}"](cuda, np.float64)
+        here_run, here = test_launch.ROWS[f"update, {name}"](cpu, np.float64)
         run()
         here_run()
         for one, other in zip(there, here, strict=True):
