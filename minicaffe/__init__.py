@@ -37,7 +37,7 @@ _HOMES = {
     "register_rule": "solver.rules",
 }
 
-_MODULES = ("caffe", "deploy", "export")
+_MODULES = {"caffe": "caffe", "deploy": "deploy", "drawing": "inspect.drawing", "export": "export"}
 
 outer.ANSWERS |= {
     "the diagnosis of what diverged": "minicaffe.runs.divergence:raise_diverged",
@@ -54,7 +54,7 @@ __all__ = sorted([*_HOMES, *_MODULES, "__version__"])
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"minicaffe.{name}")
+        return importlib.import_module(f"minicaffe.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module 'minicaffe' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"minicaffe.{_HOMES[name]}"), name)

@@ -13,6 +13,7 @@ from minicaffe.errors import SpecError as SpecError
 from minicaffe.errors import TrainingError as TrainingError
 from minicaffe.gradient_check import GradientError as GradientError
 from minicaffe.gradient_check import gradcheck as gradcheck
+from minicaffe.inspect import drawing as drawing
 from minicaffe.layers import Blob as Blob
 from minicaffe.layers import Layer as Layer
 from minicaffe.layers import Param as Param

@@ -82,12 +82,11 @@ def rules() -> str:
     """A struct for each update rule: its step, which also brings the `history` of an entry up to date."""
     code = ""
     for name, (formula, memory) in RULES.items():
-        names = parameters(formula)
-        step, *history = emitted(formula, names)
-        lines = [f"const S {name} = history[{k}];" for k, name in enumerate(names[2 : 2 + memory])]
-        lines += [
-            f"const S {name} = S(numbers[{k}]);" for k, name in enumerate(names[2 + memory :])
-        ]
+        count = len(parameters(formula)) - 2 - memory
+        past, settings = [f"h{k}" for k in range(memory)], [f"n{k}" for k in range(count)]
+        step, *history = emitted(formula, ["w", "g", *past, *settings])
+        lines = [f"const S {name} = history[{k}];" for k, name in enumerate(past)]
+        lines += [f"const S {name} = S(numbers[{k}]);" for k, name in enumerate(settings)]
         lines += [f"history[{k}] = {value};" for k, value in enumerate(history)]
         head = "step(S w, S g, S* history, const double* numbers)"
         body = _function(head, *lines, f"return {step};")

@@ -116,7 +116,7 @@ def scale(x: Any, factor: float, out: Any) -> Any:
 
 
 def _apply(name: str, a: Any, b: Any, out: Any) -> Any:
-    """out = f(a, b), f being one of loops/arrays.py; on CUDA CuPy's own."""
+    """out = f(a, b), f being one of cpu/kernels/arrays.py; on CUDA CuPy's own."""
     if on_cuda(out):
         ask(name, "", (), (a, b, out), lambda given: getattr(np, name)(*given[:2], out=given[2]))
         return out

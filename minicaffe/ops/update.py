@@ -96,11 +96,10 @@ def add_rule(name: str, step: Function, memory: int) -> str:
 
     What runs by the other goes on by it. Raises TypeError where the formula has no CUDA or returns too little.
     """
-    names = emit.parameters(step)
-    results = emit.emitted(step, names)
+    results = emit.emitted(step, emit.parameters(step))
     if len(results) != 1 + memory:
         raise TypeError(f"it returns {len(results)} values, not the step and {memory} of history")
-    own = [name, *(f"{name}_{count}" for count in range(2, 2 + len(RULES)))]
+    own = (f"rule_{name}_{count}" for count in range(1, 2 + len(RULES)))  # a word of no kernel's
     free = next(one for one in own if one not in RULES)
     RULES[free] = Rule(step, memory)
     return free
@@ -110,8 +109,12 @@ def _by_formula(rule: str) -> Callable[..., None]:
     """A rule without a form of its own, evaluated with new arrays."""
 
     def form(w: Any, d: Any, s: Any, h: Any, n: Any) -> None:
-        step, *history = rule_on_blocks(rule, d.dtype)(w, d, *h, *n)
-        for array, value in zip((d, *h), (step, *history), strict=True):
+        results = rule_on_blocks(rule, d.dtype)(w, d, *h, *n)
+        changed = (d, *h)
+        aside = [
+            np.array(np.broadcast_to(value, d.shape)) for value in results
+        ]  # it may be d, or h
+        for array, value in zip(changed, aside, strict=True):
             array[...] = value
 
     return form

@@ -29,11 +29,17 @@ class Kind(NamedTuple):
     rule: str
     numbers: Callable[[SolverSpec, float, int, float], Sequence[float]]
     decoupled: bool = False  # weight decay shrinks the weights, and is no part of the gradient
+    apart: bool = False  # it may make NaN of zeros, such as lie between two parameters
 
     @property
     def memory(self) -> int:
         """How many arrays of the parameter's shape it remembers."""
         return RULES[self.rule].memory
+
+    @property
+    def taken(self) -> int:
+        """How many numbers its formula takes."""
+        return RULES[self.rule].step.__code__.co_argcount - 2 - self.memory
 
 
 def _momentum(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
@@ -109,6 +115,8 @@ def register_rule(cls: R) -> R:
     if Rule not in getattr(cls, "__mro__", ()):
         raise SpecError(f"register_rule: {getattr(cls, '__name__', cls)} is no subclass of Rule")
     name = cls.__name__
+    if not name.isascii():
+        raise SpecError(f"rule {name}: expected a name in ASCII, as C++ takes it")
     if name in BUILT_IN:
         raise SpecError(f"rule {name}: is a built-in rule's name")
     if cls.memory not in (1, 2):
@@ -117,7 +125,7 @@ def register_rule(cls: R) -> R:
         rule = add_rule(name, cls.step, cls.memory)
     except TypeError as error:
         raise SpecError(f"rule {name}: {error}") from None
-    KINDS[name] = Kind(rule, cls.numbers, cls.decoupled)
+    KINDS[name] = Kind(rule, cls.numbers, cls.decoupled, apart=True)
     if name not in TYPES:
         TYPES.append(name)
     return cls
@@ -167,6 +175,10 @@ class Update:
         dtype = self.params[0].dtype if self.params else None
         self.scratch = aligned.empty(xp, max(largest, 2 * BLOCK if xp is np else 0), dtype)
         count = len(self.kind.numbers(spec, 0.0, 0, 0.0))
+        if count != self.kind.taken:
+            raise SpecError(
+                f"rule {spec.type}: `numbers` returns {count} values, `step` takes {self.kind.taken}"
+            )
         self.slots = slots or Slots(device)
         shape = len(self.params), count + 1  # a row for each pair of multipliers
         self.slot = self.slots.take(shape, np.float64)
@@ -205,7 +217,7 @@ class Update:
         if spec.clip_gradients >= 0:
             for gradient in (shared or self).gradients:
                 arrays.multiply(gradient, self.watch.factor, gradient)
-        apart = spec.delta == 0  # then a rule may make NaN of zeros
+        apart = spec.delta == 0 or self.kind.apart  # then a rule may make NaN of zeros
         for stretch in (shared or self.laid).stretches(apart):
             ends = tuple((end, self.rows[group]) for end, group in stretch.ends)
             if ends not in self.parts:

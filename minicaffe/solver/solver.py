@@ -374,6 +374,7 @@ class Solver:
         due = self.spec.test_interval and self.iteration % self.spec.test_interval == 0
         return bool(due and (self.iteration or self.spec.test_initialization))
 
+    @on_its_device
     def _go_by_test(self) -> bool:
         """Go by the test just made; whether training is to end early, for the reason in `ended`."""
         now, goes_on, self.ended = self.iteration, self.iteration < self._end, None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
+from minicaffe.errors import did_you_mean
 from minicaffe.spec.state import ANY, State
 from minicaffe.spec.tree import Mark, Node
 from minicaffe.spec.types import Among, AtLeast, Below, Printable
@@ -48,11 +49,16 @@ def types() -> list[str]:
     return TYPES
 
 
+def unknown(name: str, words: Iterable[str]) -> str:
+    """What to do about a rule that is none of the words."""
+    return did_you_mean(name, words) or "; --import FILE brings rules of one's own"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SolverSpec:
     """How a net is trained (Caffe's SolverParameter)."""
 
-    type: Annotated[str, "the update rule", Among(types)] = "SGD"
+    type: Annotated[str, "the update rule", Among(types, unknown)] = "SGD"
     base_lr: Annotated[float, "the learning rate at the start", AtLeast(0)]
     lr_policy: Annotated[
         Literal["fixed", "step", "multistep", "exp", "inv", "poly", "sigmoid", "cosine", "plateau"],

@@ -56,6 +56,7 @@ class Among:
     """One of words that may become more later, such as the names of engines: those that `words` returns."""
 
     words: Callable[[], Iterable[str]]
+    hint: Callable[[str, Iterable[str]], str] = did_you_mean  # ends the message, of the words
 
     def __str__(self) -> str:
         return "one of " + ", ".join(self.words())
@@ -63,11 +64,9 @@ class Among:
     def problem(self, value: Any) -> str | None:
         """What is wrong with a value, or None."""
         words = list(self.words())
-        return (
-            None
-            if value in words
-            else f"expected {self}, got {shown(value)}{did_you_mean(value, words)}"
-        )
+        if value in words:
+            return None
+        return f"expected {self}, got {shown(value)}{self.hint(value, words)}"
 
     @property
     def json_schema(self) -> dict[str, Any]:
@@ -145,15 +144,17 @@ def convert(node: Node, kind: Any, what: str = "", checks: tuple[Any, ...] = ())
         elif not isinstance(value, dict):
             raise _mismatch(node, what, describe(kind))
         return build(node, kind, what)
-    result = _scalar(node, kind, what)
+    result = _scalar(node, kind, what, checks)
     for check in checks:
         if problem := check.problem(result):
             raise SpecError(f"{node.mark}: {_prefix(what)}{problem}")
     return result
 
 
-def _scalar(node: Node, kind: Any, what: str) -> Any:
+def _scalar(node: Node, kind: Any, what: str, checks: tuple[Any, ...]) -> Any:
     value = node.value
+    if type(value) is not kind and any(isinstance(check, Among) for check in checks):
+        raise _mismatch(node, what, describe(kind, checks))
     if get_origin(kind) is Literal:
         words = get_args(kind)
         if isinstance(value, str) and value in words:

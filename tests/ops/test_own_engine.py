@@ -163,9 +163,13 @@ def named(name):
         (named("two words"), "engine Named: expected a name that is a word, got 'two words'"),
         (named(3), "engine Named: expected a name that is a word, got 3"),
         (named("caffe"), "engine 'caffe': minicaffe.ops.conv.caffe has an engine of that name"),
+        (
+            type("One", (named("mine"),), {"one_product": True}),
+            "engine 'mine': one_product is for the engines that InnerProduct knows",
+        ),
         (int, "register_engine: int is no subclass of Engine"),
     ],
-    ids=["a pass", "auto", "words", "number", "taken", "no engine"],
+    ids=["a pass", "auto", "words", "number", "taken", "a product", "no engine"],
 )
 def test_mistakes_are_named(cls, message):
     before = dict(conv.ENGINES)
@@ -173,3 +177,22 @@ def test_mistakes_are_named(cls, message):
         register_engine(cls)
     assert str(error.value) == message
     assert before == conv.ENGINES
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ("pointwise", "it was removed: take 'implicit' or 'batched'"),
+        ("lanes", "it was removed: take 'auto' or 'winograd'"),
+        ("mine", "--import FILE brings engines of one's own"),
+        ("bached", "did you mean 'batched'?"),
+        ("7", "engine: expected one of auto, direct, .*, got 7"),
+    ],
+)
+def test_a_name_that_is_not_there_is_told_what_to_do(engine, told):
+    """In a model; and, but for what is no text, as an argument."""
+    with pytest.raises(SpecError, match=told.replace("?", r"\?")):
+        parse(MODEL.replace("ENGINE", engine))
+    if engine != "7":
+        with pytest.raises(SpecError, match=told.replace("?", r"\?")):
+            Net(parse(MODEL.replace("ENGINE", "auto")), device="cpu", engine=engine)

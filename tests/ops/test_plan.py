@@ -77,7 +77,7 @@ def engines():
 def fake(monkeypatch, **methods):
     """An engine `fake`, like `implicit` but for some methods."""
     members = {name: staticmethod(method) for name, method in methods.items()}
-    own = {"name": "fake", "rule_rank": None, "tie_rank": None}
+    own = {"name": "fake", "rule_rank": None, "tie_rank": None, "__module__": "minicaffe.fake"}
     if "workspace" in methods:
         members["forward_workspace"] = Engine.forward_workspace
     kind = type("Fake", (Implicit,), own | members)

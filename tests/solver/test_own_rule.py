@@ -157,6 +157,82 @@ def test_a_rule_that_is_registered_again_is_another(loops):
     assert abs(weights(trained(1, device="cpu"))[1] - by_hand(0)[1]).max() == pytest.approx(0.04)
 
 
+def odd_words():
+    """Parameters and a class of names that kernels have, or C++ has, for their own."""
+
+    class Sum(Rule):
+        @staticmethod
+        def step(weight, new, S, rate):
+            return rate * new, S
+
+    return Sum
+
+
+def what_it_is_given():
+    """The gradient itself is remembered."""
+
+    class Optimistic(Rule):
+        @staticmethod
+        def step(w, g, before, rate):
+            return rate * (2 * g - before), g
+
+    return Optimistic
+
+
+def zero_by_zero():
+    """What lies between two parameters is 0, and none of the rule's business."""
+
+    class Signs(Rule):
+        @staticmethod
+        def step(w, g, h, rate):
+            return rate * g / abs(g), h
+
+    return Signs
+
+
+@pytest.mark.parametrize("make", [odd_words, what_it_is_given, zero_by_zero])
+@pytest.mark.parametrize("device", ["cuda", "compiled", "numpy"])
+def test_a_formula_is_one_wherever_it_runs(make, device, request, monkeypatch):
+    """As Python computes it, entry by entry."""
+    cls = register_rule(make())
+    if device == "cuda":
+        device = request.getfixturevalue("cuda")
+    else:
+        if device == "numpy":
+            monkeypatch.setattr(cpu, "available", lambda: False)
+        device = "cpu"
+    model = MODEL.replace("type: Lion", f"type: {cls.__name__}").replace(
+        "weight_decay: 0.1", "weight_decay: 0"
+    )
+    model = model.replace("lr_policy: exp, gamma: 0.9, ", "").replace("lr_mult: 2, ", "")
+    solver = Solver(parse(model), device=device, report=Report(), dtype="float64")
+    held = [np.zeros_like(one) for one in weights(solver)]
+    for seed in range(6):
+        before = [one.copy() for one in weights(solver)]
+        feed(solver, seed)
+        rng = np.random.default_rng(seed)
+        x, t = rng.normal(size=(4, 5)), rng.normal(size=(4, 3))
+        dy = (x @ before[0].T + before[1] - t) / 4
+        diffs = [dy.T @ x, dy.sum(0)]
+        solver.step(1)
+        for i, after in enumerate(weights(solver)):
+            step, held[i] = cls.step(before[i], diffs[i], held[i], 0.01)
+            np.testing.assert_allclose(after, before[i] - step, rtol=1e-12)
+    solver.loss()
+
+
+def test_numbers_that_are_too_few_are_named():
+    @register_rule
+    class Short(Rule):
+        @staticmethod
+        def step(w, g, h, rate, momentum):
+            return rate * g, momentum * h
+
+    model = MODEL.replace("type: Lion", "type: Short")
+    with pytest.raises(SpecError, match="rule Short: `numbers` returns 1 values, `step` takes 2"):
+        Solver(parse(model), device="cpu")
+
+
 def test_another_formula_of_one_name_is_compiled_anew(loops):
     """The loops on disk go by the formula, which is in no file of ours."""
 
@@ -178,7 +254,7 @@ def test_another_formula_of_one_name_is_compiled_anew(loops):
             "weight_decay: 0.1", "weight_decay: 0"
         )
         solver = Solver(parse(model), device="cpu", dtype="float64")
-        before = weights(solver)[0]
+        before = weights(solver)[0].copy()
         feed(solver, 0)
         solver.step(1)
         return weights(solver)[0] - before
@@ -215,5 +291,8 @@ def test_mistakes_are_named(cls, message):
 
 
 def test_a_type_that_is_not_there_is_named():
-    with pytest.raises(SpecError, match="solver: type: expected one of SGD, .*AdamW, got 'Lion'"):
+    told = "solver: type: expected one of SGD, .*AdamW, got 'Lion'; --import FILE brings rules"
+    with pytest.raises(SpecError, match=told):
         parse(MODEL)
+    with pytest.raises(SpecError, match="solver: type: expected one of SGD, .*, got 7"):
+        parse(MODEL.replace("type: Lion", "type: 7"))

@@ -5,7 +5,7 @@ filters block by block: it transforms their weights, multiplies and writes their
 back their dweight. So U, and the sums that become dweight, are never in memory. A unit of these two is ROWS
 filters of a group; `block` says how many filters a block has, in work of the thread's own, and how far its
 points are apart. `sizes` are the sizes, pads, tiles, step, phases, planes, line, cut and places of
-`loops.winograd`, whose letters these are; k and m are the channels and filters of a group.
+`winograd`, whose letters these are; k and m are the channels and filters of a group.
 """
 
 from __future__ import annotations

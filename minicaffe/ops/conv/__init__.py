@@ -1,7 +1,7 @@
 """Engines that lower a convolution to matrix products, and the planner that selects one."""
 
 from minicaffe.ops.conv import common
-from minicaffe.ops.conv.engine import ENGINES, Engine, names, register_engine
+from minicaffe.ops.conv.engine import ENGINES, Engine, hint, names, register_engine
 from minicaffe.ops.conv.plan import CAP, Plan, check, check_name, plan
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "check",
     "check_name",
     "common",
+    "hint",
     "names",
     "plan",
     "register_engine",

@@ -33,6 +33,7 @@ from minicaffe.ops.conv.engine import ENGINES, Engine
 from minicaffe.ops.conv.problem import Case
 
 REVISION = 16  # of the engines: times of another revision are not used
+NO_FILE = "of no file: "  # an engine whose findings last as long as the process
 MOST_BYTES = 2**24  # of a file that is read
 _forgotten: set[tuple[Path, str]] = set()  # measured by this process even if they are on disk
 _known: dict[tuple[Path, str], dict[str, Finding]] = {}  # findings of this process
@@ -46,7 +47,9 @@ def findings(case: Case) -> tuple[dict[str, Finding], str]:
     if measured is not None and _fits(measured, case):
         origin = f"remembered from {measured['forward'].date}"
     else:
-        measured, origin = _keep(file, key, measure(case), case, anew), "measured now"
+        measured, origin = measure(case), "measured now"
+        if NO_FILE not in key:
+            measured = _keep(file, key, measured, case, anew)
         _forgotten.discard((file, key))
     _known[file, key] = measured
     return measured, origin
@@ -111,7 +114,7 @@ def _code(engine: Any) -> str:
     file = getattr(sys.modules.get(type(engine).__module__), "__file__", None)
     with contextlib.suppress(OSError, TypeError):
         return hashlib.blake2b(Path(file).read_bytes(), digest_size=6).hexdigest()  # type: ignore[arg-type]
-    return secrets.token_hex(6)
+    return f"{NO_FILE}{secrets.token_hex(6)}"
 
 
 def _fits(findings: Mapping[str, Finding], case: Case) -> bool:

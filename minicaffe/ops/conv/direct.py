@@ -44,7 +44,7 @@ class Direct(Engine):
         """Returns the elements for one thread of `forward`: two planes if depthwise, within `limit`."""
         return _plane_elements(g) if _plane_elements(g) <= limit else 0
 
-    def cuda_workspace(self, g: ConvGeometry, limit: int, size: int) -> int:
+    def cuda_workspace(self, g: ConvGeometry, limit: int, itemsize: int) -> int:
         """Returns 0: a CUDA thread computes one entry alone."""
         return 0
 

@@ -13,13 +13,19 @@ class Einsum(Engine):
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
-from minicaffe.errors import SpecError
+from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.ops.geometry import ConvGeometry
 
 AUTO = "auto"  # not an engine: the fastest measured
 ENGINES: dict[str, Engine] = {}  # by name, in the order in which they are listed
+REMOVED = {  # names that models and runs may still have -> what computes the same
+    **dict.fromkeys(("columns", "mec"), "'batched' or 'implicit'"),
+    **dict.fromkeys(("lanes", "winograd2"), "'auto' or 'winograd'"),
+    "pointwise": "'implicit' or 'batched'",
+}
 E = TypeVar("E", bound="type[Engine]")
 
 
@@ -38,7 +44,9 @@ class Engine(Protocol):
     unrolls_samples: bool = False  # needs the whole column matrix of a sample
     launches_by_sample: bool = False  # on CUDA it launches kernels sample by sample
     gradients_together: bool = False  # `gradients` is faster than the two passes one by one
-    one_product: bool = False  # on CUDA it is a candidate if the convolution is one matrix product
+    one_product: bool = (
+        False  # (built-in ones) on CUDA a candidate if the convolution is one product
+    )
 
     def refuses(self, g: ConvGeometry) -> str | None:
         """Returns why the engine cannot compute a convolution; None if it can."""
@@ -96,6 +104,13 @@ class Engine(Protocol):
         return False
 
 
+def hint(name: str, words: Iterable[str]) -> str:
+    """What to do about a name that is none of the words, for the end of a message."""
+    if name in REMOVED:
+        return f"; it was removed: take {REMOVED[name]}"
+    return did_you_mean(name, words) or "; --import FILE brings engines of one's own"
+
+
 def names() -> tuple[str, ...]:
     """Returns all values of the key `engine`: `auto`, and the names of the engines."""
     return AUTO, *ENGINES
@@ -116,6 +131,8 @@ def register_engine(cls: E) -> E:
     for direction in ("forward", "input_gradient", "weight_gradient"):
         if getattr(cls, direction) is getattr(Engine, direction):
             raise SpecError(f"engine {cls.__name__}: does not define {direction}")
+    if cls.one_product and not cls.__module__.startswith("minicaffe."):
+        raise SpecError(f"engine {name!r}: one_product is for the engines that InnerProduct knows")
     known = ENGINES.get(name)
     if known is not None and type(known).__module__ != cls.__module__:
         raise SpecError(f"engine {name!r}: {type(known).__module__} has an engine of that name")

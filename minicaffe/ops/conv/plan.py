@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.backend import Device, on_cuda
-from minicaffe.errors import ShapeError, SpecError, did_you_mean, mib
+from minicaffe.errors import ShapeError, SpecError, mib
 from minicaffe.ops.conv import autotune_cache, common
 from minicaffe.ops.conv.autotune import DIRECTIONS
-from minicaffe.ops.conv.engine import AUTO, Engine, names
+from minicaffe.ops.conv.engine import AUTO, Engine, hint, names
 from minicaffe.ops.conv.engines import ENGINES
 from minicaffe.ops.conv.problem import Case
 from minicaffe.ops.geometry import ConvGeometry
@@ -181,5 +181,5 @@ def check_name(engine: str) -> None:
     """
     known = names()
     if engine not in known:
-        hint = did_you_mean(str(engine), known)
-        raise SpecError(f"unknown engine {engine!r}; expected one of {', '.join(known)}{hint}")
+        more = hint(str(engine), known)
+        raise SpecError(f"unknown engine {engine!r}; expected one of {', '.join(known)}{more}")

@@ -168,7 +168,7 @@ class Case:
         if self._product:
             ours_first = 1 if self.g.multiply_adds <= OWN else -1
             able = [name for name in _by_tie_rank() if self._suits(name)][::ours_first]
-            able = [name for name in able if ENGINES[name].one_product]
+            able = [name for name in able if ENGINES[name].one_product and name in _rule()]
         large = not self.device.is_cuda and self.g.column_elements > IN_CACHE
         return next(
             (name for name in able if not (large and ENGINES[name].unrolls_samples)),
