@@ -447,7 +447,7 @@ def test_what_caffe_aborts_on(situation, monkeypatch):
 def test_an_unknown_solver_type_is_told_the_known_ones():
     message = refusal(changed("max_iter: 10", "max_iter: 10\n  type: Zebra"))
     assert message.startswith("m.yaml:29:9: solver: type: expected one of SGD")
-    assert message.endswith(", got 'Zebra'")
+    assert message.endswith(", got 'Zebra'; --import FILE brings rules of one's own")
 
 
 def test_a_model_without_a_file():
