@@ -107,7 +107,8 @@ class Implicit(Engine):
         if kernels is not None:
             parts = split.parts(g.n * g.group, share(work), g.c // g.group)
             arrays = dy.reshape(-1), weight.reshape(-1), out.reshape(-1)
-            sizes = *_kernel_sizes(g, _band(g, g.group)), g.window.is_point, parts
+            rows = g.out[0] if g.window.is_point else _band(g, g.group)
+            sizes = *_kernel_sizes(g, rows), g.window.is_point, parts
             run(kernels.input_gradient, g.n * g.group * parts, blas, *sizes, *arrays, Piece(work))
             return out
         w, dy = weight.reshape(g.group, g.f // g.group, -1).swapaxes(1, 2), _rows(dy, g)
@@ -194,6 +195,11 @@ def _band(g: ConvGeometry, groups: int = 1) -> int:
     return max(1, min(g.out[0], max(TILE // (g.rows // groups * across), -(-PLACES // across))))
 
 
+def _bands(g: ConvGeometry) -> int:
+    """Into how many bands of output rows the loops cut an image at the least; a 1 x 1 fills no tile."""
+    return 1 if g.window.is_point else -(-g.out[0] // _band(g, g.group))
+
+
 def _tile(g: ConvGeometry) -> int:
     """Returns the elements of a tile of one group, as the compiled loops use it."""
     return _band(g, g.group) * (g.rows // g.group) * _across(g)
@@ -202,7 +208,7 @@ def _tile(g: ConvGeometry) -> int:
 @functools.lru_cache(maxsize=1024)
 def _cut(g: ConvGeometry, threads: int) -> tuple[int, int]:
     """Returns output rows of a band, and parts of a group's filters, with which threads have equal work."""
-    units, bands = g.n * g.group, -(-g.out[0] // _band(g, g.group))
+    units, bands = g.n * g.group, _bands(g)
     most = min(g.out[0], 2 * g.places // PLACES)
     rows = -(-g.out[0] // split.parts(units, threads, most, bands))
     units *= -(-g.out[0] // rows)
