@@ -111,8 +111,8 @@ def together(communicator: Communicator, work: Callable[[], T]) -> T:
     error, result = None, []
     try:
         result.append(work())
-    except MinicaffeError as found:
-        error = found
+    except MinicaffeError as raised:
+        error = raised
     agree(communicator, error)
     return result[0]
 
@@ -121,13 +121,13 @@ def agree(communicator: Communicator, error: MinicaffeError | None) -> None:
     """Raise, on all ranks, the error of the first rank that has one; it is `everywhere` then."""
     if error is not None and (error.everywhere or communicator.size == 1):
         raise error
-    told = None if error is None else (type(error).__name__, str(error))
-    found = communicator.allgather_obj(told)
-    bad = [rank for rank, one in enumerate(found) if one is not None]
+    mine = None if error is None else (type(error).__name__, str(error))
+    by_rank = communicator.allgather_obj(mine)
+    bad = [rank for rank, one in enumerate(by_rank) if one is not None]
     if not bad:
         return
-    name, text = found[bad[0]]
-    if any(one != found[0] for one in found):
+    name, text = by_rank[bad[0]]
+    if any(one != by_rank[0] for one in by_rank):
         text = f"rank {bad[0]}: {text}"
     if bad[0] == communicator.rank and error is not None and str(error) == text:
         raised = error
@@ -155,9 +155,9 @@ def one_by_one(communicator: Communicator, work: Callable[[], T]) -> T:
 
 def device_of(asked: str | None, communicator: Communicator) -> Device:
     """The device asked for, or found; where that is CUDA, and no GPU is named, the GPU of this rank."""
-    found = device(asked)
-    if communicator.size == 1 or not found.is_cuda or asked not in (None, "cuda"):
-        return found
+    default = device(asked)
+    if communicator.size == 1 or not default.is_cuda or asked not in (None, "cuda"):
+        return default
     return device(f"cuda:{communicator.local_rank}")
 
 

@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 def heard(by: Any) -> Iterator[Any]:
     """Within it `by` hears what this thread asks of CUDA: by.launched(asked), by.host(why).
 
-    The former says whether it is to be done now. Gives `by`.
+    The former says whether it is to be done now. Yields `by`.
     """
     before, state.listener = hearing(), by
     try:

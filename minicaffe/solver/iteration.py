@@ -21,9 +21,8 @@ from minicaffe.solver.rules import Update
 from minicaffe.solver.together import Together
 from minicaffe.spec.solver import SolverSpec
 
-Now = tuple[
-    SolverSpec, Update | Mixed, int, float
-]  # may be another each time: the last its number, rate
+# What may be another in each iteration: spec, rule, the iteration's number, and its learning rate
+Now = tuple[SolverSpec, Update | Mixed, int, float]
 
 
 class Iteration:

@@ -143,8 +143,8 @@ class Solver:
         self._tests: list[Tested] = []
         self._said: list[str] = []  # of reasons why an iteration is not one CUDA graph
         name = snapshots.name(spec)
-        beside = str(self.run / name if self.run else name)
-        self._saving = Saving(self.spec.snapshot_prefix or beside)
+        default_prefix = str(self.run / name if self.run else name)
+        self._saving = Saving(self.spec.snapshot_prefix or default_prefix)
         self._alike = False  # whether several ranks have begun from one state
         if self._ranks is not None:
             self._ranks.check_alike(self)
@@ -344,7 +344,7 @@ class Solver:
     def _raise_diverged(self, iteration: int, loss: float, before: bool = False) -> NoReturn:
         """Raise the DivergedError that says where the first number was that is not finite."""
         ask_for("the diagnosis of what diverged")(self, iteration, loss, before)
-        raise AssertionError("it raises")
+        raise AssertionError("the diagnosis returned")
 
     def norms(self) -> tuple[float, float]:
         """The gradient's and the weights' L2 norm when `loss` was last read, of all parameters that learn.
@@ -378,8 +378,9 @@ class Solver:
     def _go_by_test(self) -> bool:
         """Go by the test just made; whether training is to end early, for the reason in `ended`."""
         now, goes_on, self.ended = self.iteration, self.iteration < self._end, None
-        told = self.report.event, partial(self._saving.save_best, self)
-        if (worn := self._judge.judge(self.spec, now, self.scores, *told)) is not None and goes_on:
+        report, keep = self.report.event, partial(self._saving.save_best, self)
+        worn = self._judge.judge(self.spec, now, self.scores, report, keep)
+        if worn is not None and goes_on:
             self.ended = str(worn)
             self.report.event(f"stopped early at iteration {now}: {worn}")
         return self.ended is not None
