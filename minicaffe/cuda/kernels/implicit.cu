@@ -20,9 +20,14 @@
 //           SLAB    [        ]              packs tx, tx + 16, ...; so that a warp reads shared
 //   16 TM  [left]   [ 16 TM x 16 TN ]       memory a pack at a time, one pack behind the other
 //
-// Where BLOCK indices k lie is tabulated before the first of their slabs. A slab is loaded into registers while the
-// one before is multiplied. Where a thread's sums leave room, it is as deep again: what is waited for between two
-// slabs takes as long however deep they are.
+// Where the tile's rows and columns lie, and TABLE indices k at a time, is tabulated in shared memory. A slab is
+// loaded into registers while the one before is multiplied, and put into the other half of the shared memory.
+//
+// How a thread reads a slab of left, and of the entries, depends on how they lie:
+//
+//   Each    of one row (or column), and k's that follow each other: a warp's rows are neighbours
+//   Deep    of one k (or one word of k's), and several rows: a warp's k's are neighbours
+//   Packs   as Deep, of as many k's as 16 bytes hold (32 of float64), which are read at once
 //
 // A slab is multiplied by a thread's own multiply-adds (Fma), or on tensor cores: see mma.cu.
 //
@@ -45,7 +50,8 @@
 #include "block.cu"
 #include "mma.cu"
 
-const int UNIT = 16;  // a slab is one of them, or two; k is shared among blocks by them
+const int WORDS = 16;  // of a slab, along k: a number each, or two of 16 bits for tensor cores
+const int UNIT = 16;   // k is shared among blocks by so many
 const int FAN = 16;
 
 // Where an index lies: its offset among the entries, and its position along each axis. Those of a column and of
@@ -54,6 +60,15 @@ struct alignas(16) Spot {
   int at, z, y, x;
 };
 const int NOWHERE = -(1 << 30);
+
+// The same in two words, if the kernel is small: of an element of it, `bits` has one bit set along each axis; of a
+// place, those where it finds no entry. So the two are of an entry if they share no bit. The last bit is set of a
+// place, and is all that an element beyond the last one has: no place is of it.
+struct alignas(8) Bits {
+  int at;
+  unsigned bits;
+};
+const unsigned BEYOND = 1u << 31;
 
 // A position is `by` times the place of an entry, if it can be divided by that: it is kept as the quotient in
 // front of the rest, which has so many `bits` that the rests of two do not add up to 1 of the quotient.
@@ -81,59 +96,94 @@ struct Entries {
   int d, h, w;
   Stride z, y, x;
 
-  __device__ Spot spot(const Axes& axes, int index, int count) const {
-    if (index >= count) return {0, NOWHERE, 0, 0};
+  __device__ bool have(const Spot& a, const Spot& b) const {
+    return z.lies(a.z + b.z, d) && y.lies(a.y + b.y, h) && x.lies(a.x + b.x, w);
+  }
+  __device__ bool have(const Bits& a, const Bits& b) const { return !(a.bits & b.bits); }
+
+  // Where an index of `axes` lies; what it meets are positions of `others`. With `element` it is one of the kernel.
+  __device__ void find(Spot& to, const Axes& axes, const Axes&, int index, int count, bool) const {
+    to = {0, NOWHERE, 0, 0};
+    if (index >= count) return;
     const int outer = index / (axes.d * axes.h * axes.w), inner = index % (axes.d * axes.h * axes.w);
     const int at_z = axes.z + inner / axes.w / axes.h * axes.step_z;
     const int at_y = axes.y + inner / axes.w % axes.h * axes.step_y;
     const int at_x = axes.x + inner % axes.w * axes.step_x;
     const int at = outer * axes.offset + (at_z / z.by * h + at_y / y.by) * w + at_x / x.by;
-    return {at, z.position(at_z), y.position(at_y), x.position(at_x)};
+    to = {at, z.position(at_z), y.position(at_y), x.position(at_x)};
   }
-  __device__ bool have(const Spot& a, const Spot& b) const {
-    return z.lies(a.z + b.z, d) && y.lies(a.y + b.y, h) && x.lies(a.x + b.x, w);
+  __device__ void find(Bits& to, const Axes& axes, const Axes& others, int index, int count, bool element) const {
+    Spot spot;
+    find(spot, axes, others, index, count, element);
+    to = {spot.at, BEYOND};
+    if (index >= count) {
+      if (!element) to.bits = ~0u;
+    } else if (element) {
+      const int inner = index % (axes.d * axes.h * axes.w);
+      const int at_y = axes.d + inner / axes.w % axes.h, at_x = axes.d + axes.h + inner % axes.w;
+      to.bits = 1u << inner / axes.w / axes.h | 1u << at_y | 1u << at_x;
+    } else {
+      int bit = 0;
+      const auto axis = [&](const Stride& stride, int many, int first, int step, int position, int size) {
+        for (int i = 0; i < many; ++i, ++bit) {
+          if (!stride.lies(position + stride.position(first + i * step), size)) to.bits |= 1u << bit;
+        }
+      };
+      axis(z, others.d, others.z, others.step_z, spot.z, d);
+      axis(y, others.h, others.y, others.step_y, spot.y, h);
+      axis(x, others.w, others.x, others.step_x, spot.x, w);
+    }
   }
 };
-// The integers of a product, which are those of a geometry: from one group, row or outer column to the next, and how
-// the entries lie: so many along each axis, with such strides.
+// The integers of a product, which are those of a geometry: from one group, row or outer column to the next; how
+// the entries lie, so many along each axis, with such strides; and whether the kernel's elements are counted by k.
 struct Product {
   int rows, columns, depth;
   int left_group, entries_group, out_group, left_row, out_row, out_outer;
   Axes column, k;
-  int d, h, w, sd, sh, sw;
+  int d, h, w, sd, sh, sw, elements_in_k;
 };
 
-// A slab in shared memory, and how it is multiplied: one product at a time. Each thread keeps sums of packs of
-// VM x VN neighbours; i and j count its rows and columns.
+// A slab's left or right side in shared memory, of SIZE rows or columns, as numbers of the type of a sum; V
+// neighbours are read at once.
+template <typename T, int SIZE, int V>
+struct Plain {
+  typedef typename Sum<T>::type S;
+  static const int MANY = 1, OWNS = SIZE;
+  Pack<S, V> of[WORDS][SIZE / V + 1];  // a column more: fewer bank conflicts
+
+  __device__ void put(int word, int own, const T* value) { of[word][own / V].of[own % V] = S(*value); }
+  __device__ S get(int k, int own) const { return of[k][own / V].of[own % V]; }
+};
+
+// A slab, and how it is multiplied: one product at a time. Each thread keeps sums of packs of VM x VN neighbours;
+// i and j count its rows and columns.
 struct Fma {};
-template <typename T, int TM, int TN, int SLAB, typename Way>
-struct Slab : Cores<T, TM, TN, SLAB, Way> {};
-template <typename T, int TM, int TN, int SLAB>
-struct Slab<T, TM, TN, SLAB, Fma> {
+template <typename T, int TM, int TN, typename Way>
+struct Slab : Cores<T, TM, TN, Way> {};
+template <typename T, int TM, int TN>
+struct Slab<T, TM, TN, Fma> {
   typedef typename Sum<T>::type S;
   static const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;
-  Pack<S, VM> left[SLAB][TM * 16 / VM + 1];  // a column more: fewer bank conflicts
-  Pack<S, VN> right[SLAB][TN * 16 / VN];
+  Plain<T, TM * 16, VM> left;
+  Plain<T, TN * 16, VN> right;
 
   __device__ static int row(int i) { return (threadIdx.x / 16 + i / VM * 16) * VM + i % VM; }
   __device__ static int column(int j) { return (threadIdx.x % 16 + j / VN * 16) * VN + j % VN; }
-  __device__ void put_left(int k, int row, T value) { left[k][row / VM].of[row % VM] = S(value); }
-  __device__ void put_right(int k, int column, T value) { right[k][column / VN].of[column % VN] = S(value); }
-  __device__ S left_at(int k, int row) const { return left[k][row / VM].of[row % VM]; }
   __device__ void multiply(S (&sums)[TM][TN]) const {
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-#pragma unroll(TM * TN > 32 ? 2 : SLAB)  // more find no registers beside 8 x 8 sums
-    for (int k = 0; k < SLAB; ++k) {
+#pragma unroll(TM * TN > 32 ? 2 : WORDS)  // more find no registers beside 8 x 8 sums
+    for (int k = 0; k < WORDS; ++k) {
       S a[TM], b[TN];
 #pragma unroll
       for (int i = 0; i < TM; i += VM) {
-        const Pack<S, VM> pack = left[k][ty + i / VM * 16];
+        const Pack<S, VM> pack = left.of[k][ty + i / VM * 16];
 #pragma unroll
         for (int v = 0; v < VM; ++v) a[i + v] = pack.of[v];
       }
 #pragma unroll
       for (int j = 0; j < TN; j += VN) {
-        const Pack<S, VN> pack = right[k][tx + j / VN * 16];
+        const Pack<S, VN> pack = right.of[k][tx + j / VN * 16];
 #pragma unroll
         for (int v = 0; v < VN; ++v) b[j + v] = pack.of[v];
       }
@@ -146,24 +196,94 @@ struct Slab<T, TM, TN, SLAB, Fma> {
   }
 };
 
-template <typename T, typename O, int TM, int TN, typename Way = Fma>
+// How a thread reads its part of a side: from the array, by where rows (or columns) and k's lie, into registers;
+// and puts it into shared memory.
+struct Each {
+  template <typename T, typename Side, typename Where>
+  struct Of {
+    static const int COUNT = Side::OWNS * WORDS * Side::MANY / BLOCK;
+    T next[COUNT];
+    Where own;
+    const T* from;
+
+    __device__ static int first() { return threadIdx.x / Side::OWNS * COUNT; }
+    __device__ void begin(const T* array, const Where* owns) {
+      own = owns[threadIdx.x % Side::OWNS];
+      from = array + own.at;
+    }
+    __device__ void load(const Entries& entries, const Where*, const Where* ks) {
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) {
+        const Where k = ks[first() + i];
+        next[i] = entries.have(k, own) ? from[k.at] : T(0);
+      }
+    }
+    __device__ void put(Side& side) const {
+#pragma unroll
+      for (int i = 0; i < COUNT; i += Side::MANY) {
+        side.put((first() + i) / Side::MANY, threadIdx.x % Side::OWNS, next + i);
+      }
+    }
+  };
+};
+template <bool AT_ONCE>
+struct Along {
+  template <typename T, typename Side, typename Where>
+  struct Of {
+    static const int V = Side::MANY * (AT_ONCE ? 4 : 1), CHUNKS = WORDS * Side::MANY / V, STEP = BLOCK / CHUNKS;
+    static const int ITEMS = Side::OWNS / STEP;
+    Pack<T, V> next[ITEMS];
+    const T* from;
+
+    __device__ static int own(int i) { return threadIdx.x / CHUNKS + i * STEP; }
+    __device__ static int first() { return threadIdx.x % CHUNKS * V; }
+    __device__ void begin(const T* array, const Where*) { from = array; }
+    __device__ void load(const Entries& entries, const Where* owns, const Where* ks) {
+#pragma unroll
+      for (int v = 0; v < (AT_ONCE ? 1 : V); ++v) {
+        const Where k = ks[first() + v];
+        const T* at = from + k.at;
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+          const Where mine = owns[own(i)];
+          const bool lies = entries.have(k, mine);
+          if (AT_ONCE) {
+            next[i] = lies ? *(const Pack<T, V>*)(at + mine.at) : Pack<T, V>();
+          } else {
+            next[i].of[v] = lies ? at[mine.at] : T(0);
+          }
+        }
+      }
+    }
+    __device__ void put(Side& side) const {
+#pragma unroll
+      for (int i = 0; i < ITEMS; ++i) {
+#pragma unroll
+        for (int v = 0; v < V; v += Side::MANY) side.put((first() + v) / Side::MANY, own(i), next[i].of + v);
+      }
+    }
+  };
+};
+typedef Along<false> Deep;
+typedef Along<true> Packs;
+
+template <typename T, typename O, int TM, int TN, typename Left = Deep, typename Right = Each,
+          typename Where = Bits, typename Way = Fma>
 __launch_bounds__(BLOCK, 2)
 __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entries,
                          const T* __restrict__ bias, const O* mask, O* out, O* pooled, int* which,
                          O* left_sums, typename Sum<T>::type* partials, int* arrived, int splits, int part,
                          int add, int add_sums, int relu, Product p) {
   typedef typename Sum<T>::type S;
-  const int DEEP = TM * TN <= (sizeof(T) == 2 ? 16 : 32) ? 2 : 1, SLAB = DEEP * UNIT;  // as registers are found
-  typedef Slab<T, TM, TN, SLAB, Way> Tile;
+  typedef Slab<T, TM, TN, Way> Tile;
   const int VN = Tile::VN;  // neighbours in a row, of which a thread keeps the sums
-  __shared__ Tile slab;
-  __shared__ Spot spots[BLOCK];  // of BLOCK indices k, for as many slabs,
-  __shared__ int lefts[BLOCK];   // and where they lie in left
-  const int t = threadIdx.x, tx = t % 16, ty = t / 16;
+  const int SLAB = WORDS * decltype(Tile::left)::MANY, TABLE = 2048 / sizeof(Where);
+  __shared__ Tile slabs[2];
+  __shared__ Bits left_rows[TM * 16], left_ks[TABLE];
+  __shared__ Where columns[TN * 16], ks[TABLE];
+  const int t = threadIdx.x;
   const int first_row = blockIdx.y * TM * 16, first_column = blockIdx.x * TN * 16;
   const int group = blockIdx.z / splits, split = blockIdx.z % splits;
-  left += (size_t)group * p.left_group;
-  entries += (size_t)group * p.entries_group;
 
   const Entries given = {p.d, p.h, p.w, Stride(p.sd), Stride(p.sh), Stride(p.sw)};
   const int wide = p.column.w;
@@ -172,8 +292,6 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
     const int window = column / 4, across = wide / 2;
     return (window / across * 2 + column / 2 % 2) * wide + window % across * 2 + column % 2;
   };
-  const int own = t % (TN * 16);  // the column of the tile that this thread gathers
-  const Spot there = given.spot(p.column, place(first_column + own), p.columns);
   S sums[TM][TN];
   for (int i = 0; i < TM; ++i) {
     for (int j = 0; j < TN; ++j) sums[i][j] = 0;
@@ -186,51 +304,48 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   const int begin = (int)((long long)units * split / splits) * UNIT;
 
   const auto tabulate = [&](int k) {
-    const int outer = (k + t) / (p.k.d * p.k.h * p.k.w);
-    spots[t] = given.spot(p.k, k + t, last);
-    lefts[t] = outer * p.k.left + (k + t) % (p.k.d * p.k.h * p.k.w);
+    if (t >= TABLE) return;
+    const int outer = (k + t) / (p.k.d * p.k.h * p.k.w), inner = (k + t) % (p.k.d * p.k.h * p.k.w);
+    left_ks[t] = k + t < last ? Bits{outer * p.k.left + inner, 1} : Bits{0, BEYOND};
+    given.find(ks[t], p.k, p.column, k + t, last, p.elements_in_k);
   };
-  // What thread t gathers of slab k0: entries of left, of columns tx and tx + 16, of TM rows each; and entries of its
-  // own column.
-  const T* left_rows = left + (size_t)(first_row + ty) * p.left_row;
-  const auto left_at = [&](int n, int k0) {
-    const int i = n % TM, k = n / TM * 16 + tx;
-    const int at = lefts[(k0 - begin) % BLOCK + k] + i * 16 * p.left_row;
-    return first_row + ty + 16 * i < p.rows && k0 + k < last ? left_rows[at] : T(0);
-  };
-  const auto entry_at = [&](int i, int k0) {
-    const Spot here = spots[(k0 - begin) % BLOCK + t / (TN * 16) + i * (BLOCK / (TN * 16))];
-    return given.have(here, there) ? entries[here.at + there.at] : T(0);
-  };
-  const auto put_left = [&](int n, T value) { slab.put_left(n / TM * 16 + tx, ty + n % TM * 16, value); };
-  const auto put_entry = [&](int i, T value) {
-    slab.put_right(t / (TN * 16) + i * (BLOCK / (TN * 16)), own, value);
-  };
-
-  T next_left[TM * DEEP], next_entries[TN * DEEP];  // of the next slab: loaded while this one is multiplied
-  const auto load = [&](int k0) {
-#pragma unroll
-    for (int i = 0; i < TM * DEEP; ++i) next_left[i] = left_at(i, k0);
-#pragma unroll
-    for (int i = 0; i < TN * DEEP; ++i) next_entries[i] = entry_at(i, k0);
-  };
+  if (t < TM * 16) {
+    const int row = first_row + t;
+    left_rows[t] = row < p.rows ? Bits{row * p.left_row, BEYOND} : Bits{0, ~0u};
+  }
+  if (t < TN * 16) {
+    given.find(columns[t], p.column, p.k, place(first_column + t), p.columns, !p.elements_in_k);
+  }
   tabulate(begin);
-  __syncthreads();  // the first spots are there
+  __syncthreads();  // the first tables are there
+
+  typename Left::template Of<T, decltype(Tile::left), Bits> of_left;  // of the next slab
+  typename Right::template Of<T, decltype(Tile::right), Where> of_right;
+  of_left.begin(left + (size_t)group * p.left_group, left_rows);
+  of_right.begin(entries + (size_t)group * p.entries_group, columns);
+  const auto load = [&](int k0) {
+    of_left.load(given, left_rows, left_ks + (k0 - begin) % TABLE);
+    of_right.load(given, columns, ks + (k0 - begin) % TABLE);
+  };
+  const auto put = [&](Tile& slab) {
+    of_left.put(slab.left);
+    of_right.put(slab.right);
+  };
   load(begin);
-  for (int k0 = begin; k0 < last; k0 += SLAB) {
-#pragma unroll
-    for (int i = 0; i < TM * DEEP; ++i) put_left(i, next_left[i]);
-#pragma unroll
-    for (int i = 0; i < TN * DEEP; ++i) put_entry(i, next_entries[i]);
-    __syncthreads();  // the slab is there
-    if ((k0 + SLAB - begin) % BLOCK == 0 && k0 + SLAB < last) {
+  put(slabs[0]);
+  __syncthreads();  // the first slab is there
+  for (int k0 = begin, which_slab = 0; k0 < last; k0 += SLAB, which_slab ^= 1) {
+    const bool more = k0 + SLAB < last;
+    if (more && (k0 + SLAB - begin) % TABLE == 0) {
       tabulate(k0 + SLAB);
-      __syncthreads();  // the next spots are there
+      __syncthreads();  // the next tables are there
     }
-    if (k0 + SLAB < last) load(k0 + SLAB);
-    for (int k = 0; k < SLAB && has_row; ++k) row_sum += slab.left_at(k, t);
+    if (more) load(k0 + SLAB);
+    const Tile& slab = slabs[which_slab];
+    for (int k = 0; k < SLAB && has_row; ++k) row_sum += slab.left.get(k, t);
     slab.multiply(sums);
-    __syncthreads();  // the slab is used up
+    if (more) put(slabs[which_slab ^ 1]);
+    __syncthreads();  // the next slab is there, and this one is used up
   }
 
   // Each thread goes through its entries of the tile, with where they lie in `out`.

@@ -12,7 +12,10 @@
 // Of architectures from sm_80 on. Source: NVIDIA, PTX ISA, Matrix Fragments for mma.m16n8k8 (.tf32) and
 // mma.m16n8k16 (.f16, .bf16).
 
-#ifndef STANDIN  // which computes the same from the table above
+// Fragments are read from shared memory by ldmatrix: N rows of 4 words each at addresses that lane l gives, eight rows
+// a matrix; lane l has of each matrix the word t of row g, as a and b have them.
+
+#ifndef STANDIN  // which computes the same from the tables above
 #define MMA(name, shape, type)                                                                       \
   __device__ inline void name(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {       \
     asm("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 "                              \
@@ -23,6 +26,16 @@
 MMA(mma_tf32, "m16n8k8", "tf32")
 MMA(mma_f16, "m16n8k16", "f16")
 MMA(mma_bf16, "m16n8k16", "bf16")
+
+__device__ inline void fragments(unsigned (&to)[2], const unsigned* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(to[0]), "=r"(to[1]) : "r"((unsigned)__cvta_generic_to_shared(row)));
+}
+__device__ inline void fragments(unsigned (&to)[4], const unsigned* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"((unsigned)__cvta_generic_to_shared(row)));
+}
 
 // A float as TF32 has it: 10 bits behind the first, halves away from zero.
 __device__ inline unsigned tf32(float value) {
@@ -35,17 +48,20 @@ __device__ inline unsigned tf32(float value) {
 // What words are of: so many entries along k are in one, and how they are multiplied.
 struct Tf32 {
   static const int MANY = 1;
-  __device__ static void put(unsigned& word, int, float value) { word = tf32(value); }
-  __device__ static float get(unsigned word, int) { return __uint_as_float(word & ~0x1fffu); }
+  __device__ static unsigned word(const float* value) { return tf32(*value); }
+  __device__ static float get(unsigned word, int) { return __uint_as_float(word); }
   __device__ static void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { mma_tf32(d, a, b); }
 };
 template <typename T>
 struct Two {
   static const int MANY = 2;
-  __device__ static void put(unsigned& word, int which, T value) { reinterpret_cast<T*>(&word)[which] = value; }
-  __device__ static float get(const unsigned& word, int which) {
-    return reinterpret_cast<const T*>(&word)[which];
+  __device__ static unsigned word(const T* values) {
+    unsigned both;
+    reinterpret_cast<T*>(&both)[0] = values[0];
+    reinterpret_cast<T*>(&both)[1] = values[1];
+    return both;
   }
+  __device__ static float get(const unsigned& word, int which) { return reinterpret_cast<const T*>(&word)[which]; }
 };
 #ifdef __CUDA_FP16_H__
 struct F16 : Two<__half> {
@@ -58,50 +74,53 @@ struct Bf16 : Two<__nv_bfloat16> {
 };
 #endif
 
-// A slab of SLAB x 16 TM and SLAB x 16 TN entries in shared memory, for a block of 256 threads: 2 x 4 warps, each
-// of which keeps the sums of 8 TM rows and 4 TN columns. VN columns side by side are one lane's, so that it writes
-// them at once: of products of BESIDE, 1 or 2, which have every BESIDE-th column each.
+// A side of a slab in shared memory: SIZE rows (or columns) of 16 words each, along k. A row is 20 words: so no two of
+// eight rows that follow each other have the same bank, by four words that are read or written at once.
+template <typename T, int SIZE, typename Way>
+struct Fragments {
+  static const int MANY = Way::MANY, OWNS = SIZE, PITCH = 20;
+  alignas(16) unsigned of[SIZE][PITCH];
+
+  __device__ void put(int word, int own, const T* values) { of[own][word] = Way::word(values); }
+  __device__ float get(int k, int own) const { return Way::get(of[own][k / MANY], k % MANY); }
+};
+
+// A slab for a block of 256 threads: 2 x 4 warps, each of which keeps the sums of 8 TM rows and 4 TN columns. VN
+// columns side by side are one lane's, so that it writes them at once: of products of BESIDE, 1 or 2, which have every
+// BESIDE-th column each.
 //
 //   columns of a warp       0 1 2 3 4 5 6 7 8 ...        VN = 4, BESIDE = 2
 //   lane t of its sums      0 0 0 0 1 1 1 1 2 ...
-//   product, its column n   a b a b a b a b a ...        n = 0 0 1 1 2 2 ...: lane g reads both n = g at once
-//
-// Words stand by k, each row of them 8 banks further, so that no two lanes read the same bank.
-template <typename T, int TM, int TN, int SLAB, typename Way>
+//   product, its column n   a b a b a b a b a ...        n = 0 0 1 1 2 2 ...
+template <typename T, int TM, int TN, typename Way>
 struct Cores {
-  static const int VN = TN < 4 ? TN : 4, BESIDE = VN / 2, WORDS = SLAB / Way::MANY;
-  alignas(8) unsigned left[WORDS][TM * 16 + 8], right[WORDS][TN * 16 + 8];  // two are read at once
+  static const int VN = TN < 4 ? TN : 4, BESIDE = VN / 2;
+  Fragments<T, TM * 16, Way> left;
+  Fragments<T, TN * 16, Way> right;
 
-  __device__ static int group() { return threadIdx.x % 32 / 4; }
-  __device__ static int row(int i) { return threadIdx.x / 128 * 8 * TM + i / 2 * 16 + i % 2 * 8 + group(); }
+  __device__ static int first_row() { return threadIdx.x / 128 * 8 * TM; }
+  __device__ static int row(int i) { return first_row() + i / 2 * 16 + i % 2 * 8 + threadIdx.x % 32 / 4; }
   __device__ static int first_column() { return threadIdx.x / 32 % 4 * 4 * TN; }
   __device__ static int column(int j) { return first_column() + j / VN * 4 * VN + threadIdx.x % 4 * VN + j % VN; }
-  __device__ void put_left(int k, int row, T value) { Way::put(left[k / Way::MANY][row], k % Way::MANY, value); }
-  __device__ void put_right(int k, int column, T value) {
-    Way::put(right[k / Way::MANY][column], k % Way::MANY, value);
-  }
-  __device__ float left_at(int k, int row) const { return Way::get(left[k / Way::MANY][row], k % Way::MANY); }
   __device__ void multiply(float (&sums)[TM][TN]) const {
-    typedef Pack<unsigned, BESIDE> Words;
-    static_assert(alignof(Cores) % alignof(Words) == 0 && (TN * 16 + 8) % BESIDE == 0, "a read across words");
+    const int matrix = threadIdx.x % 32 / 8, line = threadIdx.x % 8;  // of which this lane gives the address
+    const unsigned* const a_from = left.of[first_row() + matrix % 2 * 8 + line] + matrix / 2 * 4;
+    const unsigned* const b_from =
+        right.of[first_column() + line * BESIDE + matrix / 2 % BESIDE] + matrix % 2 * 4;
 #pragma unroll
-    for (int k = 0; k < WORDS; k += 8) {
-      const int word = k + threadIdx.x % 4;
-      Words b[TN / VN][2];
+    for (int word = 0; word < 16; word += 8) {
+      unsigned b[TN / VN][2 * BESIDE];
 #pragma unroll
-      for (int j = 0; j < TN / VN; ++j) {
-        const int at = first_column() + j * 4 * VN + group() * BESIDE;
-        for (int half = 0; half < 2; ++half) b[j][half] = *(const Words*)&right[word + 4 * half][at];
-      }
+      for (int j = 0; j < TN / VN; ++j) fragments(b[j], b_from + j * 4 * VN * right.PITCH + word);
 #pragma unroll
       for (int i = 0; i < TM; i += 2) {
         unsigned a[4];
-#pragma unroll
-        for (int r = 0; r < 4; ++r) a[r] = left[word + r / 2 * 4][row(i + r % 2)];
+        fragments(a, a_from + i * 8 * left.PITCH + word);
 #pragma unroll
         for (int n = 0; n < TN / 2; ++n) {
           const int j = n / BESIDE * VN + n % BESIDE;
-          const unsigned both[2] = {b[j / VN][0].of[n % BESIDE], b[j / VN][1].of[n % BESIDE]};
+          const unsigned* const words = b[j / VN] + n % BESIDE * 2;
+          const unsigned both[2] = {words[0], words[1]};
           float d[4] = {sums[i][j], sums[i][j + BESIDE], sums[i + 1][j], sums[i + 1][j + BESIDE]};
           Way::mma(d, a, both);
           sums[i][j] = d[0], sums[i][j + BESIDE] = d[1], sums[i + 1][j] = d[2], sums[i + 1][j + BESIDE] = d[3];

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,9 +65,20 @@ PRODUCT = np.dtype(  # the kernel's struct of this name
             "rows columns depth left_group entries_group out_group left_row out_row out_outer"
         ),
         *(("column", AXES), ("k", AXES)),
-        *_integers("d h w sd sh sw"),
+        *_integers("d h w sd sh sw elements_in_k"),
     ]
 )
+ELEMENTS = 31  # bits of the kernel's Bits: as many positions as a kernel has along all its axes
+
+
+class Product(NamedTuple):
+    """The kernel's integers, and what they say of how `left` and the entries lie: see `_lie`."""
+
+    struct: np.ndarray
+    sizes: tuple[int, int, int]
+    left: tuple[str, int]
+    entries: tuple[str, int]
+    where: str
 
 
 def workspace(g: ConvGeometry, limit: int, size: int = 4) -> int:
@@ -98,7 +109,7 @@ def forward(
 
 
 @functools.lru_cache(4096)
-def _forward(g: ConvGeometry) -> tuple[int, Any]:
+def _forward(g: ConvGeometry) -> tuple[int, Product]:
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
     sizes = f, g.n * g.places, c * k
@@ -107,7 +118,7 @@ def _forward(g: ConvGeometry) -> tuple[int, Any]:
     columns = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, 0
     depth = *kernel, *dilation, 0, 0, 0, pixels, k
     source = *lift(g.image), 1, 1, 1
-    return g.group, _struct(sizes, groups, steps, columns, depth, source)
+    return g.group, _product(sizes, groups, steps, columns, depth, source)
 
 
 def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
@@ -117,7 +128,7 @@ def input_gradient(dy: Any, weight: Any, g: ConvGeometry, out: Any) -> Any:
 
 
 @functools.lru_cache(4096)
-def _input_gradient(g: ConvGeometry) -> tuple[int, Any]:
+def _input_gradient(g: ConvGeometry) -> tuple[int, Product]:
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
     sizes = c, g.n * pixels, f * k
@@ -126,7 +137,7 @@ def _input_gradient(g: ConvGeometry) -> tuple[int, Any]:
     columns = *lift(g.image), 1, 1, 1, *pad, g.f * g.places, 0
     depth = *kernel, *(-d for d in dilation), 0, 0, 0, g.places, c * k
     source = *lift(g.out), *stride
-    return g.group, _struct(sizes, groups, steps, columns, depth, source)
+    return g.group, _product(sizes, groups, steps, columns, depth, source)
 
 
 def weight_gradient(
@@ -139,7 +150,7 @@ def weight_gradient(
 
 
 @functools.lru_cache(4096)
-def _weight_gradient(g: ConvGeometry) -> tuple[int, Any]:
+def _weight_gradient(g: ConvGeometry) -> tuple[int, Product]:
     kernel, stride, pad, dilation = g.window.lifted()
     c, f, k, pixels = g.c // g.group, g.f // g.group, math.prod(kernel), math.prod(g.image)
     groups = f * g.places, c * pixels, f * c * k
@@ -147,7 +158,7 @@ def _weight_gradient(g: ConvGeometry) -> tuple[int, Any]:
     columns = *kernel, *dilation, 0, 0, 0, pixels, 0
     depth = *lift(g.out), *stride, *(-p for p in pad), g.c * pixels, g.f * g.places
     source = *lift(g.image), 1, 1, 1
-    return g.group, _struct(_weight_sizes(g), groups, steps, columns, depth, source)
+    return g.group, _product(_weight_sizes(g), groups, steps, columns, depth, source)
 
 
 def product(
@@ -172,7 +183,7 @@ def product(
     columns, depth = (*one, *one, *zeros, column, 0), (*one, *one, *zeros, entry_k, left_k)
     sizes, steps = (out.shape[0], out.shape[1], a.shape[1]), (left_row, out_row, out_column)
     left, right, to = (array if array.flags.c_contiguous else array.T for array in (a, b, out))
-    numbers = _struct(sizes, zeros, steps, columns, depth, (*one, *one))
+    numbers = _product(sizes, zeros, steps, columns, depth, (*one, *one))
     _run((left, right, bias, to), 1, numbers, work=work, add=add, left_sums=sums, add_sums=add_sums)
     return out
 
@@ -180,7 +191,7 @@ def product(
 def _run(
     arrays: tuple[Any, ...],
     products: int,
-    struct: Any,
+    product: Product,
     work: Any = None,
     add: bool = False,
     relu: bool = False,
@@ -194,26 +205,80 @@ def _run(
     if largest + 2**16 >= 2**31:
         raise ShapeError(f"implicit: {largest} {TOO_MANY}")
     partials = in_sum_type(work, out)
-    sizes = struct["rows"].item(), struct["columns"].item(), struct["depth"].item()
     multiplier = _multiplier(arrays[1])
-    tile, parts = _share(*sizes, products, out.itemsize, partials.size // max(1, part), multiplier)
-    grid = (-(-sizes[1] // (16 * tile[1])), -(-sizes[0] // (16 * tile[0])), products * parts)
+    most = partials.size // max(1, part)
+    tile, parts = _share(*product.sizes, products, out.itemsize, most, multiplier)
+    rows, columns, _ = product.sizes
+    grid = (-(-columns // (16 * tile[1])), -(-rows // (16 * tile[0])), products * parts)
     assert parts == 1 or grid[0] * grid[1] * products * _sums(parts) <= COUNTERS
     partial_args = (partials, arrived()) if parts > 1 else (None, None)
-    args = parts, part, int(add), int(add_sums), int(relu), struct
-    types = arrays[1], out, *tile, *([] if multiplier == "Fma" else [multiplier])
+    args = parts, part, int(add), int(add_sums), int(relu), product.struct
+    at_once = 8 if multiplier in ("F16", "Bf16") else 4
+    reads = [
+        "Packs"
+        if many > 3 and aligned % at_once == 0 and array.data.ptr % (at_once * array.itemsize) == 0
+        else way
+        for (way, aligned), array, many in zip(
+            (product.left, product.entries), arrays, tile, strict=False
+        )
+    ]
+    types = arrays[1], out, *tile, *reads, product.where, multiplier
     mask = pooled = which = None  # optional arguments that cuda.fusion_rules sets
     arrays = *arrays[:3], mask, out, pooled, which, left_sums, *partial_args
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
 
 
 @functools.lru_cache(4096)
-def _struct(*numbers: tuple[int, ...]) -> np.ndarray:
+def _product(*numbers: tuple[int, ...]) -> Product:
     """The integers as the kernel's struct; CuPy passes an array of one entry by value."""
     flat = [number for part in numbers for number in part]
     if max(flat) >= 2**31:
         raise ShapeError(f"implicit: {max(flat)} {TOO_MANY}")
-    return np.array(flat, np.int32).view(PRODUCT)
+    sizes, groups, steps, column, k, source = numbers
+    in_k, in_column = sum(k[:3]), sum(column[:3])
+    struct = np.array([*flat, int(in_k <= in_column)], np.int32).view(PRODUCT)
+    where = "Bits" if min(in_k, in_column) <= ELEMENTS else "Spot"
+    left = _left_lies(sizes, groups, steps, k)
+    return Product(struct, sizes, left, _entries_lie(sizes, groups, column, k, source), where)
+
+
+def _left_lies(
+    sizes: tuple[int, ...], groups: tuple[int, ...], steps: tuple[int, ...], k: tuple[int, ...]
+) -> tuple[str, int]:
+    """Returns how a thread reads `left` (kernels/implicit.cu), and by how many k's at once it could.
+
+    k's are neighbours in memory within a run, and every run and row begins at a multiple of what is returned.
+    """
+    run = math.prod(k[:3])
+    follows, row = k[-1] if run == 1 else 1, steps[0]
+    if follows > row:  # rows are neighbours
+        return "Each", 1
+    if run == k[-1]:  # all of a row's are
+        return "Deep", math.gcd(sizes[2], row, groups[0])
+    return "Deep", math.gcd(run, k[-1], row, groups[0])
+
+
+def _entries_lie(
+    sizes: tuple[int, ...],
+    groups: tuple[int, ...],
+    column: tuple[int, ...],
+    k: tuple[int, ...],
+    source: tuple[int, ...],
+) -> tuple[str, int]:
+    """The same of the entries: "Each" if more columns than k's are neighbours in memory, else "Deep"."""
+
+    def run(axes: tuple[int, ...]) -> float:
+        count, offset = math.prod(axes[:3]), axes[9]
+        return axes[2] if count > 1 else (math.inf if offset == 1 else 1)
+
+    if run(column) >= run(k):
+        return "Each", 1
+    whole = k[:9] == (*source[:3], 1, 1, 1, 0, 0, 0) and source[3:] == (1, 1, 1)
+    if not whole or math.prod(column[:3]) > 1 or any(column[6:9]):
+        return "Deep", 1
+    if math.prod(k[:3]) == k[9]:
+        return "Deep", math.gcd(sizes[2], column[9], groups[1])
+    return "Deep", math.gcd(math.prod(k[:3]), k[9], column[9], groups[1])
 
 
 def _sums(parts: int) -> int:

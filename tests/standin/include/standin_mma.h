@@ -1,4 +1,4 @@
-// What mma.sync does, of kernels/mma.cu: the lanes of a warp put down what they have, and each takes from all of
+// What mma.sync and ldmatrix do, of kernels/mma.cu: the lanes of a warp put down what they have, and each takes from all of
 // them what its own sums are of. Source: NVIDIA, PTX ISA, Matrix Fragments for mma.m16n8k8 and mma.m16n8k16.
 #pragma once
 #include <cuda_bf16.h>
@@ -33,7 +33,22 @@ void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int many
   }
 }
 
+// What ldmatrix does: row l of 4 words is where lane l says, eight of them are a matrix, and lane l has of each matrix
+// word l % 4 of row l / 4.
+template <int N>
+void load_matrices(unsigned (&to)[N], const unsigned* row) {
+  static const unsigned* rows[2][1024];
+  const unsigned t = threadIdx.x, lane = t % 32;
+  const unsigned** const all = rows[turns[t]++ % 2];
+  all[t] = row;
+  barrier(-1);
+  for (int matrix = 0; matrix < N; ++matrix) to[matrix] = all[t - lane + 8 * matrix + lane / 4][lane % 4];
+}
+
 }  // namespace standin
+
+inline void fragments(unsigned (&to)[2], const unsigned* row) { standin::load_matrices(to, row); }
+inline void fragments(unsigned (&to)[4], const unsigned* row) { standin::load_matrices(to, row); }
 
 // NVIDIA leaves open what becomes of the lower 13 bits of a float that was not rounded: here they make it NaN.
 inline void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
