@@ -201,7 +201,7 @@ struct Slab<T, TM, TN, Fma> {
 struct Each {
   template <typename T, typename Side, typename Where>
   struct Of {
-    static const int COUNT = Side::OWNS * WORDS * Side::MANY / BLOCK;
+    static const int COUNT = Side::OWNS * WORDS * Side::MANY / BLOCK, PAIR = COUNT > 1 && sizeof(Where) == 8 ? 2 : 1;
     T next[COUNT];
     Where own;
     const T* from;
@@ -213,9 +213,10 @@ struct Each {
     }
     __device__ void load(const Entries& entries, const Where*, const Where* ks) {
 #pragma unroll
-      for (int i = 0; i < COUNT; ++i) {
-        const Where k = ks[first() + i];
-        next[i] = entries.have(k, own) ? from[k.at] : T(0);
+      for (int i = 0; i < COUNT; i += PAIR) {
+        const Pack<Where, PAIR> pair = *(const Pack<Where, PAIR>*)(ks + first() + i);
+#pragma unroll
+        for (int v = 0; v < PAIR; ++v) next[i + v] = entries.have(pair.of[v], own) ? from[pair.of[v].at] : T(0);
       }
     }
     __device__ void put(Side& side) const {
@@ -279,8 +280,8 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   const int VN = Tile::VN;  // neighbours in a row, of which a thread keeps the sums
   const int SLAB = WORDS * decltype(Tile::left)::MANY, TABLE = 2048 / sizeof(Where);
   __shared__ Tile slabs[2];
-  __shared__ Bits left_rows[TM * 16], left_ks[TABLE];
-  __shared__ Where columns[TN * 16], ks[TABLE];
+  alignas(16) __shared__ Bits left_rows[TM * 16], left_ks[TABLE];
+  alignas(16) __shared__ Where columns[TN * 16], ks[TABLE];
   const int t = threadIdx.x;
   const int first_row = blockIdx.y * TM * 16, first_column = blockIdx.x * TN * 16;
   const int group = blockIdx.z / splits, split = blockIdx.z % splits;
