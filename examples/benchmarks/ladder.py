@@ -4,19 +4,20 @@ peers.py starts this as a process of its own, with settings as JSON; the answer 
 Speeds and errors are compared in one process; peak memory is that of a process with one contender alone.
 Backward is the gradients of input, weight and bias. PyTorch's are called without its autograd, as
 aten::convolution and aten::convolution_backward, in its own format and in channels_last: the fastest counts.
-Ours are replayed on the CPU, as a net's are, without the Python that recorded them.
+Ours are replayed, as a net's are, without the Python that recorded them; on CUDA all are CUDA graphs.
 """
 
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import forms
 import numpy as np
 from machine import peak_memory
 from measure import digits, fastest, interleaved, ratios, spread
-from zoo_peers import MODES
+from zoo_peers import MODES, recorded
 
 # name: channels, image, filters, kernel, stride, pad, dilation, group
 LADDER = {
@@ -63,6 +64,8 @@ class Ours:
 
     def __init__(self, geometry, arrays: dict, device, engine: str = "auto"):
         from minicaffe.cpu import aligned
+        from minicaffe.cuda import cublas
+        from minicaffe.cuda.capture import captured
         from minicaffe.replay.command_buffer import replayed
 
         def array(shape: tuple[int, ...] | int) -> Any:  # as a net's are
@@ -76,7 +79,12 @@ class Ours:
         self.y, self.dx = array(self.dy.shape), array(self.x.shape)
         self.dweight, self.dbias = array(self.weight.shape), array(self.bias.shape)
         self.forward, self._gradients = self._forward_once, self._gradients_once
-        if not device.is_cuda:
+        if device.is_cuda:
+            for once in (self._forward_once, self.backward):  # kernels are compiled, as before a replay
+                once()
+            self.forward = captured(device, self._forward_once, [cublas.work])
+            self.backward = captured(device, self.backward, [cublas.work])
+        else:
             self.forward, self._gradients = map(replayed, (self.forward, self._gradients))
 
     def backward(self) -> None:
@@ -109,7 +117,7 @@ class Torchs:
             self.x, self.weight, self.dy = (
                 a.to(memory_format=torch.channels_last) for a in (self.x, self.weight, self.dy)
             )
-        window = geometry.window
+        window, self.graphs = geometry.window, device != "cpu" and dtype == "float32"
         self.how = (window.stride, window.pad, window.dilation, False, (0, 0), geometry.group)
 
     def forward(self) -> None:
@@ -120,6 +128,11 @@ class Torchs:
             self.dy, self.x, self.weight, [self.bias.numel()], *self.how, [True, True, True]
         )
         self.dx, self.dweight, self.dbias = found
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        """Its two passes, as CUDA graphs where there are such."""
+        both = {"forward": self.forward, "backward": self.backward}
+        return {way: recorded(call) for way, call in both.items()} if self.graphs else both
 
 
 def geometry(name: str, batch: int) -> Any:
@@ -167,6 +180,7 @@ def rung(
     found = {key: device.to_host(getattr(mine, key)) for key in RESULTS}
     others = {key: getattr(theirs["torch eager"], key).cpu().numpy() for key in RESULTS}
     del wanted
+    peers = {name: one.calls() for name, one in theirs.items()}
     report: dict[str, object] = {
         "shape": f"{n} x {c} x {size} x {size} -> {f}",
         "gflop": digits(2e-9 * g.multiply_adds),
@@ -178,7 +192,7 @@ def rung(
     }
     for direction in ("forward", "backward"):
         calls = {"minicaffe": getattr(mine, direction)}
-        calls |= {name: getattr(one, direction) for name, one in theirs.items()}
+        calls |= {name: one[direction] for name, one in peers.items()}
         times = interleaved(calls, device.timer, rounds, block_ms, warm_up=1)
         taken = {one: spread(ms) for one, ms in times.items()}
         ratio = ratios(times[fastest(taken)], times["minicaffe"])
@@ -223,9 +237,12 @@ def main(settings: dict) -> None:
         told = (settings["batch"], settings["device"], settings["contender"])
         print(json.dumps(memory(name, *told)))
         return
+    from minicaffe import backend
+
     args = (settings["batch"], settings["device"], settings["rounds"], settings["block_ms"])
     for name in settings["rungs"]:
-        found = rung(name, *args)
+        with backend.device(settings["device"]).current():
+            found = rung(name, *args)
         ratio = {way: found[way]["ratio"]["median"] for way in ("forward", "backward")}
         print(
             f"{name:<24} forward {ratio['forward']:.2f}x, backward {ratio['backward']:.2f}x of PyTorch",

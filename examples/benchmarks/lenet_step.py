@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import forms
 from machine import peak_memory
 from measure import ROOT, drawn, in_memory, interleaved, rates, ratios
-from zoo_peers import MODES, in_mode
+from zoo_peers import MODES, in_mode, recorded
 
 SOLVER = {"base_lr": 0.01, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.0005}
 NAMES = ("conv1", "conv2", "ip1", "ip2")
@@ -84,19 +84,15 @@ def torchs(batch: int, device: str, weights: dict, mode: str) -> Contender:
     start()
     if not mode.startswith("graph"):
         return Contender(step, last_loss)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    side.synchronize()
-    loss = None  # it holds what was made for the other stream, which a capture must not see
-    recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded):
-        step()
+
+    def forget() -> None:  # it holds what was made for the other stream, which a capture must not see
+        nonlocal loss
+        loss = None
+
+    replay = recorded(step, forget)
     cuda.matmul.allow_tf32 = cudnn.allow_tf32 = False  # of the graph it is known
     start()
-    return Contender(recorded.replay, last_loss, (plain, inputs, sgd))
+    return Contender(replay, last_loss, (plain, inputs, sgd))
 
 
 def module():

@@ -76,7 +76,7 @@ def phases(device: str, into: Path) -> Iterator[Phase]:
 
     def tests(*words: str, jobs: str = jobs) -> list[str]:
         # All are collected: given single files, pytest 9.1 forgot fixtures of their folders
-        options = "-m gpu --require-gpu --continue-on-collection-errors -p no:cacheprovider -q -n"
+        options = "-m gpu --require-gpu --continue-on-collection-errors -p no:cacheprovider -p no:benchmark -q -n"
         return [python, "-m", "pytest", *options.split(), jobs, *words]
 
     yield step("gate", 75, 16)

@@ -199,6 +199,7 @@ def torchs(name: str, batch: int, tf32: bool, last: bool, graph: bool) -> tuple[
     import torch
     from zoo_names import DECAY, MOMENTUM, RATE
     from zoo_nets import begin, inputs_of, spec_of
+    from zoo_peers import recorded
     from zoo_torch import Module
 
     from minicaffe import Net
@@ -222,17 +223,8 @@ def torchs(name: str, batch: int, tf32: bool, last: bool, graph: bool) -> tuple[
 
     if not graph:
         return step, torch.cuda.synchronize
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded):
-        step()
-    kept = module, inputs, sgd  # what the graph reads
-    return lambda: kept and recorded.replay(), torch.cuda.synchronize
+    replay, kept = recorded(step), (module, inputs, sgd)  # what the graph reads
+    return lambda: kept and replay(), torch.cuda.synchronize
 
 
 def train(device: str, into: Path) -> None:

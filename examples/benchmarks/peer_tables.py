@@ -81,12 +81,13 @@ def means(found: dict | None) -> str:
     mean, count = found["geometric_means"], len(found["rungs"])
     worst = max(max(one["error"].values()) for one in found["rungs"].values())
     most = max(one["workspace_mib"] for one in found["rungs"].values())
-    memory = [one["memory_mib"] for one in found["rungs"].values()]
+    memory = [one["memory_mib"] for one in found["rungs"].values() if "memory_mib" in one]
     less = sum(one["minicaffe"] <= one["torch"] for one in memory)
+    said = f"; peak memory no higher than PyTorch's in {less} of {count}" if memory else ""
     return (
         f"Geometric means over {count} convolutions: forward **{mean['forward']:.2f}x**, backward "
         f"**{mean['backward']:.2f}x** PyTorch's speed; largest error against float64 {worst:.0e}, "
-        f"largest workspace {most:.0f} MiB; peak memory no higher than PyTorch's in {less} of {count}."
+        f"largest workspace {most:.0f} MiB{said}."
     )
 
 
@@ -102,7 +103,7 @@ def rung(name: str, one: dict) -> list[str]:
         *(f"**{way['ratio']['median']:.2f}x**" for way in ways),
         ", ".join(ms),
         f"{max(one['error'].values()):.0e}",
-        ", ".join(f"{one['memory_mib'][who]:.0f}" for who in ("minicaffe", "torch")),
+        ", ".join(f"{one['memory_mib'][who]:.0f}" for who in one.get("memory_mib", ())) or "-",
         f"{one['workspace_mib']:.1f} MiB",
         f"{one['columns_mib']:.1f} MiB",
         ", ".join(one["plan"][way] for way in WAYS),

@@ -15,6 +15,8 @@ import argparse
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,9 @@ def arguments() -> argparse.Namespace:
         "--batch", type=int, default=8, help="of the ladder, LeNet's apart; default: 8"
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--minutes", type=float, default=60, help="after which no rung is begun; default: 60"
+    )
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES, help="of LeNet's step")
     parser.add_argument("--rungs", nargs="+", choices=list(LADDER), default=list(LADDER))
     args = parsed(parser)
@@ -120,34 +125,58 @@ def lenet(args: argparse.Namespace) -> None:
 
 def ladder(args: argparse.Namespace) -> None:
     """Single convolutions, in the fastest form; rung by rung, for memory's sake."""
-    speed = {} if args.quick else {"rounds": 9, "block_ms": 100.0}
+    speed = {"cpu": {"rounds": 9, "block_ms": 100.0}, "cuda": {"rounds": 5, "block_ms": 40.0}}
+    speed = {} if args.quick else speed[args.kind]
     told = common(args, args.forms[0]) | {"batch": args.batch} | speed
-    rungs = {}
-    for name in args.rungs:
-        rungs |= child("ladder.py", told | {"rungs": [name]})
-        way = fastest(rungs[name]["backward"]["ms"])
-        rungs[name]["memory_mib"] = {
-            one.partition(" ")[0]: child("ladder.py", told | {"rungs": [name], "contender": one})
-            for one in ("minicaffe", way)
+    rungs, until = {}, time.monotonic() + 60 * args.minutes
+    for name, found in measured_rungs(args, told):
+        rungs[name] = found
+        if args.kind == "cpu":  # the host's memory
+            way = fastest(found["backward"]["ms"])
+            rungs[name]["memory_mib"] = {
+                one.partition(" ")[0]: child("ladder.py", told | {"rungs": [name], "contender": one})
+                for one in ("minicaffe", way)
+            }
+        means = {
+            way: geometric_mean([rung[way]["ratio"]["median"] for rung in rungs.values()])
+            for way in ("forward", "backward")
         }
-    means = {
-        way: geometric_mean([rung[way]["ratio"]["median"] for rung in rungs.values()])
-        for way in ("forward", "backward")
-    }
+        head = args.head | {"form": args.forms[0], "batch": args.batch, "geometric_means": means}
+        write(args.into / f"ladder_{args.kind}.json", head | {"rungs": rungs})
+        if time.monotonic() > until and len(rungs) < len(args.rungs):
+            print(f"no time remains for {', '.join(one for one in args.rungs if one not in rungs)}")
+            break
     print("geometric means: " + ", ".join(f"{way} {mean:.2f}x" for way, mean in means.items()))
-    head = args.head | {"form": args.forms[0], "batch": args.batch, "geometric_means": means}
-    write(args.into / f"ladder_{args.kind}.json", head | {"rungs": rungs})
+
+
+def measured_rungs(args: argparse.Namespace, told: dict[str, object]) -> Iterator[tuple[str, dict]]:
+    """Each rung with its numbers: on the CPU by a process of its own, on CUDA all by one, which has compiled them."""
+    groups = [[name] for name in args.rungs] if args.kind == "cpu" else [args.rungs]
+    for group in groups:
+        for answer in answers("ladder.py", told | {"rungs": group}):
+            yield from answer.items()
 
 
 def child(script: str, settings: dict[str, object]) -> Any:
-    """The answer of a process of its own."""
+    """The last answer of a process of its own."""
+    return list(answers(script, settings))[-1]
+
+
+def answers(script: str, settings: dict[str, object]) -> Iterator[Any]:
+    """The answers of a process of its own, as it gives them; it is ended with the last one that is asked for."""
     command = [sys.executable, str(HERE / script), json.dumps(settings)]
     # One BLAS thread, as the command line says it: read when NumPy is loaded, before any setting.
     environment = free_environment() | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            for line in process.stdout:
+                if line.startswith(("{", "[")) or line[0].isdigit():
+                    yield json.loads(line)
+        except GeneratorExit:
+            process.kill()
+            raise
+    if process.returncode != 0:
         sys.exit(f"{script} failed with {settings}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -48,6 +48,23 @@ def torch_steps(net, given: Mapping[str, np.ndarray], tell: bool = True, modes=M
     return calls
 
 
+def recorded(step: Callable[[], object], between: Callable[[], object] = lambda: None) -> Callable[[], None]:
+    """A step of PyTorch as a CUDA graph; `between` its first runs and the capture, what they left is forgotten."""
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    side.synchronize()
+    between()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
 def in_mode(module, given: Mapping[str, np.ndarray], mode: str, device: str = "cpu"):
     """A module and what it takes in a mode of PyTorch."""
     import torch

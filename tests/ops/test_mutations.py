@@ -43,6 +43,17 @@ def tiles(cuda, monkeypatch):
     test_implicit_gemm.check(cuda, test_implicit_gemm.LARGE, arrays, relu=True)
 
 
+def packs(cuda, monkeypatch):
+    for way in ("1 x 1", "3 x 3"):
+        test_implicit_gemm.test_neighbours_are_read_at_once(
+            cuda, monkeypatch, way, (4, 4), np.float32
+        )
+
+
+def long_kernels(cuda, monkeypatch):
+    test_implicit_gemm.test_kernels_of_more_elements_than_bits(cuda, 1)
+
+
 def cores(cuda, monkeypatch):
     """Inputs of 16 bits and float32 that is rounded, on tensor cores."""
     device = cuda.of_precision("tf32")
@@ -161,12 +172,33 @@ SPLIT = "units * split / splits"
 MUTATIONS = {
     "a missing barrier": (
         IMPLICIT,
-        "__syncthreads();  // the slab is there",
+        "__syncthreads();  // the next slab is there, and this one is used up",
         "",
         tiles,
     ),
-    "a table that is not made anew": (IMPLICIT, "      tabulate(k0 + SLAB);", "", tables),
-    "a table of the slabs before": (IMPLICIT, "tabulate(k0 + SLAB)", "tabulate(k0)", tables),
+    "a table that is not made anew": (
+        *(IMPLICIT, "if (row_of_table == 0)", "if (next == begin)", tables),
+    ),
+    "a table of the slabs before": (
+        *(IMPLICIT, "tabulate(next)", "tabulate(next == begin ? next : k0)", tables),
+    ),
+    "a slab that is read a stage early": (
+        *(IMPLICIT, "slab = slabs[which_slab];", "slab = slabs[which_slab ^ 1];", tiles),
+    ),
+    "a slab written over the one that is read": (
+        *(IMPLICIT, "slab = slabs[which_slab ^ 1];", "slab = slabs[which_slab];", tiles),
+    ),
+    "places that have every element": (IMPLICIT, "to.bits |= 1u << bit", "to.bits |= 0", tiles),
+    "elements of a column for those of a row": (
+        *(IMPLICIT, "at_x = axes.d + axes.h + inner", "at_x = axes.d + inner", tiles),
+    ),
+    "a row of packs for its neighbour": (IMPLICIT, "/ CHUNKS + i * STEP", "/ CHUNKS + i", tiles),
+    "a pack of the k's before": (
+        *(IMPLICIT, "*(const Pack<T, V>*)at", "*(const Pack<T, V>*)(from + mine.at)", packs),
+    ),
+    "a position that is passed over": (
+        *(IMPLICIT, "&& x.lies(a.x + b.x, w);", "&& a.x > NOWHERE && b.x > NOWHERE;", long_kernels),
+    ),
     "a rest that is passed over": (IMPLICIT, "+ at % by;", ";", tables),
     "neighbours written where they do not lie side by side": (
         *(IMPLICIT, "return number % VN == 0;", "return number + 1 > 0;", sides),
@@ -174,7 +206,7 @@ MUTATIONS = {
     "rows summed but for the first of a slab": (
         *(IMPLICIT, "int k = 0; k < SLAB && has_row", "int k = 1; k < SLAB && has_row", sums),
     ),
-    "half a slab left out": (IMPLICIT, "i < TN * DEEP; ++i) next", "i < TN; ++i) next", tiles),
+    "half a slab left out": (IMPLICIT, "i < COUNT; i += PAIR", "i < COUNT / 2; i += PAIR", tiles),
     "a slab that goes on into the next part": (
         *(IMPLICIT, "(split + 1) / splits) *", "(split + 1) / splits + 1) *", parts),
     ),
@@ -188,27 +220,25 @@ MUTATIONS = {
     "fragments of the left exchanged": (
         *(
             "mma.cu",
-            "[word + r / 2 * 4][row(i + r % 2)]",
-            "[word + r % 2 * 4][row(i + r / 2)]",
+            "matrix % 2 * 8 + line] + matrix / 2 * 4",
+            "matrix / 2 * 8 + line] + matrix % 2 * 4",
             cores,
         ),
     ),
     "fragments of the right exchanged": (
-        *("mma.cu", "right[word + 4 * half]", "right[word + 4 - 4 * half]", cores),
+        *("mma.cu", "BESIDE] + matrix % 2 * 4", "BESIDE] + 4 - matrix % 2 * 4", cores),
     ),
     "sums of a lane's columns exchanged": (
         *("mma.cu", "sums[i][j] = d[0], sums[i][j + BESIDE] = d[1]", CROSSED, cores),
     ),
     "a float that is cut off, not rounded": (
-        *("mma.cu", "word = tf32(value)", "word = __float_as_uint(value) & ~0x1fffu", cores),
+        *("mma.cu", "fmaf(power, 0x1p-11f, value)", "value + 0 * power", cores),
     ),
-    "a float that is not rounded": (
-        *("mma.cu", "word = tf32(value)", "word = __float_as_uint(value)", cores),
-    ),
+    "a float that is rounded twice as far": ("mma.cu", "0x1p-11f", "0x1p-10f", cores),
     "every other number of 16 bits lost": (
         "mma.cu",
-        "(&word)[which] = value",
-        "(&word)[0] = value",
+        "(&both)[1] = values[1]",
+        "(&both)[1] = values[0]",
         cores,
     ),
     "columns of a warp for its neighbour": (

@@ -91,6 +91,8 @@ template <class T>
 T __ldg(const T* from) {
   return *from;
 }
+inline size_t __cvta_generic_to_global(const void* pointer) { return (size_t)pointer; }
+inline void* __cvta_global_to_generic(size_t address) { return (void*)address; }
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
   return (((unsigned long long)high << 32) | low) >> (by & 31);
 }

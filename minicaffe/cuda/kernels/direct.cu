@@ -22,11 +22,13 @@ __global__ void conv(int total, const T* x, const T* weight, const T* bias, int 
     S sum = bias ? S(bias[filter]) : S(0);
     for (int b = 0; b < channels; ++b, image += (size_t)d * h * w) {
       for (int a = 0; a < kd; ++a) {
-        for (int i = 0; i < kh; ++i) {
-          for (int j = 0; j < kw; ++j, ++element) {
-            const int zz = z0 + a * dd, yy = y0 + i * dh, xx = x0 + j * dw;
-            if (zz < 0 || zz >= d || yy < 0 || yy >= h || xx < 0 || xx >= w) continue;
-            sum += S(*element) * S(image[((size_t)zz * h + yy) * w + xx]);
+        for (int i = 0; i < kh; ++i, element += kw) {
+          const int zz = z0 + a * dd, yy = y0 + i * dh;
+          if ((unsigned)zz >= (unsigned)d || (unsigned)yy >= (unsigned)h) continue;
+          const T* row = image + ((size_t)zz * h + yy) * w;
+          for (int j = 0; j < kw; ++j) {
+            const int xx = x0 + j * dw;
+            if ((unsigned)xx < (unsigned)w) sum += S(element[j]) * S(row[xx]);
           }
         }
       }
@@ -34,6 +36,20 @@ __global__ void conv(int total, const T* x, const T* weight, const T* bias, int 
     y[index] = T(sum);
   }
 }
+
+// Which place saw a pixel, through one element of the kernel after the other, along an axis: position / stride, without
+// a division for each element.
+struct Place {
+  int at, rest;
+
+  __device__ Place(int position, int stride) : at(position / stride), rest(position % stride) {}
+  __device__ void back(const Place& step, int stride) {
+    at -= step.at;
+    rest -= step.rest;
+    if (rest < 0) rest += stride, --at;
+  }
+  __device__ bool lies(int count) const { return rest == 0 && (unsigned)at < (unsigned)count; }
+};
 
 // A thread per pixel: every output that saw it, through the kernel element it saw it through.
 template <typename T>
@@ -43,11 +59,12 @@ __global__ void conv_input_gradient(int total, const T* dy, const T* weight, int
                                     int dh, int dw, int od, int oh, int ow, T* dx) {
   typedef typename Sum<T>::type S;
   const int channels = c / group, filters = f / group;
+  const Place step_z(dd, sd), step_y(dh, sh), step_x(dw, sw);
   for (int index = blockIdx.x * blockDim.x + threadIdx.x; index < total;
        index += blockDim.x * gridDim.x) {
-    const int xx = index % w + pw;  // in the padded image
-    const int yy = index / w % h + ph;
-    const int zz = index / w / h % d + pd;
+    const Place last_x(index % w + pw, sw);  // in the padded image
+    const Place last_y(index / w % h + ph, sh);
+    const Place last_z(index / w / h % d + pd, sd);
     const int channel = index / w / h / d % c;
     const int s = index / w / h / d / c;
     S sum = 0;
@@ -56,16 +73,15 @@ __global__ void conv_input_gradient(int total, const T* dy, const T* weight, int
       const T* element =
           weight + ((size_t)filter * channels + channel % channels) * kd * kh * kw;
       const T* gradient = dy + (size_t)(s * f + filter) * od * oh * ow;
-      for (int a = 0; a < kd; ++a) {
-        for (int i = 0; i < kh; ++i) {
-          for (int j = 0; j < kw; ++j, ++element) {
-            const int front = zz - a * dd, top = yy - i * dh, left = xx - j * dw;
-            if (front < 0 || front % sd || front / sd >= od || top < 0 || top % sh ||
-                top / sh >= oh || left < 0 || left % sw || left / sw >= ow) {
-              continue;
-            }
-            const int place = (front / sd * oh + top / sh) * ow + left / sw;
-            sum += S(*element) * S(gradient[place]);
+      Place z = last_z;
+      for (int a = 0; a < kd; ++a, z.back(step_z, sd)) {
+        Place y = last_y;
+        for (int i = 0; i < kh; ++i, element += kw, y.back(step_y, sh)) {
+          if (!z.lies(od) || !y.lies(oh)) continue;
+          const T* row = gradient + (z.at * oh + y.at) * ow;
+          Place x = last_x;
+          for (int j = 0; j < kw; ++j, x.back(step_x, sw)) {
+            if (x.lies(ow)) sum += S(element[j]) * S(row[x.at]);
           }
         }
       }

@@ -196,6 +196,14 @@ struct Slab<T, TM, TN, Fma> {
   }
 };
 
+// A pointer that stays in registers as it is; else it would be computed anew for each number that is read.
+template <typename T>
+__device__ const T* kept(const T* pointer) {
+  size_t address = __cvta_generic_to_global(pointer);
+  asm volatile("" : "+l"(address));
+  return (const T*)__cvta_global_to_generic(address);
+}
+
 // How a thread reads its part of a side: from the array, by where rows (or columns) and k's lie, into registers;
 // and puts it into shared memory.
 struct Each {
@@ -209,7 +217,7 @@ struct Each {
     __device__ static int first() { return threadIdx.x / Side::OWNS * COUNT; }
     __device__ void begin(const T* array, const Where* owns) {
       own = owns[threadIdx.x % Side::OWNS];
-      from = array + own.at;
+      from = kept(array + own.at);
     }
     __device__ void load(const Entries& entries, const Where*, const Where* ks) {
 #pragma unroll
@@ -238,20 +246,20 @@ struct Along {
 
     __device__ static int own(int i) { return threadIdx.x / CHUNKS + i * STEP; }
     __device__ static int first() { return threadIdx.x % CHUNKS * V; }
-    __device__ void begin(const T* array, const Where*) { from = array; }
+    __device__ void begin(const T* array, const Where*) { from = kept(array); }
     __device__ void load(const Entries& entries, const Where* owns, const Where* ks) {
 #pragma unroll
       for (int v = 0; v < (AT_ONCE ? 1 : V); ++v) {
         const Where k = ks[first() + v];
-        const T* at = from + k.at;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
           const Where mine = owns[own(i)];
           const bool lies = entries.have(k, mine);
+          const T* at = from + (k.at + mine.at);
           if (AT_ONCE) {
-            next[i] = lies ? *(const Pack<T, V>*)(at + mine.at) : Pack<T, V>();
+            next[i] = lies ? *(const Pack<T, V>*)at : Pack<T, V>();
           } else {
-            next[i].of[v] = lies ? at[mine.at] : T(0);
+            next[i].of[v] = lies ? *at : T(0);
           }
         }
       }
@@ -317,35 +325,34 @@ __global__ void implicit(const T* __restrict__ left, const T* __restrict__ entri
   if (t < TN * 16) {
     given.find(columns[t], p.column, p.k, place(first_column + t), p.columns, !p.elements_in_k);
   }
-  tabulate(begin);
-  __syncthreads();  // the first tables are there
+  __syncthreads();  // the tile's tables are there
 
   typename Left::template Of<T, decltype(Tile::left), Bits> of_left;  // of the next slab
   typename Right::template Of<T, decltype(Tile::right), Where> of_right;
   of_left.begin(left + (size_t)group * p.left_group, left_rows);
   of_right.begin(entries + (size_t)group * p.entries_group, columns);
-  const auto load = [&](int k0) {
-    of_left.load(given, left_rows, left_ks + (k0 - begin) % TABLE);
-    of_right.load(given, columns, ks + (k0 - begin) % TABLE);
-  };
-  const auto put = [&](Tile& slab) {
-    of_left.put(slab.left);
-    of_right.put(slab.right);
-  };
-  load(begin);
-  put(slabs[0]);
-  __syncthreads();  // the first slab is there
-  for (int k0 = begin, which_slab = 0; k0 < last; k0 += SLAB, which_slab ^= 1) {
-    const bool more = k0 + SLAB < last;
-    if (more && (k0 + SLAB - begin) % TABLE == 0) {
-      tabulate(k0 + SLAB);
-      __syncthreads();  // the next tables are there
+  for (int k0 = begin - SLAB, which_slab = 1; k0 < last; k0 += SLAB, which_slab ^= 1) {
+    const int next = k0 + SLAB, row_of_table = (next - begin) & (TABLE - 1);
+    if (next < last) {
+      if (row_of_table == 0) {
+        tabulate(next);
+        __syncthreads();  // the table of the next k's is there
+      }
+      of_left.load(given, left_rows, left_ks + row_of_table);
+      of_right.load(given, columns, ks + row_of_table);
     }
-    if (more) load(k0 + SLAB);
-    const Tile& slab = slabs[which_slab];
-    for (int k = 0; k < SLAB && has_row; ++k) row_sum += slab.left.get(k, t);
-    slab.multiply(sums);
-    if (more) put(slabs[which_slab ^ 1]);
+    if (k0 >= begin) {
+      const Tile& slab = slabs[which_slab];
+      if (left_sums) {
+        for (int k = 0; k < SLAB && has_row; ++k) row_sum += slab.left.get(k, t);
+      }
+      slab.multiply(sums);
+    }
+    if (next < last) {
+      Tile& slab = slabs[which_slab ^ 1];
+      of_left.put(slab.left);
+      of_right.put(slab.right);
+    }
     __syncthreads();  // the next slab is there, and this one is used up
   }
 

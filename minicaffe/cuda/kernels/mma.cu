@@ -37,19 +37,20 @@ __device__ inline void fragments(unsigned (&to)[4], const unsigned* row) {
                : "r"((unsigned)__cvta_generic_to_shared(row)));
 }
 
-// A float as TF32 has it: 10 bits behind the first, halves away from zero.
-__device__ inline unsigned tf32(float value) {
-  unsigned word;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(value));
-  return word;
-}
 #endif
+
+// A float as TF32 has it, 10 bits behind the first, halves away from zero; but for the bits that are cut off: half of
+// the last of those 10 bits is added, 2^-11 times the power of two that a float begins with.
+__device__ inline unsigned tf32(float value) {
+  const float power = __uint_as_float(__float_as_uint(value) & 0xff800000u);
+  return __float_as_uint(fmaf(power, 0x1p-11f, value));
+}
 
 // What words are of: so many entries along k are in one, and how they are multiplied.
 struct Tf32 {
   static const int MANY = 1;
   __device__ static unsigned word(const float* value) { return tf32(*value); }
-  __device__ static float get(unsigned word, int) { return __uint_as_float(word); }
+  __device__ static float get(unsigned word, int) { return __uint_as_float(word & ~0x1fffu); }
   __device__ static void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { mma_tf32(d, a, b); }
 };
 template <typename T>

@@ -35,20 +35,16 @@ SMALL = tuple((tm, tn) for tm in (1, 2, 4) for tn in (2, 4))
 LARGE = (4, 8), (8, 4), (8, 8)  # not for sums of 8 bytes: too few registers
 CORES = {"float16": "F16", "bfloat16": "Bf16", "float32": "Tf32"}  # the multiplier in mma.cu
 # The time of a block with tm x tn sums for each thread, in us for each 32 of the depth, if it is alone on its
-# multiprocessor and if two share it: a + b (tm + tn) + c tm tn. Fitted to times of an H100:
-# examples/benchmarks/results/gpu/tiles_h100.json
+# multiprocessor and if two share it: a + b (tm + tn) + c tm tn; what each block takes besides; and what parts of the
+# depth take, and each of their entries. Fitted to times of an H100: examples/benchmarks/results/gpu/tiles_h100.json
 MULTIPROCESSORS, PAIRS = 132, 2
 COSTS = {
-    "Fma": ((0.57, 0.043, 0.052), (1.26, 0.0, 0.095)),
-    "Tf32": ((0.0, 0.171, 0.0), (0.28, 0.162, 0.020)),
-    "F16": ((0.0, 0.145, 0.0), (0.17, 0.158, 0.012)),
+    "Fma": ((0.73, 0, 0.054), (1.22, 0, 0.0943), 0, 5.96),
+    "Tf32": ((0.433, 0.0766, 0.00694), (0.525, 0.0999, 0.017), 2.43, 18.2),
+    "F16": ((0.257, 0.0492, 0.0069), (0.458, 0.0342, 0.0198), 1.9, 17.5),
 }
 COSTS["Bf16"] = COSTS["F16"]
-BLOCK_US, PART_US, ENTRY_US = (
-    2.1,
-    5.1,
-    15e-6,
-)  # beside: of each block, of parts at all, of each of their entries
+ENTRY_US = 13e-6
 PARTS = tuple(
     sorted(2**i * j for i in range(8) for j in (2, 3))
 )  # 2, 3, 4, 6, 8, ... that are tried
@@ -316,19 +312,20 @@ def _share(
     best = (math.inf, (2, 2), 1)
     for tm, tn in tiles if multiplier == "Fma" else [tile for tile in tiles if tile[0] > 1]:
         blocks = -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products
-        alone, beside = (a + b * (tm + tn) + c * tm * tn for a, b, c in COSTS[multiplier])
+        *times, block_us, part_us = COSTS[multiplier]
+        alone, beside = (a + b * (tm + tn) + c * tm * tn for a, b, c in times)
         for parts in (1, *PARTS):
             if parts > most or (parts > 1 and blocks * _sums(parts) > COUNTERS):
                 break
             turns, rest = divmod(blocks * parts, PAIRS * MULTIPROCESSORS)
             slabs = -(-depth // (2 * UNIT)) / parts
-            two = slabs * max(alone, beside) + BLOCK_US
+            two = slabs * max(alone, beside) + block_us
             us = (turns + rest / (PAIRS * MULTIPROCESSORS)) * two
             if turns < 2:
-                last = two if rest > MULTIPROCESSORS else slabs * alone + BLOCK_US
+                last = two if rest > MULTIPROCESSORS else slabs * alone + block_us
                 us = turns * two + (last if rest else 0)
             if parts > 1:
-                us += PART_US + ENTRY_US * rows * columns * products * parts
+                us += part_us + ENTRY_US * rows * columns * products * parts
             best = min(best, (us, (tm, tn), parts))
     return best[1:]
 

@@ -50,10 +50,10 @@ void load_matrices(unsigned (&to)[N], const unsigned* row) {
 inline void fragments(unsigned (&to)[2], const unsigned* row) { standin::load_matrices(to, row); }
 inline void fragments(unsigned (&to)[4], const unsigned* row) { standin::load_matrices(to, row); }
 
-// NVIDIA leaves open what becomes of the lower 13 bits of a float that was not rounded: here they make it NaN.
+// The lower 13 bits of a float are ignored.
 inline void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   standin::mma(d, a, b, 1, [](unsigned word, int) {
-    return word & 0x1fff ? __uint_as_float(0x7fc00000) : __uint_as_float(word);
+    return __uint_as_float(word & ~0x1fffu);
   });
 }
 inline void mma_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
@@ -63,9 +63,4 @@ inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[
   standin::mma(d, a, b, 2, [](unsigned word, int which) {
     return standin_float_of_bfloat16(word >> 16 * which);
   });
-}
-inline unsigned tf32(float value) {
-  const unsigned bits = __float_as_uint(value);
-  if ((bits & 0x7f800000) == 0x7f800000) return bits & 0x7fffff ? 0x7fffe000 : bits;
-  return (bits + 0x1000) & ~0x1fffu;
 }
