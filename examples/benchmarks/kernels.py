@@ -82,7 +82,7 @@ def instances(sm: int) -> list[Instance]:
 
 
 def with_tiles(found: Iterable[Instance], sm: int) -> list[Instance]:
-    """The same, the implicit product in all tiles that its launcher may choose, and by all that multiplies.
+    """The same, the implicit product in all tiles that its launcher may choose, by all that multiplies.
 
     And the update by all rules, of which the dry run's solver has one.
     """
@@ -98,14 +98,23 @@ def with_tiles(found: Iterable[Instance], sm: int) -> list[Instance]:
         cores = [CORES[name] for name, ctype in CTYPES.items() if ctype == first and name in CORES]
         cores = cores if sm >= TF32_SINCE else []
         tiles = SMALL if "double" in (first, second) else (*SMALL, *LARGE)
-        for way in [[], *([word] for word in cores)]:
-            if (
-                not way and cores and first != "float"
-            ):  # 16 bits are multiplied there and nowhere else
-                continue
-            some = [tile for tile in tiles if not way or tile[0] > 1]
-            made |= {(file, ", ".join([first, second, *map(str, tile), *way])) for tile in some}
+        for way in ["Fma", *cores]:
+            if way == "Fma" and cores and first != "float":
+                continue  # 16 bits are multiplied there and nowhere else
+            for tm, tn in tiles:
+                if way != "Fma" and tm == 1:
+                    continue
+                for reads in readings(tm, tn):
+                    words = first, second, str(tm), str(tn), *reads, way
+                    made.add((file, ", ".join(words)))
     return sorted(made)
+
+
+def readings(tm: int, tn: int) -> list[tuple[str, str, str]]:
+    """How a tile's numbers are read in y = weight x, in dx of 1 x 1, and in dweight; and of a long kernel."""
+    along, across = ("Packs" if many > 3 else "Deep" for many in (tm, tn))
+    found = [(along, "Each", "Bits"), ("Each", "Each", "Bits"), (along, across, "Bits")]
+    return [*found, ("Deep", "Each", "Spot")] if (tm, tn) == (4, 4) else found
 
 
 def compiled(of: list[Instance], sm: int) -> list[dict]:
@@ -169,7 +178,7 @@ def table(found: dict | None) -> str:
     parts = defaultdict(list)
     for row in rows_of(found):
         tile = row["kernel"].rstrip(">").split(", ")[2:] if row["file"] == "implicit.cu" else []
-        way = "" if len(tile) < 3 else ", tensor cores"
+        way = "" if not tile or tile[-1] == "Fma" else ", tensor cores"
         parts[f"{row['file']} {' x '.join(tile[:2])}{way}".strip()].append(row)
     sms = sorted({row["sm"] for row in rows_of(found)})
     head = ["", "kernels", "registers", "shared, bytes", "spilled, bytes"]

@@ -80,7 +80,10 @@ class Ours:
         self.dweight, self.dbias = array(self.weight.shape), array(self.bias.shape)
         self.forward, self._gradients = self._forward_once, self._gradients_once
         if device.is_cuda:
-            for once in (self._forward_once, self.backward):  # kernels are compiled, as before a replay
+            for once in (
+                self._forward_once,
+                self.backward,
+            ):  # kernels are compiled, as before a replay
                 once()
             self.forward = captured(device, self._forward_once, [cublas.work])
             self.backward = captured(device, self.backward, [cublas.work])

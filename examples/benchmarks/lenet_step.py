@@ -85,7 +85,9 @@ def torchs(batch: int, device: str, weights: dict, mode: str) -> Contender:
     if not mode.startswith("graph"):
         return Contender(step, last_loss)
 
-    def forget() -> None:  # it holds what was made for the other stream, which a capture must not see
+    def forget() -> (
+        None
+    ):  # it holds what was made for the other stream, which a capture must not see
         nonlocal loss
         loss = None
 

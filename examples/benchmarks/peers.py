@@ -134,7 +134,9 @@ def ladder(args: argparse.Namespace) -> None:
         if args.kind == "cpu":  # the host's memory
             way = fastest(found["backward"]["ms"])
             rungs[name]["memory_mib"] = {
-                one.partition(" ")[0]: child("ladder.py", told | {"rungs": [name], "contender": one})
+                one.partition(" ")[0]: child(
+                    "ladder.py", told | {"rungs": [name], "contender": one}
+                )
                 for one in ("minicaffe", way)
             }
         means = {
@@ -150,7 +152,7 @@ def ladder(args: argparse.Namespace) -> None:
 
 
 def measured_rungs(args: argparse.Namespace, told: dict[str, object]) -> Iterator[tuple[str, dict]]:
-    """Each rung with its numbers: on the CPU by a process of its own, on CUDA all by one, which has compiled them."""
+    """Each rung with its numbers: on the CPU by a process of its own, on CUDA all by one."""
     groups = [[name] for name in args.rungs] if args.kind == "cpu" else [args.rungs]
     for group in groups:
         for answer in answers("ladder.py", told | {"rungs": group}):
@@ -163,7 +165,7 @@ def child(script: str, settings: dict[str, object]) -> Any:
 
 
 def answers(script: str, settings: dict[str, object]) -> Iterator[Any]:
-    """The answers of a process of its own, as it gives them; it is ended with the last one that is asked for."""
+    """The answers of a process of its own, as they come; it is ended with the last one that is asked for."""
     command = [sys.executable, str(HERE / script), json.dumps(settings)]
     # One BLAS thread, as the command line says it: read when NumPy is loaded, before any setting.
     environment = free_environment() | {"OPENBLAS_NUM_THREADS": "1"}

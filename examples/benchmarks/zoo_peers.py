@@ -48,8 +48,10 @@ def torch_steps(net, given: Mapping[str, np.ndarray], tell: bool = True, modes=M
     return calls
 
 
-def recorded(step: Callable[[], object], between: Callable[[], object] = lambda: None) -> Callable[[], None]:
-    """A step of PyTorch as a CUDA graph; `between` its first runs and the capture, what they left is forgotten."""
+def recorded(
+    step: Callable[[], object], between: Callable[[], object] = lambda: None
+) -> Callable[[], None]:
+    """A step of PyTorch as a CUDA graph; `between` its first runs and the capture."""
     import torch
 
     side = torch.cuda.Stream()

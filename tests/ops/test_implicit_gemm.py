@@ -118,7 +118,9 @@ def test_neighbours_are_read_at_once(cuda, monkeypatch, way, tile, dtype):
     assert kernels[2].split(", ")[4:6] == ["Packs", "Packs" if way == "1 x 1" else "Deep"]
     x, weight, bias, dy, dw = arrays
     shifted = [put(cuda, np.append(array[:1].ravel()[:1], array))[1:] for array in (weight, x, dy)]
-    w1, x1, dy1 = (one.reshape(array.shape) for one, array in zip(shifted, (weight, x, dy), strict=True))
+    w1, x1, dy1 = (
+        one.reshape(array.shape) for one, array in zip(shifted, (weight, x, dy), strict=True)
+    )
     y, dw1 = blank(cuda, g.y_shape, dtype), put(cuda, dw)
     launched = kernels_of(lambda: implicit_gemm.forward(x1, w1, put(cuda, bias), g, y))
     launched += kernels_of(lambda: implicit_gemm.weight_gradient(x1, dy1, g, dw1))
@@ -149,7 +151,7 @@ def test_tiles_and_parts_are_near_the_fastest_measured(way):
         )  # (4, 2) and (2, 4) cost the same
         near = [took for (one, n), took in us.items() if one == tile and n / 2 <= parts <= n * 2]
         slower.append(min(near) / min(us.values()))
-    assert len(measured) > 25 and np.exp(np.mean(np.log(slower))) < 1.08
+    assert len(measured) > 20 and np.exp(np.mean(np.log(slower))) < 1.08
 
 
 @given(*[st.integers(1, 3000)] * 3, st.integers(1, 8), st.sampled_from([4, 8]), st.integers(0, 300))

@@ -39,12 +39,12 @@ CORES = {"float16": "F16", "bfloat16": "Bf16", "float32": "Tf32"}  # the multipl
 # depth take, and each of their entries. Fitted to times of an H100: examples/benchmarks/results/gpu/tiles_h100.json
 MULTIPROCESSORS, PAIRS = 132, 2
 COSTS = {
-    "Fma": ((0.73, 0, 0.054), (1.22, 0, 0.0943), 0, 5.96),
-    "Tf32": ((0.433, 0.0766, 0.00694), (0.525, 0.0999, 0.017), 2.43, 18.2),
-    "F16": ((0.257, 0.0492, 0.0069), (0.458, 0.0342, 0.0198), 1.9, 17.5),
+    "Fma": ((0.605, 0.0549, 0.0446), (0.873, 0.072, 0.0766), 2.93, 5.29),
+    "Tf32": ((0.181, 0.136, 0), (0.257, 0.144, 0.0116), 2.9, 3.33),
+    "F16": ((0.155, 0.0925, 0), (0.259, 0.0803, 0.0126), 3.18, 3.27),
 }
 COSTS["Bf16"] = COSTS["F16"]
-ENTRY_US = 13e-6
+ENTRY_US = 15.6e-6
 PARTS = tuple(
     sorted(2**i * j for i in range(8) for j in (2, 3))
 )  # 2, 3, 4, 6, 8, ... that are tried
@@ -303,7 +303,7 @@ def _share(
     rows: int, columns: int, depth: int, products: int, size: int, most: int, multiplier: str
 ) -> tuple[tuple[int, int], int]:
     """Returns the tile of sums, each of `size` bytes, that a thread keeps, and into how many parts of the
-    depth, at most `most`, the sums are divided; those with the least time by COSTS.
+    depth, at most `most`, the sums are divided; those with the least time by COSTS. A tile has at most twice the rows.
 
     Blocks run in turns of PAIRS on each multiprocessor; if turns are few, their number counts rounded up.
     """
@@ -311,6 +311,8 @@ def _share(
     tiles = SMALL if size == 8 else (*SMALL, *LARGE)
     best = (math.inf, (2, 2), 1)
     for tm, tn in tiles if multiplier == "Fma" else [tile for tile in tiles if tile[0] > 1]:
+        if 16 * tm > max(32, 2 * rows):
+            continue
         blocks = -(-rows // (16 * tm)) * -(-columns // (16 * tn)) * products
         *times, block_us, part_us = COSTS[multiplier]
         alone, beside = (a + b * (tm + tn) + c * tm * tn for a, b, c in times)
