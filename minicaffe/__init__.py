@@ -49,6 +49,13 @@ outer.ANSWERS |= {
     "the snapshot of a run": "minicaffe.runs.folder:to_go_on_from",
 }
 
+outer.LAYERS += [
+    *(f"minicaffe.feeding.{name}" for name in ("data", "hdf5_data", "image_data", "memory_data")),
+    "minicaffe.feeding.window_data",
+    *(f"minicaffe.forks.{name}" for name in ("deeplab", "fast_rcnn", "ssd")),
+    "minicaffe.pycaffe.python",
+]
+
 __all__ = sorted([*_HOMES, *_MODULES, "__version__"])
 
 

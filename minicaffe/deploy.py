@@ -12,7 +12,7 @@ import numpy as np
 from minicaffe import backend, pictures
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.export.inference import inference
-from minicaffe.layers.pictures import Pictures
+from minicaffe.feeding.pictures import Pictures
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
 from minicaffe.runs import folder as run_folder

@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 ANSWERS: dict[str, str] = {}  # what is asked for -> module:name
+LAYERS: list[str] = []  # modules outside the core that register layers
 
 
 def ask_for(what: str) -> Any:

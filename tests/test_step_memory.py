@@ -15,9 +15,9 @@ import pytest
 
 from minicaffe import Net, Solver, parse
 from minicaffe.data import idx, known
+from minicaffe.feeding.data import Data
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.activation import Dropout
-from minicaffe.layers.data import Data
 
 ROOT = Path(__file__).parent.parent
 CAST_BUFFERS = 128 << 10  # NumPy's own, of fixed size, where an operation mixes types

@@ -13,7 +13,7 @@ import numpy as np
 
 from minicaffe import checkpoint
 from minicaffe.errors import DataError, MinicaffeError
-from minicaffe.layers.pictures import Pictures
+from minicaffe.feeding.pictures import Pictures
 from minicaffe.net.sources import with_classes
 from minicaffe.pictures import Doubt
 from minicaffe.spec.declare import NetSpec

@@ -9,8 +9,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from minicaffe.feeding.pictures import Pictures
 from minicaffe.layers.loss import Softmax
-from minicaffe.layers.pictures import Pictures
 from minicaffe.layers.softmax_loss import SoftmaxWithLoss
 from minicaffe.ops import conv
 from minicaffe.parallel.launched import count

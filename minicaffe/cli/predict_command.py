@@ -41,9 +41,9 @@ from minicaffe.cli.options import (
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.deploy import Classifier, takes_digits
 from minicaffe.errors import DataError, MinicaffeError, note
+from minicaffe.feeding.pictures import Pictures
+from minicaffe.feeding.transform import Transform
 from minicaffe.layers.files import read_array
-from minicaffe.layers.pictures import Pictures
-from minicaffe.layers.transform import Transform
 from minicaffe.pictures import read_picture
 from minicaffe.pictures.files import in_folder
 

@@ -15,7 +15,7 @@ from minicaffe.layers.convolution import Filtered
 from minicaffe.net.graph import Graph
 from minicaffe.net.memory import Memory
 from minicaffe.net.step import Step
-from minicaffe.replay.guards import Assumed
+from minicaffe.replay.replay import Assumed
 from minicaffe.spec.types import keys_of
 
 _blob = operator.attrgetter("blob")

@@ -18,8 +18,7 @@ from minicaffe.net.inference_replay import (
 )
 from minicaffe.net.net import Net
 from minicaffe.net.step import Step, Value
-from minicaffe.replay.guards import Assumed
-from minicaffe.replay.replay import Call, Tape
+from minicaffe.replay.replay import Assumed, Call, Tape
 
 
 class Passes:

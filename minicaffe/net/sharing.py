@@ -3,6 +3,12 @@
 A net that only runs forward shares its data: a value is in use from the layer that writes it to the last
 that reads it. Another net shares its diffs: one is in use from the highest layer that writes it, a reader of
 the value, down to the layer that wrote the value. Integers until memory is taken.
+
+    step        0  1  2  3  4          offset
+    conv1       #  #                   0        the largest comes first
+    conv2          #  #                640      behind conv1, which it meets in step 1
+    pool2             #  #             0        conv1 is over
+    ip                   #  #          256      behind pool2; conv2 is over
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from minicaffe import cpu
@@ -17,11 +24,64 @@ from minicaffe.cpu import aligned
 from minicaffe.errors import ShapeError
 from minicaffe.layers import Blob, Layer
 from minicaffe.net.graph import Graph
-from minicaffe.net.plan import Life, place
 from minicaffe.net.step import Step, Value
 
+ALIGNED = 64  # bytes: a line of the CPU's cache; every load of a GPU fits in
 LATER = 2  # steps until which threads of NumPy's may still read a diff, each at its own pace,
 FEW = 2**24  # where all diffs, kept so long, take no more bytes
+
+
+@dataclass(frozen=True)
+class Life:
+    """A buffer of `size` bytes, in use from step `first` to step `last`, both included."""
+
+    size: int
+    first: int
+    last: int
+
+    def meets(self, other: Life) -> bool:
+        """Whether both are in use in some step."""
+        return self.first <= other.last and other.first <= self.last
+
+    def longer(self, steps: int) -> Life:
+        """So many steps longer, on the way back.
+
+        >>> Life(640, 1, 2).longer(2)
+        Life(size=640, first=0, last=2)
+        """
+        return replace(self, first=max(0, self.first - steps))
+
+    def covers(self, step: int) -> bool:
+        """Whether it is in use in a step."""
+        return self.first <= step <= self.last
+
+
+def place(lives: Sequence[Life]) -> tuple[list[int], int]:
+    """The offset of each buffer, and the bytes of the whole block.
+
+    Buffers that meet do not overlap. The largest is placed first; each goes into the smallest gap that
+    takes it among the buffers that it meets and that are placed, else behind them. Offsets are multiples
+    of ALIGNED. Source: "greedy by size" of Y. Pisarchyk, J. Lee, Efficient Memory Management for Deep
+    Neural Net Inference, 2020.
+
+    >>> place([Life(640, 0, 1), Life(320, 1, 2), Life(256, 2, 3), Life(64, 3, 4)])
+    ([0, 640, 0, 256], 960)
+    """
+    offsets, whole = [0] * len(lives), 0
+    placed: list[tuple[int, int, int]] = []
+    order = sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first, i))
+    for i in order:
+        size = -(-lives[i].size // ALIGNED) * ALIGNED
+        best, smallest, end = None, None, 0
+        for start, stop in sorted((a, b) for a, b, j in placed if lives[i].meets(lives[j])):
+            gap = start - end
+            if gap >= size and (smallest is None or gap < smallest):
+                best, smallest = end, gap
+            end = max(end, stop)
+        offsets[i] = end if best is None else best
+        placed.append((offsets[i], offsets[i] + size, i))
+        whole = max(whole, offsets[i] + size)
+    return offsets, whole
 
 
 class Sharing:

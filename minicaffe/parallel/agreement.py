@@ -12,9 +12,9 @@ from minicaffe import __version__
 from minicaffe.backend import PRECISIONS
 from minicaffe.communicator import Communicator
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError
-from minicaffe.layers.fed import Fed
-from minicaffe.layers.hdf5_data import HDF5Data
-from minicaffe.layers.window_data import WindowData
+from minicaffe.feeding.fed import Fed
+from minicaffe.feeding.hdf5_data import HDF5Data
+from minicaffe.feeding.window_data import WindowData
 from minicaffe.net import Net
 from minicaffe.net.model import text
 from minicaffe.parallel.shardable import refused

@@ -11,8 +11,8 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers import Blob as Held
 from minicaffe.layers import Param
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.host_blob import HostBlob, Seen
 from minicaffe.net.step import Value
+from minicaffe.pycaffe.host_blob import HostBlob, Seen
 from minicaffe.pycaffe.mirror import Mirror, mirror
 
 

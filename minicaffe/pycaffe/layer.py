@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minicaffe.layers import REGISTRY
-from minicaffe.layers.host_blob import PythonLayer
-from minicaffe.layers.python import Python
 from minicaffe.net.step import Step
 from minicaffe.pycaffe.blob import Blob
+from minicaffe.pycaffe.host_blob import PythonLayer
+from minicaffe.pycaffe.python import Python
 
 Layer = PythonLayer  # for `class MyLayer(caffe.Layer)`
 

@@ -12,7 +12,7 @@ import numpy as np
 import minicaffe
 from minicaffe.caffe.weights import Reader
 from minicaffe.errors import ByName, DataError, ShapeError, SpecError
-from minicaffe.layers.memory_data import MemoryData
+from minicaffe.feeding.memory_data import MemoryData
 from minicaffe.net import weights as files
 from minicaffe.pycaffe import batches, mode, passes
 from minicaffe.pycaffe.blob import FlowBlob, ParamBlob

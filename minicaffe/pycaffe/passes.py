@@ -8,13 +8,13 @@ from typing import Any
 
 import minicaffe
 from minicaffe.errors import MinicaffeError
-from minicaffe.layers.host_blob import HostBlob
-from minicaffe.layers.python import Python
 from minicaffe.net import memory
 from minicaffe.net.step import Step, Value
 from minicaffe.pycaffe.blob import FlowBlob
+from minicaffe.pycaffe.host_blob import HostBlob
 from minicaffe.pycaffe.mirror import push
 from minicaffe.pycaffe.model import own_errors
+from minicaffe.pycaffe.python import Python
 
 FREE = ("Input", "DummyData")  # whose tops stay as a script has reshaped them
 Blobs = Mapping[str, FlowBlob]

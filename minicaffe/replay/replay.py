@@ -7,11 +7,12 @@ after the other without Python, or calls of NumPy's; on CUDA a `Graph` of all th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from minicaffe.backend import Device
 from minicaffe.cuda import cublas, fusion
@@ -20,7 +21,29 @@ from minicaffe.replay import trace
 from minicaffe.replay.command import Calls, Row
 from minicaffe.replay.command_buffer import Program
 from minicaffe.replay.fusion_cpu import joined
-from minicaffe.replay.guards import Assumed
+
+
+class Assumed(NamedTuple):
+    """What a trace assumes: objects, which it keeps alive and compares by `is`, and settings by value.
+
+    Since the objects stay alive, no other can be born at their addresses and be taken for one of them.
+
+    >>> import numpy as np
+    >>> x = np.zeros(2)
+    >>> Assumed([x], 1).holds(Assumed([x], 1)), Assumed([x], 1).holds(Assumed([x[:]], 1))
+    (True, False)
+    """
+
+    objects: Sequence[Any]
+    settings: Any
+
+    def holds(self, now: Assumed) -> bool:
+        """Whether it is still so; not with an array among the settings: `==` compares its entries."""
+        try:
+            alike = len(self.objects) == len(now.objects) and self.settings == now.settings
+        except ValueError:
+            return False
+        return alike and all(map(operator.is_, self.objects, now.objects))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What ops do, noted down: the rows of a program; and the kernels that CUDA is given.
 
-On the CPU a row is a compiled loop, which the gate `threads.run` runs, or calls of NumPy's, by way of `do`.
+On the CPU a row is a compiled loop, which `dispatch.run` runs, or calls of NumPy, by way of `do`.
 
-with record.recording() as made:
+with trace.recording() as made:
     layer.forward()
 made.rows      # what was run or called on the CPU, in order
 made.launches  # the kernels of this project that were launched, and what with

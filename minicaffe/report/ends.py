@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minicaffe.errors import MinicaffeError
-from minicaffe.layers.pictures import Pictures
+from minicaffe.feeding.pictures import Pictures
 from minicaffe.net.step import Step
 
 

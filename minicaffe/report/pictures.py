@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.data import png
-from minicaffe.layers.pictures import Pictures
+from minicaffe.feeding.pictures import Pictures
 from minicaffe.net import Net
 from minicaffe.report.ends import LeftOutError
 from minicaffe.report.study import Study

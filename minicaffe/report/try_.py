@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.deploy import Classifier, deploy, takes_digits
 from minicaffe.errors import mib
-from minicaffe.layers.pictures import Pictures
+from minicaffe.feeding.pictures import Pictures
 from minicaffe.net import Net
 from minicaffe.report.ends import LeftOutError
 from minicaffe.report.program import encoded, program

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from minicaffe.errors import SpecError
-from minicaffe.layers.fed import Fed
-from minicaffe.layers.hdf5_data import HDF5Data
+from minicaffe.feeding.fed import Fed
+from minicaffe.feeding.hdf5_data import HDF5Data
 from minicaffe.net import Net
 from minicaffe.runs.environment import whole_batch
 from minicaffe.spec.declare import NetSpec

@@ -11,8 +11,7 @@ from minicaffe.net.inference_replay import check
 from minicaffe.net.net import Net
 from minicaffe.net.passes import Passes, Premise, take_sum
 from minicaffe.ops import arrays
-from minicaffe.replay.guards import Assumed
-from minicaffe.replay.replay import Call, Node, Repeated, Tape, take
+from minicaffe.replay.replay import Assumed, Call, Node, Repeated, Tape, take
 from minicaffe.solver.average import Average
 from minicaffe.solver.compare import compared
 from minicaffe.solver.mixed import Mixed

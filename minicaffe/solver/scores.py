@@ -12,9 +12,7 @@ import numpy as np
 
 from minicaffe.communicator import ALONE, Communicator, together
 from minicaffe.errors import ShapeError, SpecError
-from minicaffe.layers.fed import Fed
 from minicaffe.layers.loss import Accuracy
-from minicaffe.layers.memory_data import MemoryData
 from minicaffe.net import Net, sources
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.solver import SolverSpec
@@ -130,8 +128,7 @@ class Whole:
         layers: list[Any] = list(net.layers.values())
         sets = [layer for layer in layers if getattr(layer, "dataset", None) is not None]
         if not sets:
-            arrays = [layer for layer in layers if isinstance(layer, MemoryData) and layer.arrays]
-            return cls(max((len(one.arrays[0]) // one.whole for one in arrays), default=1))  # type: ignore[index]
+            return cls(max(*(getattr(layer, "held_batches", 0) for layer in layers), 0) or 1)
         longest = max(sets, key=lambda layer: math.ceil(len(layer.dataset) / layer.batch_size))
         batches, rest = divmod(len(longest.dataset), longest.batch_size)
         if not hasattr(longest, "order"):
@@ -187,8 +184,8 @@ def _sums(
                 _check_shapes(name, sums[name], value)
                 xp.add(sums[name], value, out=sums[name])
     for layer in net.layers.values():
-        if isinstance(layer, Fed):
-            layer.tell_damage()
+        if report := getattr(layer, "tell_damage", None):
+            report()
     return {name: net.device.to_host(total) for name, total in sums.items()}
 
 

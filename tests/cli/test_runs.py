@@ -413,7 +413,7 @@ def test_a_second_interrupt_leaves_a_record_and_the_last_snapshot(cli, net, monk
 
 
 def test_data_that_goes_leaves_a_snapshot_and_a_clear_line(cli, net, train, monkeypatch):
-    from minicaffe.layers.data import Data
+    from minicaffe.feeding.data import Data
 
     train("--run", "straight")
     before = Data.forward

@@ -16,9 +16,9 @@ from minicaffe.backend import Device
 from minicaffe.cuda.fusion import may_begin
 from minicaffe.cuda.fusion_rules import FIRST
 from minicaffe.data import datasets
+from minicaffe.feeding.data import Data
+from minicaffe.feeding.memory_data import MemoryData
 from minicaffe.layers.activation import Dropout
-from minicaffe.layers.data import Data
-from minicaffe.layers.memory_data import MemoryData
 from minicaffe.net import read
 from minicaffe.replay.trace import recording
 from minicaffe.solver import Report

@@ -13,7 +13,7 @@ import pytest
 
 from minicaffe import Net, ShapeError, Solver, SpecError, parse
 from minicaffe.errors import LayerError
-from minicaffe.layers.host_blob import HostBlob
+from minicaffe.pycaffe.host_blob import HostBlob
 
 LOSS = """
 layers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe.net.plan import ALIGNED, Life, place
+from minicaffe.net.sharing import ALIGNED, Life, place
 
 
 def lives(longest: int = 12):

@@ -9,8 +9,7 @@ from layers.rows import ROWS, net_of
 from minicaffe import Net, backend, parse
 from minicaffe.net.passes import Passes, Premise
 from minicaffe.ops import arrays
-from minicaffe.replay.guards import Assumed
-from minicaffe.replay.replay import Call, Repeated, Segment, Tape
+from minicaffe.replay.replay import Assumed, Call, Repeated, Segment, Tape
 
 pytestmark = pytest.mark.usefixtures("form")
 CPU = backend.device("cpu")

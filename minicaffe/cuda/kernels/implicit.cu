@@ -165,6 +165,8 @@ template <typename T, int TM, int TN>
 struct Slab<T, TM, TN, Fma> {
   typedef typename Sum<T>::type S;
   static const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;
+  // products that follow each other in the code: more find no registers
+  static const int UNROLL = TM * TN > 32 ? 2 : STEPS == 1 && TM < TN && TM * TN > 16 ? 4 : WORDS;
   Plain<T, TM * 16, VM> left;
   Plain<T, TN * 16, VN> right;
 
@@ -172,7 +174,7 @@ struct Slab<T, TM, TN, Fma> {
   __device__ static int column(int j) { return (threadIdx.x % 16 + j / VN * 16) * VN + j % VN; }
   __device__ void multiply(S (&sums)[TM][TN]) const {
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-#pragma unroll(TM * TN > 32 ? 2 : WORDS)  // more find no registers beside 8 x 8 sums
+#pragma unroll(UNROLL)
     for (int k = 0; k < WORDS; ++k) {
       S a[TM], b[TN];
 #pragma unroll

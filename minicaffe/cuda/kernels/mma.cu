@@ -75,6 +75,12 @@ struct Bf16 : Two<__nv_bfloat16> {
 };
 #endif
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+const int STEPS = 1;  // of a loop, where more find no registers beside many sums
+#else
+const int STEPS = 2;
+#endif
+
 // A side of a slab in shared memory: SIZE rows (or columns) of 16 words each, along k. A row is 20 words: so no two of
 // eight rows that follow each other have the same bank, by four words that are read or written at once.
 template <typename T, int SIZE, typename Way>
@@ -108,7 +114,7 @@ struct Cores {
     const unsigned* const a_from = left.of[first_row() + matrix % 2 * 8 + line] + matrix / 2 * 4;
     const unsigned* const b_from =
         right.of[first_column() + line * BESIDE + matrix / 2 % BESIDE] + matrix % 2 * 4;
-#pragma unroll
+#pragma unroll(Way::MANY > 1 && TM * TN > 32 ? STEPS : 2)
     for (int word = 0; word < 16; word += 8) {
       unsigned b[TN / VN][2 * BESIDE];
 #pragma unroll

@@ -17,7 +17,7 @@ import numpy as np
 from minicaffe.errors import SpecError
 from minicaffe.export.graph import Graph
 from minicaffe.export.table import draws, writes
-from minicaffe.layers.detection import LEAST
+from minicaffe.forks.ssd import LEAST
 from minicaffe.net.step import Step
 
 FLOAT = 1  # ONNX's number of that type

@@ -35,8 +35,8 @@ SMALL = tuple((tm, tn) for tm in (1, 2, 4) for tn in (2, 4))
 LARGE = (4, 8), (8, 4), (8, 8)  # not for sums of 8 bytes: too few registers
 CORES = {"float16": "F16", "bfloat16": "Bf16", "float32": "Tf32"}  # the multiplier in mma.cu
 # The time of a block with tm x tn sums for each thread, in us for each 32 of the depth, if it is alone on its
-# multiprocessor and if two share it: a + b (tm + tn) + c tm tn; what each block takes besides; and what parts of the
-# depth take, and each of their entries. Fitted to times of an H100: examples/benchmarks/results/gpu/tiles_h100.json
+# multiprocessor and if two share it: a + b (tm + tn) + c tm tn; what each block takes besides; what parts of
+# the depth take. Fitted to times of an H100: examples/benchmarks/results/gpu/tiles_h100.json
 MULTIPROCESSORS, PAIRS = 132, 2
 COSTS = {
     "Fma": ((0.605, 0.0549, 0.0446), (0.873, 0.072, 0.0766), 2.93, 5.29),
@@ -45,9 +45,7 @@ COSTS = {
 }
 COSTS["Bf16"] = COSTS["F16"]
 ENTRY_US = 15.6e-6
-PARTS = tuple(
-    sorted(2**i * j for i in range(8) for j in (2, 3))
-)  # 2, 3, 4, 6, 8, ... that are tried
+PARTS = tuple(sorted(2**i * j for i in range(8) for j in (2, 3)))  # 2, 3, 4, 6, ..., that are tried
 
 
 def _integers(names: str) -> list[tuple[str, Any]]:
@@ -71,7 +69,7 @@ class Product(NamedTuple):
     """The kernel's integers, and what they say of how `left` and the entries lie: see `_lie`."""
 
     struct: np.ndarray
-    sizes: tuple[int, int, int]
+    sizes: tuple[int, ...]
     left: tuple[str, int]
     entries: tuple[str, int]
     where: str
@@ -210,18 +208,17 @@ def _run(
     partial_args = (partials, arrived()) if parts > 1 else (None, None)
     args = parts, part, int(add), int(add_sums), int(relu), product.struct
     at_once = 8 if multiplier in ("F16", "Bf16") else 4
-    reads = [
-        "Packs"
-        if many > 3 and aligned % at_once == 0 and array.data.ptr % (at_once * array.itemsize) == 0
-        else way
-        for (way, aligned), array, many in zip(
-            (product.left, product.entries), arrays, tile, strict=False
-        )
-    ]
-    types = arrays[1], out, *tile, *reads, product.where, multiplier
+    lie = zip((product.left, product.entries), arrays[:2], tile, strict=True)
+    types = arrays[1], out, *tile, *(_read(at_once, *one) for one in lie), product.where, multiplier
     mask = pooled = which = None  # optional arguments that cuda.fusion_rules sets
     arrays = *arrays[:3], mask, out, pooled, which, left_sums, *partial_args
     launch_blocks("implicit.cu", "implicit", grid, types, *arrays, *args)
+
+
+def _read(at_once: int, lies: tuple[str, int], array: Any, many: int) -> str:
+    """How a thread reads an array: Packs if runs of k's begin at multiples of `at_once` numbers."""
+    aligned = lies[1] % at_once == 0 and array.data.ptr % (at_once * array.itemsize) == 0
+    return "Packs" if aligned and many > 3 else lies[0]
 
 
 @functools.lru_cache(4096)
@@ -293,9 +290,8 @@ def _sums(parts: int) -> int:
 def _multiplier(entries: Any) -> str:
     """The name of what multiplies the entries of an array: tensor cores of their type, or Fma."""
     kind = entries.dtype.name
-    if kind not in CORES or (kind == "float32" and not tf32()):
-        return "Fma"
-    return CORES[kind] if capability(entries.device.id) >= TF32_SINCE else "Fma"
+    able = kind in CORES and (kind != "float32" or tf32())
+    return CORES[kind] if able and capability(entries.device.id) >= TF32_SINCE else "Fma"
 
 
 @functools.lru_cache(4096)
@@ -303,9 +299,10 @@ def _share(
     rows: int, columns: int, depth: int, products: int, size: int, most: int, multiplier: str
 ) -> tuple[tuple[int, int], int]:
     """Returns the tile of sums, each of `size` bytes, that a thread keeps, and into how many parts of the
-    depth, at most `most`, the sums are divided; those with the least time by COSTS. A tile has at most twice the rows.
+    depth, at most `most`, the sums are divided; those with the least time by COSTS.
 
-    Blocks run in turns of PAIRS on each multiprocessor; if turns are few, their number counts rounded up.
+    A tile has at most twice the rows. Blocks run in turns of PAIRS on each multiprocessor; if turns are few,
+    their number counts rounded up.
     """
     most = max(1, min(most, depth // (4 * UNIT)))
     tiles = SMALL if size == 8 else (*SMALL, *LARGE)

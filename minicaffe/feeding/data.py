@@ -12,9 +12,9 @@ from minicaffe.data.draws import draws
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.held_out import SHARE, sides
 from minicaffe.errors import DataError, ShapeError, SpecError
+from minicaffe.feeding.fed import Fed, size_of
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.fed import Fed, size_of
 from minicaffe.ops.batch import gather
 from minicaffe.spec.types import AtLeast, Below
 

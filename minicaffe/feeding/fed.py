@@ -17,9 +17,9 @@ from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.picture_set import Size
 from minicaffe.data.recipe import Recipe
 from minicaffe.errors import DataError, ShapeError
+from minicaffe.feeding.pictures import Pictures
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.order import Order, shuffled
-from minicaffe.layers.pictures import Pictures
 from minicaffe.ops.batch import gather
 from minicaffe.ops.random import random_key
 from minicaffe.spec.types import AtLeast

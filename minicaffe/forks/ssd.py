@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.errors import DataError, ShapeError
+from minicaffe.forks import boxes as ops
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import arrays
-from minicaffe.ops import boxes as ops
 from minicaffe.spec.types import AtLeast
 
 LEAST = float(np.finfo(np.float32).min)

@@ -8,9 +8,9 @@ from minicaffe.data import lists
 from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader.picture_set import ListSet
 from minicaffe.errors import ShapeError
+from minicaffe.feeding.fed import Fed, size_of
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.fed import Fed, size_of
 from minicaffe.spec.types import AtLeast
 
 

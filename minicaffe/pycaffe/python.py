@@ -22,7 +22,7 @@ from minicaffe.errors import (
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.fillers import ZERO
-from minicaffe.layers.host_blob import HostBlob, HostBlobs, PythonLayer
+from minicaffe.pycaffe.host_blob import HostBlob, HostBlobs, PythonLayer
 
 METHODS = ("setup", "reshape", "forward")  # and backward, where a gradient is wanted
 
@@ -73,7 +73,7 @@ class Python(Layer):
     bottom[i] and top[i] `data` and `diff`, as NumPy arrays, `shape`, `num`, `channels`, `height`, `width` and
     `count`. top[i].reshape(*sizes) sets the shape; where it is another than in the pass before, the layers
     behind take other memory. The data of bottoms can only be read. Its base may be
-    minicaffe.layers.host_blob.PythonLayer.
+    minicaffe.pycaffe.host_blob.PythonLayer.
 
     Bottoms and tops as the class wants them; a loss by `loss_weight`. On CUDA it works on copies on the host,
     for which each pass waits; in 16 bits these are float32. Raises LayerError for what the class raises.

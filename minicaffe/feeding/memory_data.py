@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.errors import DataError, ShapeError, SpecError
+from minicaffe.feeding.transform import Transform
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.transform import Transform
 from minicaffe.ops.take import take
 from minicaffe.spec.types import AtLeast
 
@@ -56,6 +56,11 @@ class MemoryData(Layer):
         self.order = np.arange(self.start, self.start + self.samples, dtype=np.int32)
         self.places = np.zeros_like(self.order)
         self.there = self.context.device.asarray(self.places)  # the same array on the CPU
+
+    @property
+    def held_batches(self) -> int:
+        """How many batches the arrays are."""
+        return len(self.arrays[0]) // self.whole if self.arrays else 0
 
     def reset(self, images: Any, labels: Any) -> None:
         """Take arrays of the host, from the next pass on. Raises ShapeError, and keeps those before."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from minicaffe.data.lists import find
 from minicaffe.errors import DataError, ShapeError
+from minicaffe.feeding.transform import Transform
 from minicaffe.layers.base import Layer, Traits
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.files import read_array
-from minicaffe.layers.transform import Transform
 from minicaffe.spec.types import AtLeast
 
 NONE = Transform()

@@ -11,9 +11,9 @@ from minicaffe.data import datasets, lists, picture_files
 from minicaffe.data.draws import draws
 from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError, ShapeError
+from minicaffe.feeding.pictures import Pictures
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.pictures import Pictures
 from minicaffe.ops.random import random_key
 from minicaffe.spec.types import AtLeast
 

@@ -1,0 +1,1 @@
+"""Layers of Caffe's forks, a fork a file."""
