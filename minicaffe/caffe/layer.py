@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from minicaffe.caffe.schema import Field, schema
-from minicaffe.errors import SpecError
+from minicaffe.caffe.schema import Field, own_block, schema
+from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.spec.declare import FILLER_KEYS, Filler, LayerSpec
 from minicaffe.spec.tree import Mark, Node, shown
-from minicaffe.spec.types import Key, keys_of
+from minicaffe.spec.types import Key, keys_of, option
 
 DROPPED = (
     "engine",
@@ -48,7 +48,7 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
             raise SpecError(f"{mark}: {what}: {key} is given twice, first at {keys[key].within}")
         values[key], keys[key] = node, mark
 
-    homes = schema().layers.get(kind, ())
+    homes = schema().layers.get(kind, (own_block(kind),) if kind else ())
     known = kind in layer_types
     declared = keys_of(layer_types[kind]) if known else {}
     for key, node in layer.value.items():
@@ -60,12 +60,21 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
                 put(own, value, node.keys[own])
         elif key in keys_of(LayerSpec):
             put(key, _params(node) if key == "param" else node, mark)
-        elif key in ("blobs", "phase"):
-            raise SpecError(f"{mark}: {what}: {key}: {REFUSED[key]}")
+        elif key == "phase":  # the net's own, as Caffe prints it: see phases
+            continue
+        elif key == "blobs":
+            raise SpecError(
+                f"{mark}: {what}: blobs: a text does not hold weights; give a .caffemodel"
+            )
         elif key == TRANSFORM and known and "transform" not in declared:
             raise SpecError(f"{mark}: {what}: {key}: rows are taken as they are, as in Caffe")
         elif key == TRANSFORM:
             put("transform", _transform(node, declared), mark)
+        elif (
+            kind not in schema().layers
+        ):  # of a declaration; of an unknown type, nothing to say yet
+            if known:
+                _put_own(node, key, what, layer_types[kind], put)
         else:
             if key == LOSS and known:
                 node = _loss(node, declared, kind)
@@ -100,7 +109,8 @@ def own_blocks(layers: list[Node], layer_types: Mapping[str, type]) -> list[Node
     kept, warned = [], set()
     for layer in layers:
         kind = layer.value["type"].value if "type" in layer.value else ""
-        homes = (*schema().layers.get(kind, ()), FREE)
+        own_keys = kind in layer_types and keys_of(layer_types[kind])
+        homes = (*schema().layers.get(kind, (own_block(kind),) if own_keys else ()), FREE)
         for block in [k for k in layer.value if k.endswith("_param") and k not in homes]:
             if kind not in layer_types:
                 continue
@@ -116,10 +126,34 @@ def own_blocks(layers: list[Node], layer_types: Mapping[str, type]) -> list[Node
 
 
 FIRST = ("name", "type", "bottom", "top")
-REFUSED = {
-    "blobs": "a text does not hold weights; give them as a .caffemodel",
-    "phase": "a layer is built for the phase of its net; use include { phase: ... }",
-}
+
+
+def phases(layers: list[Node], state: Node | None) -> None:
+    """Warn of a layer whose `phase` is another than the net's: it is built for its net's all the same.
+
+    A net that Caffe prints says in each layer for which phase it was built.
+    """
+    given = [(layer.value["phase"], layer) for layer in layers if "phase" in layer.value]
+    own = state.value["phase"].value if state is not None and "phase" in state.value else None
+    for phase, layer in given:
+        own = phase.value if own is None else own
+        if phase.value != own:
+            name = layer.value["name"].value if "name" in layer.value else ""
+            text = f"layer {shown(name)}: phase: {phase.value} has no effect: others are of {own}; "
+            warn(layer.keys["phase"], text + "include { phase: ... } builds a layer for one phase")
+
+
+def _put_own(node: Node, block: str, what: str, cls: type, put: Any) -> None:
+    """The keys in the block of a type that caffe.proto does not have, as its declaration has them."""
+    keys = keys_of(cls)
+    for own, value in node.value.items():
+        where = node.keys[own]
+        if own not in keys:
+            hint = did_you_mean(own, keys)
+            raise SpecError(f"{where}: {what}: {block}: unknown key {shown(own)}{hint}")
+        if option(keys[own].type) is Filler and isinstance(value.value, dict):
+            value = filler(value)
+        put(own, value, where)
 
 
 def _ends(values: dict[str, Node], kind: str, mark: Mark, taken: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from minicaffe.caffe import solver as solver_text
-from minicaffe.caffe.layer import FREE, flat, own_blocks
+from minicaffe.caffe.layer import FREE, flat, own_blocks, phases
 from minicaffe.caffe.schema import schema
 from minicaffe.caffe.text import Comment, Message
 from minicaffe.caffe.text import parse as parse_text
@@ -22,6 +23,7 @@ from minicaffe.spec.settings import replaced
 from minicaffe.spec.tree import Mark, Node, load
 from minicaffe.spec.types import keys_of
 
+_log = logging.getLogger("minicaffe")
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
 YAML = (".yaml", ".yml", ".json")
 MESSAGE = re.compile(r"\s*(#.*\n\s*)*[a-z_0-9]+\s*[:{]")  # how a message begins
@@ -60,12 +62,14 @@ def read_prototxt(
     layer_types: Mapping[str, type],
     settings: Sequence[str] = (),
     solver_type: str | None = None,
+    lenient: bool = False,
 ) -> NetSpec:
     """The model in a net's or a solver's prototxt, its keys replaced by `settings`. Raises SpecError.
 
-    `solver_type` is the solver's, whatever the text says.
+    `solver_type` is the solver's, whatever the text says. With `lenient`, keys that are not known are left
+    out, with a warning of each.
     """
-    root = read_text(path, layer_types, solver_type).root
+    root = read_text(path, layer_types, solver_type, lenient).root
     for setting in settings:
         root = replaced(root, setting, layer_types)
     return model(root, layer_types, Path(path))
@@ -77,11 +81,14 @@ def parse_prototxt(text: str, layer_types: Mapping[str, type], file: str | None 
 
 
 def read_text(
-    path: str | Path, layer_types: Mapping[str, type], solver_type: str | None = None
+    path: str | Path,
+    layer_types: Mapping[str, type],
+    solver_type: str | None = None,
+    lenient: bool = False,
 ) -> Text:
     """What a prototxt and the nets that it names say. Raises SpecError."""
     file, text = load(path, "prototxt", own=True)
-    return text_of(text, file, layer_types, Path(path).parent, solver_type)
+    return text_of(text, file, layer_types, Path(path).parent, solver_type, lenient)
 
 
 def text_of(
@@ -90,12 +97,18 @@ def text_of(
     layer_types: Mapping[str, type],
     folder: Path | None = None,
     solver_type: str | None = None,
+    lenient: bool = False,
 ) -> Text:
     """What a text and the nets that it names, looked for from `folder` too, say. Raises SpecError."""
     message, comments = parse_text(text, file)
     found = Text(Node(None, message.mark), {file: comments})
     if not message.fields:
         raise SpecError(f"{message.mark}: is empty; expected a net's or a solver's text")
+    if {one.name for one in message.fields} == {"item"}:
+        raise SpecError(
+            f"{message.mark}: is a label map, the names of classes; expected a net or a solver"
+        )
+    unknown: list[tuple[Mark, str]] = []
 
     def net_in(path: str, mark: Mark) -> Node:
         """The net in a file that a solver names."""
@@ -108,16 +121,30 @@ def text_of(
             raise SpecError(f"{mark}: there is no file {path!r}; looked for {tried}")
         own, inside = load(there, "prototxt", own=True)
         net, found.comments[own] = parse_text(inside, own)
-        return net_tree(typed(net, "NetParameter"), layer_types)
+        return net_of(typed(net, "NetParameter", unknown=unknown))
+
+    def net_of(net: Node) -> Node:
+        _refuse(unknown, lenient)
+        return net_tree(net, layer_types)
 
     if not _is_solver(message):
-        found.root = net_tree(typed(message, "NetParameter"), layer_types)
+        found.root = net_of(typed(message, "NetParameter", unknown=unknown))
         return found
-    solver = typed(message, "SolverParameter")
-    found.root = solver_text.root(
-        solver, net_in, lambda net: net_tree(net, layer_types), solver_type
-    )
+    solver = typed(message, "SolverParameter", unknown=unknown)
+    _refuse(unknown, lenient)
+    found.root = solver_text.root(solver, net_in, net_of, solver_type)
     return found
+
+
+def _refuse(unknown: list[tuple[Mark, str]], lenient: bool) -> None:
+    """Raise SpecError for the unknown keys of a text, all in one, or warn of each and forget them."""
+    told = [text for _, text in sorted(unknown, key=lambda one: (one[0].line, one[0].column))]
+    unknown.clear()
+    if told and not lenient:
+        more = f"; and {len(told) - 1} more: {'; '.join(told[1:])}" if told[1:] else ""
+        raise SpecError(f"{told[0]}{more}; --lenient reads on without {'them' if more else 'it'}")
+    for one in told:
+        _log.warning("%s: left out", one)
 
 
 def _is_solver(message: Message) -> bool:
@@ -140,6 +167,7 @@ def net_tree(net: Node, layer_types: Mapping[str, type]) -> Node:
     layers = fields.pop("layer", None)
     if layers is None or not layers.value:
         raise SpecError(f"{net.mark}: the net has no layer")
+    phases(layers.value, fields.get("state"))
     taken: dict[str, None] = {}
     for layer in layers.value:
         taken |= dict.fromkeys(top.value for top in layer.value.get("top", NONE).value)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from minicaffe.caffe.layer import DROPPED, FREE, TRANSFORM, UNORDERED, assumed
 from minicaffe.caffe.message_text import Word, write
 from minicaffe.caffe.pen import Pen
-from minicaffe.caffe.schema import Field, schema
+from minicaffe.caffe.schema import Field, own_block, schema
+from minicaffe.caffe.schema import declared as schema_of
 from minicaffe.caffe.sparse import (
     first_mark,
     given_nodes,
@@ -148,6 +150,10 @@ def _layer(
     if layer.type.endswith("Loss") and not layer.tops:  # else it would be given one
         fields[FREE] = Node({"top": Node([], layer.mark)}, layer.mark)
     options, homes = layer_options(layer, layer_types), schema().keys(layer.type)
+    if layer.type not in schema().layers:
+        block = own_block(layer.type)
+        own = schema_of(layer_types[layer.type])
+        homes = {name: (block, field) for name, field in own.items()}
     if layer.type in UNORDERED and options.get("shuffle", True) is None:
         options["shuffle"] = shuffled(layer)
     for key, value in options.items():
@@ -161,7 +167,7 @@ def _layer(
         fitting = _fitting(node, field) if field is not None and key not in DROPPED else None
         if (
             key == "transform"
-            and TRANSFORM in schema().layers[layer.type]
+            and TRANSFORM in schema().layers.get(layer.type, ())
             and node.value.keys() <= schema().messages["TransformationParameter"].keys()
         ):
             fields[TRANSFORM] = Node(
@@ -191,10 +197,7 @@ def _fitting(node: Node, field: Field) -> Node | None:
     if isinstance(node.value, list) and not field.repeated:
         return None
     if isinstance(node.value, list):
-        items = [
-            _fitting(item, Field(field.name, 0, field.type, words=field.words))
-            for item in node.value
-        ]
+        items = [_fitting(item, dataclasses.replace(field, repeated=False)) for item in node.value]
         return None if None in items or not items else Node(items, node.mark)
     if field.is_message:
         if field.type == "FillerParameter" and isinstance(node.value, str):
@@ -203,7 +206,7 @@ def _fitting(node: Node, field: Field) -> Node | None:
             node = Node({"phase": node}, node.mark)
         if not isinstance(node.value, dict):
             return None
-        inside = schema().messages[field.type]
+        inside = field.fields
         fitting = {
             k: _fitting(v, inside[k]) if k in inside else None for k, v in node.value.items()
         }

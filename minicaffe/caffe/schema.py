@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import re
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
+
+from minicaffe.spec.declare import Filler
+from minicaffe.spec.types import keys_of, option
 
 PARSERS: dict[str, Any] = {
     "bool": lambda text: text == "true",
@@ -28,11 +33,17 @@ class Field:
     default: Any = None
     words: dict[str, int] | None = None
     packed: bool = False  # in binary files, one field for all of its values
+    message: Any = None  # the declaration of its values, where caffe.proto has none
 
     @property
     def is_message(self) -> bool:
         """Whether its values are messages."""
         return self.words is None and self.type not in PARSERS
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The fields of its values, which are messages."""
+        return schema().messages[self.type] if self.message is None else declared(self.message)
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,40 @@ def schema() -> Schema:
         for name, rows in raw.items()
     }
     return Schema(messages, layers, words)
+
+
+def own_block(layer_type: str) -> str:
+    """The block of a type that caffe.proto does not know, as its authors would call it.
+
+    >>> own_block("CenterLoss"), own_block("PSROIPooling"), own_block("L1Loss")
+    ('center_loss_param', 'psroi_pooling_param', 'l1_loss_param')
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", layer_type)
+    return f"{words.lower()}_param"
+
+
+@functools.cache
+def declared(cls: type) -> dict[str, Field]:
+    """The keys of a declaration as the fields of a message; those of its messages by `declared`, too.
+
+    >>> from minicaffe.spec.declare import ParamSpec
+    >>> declared(ParamSpec)["lr_mult"].type
+    'float'
+    """
+    return {name: _declared(name, key.type) for name, key in keys_of(cls).items()}
+
+
+def _declared(name: str, kind: Any) -> Field:
+    kind = option(kind)
+    if get_origin(kind) is tuple:
+        return dataclasses.replace(_declared(name, get_args(kind)[0]), repeated=True)
+    if get_origin(kind) is Literal:
+        return Field(name, 0, name, words=dict.fromkeys(get_args(kind), 0))
+    if kind is Filler:
+        return Field(name, 0, "FillerParameter")
+    if dataclasses.is_dataclass(kind):
+        return Field(name, 0, "", message=kind)
+    return Field(name, 0, {int: "int32", str: "string", bool: "bool"}.get(kind, "float"))
 
 
 def _field(row: list[str], words: dict[str, dict[str, int]]) -> Field:

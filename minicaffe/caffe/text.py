@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from minicaffe.errors import SpecError
-from minicaffe.spec.tree import MAX_BYTES, MAX_DEPTH, MAX_NODES, Mark, shown
+from minicaffe.spec.tree import MAX_BYTES, MAX_DEPTH, Mark, shown
 
+MAX_VALUES = 1_000_000  # some 700 MiB; a net of a fork lists 94,000 numbers in one field
 TOKEN = re.compile(
     r"""
     (?P<space>[ \t\r\n\f\v]+)
@@ -139,11 +140,6 @@ class _Parser:
         ahead = self.next
         return self.take() if ahead.kind == "sign" and ahead.text in signs else None
 
-    def counted(self, mark: Mark) -> None:
-        self.count += 1
-        if self.count > MAX_NODES:
-            raise SpecError(f"{mark}: more than {MAX_NODES} values")
-
     def fields(self, mark: Mark, closing: str, depth: int) -> Message:
         """The fields up to the sign `closing`, or to the end of the text."""
         if depth > MAX_DEPTH:
@@ -180,7 +176,9 @@ class _Parser:
                 raise SpecError(f"{self.next.mark}: expected ',' or ']', got {self.next}")
 
     def value(self, name: Token, colon: Token | None, depth: int) -> Scalar | Message:
-        self.counted(self.next.mark)
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise SpecError(f"{self.next.mark}: more than {MAX_VALUES} values")
         if (opening := self.taken("{<")) is not None:
             return self.fields(opening.mark, CLOSING[opening.text], depth + 1)
         if colon is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 
 from minicaffe.caffe.schema import Field, schema
@@ -11,7 +12,9 @@ from minicaffe.caffe.text import Message, Scalar
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.spec.tree import Mark, Node, shown
 
+_log = logging.getLogger("minicaffe")
 INFINITE = re.compile(r"(-?)(inf|infinity|nan)", re.IGNORECASE)
+WORD = re.compile("[A-Za-z][A-Za-z0-9_]*")
 WHOLE = re.compile(r"-?([0-9]+|0[xX][0-9a-fA-F]+)")
 TRUE, FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
 RANGES = {
@@ -19,11 +22,55 @@ RANGES = {
     "int64": (-(2**63), 2**63 - 1),
     "uint32": (0, 2**32 - 1),
 }
+# Keys of forks that change no result here, each with the reason; and forks whose keys do.
+NVCAFFES = "it is how NVCaffe computes, not what"
+HARMLESS = {
+    **{
+        (message, f"{lead}{way}_{what}"): NVCAFFES
+        for message, lead in (("NetParameter", "default_"), ("LayerParameter", ""))
+        for way in ("forward", "backward")
+        for what in ("type", "math")
+    },
+    **dict.fromkeys(
+        [("DataParameter", key) for key in ("cache", "threads", "parser_threads")], NVCAFFES
+    ),
+    ("NetParameter", "reduce_buckets"): NVCAFFES,
+    ("SolverParameter", "store_blobs_in_old_format"): NVCAFFES,
+    ("ConvolutionParameter", "cudnn_convolution_algo_seeker"): NVCAFFES,
+    ("NetParameter", "mem_param"): "it is how a fork saves memory",
+    ("NetParameter", "bn_stats_batch_size"): "it is how Intel's Caffe computes, not what",
+    **dict.fromkeys(
+        [("SolverParameter", key) for key in ("eval_type", "ap_version", "show_per_class_result")],
+        "it is of SSD's DetectionEvaluate, which no net here has",
+    ),
+}
+FORKS = {  # which have a key that changes the result
+    **dict.fromkeys(("larc", "larc_policy", "larc_turbo", "global_grad_scale"), "NVCaffe"),
+    **dict.fromkeys(("color_order", "rampup_interval", "rampup_lr"), "NVCaffe"),
+    **dict.fromkeys(("stagelr", "stageiter"), "a fork"),
+    **dict.fromkeys(
+        ("resize_param", "noise_param", "distort_param", "expand_param"), "SSD's Caffe"
+    ),
+    **dict.fromkeys(
+        ("emit_constraint", "annotated_data_param", "multibox_loss_param"), "SSD's Caffe"
+    ),
+    "denser_prior_boxes": "a fork of SSD's Caffe",
+    "param_propagate_down": "a fork",
+}
 ANY, UNDECLARED = "Any", ""  # a message whose fields are not declared, and the type of these
 
 
-def typed(message: Message, kind: str, what: str = "", mark: Mark | None = None) -> Node:
+def typed(
+    message: Message,
+    kind: str,
+    what: str = "",
+    mark: Mark | None = None,
+    unknown: list[tuple[Mark, str]] | None = None,
+) -> Node:
     """A message of a kind as a mapping, a repeated field as a list. Raises SpecError.
+
+    Unknown keys are left out, and what is to be said of each is appended with its place to `unknown`, if that
+    is given. The `..._param` of a layer whose type caffe.proto does not have is taken as it is.
 
     >>> from minicaffe.caffe.text import parse
     >>> tree = typed(parse("name: 'x' input: 'a' force_backward: 1")[0], "NetParameter")
@@ -34,27 +81,45 @@ def typed(message: Message, kind: str, what: str = "", mark: Mark | None = None)
     if kind in ("LayerParameter", "V1LayerParameter", "V0LayerParameter"):
         what = _layer(message) or what
     names = [(given.name, given.mark) for given in message.fields]
+    apart = kind == "LayerParameter" and _kind(message) not in ("", *schema().layers)
+    left_out = set()
     for name, place in [*names, *message.empty.items()]:
-        if kind != ANY and name not in known:
-            raise SpecError(f"{place}: {f'{what}: ' if what else ''}{_unknown(name, kind)}")
-    groups: dict[str, list[Node]] = {name: [] for name in message.empty}
+        if kind == ANY or name in known or (apart and name.endswith("_param")):
+            continue
+        problem = f"{place}: {f'{what}: ' if what else ''}{_unknown(name, kind)}"
+        if unknown is None:
+            raise SpecError(problem)
+        left_out.add(name)
+        if (kind, name) in HARMLESS:
+            _log.warning("%s: %s has no effect: %s", place, name, HARMLESS[kind, name])
+        else:
+            unknown.append((place, problem))
+    groups: dict[str, list[Node]] = {name: [] for name in message.empty if name not in left_out}
     keys = dict(reversed(names)) | message.empty
     for given in message.fields:
+        if given.name in left_out:
+            continue
         field = known.get(given.name, Field(given.name, 0, UNDECLARED))
         inside = f"{what}: {given.name}" if what else given.name
         group = groups.setdefault(given.name, [])
         if group and kind != ANY and not field.repeated:
             line = keys[given.name].within
             raise SpecError(f"{given.mark}: {inside}: is given twice, first at {line}")
-        group.append(_value(given, field, inside))
+        group.append(_value(given, field, inside, unknown))
     values = {}
     for name, group in groups.items():
-        several = known[name].repeated if name in known else len(group) != 1
+        several = known[name].repeated if name in known and kind != ANY else len(group) != 1
         if several:
             values[name] = Node(group, group[0].mark if group else keys[name])
         elif group:
             values[name] = group[0]
     return Node(values, mark or message.mark, {name: keys[name] for name in values})
+
+
+def _kind(message: Message) -> str:
+    """The type that a layer gives itself."""
+    texts = (one.value for one in message.fields if one.name == "type")
+    return next((value.text for value in texts if isinstance(value, Scalar)), "")
 
 
 def _layer(message: Message) -> str:
@@ -69,6 +134,8 @@ def _unknown(name: str, kind: str) -> str:
     homes = [home for home, fields in messages.items() if name in fields]
     why = f"unknown key {name!r}: neither BVLC Caffe's {kind} has it nor what is read of its forks"
     elsewhere = f"; it is a key of {homes[0]}" if homes else ""
+    if name in FORKS:
+        return f"{why}; {FORKS[name]} has it"
     near = [known for known in messages[kind] if _near(name, known)]
     return why + (did_you_mean(name, near) or elsewhere)
 
@@ -79,13 +146,13 @@ def _near(name: str, known: str) -> bool:
     return not name.endswith("_param") or ratio > 0.85
 
 
-def _value(given: Given, field: Field, what: str) -> Node:
+def _value(given: Given, field: Field, what: str, unknown: list[tuple[Mark, str]] | None) -> Node:
     value = given.value
     if field.type == UNDECLARED:
         return _guessed(value) if isinstance(value, Scalar) else typed(value, ANY, what, given.mark)
     if field.is_message:
         if isinstance(value, Message):
-            return typed(value, field.type, what, given.mark)
+            return typed(value, field.type, what, given.mark, unknown)
         got = _shown(value)
         raise SpecError(f"{value.mark}: {what}: expected {{ fields of {field.type} }}, got {got}")
     if isinstance(value, Message):
@@ -93,6 +160,8 @@ def _value(given: Given, field: Field, what: str) -> Node:
             f"{value.mark}: {what}: expected {_expected(field)}, got a message in braces"
         )
     found = _word(value, field) if field.words is not None else _plain(value, field.type)
+    if found is None and field.type == "LayerType" and WORD.fullmatch(value.text):
+        return Node(value.text, value.mark)  # a fork's word, or a type of today in quotes
     if found is None:
         hint = ""
         if field.words and value.text in field.words:

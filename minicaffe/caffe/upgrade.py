@@ -131,6 +131,7 @@ def _v2_of_v1(layer: Node) -> Node:
     word = kind.value if kind is not None else "NONE"
     if kind is not None:
         name = V1_TYPES.get(word) or "".join(part.capitalize() for part in word.split("_"))
+        name = name if word.isupper() else word  # a type of today, in quotes
         fields["type"] = Node(name, kind.mark)
     if word in TRANSFORMED and TRANSFORMED[word] in fields:
         _move_transform(fields, keys, TRANSFORMED[word])

@@ -28,7 +28,7 @@ from minicaffe.caffe.prototxt import prototxt as prototxt_of
 from minicaffe.caffe.text import Comment
 from minicaffe.caffe.weight_files import is_ours
 from minicaffe.caffe.yaml_text import comments_of, yaml_text
-from minicaffe.cli.options import import_files, import_option
+from minicaffe.cli.options import import_files, import_option, lenient_option
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
 from minicaffe.net.model import holds_weights, read, seen_from
@@ -48,6 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="the file to write, by its ending")
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     import_option(parser)
+    lenient_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         raise MinicaffeError(
             f"{args.target}: expected a name that ends in .yaml or .prototxt{hint}"
         )
-    spec, comments = _model(args.source, os.path.dirname(args.target))
+    spec, comments = _model(args.source, os.path.dirname(args.target), args.lenient)
     if prototxt.named_prototxt(args.target):  # where paths are from the current folder, as in Caffe
         text = prototxt_of(dataclasses.replace(spec, folder="."), REGISTRY, comments)
     else:
@@ -80,13 +81,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _model(source: str, folder: str) -> tuple[NetSpec, Mapping[str, Sequence[Comment]]]:
+def _model(
+    source: str, folder: str, lenient: bool
+) -> tuple[NetSpec, Mapping[str, Sequence[Comment]]]:
     """The model in a file, and the comments of each text it is of; a snapshot's seen from a folder."""
     if holds_weights(source):
         return seen_from(read(source), folder), {}
     source = str(located(source))
     if prototxt.is_prototxt(source):
-        found = prototxt.read_text(source, REGISTRY)
+        found = prototxt.read_text(source, REGISTRY, lenient=lenient)
         return model(found.root, REGISTRY), found.comments
     file, text = tree.load(source)
     return model(expanded(tree.parse(text, file)), REGISTRY), {file: comments_of(text)}

@@ -17,11 +17,13 @@ from minicaffe.backend import PRECISIONS
 from minicaffe.communicator import ALONE, Communicator, device_of
 from minicaffe.cpu import threads
 from minicaffe.errors import MinicaffeError, SpecError, note, raised_at
+from minicaffe.layers import REGISTRY
+from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.blob import FLOATS
 from minicaffe.net import read
 from minicaffe.ops import conv
 from minicaffe.spec.declare import NetSpec
-from minicaffe.spec.state import State
+from minicaffe.spec.state import Phase, State
 
 
 def model_options(parser: argparse.ArgumentParser, needed: bool = True) -> None:
@@ -43,6 +45,7 @@ def model_options(parser: argparse.ArgumentParser, needed: bool = True) -> None:
         help="a key of the model anew, such as solver.base_lr=0.02 or layers.conv1.num_output=50",
     )
     import_option(parser)
+    lenient_option(parser)
     parser.add_argument(
         "--threads",
         metavar="N",
@@ -75,8 +78,29 @@ def import_option(parser: argparse.ArgumentParser) -> None:
 def phase_option(parser: argparse.ArgumentParser) -> None:
     """--phase."""
     parser.add_argument(
-        "--phase", choices=("TRAIN", "TEST"), help="default: the model's state, else TRAIN"
+        "--phase",
+        choices=("TRAIN", "TEST"),
+        help="default: the model's state, else TRAIN; TEST, if no layer of TRAIN is given data",
     )
+
+
+def phase_of(args: argparse.Namespace, spec: NetSpec) -> Phase | None:
+    """The phase that a command builds a net for: --phase; TEST, and a line, where TRAIN has no data."""
+    if args.phase is not None or spec.state.phase is not None:
+        phase: Phase | None = args.phase
+        return phase
+
+    def has_data(phase: Phase) -> bool:
+        state = dataclasses.replace(spec.state, phase=phase)
+        return any(
+            layer.included(state) and bottom_counts(REGISTRY[layer.type])[1] == 0
+            for layer in spec.layers
+        )
+
+    if has_data("TRAIN") or not has_data("TEST"):
+        return None
+    note("phase: TEST (no layer that has data is part of TRAIN)")
+    return "TEST"
 
 
 def device_option(parser: argparse.ArgumentParser) -> None:
@@ -162,9 +186,18 @@ def read_model(args: argparse.Namespace) -> NetSpec:
         threads.count.cache_clear()
     threads.count()
     import_files(args.imports)
-    spec = read(args.model, *args.settings)
+    spec = read(args.model, *args.settings, lenient=args.lenient)
     asked = State(level=args.level, stage=tuple(filter(None, args.stage.split(","))))
     return dataclasses.replace(spec, state=asked.over(spec.state))
+
+
+def lenient_option(parser: argparse.ArgumentParser) -> None:
+    """--lenient."""
+    parser.add_argument(
+        "--lenient",
+        action="store_true",
+        help="leave out keys of a prototxt that are not known, with a warning of each",
+    )
 
 
 def import_files(files: list[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from minicaffe.cli.options import model_options, phase_option, read_model
+from minicaffe.cli.options import model_options, phase_of, phase_option, read_model
 from minicaffe.net import Net
 from minicaffe.net.summary import summary
 
@@ -21,6 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Summarise; nothing is allocated."""
-    net = Net(read_model(args), args.phase, device="cpu", shapes_only=True, keep=())
+    spec = read_model(args)
+    net = Net(spec, phase_of(args, spec), device="cpu", shapes_only=True, keep=())
     print(summary(net.graph))
     return 0

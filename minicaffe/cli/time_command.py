@@ -14,6 +14,7 @@ from minicaffe.cli.options import (
     engine_settings,
     model_options,
     number,
+    phase_of,
     phase_option,
     pick_device,
     read_model,
@@ -37,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Time."""
     spec = read_model(args)
-    net = Net(spec, args.phase, device=pick_device(args, spec), **engine_settings(args))
+    net = Net(spec, phase_of(args, spec), device=pick_device(args, spec), **engine_settings(args))
     for _ in range(2):
         net.forward()
         net.backward()

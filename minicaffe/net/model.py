@@ -24,14 +24,15 @@ from minicaffe.spec.tree import MAX_BYTES
 IN_RUN = "model.yaml"  # the file of a run's folder that does
 
 
-def read(path: str | Path | Mapping[str, Any], *settings: str) -> NetSpec:
+def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = False) -> NetSpec:
     """The model in a file or a mapping, its layers of the registered types: what Net, Solver, commands take.
 
     `path` is a YAML file; a net's or a solver's prototxt; a snapshot, an .npz or .safetensors file with the
     text of its net; the folder of a run; or the name of a model that comes with minicaffe ("lenet"), if no
     file has that name. Where the ending does not say what a file is, its content does. Each of `settings`
-    replaces a key, PATH=VALUE as the command line's `--set` has it. Raises SpecError; CheckpointError for a
-    damaged snapshot, or one without a text.
+    replaces a key, PATH=VALUE as the command line's `--set` has it. With `lenient`, unknown keys of a prototxt
+    are left out, with a warning of each. Raises SpecError; CheckpointError for a damaged snapshot, or one
+    without a text.
 
     >>> model = {"layers": [{"name": "ip", "type": "InnerProduct", "bottom": "x", "num_output": 2}]}
     >>> read(model, "layers.ip.num_output=5", "force_backward=true").layers[0].options["num_output"]
@@ -51,7 +52,7 @@ def read(path: str | Path | Mapping[str, Any], *settings: str) -> NetSpec:
         text, file = weight_files.text_in(path), f"{path}: {MODEL}"
         return parse_model(text, REGISTRY, file, settings, Path(path))
     elif is_prototxt(path):
-        return read_prototxt(path, REGISTRY, settings)
+        return read_prototxt(path, REGISTRY, settings, lenient=lenient)
     return read_model(path, REGISTRY, settings)
 
 

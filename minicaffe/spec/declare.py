@@ -62,7 +62,8 @@ class ParamSpec:
 
     name: Annotated[str | None, "parameters of one name are one and the same", Printable()] = None
     lr_mult: Annotated[
-        float | None, "multiplies the learning rate; 0 freezes; 1 if not given", AtLeast(0)
+        float | None,
+        "multiplies the learning rate; 0 freezes, below 0 the gradient is turned round",
     ] = None
     decay_mult: Annotated[
         float | None, "multiplies the weight decay; 1 if not given", AtLeast(0)

@@ -201,6 +201,11 @@ def values(node: Node, keys: Mapping[str, Key], what: str) -> dict[str, Any]:
     return result
 
 
+def option(kind: Any) -> Any:
+    """X of `X | None`, and of X."""
+    return _inner(kind) if get_origin(kind) in (Union, types.UnionType) else kind
+
+
 def _inner(kind: Any) -> Any:
     """X of `X | None`."""
     return next(arg for arg in get_args(kind) if arg is not type(None))

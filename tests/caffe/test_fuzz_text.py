@@ -137,7 +137,7 @@ def test_a_spoilt_prototxt_works_or_is_refused_in_one_line(request, tmp_path, mo
 
 def test_any_bytes_are_refused_in_one_line_and_little_memory(request, tmp_path, monkeypatch):
     """As much as so many values take, at a tenth of the limit: to watch memory is slow."""
-    monkeypatch.setattr(prototxt_text, "MAX_NODES", 10_000)
+    monkeypatch.setattr(prototxt_text, "MAX_VALUES", 10_000)
     rng, path = random.Random(5), tmp_path / "a.prototxt"
     tracemalloc.start()
     for _ in range(5000 if request.config.getoption("--long") else 500):

@@ -278,7 +278,6 @@ def test_blobs_are_what_the_text_says():
         ('layer { name: "r" type: "ReLU" bottom: "y" top: "r" }', "n.prototxt:2:40: layer 'r' (ReLU): unknown bottom 'y'"),
         ('layer { name: "r" bottom: "x" top: "r" }', "n.prototxt:2:1: layer 'r': missing key 'type'"),
         ('layer { name: "c" type: "Convolution" bottom: "x" top: "c" }', "n.prototxt:2:1: layer 'c' (Convolution): missing key 'num_output'"),
-        ('layer { name: "r" type: "ReLU" bottom: "x" top: "r" phase: TEST }', "layer 'r' (ReLU): phase: a layer is built for"),
         ('layer { name: "r" type: "ReLU" blobs { data: 1 } }', "layer 'r' (ReLU): blobs: a text does not hold weights"),
         ('layer { name: "p" type: "Concat" bottom: "x" top: "p" concat_param { axis: 1 concat_dim: 1 } }',
          "give either axis or concat_dim, which is its old name, not both"),

@@ -92,7 +92,7 @@ def test_numbers_of_every_spelling():
         ("layer { pooling_param { pool: 'MAX' } }", "one of MAX, AVE, STOCHASTIC, got 'MAX'; without quotes"),
         ("layer { pooling_param { pool: 7 } }", "expected one of MAX, AVE, STOCHASTIC, got 7"),
         ("layer { convolution_param { num_output: -1 } }", "expected an integer from 0, got -1"),
-        ("layers { type: 'Convolution' }", "did you mean 'CONVOLUTION'?"),
+        ("layers { type: 'Convolu tion' }", "expected a word such as CONVOLUTION, got 'Convolu tion'"),
         (
             "layer { name: 'c' convolution_param { num_outpt: 1 } }",
             "f:1:39: layer 'c': convolution_param: unknown key 'num_outpt': neither BVLC Caffe's"
@@ -114,15 +114,15 @@ def test_what_is_too_large_is_refused_soon():
     start = time.process_time()
     for text, told in [
         ("layer {" * 3000, "nested too deeply"),
-        ("input_dim: 1 " * 110_000, "more than 100000 values"),
-        (f"input_dim: [{'1,' * 110_000} 1]", "more than 100000 values"),
+        ("a: 1 " * 1_010_000, "larger than 4 MiB|more than 1000000 values"),
+        (f"input_dim: [{'1,' * 1_000_001} 1]", "more than 1000000 values"),
         ("#" * (5 << 20), "larger than 4 MiB"),
     ]:
         with pytest.raises(SpecError, match=told):
             read(text)
     with pytest.raises(SpecError, match="expected an integer"):
         read("input_dim: " + "9" * 5000)
-    assert len(read("input_dim: 1 " * 90_000)["input_dim"]) == 90_000
+    assert len(read("input_dim: 1 " * 110_000)["input_dim"]) == 110_000
     assert time.process_time() - start < 30  # nothing takes its square
 
 

@@ -62,8 +62,8 @@ def test_net_solver_and_read_take_it_too():
          " 'num_ouput'; did you mean 'num_output'?"),
         ("num_output", "four", "<mapping>:layers[1].num_output: layer 'ip' (InnerProduct): num_output:"
          " expected an integer, got 'four'"),
-        ("param", [{}, {"lr_mult": -1}], "<mapping>:layers[1].param[1].lr_mult: layer 'ip' (InnerProduct):"
-         " param: lr_mult: expected at least 0, got -1.0"),
+        ("param", [{}, {"decay_mult": -1}], "<mapping>:layers[1].param[1].decay_mult: layer 'ip' (InnerProduct):"
+         " param: decay_mult: expected at least 0, got -1.0"),
         ("bottom", "y", "<mapping>:layers[1].bottom: layer 'ip' (InnerProduct): unknown bottom 'y'"),
         ("name", "x", "<mapping>:layers[1].name: layer 'x' (InnerProduct): the name is taken by the layer"
          " at layers[0]"),

@@ -1,0 +1,355 @@
+"""What real files of Caffe and its forks hold beside what caffe.proto of BVLC says."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicaffe import Layer, Net, Solver, SpecError, caffe, parse, read, register
+from minicaffe.caffe.prototxt import prototxt
+from minicaffe.caffe.schema import own_block, schema
+from minicaffe.caffe.yaml_text import yaml_text
+from minicaffe.cli import main
+from minicaffe.layers import REGISTRY
+from minicaffe.spec.declare import Filler
+from minicaffe.spec.solver import SolverSpec
+from minicaffe.spec.types import AtLeast, keys_of
+
+DATA = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }\n'
+FORK = '''
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from minicaffe import Layer, register
+
+
+@dataclass(frozen=True)
+class Corner:
+    """A place in an image."""
+
+    at: Annotated[int, "pixels"] = 0
+    name: Annotated[str, "what it is called"] = ""
+
+
+@register
+class MyScale(Layer):
+    """x times a factor."""
+
+    factor: Annotated[float, "by how much"]
+    mode: Annotated[Literal["FAST", "EXACT"], "how"] = "EXACT"
+    sizes: Annotated[tuple[int, ...], "sizes"] = ()
+    corners: Annotated[tuple[Corner, ...], "corners"] = ()
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        return x * self.factor
+
+    def backward(self, dy):
+        return dy * self.factor
+
+
+@register
+class PSTurn(Layer):
+    """-x."""
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        return -x
+
+    def backward(self, dy):
+        return -dy
+'''
+
+
+@dataclass(frozen=True)
+class Corner:
+    """A place in an image."""
+
+    at: Annotated[int, "pixels", AtLeast(0)] = 0
+    name: Annotated[str, "what it is called"] = ""
+
+
+@pytest.fixture
+def own_types():
+    """A layer of one's own, forgotten afterwards."""
+    before = dict(REGISTRY)
+
+    @register
+    class MyScale(Layer):
+        """x times a factor."""
+
+        factor: Annotated[float, "by how much"]
+        mode: Annotated[Literal["FAST", "EXACT"], "how"] = "EXACT"
+        sizes: Annotated[tuple[int, ...], "sizes"] = ()
+        ratios: Annotated[tuple[float, ...], "ratios"] = (1.0,)
+        deep: Annotated[bool, "whether"] = False
+        title: Annotated[str | None, "a text"] = None
+        corner: Annotated[Corner, "one"] = Corner()
+        corners: Annotated[tuple[Corner, ...], "several"] = ()
+        fill: Annotated[Filler, "a filler"] = Filler(type="constant")
+
+        def setup(self, x):
+            return x
+
+        def forward(self, x):
+            return x * self.factor
+
+    yield MyScale
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+def net(text):
+    return caffe.parse(DATA + text, "n.prototxt")
+
+
+def mistake(text):
+    with pytest.raises(SpecError) as caught:
+        net(text)
+    return str(caught.value)
+
+
+def test_a_declaration_is_the_block_of_its_type(own_types):
+    spec = net(
+        'layer { name: "m" type: "MyScale" bottom: "x" top: "m" my_scale_param { factor: 3 mode: FAST sizes: 4'
+        ' corner { at: 2 } corners { at: 1 name: "a b" } corners { at: 5 } fill { value: 2 } deep: true } }'
+    )
+    options = spec.layers[1].options
+    assert options["factor"] == 3 and options["mode"] == "FAST" and options["sizes"] == (4,)
+    assert options["corner"] == Corner(at=2) and options["deep"] is True
+    assert options["corners"] == (Corner(at=1, name="a b"), Corner(at=5))
+    assert options["fill"] == Filler(type="constant", value=2)
+    written = prototxt(spec, REGISTRY)
+    assert "my_scale_param {" in written and "minicaffe_param" not in written
+    assert "mode: FAST" in written and 'name: "a b"' in written
+    again = caffe.parse(written)
+    assert again.layers[1].options == options
+    assert parse(yaml_text(spec, REGISTRY)).layers[1].options == options
+
+
+@given(
+    st.fixed_dictionaries(
+        {"factor": st.floats(-1e6, 1e6, width=32)},
+        optional={
+            "mode": st.sampled_from(["FAST", "EXACT"]),
+            "sizes": st.lists(st.integers(-(2**31) + 1, 2**31 - 1), max_size=4).map(tuple),
+            "ratios": st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=3).map(tuple),
+            "deep": st.booleans(),
+            "title": st.text(
+                st.characters(codec="ascii", categories=("L", "N", "P", "Zs")), max_size=9
+            ),
+            "corner": st.builds(Corner, at=st.integers(0, 99)),
+            "corners": st.lists(st.builds(Corner, at=st.integers(0, 9)), max_size=3).map(tuple),
+        },
+    )
+)
+def test_any_declaration_goes_there_and_back(given_keys):
+    """To a prototxt, in the block of its type, and back to the same keys."""
+    before = dict(REGISTRY)
+    try:
+
+        @register
+        class MyScale(Layer):
+            """x times a factor."""
+
+            factor: Annotated[float, "by how much"]
+            mode: Annotated[Literal["FAST", "EXACT"], "how"] = "EXACT"
+            sizes: Annotated[tuple[int, ...], "sizes"] = ()
+            ratios: Annotated[tuple[float, ...], "ratios"] = (1.0,)
+            deep: Annotated[bool, "whether"] = False
+            title: Annotated[str | None, "a text"] = None
+            corner: Annotated[Corner, "one"] = Corner()
+            corners: Annotated[tuple[Corner, ...], "several"] = ()
+
+            def setup(self, x):
+                return x
+
+        def plain(value):
+            if isinstance(value, Corner):
+                return {"at": value.at}
+            return [plain(one) for one in value] if isinstance(value, tuple) else value
+
+        layer = {"name": "m", "type": "MyScale", "bottom": "x"}
+        layer |= {key: plain(value) for key, value in given_keys.items()}
+        inputs = {"name": "x", "type": "Input", "shape": {"dim": [1, 2]}}
+        spec = parse({"layers": [inputs, layer]})
+        again = caffe.parse(prototxt(spec, REGISTRY))
+        wanted = {
+            name: spec.layers[1].options.get(name, key.default)
+            for name, key in keys_of(MyScale).items()
+        }
+        got = {
+            name: again.layers[1].options.get(name, key.default)
+            for name, key in keys_of(MyScale).items()
+        }
+        assert got == wanted
+    finally:
+        REGISTRY.clear()
+        REGISTRY.update(before)
+
+
+def test_mistakes_in_the_block_of_a_declaration_have_their_place(own_types):
+    lead = 'layer { name: "m" type: "MyScale" bottom: "x" top: "m" '
+    what = "layer 'm' (MyScale)"
+    for text, told in [
+        ("my_scale_param { factr: 3 } }", f"n.prototxt:2:73: {what}: my_scale_param: unknown key 'factr';"),
+        ("my_scale_param { factor: 3 mode: SLOW } }", f"{what}: mode: expected one of FAST, EXACT, got 'SLOW'"),
+        ("my_scale_param { mode: FAST } }", f"{what}: missing key 'factor'"),
+        ("my_scale_param { factor: 3 corner { at: -1 } } }", f"{what}: corner: at: expected at least 0, got -1"),
+        ("scale_param_of_mine { factor: 3 } }", f"n.prototxt:2:56: {what}: unknown key 'scale_param_of_mine'"),
+    ]:  # fmt: skip
+        assert told in mistake(lead + text)
+
+
+def test_the_blocks_of_types_are_named_as_their_authors_name_them():
+    """Where the file of Caffe's messages has one block of a type alone, its name follows from the type's."""
+    irregular = {"Normalize": "norm_param", "Deconvolution": "convolution_param"}
+    for kind, blocks in schema().layers.items():
+        own = [block for block in blocks if block not in ("transform_param", "loss_param")]
+        named = own_block(kind)
+        if own and kind not in irregular and named in schema().messages["LayerParameter"]:
+            assert named in own, kind
+    assert own_block("PSROIPooling") == "psroi_pooling_param" and own_block("BN") == "bn_param"
+
+
+def test_unknown_keys_are_told_all_at_once_and_may_be_left_out(caplog, tmp_path):
+    text = (
+        'layer { name: "c" type: "Convolution" bottom: "x" top: "c" glow_param { on: true }'
+        " convolution_param { num_output: 4 kernel_size: 3 spin: 2 } }\nlarc: true\n"
+    )
+    message = mistake(text)
+    assert message.startswith("n.prototxt:2:60: layer 'c' (Convolution): unknown key 'glow_param'")
+    assert (
+        "; and 2 more: n.prototxt:2:133: layer 'c' (Convolution): convolution_param: unknown key 'spin'"
+        in message
+    )
+    assert "n.prototxt:3:1: unknown key 'larc'" in message and "NVCaffe has it" in message
+    assert message.endswith("; --lenient reads on without them")
+    path = tmp_path / "net.prototxt"
+    path.write_text(DATA + text)
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        spec = read(path, lenient=True)
+    assert [one.name for one in spec.layers] == ["x", "c"]
+    assert [record.getMessage().endswith(": left out") for record in caplog.records] == [True] * 3
+    with pytest.raises(SpecError, match="--lenient"):
+        read(path)
+
+
+def test_keys_of_forks_that_change_no_result_are_passed_over(caplog, tmp_path):
+    (tmp_path / "net.prototxt").write_text(
+        DATA + "default_forward_type: FLOAT16\nmem_param { optimize_train: true }\n"
+    )
+    (tmp_path / "solver.prototxt").write_text(
+        'net: "net.prototxt"\nbase_lr: 0.1\nlr_policy: "fixed"\nmax_iter: 3\neval_type: "detection"\nap_version: "11point"\n'
+    )
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        assert read(tmp_path / "solver.prototxt").solver.max_iter == 3
+    told = " ".join(record.getMessage() for record in caplog.records)
+    for key in ("default_forward_type", "mem_param", "eval_type", "ap_version"):
+        assert f"{key} has no effect: it is " in told
+
+
+def test_a_layers_phase_is_that_of_its_net(caplog):
+    """As Caffe prints a net; of another phase one line says so."""
+    split = 'layer {{ name: "{0}" type: "Split" bottom: "x" top: "{0}" phase: {1} }}\n'
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        assert len(net(split.format("a", "TRAIN") + split.format("b", "TRAIN")).layers) == 3
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        net(split.format("a", "TRAIN") + split.format("b", "TEST"))
+    (record,) = caplog.records
+    assert "layer 'b': phase: TEST has no effect: others are of TRAIN" in record.getMessage()
+
+
+@pytest.mark.parametrize("text", ["prototxt", "yaml"])
+def test_a_rate_below_zero_turns_the_gradient_round(text):
+    """A step goes as far the other way."""
+    ends = []
+    for mult in (2, -2):
+        spec = net(
+            f'layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "ip" param {{ lr_mult: {mult} }}'
+            ' inner_product_param { num_output: 2 weight_filler { type: "constant" value: 0.1 } } }\n'
+            'layer { name: "y" type: "Input" top: "y" input_param { shape { dim: 2 dim: 2 } } }\n'
+            'layer { name: "l" type: "EuclideanLoss" bottom: "ip" bottom: "y" top: "l" }'
+        )
+        spec = parse(yaml_text(spec, REGISTRY)) if text == "yaml" else spec
+        rule = SolverSpec(base_lr=0.01, max_iter=1)
+        solver = Solver(dataclasses.replace(spec, solver=rule), device="cpu")
+        x = np.linspace(-1, 1, 2 * 3 * 64, dtype=np.float32).reshape(2, 3, 8, 8)
+        solver.net.forward(x=x, y=np.ones((2, 2), np.float32))
+        start = solver.net.params["ip"][0].data.copy()
+        solver.step(1)
+        ends.append(solver.net.params["ip"][0].data - start)
+    assert np.abs(ends[0]).max() > 0
+    np.testing.assert_allclose(ends[0], -ends[1], rtol=1e-4, atol=1e-7)
+
+
+def test_old_blocks_take_words_of_forks_and_types_in_quotes():
+    old = 'input: "x" input_dim: 1 input_dim: 2 input_dim: 8 input_dim: 8\n'
+    refs = 'input: "r" input_dim: 1 input_dim: 2 input_dim: 5 input_dim: 5\n'
+    crop = caffe.parse(
+        old + refs + 'layers { name: "k" type: CROP bottom: "x" bottom: "r" top: "k" }'
+    )
+    assert crop.layers[-1].type == "Crop"
+    for word in ('"Softmax"', '"SOFTMAX"', "SOFTMAX"):
+        spec = caffe.parse(old + f'layers {{ name: "p" type: {word} bottom: "x" top: "p" }}')
+        assert spec.layers[-1].type == "Softmax"
+    with pytest.raises(SpecError, match="unknown type 'VideoData'"):
+        caffe.parse(old + 'layers { name: "v" type: VIDEO_DATA top: "v" }')
+
+
+def test_a_label_map_is_called_what_it_is():
+    with pytest.raises(SpecError, match="is a label map, the names of classes; expected a net"):
+        caffe.parse(
+            'item { name: "none" label: 0 display_name: "background" }\nitem { name: "n1" label: 1 }'
+        )
+
+
+def test_a_net_whose_data_are_of_test_alone_is_looked_at_in_test(tmp_path, capsys):
+    path = tmp_path / "deploy.prototxt"
+    path.write_text(
+        'layer { name: "d" type: "Input" top: "d" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } include { phase: TEST } }\n'
+        'layer { name: "c" type: "Convolution" bottom: "d" top: "c" convolution_param { num_output: 4 kernel_size: 3 } }\n'
+    )
+    for words in (["summary"], ["time", "--device", "cpu", "--iterations", "1"]):
+        assert main([*words, str(path)]) == 0
+        out, err = capsys.readouterr()
+        assert "phase: TEST (no layer that has data is part of TRAIN)" in out + err
+        assert "c" in out
+    assert main(["summary", str(path), "--phase", "TRAIN"]) == 2
+
+
+def test_a_users_fork_from_a_file(tmp_path, capsys):
+    """Read, converted there and back, summarised; a key that it does not have is refused."""
+    fork, path = tmp_path / "fork.py", tmp_path / "net.prototxt"
+    fork.write_text(FORK)
+    path.write_text(
+        DATA
+        + 'layer { name: "m" type: "MyScale" bottom: "x" top: "m" my_scale_param { factor: 3 mode: FAST corners { at: 1 } } }\n'
+        + 'layer { name: "t" type: "PSTurn" bottom: "m" top: "t" }\n'
+    )
+    before = dict(REGISTRY)
+    try:
+        there, back = str(tmp_path / "net.yaml"), str(tmp_path / "again.prototxt")
+        assert main(["convert", str(path), there, "--import", str(fork)]) == 0
+        assert main(["convert", there, back]) == 0
+        first, second = read(path), read(back)
+        assert [one.options for one in first.layers] == [one.options for one in second.layers]
+        x = np.ones((2, 3, 8, 8), np.float32)
+        assert (Net(second, "TEST", device="cpu").forward(x=x)["t"] == -3).all()
+        assert main(["summary", str(path)]) == 0
+        assert "MyScale" in capsys.readouterr().out
+    finally:
+        REGISTRY.clear()
+        REGISTRY.update(before)
