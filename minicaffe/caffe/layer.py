@@ -70,11 +70,11 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
             raise SpecError(f"{mark}: {what}: {key}: rows are taken as they are, as in Caffe")
         elif key == TRANSFORM:
             put("transform", _transform(node, declared), mark)
-        elif (
-            kind not in schema().layers
-        ):  # of a declaration; of an unknown type, nothing to say yet
+        elif kind not in schema().layers:  # of a declaration; of an unknown type as it is
             if known:
                 _put_own(node, key, what, layer_types[kind], put)
+            else:
+                put(key, node, mark)
         else:
             if key == LOSS and known:
                 node = _loss(node, declared, kind)

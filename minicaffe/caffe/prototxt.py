@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from minicaffe.caffe.sparse import (
 )
 from minicaffe.caffe.text import Comment
 from minicaffe.errors import SpecError
+from minicaffe.layers.unknown import Unknown
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.tree import Mark, Node
 from minicaffe.spec.types import convert, keys_of
@@ -163,6 +165,9 @@ def _layer(
             default = convert(Node(taken[key], layer.mark), declared[key].type)
         if value == default and not declared[key].required:
             continue
+        if issubclass(layer_types[layer.type], Unknown) and key.endswith("_param"):
+            fields[key] = _as_it_is(node)
+            continue
         home, field = homes.get(key, (FREE, None))
         fitting = _fitting(node, field) if field is not None and key not in DROPPED else None
         if (
@@ -182,6 +187,17 @@ def _layer(
     return Node(
         ahead | (in_order(fields) if commented(Node(fields, layer.mark)) else fields), layer.mark
     )
+
+
+def _as_it_is(node: Node) -> Node:
+    """A message whose fields nobody has declared: text in capitals is taken for a word of an enumeration."""
+    if isinstance(node.value, dict):
+        fields = {key: _as_it_is(value) for key, value in node.value.items()}
+        return Node(fields, node.mark, node.keys)
+    if isinstance(node.value, list):
+        return Node([_as_it_is(item) for item in node.value], node.mark)
+    capitals = isinstance(node.value, str) and re.fullmatch("[A-Z][A-Z0-9_]*", node.value)
+    return Node(Word(node.value), node.mark) if capitals else node
 
 
 def _sorted(node: Node, start: Mark) -> Node:

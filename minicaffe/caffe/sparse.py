@@ -25,6 +25,8 @@ def plain(value: Any, mark: Mark) -> Node:
     >>> plain(Filler(type="msra"), Mark("x")).value
     'msra'
     """
+    if isinstance(value, Node):  # of a type that is not known
+        return value
     if dataclasses.is_dataclass(value):
         kind: Any = type(value)
         given = {

@@ -31,6 +31,7 @@ from minicaffe.caffe.yaml_text import comments_of, yaml_text
 from minicaffe.cli.options import import_files, import_option, lenient_option
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
+from minicaffe.layers.unknown import with_unknown
 from minicaffe.net.model import holds_weights, read, seen_from
 from minicaffe.net.zoo import located
 from minicaffe.runs import folder as run_folder
@@ -69,11 +70,11 @@ def run(args: argparse.Namespace) -> int:
         raise MinicaffeError(
             f"{args.target}: expected a name that ends in .yaml or .prototxt{hint}"
         )
-    spec, comments = _model(args.source, os.path.dirname(args.target), args.lenient)
+    spec, types, comments = _model(args.source, os.path.dirname(args.target), args.lenient)
     if prototxt.named_prototxt(args.target):  # where paths are from the current folder, as in Caffe
-        text = prototxt_of(dataclasses.replace(spec, folder="."), REGISTRY, comments)
+        text = prototxt_of(dataclasses.replace(spec, folder="."), types, comments)
     else:
-        text = yaml_text(spec, REGISTRY, comments)
+        text = yaml_text(spec, types, comments)
     if len(text) > tree.MAX_BYTES:
         raise SpecError(f"{args.source}: becomes larger than {tree.MAX_BYTES >> 20} MiB")
     checkpoint.replace(args.target, lambda stream: stream.write(text.encode("utf-8")))
@@ -83,13 +84,19 @@ def run(args: argparse.Namespace) -> int:
 
 def _model(
     source: str, folder: str, lenient: bool
-) -> tuple[NetSpec, Mapping[str, Sequence[Comment]]]:
-    """The model in a file, and the comments of each text it is of; a snapshot's seen from a folder."""
+) -> tuple[NetSpec, Mapping[str, type], Mapping[str, Sequence[Comment]]]:
+    """The model in a file, all types of its layers, and the comments of each text it is of.
+
+    A snapshot's is seen from a folder. Layers of unknown types are kept as they are.
+    """
     if holds_weights(source):
-        return seen_from(read(source), folder), {}
+        return seen_from(read(source), folder), REGISTRY, {}
     source = str(located(source))
     if prototxt.is_prototxt(source):
-        found = prototxt.read_text(source, REGISTRY, lenient=lenient)
-        return model(found.root, REGISTRY), found.comments
-    file, text = tree.load(source)
-    return model(expanded(tree.parse(text, file)), REGISTRY), {file: comments_of(text)}
+        text = prototxt.read_text(source, REGISTRY, lenient=lenient)
+        root, comments = text.root, text.comments
+    else:
+        file, written = tree.load(source)
+        root, comments = expanded(tree.parse(written, file)), {file: comments_of(written)}
+    types = with_unknown(root, REGISTRY)
+    return model(root, types), types, comments

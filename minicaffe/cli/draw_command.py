@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO
 
 from minicaffe import checkpoint
-from minicaffe.cli.options import model_options, phase_of, phase_option, read_model
+from minicaffe.cli.known import read_known
+from minicaffe.cli.options import model_options, phase_of, phase_option
 from minicaffe.errors import MinicaffeError, did_you_mean, note
 from minicaffe.inspect import drawing
 from minicaffe.inspect import notebook as picture
@@ -50,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Draw; nothing is allocated."""
     files = _files(args)
-    spec = read_model(args)
+    spec = read_known(args)
     net = Net(spec, phase_of(args, spec), device="cpu", shapes_only=True)
     graph = picture.boxes(net.graph)
     laid = drawing.layout(graph, args.direction)

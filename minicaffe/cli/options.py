@@ -186,7 +186,11 @@ def read_model(args: argparse.Namespace) -> NetSpec:
         threads.count.cache_clear()
     threads.count()
     import_files(args.imports)
-    spec = read(args.model, *args.settings, lenient=args.lenient)
+    return state_of(args, read(args.model, *args.settings, lenient=args.lenient))
+
+
+def state_of(args: argparse.Namespace, spec: NetSpec) -> NetSpec:
+    """A model in the level and for the stages asked for."""
     asked = State(level=args.level, stage=tuple(filter(None, args.stage.split(","))))
     return dataclasses.replace(spec, state=asked.over(spec.state))
 

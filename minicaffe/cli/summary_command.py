@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from minicaffe.cli.options import model_options, phase_of, phase_option, read_model
+from minicaffe.cli.known import read_known
+from minicaffe.cli.options import model_options, phase_of, phase_option
 from minicaffe.net import Net
 from minicaffe.net.summary import summary
 
@@ -21,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Summarise; nothing is allocated."""
-    spec = read_model(args)
+    spec = read_known(args)
     net = Net(spec, phase_of(args, spec), device="cpu", shapes_only=True, keep=())
     print(summary(net.graph))
     return 0

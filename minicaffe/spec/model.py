@@ -69,6 +69,7 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
         raise SpecError(f"{where}: blocks: stand beside the layers at the top of a model file")
     if not given["layers"]:
         raise SpecError(f"{root.value['layers'].mark}: layers: expected at least one layer")
+    _check_types(given["layers"], layer_types)
     given["layers"] = tuple(
         _layer(node, f"layer {number}", layer_types)
         for number, node in enumerate(given["layers"], 1)
@@ -81,6 +82,24 @@ def model(root: Node, layer_types: Mapping[str, type], path: Path | None = None)
     _check_tests(root, given)
     own = {key: node for key, node in root.value.items() if key in keys_of(NetSpec)}
     return NetSpec(**given, path=path, nodes=own)
+
+
+def _check_types(layers: Sequence[Node], layer_types: Mapping[str, type]) -> None:
+    """Raise SpecError for the types of layers that are not known, all in one."""
+    unknown: dict[str, Node] = {}
+    for node in layers:
+        kind = node.value.get("type") if isinstance(node.value, dict) else None
+        if kind is not None and isinstance(kind.value, str) and kind.value not in layer_types:
+            unknown.setdefault(kind.value, node)
+    if unknown:
+        kind, *others = unknown
+        node = unknown[kind]
+        name = node.value.get("name", Node(None, node.mark)).value
+        what = f"layer {shown(name)}: " if isinstance(name, str) else ""
+        near = meant(kind, layer_types) or did_you_mean(kind, layer_types)
+        hint = near or "; see minicaffe layers, or --import FILE"
+        also = f"; unknown, too: {', '.join(map(shown, others))}" if others else ""
+        raise SpecError(f"{node.value['type'].mark}: {what}unknown type {shown(kind)}{also}{hint}")
 
 
 def _check_tests(root: Node, given: Mapping[str, Any]) -> None:
@@ -104,10 +123,6 @@ def _layer(node: Node, what: str, layer_types: Mapping[str, type]) -> LayerSpec:
     if "type" not in node.value:
         raise SpecError(f"{node.mark}: {what}: missing key 'type' (the layer's class)")
     kind = convert(node.value["type"], str, f"{what}: type")
-    if kind not in layer_types:
-        near = meant(kind, layer_types) or did_you_mean(kind, layer_types)
-        hint = near or "; see minicaffe layers, or --import FILE"
-        raise SpecError(f"{node.value['type'].mark}: {what}: unknown type {shown(kind)}{hint}")
     layer_type: Any = layer_types[kind]
     what, own = f"{what} ({kind})", keys_of(layer_type)
     given = values(node, {**keys_of(LayerSpec), **own}, what)

@@ -353,3 +353,56 @@ def test_a_users_fork_from_a_file(tmp_path, capsys):
     finally:
         REGISTRY.clear()
         REGISTRY.update(before)
+
+
+UNKNOWN = (
+    'layer { name: "m" type: "Zorg" bottom: "x" top: "m" zorg_param { depth: 3 mode: FAST inner { a: "b" } inner { a: "c" } } }\n'
+    'layer { name: "n" type: "Ploo" bottom: "m" top: "n" include { phase: TRAIN } convolution_param { num_output: 2 } }\n'
+    'layer { name: "r" type: "ReLU" bottom: "n" top: "n" }\n'
+    'layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 4 kernel_size: 3 } }\n'
+)
+
+
+def test_unknown_types_are_kept_there_and_back(tmp_path, capsys, caplog):
+    path = tmp_path / "net.prototxt"
+    path.write_text(DATA + UNKNOWN)
+    there, back, again = (str(tmp_path / name) for name in ("a.yaml", "b.prototxt", "c.yaml"))
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        assert main(["convert", str(path), there]) == 0
+    assert "the type Zorg is not known: kept as it is" in caplog.text
+    assert main(["convert", there, back]) == 0 and main(["convert", back, again]) == 0
+    written = (tmp_path / "b.prototxt").read_text()
+    assert 'zorg_param { depth: 3 mode: FAST inner { a: "b" } inner { a: "c" } }' in written
+    assert "convolution_param { num_output: 2 }" in written
+    assert (tmp_path / "a.yaml").read_text() == (tmp_path / "c.yaml").read_text()
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("ending", ["prototxt", "yaml"])
+def test_what_is_known_of_a_net_is_shown(tmp_path, capsys, ending):
+    """Not what hangs on a layer of an unknown type; to run it is refused, with all unknown types in one line."""
+    path = tmp_path / "net.prototxt"
+    path.write_text(DATA + UNKNOWN)
+    if ending == "yaml":
+        assert main(["convert", str(path), str(path.with_suffix(".yaml"))]) == 0
+        path = path.with_suffix(".yaml")
+    capsys.readouterr()
+    assert main(["summary", str(path)]) == 0
+    out, err = capsys.readouterr()
+    told = "not shown, since the types are not known: m (Zorg), n (Ploo), nor of 1 layers that read what these write"
+    assert told in out + err
+    assert [line.split()[0] for line in out.splitlines() if " Convolution " in line] == ["c"]
+    assert "ReLU" not in out
+    assert main(["draw", str(path), "-o", str(tmp_path / "net.svg")]) == 0
+    assert (tmp_path / "net.svg").stat().st_size > 500
+    assert main(["time", str(path), "--device", "cpu"]) == 2
+    assert "layer 'm': unknown type 'Zorg'; unknown, too: 'Ploo'" in capsys.readouterr().err
+
+
+def test_of_a_net_of_which_nothing_is_known_nothing_is_shown(tmp_path, capsys):
+    path = tmp_path / "net.prototxt"
+    path.write_text(
+        'layer { name: "m" type: "Zorg" top: "m" }\nlayer { name: "r" type: "ReLU" bottom: "m" top: "r" }'
+    )
+    assert main(["summary", str(path)]) == 2
+    assert "no layer's shapes are known: all hang on m (Zorg)" in capsys.readouterr().err
