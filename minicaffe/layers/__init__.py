@@ -1,4 +1,4 @@
-"""The built-in layers, a family a file; importing this package registers those of every file in it."""
+"""The built-in layers, one family per file; importing this package registers all of them."""
 
 import importlib
 import pkgutil
