@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 class Assumed(NamedTuple):
     """What a trace assumes: objects, which it keeps alive and compares by `is`, and settings by value.
 
-    Since the objects stay alive, no other can be born at their addresses and be taken for one of them.
+    The objects stay alive, so no new object can have the address of one of them.
 
     >>> import numpy as np
     >>> x = np.zeros(2)
@@ -22,7 +22,7 @@ class Assumed(NamedTuple):
     settings: Any
 
     def holds(self, now: Assumed) -> bool:
-        """Whether it is still so; not with an array among the settings: `==` compares its entries."""
+        """Whether `now` is the same. Settings must not contain arrays: `==` compares their entries."""
         try:
             alike = len(self.objects) == len(now.objects) and self.settings == now.settings
         except ValueError:
