@@ -1,4 +1,4 @@
-"""Where in one block of memory each of many buffers lies, when not all of them are in use at a time.
+"""The allocator: places buffers that are not all in use at the same time in one block of memory.
 
     step        0  1  2  3  4          offset
     conv1       #  #                   0        the largest comes first
@@ -6,7 +6,7 @@
     pool2             #  #             0        conv1 is over
     ip                   #  #          256      behind pool2; conv2 is over
 
-Integers only: nothing is taken, nothing is computed.
+It computes with integers only, and allocates nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-ALIGNED = 64  # bytes: a line of the CPU's cache; every load of a GPU fits in
+ALIGNED = 64  # bytes: a cache line of the CPU; enough for every load of a GPU
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Life:
         return self.first <= other.last and other.first <= self.last
 
     def longer(self, steps: int) -> Life:
-        """So many steps longer, on the way back.
+        """The same, in use for that many steps longer in a backward pass.
 
         >>> Life(640, 1, 2).longer(2)
         Life(size=640, first=0, last=2)
@@ -45,8 +45,8 @@ class Life:
 def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """The offset of each buffer, and the bytes of the whole block.
 
-    Buffers that meet do not overlap. The largest is placed first; each goes into the smallest gap that
-    takes it among the buffers that it meets and that are placed, else behind them. Offsets are multiples
+    Buffers that meet do not overlap. The largest is placed first; each is placed in the smallest sufficient
+    gap among the placed buffers that it meets, else after them. Offsets are multiples
     of ALIGNED. Source: "greedy by size" of Y. Pisarchyk, J. Lee, Efficient Memory Management for Deep
     Neural Net Inference, 2020.
 
