@@ -38,7 +38,7 @@ class ImageData(Fed):
     new_height: Annotated[int, "scale to so many rows; 0: do not scale", AtLeast(0)] = 0
     new_width: Annotated[int, "scale to so many columns; 0: do not scale", AtLeast(0)] = 0
     is_color: Annotated[bool, "3 channels; without it 1, grey"] = True
-    root_folder: Annotated[str, "what stands before each path"] = ""
+    root_folder: Annotated[str, "put before each path"] = ""
 
     def setup(self) -> list[Shape]:
         if self.transform.force_color or self.transform.force_gray:

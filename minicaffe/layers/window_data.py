@@ -45,7 +45,7 @@ class WindowData(Pictures):
         "warp"
     )
     cache_images: Annotated[bool, "keep the files' bytes in memory"] = False
-    root_folder: Annotated[str, "what stands before each path"] = ""
+    root_folder: Annotated[str, "put before each path"] = ""
 
     blue_first = True
     windows = cast("lists.Windows | None", None)

@@ -56,7 +56,7 @@ def _mark_losses(steps: Sequence[Step]) -> None:
 
 
 def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
-    """A gradient is computed if a layer below needs it and a loss above depends on it.
+    """A blob's gradient is computed if a layer below needs it and a loss above depends on the blob.
 
     As in Caffe, propagate_down decides for its bottom either way, and force_backward decides for all.
     """

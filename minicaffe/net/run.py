@@ -175,12 +175,12 @@ Then = Callable[[Step], Callable[[], Any] | None] | None
 
 
 def backward_through(
-    steps: Sequence[Step], left_out: Collection[Step], then: Then, device: Device, *given: Any
+    steps: Sequence[Step], left_out: Collection[Step], then: Then, device: Device, *arguments: Any
 ) -> None:
     """Run layers backward, the last first, except those left out; `then` may return work to do after each."""
     for step in reversed(steps):
         if step not in left_out:
-            backward(step, device, *given)
+            backward(step, device, *arguments)
         if then is not None and (work := then(step)) is not None:
             work()
 
@@ -225,15 +225,15 @@ def written_before(steps: Sequence[Step], start: int | None, given: Collection[s
     return written
 
 
-def _store(step: Step, given: Any, buffers: Sequence[Any], values: Sequence[Value]) -> None:
+def _store(step: Step, result: Any, buffers: Sequence[Any], values: Sequence[Value]) -> None:
     """Copy the arrays that a layer returned into its buffers; built-in layers have written there."""
-    if given is None and not buffers:
+    if result is None and not buffers:
         return
-    given = list(given) if isinstance(given, (tuple, list)) else [given]
-    if len(given) != len(buffers):
+    result = list(result) if isinstance(result, (tuple, list)) else [result]
+    if len(result) != len(buffers):
         what = "top" if values is step.tops else "bottom"
-        raise ShapeError(f"expected an array for each of {len(buffers)} {what}s, got {len(given)}")
-    for array, buffer, value in zip(given, buffers, values, strict=True):
+        raise ShapeError(f"expected an array for each of {len(buffers)} {what}s, got {len(result)}")
+    for array, buffer, value in zip(result, buffers, values, strict=True):
         if array is buffer or buffer is None:
             continue
         if array is None and values is step.bottoms:

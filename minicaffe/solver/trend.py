@@ -105,9 +105,9 @@ def _mode(spec: SolverSpec, nets: Sequence[Net], watched: Watched) -> str:
         return "min"
     if types[name].endswith("Accuracy"):
         return "max"
-    told = f"{{output: {name}, mode: max}}, or min"
+    choice = f"{{output: {name}, mode: max}}, or min"
     raise SpecError(
-        f"whether more of {name!r}, the output of a layer {types[name]}, is better must be said: {told}"
+        f"whether more of {name!r}, the output of a layer {types[name]}, is better must be said: {choice}"
     )
 
 
