@@ -1,4 +1,4 @@
-"""The layer Data: a data set of any kind that is read, batch by batch."""
+"""The layer Data: reads a data set of any supported kind, batch by batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from minicaffe.layers.blob import Shape
 from minicaffe.ops.batch import gather
 from minicaffe.spec.types import AtLeast, Below
 
-PARTS = 4  # of a GPU's memory: a data set larger than one of them stays in the host's
+PARTS = 4  # of a GPU's memory: a data set larger than one such part stays in host memory
 
 
 @register
@@ -28,12 +28,12 @@ class Data(Fed):
     -> (batch_size, c, h, w), the images, and, if there is a second top, (batch_size,), their labels.
 
     The k-th batch holds the entries k batch_size, ... of the data set repeated without end, each
-    repetition shuffled by (seed, epoch), or in its own order without shuffle. What an entry becomes in the
-    batch, its crop and all that chance decides, is a function of (seed, epoch, entry). `source` is the name
-    of a data set, or the path of a folder or file of any kind that is read (docs/data.md): TRAIN reads the
-    training images, TEST the test images. Of a set without test images that both phases of a model with a
-    solver read, other than an LMDB, TRAIN leaves out a fifth of each class, which TEST reads (`split`).
-    Small sets are kept in memory; of others `prefetch` batches are read ahead by `workers`. Encoded pictures
+    repetition shuffled by (seed, epoch), or in its own order without shuffle. The crop and the other random
+    changes of an entry are a function of (seed, epoch, entry). `source` is the name
+    of a data set, or the path of a folder or file of any supported kind (docs/data.md): TRAIN reads the
+    training images, TEST the test images. If a set has no test images, is not an LMDB and is read by both
+    phases of a model with a solver, TRAIN leaves out a fifth of each class, which TEST reads (`split`).
+    Small sets are kept in memory; of others `workers` read `prefetch` batches ahead. Encoded pictures
     need Pillow, and have the channels blue, green, red. Pictures may differ in size if they are cropped, or
     scaled to new_height x new_width. Raises DataError for a data set that is missing or damaged.
     Source: Caffe's Data and DataTransformer.
@@ -48,8 +48,8 @@ class Data(Fed):
     backend: Annotated[
         Literal["LMDB", "LEVELDB"] | None, "the kind of database; default: what the folder holds"
     ] = None
-    new_height: Annotated[int, "scale files to so many rows; 0 for as they are", AtLeast(0)] = 0
-    new_width: Annotated[int, "scale files to so many columns; 0 for as they are", AtLeast(0)] = 0
+    new_height: Annotated[int, "scale files to so many rows; 0: do not scale", AtLeast(0)] = 0
+    new_width: Annotated[int, "scale files to so many columns; 0: do not scale", AtLeast(0)] = 0
     split: Annotated[
         float | None,
         "the share of each class that TRAIN leaves to TEST; default: 0.2 of a set that both read; 0: none",
@@ -64,7 +64,7 @@ class Data(Fed):
         return self.measure(self.reader or self._opened())
 
     def _opened(self) -> Reader:
-        """The data set that is meant."""
+        """The data set that `source` names."""
         given = self.transform
         colour = given.force_color or self.force_encoded_color
         if given.force_gray and colour:
@@ -88,7 +88,7 @@ class Data(Fed):
         return self._side(reader)
 
     def _side(self, reader: Reader) -> Reader:
-        """What this phase reads of a set: all of it, what is held out for tests, or the rest."""
+        """The part of a set that this phase reads: all of it, the part held out for tests, or the rest."""
         asked = {share for share in (*(self.in_both or ()), self.split) if share is not None}
         if len(asked) > 1:
             told = " and ".join(f"{share:g}" for share in sorted(asked))
@@ -124,7 +124,7 @@ class Data(Fed):
         self.index = self.places[0]
 
     def load(self) -> None:
-        """Take the data set, once, if it can be kept: images, labels and the mean, on the device."""
+        """Load the data set onto the device once, if it can be kept there: images, labels and the mean."""
         assert self.reader is not None
         found = self.reader.arrays()
         if found is None:

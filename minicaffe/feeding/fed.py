@@ -1,4 +1,4 @@
-"""Layers that a reader feeds: its pictures are read and made ahead of time, by threads or processes."""
+"""Layers fed by a reader: threads or processes read and prepare its pictures ahead of time."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from minicaffe.ops.batch import gather
 from minicaffe.ops.random import random_key
 from minicaffe.spec.types import AtLeast
 
-MOST = 8  # workers, where none are asked for
-NAMED = 5  # damaged entries that are told by name
+MOST = 8  # workers by default
+NAMED = 5  # damaged entries that are reported by name
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Fed(Pictures):
-    """A layer whose batches are made of what `reader` reads."""
+    """A layer whose batches are made from the pictures of `reader`."""
 
     rand_skip: Annotated[int, "begin at a random entry below this one", AtLeast(0)] = 0
     workers: Annotated[
-        int | None, "who reads ahead; 0: nobody; default: one a core, at most 8", AtLeast(0)
+        int | None, "how many read ahead; 0: none; default: one per core, at most 8", AtLeast(0)
     ] = None
     feed: Annotated[
         Literal["threads", "processes"], "what the workers are; processes take 40 MiB and more each"
@@ -48,7 +48,7 @@ class Fed(Pictures):
     feeding = cast("Feed | None", None)
 
     def measure(self, reader: Reader) -> list[Shape]:
-        """The tops' shapes, with the pictures of a reader, the first of which tells what size they are."""
+        """The tops' shapes for the pictures of a reader; the first picture sets the size."""
         self.reader, self.blue_first = reader, reader.blue_first
         if not len(reader):
             raise DataError(f"data set {reader.name!r} holds no images")
@@ -72,7 +72,7 @@ class Fed(Pictures):
 
     @property
     def recipe(self) -> Recipe:
-        """What becomes of a picture, but for the mean."""
+        """How a picture is prepared, without the mean."""
         given = self.transform
         part, jitter = given.random_resized_crop, given.color_jitter
         return Recipe(
@@ -90,7 +90,7 @@ class Fed(Pictures):
         )
 
     def begin(self, shuffle: bool) -> None:
-        """Take the memory of a batch, but for what is read ahead, which the first pass takes."""
+        """Allocate the memory of a batch; the first pass allocates that of batches read ahead."""
         assert self.reader is not None
         if self.feeding is not None:
             self.feeding.close()
@@ -101,12 +101,12 @@ class Fed(Pictures):
         self.index, self.epochs = np.zeros((2, self.samples), np.int64)
         self.skipped: dict[
             int, int
-        ] = {}  # damaged entries of an epoch, and how often they were due
+        ] = {}  # damaged entries of an epoch, and how often each was skipped
         self.named: set[int] = set()
         self.counting = 0, -1  # the epoch, and the last pass
 
     def in_bytes(self) -> None:
-        """Take what a batch of bytes is finished with, where bytes it can be: their mean and scale."""
+        """Choose whether batches are read as bytes; if so, allocate what finishes them: mean and scale."""
         kind, mean, recipe = (
             self._first().dtype,
             np.asarray(self.mean(), self.sum_dtype),
@@ -130,7 +130,7 @@ class Fed(Pictures):
                 self.labels = device.xp.empty(n, self.sum_dtype)
 
     def entry(self, b: int, passes: int) -> str:
-        """What sample b of a pass is; where damaged pictures are skipped, it or one behind it."""
+        """Names sample b of a pass; if damaged pictures are skipped, it or one after it."""
         assert self.reader is not None
         index, epochs = np.zeros((2, self.samples), np.int64)
         self.order.take(self.context.seed, passes, index, epochs, self.context.share)
@@ -158,7 +158,7 @@ class Fed(Pictures):
         return self.out
 
     def _feed(self) -> Feed:
-        """Those who make the batches, and what they have made."""
+        """The workers, with the batches that they have made."""
         assert self.reader is not None
         workers, kind = self.workers, self.feed
         if workers is None:
@@ -184,11 +184,11 @@ class Fed(Pictures):
         return self.index, self.epochs, self.random_key(seed)
 
     def random_key(self, seed: int) -> int:
-        """Of which, with epoch and entry, a sample's random numbers are a function."""
+        """The key that, with epoch and entry, determines a sample's random numbers."""
         return random_key(seed, "transform", self.name)[0]
 
     def _tell(self, damaged: list[Damage]) -> None:
-        """Say what was damaged, the first few by name, and at the end of an epoch how many there were."""
+        """Report damaged pictures, the first few by name, and at the end of an epoch their number."""
         assert self.reader is not None
         passes = self.context.passes
         begin = self.order.first(
@@ -205,7 +205,7 @@ class Fed(Pictures):
                 self.context.tell(f"{self.name}: skipped: {said}")
 
     def tell_damage(self) -> None:
-        """Say how many damaged pictures were replaced since the epoch, or the test, began."""
+        """Report how many damaged pictures were replaced since the epoch, or the test, began."""
         if self.skipped:
             assert self.reader is not None
             self.context.tell(
@@ -217,7 +217,7 @@ class Fed(Pictures):
 
 
 def size_of(height: int, width: int) -> Size | None:
-    """The size that pictures are scaled to, if they are. Raises ShapeError for what is none."""
+    """The size that pictures are scaled to, or None. Raises ShapeError for an invalid size."""
     if bool(height) != bool(width):
         raise ShapeError("new_height and new_width are given together, or neither")
     if height * width > LARGEST:

@@ -1,4 +1,4 @@
-"""The layers HDF5Data and HDF5Output: rows of HDF5 files into a net, and blobs out of it."""
+"""The layers HDF5Data, which reads rows of HDF5 files, and HDF5Output, which writes blobs to one."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from minicaffe.layers.blob import Shape
 from minicaffe.layers.order import Order
 from minicaffe.spec.types import AtLeast
 
-CHUNK = 1 << 18  # bytes of a chunk of HDF5Output's, about
+CHUNK = 1 << 18  # bytes of a chunk of HDF5Output, roughly
 
 
 @register
 class HDF5Data(Layer):
-    """top[i] = the next batch_size rows of the dataset that bears its name.
+    """top[i] = the next batch_size rows of the dataset of the top's name.
 
     -> (batch_size, ...), one or more.
 
-    `source` names a text file that lists HDF5 files, one a word, from the current folder or from the
-    list's; each holds a dataset of numbers for every top, of as many rows. Rows run on from file to file,
-    and from the last to the first; with `shuffle` the files, and the rows in each, are visited in an order
-    that is a function of (seed, epoch). Links out of a file and filters from plug-ins are not followed. Only
-    the rows of a batch are read. Needs h5py; raises DataError for a file that is missing or damaged, and
-    ShapeError where the files disagree. Source: Caffe's HDF5Data.
+    `source` names a text file that lists HDF5 files, one per word, relative to the current folder or the
+    list's; each holds a dataset of numbers for every top, with equal numbers of rows. Rows continue in the
+    next file, and after the last in the first; with `shuffle` the files, and the rows in each, are visited in
+    an order that is a function of (seed, epoch). Links out of a file and filters from plug-ins are not
+    supported. Only the rows of a batch are read. Needs h5py; raises DataError for a file that is missing or
+    damaged, and ShapeError if the files disagree. Source: Caffe's HDF5Data.
 
     Example: -> {type: HDF5Data, source: rows.txt, batch_size: 2} -> (2, 4)
     """
@@ -56,7 +56,7 @@ class HDF5Data(Layer):
         return [(self.samples, *tail) for tail in self.tails]
 
     def resize(self, top: str, shape: Shape) -> None:
-        """Another number of rows in a batch. Raises ShapeError for any other change."""
+        """Change the number of rows in a batch. Raises ShapeError for any other change."""
         tail = self.tails[self.top.index(top)]
         if shape[:1] == () or shape[1:] != tail:
             raise ShapeError(f"{top}: expected rows of shape {tail}, got {shape}")
@@ -93,7 +93,7 @@ class HDF5Data(Layer):
         self.dataset = datasets.Source(self.source, "HDF5", int(ends[-1]), "rows")
 
     def _shuffled(self, random: np.random.Generator, order: np.ndarray) -> None:
-        """The files in any order, and the rows of each."""
+        """Shuffle the files, and the rows of each."""
         at = 0
         for number in random.permutation(len(self.rows)):
             count = self.rows[number]
@@ -120,7 +120,7 @@ class HDF5Data(Layer):
         return self.out
 
     def _read(self, number: int, first: int, start: int, count: int) -> None:
-        """Rows of a file, which stays open until another is read, into the batch."""
+        """Read rows of a file into the batch; the file stays open until another is read."""
         assert self.paths is not None
         path = self.paths[number]
         if self.open is None or self.open[0] != number:
@@ -142,14 +142,14 @@ class HDF5Data(Layer):
 
 @register
 class HDF5Output(Layer):
-    """file_name/data = bottom 0, file_name/label = bottom 1, batch behind batch.
+    """file_name/data = bottom 0, file_name/label = bottom 1, batch after batch.
 
     (n, ...), (n, ...) -> no top.
 
-    The file is written beside `file_name` and put in its place when the net is dropped, when the program
-    ends, or by `net.layers[NAME].finish()`; the pass after that begins a new one. It holds every batch since,
-    where Caffe's holds the first and then stops. Needs h5py; raises DataError if it cannot be written, or if
-    there is a file of that name that is no HDF5 file. Each pass waits for the device. No gradient.
+    The file is written beside `file_name` and renamed to it when the net is dropped, when the program
+    ends, or by `net.layers[NAME].finish()`; the next pass begins a new one. It holds all batches since then;
+    Caffe's holds the first and then stops. Needs h5py; raises DataError if it cannot be written, or if
+    `file_name` exists and is no HDF5 file. Each pass waits for the device. No gradient.
     Source: Caffe's HDF5Output.
 
     Example: (2, 3), (2,) -> {type: HDF5Output, file_name: features.h5} ->
@@ -184,7 +184,7 @@ class HDF5Output(Layer):
         return []
 
     def finish(self) -> None:
-        """Put the file in its place."""
+        """Rename the file to `file_name`."""
         if self.written is not None:
             self._finish()
             self.written = None
@@ -194,7 +194,7 @@ class HDF5Output(Layer):
 
 
 class Output:
-    """An HDF5 file that grows, beside the one whose place it takes when it is finished."""
+    """A growing HDF5 file with a temporary name, renamed when it is finished."""
 
     def __init__(self, path: str):
         self.path = Path(path)

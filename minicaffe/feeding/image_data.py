@@ -1,4 +1,4 @@
-"""The layer ImageData: pictures that a text file lists."""
+"""The layer ImageData: pictures listed in a text file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class ImageData(Fed):
 
     -> (batch_size, c, h, w), the images, and, if there is a second top, (batch_size,), their labels.
 
-    `source` names a text file with a path and a label in each line; a path is `root_folder` and what the
-    line says, one behind the other, from the current folder or from the list's. The pictures are scaled to
-    new_height x new_width, or all of one size; channels are blue, green, red. The k-th batch holds the
-    entries k batch_size, ... of the list repeated without end, each repetition shuffled by (seed, epoch) if
-    asked for, made by what Data says of it: by (seed, epoch, entry), ahead of time by `workers`. Needs Pillow;
-    raises DataError for a file that is missing, damaged or of another size.
+    `source` names a text file with a path and a label in each line. `root_folder` is put before the path,
+    which is relative to the current folder or the list's. The pictures are scaled to
+    new_height x new_width, or have one size; channels are blue, green, red. The k-th batch holds the
+    entries k batch_size, ... of the list repeated without end, each repetition shuffled by (seed, epoch) with
+    `shuffle`. As in Data, pictures are prepared by (seed, epoch, entry), ahead of time by `workers`. Needs
+    Pillow; raises DataError for a file that is missing, damaged or of another size.
     Source: Caffe's ImageData and DataTransformer.
 
     Example: -> {type: ImageData, source: images.txt, batch_size: 2, new_height: 9, new_width: 8} ->
@@ -35,10 +35,10 @@ class ImageData(Fed):
     source: Annotated[str, "a text file: a path and a label in each line"]
     batch_size: Annotated[int, "images in a batch", AtLeast(1)] = 1
     shuffle: Annotated[bool, "visit in random order"] = False
-    new_height: Annotated[int, "scale to so many rows; 0 for as they are", AtLeast(0)] = 0
-    new_width: Annotated[int, "scale to so many columns; 0 for as they are", AtLeast(0)] = 0
+    new_height: Annotated[int, "scale to so many rows; 0: do not scale", AtLeast(0)] = 0
+    new_width: Annotated[int, "scale to so many columns; 0: do not scale", AtLeast(0)] = 0
     is_color: Annotated[bool, "3 channels; without it 1, grey"] = True
-    root_folder: Annotated[str, "what stands before each path"] = ""
+    root_folder: Annotated[str, "put before each path"] = ""
 
     def setup(self) -> list[Shape]:
         if self.transform.force_color or self.transform.force_gray:

@@ -1,4 +1,4 @@
-"""MemoryData: batches of arrays that the user's program gives."""
+"""MemoryData: batches of arrays that the user's program sets."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from minicaffe.spec.types import AtLeast
 
 @register
 class MemoryData(Layer):
-    """Batches of arrays: net.layers["data"].reset(images, labels) gives images (n, c, h, w) and labels (n,).
+    """Batches of arrays: net.layers["data"].reset(images, labels) sets images (n, c, h, w) and labels (n,).
 
-    n is a multiple of batch_size. The k-th pass since then gives entries k batch_size and on, from the first
-    again behind the last. Tops: images (batch_size, channels, height, width) and labels (batch_size, 1, 1, 1).
-    Arrays are taken as they are, and kept on the device; a copy of the net has none. Raises DataError where
-    none were given. Source: Caffe's MemoryData.
+    n is a multiple of batch_size. The k-th pass since then returns batch_size entries from k batch_size on;
+    after the last entry the first follows. Tops: images (batch_size, channels, height, width) and labels
+    (batch_size, 1, 1, 1). Arrays are used as they are, and kept on the device; a copy of the net has none.
+    Raises DataError if none were set. Source: Caffe's MemoryData.
 
     Example: -> {type: MemoryData, batch_size: 2, channels: 3, height: 4, width: 5} ->
     (2, 3, 4, 5), (2, 1, 1, 1)
@@ -45,7 +45,7 @@ class MemoryData(Layer):
         return [(self.samples, *self.image), (self.samples, 1, 1, 1)]
 
     def resize(self, top: str, shape: Shape) -> None:
-        """Another number of images in a batch. Raises ShapeError for any other change."""
+        """Change the number of images in a batch. Raises ShapeError for any other change."""
         wanted = self.top_shapes()[self.top.index(top)]
         if shape[1:] != wanted[1:]:
             raise ShapeError(f"{top}: expected {wanted} but for the first number, got {shape}")
@@ -63,7 +63,7 @@ class MemoryData(Layer):
         return len(self.arrays[0]) // self.whole if self.arrays else 0
 
     def reset(self, images: Any, labels: Any) -> None:
-        """Take arrays of the host, from the next pass on. Raises ShapeError, and keeps those before."""
+        """Use host arrays from the next pass on. Raises ShapeError, and then keeps the arrays it has."""
         images, labels = np.asarray(images), np.asarray(labels)
         if images.ndim != 4 or images.shape[1:] != self.image or not len(images):
             wanted = ", ".join(map(str, self.image))
@@ -87,7 +87,7 @@ class MemoryData(Layer):
                 "in pycaffe net.set_input_arrays(images, labels)"
             )
         passes, n = self.context.passes, len(self.arrays[0])
-        passes -= self.first if passes >= self.first else 0  # else they are counted anew
+        passes -= self.first if passes >= self.first else 0  # else the count restarted
         np.add(self.order, passes * self.whole % n, out=self.places)
         if self.there is not self.places:
             self.context.device.copy_from_host(self.there, self.places)
@@ -99,7 +99,7 @@ class MemoryData(Layer):
         return []
 
     def _check_batch(self, batch: int, n: int | None = None) -> None:
-        """Raise ShapeError unless a batch fits into the arrays some times."""
+        """Raise ShapeError unless the arrays are a multiple of a batch."""
         n = n if n is not None else 0 if self.arrays is None else len(self.arrays[0])
         if n % batch:
             raise ShapeError(

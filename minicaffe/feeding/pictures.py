@@ -1,4 +1,4 @@
-"""What layers that read pictures have in common: batch size, transform, mean, shapes."""
+"""The base of layers that read pictures: batch size, transform, mean, shapes."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ NONE = Transform()
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Pictures(Layer):
-    """A layer of pictures (batch_size, c, h, w) and, if there is a second top, labels (batch_size,)."""
+    """A layer whose tops are pictures (batch_size, c, h, w) and, if there are two, labels (batch_size,)."""
 
     batch_size: Annotated[int, "images in a batch", AtLeast(1)]
     transform: Annotated[Transform, "resize, turn, crop, colours, mean, scale, mirror"] = NONE
 
-    dataset = cast(Any, None)  # what the batches are from, once it is known
+    dataset = cast(Any, None)  # the source of the batches, once it is known
     traits = Traits(takes_share=True, float32_tops=(1,))
-    blue_first = False  # three channels are blue, green, red, as OpenCV gives them to Caffe
+    blue_first = False  # three channels are blue, green, red, as in OpenCV and Caffe
     image = cast("tuple[int, int, int]", ())  # (c, h, w) that the crop is cut out of
 
     @property
     def by_area(self) -> bool:
-        """Whether the crop is a part of any size, scaled."""
+        """Whether the crop is a random part of any size, then scaled."""
         return self.phase == "TRAIN" and self.transform.random_resized_crop is not None
 
     @property
     def samples(self) -> int:
-        """How many samples of a batch are here."""
+        """How many samples of a batch this rank has."""
         return self.context.share.of(self.batch_size)[1]
 
     def shapes(self) -> list[Shape]:
@@ -68,7 +68,7 @@ class Pictures(Layer):
         return [(self.samples, c, *area), (self.samples,)][: len(self.top)]
 
     def resize(self, top: str, shape: Shape) -> None:
-        """Another number of samples in a batch. Raises ShapeError for any other change."""
+        """Change the number of samples in a batch. Raises ShapeError for any other change."""
         wanted = self.top_shapes()[self.top.index(top)]
         if shape[:1] == () or shape[1:] != wanted[1:]:
             images = "".join(f", {size}" for size in wanted[1:]) or ","
@@ -92,11 +92,11 @@ class Pictures(Layer):
         return mean
 
     def takes_mean(self, shape: Shape) -> bool:
-        """Whether a mean image of a shape will do."""
+        """Whether a mean image may have this shape."""
         return shape == self.image
 
     def as_tested(self, image: np.ndarray) -> np.ndarray:
-        """Images (..., c, h, w) as the phase TEST would give them to the net: mean, central crop, scale."""
+        """Images (..., c, h, w) as in the phase TEST: mean, central crop, scale."""
         h, w = self.image[1:]
         size = self.transform.crop_size
         top, left, oh, ow = ((h - size) // 2, (w - size) // 2, size, size) if size else (0, 0, h, w)

@@ -1,4 +1,4 @@
-"""The key `transform` of layers that read pictures, and what becomes of it: a recipe."""
+"""The key `transform` of layers that read pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minicaffe.spec.types import AtLeast
 
 @dataclass(frozen=True, kw_only=True)
 class ResizedCrop:
-    """A part of a picture, of any area and shape within bounds, scaled to the crop (Szegedy et al. 2015)."""
+    """A part of a picture, of random area and shape in bounds, scaled to the crop (Szegedy et al. 2015)."""
 
     scale: Annotated[tuple[float, ...], "least and largest share of the area", AtLeast(0)] = (
         0.08,
@@ -34,9 +34,9 @@ class ResizedCrop:
 class ColorJitter:
     """How far colours are changed at random: factors from 1 - x to 1 + x, and hue by up to x turns."""
 
-    brightness: Annotated[float, "most that the factor of all values is off 1", AtLeast(0)] = 0.0
-    contrast: Annotated[float, "most that the distance to the mean grey is", AtLeast(0)] = 0.0
-    saturation: Annotated[float, "most that the distance to a pixel's grey is", AtLeast(0)] = 0.0
+    brightness: Annotated[float, "largest change of the factor of all values", AtLeast(0)] = 0.0
+    contrast: Annotated[float, "the same for the distance to the mean grey", AtLeast(0)] = 0.0
+    saturation: Annotated[float, "the same for the distance to a pixel's grey", AtLeast(0)] = 0.0
     hue: Annotated[float, "turns of the hue, either way", AtLeast(0)] = 0.0
 
     def __post_init__(self) -> None:
@@ -45,13 +45,13 @@ class ColorJitter:
 
     @property
     def most(self) -> tuple[float, float, float, float]:
-        """The most that brightness, contrast, saturation and hue change."""
+        """The largest changes of brightness, contrast, saturation and hue."""
         return self.brightness, self.contrast, self.saturation, self.hue
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transform:
-    """What is done to an image on its way into the net: Caffe's TransformationParameter, and more.
+    """How an image is changed before the net reads it: Caffe's TransformationParameter, and more.
 
     In this order: resize, rotation, crop (plain or random_resized_crop), color_jitter, mean, scale, mirror.
     rotation, random_resized_crop and color_jitter are for TRAIN: in TEST the picture is resized and its centre
@@ -69,8 +69,8 @@ class Transform:
         "side of a square to cut out: at random in TRAIN, central in TEST; 0 for none",
         AtLeast(0),
     ] = None
-    force_color: Annotated[bool, "encoded images: 3 channels, though they be grey"] = False
-    force_gray: Annotated[bool, "encoded images: 1 channel, though they be coloured"] = False
+    force_color: Annotated[bool, "encoded images: 3 channels, even if grey"] = False
+    force_gray: Annotated[bool, "encoded images: 1 channel, even if coloured"] = False
     resize: Annotated[
         int | None,
         "scale the shorter side to so many pixels; with random_resized_crop in TEST only",
@@ -80,15 +80,15 @@ class Transform:
         ResizedCrop | None, "in TRAIN: cut out a part of any area and shape, scaled to crop_size"
     ] = None
     rotation: Annotated[
-        float, "in TRAIN: turn by up to so many degrees, either way", AtLeast(0)
+        float, "in TRAIN: rotate by up to so many degrees, either way", AtLeast(0)
     ] = 0.0
-    rotation_fill: Annotated[float, "value of what a turn leaves open"] = 0.0
+    rotation_fill: Annotated[float, "value of pixels that a rotation leaves empty"] = 0.0
     color_jitter: Annotated[
         ColorJitter | None, "in TRAIN: change brightness, contrast, saturation, hue"
     ] = None
 
     @property
     def by_pixels(self) -> bool:
-        """Whether TRAIN takes more than a plain crop, mirror, mean and scale."""
+        """Whether TRAIN needs more than a plain crop, mirror, mean and scale."""
         changed = self.random_resized_crop, self.color_jitter
         return bool(self.rotation) or any(one is not None for one in changed)

@@ -1,4 +1,4 @@
-"""The layer WindowData: windows in pictures, that a text file lists."""
+"""The layer WindowData: windows in pictures, listed in a text file."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class WindowData(Pictures):
     -> (batch_size, 3, crop_size, crop_size), the windows, and, if there is a second top, (batch_size,),
     their labels.
 
-    Of each batch `fg_fraction` are windows on an object, drawn at random, the rest background (label 0),
-    first in the batch. A window is cut out with `context_pad` pixels about it (counted in the crop), scaled
-    to crop_size x crop_size, or (square) its tightest square; what lies outside the picture is zero. The
-    draws are a function of (seed, layer, sample's number). `transform` must have a crop_size; of a larger
-    mean image the centre is taken. Needs Pillow; raises DataError for a file that is missing or damaged.
+    A batch holds first background windows (label 0), then a share `fg_fraction` of windows on an object, all
+    drawn at random. A window, or with square its tightest square, is cut out with `context_pad` pixels
+    around it (counted in the crop) and scaled to crop_size x crop_size; pixels outside the picture are zero.
+    The draws are a function of (seed, layer, sample's number). `transform` must have a crop_size; the centre
+    of a larger mean image is used. Needs Pillow; raises DataError for a file that is missing or damaged.
     Source: Caffe's WindowData, after Girshick's R-CNN.
 
     Example: -> {type: WindowData, source: windows.txt, batch_size: 4, transform: {crop_size: 8}} ->
@@ -45,7 +45,7 @@ class WindowData(Pictures):
         "warp"
     )
     cache_images: Annotated[bool, "keep the files' bytes in memory"] = False
-    root_folder: Annotated[str, "what stands before each path"] = ""
+    root_folder: Annotated[str, "put before each path"] = ""
 
     blue_first = True
     windows = cast("lists.Windows | None", None)
@@ -92,7 +92,7 @@ class WindowData(Pictures):
         if self.mean_image.shape[1:] != (
             1,
             1,
-        ):  # its middle; the row's offset is the column's, as in Caffe
+        ):  # its middle; the row offset equals the column offset, as in Caffe
             at = (self.mean_image.shape[2] - side) // 2
             self.mean_image = self.mean_image[:, at : at + side, at : at + side]
             if self.mean_image.shape != self.image:
@@ -144,7 +144,7 @@ class WindowData(Pictures):
     def _window(
         self, picture: np.ndarray, box: list[int], mirrored: bool, number: int
     ) -> tuple[np.ndarray, int, int]:
-        """A window (3, h, w), scaled, and the row and column of the crop where it stands."""
+        """A scaled window (3, h, w), and the row and column of the crop where it begins."""
         side, (x1, y1, x2, y2) = self.image[1], box
         rows, columns = picture.shape[:2]
         height = width = side
@@ -173,6 +173,6 @@ class WindowData(Pictures):
 
 
 def _rounded(values: Any) -> np.ndarray:
-    """Rounded as C rounds: a half away from zero."""
+    """Rounds as C does: a half away from zero."""
     values = np.asarray(values, np.float64)
     return (np.sign(values) * np.floor(np.abs(values) + 0.5)).astype(np.int64)

@@ -23,8 +23,8 @@ class Interp(Layer):
     """Bilinear interpolation whose first and last rows and columns are the image's own ("align corners").
 
     (n, c, h, w) -> (n, c, oh, ow): a top pixel o is at o (h - 1) / (oh - 1) of the image. The size is
-    height and width, or of shrink_factor s and zoom_factor z: h becomes (h - 1) / s + 1, then
-    h + (h - 1) (z - 1); or that of a second bottom. Negative pads cut the image first.
+    height and width, or follows from shrink_factor s and zoom_factor z: h becomes (h - 1) / s + 1, then
+    h + (h - 1) (z - 1); or it is that of a second bottom. Negative pads crop the image first.
     Source: Interp of DeepLab's Caffe; L.-C. Chen et al., DeepLab, 2016.
 
     Example: (2, 3, 5, 4) -> {type: Interp, zoom_factor: 2} -> (2, 3, 9, 7)
@@ -32,8 +32,8 @@ class Interp(Layer):
 
     height: Annotated[int | None, "rows of the top", AtLeast(1)] = None
     width: Annotated[int | None, "columns of the top", AtLeast(1)] = None
-    zoom_factor: Annotated[int | None, "times as many steps from pixel to pixel", AtLeast(1)] = None
-    shrink_factor: Annotated[int | None, "only every so many-th pixel", AtLeast(1)] = None
+    zoom_factor: Annotated[int | None, "steps between neighbouring pixels", AtLeast(1)] = None
+    shrink_factor: Annotated[int | None, "only every n-th pixel", AtLeast(1)] = None
     pad_beg: Annotated[int, "minus the rows and columns cut off before, or 0", Below(1)] = 0
     pad_end: Annotated[int, "minus the rows and columns cut off behind, or 0", Below(1)] = 0
 
@@ -78,12 +78,12 @@ class Interp(Layer):
 
 @register
 class Upsample(Layer):
-    """Each pixel to the place that a Pooling's mask, the second bottom, names; elsewhere 0.
+    """Moves each pixel to the place that a Pooling's mask, the second bottom, names; other pixels are 0.
 
     (n, c, h, w), mask (n, c, h, w) -> (n, c, upsample_h, upsample_w), or h and w times `scale`, less 1 with
-    pad_out. Of pixels sent to one place the last is there, and each gets that place's gradient, as in
-    Caffe; -1 in the mask is no place. Without a mask each pixel becomes scale_h x scale_w equal ones.
-    Raises DataError for a place outside; on CUDA, which is not waited for, the first pixel is NaN.
+    pad_out. If several pixels have one place, the last is written, and each has that place's gradient, as in
+    Caffe; -1 in the mask is no place. Without a mask each pixel becomes scale_h x scale_w equal pixels.
+    Raises DataError for a place outside; on CUDA, without waiting, the first pixel becomes NaN.
     Source: Upsample of SegNet's Caffe; V. Badrinarayanan et al., SegNet, 2015; without a mask, YOLO's.
 
     Example: (2, 3, 4, 4), (2, 3, 4, 4) -> {type: Upsample, scale: 2} -> (2, 3, 8, 8)

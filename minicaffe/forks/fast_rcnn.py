@@ -19,17 +19,17 @@ from minicaffe.spec.types import AtLeast
 class ROIPooling(Layer):
     """The largest entry in each bin of a grid over each region. Bottoms: maps, regions.
 
-    (n, c, h, w), (r, 5) -> (r, c, pooled_h, pooled_w). A region is (image, x0, y0, x1, y1), in pixels of what
-    the maps are spatial_scale of; it is rounded to whole places and is one at least. Neighbouring bins may
-    share a row or a column; one outside the image gives 0. A gradient flows into the maps. Raises DataError
-    for an image that is not there. Source: the ROIPooling of Fast R-CNN; R. Girshick, Fast R-CNN, 2015.
+    (n, c, h, w), (r, 5) -> (r, c, pooled_h, pooled_w). A region is (image, x0, y0, x1, y1), in pixels of the
+    picture; spatial_scale converts it to the maps. It is rounded to whole places, at least one. Neighbouring
+    bins may share a row or a column; a bin outside the image is 0. The maps have a gradient. Raises DataError
+    for an image outside the batch. Source: the ROIPooling of Fast R-CNN; R. Girshick, Fast R-CNN, 2015.
 
     Example: (2, 8, 6, 6), (3, 5) -> {type: ROIPooling, pooled_h: 2, pooled_w: 3} -> (3, 8, 2, 3)
     """
 
     pooled_h: Annotated[int, "rows of bins", AtLeast(1)]
     pooled_w: Annotated[int, "columns of bins", AtLeast(1)]
-    spatial_scale: Annotated[float, "size of the maps over that of what regions are given in"] = 1.0
+    spatial_scale: Annotated[float, "size of the maps divided by that of the picture"] = 1.0
 
     traits = Traits(recordable=True, label_bottoms=(1,), float32_bottoms=(1,))
 
@@ -48,7 +48,7 @@ class ROIPooling(Layer):
         self.which = self.empty(self.y_shape, np.int32)
         self.which.fill(-1)  # no winner before the first forward pass
         self.better = self.empty(self.y_shape[1:2], np.bool_)
-        self.copy = None  # of 16 bits: regions, should they be so too
+        self.copy = None  # the regions in float32, if they are 16 bits
         if self.dtype != self.sum_dtype:
             self.copy = self.empty((self.count, 5), self.sum_dtype)
 

@@ -22,10 +22,10 @@ LEAST = float(np.finfo(np.float32).min)
 class PriorBox(Layer):
     """Boxes of set sizes around each place of a map, and their variances. Bottoms: the map, the image.
 
-    (n, c, h, w), (n, c, H, W) -> (1, 2, 4 k h w) for k boxes a place, as shares of the image: x0, y0, x1, y1
-    of each, row by row, column by column; below them their four variances. Of each min_size there is a square,
-    one of side sqrt(min_size max_size) if that is given, and a box of each aspect ratio; sizes count by their
-    whole part, as in SSD. No gradient. Source: PriorBox of SSD; W. Liu et al., SSD, 2016.
+    (n, c, h, w), (n, c, H, W) -> (1, 2, 4 k h w) for k boxes per place, as fractions of the image: x0, y0, x1,
+    y1 of each, row by row, column by column; then their four variances. Each min_size adds a square, another
+    of side sqrt(min_size max_size) if max_size is given, and a box per aspect ratio; sizes are rounded down to
+    whole numbers, as in SSD. No gradient. Source: PriorBox of SSD; W. Liu et al., SSD, 2016.
 
     Example: (1, 8, 3, 4), (1, 3, 30, 40) -> {type: PriorBox, min_size: 8, aspect_ratio: 2} -> (1, 2, 144)
     """
@@ -37,14 +37,14 @@ class PriorBox(Layer):
     aspect_ratio: Annotated[tuple[float, ...], "widths over heights of more boxes"] = ()
     flip: Annotated[bool, "boxes of the inverse ratios too"] = True
     clip: Annotated[bool, "cut the boxes to the image"] = False
-    variance: Annotated[tuple[float, ...], "one number, or one a side; 0.1 if not given"] = ()
+    variance: Annotated[tuple[float, ...], "one number, or one per side; default: 0.1"] = ()
     img_size: Annotated[int | None, "side of the image; default: the bottom's", AtLeast(1)] = None
     img_h: Annotated[int | None, "height of the image", AtLeast(1)] = None
     img_w: Annotated[int | None, "width of the image", AtLeast(1)] = None
     step: Annotated[float | None, "pixels between places; default: image over map"] = None
     step_h: Annotated[float | None, "pixels between rows"] = None
     step_w: Annotated[float | None, "pixels between columns"] = None
-    offset: Annotated[float, "of the boxes' middle from a place's corner, in steps"] = 0.5
+    offset: Annotated[float, "of the boxes' centre from a place's corner, in steps"] = 0.5
 
     traits = Traits(keeps_top=True, recordable=True, label_bottoms=(0, 1), float32_tops=(0,))
 
@@ -72,7 +72,7 @@ class PriorBox(Layer):
         return (1, 2, math.prod(self.area) * len(self.boxes) * 4)
 
     def pair(self, key: str, whole: str) -> tuple[float, float] | None:
-        """What is given as one number, or as _h and _w; None if neither is."""
+        """A key's values, set as one number or as _h and _w; None if neither is set."""
         one, h, w = getattr(self, whole), getattr(self, f"{key}_h"), getattr(self, f"{key}_w")
         if h is None and w is None:
             return None if one is None else (one, one)
@@ -106,13 +106,13 @@ class Suppression:
     """How boxes that overlap a better one are dropped (SSD's NonMaximumSuppressionParameter)."""
 
     nms_threshold: Annotated[float, "the largest overlap that is kept", AtLeast(0)] = 0.3
-    top_k: Annotated[int, "boxes of a class that are looked at, the best; -1 for all"] = -1
+    top_k: Annotated[int, "how many of a class's best boxes are used; -1: all"] = -1
     eta: Annotated[float, "a threshold above 0.5 is multiplied by it after each box kept"] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SaveOutput:
-    """What SSD writes to files. Without output_directory that is nothing, and the other keys do nothing."""
+    """SSD's keys for files to write. Without output_directory no file is written, and they have no effect."""
 
     output_directory: Annotated[str, "minicaffe writes no such files: must be empty"] = ""
     output_name_prefix: Annotated[str, "of the files"] = ""
@@ -124,12 +124,12 @@ class SaveOutput:
 
 @register
 class DetectionOutput(Layer):
-    """What SSD has found: boxes decoded, those that overlap a better one of their class dropped.
+    """SSD's detections: decodes boxes, and drops those that overlap a better one of their class.
 
     Bottoms, for p prior boxes: predictions (n, 4 p), or (n, 4 p num_classes) without share_location;
-    scores (n, p num_classes); priors (1, 2, 4 p) of PriorBox. Top: (1, 1, kept, 7), a row a box: image, class,
-    score, x0, y0, x1, y1; by image, by class, the best first. If nothing is found there is a row of -1 an
-    image. It is for use, not for training: it runs on the host, waits for the device, and has no gradient.
+    scores (n, p num_classes); priors (1, 2, 4 p) of PriorBox. Top: (1, 1, kept, 7), one row per box: image,
+    class, score, x0, y0, x1, y1; by image, by class, the best first. If nothing is found, the top has a row of
+    -1 per image. It is for inference: it runs on the host, waits for the device, and has no gradient.
     Raises DataError for a prior box without an area. Source: DetectionOutput of SSD; W. Liu et al., SSD, 2016;
     `clip` is OpenCV's.
 
@@ -138,17 +138,15 @@ class DetectionOutput(Layer):
 
     num_classes: Annotated[int, "classes, the background among them", AtLeast(1)]
     share_location: Annotated[bool, "one predicted box for all classes"] = True
-    background_label_id: Annotated[int, "the class that is none; -1 if there is not any"] = 0
+    background_label_id: Annotated[int, "the background's class; -1: none"] = 0
     nms_param: Annotated[Suppression, "how boxes that overlap are dropped"] = Suppression()
     save_output_param: Annotated[SaveOutput, "SSD's; no files are written"] = SaveOutput()
     code_type: Annotated[
         Literal["CORNER", "CENTER_SIZE", "CORNER_SIZE"], "what is predicted of a box"
     ] = "CORNER"
-    variance_encoded_in_target: Annotated[bool, "predictions are not to be scaled by variances"] = (
-        False
-    )
-    clip: Annotated[bool, "cut the boxes to the image, as OpenCV's SSD does where asked"] = False
-    keep_top_k: Annotated[int, "boxes of an image that are kept, the best; -1 for all"] = -1
+    variance_encoded_in_target: Annotated[bool, "do not scale predictions by variances"] = False
+    clip: Annotated[bool, "cut the boxes to the image, as OpenCV's SSD can"] = False
+    keep_top_k: Annotated[int, "how many of an image's best boxes are kept; -1: all"] = -1
     confidence_threshold: Annotated[float | None, "a score must be above it; default: any is"] = (
         None
     )
@@ -214,7 +212,7 @@ class DetectionOutput(Layer):
         return rows
 
     def of_image(self, image: int, boxes: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """What is found in one image: rows (kept, 7) from boxes (kinds, p, 4) and scores (classes, p)."""
+        """The detections of one image: rows (kept, 7) from boxes (kinds, p, 4) and scores (classes, p)."""
         nms, parts = self.nms_param, [np.empty((0, 7), self.sum_dtype)]
         least = LEAST if self.confidence_threshold is None else self.confidence_threshold
         for c in self.classes:

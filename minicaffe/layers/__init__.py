@@ -1,6 +1,6 @@
-"""The built-in layers, a family a file; importing this package registers those of every file in it.
+"""The built-in layers, one family per file; importing this package registers all of them.
 
-And those of the rooms around the core that have layers, too: outer.LAYERS.
+It also registers the layers of the rooms around the core: outer.LAYERS.
 """
 
 import importlib

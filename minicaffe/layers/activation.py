@@ -1,4 +1,4 @@
-"""Dropout. The element-wise layers that know no chance are rows of layers/elementwise.py."""
+"""Dropout. The element-wise layers without randomness are rows of layers/elementwise.py."""
 
 from __future__ import annotations
 

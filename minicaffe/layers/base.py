@@ -1,4 +1,4 @@
-"""What a layer is: its keys, its traits, its shapes, forward and backward; and the register of all layers.
+"""The base class of layers: keys, traits, shapes, forward and backward; and the register of all layers.
 
 @register
 class SiLU(Layer):
@@ -40,20 +40,20 @@ L = TypeVar("L", bound="type[Layer]")
 
 
 def register(cls: L) -> L:
-    """Make a layer class known by its name; its annotated fields become its YAML keys.
+    """Register a layer class under its name; its annotated fields become its YAML keys.
 
     Raises SpecError if the class is no Layer, if another module has a layer of its name, if a field has
-    the name of what every layer has or a type that YAML cannot give, or if a trait stands outside `traits`.
+    a name that every layer has or a type that YAML cannot hold, or if a trait is declared outside `traits`.
     """
     if not (isinstance(cls, type) and issubclass(cls, Layer)):
         raise SpecError(f"register: {getattr(cls, '__name__', cls)} is no subclass of Layer")
     doc = cls.__doc__
     dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
-    cls.__doc__ = doc  # not the signature, which a dataclass takes for a docstring that is missing
+    cls.__doc__ = doc  # a dataclass without a docstring would take its signature
     there = REGISTRY.get(cls.__name__)
     if there is not None and there.__module__ != cls.__module__:
         raise SpecError(f"layer {cls.__name__}: {there.__module__} has a layer of that name")
-    if not cls.__module__.startswith("minicaffe."):  # the tests check those, at leisure
+    if not cls.__module__.startswith("minicaffe."):  # the tests check those
         check_traits(cls)
         check_keys(cls)
     REGISTRY[cls.__name__] = cls
@@ -61,7 +61,7 @@ def register(cls: L) -> L:
 
 
 def check_keys(cls: type[Layer]) -> None:
-    """Raise SpecError if a layer's key has a name that every layer has, or a type that YAML cannot give."""
+    """Raise SpecError if a layer's key has a name that every layer has, or a type that YAML cannot hold."""
     taken = {*keys_of(LayerSpec), *Layer.__annotations__, *Traits.__annotations__}
     for key in keys_of(cls).values():  # type: ignore[arg-type]
         if key.name in taken or hasattr(Layer, key.name):
@@ -76,33 +76,33 @@ def check_keys(cls: type[Layer]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What a layer declares beside its keys. The defaults suit a layer of one's own.
+    """What a layer declares beside its keys. The defaults suit a user's own layer.
 
     A class has `traits = Traits(is_loss=True)`, or `replace(Parent.traits, in_place=True)` (of dataclasses),
-    which keeps its parent's. For what depends on keys or shapes, `setup` or `allocate` replaces `self.traits`
-    in the same way. What a net sets or a layer computes is no trait: those are attributes of Layer.
+    which keeps its parent's. If a trait depends on keys or shapes, `setup` or `allocate` sets `self.traits`
+    in the same way. Values that a net sets or a layer computes are attributes of Layer, not traits.
     """
 
-    has_tops: bool = True  # without the key `top`: one, of its name
-    in_place: bool = False  # may write its top over its bottom, when both bear one name
-    keeps_bottom: bool = False  # in place only where nothing runs backward, which reads the bottom
+    has_tops: bool = True  # without the key `top` it has one, of the layer's name
+    in_place: bool = False  # may write its top over its bottom, if both have one name
+    keeps_bottom: bool = False  # backward reads the bottom: in place only if no layer runs backward
     keeps_top: bool = False  # backward reads the top as forward left it
-    sizes_vary: bool = False  # forward may return leading parts of `out`, fewer than promised
-    recordable: bool = False  # its passes on the CPU do all by replay's dispatch.run or trace.do
-    capturable: bool | None = None  # into a CUDA graph; None: what is built in is
-    tops_apart: bool = False  # without bottoms: a pass may be given one top without the others
-    takes_share: bool = False  # without bottoms: on several ranks it gives its share of a batch
-    mixes_samples: bool = False  # of a batch: several ranks cannot have a part each
-    of_whole: bool = False  # a loss: on several ranks it divides by what the whole batch has
-    is_loss: bool = False  # its first top has loss weight 1 unless the model says otherwise
-    label_bottoms: tuple[int, ...] = ()  # bottoms into which no gradient can flow
-    float32_bottoms: tuple[int, ...] = ()  # of float32 in a net of 16 bits too, if given so: labels
-    float32_tops: tuple[int, ...] = ()  # of float32 in a net of 16 bits too; a loss's first is
-    keeps_dtype: bool = False  # its tops are of its bottoms' type, whatever that is
+    sizes_vary: bool = False  # forward may return leading parts of `out`, smaller than declared
+    recordable: bool = False  # on the CPU, its passes run only replay's dispatch.run and trace.do
+    capturable: bool | None = None  # into a CUDA graph; None: built-in layers are
+    tops_apart: bool = False  # without bottoms: a pass may receive one top without the others
+    takes_share: bool = False  # without bottoms: on several ranks it reads its share of a batch
+    mixes_samples: bool = False  # of a batch: ranks cannot compute separate parts
+    of_whole: bool = False  # a loss: on several ranks its divisor is that of the whole batch
+    is_loss: bool = False  # its first top has loss weight 1 by default
+    label_bottoms: tuple[int, ...] = ()  # bottoms that have no gradient
+    float32_bottoms: tuple[int, ...] = ()  # may be float32 in a net of float16 or bfloat16: labels
+    float32_tops: tuple[int, ...] = ()  # float32 in a net of float16 or bfloat16; a loss's first is
+    keeps_dtype: bool = False  # its tops have the type of its bottoms
 
 
 def check_traits(layer: Layer | type[Layer]) -> None:
-    """Raise SpecError if a layer's `traits` are no Traits, or if one of them is an attribute of the layer."""
+    """Raise SpecError if a layer's `traits` are no Traits, or if a trait is an attribute of the layer."""
     what, way = "", "self.traits = replace(self.traits, "
     if isinstance(layer, type):
         what, way = f"layer {layer.__name__}: ", "traits = Traits("
@@ -114,18 +114,18 @@ def check_traits(layer: Layer | type[Layer]) -> None:
 
 
 class Layer:
-    """The base of every layer. A subclass writes setup, forward and backward; `traits` where it must.
+    """The base of every layer. A subclass defines setup, forward and backward, and `traits` if needed.
 
-    Within them: `xp` (numpy or cupy), `dtype`, `phase`, `name`, `bottom` and `top` (blob names),
-    `context`; `needs_gradient[i]` tells whether bottom i's gradient is wanted, and `runs_backward` whether
-    backward runs at all: buffers for it alone are taken only then. A layer that wants to allocate nothing
-    in a step writes its tops into `out` and its bottom gradients into `grad` (lists of buffers, where the
-    net has them) and returns those.
+    They can use `xp` (numpy or cupy), `dtype`, `phase`, `name`, `bottom` and `top` (blob names),
+    `context`. `needs_gradient[i]` says whether bottom i's gradient is needed, and `runs_backward` whether
+    backward runs at all: allocate buffers for backward only then. To allocate nothing in a step,
+    a layer writes its tops into `out` and its bottom gradients into `grad` (the net's lists of buffers)
+    and returns those.
     """
 
     traits = Traits()
     multiply_adds = 0  # of a forward pass, for the summary
-    column_elements = 0  # of the column matrix it unrolls an image into, for the summary
+    column_elements = 0  # of the column matrix of one image, for the summary
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
@@ -146,9 +146,9 @@ class Layer:
     out: list[Any]
     grad: list[Any]
     needs_gradient: list[bool]
-    runs_backward: bool  # the net runs its backward: known when buffers are taken
-    in_both: frozenset[float] | None  # of a source that TRAIN and TEST read: its values of `split`
-    refused: np.ndarray  # 1, on the CPU, if `check` would raise, since a replay raises nothing
+    runs_backward: bool  # the net runs its backward: known when buffers are allocated
+    in_both: frozenset[float] | None  # if TRAIN and TEST read one source: its values of `split`
+    refused: np.ndarray  # 1, on the CPU, if `check` would raise, because a replay raises nothing
     context: Context
     _shapes: tuple[list[Shape], list[Shape]]  # of bottoms and tops
 
@@ -161,32 +161,32 @@ class Layer:
         return f"<{text}; parameters {params}>" if params else f"<{text}>"
 
     def setup(self, *args: Any, **kwargs: Any) -> Any:
-        """Bottom shapes in, top shape (or a list of them) out; declare parameters. No arithmetic."""
+        """Returns the top shape (or a list of them) for bottom shapes; declares parameters. No arithmetic."""
         raise TypeError(f"layer {type(self).__name__} must define setup")
 
     def allocate(self) -> None:
-        """Take scratch buffers, after the shapes of the whole net are known."""
+        """Allocate scratch buffers, after the shapes of the whole net are known."""
 
     def prepare(self) -> None:
-        """What comes before `forward` in each pass: it sets what changes from pass to pass, and nothing else.
+        """Called before `forward` in each pass: sets the numbers that change from pass to pass, nothing else.
 
-        A recorded pass is replayed without `forward`: it calls this, and then runs the loops, or the graph.
+        A replay does not call `forward`: it calls this, and then runs the recorded loops, or the graph.
         """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Bottom arrays in, top array (or a list of them) out."""
+        """Returns the top array (or a list of them) for bottom arrays."""
         raise TypeError(f"layer {type(self).__name__} must define forward")
 
     def backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Top gradients in, bottom gradients out, None where there is none; parameters accumulate."""
+        """Returns bottom gradients (or None) for top gradients; adds the gradients of parameters."""
         raise TypeError(f"layer {type(self).__name__} has no gradient: it does not define backward")
 
     def check(self) -> None:
-        """Called when the loss is no finite number: raise the MinicaffeError that explains it, if any."""
+        """Called when the loss is not finite: raise the MinicaffeError that explains it, if any."""
 
     @property
     def running(self) -> list[Any]:
-        """Arrays that a forward pass changes for good, such as running sums: a solver can put them back."""
+        """Arrays that a forward pass updates, such as running sums: a solver can restore them."""
         return []
 
     @property
@@ -201,7 +201,7 @@ class Layer:
 
     @property
     def sum_dtype(self) -> Any:
-        """The type for labels, sums and losses: float32 in a net of 16 bits, else the net's."""
+        """The type for labels, sums and losses: float32 in a net of float16 or bfloat16, else the net's."""
         return self.context.sum_dtype
 
     @property
@@ -210,7 +210,7 @@ class Layer:
         return self.context.phase
 
     def param(self, shape: Shape, filler: Filler, dtype: Any = None) -> Param:
-        """Declare the next parameter. In a reshape it is the one that there is, of the same shape."""
+        """Declare the next parameter. In a reshape, returns the existing one, of the same shape."""
         index = self._declared
         self._declared += 1
         if index == len(self.params):
@@ -223,7 +223,7 @@ class Layer:
         return self.params[index]
 
     def empty(self, shape: Shape, dtype: Any = None) -> Any:
-        """A buffer on the net's device, of the net's type unless told otherwise."""
+        """A buffer on the net's device, of the net's type by default."""
         return aligned.empty(self.xp, shape, self.dtype if dtype is None else dtype)
 
     def top_shapes(self, *bottoms: Shape) -> list[Shape]:
@@ -248,7 +248,7 @@ def _is_shape(given: Any) -> bool:
 
 
 def bottom_counts(cls: type[Layer]) -> tuple[int, float]:
-    """The fewest and most bottoms a layer takes, read off the signature of its `setup`."""
+    """The fewest and most bottoms a layer takes, from the signature of its `setup`."""
     parameters = list(inspect.signature(cls.setup).parameters.values())[1:]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return sum(p.kind is not p.VAR_POSITIONAL for p in parameters), math.inf

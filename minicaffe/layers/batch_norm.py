@@ -1,4 +1,4 @@
-"""BatchNorm: each channel normalised over a batch, or by what was seen in training."""
+"""BatchNorm: each channel normalised over a batch, or by the statistics of training."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from minicaffe.spec.types import AtLeast
 class BatchNorm(Normalization):
     """y = (x - mean) / sqrt(variance + eps), channel by channel; the batch's own in TRAIN.
 
-    (n, c, ...) -> the same. Parameters, which the layer itself keeps and a solver must leave alone: the sums
-    of mean (c,), of variance (c,), and their count (1,), each sum = moving_average_fraction sum + what
-    the batch has; a batch's variance is remembered times m / (m - 1), m its entries a channel. In TEST
-    mean and variance are the sums divided by the count. They are of float32 in a net of 16 bits.
-    On several ranks the batch is that of the rank, with `sync` the whole one, and what is remembered the same
-    on all. With scale_bias y = ... scale + bias, two more parameters (c,); so it is if one of their fillers is
-    given. Raises SpecError for a lr_mult other than 0 of the first three, and for sync in 16 bits.
+    (n, c, ...) -> the same. Parameters, which the layer updates and a solver must not: the sums
+    of mean (c,), of variance (c,), and their count (1,), each sum = moving_average_fraction sum + the
+    batch's value; a batch's variance is added times m / (m - 1), m its entries per channel. In TEST
+    mean and variance are the sums divided by the count. They are float32 in a net of float16 or bfloat16.
+    On several ranks each normalises its own part of the batch, with `sync` the whole batch; the sums are the
+    same on all. With scale_bias, or if one of its fillers is set, y = ... scale + bias, two more parameters
+    (c,). Raises SpecError for a lr_mult other than 0 of the first three, and for sync in 16 bits.
     Source: Caffe's BatchNorm; scale_bias is NVCaffe's, whose weights have a count of 1; S. Ioffe, C.
     Szegedy, Batch Normalization, 2015.
 
@@ -36,22 +36,22 @@ class BatchNorm(Normalization):
     """
 
     use_global_stats: Annotated[
-        bool | None, "normalise by what was seen so far; default: true in TEST, false in TRAIN"
+        bool | None, "normalise by the sums so far; default: true in TEST, false in TRAIN"
     ] = None
-    moving_average_fraction: Annotated[float, "of the sums, kept each pass", AtLeast(0)] = 0.999
+    moving_average_fraction: Annotated[float, "share of the sums that is kept", AtLeast(0)] = 0.999
     eps: Annotated[float, "added to the variance", AtLeast(0)] = 1e-5
-    scale_bias: Annotated[
-        bool, "scale and shift each channel, as a Scale layer behind it would"
-    ] = False
+    scale_bias: Annotated[bool, "scale and shift each channel, as a Scale layer after it would"] = (
+        False
+    )
     sync: Annotated[
-        bool, "on several ranks: normalise over the whole batch, not over the rank's part of it"
+        bool, "on several ranks: normalise over the whole batch, not over the rank's part"
     ] = False
     scale_filler: Annotated[Filler | None, "how the scale starts; default 1"] = None
     bias_filler: Annotated[Filler | None, "how the bias starts; default 0"] = None
 
     @property
     def by_past(self) -> bool:  # type: ignore[override]
-        """Whether it normalises by what was seen so far."""
+        """Whether it normalises by the sums so far."""
         return self.phase == "TEST" if self.use_global_stats is None else self.use_global_stats
 
     @property
@@ -61,7 +61,7 @@ class BatchNorm(Normalization):
 
     def setup(self, x: Shape) -> Shape:
         self.shape, rows = x, by_channel(x)
-        in_place = self.by_past and not self.learnt  # else the way back needs the bottom
+        in_place = self.by_past and not self.learnt  # else backward needs the bottom
         self.traits = replace(self.traits, in_place=in_place)
         self.plan(x, rows, Norm("variance", self.eps), rows if self.learnt else None)
         self.past = [self.param((n,), ZERO, self.sum_dtype) for n in (rows.count, rows.count, 1)]

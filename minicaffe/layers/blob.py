@@ -1,4 +1,4 @@
-"""Arrays with a gradient: blobs flow between layers, parameters belong to one."""
+"""Arrays with a gradient: blobs between layers, and parameters of layers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
 def float_type(given: Any) -> np.dtype:
-    """The type of a net by its name, or as NumPy's own. Raises SpecError, and DeviceError for bfloat16.
+    """The floating-point type of a name or NumPy type. Raises SpecError, and DeviceError for bfloat16.
 
     >>> float_type("float16")
     dtype('float16')
@@ -49,7 +49,7 @@ def check_type(dtype: np.dtype, device: Device) -> None:
     try:
         one = device.xp.ones((1, 1), dtype)
         gemm(one, one, device.xp.add(one, one))
-    except Exception as error:  # CuPy before 14 has no bfloat16, nor has a GPU of before 2020
+    except Exception as error:  # CuPy before 14 and GPUs before 2020 have no bfloat16
         said = " ".join(str(error).split())[:200]
         version = device.xp.__version__
         raise DeviceError(
@@ -60,7 +60,7 @@ def check_type(dtype: np.dtype, device: Device) -> None:
 class Blob:
     """An array `data` and the loss's gradient with respect to it, `diff` (Caffe's Blob).
 
-    `diff` is taken, as zeros, when it is first asked for: a blob that needs no gradient has none.
+    `diff` is allocated, as zeros, when it is first read: a blob that needs no gradient has none.
     """
 
     def __init__(self, shape: Shape, device: Device, dtype: Any):
@@ -109,7 +109,7 @@ class Blob:
         return aligned.zeros(self.device.xp, self.shape, self.dtype)
 
     def lie_in(self, array: Any, which: str = "data") -> None:
-        """Have an array of its shape be the `data`, or the `diff`."""
+        """Use an array of its shape as the `data`, or the `diff`."""
         setattr(self, f"_{which}", array)
 
     def share(self, other: Blob, diff: bool = True) -> None:
@@ -120,7 +120,7 @@ class Blob:
 
 
 def _range(array: Any) -> str:
-    """What an array holds, in short."""
+    """The range of an array's values, in short."""
     if array is None:
         return "not taken"
     if not array.size:
@@ -134,14 +134,14 @@ class Param(Blob):
     def __init__(self, shape: Shape, device: Device, dtype: Any, filler: Filler):
         super().__init__(shape, device, dtype)
         self.filler = filler
-        self.master: Any = None  # the same values in float32, where a solver learns 16 bits
+        self.master: Any = None  # the master weights in float32, for a net of float16 or bfloat16
         self.lr_mult, self.decay_mult = 1.0, 1.0
-        self._owner: Param | None = None  # not itself: a net that is dropped is freed at once
-        self.stale = False  # its diff is zero, though what lies in memory is of an earlier step
+        self._owner: Param | None = None  # None, not self: a dropped net is freed at once
+        self.stale = False  # its diff counts as zero, whatever the memory holds
 
     @property
     def owner(self) -> Param:
-        """The parameter that this one is the same as: itself, unless layers share it."""
+        """The parameter whose memory this one uses: itself, unless layers share it."""
         return self if self._owner is None else self._owner
 
     @owner.setter
@@ -164,13 +164,13 @@ class Param(Blob):
             self.device.xp.copyto(super().diff, values)
 
     def sums(self) -> tuple[Any, bool]:
-        """Where a gradient is to be added, and whether it is to be written there, since `diff` is zero."""
+        """Returns `diff`, and whether a gradient is to be written there and not added, since it is stale."""
         stale, self.owner.stale = self.owner.stale, False
         return super().diff, stale
 
     @property
     def learns(self) -> bool:
-        """Whether its gradient is wanted."""
+        """Whether its gradient is needed."""
         return self.lr_mult != 0
 
     def share(self, other: Blob, diff: bool = True) -> None:
@@ -186,6 +186,6 @@ class Param(Blob):
             self.device.xp.copyto(self.data, self.master)
 
     def to_host(self) -> np.ndarray:
-        """Its values as a host array of its own; those of 16 bits in float32."""
+        """A copy of its values as a host array; float16 and bfloat16 as float32."""
         values = self.device.to_host(self.data if self.master is None else self.master)
         return np.array(values, np.float32 if values.itemsize == 2 else values.dtype)

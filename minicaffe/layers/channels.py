@@ -1,4 +1,4 @@
-"""Layers with a number for each channel: Scale, Bias, PReLU, and Axpy, whose numbers are a bottom."""
+"""Layers with one number per channel: Scale, Bias, PReLU, and Axpy, whose numbers are a bottom."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ QUARTER = Filler(type="constant", value=0.25)
 
 
 class PerChannel(Layer):
-    """What they have in common: x seen as (n, f, p), and gradients that are sums over n and p."""
+    """Base of these layers: x is viewed as (n, f, p), and gradients are sums over n and p."""
 
     traits = Traits(recordable=True)
 
     def see(self, x: Shape, axis: int, own: Shape, below: bool = False) -> None:
-        """Bottom 0 has the axes `own` from `axis` on; a single number goes with all of it.
+        """View bottom 0, which has the axes `own` from `axis` on; without axes, one number is for all of it.
 
-        `below` is add_products'.
+        `below` is that of add_products.
         """
         f = math.prod(own)
         n = math.prod(x[:axis]) if own else 1
@@ -36,22 +36,22 @@ class PerChannel(Layer):
             self.context.reserve(ops.workspace(self.xp, self.nfp, below))
 
     def gradients(self, dy: Any, x: Any, a: Any, da: Any, db: Any, dx: Any) -> None:
-        """Add the sums of dy x to da, those of dy to db, and make dx a dy; all of these may be None."""
+        """Add the sums of dy x to da, those of dy to db, and write a dy to dx; each of these may be None."""
         a, da, db = (None if to is None else to.reshape(-1) for to in (a, da, db))
         dy, x, dx = (None if to is None else to.reshape(self.nfp) for to in (dy, x, dx))
         ops.gradients(dy, x, a, da, db, dx, self.context.workspace)
 
     def scaled(self, x: Any, a: Any, b: Any, out: Any) -> Any:
-        """a x + b, of flat a and b that may be missing."""
+        """Returns a x + b, for flat a and b, which may be None."""
         a, b = (None if each is None else each.reshape(-1) for each in (a, b))
         ops.scale(x.reshape(self.nfp), a, b, out.reshape(self.nfp))
         return out
 
 
 def own_axes(x: Shape, given: Shape | None, axis: int, num_axes: int) -> tuple[int, Shape]:
-    """The first axis that has numbers of its own, and their shape: a bottom's, or of num_axes axes.
+    """The first axis with numbers of its own, and the numbers' shape: a bottom's, or of num_axes axes.
 
-    Raises ShapeError if x has not these axes.
+    Raises ShapeError if x does not have these axes.
     """
     if given == () or (given is None and num_axes == 0):
         return 0, ()
@@ -72,9 +72,9 @@ class Scale(PerChannel):
 
     Bottoms: x and, if the scale is not learned, the scale; its shape is that of x's axes from `axis` on.
     Parameters: scale, unless it is a bottom, and bias with bias_term, both of that shape: num_axes axes of
-    x, all that follow with -1, a single number with 0. Raises ShapeError if x has not these axes.
+    x, all that follow with -1, a single number with 0. Raises ShapeError if x does not have these axes.
 
-    In place where nothing runs backward. Source: Caffe's Scale.
+    In place if no layer runs backward. Source: Caffe's Scale.
 
     Example: (2, 3, 4, 4) -> {type: Scale, bias_term: true} -> (2, 3, 4, 4)
     """
@@ -192,7 +192,7 @@ class PReLU(PerChannel):
 class Axpy(PerChannel):
     """y = a x + z, with a number a for each channel of each sample. Bottoms: a, x, z.
 
-    a is (n, c), or (n, c, 1, 1) with as many ones as x has axes behind; x and z are of one shape (n, c, ...).
+    a is (n, c), or (n, c, 1, 1) with a 1 for each further axis of x; x and z have one shape (n, c, ...).
     Raises ShapeError if they do not fit.
 
     Source: Axpy of J. Hu's fork of Caffe; J. Hu et al., Squeeze-and-Excitation Networks, 2018.
@@ -215,7 +215,7 @@ class Axpy(PerChannel):
         return y
 
     def backward(self, dy: Any) -> Any:
-        da, dx, _ = self.grad  # None where not wanted
+        da, dx, _ = self.grad  # None if not needed
         if da is not None:
             fill(da, 0)
         self.gradients(dy, self.x, self.a, da, None, dx)

@@ -25,10 +25,10 @@ class Context:
     """What the layers of one net share: device, dtype, state, seed, folder of the model, workspace.
 
     `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
-    `engine` is how convolutions are lowered that leave it open, with at most `workspace_cap` bytes of
-    workspace; `deterministic`, without asking a clock. With `forward_only` no layer runs backward. `tell`
-    is told what the user should know of the data. `share` is what of each batch is here. `taken` counts how
-    often a layer has taken its buffers. `slots` hold what changes from pass to pass. `refused` has an int32
+    `engine` is the engine of convolutions that do not name one, with at most `workspace_cap` bytes of
+    workspace; `deterministic` chooses it without timing. With `forward_only` no layer runs backward. `tell`
+    receives messages about the data for the user. `share` is this rank's share of a batch. `taken` counts
+    how often layers allocated buffers. `slots` hold the step constants. `refused` has an int32
     for each layer that may refuse labels, indices or regions: see Layer.refused.
     """
 
@@ -59,16 +59,16 @@ class Context:
         return self.state.phase or "TRAIN"
 
     def reserve(self, elements: int) -> None:
-        """Ask for a workspace of at least so many elements."""
+        """Ask for a workspace of at least this many elements."""
         self.workspace_size = max(self.workspace_size, elements)
 
     @property
     def sum_dtype(self) -> Any:
-        """The type of what 16 bits would round too far, labels, sums and losses: float32, or the net's."""
+        """The type of labels, sums and losses, which need more than 16 bits: float32, or the net's."""
         return FLOAT32 if self.dtype.itemsize == 2 else self.dtype
 
     def scratch(self, shape: tuple[int, ...], dtype: Any = None, start: int = 0) -> Any:
-        """An array in the workspace, from byte `start` on; of the net's type unless told otherwise."""
+        """An array in the workspace, from byte `start` on; of the net's type by default."""
         kind = np.dtype(self.dtype if dtype is None else dtype)
         part = self.workspace.view(np.uint8)[start : start + math.prod(shape) * kind.itemsize]
         return part.view(kind).reshape(shape)

@@ -22,9 +22,9 @@ from minicaffe.spec.types import Among, AtLeast
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Filtered(Unrolled):
-    """What Convolution and Deconvolution share: filters, a bias, and a plan of how to compute them.
+    """What Convolution and Deconvolution share: filters, a bias, and a plan.
 
-    Each of several bottoms, of one shape, is filtered alike, into a top of its own.
+    Several bottoms have one shape; each has its own top, computed by the same parameters.
     """
 
     num_output: Annotated[int, "number of filters", AtLeast(1)]
@@ -34,14 +34,14 @@ class Filtered(Unrolled):
     bias_filler: Annotated[Filler, "how the bias starts"] = ZERO
     engine: Annotated[
         str,
-        "how it is lowered to products; auto: the fastest measured",
+        "how it is computed; auto: the fastest measured",
         Among(conv.names, conv.hint),
     ] = "auto"
 
     before = None  # the plan of its last size
 
     def tops_of(self, y: Shape, bottoms: tuple[Shape, ...]) -> Shape | list[Shape]:
-        """A top shape for each bottom. Raises ShapeError unless these are of one shape."""
+        """A top shape for each bottom. Raises ShapeError unless the bottoms have one shape."""
         for shape in bottoms:
             if shape != bottoms[0]:
                 raise ShapeError(f"needs bottoms of one shape, got {bottoms[0]} and {shape}")
@@ -68,7 +68,7 @@ class Filtered(Unrolled):
         self.traits = replace(self.traits, recordable=recordable, capturable=capturable)
 
     def choose(self, deterministic: bool) -> None:
-        """Plan how to compute, and reserve the work. Raises ShapeError if no way fits the cap."""
+        """Choose a plan and reserve its workspace. Raises ShapeError if no engine fits the limit."""
         net = self.context
         given = self.geometry, net.dtype, net.device, self.lowering, net.workspace_cap
         self.plan = conv.plan(*given, deterministic, self.before)
@@ -76,22 +76,22 @@ class Filtered(Unrolled):
 
     @property
     def work(self) -> int:
-        """Elements of work that it takes."""
+        """Elements of workspace that it needs."""
         return self.plan.workspace
 
     @property
     def lowering(self) -> str:
-        """The engine asked for: the layer's own, else the net's."""
+        """The engine's name: the layer's own key, else the net's."""
         return self.context.engine if self.engine == "auto" else self.engine
 
     @property
     def multiply_adds(self) -> int:  # type: ignore[override]
-        """Of the convolution, or of the one this is the adjoint of; of each bottom."""
+        """Multiply-adds of the convolution, or of the one this is the adjoint of, for all bottoms."""
         return self.count * self.geometry.multiply_adds
 
     @property
     def column_elements(self) -> int:  # type: ignore[override]
-        """One sample's columns: filters' size times places."""
+        """Elements of one sample's column matrix: filters' size times places."""
         return self.geometry.column_elements
 
 
@@ -102,7 +102,7 @@ class Convolution(Filtered):
     (n, c, *image) -> (n, num_output, *out), along each axis
     out = floor((size + 2 pad - dilation (kernel - 1) - 1) / stride) + 1.
     Parameters: weight (num_output, c / group, *kernel), bias (num_output,). Several bottoms of one shape
-    give a top each, by the same parameters. Source: Caffe's Convolution.
+    have a top each, with the same parameters. Source: Caffe's Convolution.
 
     Example: (2, 3, 9, 9) -> {type: Convolution, num_output: 4, kernel_size: 3, stride: 2} -> (2, 4, 4, 4)
     """
@@ -115,7 +115,7 @@ class Convolution(Filtered):
 
     @property
     def work(self) -> int:
-        """Elements of work that it takes."""
+        """Elements of workspace that it needs."""
         return self.plan.workspace if self.runs_backward else self.plan.forward_workspace
 
     def forward(self, *xs: Any) -> Any:
@@ -143,7 +143,7 @@ class Deconvolution(Filtered):
     (n, c, *image) -> (n, num_output, *out), along each axis
     out = stride (size - 1) + dilation (kernel - 1) + 1 - 2 pad.
     Parameters: weight (c, num_output / group, *kernel), bias (num_output,). It is the input gradient of
-    the convolution that has this weight. Several bottoms of one shape give a top each, by the same
+    the convolution with this weight. Several bottoms of one shape have a top each, with the same
     parameters. Source: Caffe's Deconvolution; Zeiler et al. 2010.
 
     Example: (2, 3, 4, 4) -> {type: Deconvolution, num_output: 5, kernel_size: 4, stride: 2} -> (2, 5, 10, 10)
@@ -187,7 +187,7 @@ class Deconvolution(Filtered):
 
 @register
 class Im2col(Unrolled):
-    """The windows of an image, each a column: what a convolution multiplies by its weight.
+    """The windows of an image, each a column: the matrix that a convolution multiplies by its weight.
 
     (n, c, *image) -> (n, c kernel, *out): channel (c kh + i) kw + j holds, for every window, its
     element (i, j) of channel c. Source: Caffe's Im2col.

@@ -1,4 +1,4 @@
-"""DummyData: blobs that fillers fill, to try or to time a net without data."""
+"""DummyData: blobs filled by fillers, to test or time a net without data."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ OLD = ("num", "channels", "height", "width")
 
 @register
 class DummyData(Layer):
-    """Blobs of `shape` that `data_filler` fills: once if it is constant, else anew for each forward pass.
+    """Blobs of `shape` that `data_filler` fills: once if it is constant, else in each forward pass.
 
-    Both have one entry for all tops, or one for each. Old nets give num, channels, height and width in place
-    of shape. What is drawn is a function of (seed, layer, forward pass, top). Source: Caffe's DummyData.
+    Both have one entry for all tops, or one for each. Old nets have num, channels, height and width in place
+    of shape. Random numbers are a function of (seed, layer, forward pass, top). Source: Caffe's DummyData.
 
     Example: -> {type: DummyData, shape: {dim: [2, 3]}, data_filler: {type: uniform, max: 9}} -> (2, 3)
     """
 
-    shape: Annotated[tuple[BlobShape, ...], "one {dim: [...]} a top, or one for all"] = ()
-    data_filler: Annotated[tuple[Filler, ...], "one a top, or one for all; default: zeros"] = ()
+    shape: Annotated[tuple[BlobShape, ...], "one {dim: [...]} per top, or one for all"] = ()
+    data_filler: Annotated[tuple[Filler, ...], "one per top, or one for all; default: zeros"] = ()
     num: Annotated[tuple[int, ...], "size of axis 0, as old nets spell it", AtLeast(1)] = ()
     channels: Annotated[tuple[int, ...], "size of axis 1, as old nets spell it", AtLeast(1)] = ()
     height: Annotated[tuple[int, ...], "size of axis 2, as old nets spell it", AtLeast(1)] = ()
@@ -54,7 +54,7 @@ class DummyData(Layer):
         return [part for _, part, _ in self.shares]
 
     def resize(self, top: str, shape: Shape) -> None:
-        """Give one top another shape."""
+        """Set the shape of one top."""
         shapes = self.top_shapes()
         shapes[self.top.index(top)] = shape
         self.shape = tuple(BlobShape(dim=one) for one in shapes)
@@ -88,7 +88,7 @@ class DummyData(Layer):
 
 
 def _each(given: tuple[Any, ...], tops: int, name: str) -> list[Any]:
-    """One entry a top, of one for each or one for all. Raises ShapeError."""
+    """One entry per top, from one for each or one for all. Raises ShapeError."""
     if len(given) not in (1, tops):
         raise ShapeError(f"{name}: expected 1 or {tops}, one a top, got {len(given)}")
     return list(given) * (tops // len(given))

@@ -1,7 +1,7 @@
-"""Element-wise layers: a row each, of which the register gets a Layer with its keys and documentation.
+"""Element-wise layers: each row of a table becomes a Layer with keys and documentation.
 
-The arithmetic of a row is one of formulas.py, that of the layer's own name and keys unless the row
-says of its keys which, and of which numbers.
+Each row uses a formula of formulas.py: the one of the layer's name, with its keys as numbers, unless the
+row's `call` computes the formula's name and numbers from the keys.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Row:
 
 
 class Elementwise(Layer):
-    """What all rows do."""
+    """The base of all these layers."""
 
     row: ClassVar[Row]
     traits = Traits(keeps_dtype=True, recordable=True)
 
     @property
     def call(self) -> Call:
-        """The formula and its numbers, for the keys as they are given. Raises SpecError."""
+        """The formula and its numbers for the values of the keys. Raises SpecError."""
         if self.row.call is not None:
             return self.row.call(self)
         return self.row.name, tuple(getattr(self, key) for key in self.row.keys)
@@ -53,7 +53,7 @@ class Elementwise(Layer):
         self.name_of_formula, self.numbers = self.call
         formula = FORMULAS[self.name_of_formula]
         in_place = formula.in_place(*self.numbers)
-        keeps_top = in_place or "y" in formula.reads  # in place, its bottom is its top
+        keeps_top = in_place or "y" in formula.reads  # in place, the bottom is the top
         self.traits = replace(self.traits, in_place=in_place, keeps_top=keeps_top)
         return x
 
@@ -73,7 +73,7 @@ def number(doc: str, *default: float) -> tuple[Any, ...]:
 
 
 def clip(keys: Any) -> Call:
-    """Between bounds that are in order."""
+    """Clip; raises SpecError unless min <= max."""
     if keys.min > keys.max:
         raise SpecError(f"expected min <= max, got min {keys.min} and max {keys.max}")
     return "Clip", (keys.min, keys.max)
@@ -102,7 +102,7 @@ def logarithm(keys: Any) -> Call:
 
 
 def power(keys: Any) -> Call:
-    """The special cases are Caffe's: a power of 0 or a scale of 0 has no slope, not even where x is 0."""
+    """Special cases as in Caffe: a power of 0 or a scale of 0 has no slope, not even where x is 0."""
     if keys.power * keys.scale == 0:
         with np.errstate(all="ignore"):
             return "Constant", (
@@ -115,7 +115,7 @@ def power(keys: Any) -> Call:
     return "Power", (keys.scale, keys.shift, keys.power)
 
 
-BASE = number("what is raised, above 0; -1 for e", -1.0)
+BASE = number("the base, above 0; -1 for e", -1.0)
 SCALE, SHIFT = number("factor of x", 1.0), number("added to scale x", 0.0)
 ROWS = (
     Row("AbsVal", "y = |x|", "Caffe's AbsVal."),
@@ -123,7 +123,7 @@ ROWS = (
         "BNLL",
         "y = log(1 + exp(x))",
         "Caffe's BNLL, the binomial normal log likelihood; known as softplus.",
-        more="No exp overflows: it is computed as max(x, 0) + log(1 + exp(-|x|)).",
+        more="Computed as max(x, 0) + log(1 + exp(-|x|)), so that exp does not overflow.",
     ),
     Row(
         "Clip",
@@ -138,7 +138,7 @@ ROWS = (
         "ELU",
         "y = x where x > 0, alpha (exp(x) - 1) elsewhere",
         "Caffe's ELU; D.-A. Clevert et al., Fast and Accurate Deep Network Learning by ELUs, 2016.",
-        {"alpha": number("what -y tends to where x falls", 1.0)},
+        {"alpha": number("the limit of -y as x decreases", 1.0)},
         place="in place unless alpha is below 0",
     ),
     Row(
@@ -156,7 +156,7 @@ ROWS = (
         "D. Hendrycks, K. Gimpel, Gaussian Error Linear Units, 2016.",
         {"approximate": (Annotated[Literal["none", "tanh"], "how erf is computed"], "none")},
         lambda keys: ("GELU" if keys.approximate == "none" else "GELUTanh", ()),
-        "approximate: tanh is x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as GPT-2 has it.",
+        "approximate: tanh is x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as in GPT-2.",
         example="approximate: tanh",
     ),
     Row("HardSwish", "y = x min(max(x + 3, 0), 6) / 6", "A. Howard et al., MobileNetV3, 2019."),
@@ -175,7 +175,7 @@ ROWS = (
         "Caffe's Power.",
         {"power": number("the exponent", 1.0), "scale": SCALE, "shift": SHIFT},
         power,
-        "Where power or scale is 0, y is a constant, even of an x that is no number.",
+        "Where power or scale is 0, y is a constant, even if x is NaN.",
         "in place where power is 0 or 1",
         example="power: 2, shift: 1",
     ),
@@ -201,7 +201,7 @@ ROWS = (
         "y = 1 where x > threshold, 0 elsewhere",
         "Caffe's Threshold.",
         {"threshold": number("what x is compared with", 0.0)},
-        more="It has no gradient: none flows into its bottom.",
+        more="It has no gradient.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Layers that give out what they learn: Embed, rows of a table by their indices, and Parameter, all of it."""
+"""Layers that return learnt numbers: Embed, rows of a table by their indices, and Parameter, an array."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from minicaffe.spec.types import AtLeast
 class Embed(Layer):
     """y[..., :] = weight[x[...], :] + bias, where x holds whole numbers below input_dim.
 
-    (...) -> (..., num_output). Parameters: weight (input_dim, num_output) and bias (num_output,). No
-    gradient flows into x. Raises DataError for an index that is no row of the weight.
+    (...) -> (..., num_output). Parameters: weight (input_dim, num_output) and bias (num_output,). x has no
+    gradient. Raises DataError for an index that is no row of the weight.
 
     Source: Caffe's Embed.
 
@@ -73,7 +73,7 @@ class Embed(Layer):
 
 @register
 class Parameter(Layer):
-    """y = what is learned, an array of any shape. No bottom. Parameter: it starts from zeros.
+    """y = a learnt array of any shape, the parameter, which starts from zeros. No bottom.
 
     Source: Caffe's Parameter.
 

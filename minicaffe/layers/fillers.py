@@ -1,4 +1,4 @@
-"""How parameters start: Caffe's fillers, drawn on the host from (seed, layer, index)."""
+"""Caffe's fillers, which set the first values of parameters, drawn on the host from (seed, layer, index)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIECE = 2**18  # entries that are drawn at a time
 def fill_parts(
     filler: Filler, shape: Shape, random: np.random.Generator
 ) -> Iterator[tuple[Any, np.ndarray]]:
-    """The numbers of `fill`, a few rows at a time where each is drawn by itself: which rows, and these.
+    """The numbers of `fill` as (rows, numbers): a few rows at a time if entries are drawn independently.
 
     >>> [(rows, part.shape) for rows, part in fill_parts(XAVIER, (3, 2**17), np.random.default_rng(0))]
     [(slice(0, 2, None), (2, 131072)), (slice(2, 3, None), (1, 131072))]
@@ -73,7 +73,7 @@ def fill(filler: Filler, shape: Shape, random: np.random.Generator) -> np.ndarra
 
 
 def _drawn(filler: Filler, shape: Shape, random: np.random.Generator) -> Callable[..., Any] | None:
-    """What draws entries, each by itself, for a parameter of a shape; None for another filler."""
+    """A function that draws independent entries for a parameter of a shape; None for another filler."""
     n = fan(filler, shape)
     match filler.type:
         case "uniform":
@@ -88,7 +88,7 @@ def _drawn(filler: Filler, shape: Shape, random: np.random.Generator) -> Callabl
 
 
 def fan(filler: Filler, shape: Shape) -> float:
-    """What a variance is divided by: fan_in, fan_out or their average, at least 1."""
+    """The divisor of a variance: fan_in, fan_out or their average, at least 1."""
     size = math.prod(shape)
     fan_in = size / max(shape[0], 1) if shape else 1
     fan_out = size / max(shape[1], 1) if len(shape) > 1 else size
@@ -97,11 +97,11 @@ def fan(filler: Filler, shape: Shape) -> float:
 
 
 def refill(filler: Filler, shape: Shape, xp: Any, noise: Any, seed: int, *names: str | int) -> Any:
-    """A filler's numbers drawn on the device: a function of (seed, names), in memory that is there.
+    """A random filler's numbers drawn on the device: a function of (seed, names), without an allocation.
 
-    Not `fill`'s, but of its distributions. `xp` is the device's numpy or cupy, `noise` a flat float32 pair of
-    the shape's size, scratch; its first half is given back, in the shape. Of random fillers alone. A normal
-    number is of two uniform ones: sqrt(-2 log(1 - u)) cos(2 pi v) (G. Box, M. Muller, 1958).
+    They have the distribution of `fill`, but are other numbers. `xp` is the device's numpy or cupy, `noise` a
+    flat float32 pair of the shape's size, scratch; returns its first half, in the shape. A normal
+    number is made of two uniform ones: sqrt(-2 log(1 - u)) cos(2 pi v) (G. Box, M. Muller, 1958).
 
     >>> refill(Filler(type="uniform", min=3, max=3), (2,), np, np.empty((2, 2), np.float32), 1, "d")
     array([3., 3.], dtype=float32)

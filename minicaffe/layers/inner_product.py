@@ -49,7 +49,7 @@ class InnerProduct(Layer):
         self.before = self.plan
 
     def choose(self, deterministic: bool) -> None:
-        """Plan what multiplies, where there is a choice."""
+        """Choose how to multiply, if there is a choice."""
         net, sizes = self.context, (self.m, self.k, self.num_output)
         self.plan = linear.plan(*sizes, net.dtype, net.device, deterministic, self.before)
 

@@ -22,12 +22,12 @@ class BlobShape:
 class Input(Layer):
     """Blobs that the user fills: net.forward(data=x). Source: Caffe's Input.
 
-    On several ranks each fills its share of the batch (see docs/scale.md).
+    On several ranks, each rank fills its share of the batch (see docs/scale.md).
 
     Example: -> {type: Input, shape: {dim: [2, 3]}} -> (2, 3)
     """
 
-    shape: Annotated[tuple[BlobShape, ...], "one {dim: [...]} a top, or one for all"]
+    shape: Annotated[tuple[BlobShape, ...], "one {dim: [...]} per top, or one for all"]
 
     traits = Traits(keeps_top=True, tops_apart=True, recordable=True, takes_share=True)
 
@@ -39,7 +39,7 @@ class Input(Layer):
         return [part for _, part, _ in map(self.context.share.of_shape, given)]
 
     def resize(self, top: str, shape: Shape) -> None:
-        """Give one top another shape."""
+        """Set the shape of one top."""
         shapes = self.top_shapes()
         shapes[self.top.index(top)] = shape
         self.shape = tuple(BlobShape(dim=one) for one in shapes)

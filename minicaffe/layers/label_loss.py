@@ -1,4 +1,4 @@
-"""Losses of one label a sample: HingeLoss and MultinomialLogisticLoss."""
+"""Losses with one label per sample: HingeLoss and MultinomialLogisticLoss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minicaffe.ops.sums import WORK
 
 
 class SampleLoss(LabelLoss):
-    """Bottoms: scores (n, ...), seen as (n, d), and n labels."""
+    """Bottoms: scores (n, ...), viewed as (n, d), and n labels."""
 
     def setup(self, x: Shape, labels: Shape) -> Shape:
         n = samples(x)
@@ -60,8 +60,8 @@ class HingeLoss(SampleLoss):
 class MultinomialLogisticLoss(SampleLoss):
     """loss = - sum of log p[label] / n. Bottoms: probabilities (n, ...), labels (n,).
 
-    A probability below 1e-20 counts as that. Top: the loss, of shape (). Raises DataError for a label that
-    is no class. SoftmaxWithLoss, of scores, is the more exact. Source: Caffe's MultinomialLogisticLoss.
+    A probability below 1e-20 counts as 1e-20. Top: the loss, of shape (). Raises DataError for a label that
+    is no class. SoftmaxWithLoss, of scores, is more exact. Source: Caffe's MultinomialLogisticLoss.
 
     Example: (2, 3), (2,) -> {type: MultinomialLogisticLoss} -> ()
     """

@@ -59,13 +59,13 @@ class Softmax(Layer):
 class Accuracy(Layer):
     """The share of labels among the top_k scores. Bottoms: scores, labels.
 
-    A score that equals the label's counts against it. Tops: the accuracy, of shape (), and if asked
-    for the accuracy of each class (c,). Source: Caffe's Accuracy.
+    A score that equals the label's counts as larger. Tops: the accuracy, of shape (), and, if there is a
+    second top, the accuracy of each class (c,). Source: Caffe's Accuracy.
 
     Example: (4, 10), (4,) -> {type: Accuracy, top_k: 5} -> ()
     """
 
-    top_k: Annotated[int, "how many classes may be guessed", AtLeast(1)] = 1
+    top_k: Annotated[int, "how many of the largest scores count", AtLeast(1)] = 1
     axis: Annotated[int, "the axis of the classes"] = 1
     ignore_label: Annotated[int | None, "labels of this value do not count"] = None
 

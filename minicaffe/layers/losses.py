@@ -1,4 +1,4 @@
-"""What losses have in common: labels, samples, what a sum is divided by."""
+"""What losses have in common: labels, samples, and the divisor of a sum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minicaffe.ops.sums import total
 
 
 def folded(shape: Shape, axis: int) -> tuple[int, int, int]:
-    """A shape as (n, c, s): the axes before `axis`, that axis, those behind it."""
+    """A shape as (n, c, s): the axes before `axis`, that axis, those after it."""
     axis = canonical_axis(axis, shape)
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
@@ -32,20 +32,20 @@ def check_labels(labels: Shape, n: int, s: int) -> None:
 
 
 def check_alike(a: Shape, b: Shape) -> None:
-    """Raise ShapeError unless two bottoms have as many samples, of as many entries."""
+    """Raise ShapeError unless two bottoms have equal numbers of samples and entries."""
     if samples(a) != samples(b) or math.prod(a) != math.prod(b):
         raise ShapeError(f"needs bottoms of as many samples and entries, got {a} and {b}")
 
 
 def same_type(xp: Any, array: Any, copy: Any) -> Any:
-    """An array, or a copy of it in the buffer `copy` if that is of another type."""
+    """The array, or its copy in the buffer `copy` if that has another type."""
     if copy is None or array.dtype == copy.dtype:
         return array
     return arrays.copy(array, copy)
 
 
 class Loss(Layer):
-    """A layer whose first top is one number; `scale` is for its gradient by a sum, on the device."""
+    """A layer whose first top is one number; `scale` is the gradient by a sum, on the device."""
 
     traits = Traits(is_loss=True, recordable=True, of_whole=True)
 
@@ -53,21 +53,21 @@ class Loss(Layer):
         self.scale = self.empty((), self.sum_dtype)
 
     def mean(self, losses: Any, divisor: int, squares: bool = False) -> Any:
-        """The first top: the sum of losses, or of their squares, over a number; of no samples 0.
+        """The first top: the sum of losses, or of their squares, over `divisor`; 0 without samples.
 
-        The number is one that grows with the batch: that of the whole batch is taken.
+        `divisor` is proportional to the batch: on several ranks it is scaled to the whole batch.
         """
         work, whole = self.context.workspace, self.context.share.of_whole(divisor)
         return total(losses, self.out[0], work, scale=1 / max(whole, 1), squares=squares)
 
     def scaled(self, dloss: Any, divisor: int, sign: int = 1) -> Any:
-        """`scale`: the gradient of the loss over a number, 1 for that of no samples."""
+        """`scale`: the gradient of the loss over `divisor`, over 1 without samples."""
         whole = self.context.share.of_whole(divisor)
         return arrays.scale(dloss, sign / max(whole, 1), self.scale)
 
 
 class LabelLoss(Loss):
-    """A loss with one class a label, of predictions (n, c, s)."""
+    """A loss whose labels are classes, of predictions (n, c, s)."""
 
     traits = replace(Loss.traits, label_bottoms=(1,), float32_bottoms=(1,))
     ncs: tuple[int, int, int]
@@ -84,7 +84,7 @@ class LabelLoss(Loss):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Normalized(LabelLoss):
-    """Caffe's LossParameter: which labels count, and what the sum of their losses is divided by."""
+    """Caffe's LossParameter: which labels count, and the divisor of the sum of their losses."""
 
     ignore_label: Annotated[int | None, "labels of this value do not count"] = None
     normalization: Annotated[
@@ -92,17 +92,17 @@ class Normalized(LabelLoss):
         "what the sum is divided by: all labels, those that count, samples, or 1",
     ] = None
     normalize: Annotated[
-        bool | None, "Caffe's older word, without normalization: true is VALID, false BATCH_SIZE"
+        bool | None, "Caffe's older key, without normalization: true is VALID, false BATCH_SIZE"
     ] = None
 
-    usual = "VALID"  # the normalization where none is given
+    usual = "VALID"  # the default normalization
 
     def allocate(self) -> None:
-        """Nothing: `of_losses` has a scale of its own."""
+        """Nothing to allocate: `of_losses` has its own scale."""
 
     @property
     def how(self) -> str:
-        """The normalization: what is given, or what `normalize` means, or the usual."""
+        """The normalization: that of the key, else the meaning of `normalize`, else the default."""
         older = self.usual if self.normalize is None else ("BATCH_SIZE", "VALID")[self.normalize]
         return self.normalization or older
 

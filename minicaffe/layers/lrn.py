@@ -16,9 +16,9 @@ from minicaffe.spec.types import AtLeast
 class LRN(Layer):
     """y = x (k + alpha / size sum of x^2 over a window around x)^-beta.
 
-    (n, c, h, w) -> the same. The window is of local_size channels at one place (ACROSS_CHANNELS; size =
-    local_size), or of local_size x local_size places of one channel (WITHIN_CHANNEL; size = local_size^2,
-    and k is 1 whatever is given, as in Caffe). What lies beyond the edge counts as 0. Raises SpecError for
+    (n, c, h, w) -> the same. The window has local_size channels at one place (ACROSS_CHANNELS; size =
+    local_size), or local_size x local_size places of one channel (WITHIN_CHANNEL; size = local_size^2,
+    and k is always 1, as in Caffe). Entries outside the image count as 0. Raises SpecError for
     an even local_size. Source: Caffe's LRN; A. Krizhevsky et al., ImageNet Classification, 2012.
 
     Example: (2, 8, 5, 5) -> {type: LRN, local_size: 5, alpha: 0.0001, beta: 0.75} -> (2, 8, 5, 5)
@@ -54,7 +54,7 @@ class LRN(Layer):
         return x
 
     def allocate(self) -> None:
-        kept = not self.context.forward_only  # what `setup` went by
+        kept = not self.context.forward_only  # the keys that `setup` used
         self.s = self.empty(self.shape, self.sum_dtype) if kept else None
 
     def forward(self, x: Any) -> Any:

@@ -16,19 +16,19 @@ from minicaffe.spec.types import AtLeast
 
 
 class Normalization(Layer):
-    """What normalisations have in common: rows, what is done to them, a scale and bias learnt or not.
+    """The base of normalisations: rows, how they are normalised, and optionally a learnt scale and bias.
 
-    A subclass calls `plan` in its setup. The normalised values are computed anew from the bottom on the
-    way back, so that a layer behind may work in place on the top.
+    A subclass calls `plan` in its setup. Backward computes the normalised values again from the
+    bottom, so that a layer after it may work in place on the top.
     """
 
     traits = Traits(recordable=True)
-    by_past = False  # whether forward takes the rows' statistics from elsewhere
+    by_past = False  # whether forward uses remembered statistics
     scale: Param | None
     bias: Param | None
 
     def plan(self, x: Shape, rows: Rows, norm: Norm, features: Rows | None = None) -> Shape:
-        """Keep how `x` is normalised, and scaled, a feature being a row of `features`."""
+        """Set how `x` is normalised and scaled; a feature is a row of `features`."""
         self.rows, self.norm, self.features = rows, norm, features
         self.scale = self.bias = None
         count = 0 if features is None else features.count
@@ -40,7 +40,7 @@ class Normalization(Layer):
         self.found = Statistics.empty(self.xp, self.rows, self.sum_dtype)
 
     def measure(self) -> tuple[Norm | None, Past | None]:
-        """How the rows' statistics follow from them, None if they do not; and what remembers them."""
+        """How the rows' statistics are computed (None: they are not), and the arrays that remember them."""
         return self.norm, None
 
     def forward(self, x: Any) -> Any:
@@ -54,7 +54,7 @@ class Normalization(Layer):
         return gradients(self.x, dy, *given, self.context.workspace)
 
     def learnt_diffs(self) -> tuple[Any, Any]:
-        """The gradients of scale and bias, None for what is not there or not learnt."""
+        """The gradients of scale and bias, None if one is missing or not learnt."""
         both = (self.scale, self.bias)
         scale, bias = (None if p is None or not p.learns else p.diff for p in both)
         return scale, bias
@@ -71,13 +71,13 @@ class MVN(Normalization):
     """y = (x - mean) / (deviation + eps), the mean and deviation of each channel of each sample.
 
     (n, c, ...) -> the same. The deviation is sqrt(sum (x - mean)^2 / count). Without normalize_variance
-    y = x - mean. The gradient is exact where eps is not small, too. Source: Caffe's MVN.
+    y = x - mean. The gradient is exact for any eps. Source: Caffe's MVN.
 
     Example: (2, 3, 4, 4) -> {type: MVN, across_channels: true} -> (2, 3, 4, 4)
     """
 
     normalize_variance: Annotated[bool, "divide by the deviation"] = True
-    across_channels: Annotated[bool, "one mean and deviation a sample, of all its channels"] = False
+    across_channels: Annotated[bool, "one mean and deviation per sample, over all channels"] = False
     eps: Annotated[float, "added to the deviation", AtLeast(0)] = 1e-9
 
     def setup(self, x: Shape) -> Shape:
@@ -101,7 +101,7 @@ class LayerNorm(Normalization):
     Example: (8, 5, 16) -> {type: LayerNorm} -> (8, 5, 16)
     """
 
-    axis: Annotated[int, "the first axis that is normalised, with all behind it"] = -1
+    axis: Annotated[int, "the first axis that is normalised, with all after it"] = -1
     eps: Annotated[float, "added to the variance", AtLeast(0)] = 1e-5
     affine: Annotated[bool, "learn a scale"] = True
     bias_term: Annotated[bool, "learn a bias, where a scale is learnt"] = True
@@ -153,7 +153,7 @@ class GroupNorm(Normalization):
 
 @register
 class Normalize(Normalization):
-    """y = x / sqrt(sum x^2 + eps) scale, the sum over all of a sample, or over the channels of a place.
+    """y = x / sqrt(sum x^2 + eps) scale; the sum is over a whole sample, or over the channels of a place.
 
     (n, c, ...) -> the same. Parameter: scale, of shape () if shared by the channels, else (c,).
     Source: Normalize of W. Liu's SSD fork of Caffe (norm_param); ParseNet, 2015.
@@ -161,7 +161,7 @@ class Normalize(Normalization):
     Example: (2, 8, 5, 5) -> {type: Normalize, across_spatial: false, channel_shared: false} -> (2, 8, 5, 5)
     """
 
-    across_spatial: Annotated[bool, "one length a sample; else one a place"] = True
+    across_spatial: Annotated[bool, "one length per sample; else one per place"] = True
     scale_filler: Annotated[Filler, "how the scale starts"] = ONE
     channel_shared: Annotated[bool, "one scale for all channels"] = True
     eps: Annotated[float, "added to the sum of squares", AtLeast(0)] = 1e-10

@@ -26,9 +26,9 @@ from minicaffe.ops.sums import WORK
 
 @register
 class EuclideanLoss(Loss):
-    """loss = sum of (a - b)^2 / 2 n, n samples. Bottoms: a, b of as many samples and entries.
+    """loss = sum of (a - b)^2 / 2 n, n samples. Bottoms: a, b with equal numbers of samples and entries.
 
-    A gradient flows into both. Top: the loss, of shape (). Source: Caffe's EuclideanLoss.
+    Both have a gradient. Top: the loss, of shape (). Source: Caffe's EuclideanLoss.
 
     Example: (2, 3), (2, 3) -> {type: EuclideanLoss} -> ()
     """
@@ -59,8 +59,8 @@ class EuclideanLoss(Loss):
 class ContrastiveLoss(Loss):
     """loss = sum of s d^2 + (1 - s) max(margin - d, 0)^2 / 2 n, d = |a - b| of a pair of rows.
 
-    Bottoms: a, b (n, c), and s (n,), not 0 where a pair is similar. legacy_version: max(margin - d^2, 0) of
-    pairs that are not. The gradient divides by d + 1e-4, as Caffe's. Top: the loss, of shape ().
+    Bottoms: a, b (n, c), and s (n,), not 0 for a similar pair. legacy_version: max(margin - d^2, 0) for
+    the other pairs. The gradient divides by d + 1e-4, as Caffe's. Top: the loss, of shape ().
 
     Source: Caffe's ContrastiveLoss; R. Hadsell, S. Chopra, Y. LeCun, Dimensionality Reduction by Learning an
     Invariant Mapping, 2006.
@@ -68,7 +68,7 @@ class ContrastiveLoss(Loss):
     Example: (2, 3), (2, 3), (2,) -> {type: ContrastiveLoss, margin: 2} -> ()
     """
 
-    margin: Annotated[float, "the distance at which pairs that are not similar are left alone"] = (
+    margin: Annotated[float, "the distance from which pairs that are not similar have no loss"] = (
         1.0
     )
     legacy_version: Annotated[bool, "the margin is of squared distances"] = False
@@ -110,8 +110,8 @@ class ContrastiveLoss(Loss):
 class SmoothL1Loss(Loss):
     """loss = sum of outside f(inside (a - b)) / n, f(d) = (sigma d)^2 / 2 near 0, |d| - 1 / 2 sigma^2 else.
 
-    Near is |d| < 1 / sigma^2. Bottoms: a, b and, if asked for, inside and outside weights of as many entries;
-    a gradient flows into a and b. Top: the loss, of shape (). Source: the SmoothL1Loss of R. Girshick's
+    Near is |d| < 1 / sigma^2. Bottoms: a, b and, optionally, inside and outside weights with as many entries;
+    a and b have a gradient. Top: the loss, of shape (). Source: the SmoothL1Loss of R. Girshick's
     Fast R-CNN (2015), whose sigma is 1 in SSD.
 
     Example: (2, 4), (2, 4), (2, 4) -> {type: SmoothL1Loss, sigma: 3} -> ()
@@ -164,15 +164,15 @@ class SmoothL1Loss(Loss):
 class SigmoidCrossEntropyLoss(Normalized):
     """loss = - sum of t log p + (1 - t) log(1 - p) / normalizer, p = sigmoid(x). Bottoms: x, targets t.
 
-    Targets, in 0..1, are as many as entries of x; one whose whole part is ignore_label does not count. The
-    normalizer, at least 1, is the number of samples (BATCH_SIZE, the usual), of entries that count (VALID), of
-    all (FULL), or 1 (NONE). Top: the loss, of shape (). Source: Caffe's SigmoidCrossEntropyLoss.
+    x has one target, in 0..1, per entry; a target whose whole part is ignore_label does not count. The
+    normalizer, at least 1, is the number of samples (BATCH_SIZE, the default), of entries that count (VALID),
+    of all (FULL), or 1 (NONE). Top: the loss, of shape (). Source: Caffe's SigmoidCrossEntropyLoss.
 
     Example: (2, 3), (2, 3) -> {type: SigmoidCrossEntropyLoss, normalization: FULL} -> ()
     """
 
     usual = "BATCH_SIZE"
-    # Targets may be what another layer reads as data
+    # Targets may be the data of another layer too
     traits = replace(Normalized.traits, float32_bottoms=())
 
     def setup(self, x: Shape, target: Shape) -> Shape:
@@ -201,4 +201,4 @@ class SigmoidCrossEntropyLoss(Normalized):
         return self.grad[0], None
 
     def check(self) -> None:
-        """No target makes a loss no number."""
+        """Raises nothing: no target makes the loss NaN."""

@@ -1,4 +1,4 @@
-"""Pooling: the largest, the mean or a drawn one of each window; and SPP, a pyramid of poolings."""
+"""Pooling: the maximum, the mean or a random pixel of each window; and SPP, a pyramid of poolings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Kind = Literal["MAX", "AVE", "STOCHASTIC"]
 class Pool:
     """One pooling of a layer's bottom: its window, its buffers, forward and backward.
 
-    `names` tell its random numbers from others'.
+    `names` distinguish its random numbers from others.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class Pool:
         self.seen = window if drawn else pool.seen(window, x[2:], (oh, ow))  # `which` counts in it
         self.draws = drawn and context.phase == "TRAIN"
         self.x_shape, self.y_shape = x, (*x[:2], oh, ow)
-        wide = max(1, 4 // context.dtype.itemsize)  # of 16 bits, room for `which` and `flags` too
+        wide = max(1, 4 // context.dtype.itemsize)  # 16 bits: `which` and `flags` too
         start = 2 * wide * math.prod(self.y_shape)
         room = 0 if context.device.is_cuda else pool.workspace(self.seen, x[2:], (oh, ow))
-        self.loops = slice(start, start + room)  # where in the workspace compiled loops work
+        self.loops = slice(start, start + room)  # where the workspace of compiled loops begins
         context.reserve(self.loops.stop)
-        self.kept = 0  # entries at the workspace's end that are another's
+        self.kept = 0  # entries at the workspace's end that belong to another
 
     def allocate(self, backward: bool) -> None:
-        """Take what forward leaves for backward, or for a mask."""
+        """Allocate what forward keeps for backward, or for a mask."""
         empty, shape = self.context.device.xp.empty, self.y_shape
         self.which = None
         if (self.kind == "MAX" and backward) or self.draws:
@@ -76,12 +76,12 @@ class Pool:
 
     @property
     def room(self) -> Any:
-        """All of the workspace that may be used: NumPy's threads have their pieces where other layers have."""
+        """All of the workspace that may be used; NumPy's threads have their pieces where other layers do."""
         work = self.context.workspace
         return work[: work.size - self.kept]
 
     def forward(self, x: Any, y: Any) -> Any:
-        """The top into `y`."""
+        """Write the top into `y`."""
         loops = self.context.workspace[self.loops]
         if self.draws:
             trace.host("pixels are drawn")
@@ -102,7 +102,7 @@ class Pool:
         return pool.max_pool(x, self.seen, y, which, flags, loops, keep=False)
 
     def backward(self, dy: Any, dx: Any) -> Any:
-        """The bottom's gradient into `dx`."""
+        """Write the bottom's gradient into `dx`."""
         share = self.work(0)
         if self.kind == "AVE":
             loops = self.context.workspace[self.loops]
@@ -115,15 +115,15 @@ class Pool:
 
 @register
 class Pooling(Windowed):
-    """The largest (MAX), the mean (AVE) or a random one (STOCHASTIC) of each window.
+    """The maximum (MAX), the mean (AVE) or a random pixel (STOCHASTIC) of each window.
 
-    (n, c, h, w) -> (n, c, oh, ow), oh = ceil((h + 2 pad - kernel) / stride) + 1; with a pad, a last window
-    that starts beyond the image is dropped, without one it gives 0. Padding never wins a maximum; in a mean
-    its zeros count. A second top of MAX is the mask, float32 even of 16 bits: the place y w + x in its image
-    of each window's largest pixel, -1 if the window holds none; no gradient flows out of it.
-    STOCHASTIC draws, in TRAIN, each pixel with a probability that is its share of the window's sum, a
-    function of (seed, layer, forward pass); in TEST it gives sum of x^2 / sum of x. It takes no pad, and
-    pixels that are not negative. Source: Caffe's Pooling; M. Zeiler, R. Fergus, Stochastic Pooling, 2013.
+    (n, c, h, w) -> (n, c, oh, ow), oh = ceil((h + 2 pad - kernel) / stride) + 1. A last window that starts
+    outside the image is dropped if there is a pad, and 0 otherwise. Padding is never the maximum; in a mean
+    its zeros count. A second top of MAX is the mask, always float32: the place y w + x in its image
+    of each window's largest pixel, -1 if the window holds none; it has no gradient.
+    In TRAIN, STOCHASTIC draws a pixel with a probability that is its share of the window's sum, as a
+    function of (seed, layer, forward pass); in TEST it is sum of x^2 / sum of x. It takes no pad; pixels
+    must not be negative. Source: Caffe's Pooling; M. Zeiler, R. Fergus, Stochastic Pooling, 2013.
 
     Example: (2, 3, 4, 4) -> {type: Pooling, kernel_size: 2, stride: 2} -> (2, 3, 2, 2)
     """
@@ -179,10 +179,10 @@ class Pooling(Windowed):
 
 @register
 class SPP(Layer):
-    """A pyramid of poolings, level l of 2^l x 2^l windows that cover the image, flat and one behind the other.
+    """A pyramid of poolings, flattened and concatenated: level l has 2^l x 2^l windows that cover the image.
 
-    (n, c, h, w) -> (n, c (1 + 4 + ... + 4^(pyramid_height - 1))), of one level (n, c, 1, 1), whatever h and
-    w are. Windows are ceil(h / 2^l) high, with zeros of padding where that is too much.
+    (n, c, h, w) -> (n, c (1 + 4 + ... + 4^(pyramid_height - 1))), with one level (n, c, 1, 1), for any h and
+    w. Windows are ceil(h / 2^l) high, with zeros of padding where they exceed the image.
     Source: Caffe's SPP; K. He et al., Spatial Pyramid Pooling, 2014.
 
     Example: (2, 3, 8, 6) -> {type: SPP, pyramid_height: 2} -> (2, 15)

@@ -19,16 +19,16 @@ class LSTM(Recurrent):
     """c = cont f c' + i g and h = o tanh(c), step by step; c', h' of the step before, i, f, o, g of x and h'.
 
     i, f, o = sigmoid and g = tanh of W_xc x + b_c + W_xc_static x_static + W_hc (cont h').
-    Bottoms: x (t, n, ...), t steps of n streams; cont (t, n), 0 where a stream begins anew, else 1; if
-    wanted x_static (n, ...), the same at each step; with expose_hidden the first h and c, (1, n, num_output).
-    Tops: h (t, n, num_output); with expose_hidden the last h and c. Parameters: W_xc (4 num_output, k),
-    b_c (4 num_output,), W_xc_static (4 num_output, k of x_static) where there is that, W_hc (4 num_output,
-    num_output); rows by i, f, o, g.
+    Bottoms: x (t, n, ...), t steps of n streams; cont (t, n), 0 where a stream starts again, else 1;
+    optionally x_static (n, ...), the same at each step; with expose_hidden the first h and c, (1, n,
+    num_output). Tops: h (t, n, num_output); with expose_hidden the last h and c. Parameters: W_xc (4
+    num_output, k), b_c (4 num_output,), with x_static W_xc_static (4 num_output, k of x_static), W_hc (4
+    num_output, num_output); rows by i, f, o, g.
 
-    Without expose_hidden a forward pass begins with the states that the one before ended with, the first one,
-    and the first after a reshape or the layer's `reset()`, with zeros; a snapshot does not hold them, as in
-    Caffe. The gradient ends where a pass begins: as in Caffe none flows into the first states, nor out of the
-    last ones exposed, whose gradients are dropped.
+    Without expose_hidden a forward pass starts from the last states of the pass before. The first pass, and
+    the first after a reshape or the layer's `reset()`, starts from zeros; a snapshot does not hold states, as
+    in Caffe. Gradients stay within a pass: as in Caffe the first states have no gradient, and gradients of the
+    last exposed states are dropped.
     Source: Caffe's LSTM; J. Donahue et al., Long-term Recurrent Convolutional Networks, 2015; S. Hochreiter,
     J. Schmidhuber, Long Short-Term Memory, 1997.
 
@@ -71,9 +71,9 @@ class RNN(Recurrent):
     """h = tanh(W_hh (cont h') + W_xh x + b_h + W_xh_static x_static) and o = tanh(W_ho h + b_o), step by step.
 
     h' is h of the step before. Bottoms: x (t, n, ...), t steps of n streams; cont (t, n), 0 where a stream
-    begins anew, else 1; if wanted x_static (n, ...), the same at each step; with expose_hidden the first h,
+    starts again, else 1; optionally x_static (n, ...), the same at each step; with expose_hidden the first h,
     (1, n, num_output). Tops: o (t, n, num_output); with expose_hidden the last h. Parameters: W_xh
-    (num_output, k), b_h (num_output,), W_xh_static where there is x_static, W_hh and W_ho (num_output,
+    (num_output, k), b_h (num_output,), with x_static W_xh_static, W_hh and W_ho (num_output,
     num_output), b_o (num_output,). States and their gradients are as in LSTM. Source: Caffe's RNN.
 
     Example: (5, 2, 3), (5, 2) -> {type: RNN, num_output: 4} -> (5, 2, 4)
@@ -130,7 +130,7 @@ class RNN(Recurrent):
 class LSTMUnit(Layer):
     """c = cont f c' + i g and h = o tanh(c), with i, f, o = sigmoid and g = tanh of x's quarters: one step.
 
-    Bottoms: c' (1, n, d), x (1, n, 4 d), cont (1, n), 0 where a stream begins anew, else 1. Tops: c and h,
+    Bottoms: c' (1, n, d), x (1, n, 4 d), cont (1, n), 0 where a stream starts again, else 1. Tops: c and h,
     (1, n, d). Source: Caffe's LSTMUnit.
 
     Example: (1, 2, 3), (1, 2, 12), (1, 2) -> {type: LSTMUnit} -> (1, 2, 3), (1, 2, 3)

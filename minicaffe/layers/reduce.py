@@ -1,4 +1,4 @@
-"""Layers that make few numbers of many: Reduction, and ArgMax."""
+"""Layers that reduce axes: Reduction and ArgMax."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Reduction(Layer):
     """
 
     operation: Annotated[
-        Literal["SUM", "ASUM", "SUMSQ", "MEAN"], "what is taken of the numbers"
+        Literal["SUM", "ASUM", "SUMSQ", "MEAN"], "what is computed of the numbers"
     ] = "SUM"
     axis: Annotated[int, "the first axis that is summed over"] = 0
     coeff: Annotated[float, "a factor"] = 1.0
@@ -45,7 +45,7 @@ class Reduction(Layer):
 
     @property
     def scale(self) -> float:
-        """What the sum is multiplied by."""
+        """The factor of the sum."""
         return self.coeff / max(self.over, 1) if self.operation == "MEAN" else self.coeff
 
     def forward(self, x: Any) -> Any:
@@ -67,16 +67,16 @@ class Reduction(Layer):
 class ArgMax(Layer):
     """The places of the `top_k` largest numbers, the largest first; of equal ones the last comes first.
 
-    Without `axis` they are sought in each entry's numbers taken as one row: (n, ...) -> (n, 1, top_k), or
-    with out_max_val (n, 2, top_k), places and numbers; of an entry with more than three axes, 1s follow.
+    Without `axis` each sample is searched as one row: (n, ...) -> (n, 1, top_k), or
+    with out_max_val (n, 2, top_k), places and numbers; a bottom with more than three axes adds 1s.
     With `axis` that axis becomes top_k long and holds places, or with out_max_val the numbers themselves.
-    NaN is never among them while there are others: then the place is -1. Source: Caffe's ArgMax.
+    NaN is chosen only if no other number is left; its place is then -1. Source: Caffe's ArgMax.
 
     Example: (2, 5, 3) -> {type: ArgMax, axis: 1, top_k: 2} -> (2, 2, 3)
     """
 
     out_max_val: Annotated[
-        bool, "give the numbers: beside the places, or with axis in their place"
+        bool, "return the numbers: beside the places, or, with axis, instead"
     ] = False
     top_k: Annotated[int, "how many", AtLeast(1)] = 1
     axis: Annotated[int | None, "the axis to search; default: all but the first as one"] = None

@@ -1,4 +1,4 @@
-"""Layers that say which numbers go where, or join blobs: Slice, Split, Silence, Concat, Eltwise and others."""
+"""Layers that copy, select or join blobs: Slice, Split, Silence, Concat, Eltwise and others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from minicaffe.spec.types import AtLeast
 
 @register
 class Slice(Layer):
-    """The bottom cut along `axis` into one piece a top, at `slice_point` or into equal pieces.
+    """The bottom cut along `axis` into one piece per top, at `slice_point` or into equal pieces.
 
     The opposite of Concat. Source: Caffe's Slice.
 
@@ -70,9 +70,9 @@ class Slice(Layer):
 
 @register
 class Split(Layer):
-    """Each top is a copy of the bottom. Source: Caffe's Split, which it puts in by itself.
+    """Each top is a copy of the bottom. Source: Caffe's Split, which Caffe inserts itself.
 
-    A net needs none: any number of layers may read a blob.
+    minicaffe needs none: any number of layers may read a blob.
 
     Example: (2, 3) -> {type: Split} -> (2, 3), (2, 3)
     """
@@ -96,7 +96,7 @@ class Split(Layer):
 
 @register
 class Silence(Layer):
-    """Reads its bottoms and does nothing: what it reads is no output. It has no tops.
+    """Reads its bottoms and does nothing, so that they are not outputs. It has no tops.
 
     Source: Caffe's Silence.
 
@@ -120,10 +120,10 @@ class Silence(Layer):
 
 @register
 class BatchReindex(Layer):
-    """y[i] = x[index[i]]: entries of the first bottom in the order, and as often, as the second names them.
+    """y[i] = x[index[i]]: entries of the first bottom, selected by the second.
 
-    x (n, ...), index (m,) -> (m, ...). Raises DataError for an index that is not one of the n; on CUDA,
-    which is not waited for, that entry is NaN. Source: Caffe's BatchReindex.
+    x (n, ...), index (m,) -> (m, ...). Raises DataError for an index outside the n entries; on CUDA,
+    without waiting, that entry becomes NaN. Source: Caffe's BatchReindex.
 
     Example: (4, 3, 2), (6,) -> {type: BatchReindex} -> (6, 3, 2)
     """
@@ -161,8 +161,8 @@ class BatchReindex(Layer):
 class Filter(Layer):
     """The entries of each bottom but the last for which the last, the selector, is not 0.
 
-    x (n, ...) and so on, selector (n,) or (n, 1, ...) -> (count, ...) each; what is let through is known
-    only when the selector is, so that the device is waited for. Source: Caffe's Filter.
+    x (n, ...) and so on, selector (n,) or (n, 1, ...) -> (count, ...) each. The count depends on the values
+    of the selector, so each pass waits for the device. Source: Caffe's Filter.
 
     Example: (4, 3), (4,) -> {type: Filter} -> (4, 3)
     """
@@ -200,7 +200,7 @@ class Filter(Layer):
 
 @register
 class Concat(Layer):
-    """The bottoms one behind the other along `axis`. Source: Caffe's Concat.
+    """The bottoms, joined along `axis`. Source: Caffe's Concat.
 
     Example: (2, 3, 4), (2, 1, 4) -> {type: Concat, axis: 1} -> (2, 4, 4)
     """
@@ -248,14 +248,14 @@ class Concat(Layer):
 class Eltwise(Layer):
     """SUM: y = sum of coeff[i] x[i]; PROD: y = product of x[i]; MAX: y = largest x[i]. Equal shapes.
 
-    Of equal values in a MAX the last bottom takes the gradient, as in Caffe. The gradient of a PROD
-    is the product of the other bottoms, whether or not `stable_prod_grad` asks for it: Caffe's other way
+    If values are equal in a MAX, the last bottom has the gradient, as in Caffe. The gradient of a PROD
+    is always the product of the other bottoms; without `stable_prod_grad` Caffe
     divides by the bottom. Source: Caffe's Eltwise.
 
     Example: (2, 3), (2, 3) -> {type: Eltwise, coeff: [1, -1]} -> (2, 3)
     """
 
-    operation: Annotated[Literal["SUM", "PROD", "MAX"], "what to do with the bottoms"] = "SUM"
+    operation: Annotated[Literal["SUM", "PROD", "MAX"], "how the bottoms are combined"] = "SUM"
     coeff: Annotated[tuple[float, ...], "SUM: a factor for each bottom; default 1"] = ()
     stable_prod_grad: Annotated[bool, "Caffe's; without effect: it always is"] = True
 
@@ -274,7 +274,7 @@ class Eltwise(Layer):
         return x
 
     def allocate(self) -> None:
-        self.which: Any = None  # for each number of the top, the bottom that it is of
+        self.which: Any = None  # for each number of the top, the bottom it is from
         if self.operation == "MAX" and self.runs_backward:
             self.which = self.empty(self.shape, np.int32)
 

@@ -1,4 +1,4 @@
-"""What layers that go step by step through time have in common."""
+"""The base of recurrent layers."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ from minicaffe.spec.types import AtLeast
 class Recurrent(Layer):
     """What LSTM and RNN share: the input's product for all steps at once, carried states, gradients.
 
-    Letters: t steps in time, n streams, d numbers a stream puts out, k that it takes in, and `wide` = d
-    times the number of gates, what a step computes of a stream before its unit.
+    Letters: t steps in time, n streams, d outputs and k inputs of a stream, and `wide` = d
+    times the number of gates, the numbers that a step computes for a stream before its unit.
     """
 
-    num_output: Annotated[int, "numbers that a stream puts out at each step", AtLeast(1)]
+    num_output: Annotated[int, "outputs of a stream at each step", AtLeast(1)]
     weight_filler: Annotated[Filler, "how the weights start"] = XAVIER
     bias_filler: Annotated[Filler, "how the biases start"] = ZERO
-    expose_hidden: Annotated[bool, "take the first states as bottoms, give the last as tops"] = (
-        False
-    )
-    debug_info: Annotated[bool, "refused if true: there is no unrolled net to tell of"] = False
+    expose_hidden: Annotated[bool, "the first states are bottoms, the last are tops"] = False
+    debug_info: Annotated[bool, "refused if true: there is no unrolled net to show"] = False
 
     # Samples are mixed: the first axis is time
     traits = Traits(keeps_top=True, recordable=True, mixes_samples=True, label_bottoms=(1,))
@@ -63,14 +61,14 @@ class Recurrent(Layer):
             self.static_weight = self.param((self.wide, self.static_k), self.weight_filler)
         self.state_weight = self.param((self.wide, d), self.weight_filler)
         m, most = self.t * self.n, max(self.k, self.static_k, d)
-        self.work_at = m * (self.wide + d)  # behind dz and what it was computed from
+        self.work_at = m * (self.wide + d)  # after dz and the states before each step
         self.context.reserve(self.work_at + linear.workspace(m, most, self.wide))
         return [(self.t, self.n, d), *[state] * exposed]
 
     def allocate(self) -> None:
         t, n, d = self.t, self.n, self.num_output
-        self.z = self.empty((t, n, self.wide))  # what units take, of an LSTM then what they give
-        self.r = self.empty((n, self.wide))  # what the step before gives through the weights
+        self.z = self.empty((t, n, self.wide))  # inputs of the units, in an LSTM then their outputs
+        self.r = self.empty((n, self.wide))  # the step before, through the weights
         self.dr = self.empty((n, d))
         self.of_static: Any = self.empty((n, self.wide)) if self.static else None
         self.first, self.last = self.empty((n, d)), self.empty((n, d))  # h
@@ -80,23 +78,23 @@ class Recurrent(Layer):
 
     @property
     def running(self) -> list[Any]:
-        """The states that the next pass begins with."""
+        """The states from which the next pass starts."""
         return [] if self.expose_hidden else self.ends
 
     def reset(self) -> None:
-        """Let the next forward pass begin with states of zeros."""
+        """Set the states to zero for the next forward pass."""
         with self.context.device.current():
             for end in self.ends:
                 end.fill(0)
 
     @property
     def multiply_adds(self) -> int:  # type: ignore[override]
-        """t n wide (k + d), and n wide of each static number."""
+        """t n wide (k + d), and n wide for each static input."""
         m = self.t * self.n
         return self.wide * (m * (self.k + self.num_output) + self.n * self.static_k)
 
     def begin(self, x: Any, cont: Any, more: tuple[Any, ...]) -> None:
-        """z = what the inputs give; the states as they were at the end, or as the bottoms give them."""
+        """Compute z from the inputs; the first states are the last of the pass before, or bottoms."""
         work = self.context.workspace
         self.x, self.static_x = x.reshape(-1, self.k), None
         self.cont = same_type(self.xp, cont, self.cont_copy)
@@ -111,11 +109,11 @@ class Recurrent(Layer):
             arrays.add(self.of_static, self.z)
 
     def from_before(self, h: Any, t: int) -> Any:
-        """r of step t: the h of the step before through the weights."""
+        """Returns r of step t: the h of the step before, through the weights."""
         return gemm(h[t - 1] if t else self.first, self.state_weight.data.T, self.r)
 
     def end(self, h: Any) -> list[Any]:
-        """Keep the last states, and give them as tops if they are exposed."""
+        """Keep the last states, and write them to the tops if they are exposed."""
         arrays.copy(h[-1], self.last)
         for top, state in zip(self.out[1:], self.ends, strict=False):
             arrays.copy(state.reshape(top.shape), top)
@@ -128,7 +126,7 @@ class Recurrent(Layer):
         return dz, other.reshape(self.t, self.n, -1), whole[self.work_at :]
 
     def gradients(self, h: Any) -> list[Any]:
-        """What dz, at the workspace's start, makes of parameters and bottoms; h (t, n, d)."""
+        """The gradients of parameters and bottoms from dz, at the workspace's start; h is (t, n, d)."""
         dz, before, work = self.parts()
         rows = dz.reshape(-1, self.wide)
         add_product(rows, self.x, self.weight, work)

@@ -1,4 +1,4 @@
-"""Layers that move numbers and compute none: Flatten, Reshape, Permute, ShuffleChannel, Crop, Tile."""
+"""Layers that only move numbers: Flatten, Reshape, Permute, ShuffleChannel, Crop, Tile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minicaffe.spec.types import AtLeast
 
 @dataclass(frozen=True, kw_only=True)
 class NewShape:
-    """Axes as a Reshape gives them."""
+    """The new axes of a Reshape."""
 
     dim: Annotated[
         tuple[int, ...], "sizes; 0: the bottom's own, -1: what is left", AtLeast(-1)
@@ -24,7 +24,7 @@ class NewShape:
 
 
 class Viewed(Layer):
-    """Layers whose top holds the bottom's numbers, in their order, in another shape."""
+    """Layers whose top holds the bottom's numbers in the same order, in another shape."""
 
     traits = Traits(keeps_dtype=True, recordable=True)
     x_shape: Shape
@@ -57,10 +57,10 @@ class Flatten(Viewed):
 
 @register
 class Reshape(Viewed):
-    """y holds the numbers of x, in their order, in a shape of `shape`'s sizes.
+    """y holds the numbers of x, in the same order, with the sizes of `shape`.
 
-    The axes from `axis` on, `num_axes` of them, are replaced by shape's: a size as it stands, 0 for that of
-    the bottom's axis at this place, -1 (once) for what the others leave. Source: Caffe's Reshape.
+    The axes from `axis` on, `num_axes` of them, are replaced by those of `shape`: a size, 0 for the size of
+    the bottom's axis at this position, or -1 (once) for the rest. Source: Caffe's Reshape.
 
     Example: (2, 3, 4) -> {type: Reshape, shape: {dim: [0, -1, 2]}} -> (2, 6, 2)
     """
@@ -134,7 +134,7 @@ class Permute(Layer):
 
 @register
 class ShuffleChannel(Layer):
-    """The channels, in `group` groups, dealt like cards: channel j of group i becomes channel j group + i.
+    """The channels, in `group` groups, interleaved: channel j of group i becomes channel j group + i.
 
     (n, c, ...) -> the same. Source: ShuffleNet's Caffe; X. Zhang et al., ShuffleNet, 2018.
 
@@ -165,7 +165,7 @@ class ShuffleChannel(Layer):
 class Crop(Layer):
     """The part of the first bottom, from `offset` on, that has the second's size on each axis from `axis`.
 
-    The second bottom gives its shape alone. Source: Caffe's Crop; J. Long et al., FCN, 2015.
+    Only the shape of the second bottom is used. Source: Caffe's Crop; J. Long et al., FCN, 2015.
 
     Example: (2, 3, 6, 7), (1, 1, 4, 5) -> {type: Crop, axis: 2, offset: [1, 2]} -> (2, 3, 4, 5)
     """
@@ -209,7 +209,7 @@ class Crop(Layer):
 
 @register
 class Tile(Layer):
-    """x, `tiles` times one behind the other along `axis`. Source: Caffe's Tile.
+    """x, repeated `tiles` times along `axis`. Source: Caffe's Tile.
 
     Example: (2, 3, 4) -> {type: Tile, tiles: 2} -> (2, 6, 4)
     """

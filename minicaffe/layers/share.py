@@ -1,4 +1,4 @@
-"""Which samples of each batch this process computes, where several compute one together."""
+"""The samples of each batch that this rank computes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from minicaffe.replay import trace
 
 @dataclass
 class Share:
-    """The samples start, ..., start + count - 1 of a batch of `whole`, as layers that read data tell it.
+    """The samples start, ..., start + count - 1 of a batch of `whole`, set by layers that read data.
 
     Of a batch of n samples rank r of `size` has those from n r / size, rounded down, to n (r + 1) / size; with
-    `per_rank` each rank has n, and the whole is size n. `communicator` takes sums over the ranks.
+    `per_rank` each rank has n, and the whole is size n. `communicator` computes sums over the ranks.
 
     >>> [Share(rank, 3).of(64) for rank in range(3)]
     [(0, 21), (21, 21), (42, 22)]
@@ -31,13 +31,13 @@ class Share:
     start: int = 0
     count: int = 1
     whole: int = 1
-    told: bool = False  # whether a layer has said how large a batch is
-    sums: bool = False  # whether layers take sums over the ranks
+    told: bool = False  # whether a layer has set the size of a batch
+    sums: bool = False  # whether layers compute sums over the ranks
 
     def of(self, batch: int) -> tuple[int, int]:
-        """The first of a batch's samples that are here, and how many. Raises ShapeError.
+        """The first of a batch's samples on this rank, and how many. Raises ShapeError.
 
-        So it is where one would have none, or has another share of the batch of another layer.
+        It is raised if a rank would have none, or another share of another layer's batch.
         """
         start, end, whole = 0, batch, batch
         if self.size > 1 and self.per_rank:
@@ -57,7 +57,7 @@ class Share:
         return start, count
 
     def of_shape(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], slice]:
-        """The shape that a blob of a batch has in the whole, and here, and which of its entries these are.
+        """The shape of a blob for the whole batch and on this rank, and the slice of this rank's entries.
 
         >>> Share(1, 2).of_shape((5, 3))
         ((5, 3), (3, 3), slice(2, 5, None))
@@ -69,7 +69,7 @@ class Share:
         return whole, part, slice(start, start + count)
 
     def of_whole(self, n: int) -> int:
-        """As many of something in the whole batch as n are in the part that is here. Raises ShapeError.
+        """Scale a number n of this rank's part to the whole batch. Raises ShapeError.
 
         >>> share = Share(1, 4)
         >>> share.of(8), share.of_whole(6)
@@ -78,7 +78,7 @@ class Share:
         return n if self.size == 1 else self._scaled(n, self.whole)
 
     def before(self, n: int) -> int:
-        """As many of something before the part that is here as n are in it. Raises ShapeError.
+        """Scale a number n of this rank's part to the part before it. Raises ShapeError.
 
         >>> share = Share(1, 4)
         >>> share.of(8), share.before(6)
@@ -95,7 +95,7 @@ class Share:
         return n // self.count * by
 
     def sum(self, array: Any) -> Any:
-        """The array, summed over all ranks in place."""
+        """Sum the array over all ranks, in place."""
         if self.size > 1:
             self.sums = True
             if not on_cuda(array):
@@ -105,7 +105,7 @@ class Share:
 
 
 def share_of(communicator: Communicator, per_rank: bool) -> Share | None:
-    """Returns what a rank has of each batch; None where it is alone."""
+    """Returns a rank's share of each batch; None if there is only one rank."""
     if communicator.size == 1:
         return None
     return Share(communicator.rank, communicator.size, per_rank, communicator)

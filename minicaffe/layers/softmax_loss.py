@@ -1,4 +1,4 @@
-"""Losses of scores by way of their softmax: SoftmaxWithLoss and InfogainLoss."""
+"""Losses of scores through their softmax: SoftmaxWithLoss and InfogainLoss."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from minicaffe.ops.sums import WORK
 
 
 class SoftmaxLoss(Normalized):
-    """Scores to probabilities, those to a loss a label; a second top is the probabilities."""
+    """The base: scores to probabilities, these to one loss per label; a second top is the probabilities."""
 
     traits = replace(Normalized.traits, keeps_top=True)  # backward reads the probabilities
     axis: int
 
     def shapes(self, x: Shape, labels: Shape) -> list[Shape]:
-        """What setup gives."""
+        """The shapes that setup returns."""
         self.ncs = n, _, s = folded(x, self.axis)
         check_labels(labels, n, s)
         if len(self.top) > 2:
@@ -38,23 +38,23 @@ class SoftmaxLoss(Normalized):
         super().allocate()
         (n, _, s), dtype, more = self.ncs, self.sum_dtype, len(self.top) > 1
         self.losses = self.empty((n, s), dtype)
-        self.reduced = self.losses.reshape(n, 1, s)  # before there are losses, and after
+        self.reduced = self.losses.reshape(n, 1, s)  # scratch, until it holds the losses
         self.take_labels()
         self.take_mean(n, s)
-        self.wide = self.label_copy = None  # of 16 bits: dx and, should they be so too, labels
+        self.wide = self.label_copy = None  # in float32: dx and labels, if of 16 bits
         if self.dtype != dtype:
             self.wide, self.label_copy = self.empty(self.ncs, dtype), self.empty((n, s), dtype)
         kept = more and self.out[1].dtype == dtype
         self.prob = self.out[1].reshape(self.ncs) if kept else self.empty(self.ncs, dtype)
         more &= self.runs_backward
-        self.through = self.empty(self.ncs, dtype) if more else None  # the gradient by way of prob
+        self.through = self.empty(self.ncs, dtype) if more else None  # the gradient through prob
 
     def lose(self, x: Any, *more: Any) -> None:
         """Fill `prob`, `losses`, `read` and the first top."""
         raise NotImplementedError
 
     def gradient(self, dloss: Any, out: Any) -> None:
-        """Fill `out` with the gradient of the loss, times dloss, by the scores."""
+        """Fill `out` with the gradient of the loss with respect to the scores, times dloss."""
         raise NotImplementedError
 
     def forward(self, x: Any, labels: Any, *more: Any) -> Any:
@@ -81,9 +81,9 @@ class SoftmaxLoss(Normalized):
 class SoftmaxWithLoss(SoftmaxLoss):
     """loss = - sum over labels of log softmax(x)[label] / normalizer. Bottoms: scores, labels.
 
-    The normalizer, at least 1, is the number of labels that count (VALID, the usual), of all labels (FULL),
-    of samples (BATCH_SIZE), or 1 (NONE). Tops: the loss, of shape (), and if asked for the probabilities
-    softmax(x), through which a gradient flows as through Softmax. Raises DataError for a label that is no
+    The normalizer, at least 1, is the number of labels that count (VALID, the default), of all labels (FULL),
+    of samples (BATCH_SIZE), or 1 (NONE). Tops: the loss, of shape (), and optionally the probabilities
+    softmax(x), which have a gradient as in Softmax. Raises DataError for a label that is no
     class. Source: Caffe's SoftmaxWithLoss.
 
     Example: (2, 3), (2,) -> {type: SoftmaxWithLoss} -> ()
@@ -107,9 +107,9 @@ class SoftmaxWithLoss(SoftmaxLoss):
 class InfogainLoss(SoftmaxLoss):
     """loss = - sum over labels of sum over k of H[label, k] log softmax(x)[k] / normalizer.
 
-    Bottoms: scores, labels and, unless a file holds it, the matrix H of c^2 numbers for c classes; an
-    identity makes it SoftmaxWithLoss, whose normalizer, labels and tops it has. A probability below 1e-20
-    counts as that. Raises DataError for a label that is no class or a file that holds no such matrix.
+    Bottoms: scores, labels and, unless a file holds it, the matrix H of c^2 numbers for c classes. Normalizer,
+    labels and tops are those of SoftmaxWithLoss; with an identity so is the loss. A probability below 1e-20
+    counts as 1e-20. Raises DataError for a label that is no class or a file without such a matrix.
     Source: Caffe's InfogainLoss.
 
     Example: (2, 3), (2,), (3, 3) -> {type: InfogainLoss, normalization: BATCH_SIZE} -> ()

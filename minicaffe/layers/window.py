@@ -1,4 +1,4 @@
-"""The keys of layers that slide a window over an image, and how they are read."""
+"""The keys of layers that slide a window over an image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPELLINGS = {1: "one number", 2: "one number or [h, w]", 3: "one number or [d, h
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Windowed(Layer):
-    """Sizes as one number, as one an axis, or, of images of two axes, as _h and _w."""
+    """Sizes as one number, as one per axis, or, for images of two axes, as _h and _w."""
 
     kernel_size: Annotated[tuple[int, ...], "window size: k or [h, w]", AtLeast(1)] = ()
     kernel_h: Annotated[int | None, "window height", AtLeast(1)] = None
@@ -33,7 +33,7 @@ class Windowed(Layer):
     pad_w: Annotated[int | None, "zeros left and right; 0 if not given", AtLeast(0)] = None
 
     def sizes(self, key: str, default: int | None = None, axes: int = 2) -> Sizes:
-        """The values of a key along each axis, from whichever of its spellings was used."""
+        """The values of a key along each axis, from any of its spellings."""
         whole: Sizes = getattr(self, key)
         h, w = (f"{key.removesuffix('_size')}_{axis}" for axis in "hw")
         parts = (getattr(self, h, None), getattr(self, w, None))
@@ -56,7 +56,7 @@ class Windowed(Layer):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Unrolled(Windowed):
-    """What convolutions add: dilation, and an image of 1 to 3 axes, those after the channels'."""
+    """The keys that convolutions add: dilation, and an image of 1 to 3 axes, those after the channels."""
 
     dilation: Annotated[
         tuple[int, ...], "step between kernel elements: d or [h, w]; 1 if not given", AtLeast(1)

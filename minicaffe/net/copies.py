@@ -1,4 +1,4 @@
-"""What a copy of a net is made from: how it was built, its inputs' shapes, its passes and parameters."""
+"""Copies of nets: from its settings, its inputs' shapes, its number of passes and its parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minicaffe.spec.declare import NetSpec
 
 
 def kept(graph: Graph, held: memory.Memory) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """The settings a net was built with, and what it has become since: not what its blobs hold."""
+    """The settings a net was built with, and its state since then, without the content of blobs."""
     context, taken = graph.context, bool(held.blobs)
     settings = {
         name: getattr(context, name)
@@ -30,7 +30,7 @@ def kept(graph: Graph, held: memory.Memory) -> tuple[dict[str, Any], Mapping[str
 
 
 def again(kind: Any, spec: NetSpec, settings: dict[str, Any], since: Mapping[str, Any]) -> Any:
-    """A net of a kind built anew, and made what the other had become."""
+    """Build a net of a class again, and restore the state of the other."""
     net = kind(spec, **settings)
     memory.reshape(net.graph, net.memory, since["shapes"])
     net.context.passes = since["passes"]

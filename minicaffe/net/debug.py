@@ -1,7 +1,7 @@
-"""What `debug_info` shows of a pass: the mean size of every blob, parameter and gradient.
+"""The lines of `debug_info` in a pass: the mean absolute value of every blob, parameter and gradient.
 
 The lines are those of Caffe's Net (InputDebugInfo, ForwardDebugInfo, BackwardDebugInfo, and the last one of
-Backward), but for the Split layers that it inserts. Its UpdateDebugInfo is written there, and never called.
+Backward), except those of the Split layers that it inserts. Caffe never calls its UpdateDebugInfo.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Say = Callable[[str], None] | None
 
 
 def tell(say: Say, lines: Iterable[str]) -> None:
-    """Say lines, if anyone wants to hear them; else they are not even made."""
+    """Pass lines to `say`; if it is None, they are not computed."""
     if say is not None:
         for line in lines:
             say(line)
 
 
 def input_lines(steps: Sequence[Step], device: Device) -> Iterator[str]:
-    """Lines on what Input layers hold, before a pass forward."""
+    """Lines on the content of Input layers, before a forward pass."""
     for value in [value for step in steps if step.spec.type == "Input" for value in step.tops]:
         yield f"    [Forward] Input {value.name} data: {_mean(value.blob.data, device)}"
 
@@ -35,7 +35,7 @@ def forward_lines(step: Step, device: Device) -> Iterator[str]:
     """Lines on a layer that has just run forward, as Caffe's debug_info prints them."""
     for value in step.tops:
         yield _line("Forward", step, f"top blob {value.name} data", value.blob.data, device)
-    names = [given.name for given in step.spec.param]
+    names = [param_spec.name for param_spec in step.spec.param]
     for i, param in enumerate(step.layer.params):
         name = (names[i] if i < len(names) else None) or i
         yield _line("Forward", step, f"param blob {name} data", param.data, device)

@@ -1,4 +1,4 @@
-"""How the net of a file differs from the one it is to be loaded into: layer by layer, the first few."""
+"""The differences between the net of a file and the net that loads it: layer by layer, the first few."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.tree import Mark
 
-MOST = 10  # differences that are told
+MOST = 10  # differences that are reported
 COMMON = ("param", "loss_weight", "propagate_down", "include", "exclude")
 
 
 def differences(there: NetSpec, here: NetSpec) -> dict[str, list[str]]:
-    """What the text of a net says otherwise than another's, by the names of layers; the latter's first.
+    """The differences between the texts of two nets by the names of layers; those of `here` come first.
 
     >>> from minicaffe.spec.model import parse_model
     >>> ip = {"name": "ip", "type": "InnerProduct", "bottom": "x"}
@@ -26,41 +26,41 @@ def differences(there: NetSpec, here: NetSpec) -> dict[str, list[str]]:
     {'ip': ['num_output 20 there, 50 here']}
     """
     theirs, mine = _by_name(there), _by_name(here)
-    found: dict[str, list[str]] = {}
+    by_layer: dict[str, list[str]] = {}
     for key in [*mine, *(key for key in theirs if key not in mine)]:
-        name, told = key[0], list[str]()
+        name, lines = key[0], list[str]()
         if key not in theirs or key not in mine:
-            told.append(f"no such layer {'here' if key in theirs else 'there'}")
+            lines.append(f"no such layer {'here' if key in theirs else 'there'}")
         elif theirs[key]["type"] != mine[key]["type"]:
-            told.append(f"type {theirs[key]['type']} there, {mine[key]['type']} here")
+            lines.append(f"type {theirs[key]['type']} there, {mine[key]['type']} here")
         else:
-            told += [
+            lines += [
                 f"{what} {_shown(theirs[key][what])} there, {_shown(value)} here"
                 for what, value in mine[key].items()
                 if theirs[key][what] != value
             ]
-        known = found.setdefault(name, [])  # of a layer that bears the name in the other phase
-        known += [one for one in told if one not in known]
-    return {name: told for name, told in found.items() if told}
+        known = by_layer.setdefault(name, [])  # may hold those of the other phase's layer
+        known += [line for line in lines if line not in known]
+    return {name: lines for name, lines in by_layer.items() if lines}
 
 
 def listed(wrong: Mapping[str, str], text: Mapping[str, list[str]]) -> str:
     """Differences in one line, layer by layer, MOST of them at most.
 
-    `wrong` are parameters and what is wrong with each, "unused" with those that the file alone has; `text` is
-    what `differences` returns, if the file holds its net's text.
+    `wrong` is the error of each parameter, "unused" for parameters that only the file has; `text` is
+    the result of `differences`, if the file holds its net's text.
 
     >>> listed({"ip__0": "(file (2, 3), net (2, 4))", "fc7__0": "missing", "fc_7__0": "unused"}, {})
     "ip__0 (file (2, 3), net (2, 4)); fc7__0 missing (the file has 'fc_7'); fc_7__0 unused"
     """
-    layers: dict[str, dict[str, list[str]]] = {}  # what is wrong in each, and with which parameters
+    layers: dict[str, dict[str, list[str]]] = {}  # the errors of each, and their parameters
     for name, what in wrong.items():
         layers.setdefault(layer_of(name), {}).setdefault(what, []).append(name)
     free = [layer for layer, whats in layers.items() if "unused" in whats]
-    told = [_of_layer(layer, layers[layer], free, text) for layer in layers]
-    told += [f"layer {layer!r}: {', '.join(text[layer])}" for layer in text if layer not in layers]
-    more = f"; and {len(told) - MOST} more" if len(told) > MOST else ""
-    return "; ".join(told[:MOST]) + more
+    parts = [_of_layer(layer, layers[layer], free, text) for layer in layers]
+    parts += [f"layer {layer!r}: {', '.join(text[layer])}" for layer in text if layer not in layers]
+    more = f"; and {len(parts) - MOST} more" if len(parts) > MOST else ""
+    return "; ".join(parts[:MOST]) + more
 
 
 def layer_of(name: str) -> str:
@@ -73,17 +73,17 @@ def _of_layer(
 ) -> str:
     near = difflib.get_close_matches(layer, free, n=1) if "missing" in wrong else []
     parts = [f"{', '.join(names)} {what}" for what, names in wrong.items()]
-    told = ", ".join(parts) + "".join(f" (the file has {name!r})" for name in near)
-    return told + (f" (layer {layer!r}: {', '.join(text[layer])})" if layer in text else "")
+    line = ", ".join(parts) + "".join(f" (the file has {name!r})" for name in near)
+    return line + (f" (layer {layer!r}: {', '.join(text[layer])})" if layer in text else "")
 
 
 def _by_name(spec: NetSpec) -> dict[tuple[str, int], dict[str, Any]]:
-    """What is said of each layer, defaults too, by its name and how many before it bear that."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
+    """The keys of each layer, defaults too, by its name and the number of layers of that name before it."""
+    by_name: dict[tuple[str, int], dict[str, Any]] = {}
     for layer, implied in zip(spec.layers, implied_bottoms(spec, REGISTRY), strict=True):
-        number = sum(name == layer.name for name, _ in found)
-        found[layer.name, number] = _said(layer, implied)
-    return found
+        number = sum(name == layer.name for name, _ in by_name)
+        by_name[layer.name, number] = _said(layer, implied)
+    return by_name
 
 
 def _said(layer: LayerSpec, implied: set[tuple[str, ...]]) -> dict[str, Any]:
@@ -94,6 +94,6 @@ def _said(layer: LayerSpec, implied: set[tuple[str, ...]]) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """A value as a model file has it, not too long."""
+    """A value as it is written in a model file, shortened if it is long."""
     text = "not given" if value in (None, ()) else flow(plain(value, Mark("")))
     return text if len(text) <= 60 else text[:57] + "..."

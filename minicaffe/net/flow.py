@@ -1,4 +1,4 @@
-"""The way of the gradient through a net, and which values may take over the memory of others."""
+"""The gradient flow through a net, and which values reuse the memory of others."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def mark(steps: Sequence[Step], force: bool, forward_only: bool) -> None:
 
 
 def mark_types(steps: Sequence[Step], context: Context) -> None:
-    """Give each value its type: the net's, or float32 for labels and losses in a net of 16 bits.
+    """Set the type of each value: the net's, or float32 for labels and losses in float16 and bfloat16 nets.
 
-    Layers say which of their tops and bottoms those are. A bottom can be so where no layer computes it:
+    Layers declare which of their tops and bottoms are float32. A bottom can be if no layer computes it:
     a top of an Input, also through layers that only move numbers.
     """
     wanted: set[Value] = set()
@@ -56,7 +56,7 @@ def _mark_losses(steps: Sequence[Step]) -> None:
 
 
 def _mark_gradients(steps: Sequence[Step], force: bool) -> None:
-    """A gradient is computed if something below needs it and it depends on a loss above.
+    """A blob's gradient is computed if a layer below needs it and a loss above depends on the blob.
 
     As in Caffe, propagate_down decides for its bottom either way, and force_backward decides for all.
     """
@@ -100,9 +100,9 @@ def _unmark_gradients(steps: Sequence[Step]) -> None:
 
 
 def _refuse_labels(step: Step, force: bool) -> None:
-    """Raise SpecError where a gradient is wanted that there is not: there Caffe aborts.
+    """Raise SpecError if a bottom that has no gradient needs one: there Caffe aborts.
 
-    propagate_down asks for it, or, of a loss, labels that depend on parameters that learn.
+    propagate_down may ask for it, or the labels of a loss may depend on learnt parameters.
     """
     traits = step.layer.traits
     for i in traits.label_bottoms if traits.is_loss and not force else ():
@@ -121,7 +121,7 @@ def _refuse_labels(step: Step, force: bool) -> None:
 
 
 def _reuse(step: Step) -> None:
-    """Let a step that works in place take over its bottom's memory, if no one else needs that."""
+    """Let a step that works in place reuse its bottom's memory, if no other layer needs that."""
     traits = step.layer.traits
     in_place = traits.in_place and not (traits.keeps_bottom and step.layer.runs_backward)
     if not (in_place and len(step.tops) == 1 and step.bottoms):

@@ -23,14 +23,14 @@ MAX_AXES = 32  # as in Caffe; NumPy has a limit of its own, 64
 
 @dataclass(eq=False)
 class Graph:
-    """A net in one phase: its layers in their places, and what they share."""
+    """A net in one phase: its layers in order, and what they share."""
 
     spec: NetSpec
     file: str  # of the model, for error messages
     steps: list[Step]
     context: Context
-    forced: bool  # all gradients are computed, wanted or not
-    given: dict[Any, Any] = field(default_factory=dict)  # what `run.given_to` has found
+    forced: bool  # all gradients are computed, needed or not
+    given: dict[Any, Any] = field(default_factory=dict)  # the results of `run.given_to`
 
     @property
     def name(self) -> str:
@@ -76,12 +76,12 @@ class Graph:
 
     @functools.cached_property
     def losses(self) -> list[Value]:
-        """The values that have a part in the loss."""
+        """The values that are added to the loss."""
         return [value for step in self.steps for value in step.tops if value.loss_weight]
 
 
 def build(spec: NetSpec, context: Context) -> Graph:
-    """A net in one phase, the gradient's way marked. Raises SpecError, ShapeError."""
+    """Build a net in one phase, with its gradient flow. Raises SpecError, ShapeError."""
     specs = [layer for layer in spec.layers if layer.included(context.state)]
     if not specs:
         first = spec.layers[0]
@@ -97,7 +97,7 @@ def build(spec: NetSpec, context: Context) -> Graph:
             where = layer_spec.place() if where == first.place("name") else where  # a merged name
             raise SpecError(f"{where}: the name is taken by the layer at {first.mark.within}")
         seen[layer_spec.name] = layer_spec
-        if layer_spec.type not in REGISTRY:  # the spec is of another process, which had imported it
+        if layer_spec.type not in REGISTRY:  # another process that made the spec had imported it
             where = layer_spec.place("type")
             raise SpecError(f"{where}: unknown type; import the file that registers it")
         bottoms = [blobs[name] for name in _bottoms(layer_spec, steps, blobs, spec, context.state)]
@@ -139,7 +139,7 @@ def infer_shapes(steps: Sequence[Step]) -> None:
 def _layer(spec: LayerSpec, context: Context) -> Layer:
     layer: Layer = REGISTRY[spec.type](**spec.options)
     layer.name, layer.context = spec.name, context
-    layer.runs_backward = not context.forward_only  # what is known before the shapes are
+    layer.runs_backward = not context.forward_only  # known before the shapes
     return layer
 
 
@@ -159,7 +159,7 @@ def _bottoms(
 def _why_unknown(
     name: str, spec: LayerSpec, blobs: dict[str, Value], net: NetSpec, state: State
 ) -> str:
-    """What is wrong with a bottom that no layer above writes in this phase."""
+    """Why no layer above writes a bottom in this phase."""
     writers = [layer for layer in net.layers if name in layer.tops]
     now = [layer for layer in writers if layer.included(state)]
     if not writers:
@@ -185,31 +185,31 @@ def _check_tops(step: Step, writers: dict[str, LayerSpec]) -> None:
 
 
 def _bind_params(steps: list[Step]) -> None:
-    """Give parameters their multipliers; those of one name become one, owned by the first."""
+    """Set the multipliers of parameters; those of one name are shared, owned by the first."""
     owners: dict[str, tuple[Param, LayerSpec]] = {}
-    settled: dict[tuple[str, str], float] = {}  # (name, key) -> the multiplier given first
+    settled: dict[tuple[str, str], float] = {}  # (name, key) -> the first multiplier
     for step in steps:
         spec, params = step.spec, step.layer.params
         if len(spec.param) > len(params):
             where, count = spec.place("param", len(params)), len(spec.param)
             raise SpecError(f"{where}: param: {count} entries for {len(params)} parameter(s)")
-        for i, (param, given) in enumerate(zip(params, spec.param, strict=False)):
-            own = {key: getattr(given, key) for key in ("lr_mult", "decay_mult")}
+        for i, (param, keys) in enumerate(zip(params, spec.param, strict=False)):
+            own = {key: getattr(keys, key) for key in ("lr_mult", "decay_mult")}
             own = {key: value for key, value in own.items() if value is not None}
             for key, value in own.items():
                 setattr(param, key, value)
-            if given.name is None:
+            if keys.name is None:
                 continue
-            where = f"{spec.place('param', i)}: param {given.name!r}"
-            owner, first = owners.setdefault(given.name, (param, spec))
+            where = f"{spec.place('param', i)}: param {keys.name!r}"
+            owner, first = owners.setdefault(keys.name, (param, spec))
             other = f"{first} at {first.mark.within}"
             alike = owner.shape == param.shape
-            if given.share_mode == "PERMISSIVE":
+            if keys.share_mode == "PERMISSIVE":
                 alike = owner.size == param.size
             if not alike:
                 raise ShapeError(f"{where} has shape {param.shape} here, {owner.shape} in {other}")
             for key, value in own.items():
-                if settled.setdefault((given.name, key), value) != value:
+                if settled.setdefault((keys.name, key), value) != value:
                     raise SpecError(f"{where} has another {key} than in {other}")
                 setattr(owner, key, value)
             param.owner = owner

@@ -22,15 +22,15 @@ _blob = operator.attrgetter("blob")
 _data, _diff = operator.attrgetter("_data"), operator.attrgetter("_diff")
 _params, _needs = operator.attrgetter("params"), operator.attrgetter("needs_gradient")
 _weight = operator.attrgetter("loss_weight")
-is_stale = operator.attrgetter("stale")  # whether a gradient is zero, whatever lies in memory
+is_stale = operator.attrgetter("stale")  # whether a gradient is zero, whatever the memory holds
 _multipliers = operator.attrgetter("lr_mult", "decay_mult", "_owner")
 
 
 class Guard:
-    """What traces of a net's passes assume: all that a user can change between two of them.
+    """What traces of a net's passes assume: all that a user can change between two passes.
 
-    That is where arrays lie, the keys of layers, the multipliers of parameters. With `trains` it is of passes
-    forward and backward, else of those forward. `never` is a reason why nothing is replayed, if there is one.
+    These are the addresses of arrays, the keys of layers, the multipliers of parameters. With `trains` the
+    passes are forward and backward, else forward. `never` is a reason why nothing can be replayed, or "".
     It does not refer to the net, which may be dropped.
     """
 
@@ -40,7 +40,7 @@ class Guard:
         if any(step.layer.traits.sizes_vary for step in graph.steps):
             self.never = "the size of a top varies"
         self.values = [value for step in graph.steps for value in step.tops]
-        # The layers that were looked at last, and with each what returns its settings
+        # The layers of the last call, and with each a function that returns its settings
         self.steps: Sequence[Step] = []
         self.layers: list[Layer] = []
         self.keys: list[tuple[Callable[[Layer], Any], Layer]] = []
@@ -48,7 +48,7 @@ class Guard:
     def of_passes(
         self, steps: Sequence[Step], objects: Iterable[Any] = (), settings: Any = None
     ) -> Assumed:
-        """What passes through these layers assume now, with objects and settings of the caller's."""
+        """What passes through these layers assume now, with the caller's objects and settings."""
         if steps != self.steps:
             self.steps = list(steps)
             self.layers = [step.layer for step in steps]
@@ -81,7 +81,7 @@ class Guard:
 
 @functools.cache
 def keys(kind: Any) -> Callable[[Layer], tuple[Any, ...]]:
-    """What returns the settings of a layer of a kind."""
+    """A function that returns the settings of a layer of a class."""
     names = [key.name for key in keys_of(kind).values()]
     names += ["plan"] if issubclass(kind, Filtered) else []
     return operator.attrgetter("forward", "backward", "traits", "runs_backward", *names)

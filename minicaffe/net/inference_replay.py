@@ -26,10 +26,10 @@ _watchers = operator.attrgetter("watchers")
 
 
 class Forward:
-    """The forward passes of a net: layer by layer, and whole ones of the phase TEST replayed once they repeat.
+    """The forward passes of a net: layer by layer; whole TEST passes are replayed once two traces are equal.
 
-    A replay computes the same bits, and raises what an ordinary pass would, for as long as the `guard` holds.
-    It does not refer to the net, which may be dropped.
+    A replay computes the same bits and raises the same errors as an ordinary pass, as long as the `guard`
+    holds. It does not refer to the net, which may be dropped.
     """
 
     def __init__(self, graph: Graph, memory: Memory):
@@ -40,15 +40,15 @@ class Forward:
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """What a replay goes through; nothing while passes are not replayed."""
+        """The nodes of a replay; empty while passes are not replayed."""
         return self.repeated.nodes or []
 
     def forget(self) -> None:
-        """Begin anew, and keep no array alive."""
+        """Drop the traces, and keep no array alive."""
         self.repeated = Repeated(self.graph.context.device)
 
     def run(self, steps: Sequence[Step], left_out: Collection[Step], debug: Say) -> None:
-        """Run some neighbouring layers, but for those that are left out."""
+        """Run some neighbouring layers, except those that are left out."""
         todo = [step for step in steps if step not in left_out]
         if debug is None and self._repeats(steps):
             try:
@@ -85,13 +85,13 @@ def note(
     later: Callable[[Step | None, Work], Work],
     unchecked: list[Step] | None = None,
 ) -> None:
-    """Run layers forward, and note it; `later` tells how a replay does what has no rows.
+    """Run layers forward and record them; `later` returns the form in which a replay calls Python work.
 
-    What layers prepare comes first in a replay, and is not recorded. A replay raises what a layer refuses
-    behind its rows; or, with a list of layers that are yet `unchecked`, before Python is next called, and
-    whoever replays checks those that are left.
+    In a replay the layers' `prepare` comes first; it is not recorded. A replay checks a layer's refusals
+    after its commands; or, with a list of `unchecked` layers, before the next call of Python, and
+    the caller checks the layers that are left in the list.
     """
-    called = any(isinstance(one, Call) for one in tape.notes)  # else it can come first of all
+    called = any(isinstance(one, Call) for one in tape.notes)  # else `prepare` comes first
     begins, ready = len(tape.notes) if called else 0, []
     for step in steps:
         what, why = f"{step.spec.name} forward", why_not(step.layer)
@@ -116,7 +116,7 @@ def note(
 
 
 def why_not(layer: Layer) -> str:
-    """Why a layer cannot be recorded, as far as it can be told beforehand; else nothing."""
+    """Why a layer cannot be recorded, if that is known before it runs; else ""."""
     of, on_cuda = (type(layer), layer.forward, layer.backward), layer.context.device.is_cuda
     if on_cuda and layer.traits.capturable is not None:
         return "" if layer.traits.capturable else f"{type(layer).__name__} says capturable=False"
@@ -128,7 +128,7 @@ def why_not(layer: Layer) -> str:
 
 
 def twice(step: Step) -> bool:
-    """Whether a pass through a layer, done twice, does no more than done once: no file is read or written."""
+    """Whether a pass through a layer is idempotent: no file is read or written."""
     return bool(step.bottoms and step.tops) and type(step.layer).__module__.startswith(OURS)
 
 
@@ -140,30 +140,30 @@ def _prepare(steps: Sequence[Step]) -> None:
 
 
 def prepares(layer: Layer) -> bool:
-    """Whether a layer sets something before each pass."""
+    """Whether a layer defines `prepare`."""
     return type(layer).prepare is not Layer.prepare
 
 
 def refuses(step: Step) -> bool:
-    """Whether a layer may refuse labels, indices or regions, for which a replay only sets its flag."""
+    """Whether a layer may refuse labels, indices or regions; a replay then only sets its flag."""
     on_cpu = not step.layer.context.device.is_cuda
     return on_cpu and type(step.layer).check is not Layer.check
 
 
 def checks(steps: Sequence[Step]) -> Call:
-    """What a replay raises the refusals of some layers by."""
+    """The call by which a replay raises the refusals of some layers."""
     return Call("checks", "labels, indices and regions", partial(check, [*steps]), sets=True)
 
 
 def check_before_the_last(tape: Tape, unchecked: list[Step] | None) -> None:
-    """Have a replay check layers before it does what was noted last, which calls Python."""
+    """Let a replay check layers before the last note, which calls Python."""
     if unchecked:
         tape.notes.insert(len(tape.notes) - 1, checks(unchecked))
         unchecked.clear()
 
 
 def take_flags(steps: Sequence[Step], context: Context) -> None:
-    """Give each layer that may refuse something its flag, one behind the other."""
+    """Set the flag of each layer that may refuse something, a view into one array."""
     able = [step.layer for step in steps if refuses(step)]
     context.refused = np.zeros(len(able), np.int32)
     context.refusals = context.refused.data
@@ -172,7 +172,7 @@ def take_flags(steps: Sequence[Step], context: Context) -> None:
 
 
 def check(steps: Sequence[Step], context: Context | None = None) -> None:
-    """Raise the DataError of the first layer that has refused something in a replay; of all of a context's."""
+    """Raise the DataError of the first layer that refused something in a replay; `context` has all flags."""
     if context is not None and not any(context.refusals):
         return
     for step in steps:

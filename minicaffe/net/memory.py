@@ -1,4 +1,4 @@
-"""The memory of a net: how much it needs, taking it, and taking it anew for other shapes."""
+"""The memory of a net: how much it needs, and how it is allocated, also for new shapes."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ NONE: Mapping[Value, Any] = MappingProxyType({})
 
 
 class Memory:
-    """The blobs of a net by name, and what its passes compute in. `keep` is as in Net."""
+    """The blobs of a net by name, and its scratch memory. `keep` is as in Net."""
 
     def __init__(self, graph: Graph, keep: tuple[str, ...] | None):
         self.keep, self.sharing = keep, Sharing(graph, keep)
         self.blobs: dict[str, Blob] = ByName("blob")
-        self.first_blobs: dict[str, Blob] = ByName("blob")  # as they are before work in place
-        self.scratch: Any = None  # where a gradient is computed that is added to another
-        self.fits: int | None = None  # how many layers have the shapes of those before; None: all
+        self.first_blobs: dict[str, Blob] = ByName("blob")  # before work in place
+        self.scratch: Any = None  # for gradients that are added to others
+        self.fits: int | None = None  # how many layers have the current shapes; None: all
 
     def check_taken(self) -> None:
-        """Raise ShapeError where there is none: of a net with `shapes_only`."""
+        """Raise ShapeError if none is allocated: in a net with `shapes_only`."""
         if not self.blobs:
             raise ShapeError("the net has shapes only: it holds no numbers and computes nothing")
 
     def take(self, graph: Graph, first: int = 0, given: Mapping[Value, Any] = NONE) -> None:
-        """Take every blob and every layer's own buffers, from step `first` on, of the layers that fit.
+        """Allocate the blobs and layers' own buffers, from step `first` on, of the layers that fit.
 
-        The data of values that are `given` is these arrays. Raises ShapeError if the work does not fit.
+        Arrays `given` are used as the data of their values. Raises ShapeError if the memory does not suffice.
         """
         xp, context, scratch = graph.context.device.xp, graph.context, 0
         if not first:
@@ -54,7 +54,7 @@ class Memory:
         self.name_blobs(graph)
 
     def name_blobs(self, graph: Graph) -> None:
-        """Know the blobs by their names."""
+        """Set the blobs by their names."""
         self.blobs.clear()
         self.first_blobs.clear()
         for step in graph.steps:
@@ -78,7 +78,7 @@ class Memory:
 
 
 def names(spec: NetSpec, keep: Any) -> tuple[str, ...] | None:
-    """Blobs to keep, each of which some layer writes, if not in this phase. Raises SpecError."""
+    """The names of blobs to keep; some layer, in any phase, writes each. Raises SpecError."""
     if keep is None:
         return None
     if isinstance(keep, str) or not isinstance(keep, Iterable):
@@ -92,10 +92,10 @@ def names(spec: NetSpec, keep: Any) -> tuple[str, ...] | None:
 
 
 def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None:
-    """Have the tops of a step be what its layer has just returned, and the layers behind be of that size.
+    """Use the arrays that a layer has just returned as its tops, and reshape the layers after it.
 
-    For layers whose `sizes_vary`. Where a size is another than in the pass before, the layers behind are
-    given other memory. Raises ShapeError, and leaves the net of the largest size, if they cannot take it.
+    For layers whose `sizes_vary`. If a size has changed since the last pass, the layers after it are
+    allocated again. Raises ShapeError, and leaves the net in its largest size, if they refuse the size.
     """
     if [array.shape for array in arrays] == [value.shape for value in step.tops]:
         return
@@ -117,7 +117,7 @@ def fit(graph: Graph, memory: Memory, step: Step, arrays: Sequence[Any]) -> None
 def check(graph: Graph, sharing: Sharing) -> None:
     """Raise ShapeError if the device cannot hold a net's blobs, parameters and workspace.
 
-    A convolution's work is known when its layer has been allocated.
+    A convolution's workspace is known when its layer has been allocated.
     """
     context = graph.context
     copies = 1 if context.forward_only else 2
@@ -133,9 +133,9 @@ def reshape(
     fits: int | None = None,
     given: Mapping[Value, Any] = NONE,
 ) -> None:
-    """Give blobs new shapes. Raises ShapeError, and leaves the net as it was, if they do not fit.
+    """Set new shapes of blobs. Raises ShapeError, and leaves the net unchanged, if they do not fit.
 
-    With `fits` only so many layers take them; those above are as they were, and cannot run before `extend`.
+    With `fits` only that many layers are reshaped; those above are unchanged, and cannot run before `extend`.
     `given` are arrays for the data of values.
     """
     values = resizable(graph)
@@ -156,7 +156,7 @@ def reshape(
     try:
         _infer(graph, memory, values, shapes)
         check(graph, memory.sharing)
-        taken = bool(memory.blobs)  # not where only shapes were asked for
+        taken = bool(memory.blobs)  # not with `shapes_only`
         if taken:
             memory.take(graph, given=given)
     except MinicaffeError:
@@ -176,14 +176,14 @@ def reshape(
 def extend(
     graph: Graph, memory: Memory, fits: int | None, given: Mapping[Value, Any] = NONE
 ) -> None:
-    """Have more layers take the shapes that some have taken. Raises ShapeError if they do not fit."""
+    """Reshape more layers, after `reshape` with `fits`. Raises ShapeError if the shapes do not fit."""
     infer_shapes(graph.steps[memory.fits : fits])
     had, memory.fits = memory.fits or 0, fits
     memory.take(graph, had, given)
 
 
 def resizable(graph: Graph) -> dict[str, Value]:
-    """The values that can be given another shape, by name: what Input and Data layers write."""
+    """The values that can be reshaped, by name: tops of Input and Data layers."""
     return {v.name: v for s in graph.steps for v in s.tops if hasattr(s.layer, "resize")}
 
 
@@ -204,5 +204,5 @@ def _infer(
 
 
 def _may_add(value: Value) -> bool:
-    """Whether a gradient may have to be added to one that is there."""
+    """Whether a gradient may have to be added to another."""
     return value.readers > 1 or bool(value.loss_weight)

@@ -1,4 +1,4 @@
-"""Models whose layers are of the registered types: read from files of every kind, and their text again."""
+"""Models whose layers are of the registered types: read from files of every kind, and written as text."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import parse_model, read_model
 from minicaffe.spec.tree import MAX_BYTES
 
-IN_RUN = "model.yaml"  # the file of a run's folder that does
+IN_RUN = "model.yaml"  # the model's file in a run's folder
 
 
 def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = False) -> NetSpec:
-    """The model in a file or a mapping, its layers of the registered types: what Net, Solver, commands take.
+    """The model in a file or a mapping, with layers of the registered types, for Net, Solver and commands.
 
     `path` is a YAML file; a net's or a solver's prototxt; a snapshot, an .npz or .safetensors file with the
     text of its net; the folder of a run; or the name of a model that comes with minicaffe ("lenet"), if no
-    file has that name. Where the ending does not say what a file is, its content does. Each of `settings`
-    replaces a key, PATH=VALUE as the command line's `--set` has it. With `lenient`, unknown keys of a prototxt
-    are left out, with a warning of each. Raises SpecError; CheckpointError for a damaged snapshot, or one
-    without a text.
+    file has that name. If the suffix does not determine the kind of a file, its content does. Each of
+    `settings` replaces a key, PATH=VALUE as in the command line's `--set`. With `lenient`, unknown keys
+    of a prototxt are left out, with a warning for each. Raises SpecError; CheckpointError for a damaged
+    snapshot, or one without a text.
 
     >>> model = {"layers": [{"name": "ip", "type": "InnerProduct", "bottom": "x", "num_output": 2}]}
     >>> read(model, "layers.ip.num_output=5", "force_backward=true").layers[0].options["num_output"]
@@ -57,7 +57,7 @@ def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = F
 
 
 def holds_weights(path: str | Path) -> bool:
-    """Whether what `read` takes is no model file, but has weights too: a snapshot or a run's folder."""
+    """Whether an argument of `read` has weights too, and is no model file: a snapshot or a run's folder."""
     return weight_files.is_ours(path) or os.path.isdir(path)
 
 
@@ -73,7 +73,7 @@ def parse(text: str | Mapping[str, Any], file: str | None = None) -> NetSpec:
 def text(spec: NetSpec, folder: str | Path) -> str:
     """A model as YAML, its blocks and settings resolved, to be written into a file in `folder`.
 
-    Relative paths in it mean what they did: it names the model's folder as seen from there.
+    Relative paths keep their meaning: the text names the model's folder relative to `folder`.
 
     >>> print(text(parse("layers: [{name: data, type: Input, shape: {dim: [1, 3]}}]"), "runs/a"))
     layers:
@@ -84,23 +84,23 @@ def text(spec: NetSpec, folder: str | Path) -> str:
 
 
 def seen_from(spec: NetSpec, folder: str | Path) -> NetSpec:
-    """A model that names its folder as a file in `folder` would have to."""
+    """A model that names its folder relative to `folder`."""
     tests = tuple(seen_from(net, folder) for net in spec.test_nets)
     return dataclasses.replace(spec, folder=_folder(spec, folder), test_nets=tests)
 
 
 def _folder(spec: NetSpec, folder: str | Path) -> str:
-    """A model's folder as seen from another; by its whole path if they share none but the root."""
+    """A model's folder relative to another; its absolute path if they have only the root in common."""
     if spec.beside is None:
         return spec.folder
-    there, here = os.path.abspath(spec.beside), os.path.abspath(folder)
-    if os.path.splitdrive(there)[0] != os.path.splitdrive(here)[0]:
-        return there
-    near = os.path.dirname(os.path.commonpath([there, here])) != os.path.commonpath([there, here])
-    return Path(os.path.relpath(there, here)).as_posix() if near else there
+    path, start = os.path.abspath(spec.beside), os.path.abspath(folder)
+    if os.path.splitdrive(path)[0] != os.path.splitdrive(start)[0]:
+        return path
+    near = os.path.dirname(os.path.commonpath([path, start])) != os.path.commonpath([path, start])
+    return Path(os.path.relpath(path, start)).as_posix() if near else path
 
 
 def entry(spec: NetSpec, path: str | Path) -> dict[str, np.ndarray]:
-    """What a snapshot at `path` holds of its net: the text, as bytes; nothing if it is too long to be read."""
+    """The entry of a snapshot at `path` with its net's text, as bytes; {} if it is too long to be read."""
     data = text(spec, Path(path).parent).encode("utf-8")
     return {MODEL: np.frombuffer(data, np.uint8)} if len(data) <= MAX_BYTES else {}

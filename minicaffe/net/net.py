@@ -1,4 +1,4 @@
-"""A net: layers wired by the names of their blobs, every buffer, forward and backward."""
+"""A net: layers connected by the names of their blobs, all buffers, forward and backward."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from minicaffe.spec.state import TRAIN, Phase, State
 class Net:
     """A net in one phase, on one device.
 
-    `phase`, TRAIN unless the model's `state` says otherwise, `level` and `stages` decide which layers take
-    part. `model` is what `read` takes (a file of any kind, a name, a mapping) or a NetSpec. `blobs` and
-    `params` hold what flows and what is learnt: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
-    of a blob written in place, `first_blobs` holds what is there before.
-    `dtype` stands in for the model's: float32, float64, on CUDA float16 and bfloat16; so does `precision`:
-    highest, on CUDA tf32 (docs/concepts.md). `engine` is how
-    convolutions are computed whose own `engine` is auto, with at most `workspace_cap` bytes of workspace;
-    `deterministic` makes auto go by a fixed rule, not by what is faster here. With `shapes_only` nothing is
-    allocated and nothing can be computed. With `keep`, names of blobs or (), all others share memory where
+    `phase`, by default that of the model's `state`, else TRAIN, `level` and `stages` decide which layers take
+    part. `model` is an argument of `read` (a file of any kind, a name, a mapping) or a NetSpec. `blobs` and
+    `params` hold blobs and parameters: `net.blobs["conv1"].data`, `net.params["conv1"][0].diff`;
+    `first_blobs` holds the blobs before any layer in place.
+    `dtype` replaces the model's: float32, float64, on CUDA float16 and bfloat16; so does `precision`:
+    highest, on CUDA tf32 (docs/concepts.md). `engine` is the engine of
+    convolutions whose own `engine` is auto, with at most `workspace_cap` bytes of workspace;
+    with `deterministic`, auto follows a fixed rule and measures nothing. With `shapes_only` nothing is
+    allocated and nothing can be computed. With `keep`, names of blobs or (), all others share memory if
     they can: in TEST their data, and there is no backward pass; in TRAIN, or with force_backward, their
-    diffs. `share`: what of each batch is here. Raises SpecError, ShapeError, DataError, DeviceError.
+    diffs. `share`: this rank's share of each batch. Raises SpecError, ShapeError, DataError, DeviceError.
 
     >>> from minicaffe.net import parse
     >>> net = Net(parse('''
@@ -80,20 +80,20 @@ class Net:
             check_type(dtype, self.device)
         state = State.given(phase, level, stages).over(self.spec.state).over(TRAIN)
         forward_only = keep is not None and state.phase == "TEST" and not self.spec.force_backward
-        given = self.spec.beside, engine, workspace_cap, deterministic, forward_only
-        self.context = Context(self.device, dtype, state, seed, 0, *given, share=share or Share())
+        more = self.spec.beside, engine, workspace_cap, deterministic, forward_only
+        self.context = Context(self.device, dtype, state, seed, 0, *more, share=share or Share())
         built = self.graph = graph.build(self.spec, self.context)
         self.steps, self.layers, self.losses = built.steps, built.layers, built.losses
         self.params, self.learnable = built.params, built.learnable
         self.memory = memory.Memory(self.graph, memory.names(self.spec, keep))
         self.blobs, self.first_blobs = self.memory.blobs, self.memory.first_blobs
         self.passes = inference_replay.Forward(self.graph, self.memory)
-        self._left_out: set[Step] = set()  # whose tops were given to the last forward pass
+        self._left_out: set[Step] = set()  # their tops were inputs of the last forward pass
         self.debug = (
             note if self.spec.debug_info else None
         )  # prints what passes compute; waits for it
-        self.then: run.Then = None  # what comes once a layer has run backward
-        self.loss_scale = 1.0  # a backward pass computes the gradients of so many times the loss
+        self.then: run.Then = None  # called after a layer has run backward
+        self.loss_scale = 1.0  # a backward pass computes the gradients of the loss times this
         if not shapes_only:
             with self.device.current():
                 memory.check(self.graph, self.memory.sharing)
@@ -108,7 +108,7 @@ class Net:
         return page
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copied and pickled by spec, inputs' shapes, passes and parameters, not by what blobs hold."""
+        """Copies and pickles hold spec, inputs' shapes, passes and parameters, not the blobs."""
         return copies.again, (type(self), self.spec, *copies.kept(self.graph, self.memory))
 
     @property
@@ -123,7 +123,7 @@ class Net:
 
     @property
     def named_params(self) -> dict[str, Param]:
-        """Every parameter once, by the name `load` knows: `conv1__0`."""
+        """Every parameter once, by its name in `load`: `conv1__0`."""
         return weights.named(self.graph)
 
     @property
@@ -133,10 +133,10 @@ class Net:
 
     @property
     def warnings(self) -> list[str]:
-        """What the user must know of the data, such as that it is a stand-in."""
+        """Warnings about the data, for example that it is a stand-in."""
         sets = [getattr(layer, "dataset", None) for layer in self.layers.values()]
-        told = [data.warning for data in sets if data is not None and data.warning]
-        return list(dict.fromkeys(told))
+        lines = [data.warning for data in sets if data is not None and data.warning]
+        return list(dict.fromkeys(lines))
 
     @on_its_device
     def forward(
@@ -144,11 +144,11 @@ class Net:
     ) -> dict[str, Any]:
         """Run the layers from `start` through `end` (names; default all) on the device.
 
-        `inputs` are host arrays for blobs, by name: those that layers without bottoms write, and what layers
-        read that none of them computes. A layer all of whose tops are given does not run. Returns what nothing
-        further reads (`end`'s tops, if given). Raises ShapeError for other blobs, shapes that are not theirs
-        (see `reshape`), some but not all tops of a layer that reads data, and a `start` that reads what was
-        overwritten; SpecError for layers not there or out of order.
+        `inputs` are host arrays for blobs, by name: tops of layers without bottoms, and bottoms that no layer
+        of these computes. A layer does not run if all its tops are inputs. Returns the blobs that no layer
+        reads, or the tops of `end`. Raises ShapeError for other blobs, for other shapes
+        (see `reshape`), for some but not all tops of a layer that reads data, and for a `start` that reads an
+        overwritten blob; SpecError for unknown layers, or layers out of order.
         """
         self.memory.check_taken()
         first, last = self.graph.range(start, end)
@@ -170,9 +170,9 @@ class Net:
     def backward(self, start: str | None = None, end: str | None = None, **diffs: Any) -> None:
         """Run the gradient from layer `start` down through `end` (default: from the losses, all).
 
-        `diffs` are host arrays for diffs of outputs and of `start`'s tops, by name. It adds to what readers
-        above `start` have put into a blob's diff, and to the diffs of parameters, which `clear_param_diffs`
-        makes zero. Raises ShapeError for a diff that goes nowhere, and if a layer has not run forward.
+        `diffs` are host arrays for diffs of outputs and of `start`'s tops, by name. Gradients are added to
+        those of readers above `start`, and to the diffs of parameters (see `clear_param_diffs`).
+        Raises ShapeError for a diff that no layer reads, and if a layer has not run forward.
         """
         self.memory.check_taken()
         last, first = self.graph.range(end, start)
@@ -180,10 +180,10 @@ class Net:
         targets = run.diff_targets(self.graph, begin, diffs) if diffs else {}
         diffs = run.fitting(diffs, targets, "diff")
         written = run.written_before(self.steps, begin, diffs)
-        given = self.device, written, self.memory.scratch, self.loss_scale, self.debug
+        more = self.device, written, self.memory.scratch, self.loss_scale, self.debug
         with self.memory.sharing.over("diff", last, first, run.among(targets, diffs)):
             run.put(diffs, targets, "diff")
-            run.backward_through(self.steps[last : first + 1], self._left_out, self.then, *given)
+            run.backward_through(self.steps[last : first + 1], self._left_out, self.then, *more)
         debug.tell(self.debug, debug.params_line(self.learnable, self.device))
 
     @on_its_device
@@ -191,8 +191,8 @@ class Net:
         """Write the weighted sum of all losses of the last forward pass into `total`, of shape ()."""
         self.memory.check_taken()
         for i, value in enumerate(self.losses):
-            given = value.blob.data, total, self.memory.scratch
-            sums.total(*given, scale=value.loss_weight, add=i > 0)
+            data, scratch = value.blob.data, self.memory.scratch
+            sums.total(data, total, scratch, scale=value.loss_weight, add=i > 0)
         return total if self.losses else arrays.fill(total, 0)
 
     @property
@@ -203,16 +203,16 @@ class Net:
 
     @on_its_device
     def clear_param_diffs(self) -> None:
-        """Make every parameter's diff zero."""
+        """Set every parameter's diff to zero."""
         for param in self.learnable:
             param.diff.fill(0)
 
     @on_its_device
     def reshape(self, **shapes: tuple[int, ...]) -> None:
-        """Give the blobs of Input layers new shapes and infer all others anew; parameters stay.
+        """Set new shapes for the blobs of Input layers and infer all others; parameters do not change.
 
-        Those of a Data layer can have another number of samples. Raises ShapeError, and leaves the net
-        as it was, if the shapes do not fit.
+        Blobs of a Data layer can have another number of samples. Raises ShapeError, and leaves the net
+        unchanged, if the shapes do not fit.
         """
         self.passes.forget()
         memory.reshape(self.graph, self.memory, shapes)
@@ -231,18 +231,18 @@ class Net:
     ) -> weights.LoadReport:
         """Load parameters by name: entry `conv1__0` is the first parameter of layer conv1.
 
-        A file is an .npz or .safetensors, or Caffe's .caffemodel or .caffemodel.h5. Strict, as all but
-        Caffe's are by default: raises CheckpointError, before anything is changed, if an entry is missing,
-        unused, or of another shape. Of Caffe's, layers missing and unused are passed over, as Caffe does, and
-        only a layer that both have must be alike; with `strict` false it need not. In any case it raises if
-        nothing fits, or if an entry holds no finite numbers, unless `finite` is false. Entries led by '@'
-        are no parameters, and passed over. Errors name a file, or `origin`.
+        A file is an .npz or .safetensors, or Caffe's .caffemodel or .caffemodel.h5. If `strict`, the default
+        for all but Caffe's, raises CheckpointError, before anything is changed, if an entry is missing,
+        unused, or of another shape. For Caffe's files the default ignores missing and unused layers, as Caffe
+        does, and only layers that both have must match; with `strict` false they need not. It always raises if
+        nothing fits, or if an entry is not finite, unless `finite` is false. Entries that begin with '@'
+        are no parameters, and are ignored. Errors name the file, or `origin`.
         """
         return weights.load(self.graph, source, strict, origin, finite)
 
     @on_its_device
     def weights(self) -> dict[str, np.ndarray]:
-        """Every parameter as a host array, by the name `load` knows; those of 16 bits in float32."""
+        """Every parameter as a host array, by its name in `load`; float16 and bfloat16 as float32."""
         self.memory.check_taken()
         return {name: param.to_host() for name, param in self.named_params.items()}
 
@@ -251,7 +251,7 @@ class Net:
         weights.save(self.graph, path, self.weights())
 
     def check(self) -> None:
-        """Raise the MinicaffeError that explains a loss that is no finite number, if a layer knows one."""
+        """Raise the MinicaffeError that explains a loss that is not finite, if a layer knows one."""
         for step in self.steps:
             with step.named():
                 step.layer.check()

@@ -1,4 +1,4 @@
-"""The passes of a net noted layer by layer, so that they can be replayed; and the guard of those."""
+"""The passes of a net recorded layer by layer, so that they can be replayed; and their guard."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from minicaffe.replay.replay import Assumed, Call, Tape
 
 
 class Passes:
-    """Whole passes of a net, forward and backward, as often as `tape` is told of them.
+    """Whole passes of a net, forward and backward, recorded on a `tape` if there is one.
 
-    `begin` comes before the first, in a replay too, `end` behind the last.
+    `begin` is called before the first, in a replay too, `end` after the last.
     """
 
     def __init__(self, net: Net):
         self.net, self.first = net, 0
-        self.sends = any(prepares(step.layer) for step in net.steps)  # what was put in slots
+        self.sends = any(prepares(step.layer) for step in net.steps)  # step constants
 
     def begin(self, first: int) -> None:
-        """The passes begin, as the net's pass of that number."""
+        """Begin the passes; the first has this number."""
         self.net.context.passes = self.first = first
         # Layers of a trace whose refusals a replay has not raised yet
         self.unchecked: list[Step] = []
@@ -48,16 +48,16 @@ class Passes:
         net.context.passes += 1
 
     def backward(self, tape: Tape | None) -> None:
-        """Run all gradients."""
+        """Run all layers backward."""
         net = self.net
         if tape is None:
             net.backward()
             return
         written = run.written_before(net.steps, None, ())
-        given = net.memory.scratch, net.loss_scale
+        scratch, loss_scale = net.memory.scratch, net.loss_scale
         with net.memory.sharing.over("diff", 0, len(net.steps) - 1, ()):
             for step in reversed(net.steps):
-                work = partial(run.backward, step, net.device, written, *given)
+                work = partial(run.backward, step, net.device, written, scratch, loss_scale)
                 again = partial(_backward, step, net, frozenset(written))
                 why = why_not(step.layer) if step.layer.runs_backward else ""
                 later = self._later(step, again)
@@ -67,13 +67,13 @@ class Passes:
                     take_sum(tape, then, self.with_flags(net.learnable, then))
 
     def refuse(self, tape: Tape | None) -> None:
-        """Have a replay raise here what layers have refused so far."""
+        """Let a replay raise here the refusals of layers so far."""
         if tape is not None and self.unchecked:
             tape.notes.append(checks(self.unchecked))
             self.unchecked.clear()
 
     def end(self, tape: Tape | None) -> None:
-        """The passes are over: in a replay, too, the net is to be as they leave it."""
+        """End the passes; a replay also sets the state in which they leave the net."""
         if tape is not None:
             work = partial(self._end, [(param, param.stale) for param in self.net.learnable])
             known = "what the net knows of itself"
@@ -86,12 +86,12 @@ class Passes:
         sharing.held, sharing.holds = sharing.whole, sharing.last
 
     def _later(self, step: Step | None, work: Callable[[], Any]) -> Callable[[], Any]:
-        """Work as a replay is to do it: the number of the pass, and which gradients are stale, as now."""
+        """Work for a replay, which first restores the number of the pass and the stale gradients of now."""
         params = [] if step is None else [param.owner for param in step.layer.params]
         return self.with_flags(params, work)
 
     def with_flags(self, params: Sequence[Any], work: Callable[[], Any]) -> Callable[[], Any]:
-        """Work as a replay is to do it: which of some gradients are stale, as now."""
+        """Work for a replay, which first restores which of some gradients are stale."""
         stale = [(param, param.stale) for param in params]
         return partial(self._again, self.net.context.passes - self.first, stale, work)
 
@@ -110,7 +110,7 @@ def take_sum(
     again: Callable[[], Any] | None = None,
     what: str = "a sum over ranks",
 ) -> None:
-    """Do what sums over ranks, and note it if there is a tape: on CUDA in a graph, else between rows."""
+    """Sum over ranks, and record it if there is a tape: on CUDA in a graph, else between commands."""
     if tape is None:
         work()
     else:
@@ -134,21 +134,21 @@ class Premise(Guard):
             self.never = f"the net is a {type(net).__name__}"
 
     def of_all(self, objects: Iterable[Any] = ()) -> Assumed | None:
-        """What whole passes, and an update by them, assume now; None while nothing is to be replayed."""
+        """What whole passes and their update assume now; None while nothing may be replayed."""
         return None if self.seen else self.of_all_unseen(objects)
 
     def of_all_unseen(self, objects: Iterable[Any] = ()) -> Assumed:
-        """The same, where `seen` has just said that nothing is in the way."""
+        """The same, if `seen` was just checked."""
         settings = self.net.loss_scale, [*map(is_stale, self.params)]
         return self.of_passes(self.net.steps, objects, settings)
 
     def of_update(self, objects: Iterable[Any]) -> Assumed | None:
-        """What an update assumes now; None while nothing is to be replayed."""
+        """What an update assumes now; None while nothing may be replayed."""
         return None if self.seen else self.of_params(self.params, objects)
 
     @property
     def seen(self) -> str:
-        """Why all is to be done as it is, if it is."""
+        """Why nothing may be replayed now, or ""."""
         net = self.net
         if self.never or any(self.watchers):
             return self.never or "somebody watches a layer"

@@ -1,4 +1,4 @@
-"""Running one layer of a net: forward, and backward with gradients added where a blob is read twice."""
+"""Running one layer of a net: forward, and backward; gradients are added if a blob is read twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from minicaffe.ops import arrays
 def forward(
     step: Step, graph: Graph, memory: Memory, debug: debug_info.Say = None, prepare: bool = True
 ) -> None:
-    """Run one layer forward, prepared if it is not yet; `debug` is told what came out."""
+    """Run one layer forward, after its `prepare` if `prepare` is true; `debug` receives lines on its tops."""
     layer, device = step.layer, graph.context.device
     if step.watchers:
         step.tell("before_forward")
@@ -40,13 +40,13 @@ def forward(
 
 
 def among(blobs: Mapping[str, Blob], names: Collection[str]) -> list[Blob]:
-    """The blobs of these names, as far as they are there."""
+    """The blobs of these names, if they exist."""
     return [blob for name, blob in blobs.items() if name in names]
 
 
 def fitting(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> dict[str, Any]:
-    """Arrays, of the host or the device, for the data or diffs of blobs. Raises ShapeError."""
-    found = {}
+    """Check arrays, of the host or the device, for the data or diffs of blobs. Raises ShapeError."""
+    checked = {}
     for name, array in arrays.items():
         if name not in blobs:
             raise ShapeError(f"there is no blob {name!r}{did_you_mean(name, blobs)}")
@@ -56,12 +56,12 @@ def fitting(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) ->
             may_be = which == "data" and len(shape) == len(blob.shape)
             hint = f"; net.reshape({name}={shape}) would change it" if may_be else ""
             raise ShapeError(f"blob {name!r} has shape {blob.shape}, got {shape}{hint}")
-        found[name] = array if on_cuda(array) else np.asarray(array)
-    return found
+        checked[name] = array if on_cuda(array) else np.asarray(array)
+    return checked
 
 
 def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> None:
-    """Copy arrays that fit into the data or diffs of blobs."""
+    """Copy checked arrays into the data or diffs of blobs."""
     for name, array in arrays.items():
         blob = blobs[name]
         copy = blob.device.xp.copyto if on_cuda(array) else blob.device.copy_from_host
@@ -71,11 +71,11 @@ def put(arrays: Mapping[str, Any], blobs: Mapping[str, Blob], which: str) -> Non
 def given_to(
     graph: Graph, first: int, last: int, names: Collection[str]
 ) -> tuple[dict[str, Blob], set[Step]]:
-    """The blobs that can be given to a forward pass through these layers, and the steps it leaves out.
+    """The blobs that can be inputs of a forward pass through these layers, and the steps it leaves out.
 
-    Those are what layers without bottoms write, and what the layers read that none of them computes; a
-    step is left out if all its tops are given. Raises ShapeError for another name, and for some tops of a
-    layer whose tops belong together, which would be of other samples than the rest.
+    Those are tops of layers without bottoms, and bottoms that none of the layers computes; a
+    step is left out if all its tops are inputs. Raises ShapeError for another name, and for some tops of a
+    layer whose tops belong together, because the other tops would have other samples.
     """
     case = first, last, frozenset(names)
     if case not in graph.given:
@@ -87,7 +87,7 @@ def given_to(
 def _given_to(
     graph: Graph, first: int, last: int, names: Collection[str]
 ) -> tuple[dict[str, Value], set[Step]]:
-    """Their values, found anew."""
+    """The values of `given_to`, without its cache."""
     steps, left_out = graph.steps[first : last + 1], set()
     values: dict[str, Value] = {}
     written = {value for step in steps for value in step.tops}
@@ -99,15 +99,15 @@ def _given_to(
         if step.bottoms:
             continue
         values |= {value.name: value for value in step.tops}
-        given = [value.name for value in step.tops if value.name in names]
+        inputs = [value.name for value in step.tops if value.name in names]
         missing = [value.name for value in step.tops if value.name not in names]
-        if given and missing and not step.layer.traits.tops_apart:
+        if inputs and missing and not step.layer.traits.tops_apart:
             hint = "" if step.tops[0].name in missing else "; minicaffe.Classifier needs no labels"
             raise ShapeError(
-                f"blob {given[0]!r} is given, {', '.join(missing)} is not: {step.spec} gives them "
+                f"blob {inputs[0]!r} is given, {', '.join(missing)} is not: {step.spec} gives them "
                 f"together{hint}"
             )
-        if given and not missing:
+        if inputs and not missing:
             left_out.add(step)
     known = {value.name: step for step in graph.steps for value in step.tops}
     for name in names:
@@ -127,9 +127,9 @@ def backward(
     loss_scale: float,
     debug: debug_info.Say = None,
 ) -> None:
-    """Run one layer backward; `written` are the values whose diff already holds something.
+    """Run one layer backward; `written` are the values whose diff already holds a gradient.
 
-    A gradient that is added to another is computed in `scratch` first. The losses' gradients are of
+    A gradient that is added to another is computed in `scratch` first. The losses' gradients are those of
     `loss_scale` times the loss.
     """
     if step.watchers:
@@ -144,8 +144,8 @@ def backward(
             step.tell("after_backward")
         return
     if not step.ran:
-        told = "has not run forward since the net was built or reshaped, and must have before"
-        raise ShapeError(f"{step.place}: {told} its gradient")
+        why = "has not run forward since the net was built or reshaped, and must have before"
+        raise ShapeError(f"{step.place}: {why} its gradient")
     layer, added, offset = step.layer, [], 0
     for i, value in enumerate(step.bottoms):
         if not layer.needs_gradient[i]:
@@ -175,18 +175,18 @@ Then = Callable[[Step], Callable[[], Any] | None] | None
 
 
 def backward_through(
-    steps: Sequence[Step], left_out: Collection[Step], then: Then, device: Device, *given: Any
+    steps: Sequence[Step], left_out: Collection[Step], then: Then, device: Device, *arguments: Any
 ) -> None:
-    """Run layers backward, the last first, but those left out; `then` gives what comes behind each, if any."""
+    """Run layers backward, the last first, except those left out; `then` may return work to do after each."""
     for step in reversed(steps):
         if step not in left_out:
-            backward(step, device, *given)
+            backward(step, device, *arguments)
         if then is not None and (work := then(step)) is not None:
             work()
 
 
 def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dict[str, Blob]:
-    """The blobs into whose diffs a backward pass from step `start` is given something.
+    """The blobs whose diffs can be inputs of a backward pass from step `start`.
 
     Raises ShapeError for one of `names` whose diff is computed, or that no layer would read.
     """
@@ -211,10 +211,10 @@ def diff_targets(graph: Graph, start: int | None, names: Collection[str]) -> dic
 
 
 def written_before(steps: Sequence[Step], start: int | None, given: Collection[str]) -> set[Value]:
-    """The values whose diff holds something before a backward pass from step `start` begins.
+    """The values whose diff holds a gradient before a backward pass from step `start` begins.
 
     Those are the outputs that are given; and, if the pass does not begin at the top, the tops of
-    `start` that are no loss and whatever the layers above have put into blobs they read.
+    `start` that are no loss, and the blobs into which the layers above have written a gradient.
     """
     written = {v for s in steps for v in s.tops if v.name in given and not v.readers}
     if start is not None:
@@ -225,15 +225,15 @@ def written_before(steps: Sequence[Step], start: int | None, given: Collection[s
     return written
 
 
-def _store(step: Step, given: Any, buffers: Sequence[Any], values: Sequence[Value]) -> None:
-    """See that what a layer returned stands in its buffers; built-in layers have put it there."""
-    if given is None and not buffers:
+def _store(step: Step, result: Any, buffers: Sequence[Any], values: Sequence[Value]) -> None:
+    """Copy the arrays that a layer returned into its buffers; built-in layers have written there."""
+    if result is None and not buffers:
         return
-    given = list(given) if isinstance(given, (tuple, list)) else [given]
-    if len(given) != len(buffers):
+    result = list(result) if isinstance(result, (tuple, list)) else [result]
+    if len(result) != len(buffers):
         what = "top" if values is step.tops else "bottom"
-        raise ShapeError(f"expected an array for each of {len(buffers)} {what}s, got {len(given)}")
-    for array, buffer, value in zip(given, buffers, values, strict=True):
+        raise ShapeError(f"expected an array for each of {len(buffers)} {what}s, got {len(result)}")
+    for array, buffer, value in zip(result, buffers, values, strict=True):
         if array is buffer or buffer is None:
             continue
         if array is None and values is step.bottoms:

@@ -1,8 +1,8 @@
-"""Which arrays of a net share memory since they are not in use at a time, and which of them hold now.
+"""Which arrays of a net share memory because they are never in use at the same time, and which are valid.
 
 A net that only runs forward shares its data: a value is in use from the layer that writes it to the last
 that reads it. Another net shares its diffs: one is in use from the highest layer that writes it, a reader of
-the value, down to the layer that wrote the value. Integers until memory is taken.
+the value, down to the layer that wrote the value. Only integers are computed until memory is allocated.
 
     step        0  1  2  3  4          offset
     conv1       #  #                   0        the largest comes first
@@ -26,9 +26,9 @@ from minicaffe.layers import Blob, Layer
 from minicaffe.net.graph import Graph
 from minicaffe.net.step import Step, Value
 
-ALIGNED = 64  # bytes: a line of the CPU's cache; every load of a GPU fits in
-LATER = 2  # steps until which threads of NumPy's may still read a diff, each at its own pace,
-FEW = 2**24  # where all diffs, kept so long, take no more bytes
+ALIGNED = 64  # bytes: a cache line of the CPU; enough for every load of a GPU
+LATER = 2  # steps for which NumPy's threads may still read a diff, because they do not wait,
+FEW = 2**24  # if all diffs, kept that long, need no more bytes
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Life:
         return self.first <= other.last and other.first <= self.last
 
     def longer(self, steps: int) -> Life:
-        """So many steps longer, on the way back.
+        """The same, in use for that many steps longer in a backward pass.
 
         >>> Life(640, 1, 2).longer(2)
         Life(size=640, first=0, last=2)
@@ -59,8 +59,8 @@ class Life:
 def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """The offset of each buffer, and the bytes of the whole block.
 
-    Buffers that meet do not overlap. The largest is placed first; each goes into the smallest gap that
-    takes it among the buffers that it meets and that are placed, else behind them. Offsets are multiples
+    Buffers that meet do not overlap. The largest is placed first; each is placed in the smallest sufficient
+    gap among the placed buffers that it meets, else after them. Offsets are multiples
     of ALIGNED. Source: "greedy by size" of Y. Pisarchyk, J. Lee, Efficient Memory Management for Deep
     Neural Net Inference, 2020.
 
@@ -85,12 +85,12 @@ def place(lives: Sequence[Life]) -> tuple[list[int], int]:
 
 
 class Sharing:
-    """What a net shares, its data or its diffs (`which`): by value its life, and its offset in one block.
+    """The shared arrays of a net, data or diffs (`which`): the life of each value, its offset in one block.
 
-    `keep` names blobs that have memory of their own; so have what users fill or read, inputs, outputs and
-    losses, and what a layer whose sizes vary writes, with all behind it. Without `keep`, all have.
-    `before` and `after` are the bytes of all data, and of all diffs unless it is data that is shared:
-    of a net that shares nothing, and of this one.
+    Blobs in `keep` have their own memory; so have inputs, outputs and losses, which users fill or read,
+    the tops of a layer whose sizes vary, and all blobs after it. Without `keep`, all blobs have.
+    `before` and `after` are the bytes of all data, and, if diffs are shared, of all diffs:
+    without sharing, and with it.
     """
 
     def __init__(self, graph: Graph, keep: Collection[str] | None = None, which: str | None = None):
@@ -113,23 +113,23 @@ class Sharing:
         self.whole = frozenset(v for v, life in self.lives.items() if life.covers(end))
         self.held: frozenset[Value] = frozenset()  # the values that the block holds now
         self.block: Any = None
-        # Of memory in which layers work in place, by its first value: the value that a whole pass leaves,
+        # By the first value of memory in which layers work in place: the value that a whole pass leaves,
         self.last: dict[Value, Value | None] = {
             top.root: top for step in graph.steps for top in step.tops if top.reuses
         }
-        self.holds: dict[Value, Value | None] = {}  # and the one that is there, if any pass has run
+        self.holds: dict[Value, Value | None] = {}  # and the current one, if a pass has run
 
     def take(self) -> None:
-        """Take the block; it holds nothing yet."""
+        """Allocate the block; it holds no values yet."""
         self.block = aligned.zeros(self.graph.context.device.xp, self.size, "uint8")
         self.held, self.holds = frozenset(), {}
 
     def forget(self) -> None:
-        """A pass has failed: nobody knows what its memory holds."""
+        """A pass has failed: the content of the memory is unknown."""
         self.held, self.holds = frozenset(), dict.fromkeys(self.last)
 
     def lend(self, value: Value) -> None:
-        """Let the blob of a value that shares memory lie in the block."""
+        """Place the blob of a value that shares memory in the block."""
         if value in self.lives:
             start = self.offsets[value]
             part = self.block[start : start + _size(value)].view(value.dtype)
@@ -141,10 +141,10 @@ class Sharing:
 
     @contextmanager
     def over(self, which: str, first: int, last: int, given: Collection[Blob]) -> Iterator[None]:
-        """Around a pass through steps `first` to `last`, of data or diffs; then `held` is what still holds.
+        """A context around a pass through steps `first` to `last`, of data or diffs; updates `held`.
 
-        Raises ShapeError if the pass begins with what was overwritten, and is of none of the blobs `given`;
-        and for the way back in a net that shares its data.
+        Raises ShapeError if the pass reads a value that was overwritten, unless its blob is `given`;
+        and for a backward pass in a net that shares its data.
         """
         if which == "diff" and self.graph.context.forward_only:
             raise ShapeError(
@@ -162,7 +162,7 @@ class Sharing:
             holds = self.last if whole else self._holds(first, last, given)
         if shares:
             held = self.whole if whole else self._held(first, last, given)
-        if in_place:  # nothing is known, should the pass fail
+        if in_place:  # unknown if the pass fails
             self.holds = dict.fromkeys(self.last)
         if shares:
             self.held = frozenset()
@@ -170,22 +170,22 @@ class Sharing:
         self.holds, self.held = holds, held
 
     def _held(self, first: int, last: int, given: Collection[Blob]) -> frozenset[Value]:
-        """What is held after a pass that is not of all steps. Raises ShapeError as `over` does."""
+        """The values held after a pass through some steps. Raises ShapeError as `over` does."""
         forward, lives = self.which == "data", self.lives
         begun = {
             v for v, of in lives.items() if first <= (of.first if forward else of.last) <= last
         }
-        there = self.held | {v for v in lives if v.blob in given}
+        valid = self.held | {v for v in lives if v.blob in given}
         for step in self.graph.steps[first : last + 1]:
             for value in step.bottoms if forward else _with_diffs([step]):
-                if value.root in lives and value.root not in begun | there:
+                if value.root in lives and value.root not in begun | valid:
                     raise ShapeError(self.gone(value))
         end = last if forward else first
-        stays = {v for v in there if lives[v].covers(first) and lives[v].covers(last)}
+        stays = {v for v in valid if lives[v].covers(first) and lives[v].covers(last)}
         return frozenset(stays | {v for v in begun if lives[v].covers(end)})
 
     def _holds(self, first: int, last: int, given: Collection[Blob]) -> dict[Value, Value | None]:
-        """What layers in place leave after a pass through some steps. Raises ShapeError as `over` does."""
+        """The values that layers in place leave after a pass through some steps. Raises as `over` does."""
         holds = dict(self.holds)
         for step in self.graph.steps[first : last + 1]:
             for value in step.bottoms:
@@ -199,7 +199,7 @@ class Sharing:
         return holds
 
     def gone(self, value: Value) -> str:
-        """Says that the memory of a value holds another."""
+        """The error message if the memory of a value holds another."""
         way = "forward" if self.which == "data" else "backward"
         return (
             f"the {self.which} of blob {value.name!r} is not there: it shares memory with others; build the "
@@ -208,7 +208,7 @@ class Sharing:
 
 
 class SharedBlob(Blob):
-    """A blob whose data or diff shares memory: to be had only while it is there, else ShapeError is raised."""
+    """A blob whose data or diff shares memory: reading it raises ShapeError unless it is valid."""
 
     def __init__(self, value: Value, sharing: Sharing):
         super().__init__(value.shape, value.blob.device, value.dtype)
@@ -237,7 +237,7 @@ class SharedBlob(Blob):
         self._there("diff").diff = values
 
     def share(self, other: Blob, diff: bool = True) -> None:
-        """Raises ShapeError: where it lies is the net's to say."""
+        """Raises ShapeError: the net decides where its memory is."""
         raise ShapeError(self.sharing.gone(self.value))
 
     def _there(self, which: str) -> Blob:
@@ -257,21 +257,21 @@ def _size(value: Value) -> int:
 
 
 def _with_diffs(steps: Sequence[Step]) -> Iterator[Value]:
-    """The values whose diffs these steps read or write on the way back."""
+    """The values whose diffs these steps read or write in a backward pass."""
     for step in steps:
         yield from (v for v in step.tops if v.loss_weight or step.layer.runs_backward)
         yield from _fed([step])
 
 
 def _fed(steps: Sequence[Step]) -> Iterator[Value]:
-    """The values into whose diffs these steps put a gradient."""
+    """The values into whose diffs these steps write a gradient."""
     for step in steps:
         wanted = zip(step.bottoms, step.layer.needs_gradient, strict=True)
         yield from (value for value, needs in wanted if needs)
 
 
 def _data_lives(steps: Sequence[Step]) -> dict[Value, Life]:
-    """From the layer that writes a value to the last that reads it, or what becomes of it in place."""
+    """From the layer that writes a value to the last that reads it, or a value in place of it."""
     spans: dict[Value, tuple[int, int]] = {}
     for i, step in enumerate(steps):
         for value in (*step.tops, *step.bottoms):
@@ -280,7 +280,7 @@ def _data_lives(steps: Sequence[Step]) -> dict[Value, Life]:
 
 
 def _diff_lives(steps: Sequence[Step]) -> dict[Value, Life]:
-    """From the highest reader that puts a gradient into a value down to the layer that writes the value."""
+    """From the highest reader that writes a gradient of a value down to the layer that writes the value."""
     written = {value: i for i, step in enumerate(steps) for value in step.tops}
     last = {value.root: i for i, step in enumerate(steps) for value in _fed([step])}
     return {value: Life(_size(value), written[value], i) for value, i in last.items()}
@@ -289,8 +289,8 @@ def _diff_lives(steps: Sequence[Step]) -> dict[Value, Life]:
 def _kept(graph: Graph, keep: Collection[str], which: str) -> set[Value]:
     """The values whose data, or diffs, share no memory.
 
-    Besides what is asked for: of data what users fill or read, and what a layer's `check` looks at; of
-    diffs what no layer puts a gradient into, so that users may.
+    Besides `keep`: data that users fill or read, or that a layer's `check` reads; diffs into
+    which no layer writes a gradient, so that users may.
     """
     own: set[Value] = set()
     fed, varies = set(_fed(graph.steps)), False

@@ -15,7 +15,7 @@ Source = tuple[str, str]  # the type of a layer, and the path that it reads
 
 
 def source(layer: LayerSpec) -> Source:
-    """What a layer reads; the path is empty if it reads nothing."""
+    """The source of a layer; the path is empty if it reads nothing."""
     path = layer.options.get("source")
     return layer.type, os.path.normpath(path) if isinstance(path, str) and path else ""
 
@@ -23,7 +23,7 @@ def source(layer: LayerSpec) -> Source:
 def in_both(spec: NetSpec) -> dict[Source, frozenset[float]]:
     """The sources that layers of TRAIN and of TEST read, each with the values of `split` that they have.
 
-    Levels and stages are not looked at, so that all nets of a model have the same answer. A model without a
+    Levels and stages are ignored, so that the answer is the same for all nets of a model. A model without a
     solver trains on nothing.
     """
     if spec.solver is None:
@@ -45,9 +45,9 @@ def _phases(layer: LayerSpec) -> list[Phase]:
 
 
 def trained_on(layer: Layer, learning: Iterable[Layer] = ()) -> str:
-    """What a layer of TEST reads that TRAIN reads too, such as "pictures"; "" if it reads nothing of it.
+    """The kind of data that a layer of TEST and TRAIN both read, such as "pictures"; "" if there is none.
 
-    `learning` are the layers of the net that learns, if that is of another model.
+    `learning` are the layers of the training net, if that is of another model.
     """
     data, reader = getattr(layer, "dataset", None), getattr(layer, "reader", None)
     if layer.phase != "TEST" or data is None or (reader is not None and reader.own_split):
@@ -60,13 +60,13 @@ def trained_on(layer: Layer, learning: Iterable[Layer] = ()) -> str:
 
 
 def _origin(layer: Layer) -> tuple[str, str]:
-    """Which data set a layer reads, and where it was found."""
+    """The data set that a layer reads, and its origin."""
     data = getattr(layer, "dataset", None)
     return os.path.normpath(getattr(data, "name", "")), getattr(data, "origin", "")
 
 
 def with_classes(spec: NetSpec, layers: Iterable[Layer]) -> NetSpec:
-    """A model that says what its classes are called, if it does or what its layers read does."""
+    """A model with the names of its classes, if it has them or the data of its layers does."""
     readers = (getattr(layer, "reader", None) for layer in layers)
     names = next((one.classes for one in readers if one is not None and one.classes), ())
     if spec.classes or not all(name.isprintable() for name in names):

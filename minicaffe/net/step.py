@@ -1,4 +1,4 @@
-"""What a built net is made of: values that flow, and steps that read and write them.
+"""The parts of a built net: values, and steps that read and write them.
 
 References go one way, from a step to its values: a net that is dropped is freed at once.
 """
@@ -17,13 +17,13 @@ from minicaffe.spec.declare import LayerSpec
 
 @dataclass(eq=False)
 class Value:
-    """What a layer writes: a blob's name at one stage of its life."""
+    """One version of a blob: each layer in place writes a new value of the same name."""
 
     name: str
     shape: Shape
     producer: Layer
     dtype: Any = None
-    readers: int = 0  # how many bottoms it is
+    readers: int = 0  # how many bottoms read it
     loss_weight: float = 0.0
     wants_gradient: bool = False  # something below it learns
     gets_gradient: bool = False  # something above it is a loss
@@ -32,33 +32,33 @@ class Value:
 
     @property
     def root(self) -> Value:
-        """The value whose memory it is: itself, or the first of those that were worked on in place."""
+        """The first value in its memory: itself, or the one before all work in place."""
         return self if self.reuses is None else self.reuses.root
 
 
 @dataclass(eq=False)
 class Step:
-    """A layer in its place: the values it reads and writes."""
+    """A layer of a net, with the values that it reads and writes."""
 
     spec: LayerSpec
     layer: Layer
     bottoms: list[Value]
     tops: list[Value] = field(default_factory=list)
     watchers: dict[str, list[Callable[[], Any]]] = field(default_factory=dict)
-    ran: bool = False  # forward, since its memory was taken
+    ran: bool = False  # forward, since its memory was allocated
 
     def tell(self, when: str) -> None:
-        """Call who wants to know that the step is now before or after its pass: "before_forward", ..."""
+        """Call the watchers of an event: "before_forward", ..."""
         for watcher in self.watchers.get(when, ()):
             watcher()
 
     @property
     def place(self) -> str:
-        """Where and what, for error messages."""
+        """The place and name of the layer, for error messages."""
         return self.spec.place()
 
     def named(self) -> Step:
-        """Within it, an error has the layer's place before its message; own layers' errors included."""
+        """A context that adds the layer's place to errors, also to those of users' layers."""
         return self
 
     def __enter__(self) -> None:

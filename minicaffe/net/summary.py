@@ -14,16 +14,16 @@ HEAD = ("layer", "type", "tops", "parameters", "multiply-adds", "column bytes")
 def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
     """The table and the sums below it; nothing is computed.
 
-    Memory is told of a net whose blobs have each their own, and of one in which they share it, all but
-    those of `keep`: their data, where there is no way back, or their diffs.
+    It lists the memory without sharing, and with sharing of all blobs but those of `keep`: of their
+    data, if there is no backward pass, or of their diffs.
     """
     context = graph.context
     itemsize = context.dtype.itemsize
     data, both = (Sharing(graph, keep or (), which) for which in ("data", "diff"))
     memory = [f"blobs: {mib(data.before)}; forward only, sharing memory: {mib(data.after)}"]
     if not context.forward_only:
-        told = f"{mib(both.before)}; diffs sharing memory: {mib(both.after)}"
-        memory.append(f"blobs and diffs: {told}")
+        sizes = f"{mib(both.before)}; diffs sharing memory: {mib(both.after)}"
+        memory.append(f"blobs and diffs: {sizes}")
     work = context.workspace_size * itemsize
     return "\n".join(
         [
@@ -37,8 +37,8 @@ def summary(graph: Graph, keep: Sequence[str] | None = None) -> str:
 
 
 def rows(graph: Graph) -> list[tuple[str, ...]]:
-    """The table's rows, a layer each, under HEAD."""
-    itemsize, found = graph.context.dtype.itemsize, list[tuple[str, ...]]()
+    """The table's rows, one per layer, under HEAD."""
+    itemsize, lines = graph.context.dtype.itemsize, list[tuple[str, ...]]()
     for step in graph.steps:
         layer = step.layer
         tops = ", ".join(
@@ -47,8 +47,8 @@ def rows(graph: Graph) -> list[tuple[str, ...]]:
         params = sum(param.size for param in layer.params if param.owner is param)
         columns = f"{layer.column_elements * itemsize:,}" if layer.column_elements else ""
         counts = f"{params:,}", f"{layer.multiply_adds:,}", columns
-        found.append((step.spec.name, step.spec.type, tops, *counts))
-    return found
+        lines.append((step.spec.name, step.spec.type, tops, *counts))
+    return lines
 
 
 def sums(graph: Graph) -> list[str]:
@@ -62,7 +62,7 @@ def sums(graph: Graph) -> list[str]:
 def table(
     rows: Sequence[tuple[str, ...]], head: tuple[str, ...], left: tuple[int, ...] = (0,)
 ) -> str:
-    """Rows under a head: the columns `left` to the left, the others to the right.
+    """Rows under a head: columns in `left` are left-aligned, the others right-aligned.
 
     >>> print(table([("conv1", "520")], ("layer", "parameters")))
     layer  parameters

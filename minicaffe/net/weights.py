@@ -1,4 +1,4 @@
-"""A net's parameters: filled, shared with another net, loaded by name with a report."""
+"""A net's parameters: how they are filled, shared with another net, and loaded by name with a report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KINDS = ("missing", "unused", "mismatched")
 
 @dataclass
 class LoadReport:
-    """What became of the entries of a weight file, by name."""
+    """The result for each entry of a weight file, by name."""
 
     loaded: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -43,29 +43,29 @@ class LoadReport:
         return "; ".join([f"{len(self.loaded)} loaded", *self.problems()])
 
     def problems(self, kinds: Sequence[str] = KINDS) -> list[str]:
-        """What a load refuses of these kinds, in words; a strict one all of them."""
+        """The problems of these kinds in words; a strict load refuses all kinds."""
         return [
             f"{kind}: {', '.join(getattr(self, kind))}" for kind in kinds if getattr(self, kind)
         ]
 
     def wrong(self, kinds: Sequence[str] = KINDS) -> dict[str, str]:
-        """What is wrong, of these kinds, with each parameter by its name."""
-        found = {name: "missing" for name in self.missing if "missing" in kinds}
-        for told in self.mismatched if "mismatched" in kinds else ():
-            name, file, rest = told.partition(" (file ")
-            found[name] = f"{file[1:]}{rest}"
-        return found | {name: "unused" for name in self.unused if "unused" in kinds}
+        """The problem of each parameter, of these kinds, by its name."""
+        problems = {name: "missing" for name in self.missing if "missing" in kinds}
+        for line in self.mismatched if "mismatched" in kinds else ():
+            name, file, rest = line.partition(" (file ")
+            problems[name] = f"{file[1:]}{rest}"
+        return problems | {name: "unused" for name in self.unused if "unused" in kinds}
 
 
 def named(graph: Graph, owned: bool = True) -> dict[str, Param]:
-    """The parameters of a net by name, `conv1__0`; with `owned`, a shared one only where it is owned."""
-    found = {
+    """The parameters of a net by name, `conv1__0`; with `owned`, a shared one only by its owner's name."""
+    params_by_name = {
         f"{layer}__{i}": param
         for layer, params in graph.params.items()
         for i, param in enumerate(params)
         if param.owner is param or not owned
     }
-    return ByName("parameter", found)
+    return ByName("parameter", params_by_name)
 
 
 def fill_params(graph: Graph) -> None:
@@ -82,9 +82,9 @@ def fill_params(graph: Graph) -> None:
 
 
 def share(mine: Graph, theirs: Graph) -> None:
-    """Let a net use the parameters of another, layer by layer of one name. Raises ShapeError.
+    """Let a net use the parameters of another's layers of the same names. Raises ShapeError.
 
-    Their gradients stay each net's own.
+    Each net keeps its own gradients.
     """
     for name, params in mine.params.items():
         for one, other in zip(params, theirs.params.get(name, []), strict=False):
@@ -107,7 +107,7 @@ def load(
     origin: str | None = None,
     finite: bool = True,
 ) -> LoadReport:
-    """Load what fits of `source`, a file, one of Caffe's that is open, or arrays by name; see Net.load."""
+    """Load from `source`, a file, an open file of Caffe's, or arrays by name; see Net.load."""
     if isinstance(source, caffes.Reader):
         name = origin or str(source.path)
         return _load(graph, source, source.shapes, strict, name, finite, source.layers)
@@ -115,8 +115,8 @@ def load(
         shapes = {name: np.shape(array) for name, array in source.items()}
         return _load(graph, source, shapes, strict is not False, origin or "weights", finite)
     if caffes.is_caffes(source):
-        with caffes.Reader(source) as found:
-            return load(graph, found, strict, origin, finite)
+        with caffes.Reader(source) as opened:
+            return load(graph, opened, strict, origin, finite)
     with weight_files.opened(source) as reader:
         name = origin or str(source)
         return _load(graph, reader, reader.shapes, strict is not False, name, finite)
@@ -158,10 +158,10 @@ def _compared(
     origin: str,
     layers: Mapping[str, Any] = EMPTY,
 ) -> LoadReport:
-    """What would be loaded of arrays by name. Raises CheckpointError, with the differences, if not all fits.
+    """A report of the arrays to load by name. Raises CheckpointError with the differences if some do not fit.
 
-    `layers` are those of a file of Caffe's: shapes are compared by Caffe's rule then, and what is missing or
-    over in a layer that both have is a mismatch.
+    `layers` are those of a file of Caffe's: then shapes are compared by Caffe's rule, and a parameter that
+    is missing or unused in a layer that both have is a mismatch.
     """
     params = named(graph, owned=False)
     fits = caffes.same_shape if layers else operator.eq
@@ -171,8 +171,8 @@ def _compared(
             if param.owner is not param:
                 continue
             known = name.rpartition("__")[0] in layers
-            told = f"{name} (file none, net {param.shape})" if known else name
-            (report.mismatched if known else report.missing).append(told)
+            line = f"{name} (file none, net {param.shape})" if known else name
+            (report.mismatched if known else report.missing).append(line)
         elif fits(shapes[name], param.shape):
             report.loaded.append(name)
         else:
@@ -199,31 +199,31 @@ def _compared(
 def _differences(
     graph: Graph, arrays: Any, shapes: Mapping[str, tuple[int, ...]], origin: str
 ) -> dict[str, list[str]]:
-    """What the net's text among arrays says otherwise; nothing if it cannot be read."""
+    """The differences of the net's text among arrays; {} if it cannot be read."""
     try:
         text = weight_files.text_among(arrays, shapes, origin)
         return differences(parse(text, f"{origin}: {MODEL}"), graph.spec)
-    except MinicaffeError:  # the weights alone are reason enough
+    except MinicaffeError:  # the weights already explain the error
         return {}
 
 
 def save(graph: Graph, path: str | Path, arrays: Mapping[str, np.ndarray], form: str = "") -> None:
-    """Write a net's arrays by name, in the `form` .caffemodel or .h5; else as the file's name says."""
+    """Write a net's arrays by name, in the `form` .caffemodel or .h5, by default by the file's suffix."""
     form = form or str(path).lower()
     if not caffes.is_caffes(form):
         text = entry(with_classes(graph.spec, graph.layers.values()), path)
         weight_files.write(path, {**arrays, **text}, graph.name)
         return
     names = {id(param): name for name, param in named(graph).items()}
-    h5 = form.endswith(".h5")  # there Caffe writes a shared parameter once
+    h5 = form.endswith(".h5")  # in HDF5 Caffe writes a shared parameter once
     layers = []
     for step in graph.steps:
-        given = {
+        blobs = {
             i: arrays[names[id(param.owner)]]
             for i, param in enumerate(step.layer.params)
             if not h5 or param.owner is param
         }
         spec = step.spec
         bottoms = [value.name for value in step.bottoms]
-        layers.append(caffes.Layer(spec.name, spec.type, given, bottoms, spec.tops))
+        layers.append(caffes.Layer(spec.name, spec.type, blobs, bottoms, spec.tops))
     caffes.write(path, layers, graph.name, h5)

@@ -20,7 +20,7 @@ def models() -> dict[str, Path]:
 
 
 def located(model: str | Path) -> str | Path:
-    """What to read for MODEL: itself if there is such a file or folder, else the model of that name.
+    """The path to read for MODEL: itself if such a file or folder exists, else the model of that name.
 
     Raises SpecError for a bare word that is neither.
     """

@@ -1,4 +1,4 @@
-"""What layers written for Caffe's Python interface see: blobs as NumPy arrays, and a base class."""
+"""Blobs as NumPy arrays, and a base class, for layers written for Caffe's Python interface."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from minicaffe.layers.blob import Shape
 
 
 class Seen:
-    """A blob as scripts of Caffe's see it, by its `shape` and `_array`, which a subclass gives.
+    """A blob as Caffe's scripts see it; a subclass defines its `shape` and `_array`.
 
-    `num`, `channels`, `height` and `width` are the first four sizes, 1 where there are fewer.
+    `num`, `channels`, `height` and `width` are the first four sizes, 1 for a missing axis.
     """
 
     @property
@@ -46,7 +46,7 @@ class Seen:
 class HostBlob(Seen):
     """A blob as such a layer sees it: its shape, and `data` and `diff` as NumPy arrays.
 
-    `reshape(*sizes)` gives it another shape, and zeros.
+    `reshape(*sizes)` sets the shape, and zeros as values.
     """
 
     def __init__(self, shape: Shape | None, dtype: Any):
@@ -55,16 +55,16 @@ class HostBlob(Seen):
 
     @property
     def shape(self) -> Shape:
-        """The sizes of its axes; none before it has a shape."""
+        """The sizes of its axes; empty before it has a shape."""
         return self._shape or ()
 
     @property
     def is_shaped(self) -> bool:
-        """Whether it was given a shape."""
+        """Whether its shape was set."""
         return self._shape is not None
 
     def reshape(self, *sizes: Any) -> None:
-        """Give it a shape. Raises ShapeError for what are no sizes."""
+        """Set its shape. Raises ShapeError for invalid sizes."""
         if not all(isinstance(n, (int, np.integer)) and n > 0 for n in sizes):
             raise ShapeError(f"reshape: expected integers of at least 1, got {sizes}")
         if (shape := tuple(map(int, sizes))) != self._shape:
@@ -72,11 +72,11 @@ class HostBlob(Seen):
             self._arrays.clear()
 
     def bind(self, **arrays: Any) -> None:
-        """Let `data` or `diff` be an array that is there; None for zeros when they are asked for."""
+        """Use an existing array as `data` or `diff`; with None, zeros are allocated when it is read."""
         self._arrays.update(arrays)
 
     def given(self, name: str) -> Any:
-        """`data` or `diff` if it was asked for or bound, else None."""
+        """`data` or `diff` if it was read or bound, else None."""
         return self._arrays.get(name)
 
     def _array(self, name: str) -> Any:
@@ -93,16 +93,16 @@ class HostBlobs(list[HostBlob]):
         self._add = add
 
     def add_blob(self, *shape: Any) -> None:
-        """One more parameter, of zeros until something else is written into its `data`."""
+        """Add a parameter, of zeros until the layer writes into its `data`."""
         self.append(self._add(*shape))
 
 
 class PythonLayer:
-    """A base for such layers, with what they find: `param_str`, `phase` (0 TRAIN, 1 TEST) and `blobs`.
+    """A base for such layers, with `param_str`, `phase` (0 TRAIN, 1 TEST) and `blobs`.
 
     A subclass has setup(bottom, top), reshape(bottom, top), forward(bottom, top) and
     backward(top, propagate_down, bottom), in which bottom and top are lists of `HostBlob`. `param_str_` is
-    what Caffe called `param_str` in 2014.
+    the name of `param_str` in Caffe of 2014.
     """
 
     type = "Python"
@@ -111,7 +111,7 @@ class PythonLayer:
     blobs: Sequence[HostBlob] = ()
 
     def __init__(self, parameter: Any = None, *_: Any, **__: Any):
-        """Caffe gives its LayerParameter, of which Python sees nothing, to those that ask for it."""
+        """Accept the LayerParameter that Caffe passes to constructors with an argument."""
 
     def setup(self, bottom: list[HostBlob], top: list[HostBlob]) -> None:
-        """Read `param_str`, check the bottoms, add parameters. Nothing, unless a subclass does."""
+        """A subclass reads `param_str`, checks the bottoms and adds parameters here."""

@@ -24,13 +24,13 @@ from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.fillers import ZERO
 from minicaffe.pycaffe.host_blob import HostBlob, HostBlobs, PythonLayer
 
-METHODS = ("setup", "reshape", "forward")  # and backward, where a gradient is wanted
+METHODS = ("setup", "reshape", "forward")  # and backward, if a gradient is needed
 
 
 def find(module: str, name: str) -> type:
-    """The class of that name in a module that is imported already; nothing is imported, nothing runs.
+    """The class of that name in a module that is already imported; imports nothing and runs no code.
 
-    Raises SpecError where there is none, or where it is no layer.
+    Raises SpecError if there is none, or if it is no layer.
     """
     places = [sys.modules[n] for n in (module, f"_{module}") if n in sys.modules]
     main = sys.modules.get("__main__")
@@ -42,8 +42,8 @@ def find(module: str, name: str) -> type:
             f"--import {module.replace('.', '/')}.py does, or `import {module}` before the net is built"
         )
     names: dict[str, Any] = {}
-    for place in reversed(places):  # not by vars(), which would load a module that is lazy
-        with contextlib.suppress(AttributeError):  # None, where an import is barred
+    for place in reversed(places):  # vars() would load a lazy module
+        with contextlib.suppress(AttributeError):  # None if an import is blocked
             names |= object.__getattribute__(place, "__dict__")
     cls = names.get(name)
     if not isinstance(cls, type):
@@ -64,19 +64,19 @@ def require(cls: type, *methods: str) -> None:
 
 @register
 class Python(Layer):
-    """A layer written for Caffe's Python interface: the class `layer` of a `module` that is imported already.
+    """A layer written for Caffe's Python interface: the class `layer` of a `module` that is already imported.
 
-    A model never makes code run: the module is one that the calling script has imported, or is itself, or a
-    file named by --import. The class has setup(bottom, top), reshape(bottom, top), which runs before each
-    forward pass too, forward(bottom, top) and backward(top, propagate_down, bottom). It finds `param_str`,
-    `phase` (0 TRAIN, 1 TEST) and `blobs`, to which `blobs.add_blob(*shape)` adds a parameter in setup; of
-    bottom[i] and top[i] `data` and `diff`, as NumPy arrays, `shape`, `num`, `channels`, `height`, `width` and
-    `count`. top[i].reshape(*sizes) sets the shape; where it is another than in the pass before, the layers
-    behind take other memory. The data of bottoms can only be read. Its base may be
+    A model never imports or runs code: the module is the calling script, one that it has imported, or a
+    file named by --import. The class has setup(bottom, top), reshape(bottom, top), which also runs before each
+    forward pass, forward(bottom, top) and backward(top, propagate_down, bottom). It can use `param_str`,
+    `phase` (0 TRAIN, 1 TEST) and `blobs`; `blobs.add_blob(*shape)` adds a parameter in setup.
+    bottom[i] and top[i] have `data` and `diff`, as NumPy arrays, `shape`, `num`, `channels`, `height`, `width`
+    and `count`. top[i].reshape(*sizes) sets the shape; if it changes from one pass to the next, the
+    layers above allocate again. The data of bottoms can only be read. Its base class may be
     minicaffe.pycaffe.host_blob.PythonLayer.
 
-    Bottoms and tops as the class wants them; a loss by `loss_weight`. On CUDA it works on copies on the host,
-    for which each pass waits; in 16 bits these are float32. Raises LayerError for what the class raises.
+    The class decides the bottoms and tops; `loss_weight` makes it a loss. On CUDA it works on host copies, so
+    each pass waits; in float16 and bfloat16 these are float32. Raises LayerError for an error of the class.
     Source: Caffe's Python.
 
     Example: (2, 3) -> {type: Python, module: my_layers, layer: Scaled, param_str: "2.5"} -> (2, 3)
@@ -95,7 +95,7 @@ class Python(Layer):
     def setup(self, *bottoms: Shape) -> list[Shape]:
         zero = self.sum_dtype.type(0)
         if self.user is not None and bottoms == tuple(blob.shape for blob in self.bottoms):
-            return self.promised  # whatever the last pass gave
+            return self.promised  # the result of the last pass
         if self.user is None:
             self.bottoms = [HostBlob(None, zero.dtype) for _ in bottoms]
             self.tops = [HostBlob(None, zero.dtype) for _ in self.top or "1"]
@@ -142,15 +142,13 @@ class Python(Layer):
                 param.load(values)
             blob.bind(data=self.host(param.data))
         self.fresh = False
-        self.given = list(
-            self.out
-        )  # what the tops are, until the user's object makes them other shapes
+        self.given = list(self.out)  # until the user's object reshapes the tops
         for blob, top in zip(self.tops, self.given, strict=True):
             blob.reshape(*top.shape)
             blob.bind(data=self.host(top), diff=None)
 
     def show(self, *xs: Any) -> None:
-        """Let the user's object see the bottoms and the parameters as they are."""
+        """Show the current bottoms and parameters to the user's object."""
         for blob, x in zip(self.bottoms, xs, strict=True):
             seen = self.host(x).view()
             seen.flags.writeable = False
@@ -192,12 +190,12 @@ class Python(Layer):
         return self.grad
 
     def host(self, array: Any) -> Any:
-        """An array as NumPy's: itself on the CPU, else a copy."""
+        """The NumPy form of an array: itself on the CPU, else a copy."""
         host = self.context.device.to_host(array)
         return host.astype(np.float32) if host.itemsize == 2 else host
 
     def back(self, host: Any, array: Any) -> None:
-        """Put what was written into `host(array)` where it came from."""
+        """Copy `host(array)` back to the array."""
         if host is not array:
             self.context.device.copy_from_host(array, host)
 
@@ -206,7 +204,7 @@ class Python(Layer):
         self.guarded(getattr(self.user, method), *args)
 
     def guarded(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call something of the user's. Raises LayerError with the place of what it raises."""
+        """Call a function of the user's. Raises LayerError with the place of the error that it raises."""
         try:
             return function(*args)
         except MinicaffeError:

@@ -1,1 +1,1 @@
-"""A step as data: its trace, what that assumes, and the command buffer or CUDA graph that is replayed."""
+"""A step as data: its trace, the trace's guard, and the command buffer or CUDA graph that is replayed."""

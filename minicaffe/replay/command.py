@@ -1,4 +1,4 @@
-"""What a program is made of: calls of compiled loops, or of NumPy's functions, on arrays that are there."""
+"""Commands: calls of compiled loops, or of NumPy's functions, on existing arrays."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from minicaffe.cpu.threads import Piece
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A call of loop(*args, first, last) over slices of 0..n; keeps alive what its arguments point to.
+    """A command: calls loop(*args, first, last) over slices of 0..n; keeps its arguments alive.
 
-    Rows are equal if they do the same: arrays that lie at one place are the same, whatever they hold.
+    Two are equal if they do the same: arrays are compared by address, not by content.
     """
 
     loop: Callable[..., None]
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def bytes(self) -> int:
-        """The size of all arrays among the arguments, each once: what is read or written at least.
+        """The bytes of all arrays among the arguments, each once: a lower bound of the memory traffic.
 
         >>> Row(print, (np.zeros(3), (np.ones(2), 5)), 1, 1).bytes
         40
@@ -52,9 +52,9 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """Calls of NumPy's functions: of each slice those that its thread makes, in their order.
+    """A command: calls of NumPy's functions; for each slice those of its thread, in order.
 
-    Equal if they do the same, as rows are.
+    Equality is as in Row.
     """
 
     parts: list[list[partial[Any]]]
@@ -67,7 +67,7 @@ class Calls:
 
     @property
     def slices(self) -> int:
-        """Among how many threads they are shared."""
+        """The number of threads that share the calls."""
         return len(self.parts)
 
     @property
@@ -82,9 +82,9 @@ class Calls:
 
     @property
     def bytes(self) -> int:
-        """The size of all arrays among the arguments, each once."""
-        found = [array for part in self.parts for call in part for array in touched(call)]
-        return sum({place(array)[:2]: array.nbytes for array in found}.values())
+        """The bytes of all arrays among the arguments, each once."""
+        used = [array for part in self.parts for call in part for array in touched(call)]
+        return sum({place(array)[:2]: array.nbytes for array in used}.values())
 
 
 def touched(call: partial[Any]) -> Iterator[np.ndarray]:
@@ -105,7 +105,7 @@ def written(call: partial[Any]) -> Iterator[np.ndarray]:
 
 
 def name_of(function: Any) -> str:
-    """What a function is called; of a ufunc's method, with the ufunc."""
+    """The name of a function; for a ufunc's method, with the ufunc's name."""
     of = getattr(function, "__self__", None)
     lead = f"{of.__name__}." if isinstance(of, np.ufunc) else ""
     return lead + str(getattr(function, "__name__", function)).strip("_")
@@ -132,7 +132,7 @@ def arrays(args: Any) -> Iterator[np.ndarray]:
 
 
 def place(arg: Any) -> Any:
-    """What an argument is: of an array where it lies, its shape and type, of a number its bits.
+    """The identity of an argument: of an array its address, shape and type, of a number its bits.
 
     >>> x = np.zeros(2)
     >>> place((x, 1)) == place((x[:], 1)), place(x) == place(x.copy()), place(1) == place(True)
@@ -142,7 +142,7 @@ def place(arg: Any) -> Any:
         return tuple(map(place, arg))
     if isinstance(arg, Piece):
         return Piece, place(arg.work)
-    if isinstance(arg, np.ndarray) and arg.dtype.names:  # a struct, given by value
+    if isinstance(arg, np.ndarray) and arg.dtype.names:  # a struct, passed by value
         return arg.dtype, arg.tobytes()
     if isinstance(arg, np.ndarray):
         return arg.__array_interface__["data"][0], arg.shape, arg.strides, arg.dtype

@@ -1,4 +1,4 @@
-"""What was recorded, as one thing that can be run again and again."""
+"""The command buffer: recorded commands that can be run again."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from minicaffe.replay.trace import recording
 
 
 class Program:
-    """Rows, all of them compiled loops or all calls, run in their order on the arguments they were recorded
-    with, which it keeps alive.
+    """Commands, all compiled loops or all NumPy calls, run in order on their recorded arguments, which it
+    keeps alive.
     """
 
     def __init__(self, rows: Sequence[Row | Calls]):
@@ -24,28 +24,28 @@ class Program:
         self.rows = self._made.rows
 
     def run(self) -> None:
-        """Run all rows, each after the one before."""
+        """Run all commands, one after the other."""
         if isinstance(self._made, Script):
             dispatch.perform(self._made)
         else:
             dispatch.walk(self._made)
 
     def times(self, repeats: int = 10) -> list[float]:
-        """Seconds that each row takes behind the one before, the least of so many runs: it does run them."""
+        """Run all commands `repeats` times; returns the least seconds of each."""
         alone = [Program([row]) for row in self.rows]
-        found = [float("inf")] * len(alone)
+        seconds = [float("inf")] * len(alone)
         for _ in range(repeats):
             for i, one in enumerate(alone):
                 start = time.perf_counter()
                 one.run()
-                found[i] = min(found[i], time.perf_counter() - start)
-        return found
+                seconds[i] = min(seconds[i], time.perf_counter() - start)
+        return seconds
 
 
 def replayed(call: Callable[[], object]) -> Callable[[], object]:
-    """What a call on the CPU does, without the Python that it takes; the call, if it cannot be recorded.
+    """Record a call on the CPU; returns a function that replays it, or the call if it cannot be recorded.
 
-    It is made once.
+    The call runs once.
     """
     with recording() as made:
         call()

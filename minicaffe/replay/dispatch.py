@@ -1,6 +1,6 @@
-"""Work on the CPU's threads: a function over slices of a batch, compiled loops, and what is replayed.
+"""Work on the CPU's threads: functions over slices of a batch, compiled loops, and replays.
 
-All of it is reported to the trace, if this thread makes one.
+All of it is recorded, if this thread records a trace.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from minicaffe.replay.command import Row
 from minicaffe.replay.numpy_schedule import Script
 from minicaffe.thread_state import state
 
-ROW = 5  # words of a row
-_performing = threading.Lock()  # held by who makes a script's calls: two would wait for each other
+ROW = 5  # words of a command
+_performing = threading.Lock()  # held while a thread replays NumPy calls: two would deadlock
 
 
 def in_slices(
@@ -32,15 +32,15 @@ def in_slices(
     worth: int = 1,
     noted: bool = False,
 ) -> list[Any]:
-    """Run part(first, last, work) over slices of 0..n, one a thread; returns the pieces of `work` used.
+    """Run part(first, last, work) over slices of 0..n, one per thread; returns the pieces of `work` used.
 
-    There are min(n, share(work)) slices, of at least `grain` units if there is more than one. To wake a
-    thread and to wait for Python's lock takes longer than a little work: where n is less than what is `worth`
-    that, this thread runs all of them. Each gets an equal piece of the flat buffer `work`. They are a
-    function of n, grain and the number of threads alone, so that sums over them are always taken in the same
-    order. Within a slice, another call runs as one slice: what is split once is not split again. So does one
-    whose work is on CUDA. The first call that needs more than one thread holds BLAS to one, for good. `noted`
-    says that all a part does to arrays it does by `trace.do`: so it can be replayed, where no loops are
+    There are min(n, share(work)) slices, of at least `grain` units if there is more than one. Waking a
+    thread and waiting for Python's lock take longer than a little work: if n is less than `worth`,
+    this thread runs all slices. Each has an equal piece of the flat buffer `work`. The slices depend only
+    on n, grain and the number of threads, so that sums over them are always computed in the same
+    order. A call within a slice runs as one slice, so work is split only once; so does a call
+    whose work is on CUDA. The first call that needs more than one thread limits BLAS to one, for good. With
+    `noted`, a part changes arrays only through `trace.do`, so it can be replayed if no loops are
     compiled.
 
     >>> parts = []
@@ -91,10 +91,10 @@ def _alone(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
-    """Run a compiled loop(*args, first, last) over slices of 0..n, one a thread; returns how many there are.
+    """Run a compiled loop(*args, first, last) over slices of 0..n, one per thread; returns their number.
 
-    A slice has at least `grain` units, if there is more than one. Of an argument Piece(work) each slice gets
-    the piece that is its own, all of one size, in the order of the slices. Recorded, if this thread records.
+    A slice has at least `grain` units, if there is more than one. An argument Piece(work) is divided into
+    pieces of one size, one per slice, in order. The call is recorded, if this thread records.
     """
     most = 1 if inside.get() else threads.share(None)
     slices = min(n, max(1, min(n // grain, most)))
@@ -104,14 +104,13 @@ def run(loop: Callable[..., None], n: int, *args: Any, grain: int = 1) -> int:
 
 
 class Table:
-    """Rows (entry, address of its words, n, slices, whether to meet after it), for `CompiledCrew.walk`.
-
-    It keeps alive all that the rows point to. Neighbours of one slice each are run by the same thread: no
-    meeting lies between them.
+    """Commands as (entry, address of its words, n, slices, whether threads synchronise after it), for
+    `CompiledCrew.walk`. It keeps their arguments alive. The same thread runs neighbours of one slice each,
+    without synchronisation between them.
     """
 
     def __init__(self, rows: Sequence[Row]):
-        self.rows = tuple([row for row in rows if row.slices])  # of a generator Python keeps more
+        self.rows = tuple([row for row in rows if row.slices])  # a generator would keep more memory
         self.length = len(self.rows)
         self.walkers = max([row.slices for row in self.rows], default=0)
         entry: Any = loops("call_abi", "f")
@@ -120,8 +119,8 @@ class Table:
             start = len(words)
             kinds = entry.bind(row.args, row.slices, words)
             alone = i < self.length and row.slices == self.rows[i].slices == 1
-            told = entry.address(row.loop, kinds), start, row.n, row.slices, not alone
-            self._words.extend(told)
+            call = entry.address(row.loop, kinds), start, row.n, row.slices, not alone
+            self._words.extend(call)
         self._words.extend(words)
         self.where = self._words.buffer_info()[0]
         for i in range(1, ROW * self.length, ROW):
@@ -129,14 +128,14 @@ class Table:
 
 
 def walk(table: Table) -> None:
-    """Run the rows of a table, side by side if this is no slice itself."""
+    """Run the commands of a table, with several threads unless this is within a slice."""
     walkers = 1 if inside.get() else min(table.walkers, threads.count())
-    crew: Any = threads.crew(threads.count())  # of compiled loops, as tables are
+    crew: Any = threads.crew(threads.count())  # the pool of compiled loops
     crew.walk(table.where, table.length, walkers)
 
 
 def perform(script: Script) -> None:
-    """Make the calls of a script, side by side if this is no slice itself, and no other thread makes some."""
+    """Run a script's calls, with several threads unless this is within a slice or another thread runs one."""
     most = 1 if inside.get() else min(script.walkers, threads.count())
     if most < script.walkers or most == 1 or not _performing.acquire(blocking=False):
         token = inside.set(True)
@@ -156,5 +155,5 @@ def _forget() -> None:
     _performing = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):  # what threads of the parent held stays held
+if hasattr(os, "register_at_fork"):  # a lock held by the parent's threads would stay held
     os.register_at_fork(after_in_child=_forget)

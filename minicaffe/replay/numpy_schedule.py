@@ -1,4 +1,4 @@
-"""Calls of NumPy's as threads replay them, who meet only where one needs another's results."""
+"""A schedule of NumPy calls for threads, which synchronise only if one needs another's results."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import numpy as np
 
 from minicaffe.replay.command import Calls, touched, written
 
-RUNS = 8  # of each way before the faster is known
-WORTH = 0.9  # of the time alone that all together may take: how soon threads wake changes
-Span = tuple[int, int]  # addresses from the first to behind the last
+RUNS = 8  # measurements with one and with several threads, before the faster is chosen
+WORTH = 0.9  # several threads must take less than this part of one thread's time, which varies
+Span = tuple[int, int]  # the first address, and the one after the last
 Call = Callable[[], None]
 Together = Callable[[Sequence[Call], Call], Sequence[BaseException | None]]
 
 
 class Script:
-    """Rows of calls, slice t of each for thread t. It keeps alive all that they point to.
+    """NumPy commands, slice t of each for thread t. It keeps their arguments alive.
 
-    Threads meet between stages, and none waits for another within one: there no call reads or writes what
-    another thread writes. A call is of the first stage that may be: so it may come before calls that were
-    noted before it, but those that touch the same memory keep their order. What one thread alone has to do
-    for others is of the first stage where it can be, before they are woken.
+    Threads synchronise between stages, not within one: in a stage no call reads or writes what
+    another thread writes. A call is in the earliest possible stage: it may run before calls that were
+    recorded earlier, but calls that use the same memory keep their order. Work of one thread
+    for the others is in the first stage if possible, before they are woken.
     """
 
     def __init__(self, rows: Sequence[Calls]):
         self.rows = tuple(rows)
         self.walkers = max([1, *(row.slices for row in rows)])
         self.stages: list[list[list[partial[Any]]]] = [[[] for _ in range(self.walkers)]]
-        self.seconds: tuple[list[float], list[float]] = ([], [])  # of some runs alone, and together
-        seen = [[Touched()] * self.walkers]  # in each stage, by thread,
-        by_any = [Touched()]  # and by all
+        self.seconds: tuple[list[float], list[float]] = ([], [])  # with one thread, with all
+        seen = [[Touched()] * self.walkers]  # memory used in each stage, by thread
+        by_any = [Touched()]  # and by all threads
         for parts in itertools.chain.from_iterable(map(units, self.rows)):
             here, at = [Touched.of(part) for part in parts], int(len(parts) > 1)
             for t, mine in enumerate(here):
@@ -53,9 +53,9 @@ class Script:
             by_any[at] = sum(here, by_any[at])
 
     def run(self, run: Together) -> None:
-        """Make all calls, in whichever way has been faster: the results are the same.
+        """Run all calls, with one or all threads, whichever was faster: the results are the same.
 
-        To meet takes as long as some calls: of little work one thread makes as many as several.
+        Synchronisation takes as long as several calls, so one thread may be faster for little work.
         """
         alone, together = self.seconds
         known = len(together) == RUNS
@@ -69,14 +69,14 @@ class Script:
             self.seconds[shared].append(time.perf_counter() - start)
 
     def alone(self) -> None:
-        """Make all calls in this thread."""
+        """Run all calls in this thread."""
         with np.errstate(all="ignore"):
             for call in itertools.chain.from_iterable(itertools.chain.from_iterable(self.stages)):
                 call()
 
     def together(self, run: Together) -> None:
-        """Make them on as many threads as slices; `run` runs that many functions, each on one of its own, and
-        calls another should it give up.
+        """Run all calls with one thread per slice; `run` runs functions on a thread each, and calls its second
+        argument if it fails.
         """
         with np.errstate(all="ignore"):
             for call in self.stages[0][0]:
@@ -84,12 +84,12 @@ class Script:
         meeting = threading.Barrier(self.walkers)
         walks = [partial(self._walk, t, meeting) for t in range(self.walkers)]
         errors = run(walks, meeting.abort)
-        found = [error for error in errors if error is not None]
-        for error in found:
+        raised = [error for error in errors if error is not None]
+        for error in raised:
             if not isinstance(error, threading.BrokenBarrierError):
                 raise error
-        if found:
-            raise found[0]
+        if raised:
+            raise raised[0]
 
     def _walk(self, t: int, meeting: threading.Barrier) -> None:
         try:
@@ -99,25 +99,25 @@ class Script:
                         meeting.wait()
                     for call in stage[t]:
                         call()
-        except BaseException:  # the others are not to wait for this one
+        except BaseException:  # so that the others do not wait for this one
             meeting.abort()
             raise
 
 
 def units(row: Calls) -> list[list[list[partial[Any]]]]:
-    """What of a row belongs together: the slices, or, where there is one, each call."""
+    """The parts of a command that are scheduled together: all slices, or, with one slice, each call."""
     return [row.parts] if row.slices > 1 else [[[call]] for part in row.parts for call in part]
 
 
 class Touched:
-    """What some calls read and write in memory: spans in order, none of which meets the next."""
+    """The memory that some calls read and write: sorted spans that do not overlap."""
 
     def __init__(self, reads: Iterable[Span] = (), writes: Iterable[Span] = ()):
         self.reads, self.writes = merged(reads), merged(writes)
 
     @classmethod
     def of(cls, calls: Iterable[partial[Any]]) -> Touched:
-        """That of calls; what they write counts as read, too."""
+        """The memory of these calls; memory that they write counts as read too."""
         calls = list(calls)
         reads, writes = (
             {span(array) for call in calls for array in arrays(call)}
@@ -134,7 +134,7 @@ class Touched:
 
 
 def span(array: np.ndarray) -> Span:
-    """Where the entries of an array lie.
+    """The addresses of an array's entries.
 
     >>> x = np.zeros(10, np.int8)
     >>> start = span(x)[0]
@@ -153,22 +153,22 @@ def span(array: np.ndarray) -> Span:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order, those that meet as one.
+    """Sorted spans; those that overlap or touch are merged.
 
     >>> merged([(5, 8), (0, 2), (2, 3), (7, 9)])
     [(0, 3), (5, 9)]
     """
-    found: list[Span] = []
+    apart: list[Span] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+        if apart and start <= apart[-1][1]:
+            apart[-1] = apart[-1][0], max(apart[-1][1], end)
         elif end > start:
-            found.append((start, end))
-    return found
+            apart.append((start, end))
+    return apart
 
 
 def meet(some: Sequence[Span], others: Sequence[Span]) -> bool:
-    """Whether any of some spans, in order, shares an address with any of others.
+    """Whether any span of one sorted list shares an address with any of the other.
 
     >>> meet([(0, 3), (8, 9)], [(3, 8)]), meet([(0, 3), (8, 9)], [(4, 5), (6, 10)])
     (False, True)

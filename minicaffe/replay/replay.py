@@ -1,8 +1,8 @@
-"""Work that is the same each time: noted down while it is done, and from then on replayed.
+"""Work that is the same each time: recorded while it runs, and from then on replayed.
 
-What is noted are nodes, in order: on the CPU a `Segment` of rows, compiled loops that the threads run one
-after the other without Python, or calls of NumPy's; on CUDA a `Graph` of all that the device is given; and a
-`Call`, Python between.
+A replay runs nodes, in order: on the CPU a `Segment` of commands, compiled loops that the threads run
+without Python, or NumPy calls; on CUDA a `Graph` of all that the device runs; and a
+`Call`, Python between them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minicaffe.replay.fusion_cpu import joined
 class Assumed(NamedTuple):
     """What a trace assumes: objects, which it keeps alive and compares by `is`, and settings by value.
 
-    Since the objects stay alive, no other can be born at their addresses and be taken for one of them.
+    The objects stay alive, so no new object can have the address of one of them.
 
     >>> import numpy as np
     >>> x = np.zeros(2)
@@ -38,7 +38,7 @@ class Assumed(NamedTuple):
     settings: Any
 
     def holds(self, now: Assumed) -> bool:
-        """Whether it is still so; not with an array among the settings: `==` compares its entries."""
+        """Whether `now` is the same. Settings must not contain arrays: `==` compares their entries."""
         try:
             alike = len(self.objects) == len(now.objects) and self.settings == now.settings
         except ValueError:
@@ -48,10 +48,10 @@ class Assumed(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """Work on the host that a replay does as it is: what it is, and why there are no rows of it.
+    """Python work that a replay calls: its name, and the reason why it could not be recorded as commands.
 
-    `sets` says that it only sets what a replay, or Python, goes by, which is nothing to tell; `late`, that
-    what follows on CUDA does not wait for it; `twice`, that doing it twice does no more than doing it once.
+    `sets`: it only sets values that the replay or Python reads, and is not reported. `late`: work that
+    follows on CUDA does not wait for it. `twice`: it is idempotent.
     """
 
     what: str
@@ -63,7 +63,7 @@ class Call:
 
 
 class Segment:
-    """Rows with no Python between them; `whose` tells of each what it is of."""
+    """Commands without Python between them; `whose` names the layer of each."""
 
     def __init__(self, rows: Sequence[tuple[str, Row | Calls]]):
         rows = joined(rows)
@@ -74,9 +74,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Issued:
-    """What some work has CUDA do: the same where it launches the same kernels with the same arguments.
+    """Work that CUDA runs: two are equal if they launch the same kernels with the same arguments.
 
-    `whole` says that it has CUDA do nothing else, but where none of them may be one with another: cuda.fusion.
+    `whole`: it runs nothing else on CUDA, except where no kernel may be fused with another: cuda.fusion.
     """
 
     what: str
@@ -86,26 +86,26 @@ class Issued:
 
 
 class Graph:
-    """Work on CUDA with no other Python between it, captured when it is first done, then launched as one."""
+    """Work on CUDA without other Python between, captured when it first runs, then launched as one graph."""
 
     def __init__(self, parts: Sequence[Issued], device: Device):
         self.parts, self.device = parts, device
-        self.why = ""  # it could not be captured; then it is done as it is
+        self.why = ""  # why it could not be captured; then it runs uncaptured
         self._launch: Callable[[], Any] | None = None
 
     def work(self) -> None:
-        """Do it once more."""
+        """Run it again."""
         if self._launch is None:
             try:
                 launches = [one for part in self.parts for one in part.launches]
                 self._launch = captured(self.device, self._all, cublas.needs(launches))
-            except Exception as error:  # whatever CuPy, CUDA or a layer refuse: it may do as it is
+            except Exception as error:  # if CuPy, CUDA or a layer refuses, run uncaptured
                 self.why = " ".join(str(error).split()) or type(error).__name__
                 self._launch = self._all
         self._launch()
 
     def _all(self) -> None:
-        """All parts; what two of them ask for one after the other may be done in one."""
+        """Run all parts; kernels of neighbouring parts may be fused."""
         with fusion.joined() as made:
             for part, then in zip(self.parts, [*self.parts[1:], None], strict=True):
                 made.holds = part.whole
@@ -118,7 +118,7 @@ Node = Segment | Graph | Call
 
 
 class Tape:
-    """What is done, in the order in which it is done."""
+    """The trace: what was done, in order."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -132,9 +132,9 @@ class Tape:
         again: Callable[[], Any] | None = None,
         twice: bool = False,
     ) -> bool:
-        """Do some work, and note its rows; or, for a reason `why`, that `again` is to be called in a replay.
+        """Run some work and record its commands; or, for a reason `why`, record a call of `again` instead.
 
-        May find out only while it runs that it cannot be traced. Returns whether it was. `twice` is Call's.
+        That it cannot be recorded may show only while it runs. Returns whether it was. `twice` is Call's.
         """
         if not why:
             with trace.recording() as made:
@@ -152,42 +152,42 @@ class Tape:
         return False
 
     def nodes(self) -> list[Node]:
-        """What a replay goes through; nothing if all of it is calls."""
+        """The nodes of a replay; none if all of them are calls."""
         nodes: list[Node] = []
         notes: list[Any] = [*self.notes]
         late = [note for note in notes if isinstance(note, Call) and note.late]
-        if self.device.is_cuda:  # done while a graph is captured, and behind each launch
+        if self.device.is_cuda:  # run during capture, and after each launch
             notes = [Issued(one.what, (), one.work) if one in late else one for one in notes]
             notes += late
         elif late and not any(isinstance(note, Call) for note in notes[notes.index(late[0]) + 1 :]):
-            notes = [note for note in notes if note not in late] + late  # rows need not wait for it
+            notes = [note for note in notes if note not in late] + late  # commands need not wait
         for called, group in groupby(notes, lambda note: isinstance(note, Call)):
-            given: Any = list(group)
+            part: Any = list(group)
             if called:
-                nodes += given
+                nodes += part
             else:
-                nodes.append(Graph(given, self.device) if self.device.is_cuda else Segment(given))
+                nodes.append(Graph(part, self.device) if self.device.is_cuda else Segment(part))
         return nodes if any(not isinstance(node, Call) for node in nodes) else []
 
 
 def take(tape: Tape | None, what: str, work: Callable[[], Any]) -> None:
-    """Do some work, and note it if there is a tape."""
+    """Run some work, and record it if there is a tape."""
     if tape is None:
         work()
     else:
         tape.take(what, work)
 
 
-CHECKED = 2  # replays: the second would show a number that changes, and was captured as it was in the first
+CHECKED = 2  # replays: the second shows if a number that changes was captured as a constant
 Check = Callable[[Callable[[], None], Callable[[], None]], str]
 
 
 class Repeated:
-    """Work done as it is the first time, then noted until two tapes in a row agree, then replayed.
+    """Work that runs unrecorded once, then is recorded until two successive traces are equal, then replayed.
 
-    Once what the traces assume no longer holds, all begins anew. Work that raises is not compared. The work
-    itself is not kept, for whoever does it may hold this. A first replay may be left to a `check`, called with
-    what replays the work and what does it as it is: it returns why replays are not to be trusted, or nothing.
+    When the guard no longer holds, this starts again. Work that raises is not compared. The work
+    itself is not kept, because its owner may hold this. A `check` can compare the first replays: it is called
+    with a function that replays the work and one that runs it, and returns why replays are wrong, or "".
     """
 
     def __init__(self, device: Device) -> None:
@@ -195,26 +195,26 @@ class Repeated:
         self.begin()
 
     def begin(self) -> None:
-        """Nothing is known yet."""
+        """Forget everything."""
         self.assumed: Assumed | None = None
         self.tape: Tape | None = None  # the last
         self.nodes: list[Node] | None = None
         self.checked = 0
-        self.unlike = 0  # tapes that were not as the one before,
-        self.why = ""  # and where they differ, or what the check says
+        self.unlike = 0  # traces that differed from the one before
+        self.why = ""  # where they differ, or the result of the check
 
     @property
     def reasons(self) -> list[str]:
-        """What a replay does as it is, and why; or why there is none, once tapes have differed twice."""
+        """The calls of a replay, and why; or why there is no replay, once traces have differed twice."""
         if self.nodes is None:
             return [f"{self.why} is not the same in each"] if self.unlike > 1 else []
-        found = [self.why] if self.why else []
+        reasons = [self.why] if self.why else []
         for node in self.nodes:
             if isinstance(node, Call) and not node.sets:
-                found.append(f"{node.what}: {node.why}")
+                reasons.append(f"{node.what}: {node.why}")
             elif isinstance(node, Graph) and node.why:
-                found.append(f"{node.parts[0].what} to {node.parts[-1].what}: {node.why}")
-        return found
+                reasons.append(f"{node.parts[0].what} to {node.parts[-1].what}: {node.why}")
+        return reasons
 
     def run(
         self,
@@ -222,7 +222,7 @@ class Repeated:
         assumes: Callable[[], Assumed | None],
         check: Check | None = None,
     ) -> None:
-        """Do it once more; `work` takes the tape, or None. To assume None is to do it as it is, this time."""
+        """Run or replay it; `work` takes the tape, or None. If `assumes` returns None, it runs unrecorded."""
         now = assumes()
         if now is None:
             work(None)
@@ -255,5 +255,5 @@ class Repeated:
 
 
 def _what(note: Any) -> str:
-    """What a note is of."""
+    """The name of a note."""
     return note[0] if isinstance(note, tuple) else note.what

@@ -1,4 +1,4 @@
-"""What changes from step to step, in one block of the device's memory: it goes there in one small copy."""
+"""The numbers that change from step to step, in one block of device memory that one small copy fills."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from minicaffe.backend import Device
 
-SIZE = 2**16  # bytes of a block; what is larger has its own
-ALIGNED = 16  # bytes, that each slot begins at a multiple of
+SIZE = 2**16  # bytes of a block; a larger slot has its own
+ALIGNED = 16  # bytes: each slot begins at a multiple
 
 
 class Block:
-    """Memory of the host and of the device, slot behind slot."""
+    """Memory of the host and of the device that holds slots."""
 
     def __init__(self, device: Device, size: int):
         self.here = np.zeros(size, np.uint8)
@@ -24,7 +24,7 @@ class Block:
 
 
 class Slot:
-    """A place for an array, filled by `put` on the host, `there` on the device once its slots are sent.
+    """An array that `put` fills on the host (`here`), and that `Slots.send` copies to the device (`there`).
 
     On the CPU both are the same array.
     """
@@ -49,7 +49,7 @@ class Slot:
 
 
 class Slots:
-    """All such places of a net.
+    """All slots of a net.
 
     >>> from minicaffe.backend import device
     >>> slots = Slots(device("cpu"))
@@ -76,7 +76,7 @@ class Slots:
         return Slot(last, shape, dtype)
 
     def send(self) -> None:
-        """Have what was put be on the device, before what is asked of it from now on."""
+        """Copy what was put to the device, before any work that is launched later."""
         for ref in self._blocks:
             block = ref()
             if block is not None and block.changed:

@@ -1,11 +1,11 @@
-"""What ops do, noted down: the rows of a program; and the kernels that CUDA is given.
+"""Traces: the commands that ops run on the CPU, and the kernels that they launch on CUDA.
 
-On the CPU a row is a compiled loop, which `dispatch.run` runs, or calls of NumPy, by way of `do`.
+On the CPU a command is a compiled loop, which `dispatch.run` runs, or NumPy calls, through `do`.
 
 with trace.recording() as made:
     layer.forward()
-made.rows      # what was run or called on the CPU, in order
-made.launches  # the kernels of this project that were launched, and what with
+made.rows      # the commands that ran on the CPU, in order
+made.launches  # the kernels of this project that were launched, with their arguments
 made.hosts     # why some of it cannot be replayed; empty if all of it can
 """
 
@@ -28,15 +28,15 @@ from minicaffe.thread_state import state
 
 @dataclass
 class Recording:
-    """What one thread ran: rows, and why there was something beside them."""
+    """What one thread ran: commands, and reasons why other work cannot be replayed."""
 
     rows: list[Row | Calls] = field(default_factory=list)
     launches: list[tuple[Any, ...]] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
-    part: list[partial[Any]] | None = None  # where calls are noted, once there are any
+    part: list[partial[Any]] | None = None  # the calls of the current command, if there are any
 
     def called(self, call: partial[Any]) -> None:
-        """Note a call of NumPy's, which is a row where no loops are compiled."""
+        """Record a NumPy call, which is a command if no loops are compiled."""
         assert "out" in call.keywords or not isinstance(call.func, np.ufunc), call
         if cpu.available():
             self.host(f"{name_of(call.func)} by NumPy")
@@ -47,23 +47,23 @@ class Recording:
         self.part.append(call)
 
     def ran(self, row: Row | Calls) -> None:
-        """Note a row; calls from now on are another."""
+        """Record a command; later calls belong to a new one."""
         self.rows.append(row)
         self.part = None
 
     def launched(self, asked: Asked) -> bool:
-        """Note what CUDA is to do now: two are equal if they do the same."""
+        """Record a kernel launch; two are equal if they do the same."""
         self.launches.append((asked.name, asked.types, asked.grid, place(asked.args)))
         return True
 
     def host(self, why: str) -> None:
-        """Note why it cannot be replayed."""
+        """Record why the work cannot be replayed."""
         self.hosts.append(why)
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[Recording]:
-    """Note down what this thread runs, until the end of the block; an outer recording does not see it."""
+    """Record what this thread runs, until the end of the block; an outer recording does not see it."""
     before, made = state.trace, Recording()
     state.trace = made
     try:
@@ -74,7 +74,7 @@ def recording() -> Iterator[Recording]:
 
 
 def host(why: str) -> None:
-    """Say that something is computed here that no row carries, if this thread records.
+    """If this thread records, report work that is in no command.
 
     >>> with recording() as made:
     ...     host("this is Python")
@@ -91,12 +91,12 @@ def active() -> bool:
 
 
 def calls_are_rows() -> bool:
-    """Whether this thread records, and can note calls of NumPy's: where no loops are compiled."""
+    """Whether this thread records, and records NumPy calls as commands: if no loops are compiled."""
     return active() and not cpu.available()
 
 
 def row(loop: Callable[..., None], args: tuple[Any, ...], n: int, slices: int) -> Row:
-    """A row, noted if this thread records: for the gate."""
+    """Returns a command, recorded if this thread records: for `dispatch.run`."""
     made = Row(loop, args, n, slices)
     if (recording := state.trace) is not None:
         recording.ran(made)
@@ -104,10 +104,10 @@ def row(loop: Callable[..., None], args: tuple[Any, ...], n: int, slices: int) -
 
 
 def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
-    """Call a function of NumPy's, or one like it; noted if this thread records, but on CUDA.
+    """Call a function of NumPy or a similar one; recorded if this thread records, except on CUDA.
 
-    What it writes is `out`, an array or several, or else its first argument, and lies in memory that is there.
-    What it does follows from what its arguments are, and from what they hold when it is called.
+    It writes `out`, one or several existing arrays, or else its first argument. Its result depends only on
+    its arguments, and on their content when it is called.
 
     >>> import numpy as np
     >>> x = np.ones(2)
@@ -123,7 +123,7 @@ def do(function: Callable[..., Any], *args: Any, **how: Any) -> Any:
 
 
 def apart(slices: Sequence[Callable[[], None]]) -> None:
-    """Run slices one after the other; what each calls is noted, if this thread records: for the gate."""
+    """Run slices one after the other, and record their calls, if this thread records: for `in_slices`."""
     made = state.trace
     parts: list[list[partial[Any]]] = [[] for _ in slices]
     for run, part in zip(slices, parts, strict=True):

@@ -1,4 +1,4 @@
-"""The exponential moving average of the weights: kept in each step, put in their place for tests."""
+"""The exponential moving average of the weights: updated in each step, used for tests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Average:
 
         mean = d mean + (1 - d) w        d = min(decay, (1 + i) / (10 + i))
 
-    It begins with what is there before the first update. The lower d of the first iterations has the mean
-    leave that behind soon. Of a net of 16 bits the float32 masters are averaged. An iteration that the
-    watch skips leaves the mean as it is. Source: Polyak and Juditsky, Acceleration of Stochastic
+    It starts from the weights before the first update. Because d is lower in the first iterations, the mean
+    soon forgets those. In mixed precision the master weights are averaged. An iteration that the
+    watch skips does not change the mean. Source: Polyak and Juditsky, Acceleration of Stochastic
     Approximation by Averaging, 1992; d as TensorFlow's ExponentialMovingAverage.
     """
 
@@ -35,23 +35,23 @@ class Average:
         self.inside = False  # the net has the means, and `means` the weights
 
     def prepare(self, iteration: int) -> None:
-        """Set the share of the weights after an iteration, yet to be sent."""
+        """Set 1 - d for the update of an iteration, a step constant that is not sent yet."""
         self.slot.put(1 - min(self.decay, (1 + iteration) / (10 + iteration)))
 
     def step(self) -> None:
-        """Take the weights into the mean."""
+        """Update the mean with the weights."""
         for param, mean in zip(self.params, self.means, strict=True):
             scratch = self.rule.scratch[: param.size]
             average(mean, param.data, self.slot.there, scratch, self.watch.skip)
 
     def begin(self) -> None:
-        """Let the mean be the weights that are there."""
+        """Set the mean to the current weights."""
         for param, mean in zip(self.params, self.means, strict=True):
             self.xp.copyto(mean, param.data)
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within it the net's weights are the means, and `means` holds those that training goes on with."""
+        """A context in which the net's weights are the means, and `means` holds the trained weights."""
         if self.inside:
             yield
             return

@@ -1,4 +1,4 @@
-"""Going on from a snapshot with another model than it was taken with: what may differ, and what may not."""
+"""Resuming from a snapshot with a changed model: what may differ, and what may not."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.state import State
 from minicaffe.spec.types import keys_of
 
-SILENT = ("device", "weights", "snapshot_prefix", "random_seed")  # that no number learnt depends on
-HISTORY = {"Nesterov": "SGD", "AdamW": "Adam"}  # types that remember what another does
+SILENT = ("device", "weights", "snapshot_prefix", "random_seed")  # keys that change nothing learnt
+HISTORY = {"Nesterov": "SGD", "AdamW": "Adam"}  # types with the same history as another
 RATE = (
     *("base_lr", "lr_policy", "gamma", "power", "stepsize", "stepvalue", "min_lr"),
     *("patience", "plateau", "max_iter", "warmup_iter", "warmup_start_lr"),
@@ -30,7 +30,7 @@ RATE = (
 
 
 class Change(NamedTuple):
-    """One difference: the key, as the command line's --set has it, and its value then and now."""
+    """One difference: the key, as in the command line's --set, and its value then and now."""
 
     key: str
     then: Any
@@ -42,12 +42,12 @@ class Change(NamedTuple):
 
 
 def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
-    """What differs between a snapshot's model and a solver's, each of which may.
+    """The allowed differences between a snapshot's model and a solver's.
 
-    The net's layers of the phase TRAIN, the type of solver if that remembers something else, float64 and
-    the seed must be the same; what data layers read, the multipliers of parameters, all tests and all other
-    keys of the solver may differ. Raises CheckpointError for what may not, all of it in one line. Of a
-    snapshot without its model's text, such as Caffe's, or with one that cannot be read, nothing is known.
+    The net's layers of the phase TRAIN, the solver's type unless the history is the same, float64 and
+    the seed must be equal; what data layers read, the multipliers of parameters, all tests and all other
+    keys of the solver may differ. Raises CheckpointError that lists all other differences in one line. For a
+    snapshot without its model's text, such as Caffe's, or with an invalid one, nothing is compared.
     """
     if caffes.is_caffes(file):
         return []
@@ -59,27 +59,27 @@ def changes(file: str | Path, net: Net, solver: SolverSpec) -> list[Change]:
         seed = reader["@seed"] if reader.shapes.get("@seed") == () else None
     try:
         then = model.parse(text, f"{file}: {weight_files.MODEL}")
-    except SpecError as error:  # of another version, say; the arrays have their own checks
+    except SpecError as error:  # for example of another version; the arrays are checked elsewhere
         return [Change(weight_files.MODEL, str(error), None)]
-    given = dataclasses.replace(net.spec, solver=solver)
-    now = model.parse(model.text(given, "."), "the model")
-    found = [*_solver(then, now), *_net(then, now)]
+    spec = dataclasses.replace(net.spec, solver=solver)
+    now = model.parse(model.text(spec, "."), "the model")
+    differences = [*_solver(then, now), *_net(then, now)]
     dtype = net.context.sum_dtype
     if kept is not None and kept != dtype:
-        found.append(Change("dtype", kept.name, dtype.name, False))
+        differences.append(Change("dtype", kept.name, dtype.name, False))
     named = net.spec.solver is not None and "random_seed" in net.spec.solver.nodes
     if named and seed is not None and seed.dtype.kind in "iu" and seed != solver.random_seed:
-        found.append(Change("solver.random_seed", int(seed), solver.random_seed, False))
-    if refused := [str(change) for change in found if not change.taken]:
+        differences.append(Change("solver.random_seed", int(seed), solver.random_seed, False))
+    if refused := [str(change) for change in differences if not change.taken]:
         raise CheckpointError(
             f"{file}: cannot be gone on from, for it is of another run: {'; '.join(refused)}; "
             "to begin anew with its weights: --weights"
         )
-    return found
+    return differences
 
 
 def told(changed: Sequence[Change], net: Net, iteration: int, rate: float) -> Iterator[str]:
-    """A line for each change that is taken, in a run that goes on at an iteration and a rate."""
+    """A line for each accepted change, in a run that resumes at an iteration and a rate."""
     for change in changed:
         _, layer, key = [*change.key.split("."), "", ""][:3]
         if change.key == weight_files.MODEL:
@@ -114,7 +114,7 @@ def _solver(then: NetSpec, now: NetSpec) -> Iterator[Change]:
 
 
 def _net(then: NetSpec, now: NetSpec) -> Iterator[Change]:
-    """The differences of the net that learns, and whether those that it is tested with differ."""
+    """The differences of the training net, and whether the test nets differ."""
     (one, tests_then), (other, tests_now) = (_parts(spec) for spec in (then, now))
     for name in [*one, *(name for name in other if name not in one)]:
         if name in one and name in other:
@@ -129,7 +129,7 @@ def _net(then: NetSpec, now: NetSpec) -> Iterator[Change]:
 
 
 def _parts(spec: NetSpec) -> tuple[dict[str, LayerSpec], Any]:
-    """The layers that learn, by name; and those that are for tests alone, to be compared."""
+    """The layers of the training net by name; and those only for tests, in a form to compare."""
     state = State(phase="TRAIN").over(spec.solver.train_state if spec.solver else State())
     learning = {layer.name: layer for layer in spec.layers if layer.included(state)}
     tests = [layer for layer in spec.layers if not layer.included(state)]
@@ -138,7 +138,7 @@ def _parts(spec: NetSpec) -> tuple[dict[str, LayerSpec], Any]:
 
 
 def _layer(then: LayerSpec, now: LayerSpec) -> Iterator[Change]:
-    """How two layers of one name differ. Fillers do not matter any more."""
+    """How two layers of one name differ. Fillers are ignored."""
     if then.type != now.type:
         yield Change(f"layers.{then.name}.type", then.type, now.type, False)
         return
@@ -164,7 +164,7 @@ def _facts(layer: LayerSpec) -> dict[str, Any]:
 
 
 def _pairs(key: str, then: Any, now: Any) -> Iterator[Change]:
-    """Where two values differ, those of mappings and lists of such by their keys."""
+    """The differences of two values; of mappings, and lists of them, by their keys."""
     if then == now:
         return
     if dataclasses.is_dataclass(then) and type(then) is type(now):
@@ -182,7 +182,7 @@ def _are_mappings(value: Any) -> bool:
 
 
 def _said(value: Any) -> str:
-    """A value as a model file has it."""
+    """A value as it is written in a model file."""
     if value is None or value == ():
         return "none"
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Replayed iterations beside ordinary ones: whether a CUDA graph computes the same bits."""
+"""Compares replayed iterations with ordinary ones: whether a CUDA graph computes the same bits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from minicaffe.solver.rules import Update
 
 
 def compared(iteration: Any, replay: Callable[[], None], as_it_is: Callable[[], None]) -> str:
-    """Take an iteration as a replay, put all back, and take it as it is; why they differ, or nothing.
+    """Replay an iteration, restore all arrays, and run it without replay; returns why they differ, or "".
 
-    What is compared, to the bit, is all that an iteration leaves behind: parameters, history, statistics,
-    loss, flags. It lies on the host meanwhile. An iteration with Python in it that cannot be done twice,
+    All arrays that an iteration changes are compared to the bit: parameters, history, statistics,
+    loss, flags. Copies are kept on the host. An iteration that calls Python that cannot run twice,
     such as reading a file, is replayed and not compared.
     """
     nodes = [node for part in iteration.recordings.values() for node in part]
@@ -43,18 +43,18 @@ def compared(iteration: Any, replay: Callable[[], None], as_it_is: Callable[[], 
 def left_behind(
     net: Net, rule: Update | Mixed, watch: Watch, average: Average | None
 ) -> dict[str, Any]:
-    """All arrays that an iteration changes for good, by what they are."""
-    found: dict[str, Any] = {"watch": watch.block, "loss": watch.loss}
+    """All arrays that an iteration changes permanently, by name."""
+    arrays: dict[str, Any] = {"watch": watch.block, "loss": watch.loss}
     for step in net.steps:
         for i, param in enumerate(step.layer.params):
-            found[f"parameter {i} of {step.spec.name}"] = param.data
+            arrays[f"parameter {i} of {step.spec.name}"] = param.data
         for i, array in enumerate(step.layer.running):
-            found[f"statistic {i} of {step.spec.name}"] = array
+            arrays[f"statistic {i} of {step.spec.name}"] = array
     for i, array in enumerate(rule.history):
-        found[f"history {i}"] = array
+        arrays[f"history {i}"] = array
     if isinstance(rule, Mixed):
         for i, master in enumerate(rule.masters):
-            found[f"float32 parameter {i}"] = master.data
+            arrays[f"float32 parameter {i}"] = master.data
     for i, mean in enumerate(average.means if average is not None else ()):
-        found[f"averaged parameter {i}"] = mean
-    return found
+        arrays[f"averaged parameter {i}"] = mean
+    return arrays

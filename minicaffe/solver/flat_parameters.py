@@ -1,4 +1,4 @@
-"""Flat parameters: the arrays of an update rule, contiguous, so that an update is few long passes."""
+"""Flat parameters: the arrays of an update rule are contiguous, so that an update is a few long passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from minicaffe.cpu import aligned
 from minicaffe.ops.arrays import fill
 
-ALIGNED = 64  # entries that each parameter begins at a multiple of
+ALIGNED = 64  # entries: each parameter begins at a multiple
 
 
 class Stretch(NamedTuple):
@@ -30,11 +30,11 @@ class Stretch(NamedTuple):
 
 
 class Laid:
-    """The gradients of parameters that learn, one array a type; their values and history as well.
+    """Flat arrays of learning parameters: one per type for the gradients, one for values, some for history.
 
-    Those of equal multipliers are neighbours there. What shares a parameter must share it anew. `history`
-    holds `memory` arrays of each parameter: the first of each, then the second. With `backward` they lie in
-    the order in which a backward pass comes to them, whatever their multipliers.
+    Parameters with equal multipliers are neighbours. Sharing of a parameter must be renewed. `history`
+    holds `memory` arrays of each parameter: the first of each, then the second. With `backward` they are in
+    the order of a backward pass, whatever their multipliers.
     """
 
     def __init__(self, params: Sequence[Any], memory: int, xp: Any, backward: bool = False):
@@ -42,7 +42,7 @@ class Laid:
         self.history = [
             aligned.zeros(xp, p.shape, p.dtype) for _ in range(memory) for p in self.params
         ]
-        self.where: dict[int, tuple[list[Any], int]] = {}  # of a parameter: arrays, and its place
+        self.where: dict[int, tuple[list[Any], int]] = {}  # its flat arrays, and its start in them
         groups = list(dict.fromkeys(map(multipliers, self.params)))
         self.order = list(reversed(range(len(self.params))))
         if not backward:
@@ -57,7 +57,7 @@ class Laid:
                 self._lie(i, arrays, sum(sizes[:k]), xp)
 
     def _lie(self, i: int, arrays: list[Any], start: int, xp: Any) -> None:
-        """Have parameter i lie in arrays, from `start` on."""
+        """Move parameter i into flat arrays, from `start` on."""
         param, size = self.params[i], self.params[i].size
         diff, data, *history = (
             array[start : start + size].reshape(param.shape) for array in arrays
@@ -69,31 +69,31 @@ class Laid:
         self.where[i] = arrays, start
 
     def beside(self, whole: Any) -> list[Any]:
-        """The arrays of the type of which `whole` are the gradients: these, the values, the history."""
+        """The flat arrays whose gradients are `whole`: gradients, values, history."""
         return next(arrays for arrays, _ in self.where.values() if arrays[0] is whole)
 
     def gradient_parts(self) -> list[tuple[Any, list[tuple[Any, int]]]]:
-        """The gradients of each type: one array, and the parameters in it in order, and where each ends."""
-        found: list[tuple[Any, list[tuple[Any, int]]]] = [(whole, []) for whole in self.gradients]
+        """The gradients of each type: the flat array, and its parameters in order with the end of each."""
+        flat: list[tuple[Any, list[tuple[Any, int]]]] = [(whole, []) for whole in self.gradients]
         for i in self.order:
             arrays, start = self.where.get(i, (None, 0))
-            for whole, parts in found:
+            for whole, parts in flat:
                 if arrays is not None and arrays[0] is whole:
                     size = -(-self.params[i].size // ALIGNED) * ALIGNED
                     parts.append((self.params[i], start + size))
-        return found
+        return flat
 
     def loose(self) -> list[Any]:
-        """The parameters that learn, and whose gradients do not lie here."""
+        """The learning parameters whose gradients are not in the flat arrays."""
         return self._apart("_diff", 0)
 
     @property
     def complete(self) -> bool:
-        """Whether gradients and values of all that learns lie here."""
+        """Whether the flat arrays hold gradients and values of all learning parameters."""
         return not (self.loose() or self._apart("data", 1))
 
     def _apart(self, which: str, array: int) -> list[Any]:
-        """The parameters that learn, and of which something does not lie in its array."""
+        """The learning parameters whose attribute `which` is not in its flat array."""
         return [
             param
             for i, param in enumerate(self.params)
@@ -102,7 +102,7 @@ class Laid:
         ]
 
     def clear(self) -> None:
-        """Make the gradients that lie here zero, all of a type at once."""
+        """Set the flat gradients to zero, all of a type at once."""
         for gradient in self.gradients:
             fill(gradient, 0)
         for i, (arrays, _) in self.where.items():
@@ -111,37 +111,37 @@ class Laid:
                 param.stale = False
 
     def stretches(self, apart: bool) -> list[Stretch]:
-        """All that learns now; parameters `apart`, or as many at a time as go together.
+        """The arrays of all learning parameters, each parameter `apart` or as few stretches as possible.
 
-        What lies between two of them is zeros, and may become what a rule makes of zeros.
+        Between two parameters are zeros, which a rule may change.
         """
-        found: list[Stretch] = []
+        passes: list[Stretch] = []
         begin, before, at = 0, -1, -1
         for i in self.order:
             param, (arrays, start) = self.params[i], self.where.get(i, (None, 0))
-            at += i in self.where  # one that never learnt lies nowhere between two others
+            at += i in self.where  # one that never learnt is in no flat array
             if not param.learns:
                 continue
             own, ends = multipliers(param), []
             if arrays is None or not lies_in(param.data, arrays[1]):
                 history = self.history[i :: len(self.params)]
-                found.append(Stretch(param.data, param.diff, history, [(param.size, own)]))
+                passes.append(Stretch(param.data, param.diff, history, [(param.size, own)]))
                 continue
-            goes_on = before == at - 1 and found and not apart
-            if goes_on and lies_in(found[-1].diff, arrays[0]):
-                *ends, (_, last) = found.pop().ends
+            goes_on = before == at - 1 and passes and not apart
+            if goes_on and lies_in(passes[-1].diff, arrays[0]):
+                *ends, (_, last) = passes.pop().ends
                 ends += [(start - begin, last)] * (last != own)
             else:
                 begin = start
             diff, weight, *history = (array[begin : start + param.size] for array in arrays)
             ends.append((start + param.size - begin, own))
-            found.append(Stretch(weight, diff, history, ends, arrays[0], begin))
+            passes.append(Stretch(weight, diff, history, ends, arrays[0], begin))
             before = at
-        return found
+        return passes
 
 
 def lay(params: Sequence[Any], xp: Any) -> tuple[Any, list[Any]]:
-    """An array with room for parameters of one type, and their values in it, each as an array of its shape."""
+    """A flat copy of the values of parameters of one type, and a view of each parameter's shape into it."""
     ends = list(itertools.accumulate(-(-param.size // ALIGNED) * ALIGNED for param in params))
     whole, lie = aligned.zeros(xp, ends[-1], params[0].dtype), []
     for param, end, start in zip(params, ends, [0, *ends], strict=False):
@@ -151,11 +151,11 @@ def lay(params: Sequence[Any], xp: Any) -> tuple[Any, list[Any]]:
 
 
 def lies_in(part: Any, whole: Any) -> bool:
-    """Whether an array is a view of another, or of what that is a view of: `ops.aligned` gave it."""
+    """Whether two arrays from `cpu.aligned` have one memory: `part` is a view of `whole` or of its base."""
     if isinstance(whole, np.ndarray):
         return part.base is whole.base
     return bool(whole.data.ptr <= part.data.ptr < whole.data.ptr + whole.nbytes)
 
 
-# What multiplies a parameter's rate, and its decay
+# The factors of a parameter's learning rate and weight decay
 multipliers = operator.attrgetter("lr_mult", "decay_mult")

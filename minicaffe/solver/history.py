@@ -1,4 +1,4 @@
-"""What a solver has shown of its training, as arrays to plot."""
+"""The displayed losses and test results of a solver, as arrays to plot."""
 
 from __future__ import annotations
 

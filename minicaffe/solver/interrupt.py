@@ -1,4 +1,4 @@
-"""Signals as wishes: Ctrl-C and SIGTERM to stop after the iteration, SIGHUP to take a snapshot and go on."""
+"""Signals: Ctrl-C and SIGTERM stop after the iteration, SIGHUP takes a snapshot and goes on."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-STOPS, SNAPSHOTS = ("SIGINT", "SIGTERM"), ("SIGHUP",)  # as Caffe has it; Windows has no SIGHUP
+STOPS, SNAPSHOTS = ("SIGINT", "SIGTERM"), ("SIGHUP",)  # as in Caffe; Windows has no SIGHUP
 STOPPING = b"\nstopping after this iteration, with a snapshot; press again to stop now, without a snapshot\n"
 SAVING = b"\ntaking a snapshot after this iteration, and going on\n"
 
 
 class Signals:
-    """While it is entered, the first of a signal that stops sets `asked`; a second acts as it always would.
+    """A context in which the first stopping signal sets `asked`; a second has its usual effect.
 
-    A signal that was ignored before, as nohup has it, stays ignored.
+    A signal that was ignored before, as under nohup, stays ignored.
     """
 
     def __init__(self, silent: bool = False) -> None:
@@ -35,7 +35,7 @@ class Signals:
         return self
 
     def snapshot_asked(self) -> bool:
-        """Whether a snapshot was asked for since this was last asked."""
+        """Whether a snapshot was requested since the last call."""
         asked, self._save = self._save, False
         return asked
 
@@ -49,7 +49,7 @@ class Signals:
         self._say(SAVING)
 
     def _say(self, text: bytes) -> None:
-        """Put a line on stderr, as a handler of signals may; a terminal that has gone does not matter."""
+        """Write a line to stderr by a call that signal handlers may use; ignores a closed terminal."""
         if not self.silent:
             with contextlib.suppress(OSError):
                 os.write(2, text)

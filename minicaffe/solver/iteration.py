@@ -1,4 +1,4 @@
-"""What one iteration computes: its gradient, and its update. They are recorded, and then replayed."""
+"""One iteration: its gradient and its update, which are recorded and then replayed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from minicaffe.solver.rules import Update
 from minicaffe.solver.together import Together
 from minicaffe.spec.solver import SolverSpec
 
-# What may be another in each iteration: spec, rule, the iteration's number, and its learning rate
+# The arguments of an iteration: spec, rule, the iteration's number, and its learning rate
 Now = tuple[SolverSpec, Update | Mixed, int, float]
 
 
@@ -28,8 +28,8 @@ class Iteration:
     """Computes iterations of a net: passes over iter_size batches, sums with other ranks, update, average.
 
     On the CPU they are recorded and replayed, on CUDA captured into a graph, unless `graph` is false.
-    `recorded` counts the losses written to the watch's window since its beginning; `reasons` says what of an
-    iteration on CUDA is not in a graph, and why.
+    `recorded` counts the losses written to the watch's window since its start; `reasons` lists the parts of
+    an iteration on CUDA that are not in a graph, and why.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Iteration:
         graph: bool,
     ):
         self.net, self.watch, self.average, self.ranks = net, watch, average, ranks
-        self.premise = premise  # what replays go by
+        self.premise = premise  # the guard of replays
         self.device, self.graph = net.device, graph
         with self.device.current():
             self.one = self.device.xp.empty((), net.context.sum_dtype)  # the loss of a batch
@@ -59,32 +59,32 @@ class Iteration:
 
     @property
     def recordings(self) -> dict[str, list[Node]]:
-        """What replays go through, of an iteration, or of passes and update; nothing if there are none."""
+        """The nodes of replays, of an iteration, or of passes and update; empty if there are none."""
         apart = {"passes": self.passes.nodes or [], "update": self.updates.nodes or []}
         return apart if any(apart.values()) else {"iteration": self.whole.nodes or []}
 
     def run(self, now: Now) -> None:
-        """Gradient and update as one work, which one program or graph can hold."""
+        """Compute gradient and update as one work, which one command buffer or graph can hold."""
         self.spec, self.rule, self.number, self.rate = now
         if self.ranks is None:
             self._attempt(self._as_one)
-        elif self.device.is_cuda:  # ranks agree once it has been asked for all
+        elif self.device.is_cuda:  # ranks agree once all work is launched
             self._attempt(self._as_one)
             self.ranks.agree()
         else:
             self._attempt(partial(self.ranks.run, self._as_one))
 
     def gradient(self, now: Now) -> None:
-        """Forward and backward over iter_size batches; their mean loss goes into the window.
+        """Run forward and backward over iter_size batches; their mean loss is written to the window.
 
-        Of several ranks all do it, and sum their gradients and losses. Raises what fails on any of them.
+        Several ranks sum their gradients and losses. An error on one rank is raised on all.
         """
         self.spec, self.rule, self.number, self.rate = now
         work = self._only_passes
         self._attempt(work if self.ranks is None else partial(self.ranks.run, work))
 
     def update(self, now: Now) -> None:
-        """Change the parameters by the gradients that are there."""
+        """Update the parameters with the current gradients."""
         self.spec, self.rule, self.number, self.rate = now
         self._prepare_update()
         self.net.context.slots.send()
@@ -111,7 +111,7 @@ class Iteration:
         self._end_passes()
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Do what has passes in it; should it fail, all is as before, but for blobs: there is no gradient."""
+        """Do work with passes; if it fails, restore all but blobs, and mark the gradients as stale."""
         try:
             work()
         except BaseException:
@@ -124,11 +124,11 @@ class Iteration:
             raise
 
     def _begin_passes(self) -> None:
-        if self.taken != self.net.context.taken:  # keep no array alive that the net has no more
+        if self.taken != self.net.context.taken:  # free arrays that the net has dropped
             self.taken = self.net.context.taken
             for repeated in (self.passes, self.updates, self.whole):
                 repeated.begin()
-        if not self.device.is_cuda:  # where that is a part of what is captured
+        if not self.device.is_cuda:  # on CUDA this is captured too
             self.watch.begin()
         self.noted.begin(self.number * self.spec.iter_size)
 
@@ -137,7 +137,7 @@ class Iteration:
         self.recorded += 1
 
     def _prepare_update(self) -> None:
-        """Set what changes from one update to the next, yet to be sent."""
+        """Set the step constants of the update; they are not sent yet."""
         self.rule.prepare(self.rate, self.number)
         if self.average is not None:
             if self.number == 0:
@@ -145,14 +145,14 @@ class Iteration:
             self.average.prepare(self.number)
 
     def _all(self, tape: Tape | None) -> None:
-        """The passes and the update; several ranks of CPUs agree in between whether to go on."""
+        """Run the passes and the update; on the CPU, several ranks agree in between whether to go on."""
         self._all_passes(tape)
         if self.ranks is not None and not self.device.is_cuda:
             take_sum(tape, self.ranks.agree, what="what all ranks ask for")
         self._step(tape)
 
     def _all_passes(self, tape: Tape | None) -> None:
-        """All of the passes; noted, if there is a tape."""
+        """Run all passes, and record them if there is a tape."""
         net, noted, loss = self.net, self.noted, self.watch.loss
         count, rule = self.spec.iter_size, self.rule
         if self.device.is_cuda:
@@ -187,13 +187,13 @@ class Iteration:
         noted.end(tape)
 
     def _step(self, tape: Tape | None) -> None:
-        """The update, whose numbers are set."""
-        stale = [param for param in self.net.learnable if param.stale]  # no gradient comes to them
+        """Do the update; its step constants are set."""
+        stale = [param for param in self.net.learnable if param.stale]  # they have no gradient
         shared = self.ranks.shared if self.ranks is not None else None
         if shared is None:
             take(tape, self.spec.type, self.rule.step)
         else:
-            assert isinstance(self.rule, Update)  # nets of 16 bits are CUDA's
+            assert isinstance(self.rule, Update)  # float16 and bfloat16 need CUDA
             take(tape, self.spec.type, partial(self.rule.step, shared))
             for work in shared.gathers:
                 take_sum(tape, work, what="weights of other ranks")
@@ -204,15 +204,15 @@ class Iteration:
             tape.notes.append(Call("the end", known, partial(_read, read), sets=True, late=True))
 
     def _on_cpu(self, assumes: Callable[..., Assumed | None]) -> Assumed | None:
-        """What recorded passes or updates go by; nothing on CUDA, where but a whole iteration is replayed."""
+        """What recorded passes or updates assume; None on CUDA, where only whole iterations are replayed."""
         return None if self.device.is_cuda else assumes(self._parts())
 
     def _of_iteration(self) -> Assumed:
-        """What a recorded iteration goes by; that nothing is in the way of a replay was just seen."""
+        """What a recorded iteration assumes; that it may be replayed was just checked."""
         return self.premise.of_all_unseen(self._parts())
 
     def _parts(self) -> list[Any]:
-        """What of the solver a replay goes by."""
+        """The objects of the solver that a replay assumes."""
         rule, means = self.rule, self.average.means if self.average else ()
         of_update = (rule.rule if isinstance(rule, Mixed) else rule).spec
         ranks = self.ranks and self.ranks.shared
@@ -229,13 +229,13 @@ class Iteration:
 
 
 def _read(params: list[Param]) -> None:
-    """What lies in the memory of their gradients is of this step."""
+    """Mark the gradients in memory as those of this step."""
     for param in params:
         param.stale = False
 
 
 def _add_loss(net: Net, one: Any, loss: Any) -> None:
-    """Add the loss of a batch to that of the iteration, by way of `one`; the first batch's is that."""
+    """Add the loss of a batch to that of the iteration, through `one`; without `one`, set it."""
     if one is None:
         net.loss_into(loss.reshape(()))
     else:

@@ -1,4 +1,4 @@
-"""What the result of a test leads to: the best kept, the rate lowered, training ended early."""
+"""Reactions to the result of a test: keep the best, lower the learning rate, stop early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minicaffe.spec.solver import SolverSpec
 
 
 class Judge:
-    """Goes by tests: by the trends of what is watched, whose numbers are in snapshots (see `trend.trends`)."""
+    """Reacts to tests by the trends of watched outputs, which are saved in snapshots (see `trend.trends`)."""
 
     def __init__(self, trends: dict[str, Trend]):
         self.trends = trends
@@ -29,9 +29,9 @@ class Judge:
         report: Callable[[str], None],
         keep: Callable[[], bool],
     ) -> Trend | None:
-        """Go by a test just made; what has waited too long for a better one, if that ends training early.
+        """React to a test; returns the trend that ends training early because it did not improve, or None.
 
-        That the rate falls is reported. `keep` writes the snapshot of the best test, and returns whether it
+        A lower learning rate is reported. `keep` writes the snapshot of the best test, and returns whether it
         could.
         """
         plateau, best = (self.trends.get(name) for name in ("plateau", "best"))
@@ -41,14 +41,14 @@ class Judge:
         if best is not None:
             before = best.value, best.at
             if best.judge(iteration, scores) and not keep():
-                best.value, best.at = before  # the next that is better than the file is tried
+                best.value, best.at = before  # the next test better than the file is tried
         patience = spec.early_stopping
         return best if best is not None and patience and best.waited >= patience else None
 
     def _lower(
         self, plateau: Trend, spec: SolverSpec, iteration: int, report: Callable[[str], None]
     ) -> None:
-        """Let the rate fall if so many tests were no better; they do not count during the warm-up."""
+        """Lower the rate if `patience` tests were no better; tests during the warm-up do not count."""
         if iteration < spec.warmup_iter:
             plateau.waited = 0
         if plateau.waited < (spec.patience or 1):

@@ -1,4 +1,4 @@
-"""Mixed precision: a net of 16 bits, learnt by a rule in float32."""
+"""Mixed precision: a net of float16 or bfloat16, updated by a rule in float32."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from minicaffe.solver.nan_guard import Watch
 from minicaffe.solver.rules import Update
 from minicaffe.spec.solver import SolverSpec
 
-SCALE = {"float16": 1024.0}  # of the loss, where the model names none; else 1
+SCALE = {"float16": 1024.0}  # the default loss scale; else 1
 
 
 class Master:
-    """A parameter of 16 bits as a rule sees it: values and gradient in float32.
+    """The master of a float16 or bfloat16 parameter: values and gradient in float32, for the rule.
 
-    One that is of float32 anyway, such as a running statistic, has no other values than its own.
+    The master of a float32 parameter, such as a running statistic, uses its values.
     """
 
     dtype = np.dtype("float32")
-    stale = False  # all gradients are put there
+    stale = False  # all gradients are written
 
     def __init__(self, param: Param, xp: Any):
         self.param, self.shape, self.size = param, param.shape, param.size
@@ -37,7 +37,7 @@ class Master:
             xp.copyto(self.data, param.data)
 
     def lie_in(self, array: Any, which: str) -> None:
-        """Have an array of its shape be the gradient, or the values."""
+        """Use an array of its shape as the gradient, or as the values."""
         if which == "diff":
             self._diff = array
             return
@@ -54,27 +54,27 @@ class Master:
 
     @property
     def learns(self) -> bool:
-        """Whether its gradient is wanted."""
+        """Whether its gradient is needed."""
         return self.param.learns
 
     @property
     def lr_mult(self) -> float:
-        """What multiplies its learning rate."""
+        """The factor of its learning rate."""
         return self.param.lr_mult
 
     @property
     def decay_mult(self) -> float:
-        """What multiplies its weight decay."""
+        """The factor of its weight decay."""
         return self.param.decay_mult
 
 
 class Mixed:
     """Master weights, history and the sum of gradients in float32; the net has rounded copies.
 
-    The gradients are of `scale` times the loss, so that small ones do not vanish in 16 bits; `gather`
-    divides them again. Where any is infinite or no number, all of the iteration's are passed over:
-    weights and history stay as they are, and `skipped` counts it. That is decided on the device, by a
-    Watch that passes over.
+    The gradients are those of `scale` times the loss, so that small ones do not become 0; `gather`
+    divides them by `scale`. If any is not finite, the iteration is skipped:
+    weights and history do not change, and `skipped` counts it. The device decides this, by a
+    Watch with `pass_over`.
     Source: P. Micikevicius et al., Mixed Precision Training, ICLR 2018.
     """
 
@@ -96,21 +96,21 @@ class Mixed:
 
     @property
     def skipped(self) -> Any:
-        """How many iterations were passed over."""
+        """How many iterations were skipped."""
         return self.watch.passed
 
     @property
     def history(self) -> list[Any]:
-        """What the rule remembers of each parameter."""
+        """The rule's history of each parameter."""
         return self.rule.history
 
     @property
     def weights(self) -> list[Any]:
-        """What the rule changes."""
+        """The arrays that the rule changes."""
         return self.rule.weights
 
     def gather(self, first: bool) -> None:
-        """Move the net's gradients into the masters', or add them to those of earlier batches."""
+        """Write the net's gradients into the masters, or add them to those of earlier batches."""
         if first:
             self.watch.bad.fill(0)
         for master in self.masters:
@@ -118,11 +118,11 @@ class Mixed:
                 unscale(master.param.diff, self.scale, master.diff, not first, self.watch.bad)
 
     def prepare(self, rate: float, iteration: int) -> None:
-        """Set the numbers of the next step, yet to be sent."""
+        """Set the step constants of the next step; they are not sent yet."""
         self.rule.prepare(rate, iteration)
 
     def step(self) -> None:
-        """Take the step that was prepared, and round the weights into the net."""
+        """Do the prepared step, and round the weights into the net."""
         self.rule.step()
         self.round()
 
@@ -134,10 +134,10 @@ class Mixed:
 
 
 def rule_of(net: Net, spec: SolverSpec, watch: Watch, backward: bool) -> Update | Mixed:
-    """What updates a net, parameters in the order of its backward pass if wanted; of 16 bits, in float32."""
-    given = spec, net.learnable, net.device, watch, net.context.slots, backward
+    """The update of a net, `Mixed` for float16 and bfloat16; `backward`: parameters in backward order."""
+    arguments = spec, net.learnable, net.device, watch, net.context.slots, backward
     if net.context.dtype.itemsize != 2:
-        return Update(*given)
-    mixed = Mixed(*given)
+        return Update(*arguments)
+    mixed = Mixed(*arguments)
     net.loss_scale = mixed.scale
     return mixed

@@ -1,4 +1,4 @@
-"""What a solver looks at in each iteration, kept on the device: losses, norms, whether all is finite."""
+"""The NaN guard: losses, norms and flags of each iteration, on the device."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from minicaffe.ops.nan_guard import BAD, DONE, FLAGS, PASSED, SKIP, STOP
 from minicaffe.replay.command import place
 from minicaffe.solver.flat_parameters import lay
 
-NUMBERS = 3  # float64: sums of squares, of the gradient, of the weights, of what else passes change
+NUMBERS = 3  # float64: sums of squares of the gradient, of the weights, of running statistics
 
 
 class Told(NamedTuple):
-    """What was read back in one go: the window of losses, norms, and the flags by name."""
+    """The numbers that one copy read back: the window of losses, norms, and the flags by name."""
 
     losses: np.ndarray
     gradient: float
@@ -32,10 +32,9 @@ class Told(NamedTuple):
 
 
 class AtHand(NamedTuple):
-    """What each iteration looks at, in the host's memory: read and written without NumPy.
+    """The numbers of each iteration on the CPU, read and written without NumPy.
 
-    Long loops leave nothing of Python, nor of NumPy, in the caches: the less is done between two of them, the
-    less has to be fetched anew.
+    Long loops evict Python and NumPy from the caches, so little should run between two of them.
     """
 
     loss: memoryview
@@ -47,12 +46,12 @@ class AtHand(NamedTuple):
 class Watch:
     """A window of losses, and flags that stop all updates from the first bad loss or gradient on.
 
-    All lies in one block of the device's memory, so that it is read back in one copy with the loss. The
-    update of the iteration that is found bad is not taken, nor any after it: however late the host looks,
-    it finds parameters and history as they were when that iteration began. With `pass_over`, as of 16
-    bits, a gradient that is not finite is passed over instead, and only a loss stops. Of what forward
-    passes change for good, such as BatchNorm's sums, it takes copies, until it stops. No update is taken
-    of an iteration in which a layer has refused something: `refused`, flags on the host (see Context).
+    All is in one block of device memory, so one copy reads it back with the loss. The update of a bad
+    iteration is skipped, and all updates after it: however late the host reads the flags,
+    parameters and history are as they were when that iteration began. With `pass_over`, in mixed
+    precision, only the update of a gradient that is not finite is skipped, and only a loss stops. Arrays
+    that forward passes change, such as BatchNorm's sums, are copied in each iteration until it stops.
+    An iteration in which a layer refused something is not updated: `refused`, host flags (see Context).
     """
 
     def __init__(
@@ -72,20 +71,20 @@ class Watch:
         self.parts = xp.empty(ops.BLOCKS, np.float64)
         self.loss = xp.zeros(
             1, dtype
-        )  # of this iteration: always at one place, so that it can be replayed
+        )  # of this iteration: always at one address, so that it can be replayed
         self.at_hand: AtHand | None = None
         if xp is np:
             looked_at = self.loss, self.losses, self.squares, self.flags
             self.at_hand = AtHand(*[array.data for array in looked_at])
-        self.asked, self.last = 0, -1  # how many updates were asked for; the iteration of the last
+        self.asked, self.last = 0, -1  # how many updates were launched; the iteration of the last
         self.kept: list[
             tuple[Any, list[tuple[Any, Any]]]
-        ] = []  # of layers: arrays, and their copies
-        self.blocks: list[tuple[Any, Any]] = []  # what lies together of it, and its copy,
-        self.together: dict[Any, Any] = {}  # and that of each part
+        ] = []  # of layers: running arrays, and their copies
+        self.blocks: list[tuple[Any, Any]] = []  # flat running arrays, and their copies
+        self.together: dict[Any, Any] = {}  # the copy of each part of a flat array
 
     def _parts(self, block: Any) -> tuple[Any, ...]:
-        """A block as sums of squares, flags, losses, the factor that clips, and whether it goes on."""
+        """The parts of a block: sums of squares, flags, losses, the clipping factor, and whether to go on."""
         ends, parts = 0, []
         for dtype, count in (
             (np.dtype(np.float64), NUMBERS),
@@ -100,18 +99,18 @@ class Watch:
         return tuple(parts)
 
     def keep(self, layers: Iterable[Any]) -> None:
-        """Know the layers whose forward passes change something for good, `running`.
+        """Set the layers whose forward passes change arrays, `running`, of which to keep copies.
 
-        Parameters among it, which no other layer shares, are made to lie one behind the other.
+        Parameters among them that no other layer shares are moved into flat arrays.
         """
         layers = list(layers)
         params = [param for layer in layers for param in layer.params]
         shared = {id(param.owner) for param in params if param.owner is not param}
         lone = {id(p.data): p for p in params if p.owner is p and id(p) not in shared}
         changing = [layer for layer in layers if layer.running]
-        found = [lone[id(x)] for layer in changing for x in layer.running if id(x) in lone]
-        for dtype in dict.fromkeys(param.dtype for param in found):
-            mine = [param for param in found if param.dtype == dtype]
+        moved = [lone[id(x)] for layer in changing for x in layer.running if id(x) in lone]
+        for dtype in dict.fromkeys(param.dtype for param in moved):
+            mine = [param for param in moved if param.dtype == dtype]
             (block, lies), (kept, copies) = lay(mine, self.xp), lay(mine, self.xp)
             self.blocks.append((block, kept))
             for param, array, copy in zip(mine, lies, copies, strict=True):
@@ -122,7 +121,7 @@ class Watch:
             self._know(copies, layer.running)
 
     def _know(self, copies: list[tuple[Any, Any]], running: Sequence[Any]) -> None:
-        """Have a copy of each array that a layer changes now; one that it no longer changes keeps its own."""
+        """Have a copy of each array that a layer changes now; if it changes none, keep the old copies."""
         known = [array for array, _ in copies]
         if running and not (len(known) == len(running) and all(map(operator.is_, known, running))):
             places = map(place, running)
@@ -132,13 +131,13 @@ class Watch:
             ]
 
     def running_arrays(self) -> list[Any]:
-        """What forward passes change for good, together where it lies together."""
-        found = [array for layer, _ in self.kept for array in layer.running]
-        apart = [array for array in found if place(array) not in self.together]
+        """The arrays that forward passes change: the flat arrays, then the others."""
+        running = [array for layer, _ in self.kept for array in layer.running]
+        apart = [array for array in running if place(array) not in self.together]
         return [*(block for block, _ in self.blocks), *apart]
 
     def begin(self) -> None:
-        """An iteration begins: what its passes change for good is kept."""
+        """An iteration begins: copy the arrays that its passes change."""
         for block, kept in self.blocks:
             self.xp.copyto(kept, block, where=self.going)
         for layer, copies in self.kept:
@@ -148,75 +147,75 @@ class Watch:
                     self.xp.copyto(copy, array, where=self.going)
 
     def end(self, slot: int) -> None:
-        """The loss of an iteration is there: it goes into its slot of the window."""
+        """The loss of an iteration is computed: copy it into its slot of the window."""
         if self.at_hand is None:
             self.losses[slot : slot + 1] = self.loss
         else:
             self.at_hand.losses[slot] = self.at_hand.loss[0]
 
     def expect(self, iteration: int) -> None:
-        """The update of an iteration is about to be judged."""
+        """The update of an iteration is about to be launched."""
         self.asked, self.last = self.asked + 1, iteration
 
     def measure(self, gradients: Sequence[Any]) -> None:
-        """Measure the gradient, flat arrays, for `judge` to be given none."""
+        """Measure the gradient, flat arrays; `judge` then needs none."""
         for i, gradient in enumerate(gradients):
             ops.squares(gradient, self.gradient, self.parts, self.bad, add=i > 0)
 
     def judge(self, gradients: Sequence[Any], limit: float) -> None:
-        """Measure the gradient, flat arrays, and decide whether the update of the iteration is taken.
+        """Measure the gradient, flat arrays, and decide whether the update of the iteration is skipped.
 
-        Without arrays it is as it was measured.
+        Without arrays, the last measurement is used.
         """
-        given = self.pass_over, self.flags, self.going, self.factor
-        ops.judge(self.loss, gradients, self.gradient, self.parts, limit, *given, self.refused)
+        outputs = self.pass_over, self.flags, self.going, self.factor
+        ops.judge(self.loss, gradients, self.gradient, self.parts, limit, *outputs, self.refused)
 
     def weigh(self, weights: Sequence[Any]) -> None:
-        """Measure the weights, and what forward passes change for good, for the next `told`."""
+        """Measure the weights, and the arrays that forward passes change, for the next `told`."""
         running = [array for layer, _ in self.kept for array in layer.running]
         for arrays, out in ((weights, self.weights), (running, self.running)):
             for i, array in enumerate(arrays):
                 ops.squares(array.reshape(-1), out, self.parts, self.bad, add=i > 0)
-        self.bad.fill(0)  # that is said of gradients
+        self.bad.fill(0)  # this flag is for gradients
 
     def told(self, device: Any) -> Told:
-        """Read all of it back; waits for the device."""
+        """Read all numbers back; waits for the device."""
         squares, flags, losses, *_ = self._parts(device.to_host(self.block))
         gradient, weights, running = (math.sqrt(value) for value in squares)
         counts = bool(flags[STOP]), int(flags[DONE]), int(flags[PASSED])
         return Told(losses, gradient, weights, running, *counts)
 
     def stopped_at_hand(self) -> bool:
-        """Whether it has stopped, where that is known without waiting for the device; else False."""
+        """Whether it has stopped, if that is known without waiting for the device; else False."""
         return self.at_hand is not None and self.at_hand.flags[STOP] != 0
 
     def iteration(self, told: Told) -> int:
-        """The iteration that was found bad."""
+        """The number of the bad iteration."""
         return max(
             0, self.last - (self.asked - 1 - told.done)
-        )  # updates by hand may be of one iteration
+        )  # a user may do several updates in one iteration
 
     def put_back(self) -> None:
-        """Have what forward passes changed be as it was when the iteration that was found bad began."""
+        """Restore the arrays that forward passes change to their values before the bad iteration."""
         for _, copies in self.kept:
             for array, copy in copies:
                 self.xp.copyto(array, copy)
 
     def reset(self) -> None:
-        """Forget what was found, so that training may go on."""
+        """Reset the flags, so that training can go on."""
         self.flags.fill(0)
         self.going.fill(True)
         self.asked = 0
 
     def take_back(self, slot: int) -> None:
-        """Have all be as it was when an iteration that failed began; the loss of the last is in a slot."""
+        """Restore all that a failed iteration changed; the last loss is in a slot."""
         self.put_back()
         if self.at_hand is not None:
             self.loss[0], self.flags[SKIP] = self.losses[slot], self.flags[STOP]
 
 
 def watch_of(net: Net, window: int) -> Watch:
-    """What looks at the iterations of a net; of 16 bits, a gradient that is not finite is passed over."""
+    """The NaN guard of a net; in mixed precision, it skips gradients that are not finite."""
     context = net.context
     watch = Watch(
         net.device.xp, window, context.sum_dtype, context.dtype.itemsize == 2, context.refused

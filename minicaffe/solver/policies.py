@@ -15,7 +15,7 @@ def learning_rate(spec: SolverSpec, iteration: int, fallen: int = 0) -> float:
     poly b (1 - i / max_iter)^p; sigmoid b / (1 + exp(-g (i - s))). Source: Caffe's SGDSolver.
 
     cosine m + (b - m) (1 + cos(pi t)) / 2, m = min_lr, t = (i - w) / (max_iter - w), w = warmup_iter:
-    half a wave from the warm-up's end. Source: Loshchilov and Hutter, SGDR, ICLR 2017, without restarts.
+    half a wave, from the end of the warm-up. Source: Loshchilov and Hutter, SGDR, ICLR 2017, without restarts.
     plateau max(b g^fallen, m); `fallen` counts how often tests did not get better (see Trend).
 
     While i < w, whatever the policy: a + (b - a) i / w, a = warmup_start_lr. Source: Goyal et al. 2017, with
@@ -41,7 +41,7 @@ def learning_rate(spec: SolverSpec, iteration: int, fallen: int = 0) -> float:
 
 
 def falls(spec: SolverSpec, iteration: int) -> int:
-    """How often the rate has fallen, of the policies step and multistep (Caffe's current_step); else 0."""
+    """How often the rate has fallen, for the policies step and multistep (Caffe's current_step); else 0."""
     if spec.lr_policy == "multistep":
         return bisect.bisect_right(spec.stepvalue, iteration)
     return iteration // (spec.stepsize or 1) if spec.lr_policy == "step" else 0

@@ -1,4 +1,4 @@
-"""The recorder of a run, if a Solver has one: entered before it steps, and left behind that."""
+"""The recorder of a run, if a Solver has one: entered before it steps, and left after that."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Recorder(Protocol):
-    """What is told that a Solver begins to step, and that it has ended."""
+    """An object that is called when a Solver begins to step, and when it ends."""
 
     inside: bool  # whether it is entered
 
     def enter(self, solver: Any) -> None:
-        """The solver begins, or goes on. Raises CheckpointError if nothing can be recorded."""
+        """The solver starts or continues. Raises CheckpointError if nothing can be recorded."""
 
     def leave(self, solver: Any, error: BaseException | None, ends: bool) -> None:
-        """What was entered is over: with an error, or the run's end."""
+        """The entered call has ended: with an error, or with the end of the run."""
 
 
 def recorded(ends: bool) -> Callable[[F], F]:
-    """Have what a method of a Solver does be recorded in the folder of its run, if it keeps one.
+    """Record a method of a Solver in the folder of its run, if it has one.
 
-    With `ends` the run ends with it. Of several ranks the first does so.
+    With `ends` the run ends with it. Only rank 0 records.
     """
 
     def around(method: F) -> F:

@@ -1,4 +1,4 @@
-"""What a solver tells while it trains: plain lines on stderr; the command line draws a bar instead."""
+"""The report of a solver while it trains: lines on stderr; the command line draws a bar instead."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Report:
         print(text, file=sys.stderr, flush=True)
 
     def failed(self, text: str) -> None:
-        """Something did not succeed, and training went on: the user must know."""
+        """Something failed, and training went on: the user must know."""
         self.line(text)
 
     def event(self, text: str) -> None:
-        """Something that a run's record must tell: resumed, stopped early, a setting that changed."""
+        """An event for the record of a run: resumed, stopped early, a setting that changed."""
         self.line(text)
 
     def started(self, warnings: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class Report:
             self.line(banner(warning))
 
     def finished(self, warnings: Sequence[str]) -> None:
-        """Training has ended; the warnings are said again, beside its result."""
+        """Training has ended; the warnings are repeated beside its result."""
         self.started(warnings)
 
     def iterated(self, solver: Any) -> None:
@@ -55,7 +55,7 @@ class Report:
         self.line(f"iteration {iteration}: loss = {loss:.6g}, lr = {rate:.6g}")
 
     def tests_on(self, suffixes: Sequence[str]) -> None:
-        """What comes behind the names of each test net's scores, such as " on the training pictures"."""
+        """Set the suffixes of the names of each test net's scores, such as " on the training pictures"."""
         self.suffixes = suffixes
 
     def testing(self, iteration: int) -> None:
@@ -63,19 +63,19 @@ class Report:
 
     def tested(self, iteration: int, scores: Mapping[str, Any]) -> None:
         """A test is done; `scores` are the means of the test net's outputs."""
-        told = ", ".join(f"{score_name(k, self.suffixes)} = {show(v)}" for k, v in scores.items())
-        self.line(f"iteration {iteration}: {'test ' * (not any(self.suffixes))}{told}")
+        text = ", ".join(f"{score_name(k, self.suffixes)} = {show(v)}" for k, v in scores.items())
+        self.line(f"iteration {iteration}: {'test ' * (not any(self.suffixes))}{text}")
 
     def saving(self, path: str) -> None:
         """A snapshot is about to be written."""
 
     def saved(self, path: str, best: bool = False) -> None:
-        """A snapshot was written, `best` if it is that of the best test so far."""
+        """A snapshot was written; `best` if it is that of the best test so far."""
         self.line(f"{'best ' * best}snapshot: {path}")
 
 
 class Mute(Report):
-    """Says nothing at all: of a rank beside the first."""
+    """Reports nothing: for ranks other than 0."""
 
     unheard = True
 
@@ -84,7 +84,7 @@ class Mute(Report):
 
 
 def score_name(name: str, suffixes: Sequence[str]) -> str:
-    """A score's name with what its net was tested on; of several nets, the number of its net leads it.
+    """A score's name with its net's suffix; with several nets, the number of its net comes first.
 
     >>> score_name("1/accuracy", ["", " on the training pictures"])
     '1/accuracy on the training pictures'
@@ -107,7 +107,7 @@ def banner(warning: str) -> str:
 
 
 def show(score: Any) -> str:
-    """A score in four decimals, those of an array side by side.
+    """A score with four decimals; those of an array side by side.
 
     >>> show(0.99041)
     '0.9904'
@@ -117,13 +117,13 @@ def show(score: Any) -> str:
 
 
 def keys_given(spec: SolverSpec) -> str:
-    """The keys of a solver that are not as they are by default, as a table.
+    """The keys of a solver that differ from their defaults, as a table.
 
     >>> print(keys_given(SolverSpec(base_lr=0.1, max_iter=5)))
     key       value
     base_lr     0.1
     max_iter      5
     """
-    told = [(key, getattr(spec, key.name)) for key in keys_of(SolverSpec).values()]
-    rows = [(key.name, str(value)) for key, value in told if value != key.default]
+    values = [(key, getattr(spec, key.name)) for key in keys_of(SolverSpec).values()]
+    rows = [(key.name, str(value)) for key, value in values if value != key.default]
     return table(rows, ("key", "value"))

@@ -1,4 +1,4 @@
-"""Update rules: what a gradient does to the parameters."""
+"""Update rules: how a gradient changes the parameters."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from minicaffe.spec.solver import BUILT_IN, TYPES, SolverSpec
 
 
 class Kind(NamedTuple):
-    """A type of solver: the rule it goes by (see ops.update), and the rule's numbers for a learning rate, an
+    """A type of solver: its rule (see ops.update), and the rule's numbers for a learning rate, an
     iteration counted from 0 and a weight decay.
     """
 
     rule: str
     numbers: Callable[[SolverSpec, float, int, float], Sequence[float]]
     decoupled: bool = False  # weight decay shrinks the weights, and is no part of the gradient
-    apart: bool = False  # it may make NaN of zeros, such as lie between two parameters
+    apart: bool = False  # it may compute NaN from zeros, as between two parameters
 
     @property
     def memory(self) -> int:
-        """How many arrays of the parameter's shape it remembers."""
+        """How many history arrays a parameter has."""
         return RULES[self.rule].memory
 
     @property
@@ -59,13 +59,13 @@ def _adadelta(spec: SolverSpec, rate: float, *_: float) -> Sequence[float]:
 
 
 def _adam(spec: SolverSpec, rate: float, iteration: int, _: float) -> Sequence[float]:
-    """Caffe's: the corrections for the running means' beginning go into the rate."""
+    """Caffe's Adam: the bias corrections of the running means are part of the rate."""
     first, second = 1 - spec.momentum ** (iteration + 1), 1 - spec.momentum2 ** (iteration + 1)
     return rate * math.sqrt(second) / first, spec.momentum, spec.momentum2, spec.delta, 0.0
 
 
 def _adamw(spec: SolverSpec, rate: float, iteration: int, decay: float) -> Sequence[float]:
-    """The paper's: delta is added to the root of the corrected mean."""
+    """The paper's AdamW: delta is added to the root of the corrected mean."""
     *numbers, delta, _ = _adam(spec, rate, iteration, decay)
     return *numbers, delta * math.sqrt(1 - spec.momentum2 ** (iteration + 1)), rate * decay
 
@@ -82,16 +82,16 @@ KINDS = {
 
 
 class Rule(Protocol):
-    """An update rule of one's own: what it makes of a gradient, and the numbers it goes by.
+    """The base of a user's update rule: the formula of a step, and its numbers.
 
-    `step(w, g, *history, *numbers)` is a formula of one entry: of the weight, the gradient with its decay,
-    `memory` values that are remembered, and what `numbers` returns. It returns what is taken from w, and the
-    new history. It calls no functions but exp, log, sqrt, abs, sign, where, maximum, minimum and their kin
-    (see formulas.py), and has no branches: NumPy, a compiled loop and a CUDA kernel are made of it.
+    `step(w, g, *history, *numbers)` is a formula for one entry: of the weight, the gradient with its decay,
+    `memory` values of history, and what `numbers` returns. It returns what is subtracted from w, and the
+    new history. It may call exp, log, sqrt, abs, sign, where, maximum, minimum and similar functions
+    (see formulas.py), without branches: it is compiled for NumPy, for the CPU's loops and for CUDA.
     """
 
     memory: int = 1  # arrays of the parameter's shape: 1 or 2
-    decoupled: bool = False  # weight decay is no part of g: `numbers` is given it
+    decoupled: bool = False  # weight decay is passed to `numbers`, and is not in g
 
     @staticmethod
     def step(*values: Any) -> Any:
@@ -100,7 +100,7 @@ class Rule(Protocol):
 
     @staticmethod
     def numbers(spec: SolverSpec, rate: float, iteration: int, decay: float) -> Sequence[float]:
-        """Returns what `step` goes by in an iteration, counted from 0, at a learning rate; here that alone."""
+        """Returns the numbers of `step` in an iteration, counted from 0; by default only the learning rate."""
         return (rate,)
 
 
@@ -108,7 +108,7 @@ R = TypeVar("R", bound="type[Rule]")
 
 
 def register_rule(cls: R) -> R:
-    """Make an update rule known by its class's name, for `type:` of a solver.
+    """Register an update rule under its class's name, for `type:` of a solver.
 
     Raises SpecError if the class is no Rule, has a built-in rule's name, or if its formula cannot be compiled.
     """
@@ -132,7 +132,7 @@ def register_rule(cls: R) -> R:
 
 
 class Update:
-    """What happens to the parameters once their gradients are there, in Caffe's order and arithmetic.
+    """The update of the parameters by their gradients, in Caffe's order and arithmetic.
 
     For the gradient g summed over iter_size batches, each parameter w:
 
@@ -151,8 +151,8 @@ class Update:
                   v = momentum2 v + (1 - momentum2) g^2   step = r c m / (sqrt(v) + delta)
         AdamW     Adam, delta beside the corrected root   step += r weight_decay decay_mult w
 
-    t is the iteration, counted from 1. `history` holds what a type remembers: its first array of each
-    parameter, then its second, as Caffe's solverstate does. Source: Caffe's SGDSolver::ApplyUpdate and its
+    t is the iteration, counted from 1. `history` holds the first history array of each
+    parameter, then the second, as in Caffe's solverstate. Source: Caffe's SGDSolver::ApplyUpdate and its
     kin; Polyak 1964; Nesterov 1983; Duchi et al. 2011; Tieleman and Hinton 2012; Zeiler 2012; Kingma and
     Ba 2015; Loshchilov and Hutter, Decoupled Weight Decay Regularization, ICLR 2019.
     """
@@ -180,7 +180,7 @@ class Update:
                 f"rule {spec.type}: `numbers` returns {count} values, `step` takes {self.kind.taken}"
             )
         self.slots = slots or Slots(device)
-        shape = len(self.params), count + 1  # a row for each pair of multipliers
+        shape = len(self.params), count + 1  # a row per pair of multipliers
         self.slot = self.slots.take(shape, np.float64)
         self.rows: dict[tuple[float, float], int] = {}
         self.sent: list[tuple[float, ...]] = []  # the rows that the slot begins with
@@ -188,14 +188,14 @@ class Update:
         self.watch = watch or Watch(xp, 1, dtype or np.float32)
 
     def update(self, rate: float, iteration: int) -> None:
-        """Take one step at the learning rate `rate`, if the watch lets it; leaves the step in each diff."""
+        """Do one step at the learning rate `rate`, unless the watch skips it; leaves the step in each diff."""
         self.prepare(rate, iteration)
         self.slots.send()
         self.watch.expect(iteration)
         self.step()
 
     def prepare(self, rate: float, iteration: int) -> None:
-        """Set the numbers of the next step, yet to be sent: a row for the same multipliers."""
+        """Set the step constants of the next step, not sent yet: a row per pair of multipliers."""
         rows: list[tuple[float, ...]] = []
         self.rows = dict.fromkeys(map(multipliers, self.params), 0)
         for group, (lr_mult, decay_mult) in enumerate(self.rows):
@@ -208,16 +208,16 @@ class Update:
             self.sent = rows
 
     def step(self, shared: SharedUpdate | None = None) -> None:
-        """Take the step that was prepared; of what ranks have `shared`, and measured, this one's part."""
+        """Do the prepared step; with `shared`, whose gradients are measured already, only this rank's part."""
         for param in self.params:
             if param.learns:
-                param.diff  # noqa: B018  (zero, where no layer has written any)
+                param.diff  # noqa: B018  (sets it to zero if no layer wrote it)
         spec = self.spec
         self.watch.judge(self.gradients if shared is None else (), spec.clip_gradients)
         if spec.clip_gradients >= 0:
             for gradient in (shared or self).gradients:
                 arrays.multiply(gradient, self.watch.factor, gradient)
-        apart = spec.delta == 0 or self.kind.apart  # then a rule may make NaN of zeros
+        apart = spec.delta == 0 or self.kind.apart  # then a rule may compute NaN from zeros
         for stretch in (shared or self.laid).stretches(apart):
             ends = tuple((end, self.rows[group]) for end, group in stretch.ends)
             if ends not in self.parts:
@@ -233,5 +233,5 @@ class Update:
 
     @property
     def weights(self) -> list[Any]:
-        """What it changes."""
+        """The arrays that it changes."""
         return [param.data for param in self.params if param.learns]

@@ -1,4 +1,4 @@
-"""The snapshots of a solver: its state into a file, and back; and what could not be written."""
+"""The snapshots of a solver: writes and restores its state, and records failures."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ EMPTY: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class Saving:
-    """Where the snapshots of a solver go, which it has, and why the last could not be written, if so.
+    """The prefix of a solver's snapshots, the last one, and the error if that could not be written.
 
-    `saved` is the iteration of the last one, written or restored; `restored` the file gone on from. It does
-    not hold the solver, so that this can be dropped.
+    `saved` is the iteration of the last one, written or restored; `restored` the file that training resumed
+    from. It does not hold the solver, which can be freed.
     """
 
     def __init__(self, prefix: str):
@@ -35,11 +35,11 @@ class Saving:
     def check(self, solver: Any) -> None:
         """Raise CheckpointError if nothing can be written, or nothing is left to train."""
         self.check_left(solver)
-        given = self.prefix, solver.spec.snapshot_format, solver.net.layers
-        _one_writes(solver, lambda: snapshots.check(*given))
+        arguments = self.prefix, solver.spec.snapshot_format, solver.net.layers
+        _one_writes(solver, lambda: snapshots.check(*arguments))
 
     def check_left(self, solver: Any) -> None:
-        """Raise CheckpointError if the snapshot gone on from is beyond max_iter."""
+        """Raise CheckpointError if the resumed snapshot is beyond max_iter."""
         if solver.iteration > solver._end:
             raise CheckpointError(
                 f"nothing to train: the snapshot is at iteration {solver.iteration}, "
@@ -47,7 +47,7 @@ class Saving:
             ).on_all()
 
     def save(self, solver: Any) -> Path:
-        """Write a snapshot, and remove those that are one too many. Raises CheckpointError."""
+        """Write a snapshot, and remove old ones beyond `snapshot_keep`. Raises CheckpointError."""
         path = self._path(solver)
         _one_writes(solver, lambda: write(solver, path))
         self.saved, self.unsaved = solver.iteration, None
@@ -56,7 +56,7 @@ class Saving:
         return path
 
     def try_to_save(self, solver: Any) -> None:
-        """Write a snapshot; one that cannot be is reported, and `unsaved` holds why."""
+        """Write a snapshot; a failure is reported, and `unsaved` holds the error."""
         try:
             solver.snapshot()
         except CheckpointError as error:
@@ -66,15 +66,15 @@ class Saving:
             solver.report.failed(f"no snapshot of iteration {solver.iteration}: {error}{then}")
 
     def save_last(self, solver: Any) -> None:
-        """At the end: write what training stopped with, if that is wanted and was not done or tried."""
+        """At the end: write the last state, if that is wanted and was neither done nor tried."""
         wanted = solver.spec.snapshot_after_train or solver.stopped or self.unsaved is not None
         if wanted and solver.iteration not in (self.saved, *(self.unsaved or ())):
             self.try_to_save(solver)
         elif solver.iteration == self.saved and self._path(solver).exists():
-            self._drop_older(solver)  # whoever wrote it may have been killed before that
+            self._drop_older(solver)  # its writer may have been killed before this
 
     def save_best(self, solver: Any) -> bool:
-        """Write PREFIX_best.npz, as `save` does; returns whether it could be."""
+        """Write PREFIX_best.npz, as `save` does; returns whether it was written."""
         path = snapshots.best_path(self.prefix)
         try:
             _one_writes(solver, lambda: write(solver, path))
@@ -85,7 +85,7 @@ class Saving:
         return True
 
     def restore(self, solver: Any, path: str | Path, replay: bool) -> None:
-        """Make a solver what it was when a file was written; see Solver.restore."""
+        """Restore a solver from a file; see Solver.restore."""
         self.restored = restore(solver, path, replay)
         self.saved, self.unsaved = solver.iteration, None
 
@@ -98,13 +98,13 @@ class Saving:
         return snapshots.path(self.prefix, solver.iteration, solver.spec.snapshot_format)
 
     def _drop_older(self, solver: Any) -> None:
-        """Let but the last `snapshot_keep` snapshots stay, of which one is of this iteration."""
+        """Remove all but the last `snapshot_keep` snapshots, counting that of this iteration."""
         if solver.spec.snapshot_keep and solver.communicator.rank == 0:
             snapshots.drop(self.prefix, solver.iteration, solver.spec.snapshot_keep)
 
 
 def _one_writes(solver: Any, work: Callable[[], object]) -> None:
-    """Have rank 0 write a file. Raises on all ranks what that raises."""
+    """Rank 0 writes a file. An error is raised on all ranks."""
     if solver._ranks is not None:
         solver._ranks.before_snapshot()
     together(solver.communicator, work if solver.communicator.rank == 0 else lambda: None)
@@ -131,7 +131,7 @@ def write(solver: Any, path: Path, more: Mapping[str, np.ndarray] = EMPTY) -> No
 
 
 def restore(solver: Any, path: str | Path, replay: bool) -> Path:
-    """Make a solver what it was when a file was written; see Solver.restore. Returns the file."""
+    """Restore a solver from a file; see Solver.restore. Returns the file."""
     if os.path.isdir(path):
         path = ask_for("the snapshot of a run")(path)
     losses, trends, iteration = solver._watch.losses, solver._judge.trends, solver._iteration
@@ -143,12 +143,10 @@ def restore(solver: Any, path: str | Path, replay: bool) -> Path:
     solver.iteration, iteration.recorded = kept.iteration, kept.recorded
     if kept.losses.shape == losses.shape:
         solver.device.copy_from_host(losses, kept.losses)
-    else:  # another average_loss than before: the window begins anew
+    else:  # average_loss has changed: the window is cleared
         losses.fill(0)
         iteration.recorded = 0
-    if (
-        solver._average is not None
-    ):  # the file's weights are the average's: training goes on with others
+    if solver._average is not None:  # the file's weights are the average; training uses others
         solver._average.begin()
     for name, values in kept.training.items():
         solver.net.named_params[name].load(values)

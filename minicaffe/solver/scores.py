@@ -21,9 +21,9 @@ from minicaffe.spec.solver import SolverSpec
 def test_nets(
     model: NetSpec, solver: SolverSpec, keep: Sequence[str] | None, **settings: Any
 ) -> list[Net]:
-    """The nets that a solver tests with: the model's `test_nets`, then the model itself in the phase TEST.
+    """The test nets of a solver: the model's `test_nets`, then the model itself in the phase TEST.
 
-    There are as many as `solver.tests` says; test_state says what each is built for. Each keeps those of the
+    `solver.tests` sets their number, test_state the level and stages of each. Each keeps those of the
     blobs `keep` that its model has.
     """
     nets = []
@@ -39,14 +39,14 @@ def test_nets(
 
 
 def score_suffixes(nets: Sequence[Net], learning: Net | None = None) -> tuple[str, ...]:
-    """What comes behind the names of each test net's scores: " on the training pictures", or nothing."""
-    told = []
+    """The suffix of each test net's score names: " on the training pictures", or ""."""
+    suffixes = []
     train = () if learning is None else learning.layers.values()
     for net in nets:
-        found = [sources.trained_on(layer, train) for layer in net.layers.values()]
-        units = dict.fromkeys(filter(None, found))
-        told.append(f" on the training {' and '.join(units)}" if units else "")
-    return tuple(told)
+        shared = [sources.trained_on(layer, train) for layer in net.layers.values()]
+        units = dict.fromkeys(filter(None, shared))
+        suffixes.append(f" on the training {' and '.join(units)}" if units else "")
+    return tuple(suffixes)
 
 
 def test_scores(
@@ -55,18 +55,18 @@ def test_scores(
     with_loss: bool,
     communicator: Communicator = ALONE,
 ) -> dict[str, Any]:
-    """The mean outputs of each net; of several nets led by their number, `0/accuracy`.
+    """The mean outputs of each net; with several nets their number comes first, `0/accuracy`.
 
-    With `with_loss` the weighted sum of the losses as well, as `total loss`. Several ranks have a part of the
-    batches each.
+    With `with_loss` also the weighted sum of the losses, as `total loss`. Each rank computes a part
+    of the batches.
     """
     scores: dict[str, Any] = {}
     for i, (net, count) in enumerate(zip(nets, batches, strict=True)):
-        found = mean_outputs(net, count, with_loss, communicator)
-        if not all(np.all(np.isfinite(score)) for score in found.values()):
+        means = mean_outputs(net, count, with_loss, communicator)
+        if not all(np.all(np.isfinite(score)) for score in means.values()):
             together(communicator, net.check)
         lead = f"{i}/" if len(nets) > 1 else ""
-        scores |= {f"{lead}{name}": score for name, score in found.items()}
+        scores |= {f"{lead}{name}": score for name, score in means.items()}
     return scores
 
 
@@ -76,12 +76,12 @@ def mean_outputs(
     with_loss: bool = False,
     communicator: Communicator = ALONE,
 ) -> dict[str, Any]:
-    """The mean of each output of a net over so many batches, from the beginning of its data.
+    """The mean of each output of a net over a number of batches, from the start of its data.
 
-    Without `batches` it is over the whole data set, each entry once: the last batch is smaller, counts for as
-    many as it has, and of outputs with a row an entry the mean row is taken. Of several ranks each computes a
-    part of the batches, one behind the other; all have the same means. Raises ShapeError for a net that does
-    not take the smaller batch.
+    Without `batches` it is over the whole data set, each entry once: the last batch is smaller, and counts by
+    its size; outputs with a row per entry are averaged over rows. Each of several ranks computes a range
+    of the batches; all return the same means. Raises ShapeError for a net that does
+    not accept the smaller batch.
     """
     whole = Whole.of(net) if batches is None else Whole(batches)
     if not whole.count:
@@ -104,9 +104,9 @@ def mean_outputs(
 
 @dataclass(frozen=True)
 class Whole:
-    """What a test computes: full batches, of which each counts for `samples`, and `rest` samples more.
+    """The batches of a test: full batches, each of which counts as `samples`, and `rest` more samples.
 
-    Outputs `rows` have a row a sample.
+    Outputs `rows` have one row per sample.
     """
 
     batches: int
@@ -116,12 +116,12 @@ class Whole:
 
     @property
     def count(self) -> int:
-        """What all of it counts for."""
+        """The sum of all these counts."""
         return self.batches * self.samples + self.rest
 
     @classmethod
     def of(cls, net: Net) -> Whole:
-        """The whole of a net's longest data set, whose other sets begin again; one batch if it has none.
+        """All of a net's longest data set; shorter ones start again. One batch if it has none.
 
         Entries that are drawn at random fill whole batches.
         """
@@ -143,7 +143,7 @@ class Whole:
 
     @contextmanager
     def smaller(self, net: Net) -> Iterator[None]:
-        """Within it the net's batch is the rest, the last entries of its data."""
+        """A context in which the net's batch is the rest, the last entries of its data."""
         sources = [step for step in net.steps if getattr(step.layer, "dataset", None) is not None]
         before = {step.tops[0].name: step.tops[0].shape for step in sources}
         try:
@@ -167,7 +167,7 @@ class Whole:
 def _sums(
     net: Net, batches: range, with_loss: bool, rows: frozenset[str] = frozenset()
 ) -> dict[str, np.ndarray]:
-    """The sum of each output of a net over some batches, of `rows` that of their mean row."""
+    """The sum of each output of a net over some batches; for `rows`, of the mean row."""
     xp, sums = net.device.xp, {}
     net.context.passes = batches.start
     with net.device.current():
@@ -190,7 +190,7 @@ def _sums(
 
 
 def _added(parts: Sequence[tuple[dict[str, np.ndarray], int]]) -> dict[str, np.ndarray]:
-    """The sums of parts, each of which counts so many times."""
+    """The weighted sum of parts."""
     total: dict[str, np.ndarray] = {}
     for sums, weight in parts:
         for name, value in sums.items():
@@ -200,7 +200,7 @@ def _added(parts: Sequence[tuple[dict[str, np.ndarray], int]]) -> dict[str, np.n
 
 
 def _check_shapes(name: str, one: Any, other: Any) -> None:
-    """Raise ShapeError unless two batches gave an output in one shape."""
+    """Raise ShapeError unless an output has one shape in two batches."""
     if one.shape != other.shape:
         raise ShapeError(
             f"output {name!r} has shape {one.shape} of one batch, {other.shape} of another: there is no mean "

@@ -1,4 +1,4 @@
-"""Snapshots on disk: one .npz, or what Caffe writes, a file of the weights and one of the solver's state."""
+"""Snapshots on disk: one .npz, or Caffe's two files, one of the weights and one of the solver's state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WRITTEN: tuple[str, ...] = (
 
 
 def name(model: NetSpec) -> str:
-    """What a model's snapshots are called: its file's name, of a snapshot that without _iter_N; or its own.
+    """The name of a model's snapshots: that of its file, without _iter_N of a snapshot; or the model's own.
 
     >>> name(NetSpec(layers=(), path=Path("out/lenet_iter_500.npz"))), name(NetSpec(layers=(), name="Le"))
     ('lenet', 'Le')
@@ -49,7 +49,7 @@ def name(model: NetSpec) -> str:
 
 
 def path(prefix: str, iteration: int, form: str = "NPZ") -> Path:
-    """The file of the snapshot after so many iterations; Caffe's of the weights lies beside it.
+    """The file of the snapshot of an iteration; Caffe's file of the weights is beside it.
 
     >>> path("out/lenet", 500).as_posix()
     'out/lenet_iter_500.npz'
@@ -67,9 +67,9 @@ def best_path(prefix: str) -> Path:
 
 
 def write(
-    file: Path, net: Net, found: State, spec: SolverSpec, more: Mapping[str, np.ndarray]
+    file: Path, net: Net, kept: State, spec: SolverSpec, more: Mapping[str, np.ndarray]
 ) -> None:
-    """Write a snapshot, atomically: of Caffe's two files the weights first. Raises CheckpointError.
+    """Write a snapshot atomically; of Caffe's two files, the weights first. Raises CheckpointError.
 
     `more` are further entries of an .npz file.
     """
@@ -77,31 +77,31 @@ def write(
         prefix = net.spec.solver.snapshot_prefix if net.spec.solver else None
         model = with_classes(net.spec, net.layers.values())
         model = replace(model, solver=replace(spec, snapshot_prefix=prefix))
-        given = entry(model, file)
-        checkpoint.write(file, {**net.weights(), **found.arrays(), **more, **given})
+        text = entry(model, file)
+        checkpoint.write(file, {**net.weights(), **kept.arrays(), **more, **text})
         return
     weights = weights_beside(file)
     net.save(weights)
-    history = list(found.history.values())
-    step = falls(spec, found.iteration)
-    caffes.write(file, caffes.SolverState(found.iteration, str(weights), step, history))
+    history = list(kept.history.values())
+    step = falls(spec, kept.iteration)
+    caffes.write(file, caffes.SolverState(kept.iteration, str(weights), step, history))
 
 
 def restore(
     file: str | Path, net: Net, remembered: Mapping[str, Any], finite: bool = True
 ) -> State:
-    """Load the weights of a snapshot into a net, and return the state. Raises CheckpointError before that.
+    """Load the weights of a snapshot into a net; returns the state. Raises CheckpointError before a change.
 
-    `remembered` are arrays of the shapes that the history must have, by name. A state of Caffe's does not
-    hold the seed, nor the losses that the shown one is averaged over: the seed stays, the losses begin anew.
-    Weights and history of an .npz must be `finite`, unless that is false.
+    `remembered` are arrays of the shapes that the history must have, by name. A state of Caffe's holds no
+    seed and no window of losses: the seed does not change, and the window starts empty.
+    Weights and history of an .npz must be finite, unless `finite` is false.
     """
     if not caffes.is_caffes(file):
         with checkpoint.Reader(file, state.WANTED) as reader:
             check_weights(net.graph, reader)
-        arrays, found = state.read(file, remembered, finite)
+        arrays, kept = state.read(file, remembered, finite)
         net.load(arrays, origin=str(file), finite=finite)
-        return found
+        return kept
     theirs = caffes.read(file)
     weights = caffes.weights_file(file, theirs.learned_net)
     shapes = {name: param.shape for name, param in net.named_params.items()}
@@ -116,7 +116,7 @@ def restore(
 
 
 def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
-    """Raise CheckpointError unless snapshots of this prefix can be written: tried before training."""
+    """Raise CheckpointError unless snapshots of this prefix can be written; called before training."""
     if form == "HDF5":
         hdf5.library(CheckpointError)
         for name in layers:
@@ -132,7 +132,7 @@ def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
             "make it, or choose another with snapshot_prefix (--snapshot-prefix)"
         )
     try:
-        tempfile.TemporaryFile(dir=folder).close()  # of no name, where there is such a thing
+        tempfile.TemporaryFile(dir=folder).close()  # without a name, if the system can
     except OSError as error:
         raise CheckpointError(
             f"snapshots cannot be written to {folder!r}: {error.strerror}; "
@@ -142,10 +142,10 @@ def check(prefix: str, form: str, layers: Iterable[str] = ()) -> None:
 
 def latest(prefix: str) -> Path:
     """The newest snapshot of a prefix, of any kind. Raises CheckpointError if there is none."""
-    found = [(file.stat().st_mtime_ns, len(file.name), file) for _, file in listed(prefix)]
-    if not found:
+    files = [(file.stat().st_mtime_ns, len(file.name), file) for _, file in listed(prefix)]
+    if not files:
         raise CheckpointError(f"there is no snapshot {prefix}_iter_*.npz to resume from")
-    return max(found)[-1]
+    return max(files)[-1]
 
 
 def listed(prefix: str) -> list[tuple[int, Path]]:
@@ -153,15 +153,15 @@ def listed(prefix: str) -> list[tuple[int, Path]]:
     folder, name = os.path.split(prefix)
     endings = "|".join(map(re.escape, ENDINGS.values()))
     pattern = re.compile(re.escape(name) + rf"_iter_([0-9]+)({endings})")
-    there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    found = [(match, Path(folder, match[0])) for match in map(pattern.fullmatch, there) if match]
-    return sorted((int(match[1]), file) for match, file in found if file.is_file())
+    names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    files = [(match, Path(folder, match[0])) for match in map(pattern.fullmatch, names) if match]
+    return sorted((int(match[1]), file) for match, file in files if file.is_file())
 
 
 def drop(prefix: str, iteration: int, keep: int) -> None:
-    """Remove the snapshots of a prefix before this iteration, whose own is written, but for the last few.
+    """Remove all but the last `keep` snapshots of a prefix up to this iteration, whose own is written.
 
-    `keep` counts that of this iteration. One that cannot be removed stays.
+    A file that cannot be removed stays.
     """
     before = [(n, file) for n, file in listed(prefix) if n < iteration]
     for _, file in before[: max(len(before) - keep + 1, 0)]:

@@ -1,4 +1,4 @@
-"""The loop: when to step, test, show, save; and how to go on after a stop."""
+"""The training loop: when to step, test, display and save; and how to resume."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ from minicaffe.spec.solver_rules import check_max_iter, with_settings
 
 
 class Solver:
-    """Trains the net of a model file as its `solver` says, in Caffe's order of things.
+    """Trains the net of a model file by its `solver`, in Caffe's order.
 
     `settings` replace keys of the model's solver: `Solver("lenet.yaml", max_iter=100)`. The test net shares
     the parameters; `dtype`, `precision`, `engine`, `workspace_cap`, `deterministic`, `keep` are Net's, but
     blobs share memory unless `keep` is None. With `graph` iterations on CUDA are captured into a graph.
-    Nets of 16 bits are learnt and saved in float32 (see `mixed`). Of several ranks of a `communicator` each
-    computes a part of every batch, with `batch_per_rank` one of its own, and gradients are summed in
-    `reduce_dtype`, if that is given (docs/scale.md). In the folder `run` it leaves, if that is given,
-    what `minicaffe train` does: model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data,
+    Nets of float16 and bfloat16 are updated and saved in float32 (see `mixed`). Each of several ranks of a
+    `communicator` computes a part of every batch, with `batch_per_rank` its own batch; gradients are summed
+    in `reduce_dtype`, if set (docs/scale.md). A folder `run`, if set, receives
+    the files of `minicaffe train`: model, log, snapshots (docs/runs.md). On a CPU the same model, seed, data,
     plan of convolutions (`deterministic`: the fixed rule), threads, loops and BLAS compute the same bits.
     Raises the MinicaffeErrors of Net; SpecError without a solver or, with `needs_loss`, a loss.
     """
@@ -93,7 +93,7 @@ class Solver:
         if not isinstance(device, backend.Device):
             device = device_of(device or self.spec.device, ranks)
         self.communicator = ranks.on(device)
-        self._record_folder: str | Path | None = None  # of the run: there diverged.npz goes
+        self._record_folder: str | Path | None = None  # of the run, for diverged.npz
         self._kept: Recorder | None = None
         if run is not None:
             self._kept = ask_for("the recorder of a run")(self, spec, settings)
@@ -109,9 +109,9 @@ class Solver:
         self.net = self._training_net(spec, share, built)
         self.device = self.net.device
         if needs_loss and not self.net.graph.losses:
-            told = "add one, such as SoftmaxWithLoss, or give a top a loss_weight"
+            hint = "add one, such as SoftmaxWithLoss, or give a top a loss_weight"
             phase = "no layer of the phase TRAIN is a loss of a weight above 0"
-            raise SpecError(f"{file}: nothing to learn from: {phase}; {told}").on_all()
+            raise SpecError(f"{file}: nothing to learn from: {phase}; {hint}").on_all()
         with self.device.current():
             self._watch = watch_of(self.net, self.spec.average_loss)
             self.rule = rule_of(self.net, self.spec, self._watch, share is not None)
@@ -141,19 +141,19 @@ class Solver:
         self.scores: dict[str, Any] = {}  # of the last test
         self._shown: list[Shown] = []
         self._tests: list[Tested] = []
-        self._said: list[str] = []  # of reasons why an iteration is not one CUDA graph
+        self._said: list[str] = []  # reasons why an iteration is not one CUDA graph
         name = snapshots.name(spec)
         default_prefix = str(self.run / name if self.run else name)
         self._saving = Saving(self.spec.snapshot_prefix or default_prefix)
-        self._alike = False  # whether several ranks have begun from one state
+        self._alike = False  # whether several ranks started from one state
         if self._ranks is not None:
             self._ranks.check_alike(self)
 
     def _training_net(self, spec: NetSpec, share: Share | None, built: dict[str, Any]) -> Net:
-        """The net of the phase TRAIN, of a rank its part. Raises on all ranks what it raises on any."""
+        """The net of the phase TRAIN for a rank's share. An error on one rank is raised on all."""
         state = self.spec.train_state
-        given = {**built, "level": state.level, "stages": state.stage, "share": share}
-        net = one_by_one(self.communicator, partial(Net, spec, "TRAIN", **given))
+        settings = {**built, "level": state.level, "stages": state.stage, "share": share}
+        net = one_by_one(self.communicator, partial(Net, spec, "TRAIN", **settings))
         if share is not None:
             ask_for("the check of a shared net")(self.communicator, net, state)
         return net
@@ -170,7 +170,7 @@ class Solver:
 
     @property
     def log(self) -> dict[str, np.ndarray]:
-        """What was displayed and tested since the solver was made, as arrays by column (see `columns`)."""
+        """Displayed losses and test results since the solver was made, as arrays by column (see `columns`)."""
         return columns(self._shown, self._tests)
 
     @property
@@ -185,7 +185,7 @@ class Solver:
 
     @property
     def _now(self) -> Now:
-        """What this iteration goes by."""
+        """The arguments of this iteration."""
         return self.spec, self.rule, self.iteration, self._judge.rate(self.spec, self.iteration)
 
     def __repr__(self) -> str:
@@ -200,17 +200,17 @@ class Solver:
         """Train to max_iter, snapshot, test. Returns the last test's scores, {} without a test.
 
         Tests may end it early (`early_stopping`): `ended` then says why. SIGINT (Ctrl-C) or SIGTERM stops
-        after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot. After that, as
-        after one that could not be written and was reported, training goes on. Raises CheckpointError if
-        none could be from the beginning or, after all else is done, if the last could not; DivergedError if
-        a number is not finite; DataError if data cannot be read on the way, after a snapshot; SpecError
+        after the iteration, with a snapshot; `stopped` is then true. SIGHUP takes a snapshot, and training
+        goes on. A snapshot that cannot be written is reported, and training goes on. Raises CheckpointError if
+        no snapshot can be written at the start or, after all else is done, if the last was not; DivergedError
+        if a number is not finite; DataError if data can no longer be read, after a snapshot; SpecError
         without max_iter.
         """
         check_max_iter(self.spec)
         self._saving.check(self)
         self.report.started(self.net.warnings)
         signals = Signals(silent=self.communicator.rank > 0)
-        with signals, np.errstate(all="ignore"):  # a loss that is no number is told
+        with signals, np.errstate(all="ignore"):  # a NaN loss is reported
             self._step_or_save((self.spec.max_iter or 0) - self.iteration, signals)
         self.loss()
         self.stopped = self._asked_to_stop and self.iteration < self._end and not self.ended
@@ -230,26 +230,26 @@ class Solver:
         return scores
 
     def _step_or_save(self, count: int, signals: Signals) -> None:
-        """Step; where data cannot be read any more, take a snapshot before the error goes on."""
+        """Step; if data can no longer be read, take a snapshot, then raise the error."""
         try:
             self.step(count, signals)
         except DataError as error:
             if self.net.context.passes != self.iteration * self.spec.iter_size:
-                raise  # a part of an iteration was done: layers may have counted it
+                raise  # a part of an iteration ran: layers may have counted it
             self.stopped = True
             self._saving.try_to_save(self)
             if self._saving.saved != self.iteration:
                 raise
-            told = DataError(f"{error}; stopped at iteration {self.iteration}, with a snapshot")
-            told.everywhere = error.everywhere
-            raise told from None
+            stopped = DataError(f"{error}; stopped at iteration {self.iteration}, with a snapshot")
+            stopped.everywhere = error.everywhere
+            raise stopped from None
 
     @recorded(ends=False)
     @on_its_device
     def step(self, count: int, signals: Signals | None = None) -> None:
-        """Take `count` iterations, with the tests, lines and snapshots that fall into them.
+        """Do `count` iterations, with their tests, lines and snapshots.
 
-        Fewer where early_stopping ends training, which `ended` then says.
+        It does fewer if early_stopping ends training; `ended` then says why.
         A snapshot that cannot be written is reported, and `unsaved` says why.
         """
         spec, self._asked_to_stop = self.spec, False
@@ -258,7 +258,7 @@ class Solver:
             self._ranks.begin_alike(self)
         for _ in range(count):
             if self._test_due():
-                self.loss()  # no test of what has diverged
+                self.loss()  # raises if training has diverged
                 self.test()
                 if self._go_by_test():
                     break
@@ -275,19 +275,19 @@ class Solver:
                 break
 
     def test(self) -> dict[str, Any]:
-        """The test nets' outputs, averaged over test_iter batches from the data's beginning, or all of it."""
+        """The test nets' outputs, averaged over the first test_iter batches of the data, or all of it."""
         if not self.test_nets:
             raise SpecError("the solver has no 'test_interval': nothing to test")
         self.report.testing(self.iteration)
-        given = self.spec.tests(len(self.test_nets)), self.spec.test_compute_loss
+        batches, loss = self.spec.tests(len(self.test_nets)), self.spec.test_compute_loss
         with self.averaged():
-            self.scores = test_scores(self.test_nets, *given, self.communicator)
+            self.scores = test_scores(self.test_nets, batches, loss, self.communicator)
         self._tests.append((self.iteration, self.scores))
         self.report.tested(self.iteration, self.scores)
         return self.scores
 
     def _iterate(self) -> None:
-        """Compute the gradient and update by it; as one work, where nobody computes one of them otherwise."""
+        """Compute the gradient and the update; as one work, unless a user overrides one of them."""
         cls, why = type(self), self._premise.seen
         own = "gradient" in vars(self) or "update" in vars(self)
         if own or cls.gradient is not Solver.gradient or cls.update is not Solver.update:
@@ -312,17 +312,17 @@ class Solver:
         self._iteration.gradient(self._now)
 
     def update(self) -> None:
-        """Change the parameters by the gradients that are there, at the rate of this iteration."""
+        """Update the parameters with the current gradients, at the rate of this iteration."""
         self._iteration.update(self._now)
 
     @on_its_device
     def loss(self) -> float:
         """The loss averaged over the last average_loss iterations; waits for the device.
 
-        Raises DivergedError at the first iteration whose loss or gradient was no finite number, however long
-        ago, and if the weights are not: then parameters and state are as when it began, `iteration` is
-        that one, and what is needed to compute it again has been saved. Where a layer knows the cause,
-        such as a label that is none, it raises its own MinicaffeError.
+        Raises DivergedError for the first iteration whose loss or gradient was not finite, however long
+        ago, and if the weights are not finite. Then parameters and state are as when that iteration began,
+        `iteration` is its number, and a file to compute it again was saved. If a layer knows the cause,
+        such as an invalid label, it raises its own MinicaffeError.
         """
         self._watch.weigh(self.rule.weights)
         watched = self._watched = self._watch.told(self.device)
@@ -337,29 +337,29 @@ class Solver:
         return loss
 
     def _all_finite(self) -> bool:
-        """Whether it was only the sum of their squares that was not."""
+        """Whether all weights are finite, and only the sum of their squares is not."""
         running = [array for layer in self.net.layers.values() for array in layer.running]
         return all_finite(self.device, [*self.rule.weights, *running])
 
     def _raise_diverged(self, iteration: int, loss: float, before: bool = False) -> NoReturn:
-        """Raise the DivergedError that says where the first number was that is not finite."""
+        """Raise the DivergedError that names the first number that is not finite."""
         ask_for("the diagnosis of what diverged")(self, iteration, loss, before)
         raise AssertionError("the diagnosis returned")
 
     def norms(self) -> tuple[float, float]:
-        """The gradient's and the weights' L2 norm when `loss` was last read, of all parameters that learn.
+        """The L2 norms of gradient and weights when `loss` was last read, of all learning parameters.
 
-        The gradient is the mean over iter_size batches, before clip_gradients shortens it.
+        The gradient is the mean over iter_size batches, before clip_gradients scales it.
         """
         return self._watched.gradient / self.spec.iter_size, self._watched.weights
 
     def _look(self) -> None:
-        """See whether the last iteration was finite, where that needs no waiting for the device."""
+        """Check that the last iteration was finite, if that needs no waiting for the device."""
         if self._watch.stopped_at_hand():
             self.loss()
 
     def _save_asked(self, signals: Signals | None) -> bool:
-        """Whether a snapshot was asked for; sees, too, whether an end was. Of any of several ranks."""
+        """Whether any rank was asked for a snapshot; also notes whether any was asked to stop."""
         if self._ranks is not None:
             self._asked_to_stop = self._ranks.stop
             if self._ranks.stop:
@@ -376,7 +376,7 @@ class Solver:
 
     @on_its_device
     def _go_by_test(self) -> bool:
-        """Go by the test just made; whether training is to end early, for the reason in `ended`."""
+        """React to the last test; returns whether training ends early, with the reason in `ended`."""
         now, goes_on, self.ended = self.iteration, self.iteration < self._end, None
         report, keep = self.report.event, partial(self._saving.save_best, self)
         worn = self._judge.judge(self.spec, now, self.scores, report, keep)
@@ -386,7 +386,7 @@ class Solver:
         return self.ended is not None
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
-        """Within it the nets have the averaged weights, if there are any."""
+        """A context in which the nets have the averaged weights, if there are any."""
         if self._average is None:
             return contextlib.nullcontext()
         if self.iteration == 0:
@@ -397,22 +397,22 @@ class Solver:
     def snapshot(self) -> Path:
         """Write parameters and the solver's state as `snapshot_format` says, atomically; returns the file.
 
-        With `snapshot_keep` the older ones are then removed but for so many. Raises CheckpointError.
+        With `snapshot_keep` older snapshots beyond that number are removed. Raises CheckpointError.
         """
         self.loss()
         return self._saving.save(self)
 
     @on_its_device
     def restore(self, path: str | Path, replay: bool = False) -> None:
-        """Go on where a snapshot was taken, with its seed; what differs from its model is told.
+        """Resume from a snapshot, with its seed; differences from its model are reported.
 
-        A run's folder stands for its newest one. Raises CheckpointError, before any change, for what may not
-        differ (see `changes`). To `replay` it, nothing is compared, and weights and history need not be
+        A run's folder stands for its newest snapshot. Raises CheckpointError, before any change, for what
+        may not differ (see `changes`). With `replay` nothing is compared, and weights and history need not be
         finite.
         """
         self._alike = False
         self._saving.restore(self, path, replay)
-        self._watch.reset()  # what it found before is of other weights
+        self._watch.reset()  # its flags are of other weights
 
     def latest_snapshot(self) -> Path:
         """The newest snapshot of this solver. Raises CheckpointError without one."""

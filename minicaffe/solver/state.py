@@ -1,4 +1,4 @@
-"""A solver's state in a snapshot: taken, found again, checked, put back."""
+"""A solver's state in a snapshot: its entries, and how they are read and checked."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from minicaffe.errors import CheckpointError
 
 WANTED = "a solver's state in .npz and .solverstate"
 COUNTS = ("iteration", "seed", "recorded")
-WATCHED = ("best/", "plateau/")  # lead the names of what a solver watches; see Trend
+WATCHED = ("best/", "plateau/")  # prefixes of the names of trends; see Trend
 
 
 @dataclass
 class State:
-    """What, beside the parameters, decides how training goes on; in a snapshot its names begin with @.
+    """The state that training resumes from, besides the parameters; in a snapshot its names begin with @.
 
-    `losses` is the window that the shown loss is averaged over, of which `recorded` were written so far;
-    `history` what the rule remembers, by names as `history/conv1__0`. Where the weights are averaged,
-    `training` are those that training goes on with, by parameter: a snapshot's own weights are the average
-    then. `watched` are the numbers of each Trend, by names as `best/max/accuracy`.
+    `losses` is the window of the displayed average loss, with `recorded` losses written so far;
+    `history` holds the rule's history, by names as `history/conv1__0`. If the weights are averaged,
+    the snapshot's weights are the average, and `training` holds the trained weights by parameter.
+    `watched` are the numbers of each Trend, by names as `best/max/accuracy`.
     """
 
     iteration: int
@@ -45,7 +45,7 @@ class State:
 
 
 def named(names: Collection[str], history: Sequence[Any]) -> dict[str, Any]:
-    """What a rule remembers, by name: of each parameter its first array, then its second.
+    """A rule's history by name: the first array of each parameter, then the second.
 
     >>> named(["ip__0"], [1, 2])
     {'history/ip__0': 1, 'history2/ip__0': 2}
@@ -60,8 +60,8 @@ def read(
 ) -> tuple[dict[str, np.ndarray], State]:
     """All arrays of a snapshot, and the state in them.
 
-    `remembered` are arrays of the shapes that its history must have, by name. Raises CheckpointError, also
-    for a history that is not `finite`, unless it need not be.
+    `remembered` are arrays of the shapes that its history must have, by name. Raises CheckpointError, with
+    `finite` also for a history that is not finite.
     """
     with Reader(file, WANTED) as reader:
         for name, like in remembered.items():
@@ -82,21 +82,21 @@ def read(
         raise CheckpointError(f"{file}: entry '@losses' is missing or no list")
     check_finite(arrays["@losses"], np.float64, f"{file}: entry '@losses'")
     history = {name: arrays[f"@{name}"] for name in remembered}
-    given: dict[str, Any] = {name: int(arrays[f"@{name}"]) for name in COUNTS}
-    given |= {
+    fields: dict[str, Any] = {name: int(arrays[f"@{name}"]) for name in COUNTS}
+    fields |= {
         "training": _training(file, arrays, remembered, finite),
         "watched": _watched(file, arrays),
     }
-    return arrays, State(**given, losses=arrays["@losses"], history=history)
+    return arrays, State(**fields, losses=arrays["@losses"], history=history)
 
 
 def _training(
     file: str | Path, arrays: Mapping[str, np.ndarray], remembered: Mapping[str, Any], finite: bool
 ) -> dict[str, np.ndarray]:
-    """The weights that training goes on with, of each parameter; {} where they are the snapshot's own."""
+    """The trained weights of each parameter; {} if they are the snapshot's own."""
     lead = "@training/"
-    found = {name.removeprefix(lead): one for name, one in arrays.items() if name.startswith(lead)}
-    if not found:
+    stored = {name.removeprefix(lead): one for name, one in arrays.items() if name.startswith(lead)}
+    if not stored:
         return {}
     likes = {
         name.removeprefix("history/"): like
@@ -104,17 +104,17 @@ def _training(
         if name.startswith("history/")
     }
     for name, like in likes.items():
-        if name not in found or found[name].shape != like.shape:
+        if name not in stored or stored[name].shape != like.shape:
             raise CheckpointError(
                 f"{file}: has no training weights for {name} of shape {like.shape}"
             )
         if finite:
-            check_finite(found[name], like.dtype, f"{file}: entry {f'{lead}{name}'!r}")
-    return {name: found[name] for name in likes}
+            check_finite(stored[name], like.dtype, f"{file}: entry {f'{lead}{name}'!r}")
+    return {name: stored[name] for name in likes}
 
 
 def _watched(file: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The numbers of what was watched."""
+    """The numbers of the trends."""
     names = [name for name in arrays if name.removeprefix("@").startswith(WATCHED)]
     for name in names:
         array = arrays[name]

@@ -1,4 +1,4 @@
-"""What a solver asks of the ranks that it trains with, if it is not alone; parallel/ranks.py is that."""
+"""The interface of a solver to the other ranks; parallel/ranks.py implements it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minicaffe.replay.replay import Tape
 
 
 class SharedUpdate(Protocol):
-    """An update of which each rank takes a part, and hands the weights to the others."""
+    """A sharded update: each rank updates a part, and sends the weights to the others."""
 
     @property
     def gradients(self) -> Sequence[Any]:
@@ -18,7 +18,7 @@ class SharedUpdate(Protocol):
 
     @property
     def gathers(self) -> Sequence[Callable[[], object]]:
-        """What hands the weights around."""
+        """Functions that send the weights to the other ranks."""
 
     def stretches(self, apart: bool) -> Sequence[Any]:
         """This rank's parts of the stretches of parameters (see flat_parameters)."""
@@ -30,31 +30,31 @@ class SharedUpdate(Protocol):
 class Together(Protocol):
     """The ranks sum their gradients, and agree on how to go on."""
 
-    late: bool  # whether gradients are summed behind the backward pass
+    late: bool  # whether gradients are summed after the backward pass
     shared: SharedUpdate | None
-    signals: Any  # which may ask this rank to stop or to save
-    stop: bool  # whether any rank was asked to stop, and which,
+    signals: Any  # they may ask this rank to stop or to save
+    stop: bool  # whether any rank was asked to stop, and which
     stopped_by: Sequence[int]
-    save: bool  # and whether any was asked to save
+    save: bool  # whether any was asked to save
     buckets: Sequence[Any]
 
     def check_alike(self, solver: Any) -> None:
         """Raise SpecError, on all ranks, unless all have the same model, data and settings."""
 
     def begin_alike(self, solver: Any) -> None:
-        """Have all ranks begin with rank 0's state, once."""
+        """Send rank 0's state to all ranks, once."""
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do work of an iteration in which all agree. Raises on all ranks what fails on any."""
+        """Do work of an iteration on all ranks. An error on one rank is raised on all."""
 
     def agree(self) -> None:
-        """Exchange what was asked for, and what failed. Raises what failed anywhere."""
+        """Exchange requests and errors. An error on one rank is raised on all."""
 
     def then(self, step: Step) -> Callable[[], Any] | None:
-        """What comes once a layer has run backward: sums that may begin."""
+        """Called after a layer has run backward: starts the sums that can start."""
 
     def start(self, count: int, tape: Tape | None = None) -> None:
-        """Begin sums until so many have begun."""
+        """Start sums until this many have started."""
 
     def loose(self) -> list[Any]:
         """The parameters whose gradients are summed alone."""
@@ -63,7 +63,7 @@ class Together(Protocol):
         """Sum what is not summed yet, and wait for all."""
 
     def share_no_more(self) -> None:
-        """Have each rank take the whole update from now on."""
+        """From now on each rank does the whole update."""
 
     def before_snapshot(self) -> None:
-        """Have all that a snapshot holds be here."""
+        """Collect all that a snapshot holds on this rank."""

@@ -1,4 +1,4 @@
-"""Whether tests get better: what is best so far, how many tests ago, how often the rate has fallen."""
+"""Whether tests improve: the best so far, how many tests ago, how often the rate has fallen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minicaffe.spec.solver import SolverSpec, Watched
 
 
 class Trend:
-    """The tests of one output, held against the best of them.
+    """The tests of one output, compared with the best of them.
 
     >>> trend = Trend("loss", "min", min_delta=0.1)
     >>> [trend.judge(i, {"loss": loss}) for i, loss in enumerate([2.0, 1.95, 1.5, math.nan])]
@@ -37,12 +37,12 @@ class Trend:
 
     @property
     def key(self) -> str:
-        """What its numbers go by in a snapshot: another output's or mode's are not its own."""
+        """The name of its numbers in a snapshot, which contains the output and the mode."""
         return f"{self.mode}/{self.output}"
 
     def judge(self, iteration: int, scores: Mapping[str, Any]) -> bool:
-        """Count a test; whether it is the best so far. One that was counted before, by the run that is
-        gone on with, does not count again."""
+        """Count a test; returns whether it is the best so far. A test that the resumed run has
+        counted already does not count again."""
         score = float(np.mean(scores[self.output]))
         if iteration <= self.tested:
             return False
@@ -63,18 +63,18 @@ class Trend:
         return np.array(numbers, np.float64)
 
     def restore(self, state: np.ndarray) -> None:
-        """Take up the numbers of a snapshot."""
+        """Restore the numbers of a snapshot."""
         self.value = float(state[0])
         self.at, self.tested, self.waited, self.fallen = (int(number) for number in state[1:])
 
 
 def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, Trend]:
-    """What a solver watches, by the key that says so: `best`, and `plateau` of that policy.
+    """The trends that a solver watches, by key: `best`, and `plateau` for that policy.
 
-    Raises SpecError for an output that the test nets do not have, or one of which more is known than that
-    it is a number, while the key does not say whether more of it is better.
+    Raises SpecError for an output that the test nets do not have, or for one of an unknown direction
+    if the key does not say whether more is better.
     """
-    found = {}
+    by_key = {}
     wanted = {"best": spec.best}
     if spec.lr_policy == "plateau":
         wanted["plateau"] = spec.plateau or spec.best
@@ -86,10 +86,10 @@ def trends(model: NetSpec, spec: SolverSpec, nets: Sequence[Net]) -> dict[str, T
                 node = node.value["output"]
             place = f"{node.mark}: " if node is not None else ""
             try:
-                found[key] = Trend(watched.output, _mode(spec, nets, watched), watched.min_delta)
+                by_key[key] = Trend(watched.output, _mode(spec, nets, watched), watched.min_delta)
             except SpecError as error:
                 raise SpecError(f"{place}solver: {said}: {error}") from None
-    return found
+    return by_key
 
 
 def _mode(spec: SolverSpec, nets: Sequence[Net], watched: Watched) -> str:
@@ -105,9 +105,9 @@ def _mode(spec: SolverSpec, nets: Sequence[Net], watched: Watched) -> str:
         return "min"
     if types[name].endswith("Accuracy"):
         return "max"
-    told = f"{{output: {name}, mode: max}}, or min"
+    choice = f"{{output: {name}, mode: max}}, or min"
     raise SpecError(
-        f"whether more of {name!r}, the output of a layer {types[name]}, is better must be said: {told}"
+        f"whether more of {name!r}, the output of a layer {types[name]}, is better must be said: {choice}"
     )
 
 
