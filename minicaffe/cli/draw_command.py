@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import IO
 
 from minicaffe import checkpoint
-from minicaffe.cli.known import read_known
-from minicaffe.cli.options import model_options, phase_of, phase_option
+from minicaffe.cli.known import read_known, shape_option, shapes_of
+from minicaffe.cli.options import model_options, phase_option
 from minicaffe.errors import MinicaffeError, did_you_mean, note
 from minicaffe.inspect import drawing
 from minicaffe.inspect import notebook as picture
 from minicaffe.inspect.drawing.layout import DIRECTIONS
-from minicaffe.net import Net
 
 ENDINGS = {".svg": "svg", ".png": "png", ".dot": "dot", ".gv": "dot"}
 
@@ -35,6 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser)
     phase_option(parser)
+    shape_option(parser)
     for kind in ("svg", "png", "dot"):
         parser.add_argument(f"--{kind}", metavar="FILE", help=f"write {kind.upper()} to FILE")
     parser.add_argument(
@@ -51,8 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Draw; nothing is allocated."""
     files = _files(args)
-    spec = read_known(args)
-    net = Net(spec, phase_of(args, spec), device="cpu", shapes_only=True)
+    net = shapes_of(args, read_known(args))
     graph = picture.boxes(net.graph)
     laid = drawing.layout(graph, args.direction)
     made = {

@@ -1,25 +1,116 @@
-"""What can be shown of a model some of whose layers are of unknown types: its shapes up to these."""
+"""What is shown of a model that cannot be run here: its data are missing, or types of layers unknown."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from minicaffe.caffe import model as prototxt
-from minicaffe.cli.options import import_files, state_of
-from minicaffe.errors import SpecError, note
+from minicaffe.cli.options import import_files, phase_of, state_of
+from minicaffe.errors import DataError, SpecError, note
+from minicaffe.feeding.transform import Transform
 from minicaffe.layers import REGISTRY
+from minicaffe.layers.base import bottom_counts
+from minicaffe.layers.inputs import BlobShape
 from minicaffe.layers.unknown import with_unknown
-from minicaffe.net import read
+from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
 from minicaffe.net.zoo import located
 from minicaffe.spec import tree
 from minicaffe.spec.blocks import expanded
-from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.model import model
 from minicaffe.spec.settings import replaced
+
+PICTURES = ("Data", "ImageData", "WindowData")  # layers of data that may say their pictures' size
+
+
+def shape_option(parser: argparse.ArgumentParser) -> None:
+    """--shape."""
+    parser.add_argument(
+        "--shape",
+        dest="shapes",
+        metavar="BLOB=N,C,H,W",
+        action="append",
+        default=[],
+        type=_shape,
+        help="the shape of a blob that a layer of data writes, if the data are not here",
+    )
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, sizes = text.partition("=")
+    if not name or not re.fullmatch(r"[1-9]\d{,8}(,[1-9]\d{,8})*", sizes):
+        raise argparse.ArgumentTypeError(
+            f"expected BLOB=N,C,H,W, such as data=8,3,224,224, got {text!r}"
+        )
+    return name, tuple(map(int, sizes.split(",")))
+
+
+def shapes_of(args: argparse.Namespace, spec: NetSpec, keep: Sequence[str] | None = None) -> Net:
+    """The model's net, without memory; a layer whose data are not here writes what the model says of them."""
+    spec, phase = with_shapes(spec, dict(args.shapes)), phase_of(args, spec)
+    for model in (spec, without_data(spec)):
+        try:
+            net = Net(model, phase, device="cpu", shapes_only=True, keep=keep)
+        except DataError as error:
+            missing = error
+        else:
+            if model is not spec:
+                note(f"{missing}: shown with the shapes that the model gives")
+            return net
+    hint = "; --shape BLOB=N,C,H,W shows the net without its data"
+    raise DataError(f"{missing}{hint}") from None
+
+
+def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec:
+    """A model whose layers of data write blobs of these shapes: Inputs stand for them."""
+    layers, left = [], set(shapes)
+    for layer in spec.layers:
+        tops = [top for top in layer.tops if top in shapes]
+        if tops and bottom_counts(REGISTRY[layer.type])[1] == 0:
+            batch = next(iter(shapes[top] for top in tops))[:1]
+            layer = _input(layer, [shapes.get(top, batch) for top in layer.tops])
+            left -= set(tops)
+        layers.append(layer)
+    if left:
+        raise SpecError(f"--shape {sorted(left)[0]}=...: no layer of data writes such a blob")
+    return dataclasses.replace(spec, layers=tuple(layers))
+
+
+def without_data(spec: NetSpec) -> NetSpec:
+    """A model with an Input for each Data, ImageData and WindowData of which it says the size of a picture."""
+    layers = []
+    for layer in spec.layers:
+        picture = _picture(layer) if layer.type in PICTURES else None
+        batch = layer.options.get("batch_size", 1)
+        shapes = [(batch, *picture), (batch,)][: len(layer.tops)] if picture else []
+        layers.append(_input(layer, shapes) if shapes and len(layer.tops) < 3 else layer)
+    return spec if layers == [*spec.layers] else dataclasses.replace(spec, layers=tuple(layers))
+
+
+def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
+    """Channels, rows and columns of a picture, as far as a layer of data says them."""
+    transform = layer.options.get("transform", Transform())
+    crop = transform.crop_size or layer.options.get("crop_size", 0)
+    sizes = [layer.options.get(key, 0) or crop for key in ("new_height", "new_width")]
+    height, width = (crop, crop) if crop else sizes
+    grey = transform.force_gray or not layer.options.get("is_color", True)
+    return (
+        (1 if grey or len(transform.mean_value) == 1 else 3, height, width)
+        if height and width
+        else None
+    )
+
+
+def _input(layer: LayerSpec, shapes: Sequence[tuple[int, ...]]) -> LayerSpec:
+    """An Input in the place of a layer."""
+    options = {"shape": tuple(BlobShape(dim=shape) for shape in shapes)}
+    return dataclasses.replace(layer, type="Input", options=options, nodes={})
 
 
 def read_known(args: argparse.Namespace) -> NetSpec:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from minicaffe.cli.known import read_known
-from minicaffe.cli.options import model_options, phase_of, phase_option
-from minicaffe.net import Net
+from minicaffe.cli.known import read_known, shape_option, shapes_of
+from minicaffe.cli.options import model_options, phase_option
 from minicaffe.net.summary import summary
 
 
@@ -18,11 +17,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser)
     phase_option(parser)
+    shape_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Summarise; nothing is allocated."""
-    spec = read_known(args)
-    net = Net(spec, phase_of(args, spec), device="cpu", shapes_only=True, keep=())
-    print(summary(net.graph))
+    print(summary(shapes_of(args, read_known(args), keep=()).graph))
     return 0

@@ -406,3 +406,47 @@ def test_of_a_net_of_which_nothing_is_known_nothing_is_shown(tmp_path, capsys):
     )
     assert main(["summary", str(path)]) == 2
     assert "no layer's shapes are known: all hang on m (Zorg)" in capsys.readouterr().err
+
+
+TRAINED = (
+    'layer { name: "d" type: "Data" top: "data" top: "label" include { phase: TRAIN }'
+    ' data_param { source: "no_such_lmdb" batch_size: 4 backend: LMDB } transform_param { crop_size: 32 } }\n'
+    'layer { name: "d" type: "ImageData" top: "data" top: "label" include { phase: TEST }'
+    ' image_data_param { source: "no_list.txt" batch_size: 2 new_height: 32 new_width: 32 is_color: false } }\n'
+    'layer { name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 4 kernel_size: 3 } }\n'
+    'layer { name: "ip" type: "InnerProduct" bottom: "c" top: "ip" inner_product_param { num_output: 4 } }\n'
+    'layer { name: "l" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" }\n'
+)
+
+
+def test_a_training_net_is_shown_without_its_data(tmp_path, capsys):
+    """By the sizes that it gives, or that --shape gives."""
+    path, bare = tmp_path / "train.prototxt", tmp_path / "bare.prototxt"
+    path.write_text(TRAINED)
+    bare.write_text(TRAINED.replace("crop_size: 32", ""))
+    for words, wanted in [
+        ([path], "data 4x3x32x32, label 4"),
+        ([path, "--phase", "TEST"], "data 2x1x32x32, label 2"),
+        ([path, "--shape", "data=8,1,20,24"], "data 8x1x20x24, label 8"),
+        ([bare, "--shape", "data=8,3,20,24", "--shape", "label=8"], "data 8x3x20x24, label 8"),
+    ]:
+        assert main(["summary", *map(str, words)]) == 0
+        out, err = capsys.readouterr()
+        assert wanted in out
+        assert ("shown with the shapes that the model gives" in out + err) == (
+            "--shape" not in words
+        )
+    assert main(["draw", str(path), "-o", str(tmp_path / "net.svg")]) == 0
+    capsys.readouterr()
+    for words, told in [
+        ([bare], "--shape BLOB=N,C,H,W shows the net without its data"),
+        ([bare, "--shape", "dta=8,3"], "--shape dta=...: no layer of data writes such a blob"),
+    ]:
+        assert main(["summary", *map(str, words)]) == 2
+        assert told in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["summary", str(bare), "--shape", "data=8,x"])
+    assert ended.value.code == 2
+    assert (
+        "expected BLOB=N,C,H,W, such as data=8,3,224,224, got 'data=8,x'" in capsys.readouterr().err
+    )
