@@ -54,13 +54,13 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 def shapes_of(args: argparse.Namespace, spec: NetSpec, keep: Sequence[str] | None = None) -> Net:
     """The model's net, without memory; a layer whose data are not here writes what the model says of them."""
     spec, phase = with_shapes(spec, dict(args.shapes)), phase_of(args, spec)
-    for model in (spec, without_data(spec)):
+    for shown in (spec, without_data(spec)):
         try:
-            net = Net(model, phase, device="cpu", shapes_only=True, keep=keep)
+            net = Net(shown, phase, device="cpu", shapes_only=True, keep=keep)
         except DataError as error:
             missing = error
         else:
-            if model is not spec:
+            if shown is not spec:
                 note(f"{missing}: shown with the shapes that the model gives")
             return net
     hint = "; --shape BLOB=N,C,H,W shows the net without its data"
