@@ -225,6 +225,8 @@ def _float(value: Scalar) -> float | int | None:
 def _guessed(value: Scalar) -> Node:
     """A value whose type is not declared: whatever it looks like."""
     found: bool | int | float | str | None = value.text
+    if value.kind == "string":
+        return Node(found, value.mark)
     if value.kind == "number" or INFINITE.fullmatch(value.text):
         found = _float(value)
     elif value.kind == "word" and value.text in ("true", "false"):

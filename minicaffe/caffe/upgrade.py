@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from minicaffe.caffe.upgrade_v0 import named, v1_of_v0, without_padding
 from minicaffe.errors import SpecError
 from minicaffe.spec.tree import Mark, Node
 
 V1_TYPES = {
+    "BN": "BN",
     "BNLL": "BNLL",
     "LRN": "LRN",
     "MVN": "MVN",
@@ -46,7 +49,8 @@ def upgraded_net(net: Node) -> Node:
     layers = [*first, *(fields["layer"].value if "layer" in fields else [])]
     if layers:
         mark = fields["layer"].mark if "layer" in fields else layers[0].mark
-        fields["layer"] = Node([_depthwise(_batch_norm(layer)) for layer in layers], mark)
+        layers = [_depthwise(_batch_norm(one)) for layer in layers for one in _bn(layer)]
+        fields["layer"] = Node(layers, mark)
         keys.setdefault("layer", mark)
     return Node(fields, net.mark, {key: keys[key] for key in fields})
 
@@ -97,6 +101,65 @@ def _batch_norm(layer: Node) -> Node:
         *params.value[3:],
     ]  # behind them NVCaffe's scale and bias
     return Node({**layer.value, "param": Node(fixed, params.mark)}, layer.mark, layer.keys)
+
+
+def _bn(layer: Node) -> list[Node]:
+    """A BN of a fork as layers of BVLC's.
+
+    That of SegNet and ENet scales and shifts what a batch's own statistics normalise, in TEST too (LEARN), or
+    scales and shifts alone (INFERENCE: the statistics are in its weights). That of PSPNet and ICNet keeps
+    averages, as BatchNorm does, and has a scale and a bias.
+    """
+    kind = layer.value.get("type")
+    if kind is None or kind.value != "BN":
+        return [layer]
+    given = layer.value.get("bn_param", Node({}, layer.mark)).value
+    params = layer.value.get("param", Node([], layer.mark)).value
+    if len(params) > 2 or {"slope_filler", "bias_filler", "momentum", "eps", "frozen"} & set(given):
+        frozen = "frozen" in given and given["frozen"].value
+        own: dict[str, object] = {"scale_bias": True, "moving_average_fraction": 0.9}
+        own |= {"use_global_stats": True} if frozen else {}
+        names = {"momentum": "moving_average_fraction", "eps": "eps"}
+        names |= {"slope_filler": "scale_filler", "bias_filler": "bias_filler"}
+        fixed = Node(
+            {"lr_mult": Node(0.0, layer.mark), "decay_mult": Node(0.0, layer.mark)}, layer.mark
+        )
+        learnt = [fixed, fixed] if frozen else params[:2]
+        params = [*[fixed] * 3, *learnt] if learnt else []
+        return [_replaced(layer, "BatchNorm", "batch_norm_param", own, names, params)]
+    names = {"scale_filler": "filler", "shift_filler": "bias_filler"}
+    scale = _replaced(layer, "Scale", "scale_param", {"bias_term": True}, names, params)
+    if "bn_mode" in given and given["bn_mode"].value == "INFERENCE":
+        return [scale]
+    own = {"use_global_stats": False, "eps": 1e-9}
+    batch = _replaced(layer, "BatchNorm", "batch_norm_param", own, {}, [])
+    if "name" in layer.value:
+        batch.value["name"] = Node(f"{layer.value['name'].value}_statistics", layer.mark)
+    if "top" in layer.value:  # the scale goes on from there, in place
+        scale.value["bottom"] = layer.value["top"]
+    return [batch, scale]
+
+
+def _replaced(
+    layer: Node,
+    kind: str,
+    block: str,
+    own: Mapping[str, object],
+    names: Mapping[str, str],
+    params: list[Node],
+) -> Node:
+    """A layer of another type: `own` are its keys, and those of bn_param that `names` gives another name."""
+    bn = layer.value.get("bn_param", Node({}, layer.mark))
+    keys = {key: Node(value, bn.mark) for key, value in own.items()}
+    keys |= {to: bn.value[key] for key, to in names.items() if key in bn.value}
+    fields = {key: node for key, node in layer.value.items() if key not in ("bn_param", "param")}
+    fields["type"] = Node(kind, layer.value["type"].mark)
+    fields[block] = Node(keys, bn.mark, dict.fromkeys(keys, bn.mark))
+    if params:
+        fields["param"] = Node(params, layer.mark)
+    for param in params:
+        param.keys.update({key: param.mark for key in param.value if key not in param.keys})
+    return Node(fields, layer.mark, {key: layer.keys.get(key, layer.mark) for key in fields})
 
 
 def _depthwise(layer: Node) -> Node:

@@ -218,15 +218,22 @@ def _layers(net: memoryview) -> Iterator[tuple[str, Mapping[int, BlobProto]]]:
 
 
 def _layer(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
-    name, blobs = "", []
+    name, blobs, type_ = "", [], ""
     fields = _FIELDS[generation]
     for number, kind, value in wire.fields(data):
         if number == fields[_NAME]:
             name = wire.text(kind, value)
         elif number == fields[_BLOBS]:
             blobs.append(blob_file.parse(wire.message(kind, value)))
+        elif number == 2 and generation == _V2:
+            type_ = wire.text(kind, value)
         elif number == 1 and generation == _V1:
             name, blobs = _layer(wire.message(kind, value), 1)
+    if (
+        type_ == "BN" and len(blobs) == 4
+    ):  # PSPNet's scale, bias, mean, variance, as our BatchNorm has them
+        count = BlobProto((1,), False, [np.ones(1, np.float32)])
+        blobs = [blobs[2], blobs[3], count, blobs[0], blobs[1]]
     return name, blobs
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import Layer, Net, Solver, SpecError, caffe, parse, read, register
+from minicaffe.caffe import weights
 from minicaffe.caffe.prototxt import prototxt
 from minicaffe.caffe.schema import own_block, schema
 from minicaffe.caffe.yaml_text import yaml_text
@@ -450,3 +451,63 @@ def test_a_training_net_is_shown_without_its_data(tmp_path, capsys):
     assert (
         "expected BLOB=N,C,H,W, such as data=8,3,224,224, got 'data=8,x'" in capsys.readouterr().err
     )
+
+
+def bn(keys, mode="TRAIN", params=""):
+    """What a BN of a fork computes of x, and the net."""
+    text = f'layer {{ name: "b" type: "BN" bottom: "x" top: "b" {params} bn_param {{ {keys} }} }}'
+    net_of = Net(net(text), mode, device="cpu", dtype="float64")
+    x = np.random.default_rng(1).standard_normal((2, 3, 8, 8))
+    return net_of, x
+
+
+FILLED = {
+    "scale": 'filler { type: "constant" value: 1.5 }',
+    "shift": 'filler { type: "constant" value: 0.25 }',
+}
+
+
+@pytest.mark.parametrize("mode", ["TRAIN", "TEST"])
+def test_bn_of_segnet_normalises_by_the_batch_or_not_at_all(mode):
+    fillers = f"scale_{FILLED['scale']} shift_{FILLED['shift']}"
+    for keys, by_batch in ((fillers, True), (fillers + " bn_mode: INFERENCE", False)):
+        found, x = bn(keys, mode)
+        centre = x.mean((0, 2, 3), keepdims=True) if by_batch else 0
+        wide = np.sqrt(x.var((0, 2, 3), keepdims=True) + 1e-9) if by_batch else 1
+        wanted = (x - centre) / wide * 1.5 + 0.25
+        np.testing.assert_allclose(found.forward(x=x)["b"], wanted, rtol=1e-9, atol=1e-9)
+        assert [param.shape for param in found.params["b"]] == [(3,), (3,)]
+
+
+def test_bn_of_pspnet_has_averages_and_its_own_scale(tmp_path):
+    """Its four blobs are read from a .caffemodel: scale, bias, mean, variance; frozen, it learns nothing."""
+    found, x = bn("slope_filler { type: 'constant' value: 1.5 } momentum: 0.8", "TRAIN")
+    centre, wide = x.mean((0, 2, 3), keepdims=True), x.std((0, 2, 3), keepdims=True)
+    wanted = (x - centre) / np.sqrt(wide**2 + 1e-5) * 1.5
+    np.testing.assert_allclose(found.forward(x=x)["b"], wanted, rtol=1e-9, atol=1e-9)
+    assert found.layers["b"].moving_average_fraction == 0.8
+    rng, path = np.random.default_rng(2), tmp_path / "psp.caffemodel"
+    slope, bias, mean, variance = (
+        rng.uniform(0.5, 2, (1, 3, 1, 1)).astype(np.float32) for _ in range(4)
+    )
+    weights.write(path, [weights.Layer("b", "BN", dict(enumerate([slope, bias, mean, variance])))])
+    for keys, params in (
+        ("frozen: true", ""),
+        ("eps: 1e-5", "param { lr_mult: 1 } param { lr_mult: 1 }"),
+    ):
+        tested, x = bn(keys, "TEST", params)
+        tested.load(path)
+        wanted = (x - mean) / np.sqrt(variance + 1e-5) * slope + bias
+        np.testing.assert_allclose(tested.forward(x=x)["b"], wanted, rtol=1e-5, atol=1e-6)
+    frozen, _ = bn("frozen: true", "TRAIN")
+    assert not frozen.learnable or not any(param.learns for param in frozen.params["b"])
+
+
+def test_an_old_block_of_bn_is_read_too():
+    old = 'input: "x" input_dim: 2 input_dim: 3 input_dim: 4 input_dim: 4\n'
+    spec = caffe.parse(
+        old + 'layers { name: "b" type: BN bottom: "x" top: "b" bn_param { bn_mode: INFERENCE } }'
+    )
+    assert [layer.type for layer in spec.layers] == ["Input", "Scale"]
+    again = caffe.parse(prototxt(spec, REGISTRY))
+    assert [layer.options for layer in again.layers] == [layer.options for layer in spec.layers]
