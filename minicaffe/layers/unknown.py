@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from minicaffe.errors import ShapeError
+from minicaffe.errors import ShapeError, did_you_mean
 from minicaffe.layers.base import Layer
 from minicaffe.layers.blob import Shape
 from minicaffe.spec.declare import LayerSpec
@@ -32,8 +32,8 @@ def with_unknown(root: Node, layer_types: Mapping[str, type]) -> dict[str, type]
         kind = layer.value["type"].value if "type" in layer.value else None
         if isinstance(kind, str) and kind.isidentifier() and kind not in layer_types:
             if kind not in keys:
-                mark, text = layer.value["type"].mark, "%s: the type %s is not known: kept as it is"
-                _log.warning(text, mark, kind)
+                mark, hint = layer.value["type"].mark, did_you_mean(kind, layer_types)
+                _log.warning("%s: the type %s is not known: kept as it is%s", mark, kind, hint)
             own = layer.value.keys() - keys_of(LayerSpec).keys()
             keys.setdefault(kind, {}).update(dict.fromkeys(own, Annotated[Node | None, "as it is"]))
     return {**layer_types, **{kind: _made(kind, own) for kind, own in keys.items()}}
