@@ -318,8 +318,7 @@ def test_what_the_command_does(tmp_path, capsys, monkeypatch):
     assert (np.load("v.npz")["conv__0"] == 1).all()
     Path("d.prototxt").write_text("layer { name: 'x' type: 'Nope' }")
     assert main(["convert", "d.prototxt", "d.yaml"]) == 0
-    told = "d.prototxt:1:25: the type Nope is not known: kept as it is\n"
-    assert capsys.readouterr().err.startswith(told)
+    assert "d.yaml: 1 layers" in capsys.readouterr().err  # and a warning, of which test_wild.py
     Path("e.prototxt").write_text("layer { name: 'x' type: 'ReLU' nope: 1 }")
     assert main(["convert", "e.prototxt", "e.yaml"]) == 2
     assert not Path("e.yaml").exists()
