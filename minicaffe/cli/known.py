@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from minicaffe.caffe import model as prototxt
-from minicaffe.cli.options import import_files, phase_of, state_of
+from minicaffe.cli.options import begin, phase_of, state_of
 from minicaffe.errors import DataError, SpecError, note
 from minicaffe.feeding.transform import Transform
 from minicaffe.layers import REGISTRY
@@ -115,7 +115,7 @@ def _input(layer: LayerSpec, shapes: Sequence[tuple[int, ...]]) -> LayerSpec:
 
 def read_known(args: argparse.Namespace) -> NetSpec:
     """The model asked for, less its layers of unknown types and what needs them; a line says so."""
-    import_files(args.imports)
+    begin(args)
     if holds_weights(args.model) or not os.path.isfile(located(args.model)):
         return state_of(args, read(args.model, *args.settings, lenient=args.lenient))
     path = Path(located(args.model))

@@ -177,16 +177,18 @@ def number(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def read_model(args: argparse.Namespace) -> NetSpec:
-    """The model asked for, with its settings, after the user's own layers are imported.
+    """The model asked for, with its settings, after the user's own layers are imported."""
+    begin(args)
+    return state_of(args, read(args.model, *args.settings, lenient=args.lenient))
 
-    From here on there are as many threads as were asked for.
-    """
+
+def begin(args: argparse.Namespace) -> None:
+    """Use as many threads as were asked for, and import the user's own layers."""
     if args.threads is not None:
         os.environ[threads.VARIABLE] = str(args.threads)
         threads.count.cache_clear()
     threads.count()
     import_files(args.imports)
-    return state_of(args, read(args.model, *args.settings, lenient=args.lenient))
 
 
 def state_of(args: argparse.Namespace, spec: NetSpec) -> NetSpec:
