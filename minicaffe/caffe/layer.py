@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from minicaffe.caffe.schema import Field, own_block, schema
+from minicaffe.caffe.schema import Field, is_declared, own_block, schema
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.spec.declare import FILLER_KEYS, Filler, LayerSpec
 from minicaffe.spec.tree import Mark, Node, shown
@@ -23,6 +23,7 @@ FREE = "minicaffe_param"  # what caffe.proto has no place for
 IN_CODE = {("SigmoidCrossEntropyLoss", "normalization"), ("Data", "backend")}
 UNORDERED = ("Data",)  # layers that Caffe does not shuffle, for want of a key
 ZERO = Filler(type="constant")
+BOOLS = {"1": True, "t": True, "True": True, "0": False, "f": False, "False": False}
 
 _log = logging.getLogger("minicaffe")
 
@@ -48,8 +49,7 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
             raise SpecError(f"{mark}: {what}: {key} is given twice, first at {keys[key].within}")
         values[key], keys[key] = node, mark
 
-    homes = schema().layers.get(kind, (own_block(kind),) if kind else ())
-    known = kind in layer_types
+    known, homes = kind in layer_types, _homes(kind, layer_types)
     declared = keys_of(layer_types[kind]) if known else {}
     for key, node in layer.value.items():
         mark = layer.keys.get(key, node.mark)
@@ -66,15 +66,17 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
             raise SpecError(
                 f"{mark}: {what}: blobs: a text does not hold weights; give a .caffemodel"
             )
+        elif kind and is_declared(kind):  # of a declaration; of an unknown type as it is
+            if not known:
+                put(key, node, mark)
+            elif key == TRANSFORM and "transform" in declared:
+                put("transform", node, mark)
+            else:
+                _put_own(node, key, what, layer_types[kind], put)
         elif key == TRANSFORM and known and "transform" not in declared:
             raise SpecError(f"{mark}: {what}: {key}: rows are taken as they are, as in Caffe")
         elif key == TRANSFORM:
             put("transform", _transform(node, declared), mark)
-        elif kind not in schema().layers:  # of a declaration; of an unknown type as it is
-            if known:
-                _put_own(node, key, what, layer_types[kind], put)
-            else:
-                put(key, node, mark)
         else:
             if key == LOSS and known:
                 node = _loss(node, declared, kind)
@@ -109,8 +111,7 @@ def own_blocks(layers: list[Node], layer_types: Mapping[str, type]) -> list[Node
     kept, warned = [], set()
     for layer in layers:
         kind = layer.value["type"].value if "type" in layer.value else ""
-        own_keys = kind in layer_types and keys_of(layer_types[kind])
-        homes = (*schema().layers.get(kind, (own_block(kind),) if own_keys else ()), FREE)
+        homes = (*_homes(kind, layer_types), FREE)
         for block in [k for k in layer.value if k.endswith("_param") and k not in homes]:
             if kind not in layer_types:
                 continue
@@ -146,14 +147,31 @@ def phases(layers: list[Node], state: Node | None) -> None:
 def _put_own(node: Node, block: str, what: str, cls: type, put: Any) -> None:
     """The keys in the block of a type that caffe.proto does not have, as its declaration has them."""
     keys = keys_of(cls)
+    if not isinstance(node.value, dict):
+        raise SpecError(f"{node.mark}: {what}: {block}: expected {{ fields of {cls.__name__} }}")
     for own, value in node.value.items():
         where = node.keys[own]
         if own not in keys:
             hint = did_you_mean(own, keys)
             raise SpecError(f"{where}: {what}: {block}: unknown key {shown(own)}{hint}")
-        if option(keys[own].type) is Filler and isinstance(value.value, dict):
+        type_ = option(keys[own].type)
+        if type_ is Filler and isinstance(value.value, dict):
             value = filler(value)
+        elif type_ == tuple[Filler, ...]:
+            items = value.value if isinstance(value.value, list) else [value]
+            items = [filler(item) if isinstance(item.value, dict) else item for item in items]
+            value = Node(items, value.mark)
+        elif type_ is bool and str(value.value) in BOOLS:
+            value = Node(BOOLS[str(value.value)], value.mark)
         put(own, value, where)
+
+
+def _homes(kind: str, layer_types: Mapping[str, type]) -> tuple[str, ...]:
+    """The blocks in which the keys of a type stand."""
+    if not kind or not is_declared(kind):
+        return schema().layers.get(kind, ())
+    keys = keys_of(layer_types[kind]) if kind in layer_types else {}
+    return (*((own_block(kind),) if keys else ()), *((TRANSFORM,) if "transform" in keys else ()))
 
 
 def _ends(values: dict[str, Node], kind: str, mark: Mark, taken: Mapping[str, Any]) -> None:

@@ -158,7 +158,7 @@ def _is_solver(message: Message) -> bool:
 
 def net_tree(net: Node, layer_types: Mapping[str, type]) -> Node:
     """A NetParameter as the tree of a model file. Raises SpecError."""
-    net = upgraded_net(net)
+    net = upgraded_net(net, layer_types)
     fields, keys = dict(net.value), dict(net.keys)
     free = fields.pop(FREE, Node({}, net.mark))
     for key in free.value:

@@ -9,8 +9,9 @@ from typing import Any
 
 from minicaffe.caffe.layer import DROPPED, FREE, TRANSFORM, UNORDERED, assumed
 from minicaffe.caffe.message_text import Word, write
+from minicaffe.caffe.model import YAML
 from minicaffe.caffe.pen import Pen
-from minicaffe.caffe.schema import Field, own_block, schema
+from minicaffe.caffe.schema import Field, is_declared, own_block, schema
 from minicaffe.caffe.schema import declared as schema_of
 from minicaffe.caffe.sparse import (
     first_mark,
@@ -40,6 +41,10 @@ COMMON = (
     "include",
     "exclude",
 )
+
+
+# What stands for itself where a word is expected, and for nothing else
+WORD = re.compile(r"(?!(true|false|null|inf|infinity|nan)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
 
 
 def prototxt(
@@ -152,7 +157,7 @@ def _layer(
     if layer.type.endswith("Loss") and not layer.tops:  # else it would be given one
         fields[FREE] = Node({"top": Node([], layer.mark)}, layer.mark)
     options, homes = layer_options(layer, layer_types), schema().keys(layer.type)
-    if layer.type not in schema().layers:
+    if is_declared(layer.type):
         block = own_block(layer.type)
         own = schema_of(layer_types[layer.type])
         homes = {name: (block, field) for name, field in own.items()}
@@ -166,10 +171,11 @@ def _layer(
         if value == default and not declared[key].required:
             continue
         if issubclass(layer_types[layer.type], Unknown) and key.endswith("_param"):
-            fields[key] = _as_it_is(node)
+            fields[key] = _as_it_is(node, not layer.mark.file.lower().endswith(YAML))
             continue
         home, field = homes.get(key, (FREE, None))
-        fitting = _fitting(node, field) if field is not None and key not in DROPPED else None
+        dropped = key in DROPPED and not is_declared(layer.type)
+        fitting = _fitting(node, field) if field is not None and not dropped else None
         if (
             key == "transform"
             and TRANSFORM in schema().layers.get(layer.type, ())
@@ -189,15 +195,29 @@ def _layer(
     )
 
 
-def _as_it_is(node: Node) -> Node:
-    """A message whose fields nobody has declared: text in capitals is taken for a word of an enumeration."""
+def _as_it_is(node: Node, of_text: bool) -> Node:
+    """A message whose fields nobody has declared. Raises SpecError for what is none.
+
+    YAML does not tell a word of an enumeration from text: text in capitals is taken for one, if it is not of a
+    prototxt (`of_text`), which does.
+    """
     if isinstance(node.value, dict):
-        fields = {key: _as_it_is(value) for key, value in node.value.items()}
+        for key in node.value:
+            if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", key):
+                raise SpecError(
+                    f"{node.keys.get(key, node.mark)}: {key!r} cannot be a field of a prototxt"
+                )
+        fields = {key: _as_it_is(value, of_text) for key, value in node.value.items()}
         return Node(fields, node.mark, node.keys)
     if isinstance(node.value, list):
-        return Node([_as_it_is(item) for item in node.value], node.mark)
-    capitals = isinstance(node.value, str) and re.fullmatch("[A-Z][A-Z0-9_]*", node.value)
-    return Node(Word(node.value), node.mark) if capitals else node
+        if any(isinstance(item.value, list) for item in node.value):
+            raise SpecError(f"{node.mark}: a list in a list cannot stand in a prototxt")
+        return Node([_as_it_is(item, of_text) for item in node.value], node.mark)
+    capitals = (
+        not of_text and isinstance(node.value, str) and re.fullmatch("[A-Z][A-Z0-9_]*", node.value)
+    )
+    word = capitals and WORD.fullmatch(node.value)
+    return Node(Word(node.value), node.mark) if word else node
 
 
 def _sorted(node: Node, start: Mark) -> Node:
@@ -230,5 +250,7 @@ def _fitting(node: Node, field: Field) -> Node | None:
     if isinstance(node.value, dict) or node.value is None:
         return None
     if field.words is not None:
-        return Node(Word(node.value), node.mark) if node.value in field.words else None
+        known = node.value in field.words
+        word = Word(node.value) if known and WORD.fullmatch(node.value) else node.value
+        return Node(word, node.mark) if known else None
     return node

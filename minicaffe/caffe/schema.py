@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal, get_args, get_origin
 
+from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import keys_of, option
 
@@ -100,6 +101,13 @@ def schema() -> Schema:
         for name, rows in raw.items()
     }
     return Schema(messages, layers, words)
+
+
+def is_declared(layer_type: str) -> bool:
+    """Whether a type's block is not caffe.proto's: it has none there, or a class of a user has its name."""
+    own = REGISTRY.get(layer_type)
+    users = own is not None and not own.__module__.startswith("minicaffe.")
+    return users or layer_type not in schema().layers
 
 
 def own_block(layer_type: str) -> str:

@@ -6,10 +6,12 @@ import difflib
 import logging
 import re
 
-from minicaffe.caffe.schema import Field, schema
+from minicaffe.caffe.message_text import Word
+from minicaffe.caffe.schema import Field, is_declared, schema
 from minicaffe.caffe.text import Field as Given
 from minicaffe.caffe.text import Message, Scalar
 from minicaffe.errors import SpecError, did_you_mean
+from minicaffe.layers import REGISTRY
 from minicaffe.spec.tree import Mark, Node, shown
 
 _log = logging.getLogger("minicaffe")
@@ -58,6 +60,7 @@ FORKS = {  # which have a key that changes the result
     "param_propagate_down": "a fork",
 }
 ANY, UNDECLARED = "Any", ""  # a message whose fields are not declared, and the type of these
+RAW = "as it is"  # both, of layers of unknown types: words are told from text
 
 
 def typed(
@@ -81,10 +84,12 @@ def typed(
     if kind in ("LayerParameter", "V1LayerParameter", "V0LayerParameter"):
         what = _layer(message) or what
     names = [(given.name, given.mark) for given in message.fields]
-    apart = kind == "LayerParameter" and _kind(message) not in ("", *schema().layers)
+    type_ = _kind(message) if kind == "LayerParameter" else ""
+    apart = type_ != "" and is_declared(type_)
+    free = Field("", 0, UNDECLARED if type_ in REGISTRY or kind == ANY else RAW)
     left_out = set()
     for name, place in [*names, *message.empty.items()]:
-        if kind == ANY or name in known or (apart and name.endswith("_param")):
+        if kind in (ANY, RAW) or name in known or (apart and name.endswith("_param")):
             continue
         problem = f"{place}: {f'{what}: ' if what else ''}{_unknown(name, kind)}"
         if unknown is None:
@@ -95,20 +100,23 @@ def typed(
         else:
             unknown.append((place, problem))
     groups: dict[str, list[Node]] = {name: [] for name in message.empty if name not in left_out}
+    fields: dict[str, Field] = {}
     keys = dict(reversed(names)) | message.empty
     for given in message.fields:
         if given.name in left_out:
             continue
-        field = known.get(given.name, Field(given.name, 0, UNDECLARED))
+        field = free if apart and given.name.endswith("_param") else known.get(given.name, free)
+        fields[given.name] = field
         inside = f"{what}: {given.name}" if what else given.name
         group = groups.setdefault(given.name, [])
-        if group and kind != ANY and not field.repeated:
+        if group and not field.repeated and field.type not in (UNDECLARED, RAW):
             line = keys[given.name].within
             raise SpecError(f"{given.mark}: {inside}: is given twice, first at {line}")
         group.append(_value(given, field, inside, unknown))
     values = {}
     for name, group in groups.items():
-        several = known[name].repeated if name in known and kind != ANY else len(group) != 1
+        field = fields.get(name, known.get(name, free))
+        several = len(group) != 1 if field.type in (UNDECLARED, RAW) else field.repeated
         if several:
             values[name] = Node(group, group[0].mark if group else keys[name])
         elif group:
@@ -148,8 +156,11 @@ def _near(name: str, known: str) -> bool:
 
 def _value(given: Given, field: Field, what: str, unknown: list[tuple[Mark, str]] | None) -> Node:
     value = given.value
-    if field.type == UNDECLARED:
-        return _guessed(value) if isinstance(value, Scalar) else typed(value, ANY, what, given.mark)
+    if field.type in (UNDECLARED, RAW):
+        inside = ANY if field.type == UNDECLARED else RAW
+        if isinstance(value, Message):
+            return typed(value, inside, what, given.mark)
+        return _guessed(value, inside == RAW)
     if field.is_message:
         if isinstance(value, Message):
             return typed(value, field.type, what, given.mark, unknown)
@@ -222,8 +233,8 @@ def _float(value: Scalar) -> float | int | None:
     return float(text) if text and len(text) < 400 else None
 
 
-def _guessed(value: Scalar) -> Node:
-    """A value whose type is not declared: whatever it looks like."""
+def _guessed(value: Scalar, words: bool = False) -> Node:
+    """A value whose type is not declared: whatever it looks like; with `words`, a word stays one."""
     found: bool | int | float | str | None = value.text
     if value.kind == "string":
         return Node(found, value.mark)
@@ -235,6 +246,8 @@ def _guessed(value: Scalar) -> Node:
         return Node(None, value.mark)
     if found is None:
         raise SpecError(f"{value.mark}: {shown(value.text)} is not a number")
+    if words and isinstance(found, str):
+        found = Word(found)
     return Node(found, value.mark)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from minicaffe.caffe.upgrade_v0 import named, v1_of_v0, without_padding
 from minicaffe.errors import SpecError
@@ -30,7 +30,7 @@ DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # two forks' names
 Fields = dict[str, Node]
 
 
-def upgraded_net(net: Node) -> Node:
+def upgraded_net(net: Node, own: Container[str] = ()) -> Node:
     """A NetParameter of any age as one of today: `layer` alone, no `input`. Raises SpecError."""
     fields, keys = dict(net.value), dict(net.keys)
     old = fields.pop("layers", None)
@@ -49,10 +49,18 @@ def upgraded_net(net: Node) -> Node:
     layers = [*first, *(fields["layer"].value if "layer" in fields else [])]
     if layers:
         mark = fields["layer"].mark if "layer" in fields else layers[0].mark
-        layers = [_depthwise(_batch_norm(one)) for layer in layers for one in _bn(layer)]
+        layers = [
+            one if _type(one) in own else _depthwise(one)
+            for layer in layers
+            for one in map(_batch_norm, [layer] if _type(layer) in own else _bn(layer))
+        ]
         fields["layer"] = Node(layers, mark)
         keys.setdefault("layer", mark)
     return Node(fields, net.mark, {key: keys[key] for key in fields})
+
+
+def _type(layer: Node) -> str:
+    return layer.value["type"].value if "type" in layer.value else ""
 
 
 def _input_layer(fields: Fields, keys: dict[str, Mark]) -> list[Node]:
@@ -115,11 +123,15 @@ def _bn(layer: Node) -> list[Node]:
         return [layer]
     given = layer.value.get("bn_param", Node({}, layer.mark)).value
     params = layer.value.get("param", Node([], layer.mark)).value
-    if len(params) > 2 or {"slope_filler", "bias_filler", "momentum", "eps", "frozen"} & set(given):
+    of_pspnet = {"slope_filler", "bias_filler", "momentum", "eps", "frozen"} & set(given) or len(
+        params
+    ) > 2
+    if of_pspnet and "bn_mode" not in given:
         frozen = "frozen" in given and given["frozen"].value
         own: dict[str, object] = {"scale_bias": True, "moving_average_fraction": 0.9}
         own |= {"use_global_stats": True} if frozen else {}
         names = {"momentum": "moving_average_fraction", "eps": "eps"}
+        names |= {"scale_filler": "scale_filler", "shift_filler": "bias_filler"}
         names |= {"slope_filler": "scale_filler", "bias_filler": "bias_filler"}
         fixed = Node(
             {"lr_mult": Node(0.0, layer.mark), "decay_mult": Node(0.0, layer.mark)}, layer.mark
@@ -132,7 +144,7 @@ def _bn(layer: Node) -> list[Node]:
     if "bn_mode" in given and given["bn_mode"].value == "INFERENCE":
         return [scale]
     own = {"use_global_stats": False, "eps": 1e-9}
-    batch = _replaced(layer, "BatchNorm", "batch_norm_param", own, {}, [])
+    batch = _replaced(layer, "BatchNorm", "batch_norm_param", own, {"eps": "eps"}, [])
     if "name" in layer.value:
         batch.value["name"] = Node(f"{layer.value['name'].value}_statistics", layer.mark)
     if "top" in layer.value:  # the scale goes on from there, in place

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from minicaffe import checkpoint
-from minicaffe.cli.known import read_known, shape_option, shapes_of
+from minicaffe.cli.known import read_kept, shape_option, shapes_of
 from minicaffe.cli.options import model_options, phase_option
 from minicaffe.errors import MinicaffeError, did_you_mean, note
 from minicaffe.inspect import drawing
@@ -51,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Draw; nothing is allocated."""
     files = _files(args)
-    net = shapes_of(args, read_known(args))
+    net = shapes_of(args, read_kept(args))
     graph = picture.boxes(net.graph)
     laid = drawing.layout(graph, args.direction)
     made = {

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from minicaffe.caffe import model as prototxt
-from minicaffe.cli.options import begin, phase_of, state_of
+from minicaffe.cli.options import begin, is_source, phase_of, state_of
 from minicaffe.errors import DataError, SpecError, note
 from minicaffe.feeding.transform import Transform
 from minicaffe.layers import REGISTRY
-from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.inputs import BlobShape
 from minicaffe.layers.unknown import with_unknown
 from minicaffe.net import Net, read
@@ -25,6 +24,7 @@ from minicaffe.spec.blocks import expanded
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.model import model
 from minicaffe.spec.settings import replaced
+from minicaffe.spec.state import TRAIN, State
 
 PICTURES = ("Data", "ImageData", "WindowData")  # layers of data that may say their pictures' size
 
@@ -52,8 +52,13 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def shapes_of(args: argparse.Namespace, spec: NetSpec, keep: Sequence[str] | None = None) -> Net:
-    """The model's net, without memory; a layer whose data are not here writes what the model says of them."""
-    spec, phase = with_shapes(spec, dict(args.shapes)), phase_of(args, spec)
+    """The model's net, without memory: less its layers of unknown types, and what needs them; a line says so.
+
+    A layer whose data are not here writes what --shape or the model says of them.
+    """
+    spec = with_shapes(spec, dict(args.shapes))
+    phase = phase_of(args, spec)
+    spec = known_part(spec, State(phase=phase).over(spec.state).over(TRAIN))
     for shown in (spec, without_data(spec)):
         try:
             net = Net(shown, phase, device="cpu", shapes_only=True, keep=keep)
@@ -71,11 +76,12 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
     """A model whose layers of data write blobs of these shapes: Inputs stand for them."""
     layers, left = [], set(shapes)
     for layer in spec.layers:
-        tops = [top for top in layer.tops if top in shapes]
-        if tops and bottom_counts(REGISTRY[layer.type])[1] == 0:
-            batch = next(iter(shapes[top] for top in tops))[:1]
-            layer = _input(layer, [shapes.get(top, batch) for top in layer.tops])
-            left -= set(tops)
+        named = [top for top in layer.tops if top in shapes]
+        if named and is_source(layer):
+            batch = shapes[named[0]][:1]
+            usual = [(*batch, *one[1:]) for one in _shapes(layer) or [batch] * len(layer.tops)]
+            layer = _input(layer, [shapes.get(*one) for one in zip(layer.tops, usual, strict=True)])
+            left -= set(named)
         layers.append(layer)
     if left:
         raise SpecError(f"--shape {sorted(left)[0]}=...: no layer of data writes such a blob")
@@ -84,13 +90,17 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
 
 def without_data(spec: NetSpec) -> NetSpec:
     """A model with an Input for each Data, ImageData and WindowData of which it says the size of a picture."""
-    layers = []
-    for layer in spec.layers:
-        picture = _picture(layer) if layer.type in PICTURES else None
-        batch = layer.options.get("batch_size", 1)
-        shapes = [(batch, *picture), (batch,)][: len(layer.tops)] if picture else []
-        layers.append(_input(layer, shapes) if shapes and len(layer.tops) < 3 else layer)
+    layers = [
+        _input(layer, shapes) if (shapes := _shapes(layer)) else layer for layer in spec.layers
+    ]
     return spec if layers == [*spec.layers] else dataclasses.replace(spec, layers=tuple(layers))
+
+
+def _shapes(layer: LayerSpec) -> list[tuple[int, ...]]:
+    """The shapes of pictures and labels that a layer of data writes, as far as it says them; else none."""
+    picture = _picture(layer) if layer.type in PICTURES and len(layer.tops) < 3 else None
+    batch = layer.options.get("batch_size", 1)
+    return [(batch, *picture), (batch,)][: len(layer.tops)] if picture else []
 
 
 def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
@@ -100,21 +110,17 @@ def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
     sizes = [layer.options.get(key, 0) or crop for key in ("new_height", "new_width")]
     height, width = (crop, crop) if crop else sizes
     grey = transform.force_gray or not layer.options.get("is_color", True)
-    return (
-        (1 if grey or len(transform.mean_value) == 1 else 3, height, width)
-        if height and width
-        else None
-    )
+    return (1 if grey else 3, height, width) if height and width else None
 
 
 def _input(layer: LayerSpec, shapes: Sequence[tuple[int, ...]]) -> LayerSpec:
     """An Input in the place of a layer."""
     options = {"shape": tuple(BlobShape(dim=shape) for shape in shapes)}
-    return dataclasses.replace(layer, type="Input", options=options, nodes={})
+    return dataclasses.replace(layer, type="Input", options=options, param=(), nodes={})
 
 
-def read_known(args: argparse.Namespace) -> NetSpec:
-    """The model asked for, less its layers of unknown types and what needs them; a line says so."""
+def read_kept(args: argparse.Namespace) -> NetSpec:
+    """The model asked for, with its layers of unknown types."""
     begin(args)
     if holds_weights(args.model) or not os.path.isfile(located(args.model)):
         return state_of(args, read(args.model, *args.settings, lenient=args.lenient))
@@ -127,24 +133,31 @@ def read_known(args: argparse.Namespace) -> NetSpec:
     types = with_unknown(root, REGISTRY)
     for setting in args.settings:
         root = replaced(root, setting, types)
-    return state_of(args, known_part(model(root, types, path)))
+    return state_of(args, model(root, types, path))
 
 
-def known_part(spec: NetSpec) -> NetSpec:
-    """A model less its layers of unknown types, and less those that need what these write."""
+def known_part(spec: NetSpec, state: State) -> NetSpec:
+    """A model less its layers of unknown types, and less those that need what these write, of a state."""
     unknown = [layer for layer in spec.layers if layer.type not in REGISTRY]
     if not unknown:
         return spec
     layers, hidden, above = [], set[str](), False  # blobs; whether the layer above is left out
     for layer in spec.layers:
+        if not layer.included(state):
+            layers += [] if layer in unknown else [layer]
+            continue
         reads = above if layer.bottom is None else not hidden.isdisjoint(layer.bottom)
         above = layer in unknown or reads
         hidden = hidden | set(layer.tops) if above else hidden - set(layer.tops)
         layers += [] if above else [layer]
-    told = ", ".join(f"{layer.name} ({layer.type})" for layer in unknown)
-    if not layers:
-        raise SpecError(f"{unknown[0].mark}: no layer's shapes are known: all hang on {told}")
-    rest = len(spec.layers) - len(layers) - len(unknown)
-    also = f", nor of {rest} layers that read what these write" if rest else ""
-    note(f"not shown, since the types are not known: {told}{also}; --import FILE registers them")
+    told = [f"{layer.name} ({layer.type})" for layer in unknown if layer.included(state)]
+    if not any(layer.included(state) for layer in layers):
+        raise SpecError(
+            f"{unknown[0].mark}: no layer's shapes are known: all hang on {', '.join(told)}"
+        )
+    if told:
+        rest = len(spec.layers) - len(layers) - len(unknown)
+        also = f", nor of {rest} layers that read what these write" if rest else ""
+        text = f"not shown, since the types are not known: {', '.join(told)}{also}"
+        note(f"{text}; --import FILE registers them")
     return dataclasses.replace(spec, layers=tuple(layers))

@@ -22,7 +22,7 @@ from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.blob import FLOATS
 from minicaffe.net import read
 from minicaffe.ops import conv
-from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.state import Phase, State
 
 
@@ -84,6 +84,13 @@ def phase_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def is_source(layer: LayerSpec) -> bool:
+    """Whether a layer reads no blob."""
+    if layer.bottom is None and layer.type in REGISTRY:
+        return bottom_counts(REGISTRY[layer.type])[1] == 0
+    return not layer.bottom
+
+
 def phase_of(args: argparse.Namespace, spec: NetSpec) -> Phase | None:
     """The phase that a command builds a net for: --phase; TEST, and a line, where TRAIN has no data."""
     if args.phase is not None or spec.state.phase is not None:
@@ -92,10 +99,7 @@ def phase_of(args: argparse.Namespace, spec: NetSpec) -> Phase | None:
 
     def has_data(phase: Phase) -> bool:
         state = dataclasses.replace(spec.state, phase=phase)
-        return any(
-            layer.included(state) and bottom_counts(REGISTRY[layer.type])[1] == 0
-            for layer in spec.layers
-        )
+        return any(layer.included(state) and is_source(layer) for layer in spec.layers)
 
     if has_data("TRAIN") or not has_data("TEST"):
         return None

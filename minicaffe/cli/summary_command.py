@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from minicaffe.cli.known import read_known, shape_option, shapes_of
+from minicaffe.cli.known import read_kept, shape_option, shapes_of
 from minicaffe.cli.options import model_options, phase_option
 from minicaffe.net.summary import summary
 
@@ -22,5 +22,5 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Summarise; nothing is allocated."""
-    print(summary(shapes_of(args, read_known(args), keep=()).graph))
+    print(summary(shapes_of(args, read_kept(args), keep=()).graph))
     return 0

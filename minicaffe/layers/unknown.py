@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Annotated, Any
 
-from minicaffe.errors import ShapeError, did_you_mean
+from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.base import Layer
 from minicaffe.layers.blob import Shape
 from minicaffe.spec.declare import LayerSpec
-from minicaffe.spec.tree import Node
+from minicaffe.spec.tree import Node, shown
 from minicaffe.spec.types import keys_of
 
 _log = logging.getLogger("minicaffe")
+NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Unknown(Layer):
@@ -30,11 +33,15 @@ def with_unknown(root: Node, layer_types: Mapping[str, type]) -> dict[str, type]
     keys: dict[str, dict[str, Any]] = {}
     for layer in _layers(root):
         kind = layer.value["type"].value if "type" in layer.value else None
-        if isinstance(kind, str) and kind.isidentifier() and kind not in layer_types:
+        if isinstance(kind, str) and kind.isprintable() and kind not in layer_types:
             if kind not in keys:
-                mark, hint = layer.value["type"].mark, did_you_mean(kind, layer_types)
-                _log.warning("%s: the type %s is not known: kept as it is%s", mark, kind, hint)
-            own = layer.value.keys() - keys_of(LayerSpec).keys()
+                mark, text = layer.value["type"].mark, "%s: the type %s is not known: kept as it is"
+                _log.warning(text, mark, kind)
+            own = [key for key in layer.value if key not in keys_of(LayerSpec)]
+            for key in own:
+                if not NAME.fullmatch(key) or iskeyword(key) or hasattr(Unknown, key):
+                    mark = layer.keys.get(key, layer.mark)
+                    raise SpecError(f"{mark}: {kind}: {shown(key)} cannot be a key of a layer")
             keys.setdefault(kind, {}).update(dict.fromkeys(own, Annotated[Node | None, "as it is"]))
     return {**layer_types, **{kind: _made(kind, own) for kind, own in keys.items()}}
 
@@ -48,7 +55,11 @@ def _made(kind: str, keys: Mapping[str, Any]) -> type:
 def _layers(root: Node) -> Iterator[Node]:
     """The layers of a model's tree, and of its nets to test with."""
     fields = root.value if isinstance(root.value, dict) else {}
-    layers = fields["layers"].value if "layers" in fields else []
-    yield from (layer for layer in layers if isinstance(layer.value, dict))
-    for net in fields["test_nets"].value if "test_nets" in fields else []:
+    yield from (layer for layer in _items(fields, "layers") if isinstance(layer.value, dict))
+    for net in _items(fields, "test_nets"):
         yield from _layers(net)
+
+
+def _items(fields: Mapping[str, Node], key: str) -> list[Node]:
+    value = fields[key].value if key in fields else []
+    return value if isinstance(value, list) else []  # what else it is, `model` refuses

@@ -511,3 +511,101 @@ def test_an_old_block_of_bn_is_read_too():
     assert [layer.type for layer in spec.layers] == ["Input", "Scale"]
     again = caffe.parse(prototxt(spec, REGISTRY))
     assert [layer.options for layer in again.layers] == [layer.options for layer in spec.layers]
+
+
+def test_a_users_class_goes_before_a_forks_type(own_types):
+    """A BN of one's own is no BN of SegNet's, and its block is its declaration's."""
+
+    @register
+    class BN(Layer):
+        """x."""
+
+        k: Annotated[int, "a number"] = 0
+        engine: Annotated[str, "a word"] = ""
+
+        def setup(self, x):
+            return x
+
+    spec = net(
+        'layer { name: "b" type: "BN" bottom: "x" top: "b" bn_param { k: 3 engine: "own" } }'
+    )
+    assert spec.layers[1].type == "BN" and spec.layers[1].options == {"k": 3, "engine": "own"}
+    written = prototxt(spec, REGISTRY)
+    assert "bn_param {" in written and "minicaffe_param" not in written
+    assert caffe.parse(written).layers[1].options == spec.layers[1].options
+
+
+def test_blocks_of_a_declaration_take_what_caffe_takes(own_types):
+    """Numbers for true and false, fillers without a type; what is no message is refused."""
+    lead = 'layer { name: "m" type: "MyScale" bottom: "x" top: "m" '
+    for word in ("1", "t", "True", "true"):
+        options = net(f"{lead} my_scale_param {{ factor: 1 deep: {word} }} }}").layers[1].options
+        assert options["deep"] is True
+    assert "my_scale_param: expected { fields of MyScale }" in mistake(lead + "my_scale_param: 3 }")
+
+
+def test_words_and_text_of_unknown_types_stay_what_they_are(tmp_path, capsys):
+    """From a prototxt to another: text in quotes, words without; keys of known blocks that are not known, too."""
+    block = 'foo_param { s: "INF" t: "MAX" w: ave v: MAX u: true n: 1 } data_param { source: "DATA" spin: 2 }'
+    path, other = tmp_path / "net.prototxt", tmp_path / "other.prototxt"
+    path.write_text(DATA + f'layer {{ name: "u" type: "my-Foo" bottom: "x" top: "u" {block} }}\n')
+    assert main(["convert", str(path), str(other)]) == 0
+    written = " ".join(other.read_text().split())
+    for text in (
+        's: "INF"',
+        't: "MAX"',
+        "w: ave",
+        "v: MAX",
+        "u: true",
+        "n: 1",
+        'source: "DATA"',
+        "spin: 2",
+    ):
+        assert text in written
+    there = tmp_path / "net.yaml"
+    assert main(["convert", str(path), str(there)]) == 0
+    assert main(["convert", str(there), str(other), "--force"]) == 0
+    assert 's: "INF"' in other.read_text()
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("layers", "told"),
+    [
+        (
+            "[{name: u, type: Foo, class: 4}]",
+            "net.yaml:1:31: Foo: 'class' cannot be a key of a layer",
+        ),
+        ("[{name: u, type: Foo, setup: 4}]", "Foo: 'setup' cannot be a key of a layer"),
+        (
+            "[{name: u, type: Foo, foo_param: {a: [[1]]}}]",
+            "a list in a list cannot stand in a prototxt",
+        ),
+        ("[{name: u, type: Foo, foo_param: {a b: 1}}]", "'a b' cannot be a field of a prototxt"),
+        ("3", "layers"),
+        ("{a: {}}", "layers"),
+    ],
+)
+def test_what_an_unknown_type_cannot_have(tmp_path, capsys, layers, told):
+    path = tmp_path / "net.yaml"
+    path.write_text(f"layers: {layers}\n")
+    assert main(["convert", str(path), str(tmp_path / "net.prototxt")]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "net.prototxt").exists()
+
+
+def test_an_unknown_type_of_the_other_phase_hides_nothing(tmp_path, capsys):
+    path = tmp_path / "net.prototxt"
+    path.write_text(
+        'layer { name: "d" type: "Input" top: "x" include { phase: TRAIN } input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }\n'
+        'layer { name: "a" type: "AnnotatedData" top: "x" include { phase: TEST } transform_param { resize_param { height: 8 } } }\n'
+        'layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 4 kernel_size: 3 } }\n'
+    )
+    assert main(["summary", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert "c      Convolution" in out and "not shown" not in out + err
+    assert main(["summary", str(path), "--phase", "TEST", "--shape", "x=1,3,8,8"]) == 0
+    out, err = capsys.readouterr()
+    assert "a      Input        x 1x3x8x8" in out and "not shown" not in out + err
+    assert main(["summary", str(path), "--phase", "TEST"]) == 2
+    assert "all hang on a (AnnotatedData)" in capsys.readouterr().err
