@@ -130,13 +130,13 @@ FIRST = ("name", "type", "bottom", "top")
 
 
 def phases(layers: list[Node], state: Node | None) -> None:
-    """Warn of a layer whose `phase` is another than the net's: it is built for its net's all the same.
+    """Warn of each layer whose `phase` differs from its net's: it is built for the net's phase all the same.
 
-    A net that Caffe prints says in each layer for which phase it was built.
+    When Caffe prints a net, it writes into each layer the phase for which it built the net.
     """
-    given = [(layer.value["phase"], layer) for layer in layers if "phase" in layer.value]
+    phases_given = [(layer.value["phase"], layer) for layer in layers if "phase" in layer.value]
     own = state.value["phase"].value if state is not None and "phase" in state.value else None
-    for phase, layer in given:
+    for phase, layer in phases_given:
         own = phase.value if own is None else own
         if phase.value != own:
             name = layer.value["name"].value if "name" in layer.value else ""

@@ -138,13 +138,14 @@ def text_of(
 
 def _refuse(unknown: list[tuple[Mark, str]], lenient: bool) -> None:
     """Raise SpecError for the unknown keys of a text, all in one, or warn of each and forget them."""
-    told = [text for _, text in sorted(unknown, key=lambda one: (one[0].line, one[0].column))]
+    in_order = sorted(unknown, key=lambda one: (one[0].line, one[0].column))
     unknown.clear()
-    if told and not lenient:
-        more = f"; and {len(told) - 1} more: {'; '.join(told[1:])}" if told[1:] else ""
-        raise SpecError(f"{told[0]}{more}; --lenient reads on without {'them' if more else 'it'}")
-    for one in told:
-        _log.warning("%s: left out", one)
+    first, *rest = [problem for _, problem in in_order] or [""]
+    if first and not lenient:
+        more = f"; and {len(rest)} more: {'; '.join(rest)}" if rest else ""
+        raise SpecError(f"{first}{more}; --lenient reads on without {'them' if rest else 'it'}")
+    for _, problem in in_order:
+        _log.warning("%s: left out", problem)
 
 
 def _is_solver(message: Message) -> bool:

@@ -25,7 +25,7 @@ from minicaffe.caffe.sparse import (
 )
 from minicaffe.caffe.text import Comment
 from minicaffe.errors import SpecError
-from minicaffe.layers.unknown import Unknown
+from minicaffe.layers.unknown import NAME, Unknown
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.tree import Mark, Node
 from minicaffe.spec.types import convert, keys_of
@@ -196,14 +196,14 @@ def _layer(
 
 
 def _as_it_is(node: Node, of_text: bool) -> Node:
-    """A message whose fields nobody has declared. Raises SpecError for what is none.
+    """Returns a message without declared fields, as a prototxt has it. Raises SpecError if it cannot be one.
 
-    YAML does not tell a word of an enumeration from text: text in capitals is taken for one, if it is not of a
-    prototxt (`of_text`), which does.
+    A prototxt (`of_text`) tells a word of an enumeration from text. YAML does not: text in capitals becomes a
+    word.
     """
     if isinstance(node.value, dict):
         for key in node.value:
-            if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", key):
+            if not NAME.fullmatch(key):
                 raise SpecError(
                     f"{node.keys.get(key, node.mark)}: {key!r} cannot be a field of a prototxt"
                 )

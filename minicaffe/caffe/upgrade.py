@@ -26,6 +26,17 @@ TRANSFORMED = {
     "IMAGE_DATA": "image_data_param",
     "WINDOW_DATA": "window_data_param",
 }
+# Keys of PSPNet's BN that SegNet's does not have; and the keys of both, as BatchNorm and Scale name them
+PSPNETS = {"slope_filler", "bias_filler", "momentum", "eps", "frozen"}
+SCALES = {"scale_filler": "filler", "shift_filler": "bias_filler"}
+BATCH_NORMS = {
+    "momentum": "moving_average_fraction",
+    "eps": "eps",
+    "scale_filler": "scale_filler",
+    "shift_filler": "bias_filler",
+    "slope_filler": "scale_filler",
+    "bias_filler": "bias_filler",
+}
 DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # two forks' names
 Fields = dict[str, Node]
 
@@ -121,32 +132,24 @@ def _bn(layer: Node) -> list[Node]:
     kind = layer.value.get("type")
     if kind is None or kind.value != "BN":
         return [layer]
-    given = layer.value.get("bn_param", Node({}, layer.mark)).value
-    params = layer.value.get("param", Node([], layer.mark)).value
-    of_pspnet = {"slope_filler", "bias_filler", "momentum", "eps", "frozen"} & set(given) or len(
-        params
-    ) > 2
-    if of_pspnet and "bn_mode" not in given:
-        frozen = "frozen" in given and given["frozen"].value
+    keys = layer.value.get("bn_param", Node({}, layer.mark)).value
+    params, mark = layer.value.get("param", Node([], layer.mark)).value, layer.mark
+    if "bn_mode" not in keys and (len(params) > 2 or PSPNETS & set(keys)):
+        frozen = "frozen" in keys and keys["frozen"].value
         own: dict[str, object] = {"scale_bias": True, "moving_average_fraction": 0.9}
         own |= {"use_global_stats": True} if frozen else {}
-        names = {"momentum": "moving_average_fraction", "eps": "eps"}
-        names |= {"scale_filler": "scale_filler", "shift_filler": "bias_filler"}
-        names |= {"slope_filler": "scale_filler", "bias_filler": "bias_filler"}
-        fixed = Node(
-            {"lr_mult": Node(0.0, layer.mark), "decay_mult": Node(0.0, layer.mark)}, layer.mark
-        )
+        zero = dict.fromkeys(("lr_mult", "decay_mult"), Node(0.0, mark))
+        fixed = Node(zero, mark, dict.fromkeys(zero, mark))
         learnt = [fixed, fixed] if frozen else params[:2]
         params = [*[fixed] * 3, *learnt] if learnt else []
-        return [_replaced(layer, "BatchNorm", "batch_norm_param", own, names, params)]
-    names = {"scale_filler": "filler", "shift_filler": "bias_filler"}
-    scale = _replaced(layer, "Scale", "scale_param", {"bias_term": True}, names, params)
-    if "bn_mode" in given and given["bn_mode"].value == "INFERENCE":
+        return [_replaced(layer, "BatchNorm", "batch_norm_param", own, BATCH_NORMS, params)]
+    scale = _replaced(layer, "Scale", "scale_param", {"bias_term": True}, SCALES, params)
+    if "bn_mode" in keys and keys["bn_mode"].value == "INFERENCE":
         return [scale]
     own = {"use_global_stats": False, "eps": 1e-9}
     batch = _replaced(layer, "BatchNorm", "batch_norm_param", own, {"eps": "eps"}, [])
     if "name" in layer.value:
-        batch.value["name"] = Node(f"{layer.value['name'].value}_statistics", layer.mark)
+        batch.value["name"] = Node(f"{layer.value['name'].value}_statistics", mark)
     if "top" in layer.value:  # the scale goes on from there, in place
         scale.value["bottom"] = layer.value["top"]
     return [batch, scale]
@@ -169,8 +172,6 @@ def _replaced(
     fields[block] = Node(keys, bn.mark, dict.fromkeys(keys, bn.mark))
     if params:
         fields["param"] = Node(params, layer.mark)
-    for param in params:
-        param.keys.update({key: param.mark for key in param.value if key not in param.keys})
     return Node(fields, layer.mark, {key: layer.keys.get(key, layer.mark) for key in fields})
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe import checkpoint
+from minicaffe.caffe.schema import is_declared
 from minicaffe.data import blob_file, hdf5, wire
 from minicaffe.data.blob_file import BlobProto
 from minicaffe.errors import CheckpointError
@@ -225,15 +226,15 @@ def _layer(data: memoryview, generation: int) -> tuple[str, list[BlobProto]]:
             name = wire.text(kind, value)
         elif number == fields[_BLOBS]:
             blobs.append(blob_file.parse(wire.message(kind, value)))
-        elif number == 2 and generation == _V2:
+        elif number == fields[_TYPE] and generation == _V2:
             type_ = wire.text(kind, value)
         elif number == 1 and generation == _V1:
             name, blobs = _layer(wire.message(kind, value), 1)
     if (
-        type_ == "BN" and len(blobs) == 4
-    ):  # PSPNet's scale, bias, mean, variance, as our BatchNorm has them
-        count = BlobProto((1,), False, [np.ones(1, np.float32)])
-        blobs = [blobs[2], blobs[3], count, blobs[0], blobs[1]]
+        type_ == "BN" and len(blobs) == 4 and not is_declared("BN")
+    ):  # PSPNet's, as a BatchNorm has them
+        scale, bias, mean, variance = blobs
+        blobs = [mean, variance, BlobProto((1,), False, [np.ones(1, np.float32)]), scale, bias]
     return name, blobs
 
 

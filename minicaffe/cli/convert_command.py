@@ -27,7 +27,8 @@ from minicaffe.caffe.convert_weights import convert_weights, kind_of
 from minicaffe.caffe.prototxt import prototxt as prototxt_of
 from minicaffe.caffe.text import Comment
 from minicaffe.caffe.weight_files import is_ours
-from minicaffe.caffe.yaml_text import comments_of, yaml_text
+from minicaffe.caffe.yaml_text import yaml_text
+from minicaffe.cli.known import tree_of
 from minicaffe.cli.options import import_files, import_option, lenient_option
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
@@ -36,7 +37,6 @@ from minicaffe.net.model import holds_weights, read, seen_from
 from minicaffe.net.zoo import located
 from minicaffe.runs import folder as run_folder
 from minicaffe.spec import tree
-from minicaffe.spec.blocks import expanded
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import model
 
@@ -91,12 +91,6 @@ def _model(
     """
     if holds_weights(source):
         return seen_from(read(source), folder), REGISTRY, {}
-    source = str(located(source))
-    if prototxt.is_prototxt(source):
-        text = prototxt.read_text(source, REGISTRY, lenient=lenient)
-        root, comments = text.root, text.comments
-    else:
-        file, written = tree.load(source)
-        root, comments = expanded(tree.parse(written, file)), {file: comments_of(written)}
+    root, comments = tree_of(located(source), lenient)
     types = with_unknown(root, REGISTRY)
     return model(root, types), types, comments

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from minicaffe.caffe import model as prototxt
+from minicaffe.caffe.text import Comment
+from minicaffe.caffe.yaml_text import comments_of
 from minicaffe.cli.options import begin, is_source, phase_of, state_of
 from minicaffe.errors import DataError, SpecError, note
 from minicaffe.feeding.transform import Transform
@@ -25,6 +27,7 @@ from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.model import model
 from minicaffe.spec.settings import replaced
 from minicaffe.spec.state import TRAIN, State
+from minicaffe.spec.tree import Node
 
 PICTURES = ("Data", "ImageData", "WindowData")  # layers of data that may say their pictures' size
 
@@ -125,15 +128,20 @@ def read_kept(args: argparse.Namespace) -> NetSpec:
     if holds_weights(args.model) or not os.path.isfile(located(args.model)):
         return state_of(args, read(args.model, *args.settings, lenient=args.lenient))
     path = Path(located(args.model))
-    if prototxt.is_prototxt(path):
-        root = prototxt.read_text(path, REGISTRY, lenient=args.lenient).root
-    else:
-        file, text = tree.load(path)
-        root = expanded(tree.parse(text, file))
+    root, _ = tree_of(path, args.lenient)
     types = with_unknown(root, REGISTRY)
     for setting in args.settings:
         root = replaced(root, setting, types)
     return state_of(args, model(root, types, path))
+
+
+def tree_of(path: str | Path, lenient: bool) -> tuple[Node, Mapping[str, Sequence[Comment]]]:
+    """Returns the tree of a model file, with its blocks written out, and the comments of each text."""
+    if prototxt.is_prototxt(path):
+        text = prototxt.read_text(path, REGISTRY, lenient=lenient)
+        return text.root, text.comments
+    file, written = tree.load(path)
+    return expanded(tree.parse(written, file)), {file: comments_of(written)}
 
 
 def known_part(spec: NetSpec, state: State) -> NetSpec:
@@ -150,14 +158,14 @@ def known_part(spec: NetSpec, state: State) -> NetSpec:
         above = layer in unknown or reads
         hidden = hidden | set(layer.tops) if above else hidden - set(layer.tops)
         layers += [] if above else [layer]
-    told = [f"{layer.name} ({layer.type})" for layer in unknown if layer.included(state)]
+    named = [f"{layer.name} ({layer.type})" for layer in unknown if layer.included(state)]
     if not any(layer.included(state) for layer in layers):
         raise SpecError(
-            f"{unknown[0].mark}: no layer's shapes are known: all hang on {', '.join(told)}"
+            f"{unknown[0].mark}: no layer's shapes are known: all depend on {', '.join(named)}"
         )
-    if told:
+    if named:
         rest = len(spec.layers) - len(layers) - len(unknown)
         also = f", nor of {rest} layers that read what these write" if rest else ""
-        text = f"not shown, since the types are not known: {', '.join(told)}{also}"
+        text = f"not shown, since the types are not known: {', '.join(named)}{also}"
         note(f"{text}; --import FILE registers them")
     return dataclasses.replace(spec, layers=tuple(layers))

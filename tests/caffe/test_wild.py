@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -81,10 +82,8 @@ class Corner:
     name: Annotated[str, "what it is called"] = ""
 
 
-@pytest.fixture
-def own_types():
-    """A layer of one's own, forgotten afterwards."""
-    before = dict(REGISTRY)
+def my_scale():
+    """Register a layer of one's own, with a key of every kind."""
 
     @register
     class MyScale(Layer):
@@ -106,9 +105,24 @@ def own_types():
         def forward(self, x):
             return x * self.factor
 
-    yield MyScale
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    return MyScale
+
+
+@contextmanager
+def types_restored():
+    """Forget the types registered within it."""
+    before = dict(REGISTRY)
+    try:
+        yield
+    finally:
+        REGISTRY.clear()
+        REGISTRY.update(before)
+
+
+@pytest.fixture
+def own_types():
+    with types_restored():
+        yield my_scale()
 
 
 def net(text):
@@ -157,24 +171,8 @@ def test_a_declaration_is_the_block_of_its_type(own_types):
 )
 def test_any_declaration_goes_there_and_back(given_keys):
     """To a prototxt, in the block of its type, and back to the same keys."""
-    before = dict(REGISTRY)
-    try:
-
-        @register
-        class MyScale(Layer):
-            """x times a factor."""
-
-            factor: Annotated[float, "by how much"]
-            mode: Annotated[Literal["FAST", "EXACT"], "how"] = "EXACT"
-            sizes: Annotated[tuple[int, ...], "sizes"] = ()
-            ratios: Annotated[tuple[float, ...], "ratios"] = (1.0,)
-            deep: Annotated[bool, "whether"] = False
-            title: Annotated[str | None, "a text"] = None
-            corner: Annotated[Corner, "one"] = Corner()
-            corners: Annotated[tuple[Corner, ...], "several"] = ()
-
-            def setup(self, x):
-                return x
+    with types_restored():
+        declared = my_scale()
 
         def plain(value):
             if isinstance(value, Corner):
@@ -188,16 +186,13 @@ def test_any_declaration_goes_there_and_back(given_keys):
         again = caffe.parse(prototxt(spec, REGISTRY))
         wanted = {
             name: spec.layers[1].options.get(name, key.default)
-            for name, key in keys_of(MyScale).items()
+            for name, key in keys_of(declared).items()
         }
         got = {
             name: again.layers[1].options.get(name, key.default)
-            for name, key in keys_of(MyScale).items()
+            for name, key in keys_of(declared).items()
         }
         assert got == wanted
-    finally:
-        REGISTRY.clear()
-        REGISTRY.update(before)
 
 
 def test_mistakes_in_the_block_of_a_declaration_have_their_place(own_types):
@@ -340,8 +335,7 @@ def test_a_users_fork_from_a_file(tmp_path, capsys):
         + 'layer { name: "m" type: "MyScale" bottom: "x" top: "m" my_scale_param { factor: 3 mode: FAST corners { at: 1 } } }\n'
         + 'layer { name: "t" type: "PSTurn" bottom: "m" top: "t" }\n'
     )
-    before = dict(REGISTRY)
-    try:
+    with types_restored():
         there, back = str(tmp_path / "net.yaml"), str(tmp_path / "again.prototxt")
         assert main(["convert", str(path), there, "--import", str(fork)]) == 0
         assert main(["convert", there, back]) == 0
@@ -351,9 +345,6 @@ def test_a_users_fork_from_a_file(tmp_path, capsys):
         assert (Net(second, "TEST", device="cpu").forward(x=x)["t"] == -3).all()
         assert main(["summary", str(path)]) == 0
         assert "MyScale" in capsys.readouterr().out
-    finally:
-        REGISTRY.clear()
-        REGISTRY.update(before)
 
 
 UNKNOWN = (
@@ -406,7 +397,7 @@ def test_of_a_net_of_which_nothing_is_known_nothing_is_shown(tmp_path, capsys):
         'layer { name: "m" type: "Zorg" top: "m" }\nlayer { name: "r" type: "ReLU" bottom: "m" top: "r" }'
     )
     assert main(["summary", str(path)]) == 2
-    assert "no layer's shapes are known: all hang on m (Zorg)" in capsys.readouterr().err
+    assert "no layer's shapes are known: all depend on m (Zorg)" in capsys.readouterr().err
 
 
 TRAINED = (
@@ -608,4 +599,4 @@ def test_an_unknown_type_of_the_other_phase_hides_nothing(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "a      Input        x 1x3x8x8" in out and "not shown" not in out + err
     assert main(["summary", str(path), "--phase", "TEST"]) == 2
-    assert "all hang on a (AnnotatedData)" in capsys.readouterr().err
+    assert "all depend on a (AnnotatedData)" in capsys.readouterr().err
