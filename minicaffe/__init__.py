@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from minicaffe import outer
+from minicaffe import forks, outer
 
 __version__ = "0.1.0"
 
@@ -52,9 +52,11 @@ outer.ANSWERS |= {
 outer.LAYERS += [
     *(f"minicaffe.feeding.{name}" for name in ("data", "hdf5_data", "image_data", "memory_data")),
     "minicaffe.feeding.window_data",
-    *(f"minicaffe.forks.{name}" for name in ("deeplab", "fast_rcnn", "ssd")),
     "minicaffe.pycaffe.python",
 ]
+outer.FORKS |= {
+    kind: f"minicaffe.forks.{file}" for file, fork in forks.FORKS.items() for kind in fork.types
+}
 
 __all__ = sorted([*_HOMES, *_MODULES, "__version__"])
 

@@ -7,6 +7,7 @@ from typing import Any
 
 ANSWERS: dict[str, str] = {}  # what is asked for -> module:name
 LAYERS: list[str] = []  # modules outside the core that register layers
+FORKS: dict[str, str] = {}  # the module of each layer of Caffe's forks, imported when it is named
 
 
 def ask_for(what: str) -> Any:

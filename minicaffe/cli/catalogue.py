@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_args
 
+from minicaffe.forks import FORKS
 from minicaffe.spec.declare import Filler, LayerSpec
 from minicaffe.spec.types import Key, describe, keys_of
 
@@ -38,6 +39,25 @@ def documentation(cls: type) -> str:
     )
 
 
+def fork_of(cls: type) -> str:
+    """The name of the fork of Caffe that a layer is of; empty for others.
+
+    >>> from minicaffe.layers import REGISTRY
+    >>> fork_of(REGISTRY["PriorBox"]), fork_of(REGISTRY["ReLU"])
+    ('SSD', '')
+    """
+    room, _, file = cls.__module__.rpartition(".")
+    return FORKS[file].name if room == "minicaffe.forks" else ""
+
+
+def by_fork(layers: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of layers by their fork, those of no fork, under the empty name, first."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(layers, key=lambda name: (fork_of(layers[name]), name.lower())):
+        found.setdefault(fork_of(layers[name]), []).append(name)
+    return found
+
+
 def example(cls: type) -> Example | None:
     """The example in a layer's docstring, `Example: (2, 3) -> {type: ReLU} -> (2, 3)`."""
     found = re.search(r"Example: (.*?)->\s*(\{.*\})\s*->(.*)", cls.__doc__ or "", re.S)
@@ -50,7 +70,8 @@ def example(cls: type) -> Example | None:
 def text(name: str, cls: Any) -> str:
     """All of a layer, as `minicaffe layers NAME` prints it."""
     shown_example = example(cls)
-    parts = [name, documentation(cls)]
+    fork = fork_of(cls)
+    parts = [f"{name} (of Caffe's forks, {fork})" if fork else name, documentation(cls)]
     if shown_example:
         parts.append(f"example:\n  {_arrows(shown_example)}")
     own, common = keys_of(cls), keys_of(LayerSpec)
@@ -63,12 +84,15 @@ def text(name: str, cls: Any) -> str:
 
 def page(layers: Mapping[str, Any]) -> str:
     """The page of all layers, in Markdown."""
-    names = sorted(layers, key=str.lower)
-    index = [
-        f"- [{name}](#{name.lower()}): {_escaped(documentation(layers[name]).splitlines()[0])}"
-        for name in names
-    ]
-    sections = [HEAD, re.sub(" Source: .*", "", "\n".join(index))]
+    names, sections = [], [HEAD]
+    for fork, own_names in by_fork(layers).items():
+        index = [
+            f"- [{name}](#{name.lower()}): {_escaped(documentation(layers[name]).splitlines()[0])}"
+            for name in own_names
+        ]
+        sections += [f"Of Caffe's forks, {fork}:"] * (fork != "")
+        sections.append(re.sub(" Source: .*", "", "\n".join(index)))
+        names += own_names
     for name in names:
         cls = layers[name]
         paragraphs = [_paragraph(part) for part in documentation(cls).split("\n\n")]

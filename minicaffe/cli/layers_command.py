@@ -35,7 +35,10 @@ def run(args: argparse.Namespace) -> int:
         print(catalogue.page(REGISTRY), end="")
     else:
         width = max(map(len, REGISTRY))
-        for name, cls in sorted(REGISTRY.items()):
-            first, _, _ = (cls.__doc__ or "").partition("\n")
-            print(f"{name:<{width}}  {first.partition(' Source: ')[0]}".rstrip())
+        for fork, names in catalogue.by_fork(REGISTRY).items():
+            if fork:
+                print(f"\nof Caffe's forks, {fork}:")
+            for name in names:
+                first, _, _ = (REGISTRY[name].__doc__ or "").partition("\n")
+                print(f"{name:<{width}}  {first.partition(' Source: ')[0]}".rstrip())
     return 0

@@ -1,1 +1,19 @@
-"""Layers of Caffe's forks, a fork a file."""
+"""Layers of Caffe's forks, a fork a file, which is imported when one of its types is named."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Fork(NamedTuple):
+    """A fork of Caffe: what it is called, and the types of layers that its file has."""
+
+    name: str
+    types: tuple[str, ...]
+
+
+FORKS = {  # by file
+    "deeplab": Fork("DeepLab, PSPNet and SegNet", ("Interp", "Upsample")),
+    "fast_rcnn": Fork("Fast R-CNN", ("ROIPooling",)),
+    "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),
+}

@@ -1,6 +1,6 @@
 """The built-in layers, one family per file; importing this package registers all of them.
 
-It also registers the layers of the rooms around the core: outer.LAYERS.
+It also registers the layers of the rooms around the core: outer.LAYERS, and outer.FORKS by name.
 """
 
 import importlib
@@ -17,3 +17,5 @@ for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")
 for _module in outer.LAYERS:
     importlib.import_module(_module)
+for _type, _module in outer.FORKS.items():
+    REGISTRY.setdefault(_type, _module)

@@ -31,32 +31,31 @@ from minicaffe.cpu import aligned
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.context import Context
+from minicaffe.layers.registry import Registry
 from minicaffe.spec.declare import Filler, LayerSpec
 from minicaffe.spec.state import Phase
 from minicaffe.spec.types import json_schema, keys_of
 
-REGISTRY: dict[str, type[Layer]] = {}
+REGISTRY = Registry()
 L = TypeVar("L", bound="type[Layer]")
 
 
 def register(cls: L) -> L:
     """Register a layer class under its name; its annotated fields become its YAML keys.
 
-    Raises SpecError if the class is no Layer, if another module has a layer of its name, if a field has
-    a name that every layer has or a type that YAML cannot hold, or if a trait is declared outside `traits`.
+    A class of one's own takes the place of a fork's layer of its name. Raises SpecError if the class is no
+    Layer, if another module has a layer of its name, if a field has a name that every layer has or a type
+    that YAML cannot hold, or if a trait is declared outside `traits`.
     """
     if not (isinstance(cls, type) and issubclass(cls, Layer)):
         raise SpecError(f"register: {getattr(cls, '__name__', cls)} is no subclass of Layer")
     doc = cls.__doc__
     dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
     cls.__doc__ = doc  # a dataclass without a docstring would take its signature
-    there = REGISTRY.get(cls.__name__)
-    if there is not None and there.__module__ != cls.__module__:
-        raise SpecError(f"layer {cls.__name__}: {there.__module__} has a layer of that name")
     if not cls.__module__.startswith("minicaffe."):  # the tests check those
         check_traits(cls)
         check_keys(cls)
-    REGISTRY[cls.__name__] = cls
+    REGISTRY.add(cls)
     return cls
 
 
