@@ -5,6 +5,7 @@ python tests/reading_files.py      makes fixtures/examples anew
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
@@ -32,6 +33,27 @@ def write_lmdb(folder: Path, values: list[bytes]) -> None:
     (folder / "lock.mdb").unlink()
 
 
+def with_boxes() -> list[bytes]:
+    """AnnotatedDatums of pictures of 24 x 32 that hold 3, 0 and 1 boxes."""
+    from PIL import Image
+
+    from minicaffe.data import annotated, datum
+
+    random, values = np.random.default_rng(0), []
+    for count in (3, 0, 1):
+        picture, rows = random.integers(0, 60, (24, 32, 3), np.uint8), []
+        for k in range(count):
+            x0, y0 = random.integers(0, 20), random.integers(0, 14)
+            x1, y1 = x0 + random.integers(5, 12), y0 + random.integers(4, 10)
+            picture[y0:y1, x0:x1, k] = 255
+            rows.append([1 + k % 2, 0, x0 / 32, y0 / 24, x1 / 32, y1 / 24, k == 2])
+        file = io.BytesIO()
+        Image.fromarray(picture).save(file, "PNG")
+        table = np.array(rows, float).reshape(-1, 7)
+        values.append(annotated.write(datum.encoded(file.getvalue(), 0), table))
+    return values
+
+
 def main() -> None:
     """Write the fixtures."""
     import h5py
@@ -49,6 +71,7 @@ def main() -> None:
     (EXAMPLES / "windows.txt").write_text("".join(blocks))
     raw = [datum.write(p[:, :, ::-1].transpose(2, 0, 1), i) for i, p in enumerate(pictures())]
     write_lmdb(EXAMPLES / "lmdb", raw)
+    write_lmdb(EXAMPLES / "boxes_lmdb", with_boxes())
     with h5py.File(EXAMPLES / "rows.h5", "w") as file:
         file["t0"] = np.arange(12, dtype=np.float32).reshape(3, 4)
     (EXAMPLES / "rows.txt").write_text("rows.h5\n")

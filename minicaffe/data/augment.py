@@ -39,13 +39,19 @@ def scale(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     """
     if picture.shape[1:] == (height, width):
         return picture
-    how = _pillow().Resampling.BILINEAR
+    how = pillow().Resampling.BILINEAR
     return _each(picture, lambda plane: plane.resize((width, height), how))
+
+
+def resampled(picture: np.ndarray, height: int, width: int, how: str) -> np.ndarray:
+    """A picture of another size by a filter of Pillow's: BOX, BICUBIC or LANCZOS."""
+    named = pillow().Resampling[how]
+    return _each(picture, lambda plane: plane.resize((width, height), named))
 
 
 def turn(picture: np.ndarray, degrees: float, fill: float) -> np.ndarray:
     """A picture turned about its middle, counter-clockwise; bilinear, `fill` where nothing was."""
-    how = _pillow().Resampling.BILINEAR
+    how = pillow().Resampling.BILINEAR
     bands = picture.shape[0] if picture.dtype == np.uint8 and picture.shape[0] in _MODES else 1
     value: Any = fill if picture.dtype != np.uint8 else (round(fill),) * bands
     return _each(picture, lambda plane: plane.rotate(degrees, how, fillcolor=value))
@@ -111,7 +117,8 @@ def colours(
     return out.clip(0, 255, out=out) if picture.dtype == np.uint8 else out
 
 
-def _pillow() -> Any:
+def pillow() -> Any:
+    """Pillow's Image. Raises DataError if it is not installed."""
     try:
         from PIL import Image
     except ImportError:
@@ -123,7 +130,7 @@ def _pillow() -> Any:
 
 def _each(picture: np.ndarray, change: Any) -> np.ndarray:
     """A picture whose planes were changed by Pillow: as one of bytes, or each channel by itself."""
-    image, c = _pillow(), len(picture)
+    image, c = pillow(), len(picture)
     if picture.dtype == np.uint8 and c in _MODES:
         pixels = np.ascontiguousarray(picture.transpose(1, 2, 0))
         plane = (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from minicaffe.data.draws import draws
 from minicaffe.data.reader.base import Reader
-from minicaffe.data.recipe import Recipe
 from minicaffe.errors import DataError
 
 IN_A_ROW = 100  # damaged entries, after which there is no use in looking further
@@ -33,6 +33,17 @@ class Piece:
         return self.batch, self.first
 
 
+class AnyRecipe(Protocol):
+    """What a picture and its label become."""
+
+    @property
+    def numbers(self) -> int:
+        """How many random numbers of a sample it looks at, at most."""
+
+    def sample(self, picture: np.ndarray, label: Any, chance: np.ndarray, out: np.ndarray) -> Any:
+        """Write what the net sees of a picture into `out`; returns the label that belongs to it."""
+
+
 @dataclass(frozen=True)
 class Maker:
     """Makes samples of what a reader returns. With `skip`, those that are damaged are replaced.
@@ -42,7 +53,7 @@ class Maker:
     """
 
     reader: Reader
-    recipe: Recipe
+    recipe: AnyRecipe
     skip: bool
 
     def make(
@@ -63,22 +74,23 @@ class Maker:
 
     def _sample(
         self, entry: int, chance: np.ndarray, out: np.ndarray, damaged: list[Damage]
-    ) -> int:
+    ) -> Any:
         """Make a sample; returns its label."""
         for further in range(min(IN_A_ROW, len(self.reader))):
             there = (entry + further) % len(self.reader)
             try:
                 picture, label = self.reader[there]
-                self._make(there, picture, chance, out)
-                return label
+                return self._make(there, picture, label, chance, out)
             except DataError as error:
                 if not self.skip:
                     raise
                 damaged.append((there, str(error)))
         raise DataError(f"{damaged[-1][1]}; and so are the {len(damaged) - 1} before it")
 
-    def _make(self, entry: int, picture: np.ndarray, chance: np.ndarray, out: np.ndarray) -> None:
+    def _make(
+        self, entry: int, picture: np.ndarray, label: Any, chance: np.ndarray, out: np.ndarray
+    ) -> Any:
         try:
-            self.recipe.make(picture, chance, out)
+            return self.recipe.sample(picture, label, chance, out)
         except DataError as error:
             raise error.at(self.reader.place(entry)) from None

@@ -157,13 +157,14 @@ class Shared:
 
     def __init__(self, file: int | None, shape: tuple[int, ...], dtype: np.dtype, labels: np.dtype):
         sizes = math.prod(shape) * dtype.itemsize, math.prod(shape[:2]) * labels.itemsize
+        count = math.prod((*shape[:2], *labels.shape))
         middle = HEAD + -(-sizes[0] // HEAD) * HEAD
         self.file = _unnamed(middle + sizes[1]) if file is None else file
         mapped = memoryview(mmap.mmap(self.file, middle + sizes[1]))
         self.views = (
             np.frombuffer(mapped, np.int64, 1),
             np.frombuffer(mapped, dtype, math.prod(shape), HEAD).reshape(shape),
-            np.frombuffer(mapped, labels, math.prod(shape[:2]), middle).reshape(shape[:2]),
+            np.frombuffer(mapped, labels.base, count, middle).reshape(*shape[:2], *labels.shape),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,11 @@ class Recipe:
         by_area = self.chance and self.share is not None
         return (h, w) if self.resize is None or by_area else augment.shorter(h, w, self.resize)
 
+    def sample(self, picture: np.ndarray, label: Any, chance: np.ndarray, out: np.ndarray) -> Any:
+        """Write what the net sees of a picture into `out`; returns the label that belongs to it."""
+        self.make(picture, chance, out)
+        return label
+
     def make(self, picture: np.ndarray, chance: np.ndarray, out: np.ndarray) -> None:
         """Write what the net sees of a picture (c, h, w) into `out`; `chance` are `numbers` of [0, 1).
 
@@ -68,7 +74,7 @@ class Recipe:
         if self.chance and self.degrees:
             picture = augment.turn(picture, (2 * chance[_ANGLE] - 1) * self.degrees, self.fill)
         whole = picture.shape
-        top, left, rows, columns = self._part(whole, out.shape, chance)
+        top, left, rows, columns = self.part(whole, out.shape, chance)
         seen = np.s_[:, top : top + rows, left : left + columns]
         picture = augment.scale(picture[seen], *out.shape[1:])
         if self.chance and self.jitter is not None:
@@ -86,7 +92,7 @@ class Recipe:
         np.subtract(picture, mean, out=target)
         np.multiply(out, self.scale, out=out)
 
-    def _part(
+    def part(
         self, whole: tuple[int, ...], out: tuple[int, ...], chance: np.ndarray
     ) -> tuple[int, int, int, int]:
         """Top, left, height and width of what is cut out of a picture."""

@@ -11,7 +11,7 @@ from minicaffe import backend
 from minicaffe.cpu import threads
 from minicaffe.data.crew import Here, Threads
 from minicaffe.data.feed import Feed, Key
-from minicaffe.data.making import IN_A_ROW, Damage, Maker
+from minicaffe.data.making import IN_A_ROW, AnyRecipe, Damage, Maker
 from minicaffe.data.picture_files import LARGEST
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.picture_set import Size
@@ -116,7 +116,7 @@ class Fed(Pictures):
         plain = kind == np.uint8 and mean.shape[1:] == (1, 1) and not colours
         if kind == np.uint8 and recipe.degrees and not 0 <= recipe.fill <= 255:
             raise ShapeError(f"transform: rotation_fill: expected 0 to 255, got {recipe.fill}")
-        self.maker_recipe = replace(recipe, mean=mean, finished=not plain)
+        self.maker_recipe: AnyRecipe = replace(recipe, mean=mean, finished=not plain)
         self.made_dtype = np.dtype(np.uint8) if plain else np.dtype(self.sum_dtype)
         if plain:
             device, n = self.context.device, self.samples
@@ -164,7 +164,7 @@ class Fed(Pictures):
         if workers is None:
             workers = min(MOST, threads.count())
         ahead = self.prefetch if workers else 1
-        shape, labels = (ahead, *self.out[0].shape), np.dtype(self.sum_dtype)
+        shape, labels = (ahead, *self.out[0].shape), self.label_dtype
         size = int(np.prod(shape)) * self.made_dtype.itemsize
         backend.device("cpu").check_fits(size, f"prefetch of {ahead} batches")
         maker = Maker(self.reader, self.maker_recipe, self.on_error == "skip")
@@ -176,6 +176,11 @@ class Fed(Pictures):
         from minicaffe.data.processes import Processes
 
         return Feed(Processes(workers, *given), self._choose)
+
+    @property
+    def label_dtype(self) -> np.dtype:
+        """The type of a sample's label; of labels of some shape, a type of that shape."""
+        return np.dtype(self.sum_dtype)
 
     def _choose(self, key: Key) -> tuple[np.ndarray, np.ndarray, int]:
         """Entries and epochs of the samples of a pass, and the key of their random numbers."""

@@ -1,4 +1,4 @@
-"""Boxes (x0, y0, x1, y1) of the SSD detector, on the host: made, decoded, thinned out."""
+"""Boxes (x0, y0, x1, y1) of the SSD detector, on the host: made, matched, encoded, decoded, thinned out."""
 
 from __future__ import annotations
 
@@ -82,22 +82,75 @@ def decode(code: str, given: Any, prior: Any, variance: Any) -> Any:
     return np.concatenate([middle - half, middle + half], axis=-1)
 
 
-def overlap(box: Any, others: Any) -> Any:
-    """What two boxes share over what they cover together, of a box and each of `others` (k, 4).
+def encode(code: str, boxes: Any, prior: Any, variance: Any) -> Any:
+    """What is to be predicted of boxes (..., 4) by prior boxes (..., 4): the inverse of `decode`.
+
+    >>> encode("CENTER_SIZE", np.array([[0, 0, 1.0, 0.5]]), np.array([[0, 0, 0.5, 0.5]]), None)
+    array([[0.5       , 0.        , 0.69314718, 0.        ]])
+    """
+    size = prior[..., 2:] - prior[..., :2]
+    if code == "CENTER_SIZE":
+        middles = [(given[..., :2] + given[..., 2:]) / 2 for given in (boxes, prior)]
+        moved = (middles[0] - middles[1]) / size
+        moved = np.concatenate([moved, np.log((boxes[..., 2:] - boxes[..., :2]) / size)], axis=-1)
+    else:
+        moved = boxes - prior
+        if code == "CORNER_SIZE":
+            moved = moved / np.concatenate([size, size], axis=-1)
+    return moved if variance is None else moved / variance
+
+
+def overlap(boxes: Any, others: Any) -> Any:
+    """What two boxes share over what they cover together, of boxes (..., 4) and others, pair by pair.
 
     >>> overlap(np.array([0.0, 0, 2, 1]), np.array([[1.0, 0, 3, 1], [2, 0, 3, 1]]))
     array([0.33333333, 0.        ])
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        shared = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
-        inside = np.where((shared > 0).all(axis=1), shared[:, 0] * shared[:, 1], 0)
-        union = _areas(box[None]) + _areas(others) - inside
+        shared = np.minimum(boxes[..., 2:], others[..., 2:])
+        shared = shared - np.maximum(boxes[..., :2], others[..., :2])
+        inside = np.where((shared > 0).all(axis=-1), shared[..., 0] * shared[..., 1], 0)
+        union = areas(boxes) + areas(others) - inside
         return np.divide(inside, union, out=np.zeros_like(inside), where=inside != 0)
 
 
-def _areas(boxes: Any) -> Any:
-    size = boxes[:, 2:] - boxes[:, :2]
-    return np.where((size < 0).any(axis=1), 0, size[:, 0] * size[:, 1])
+def areas(boxes: Any) -> Any:
+    """The areas of boxes (..., 4); 0 of those whose sides are negative."""
+    size = boxes[..., 2:] - boxes[..., :2]
+    return np.where((size < 0).any(axis=-1), 0, size[..., 0] * size[..., 1])
+
+
+def match(overlaps: Any, threshold: float | None) -> Any:
+    """Which true box each of p boxes is matched with, of overlaps (p, k); -1 is none.
+
+    First the pair that overlaps most, then the best pair of those that remain, until each true box has one;
+    with a threshold also each box that is left, with the true box that it overlaps most, if by so much.
+    Source: MatchBBox of W. Liu's SSD (BIPARTITE, PER_PREDICTION).
+
+    >>> match(np.array([[0.9, 0.6], [0.7, 0.0], [0.1, 0.2]]), 0.5)
+    array([0, 0, 1])
+    """
+    found = np.full(len(overlaps), -1)
+    left = np.where(overlaps > 1e-6, overlaps, -1.0)
+    waiting = np.arange(left.shape[1]) if len(left) else np.arange(0)
+    best = left.argmax(axis=0) if len(waiting) else waiting
+    while len(waiting):
+        most = left[best[waiting], waiting]
+        if most.max() <= 0:
+            break
+        ties = waiting[most == most.max()]
+        one = ties[best[ties].argmin()]
+        row = best[one]
+        found[row] = one
+        left[row] = -1
+        waiting = waiting[waiting != one]
+        again = waiting[best[waiting] == row]
+        best[again] = left[:, again].argmax(axis=0)
+    if threshold is not None and left.shape[1]:
+        most = left.max(axis=1)
+        rest = (found < 0) & (most > 0) & (most >= threshold)
+        found[rest] = left[rest].argmax(axis=1)
+    return found
 
 
 def suppress(boxes: Any, threshold: float, eta: float = 1.0) -> list[int]:

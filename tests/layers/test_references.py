@@ -12,6 +12,7 @@ from minicaffe.layers import REGISTRY
 TESTS = Path(__file__).parent.parent
 # Of the types that Caffe's cases do not hold: the test that compares it with a slow, independent reference.
 REFERENCES = {
+    "AnnotatedData": "layers/test_annotated.py::test_boxes_stay_on_their_objects",
     "Axpy": "layers/test_channels.py::test_axpy_against_the_definition",
     "DetectionOutput": "layers/test_detection.py::test_detections_against_loops",
     "GELU": "ops/test_elementwise.py::test_a_row_against_the_definition",
@@ -22,6 +23,7 @@ REFERENCES = {
     "Input": "net/test_given.py::test_what_an_input_holds_may_be_given_to_any_pass",
     "Interp": "ops/test_moves.py::test_interpolation_against_products",
     "LayerNorm": "layers/test_normalization.py::test_layer_norm",
+    "MultiBoxLoss": "layers/test_multibox.py::test_against_loops",
     "Normalize": "layers/test_normalization.py::test_normalize",
     "Permute": "layers/test_shape.py::test_a_layer_of_one_bottom_is_what_numpy_says",
     "PriorBox": "layers/test_detection.py::test_prior_boxes_against_loops",

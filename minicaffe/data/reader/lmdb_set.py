@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from minicaffe.data import datum, lmdb_file, picture_files, wire
 from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader.base import Entry, Reader
@@ -28,14 +30,18 @@ class LmdbSet(Reader):
         return len(self.records)
 
     def __getitem__(self, i: int) -> Entry:
-        found, place = self._datum(i), self.place(i)
+        found = self._datum(i)
+        return self._pixels(found, self.place(i)), found.label
+
+    def _pixels(self, found: datum.Datum, place: str) -> np.ndarray:
+        """The picture (c, h, w) of a Datum."""
         if found.encoded is None:
             if self.colour not in (None, "as it is"):
                 raise DataError(f"{place}: force_color and force_gray are for encoded images")
             assert found.pixels is not None
-            return found.pixels, found.label
+            return found.pixels
         picture = picture_files.decode(found.encoded, place, self.colour or "as it is")
-        return picture.transpose(2, 0, 1), found.label
+        return picture.transpose(2, 0, 1)
 
     def label(self, i: int) -> int:
         return self._datum(i).label
