@@ -13,6 +13,7 @@ from minicaffe.caffe.model import YAML
 from minicaffe.caffe.pen import Pen
 from minicaffe.caffe.schema import Field, is_declared, own_block, schema
 from minicaffe.caffe.schema import declared as schema_of
+from minicaffe.caffe.solver import EVALUATED
 from minicaffe.caffe.sparse import (
     first_mark,
     given_nodes,
@@ -24,8 +25,8 @@ from minicaffe.caffe.sparse import (
     shuffled,
 )
 from minicaffe.caffe.text import Comment
+from minicaffe.caffe.unknown import NAME, Unknown
 from minicaffe.errors import SpecError
-from minicaffe.layers.unknown import NAME, Unknown
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.tree import Mark, Node
 from minicaffe.spec.types import convert, keys_of
@@ -58,6 +59,7 @@ def prototxt(
     own = _solver(spec)
     nets = {"net_param": _net(pen, spec, layer_types)}
     tests = [_net(pen, net, layer_types) for net in spec.test_nets]
+    _move_evaluation([nets["net_param"], *tests], own)
     first = len(tests) == len(spec.solver.tests(len(tests)))
     if first and tests:  # no test is of the net that is trained
         nets = {"train_net_param": nets["net_param"]}
@@ -67,6 +69,29 @@ def prototxt(
     parts = [own, nets] if start.file != net.file or start.line <= net.line else [nets, own]
     write(pen, Node({**parts[0], **parts[1]}, start), 0)
     return pen.text()
+
+
+def _move_evaluation(nets: list[Node], solver: dict[str, Node]) -> None:
+    """Move what SSD's solver has of DetectionEvaluate out of the layers, if all say the same."""
+    layers = [
+        layer.value
+        for net in nets
+        for layer in net.value["layer"].value
+        if layer.value["type"].value == "DetectionEvaluate"
+    ]
+    if not layers:
+        return
+    frees = [layer[FREE].value if FREE in layer else {} for layer in layers]
+    moved = [{key: free[key] for key in EVALUATED if key in free} for free in frees]
+    values = [{key: node.value for key, node in one.items()} for one in moved]
+    if all(one == values[0] for one in values):
+        for layer, free in zip(layers, frees, strict=True):
+            for key in moved[0]:
+                del free[key]
+            if FREE in layer and not free:
+                del layer[FREE]
+        solver |= moved[0]
+    solver["eval_type"] = Node("detection", next(iter(solver.values())).mark)
 
 
 def _solver(spec: NetSpec) -> dict[str, Node]:

@@ -21,6 +21,8 @@ TYPES = {
     "ADADELTA": "AdaDelta",
     "ADAM": "Adam",
 }
+# Keys of SSD's solver, which are of the layer DetectionEvaluate here.
+EVALUATED = ("eval_type", "ap_version", "show_per_class_result")
 NO_EFFECT = {
     "snapshot_diff": "snapshots hold no gradients",
     "layer_wise_reduce": "",
@@ -66,12 +68,35 @@ def root(
         others = solver.value.get("test_net", Node([], solver.mark)).value
         if all(one.value == train_file for one in others):  # one net with the layers of both phases
             tests = []
+    own = dict(solver.value)
+    of_layers = {key: own.pop(key) for key in EVALUATED if key in own}
+    solver = Node(own, solver.mark, solver.keys)
+    _evaluated([train, *tests], of_layers, solver)
     values = {**train.value, "solver": _solver(solver, kind)}
     keys = {**train.keys, "solver": solver.mark}
     if tests:
         values["test_nets"] = Node(tests, tests[0].mark)
         keys["test_nets"] = next(solver.keys[key] for key in TESTS if key in solver.value)
     return Node(values, train.mark, keys)
+
+
+def _evaluated(nets: list[Node], given: dict[str, Node], solver: Node) -> None:
+    """Give the keys of SSD's solver to the DetectionEvaluate layers of its nets."""
+    layers = [
+        layer
+        for net in nets
+        for layer in (net.value["layers"].value if "layers" in net.value else [])
+        if layer.value["type"].value == "DetectionEvaluate"
+    ]
+    fields = schema().messages["SolverParameter"]
+    for key, node in given.items():
+        if node.value == fields[key].default:
+            continue
+        if not layers:
+            warn(solver.keys[key], f"solver: {key} has no effect: no net has a DetectionEvaluate")
+        for layer in layers if key != "eval_type" else []:
+            layer.value.setdefault(key, node)
+            layer.keys.setdefault(key, solver.keys[key])
 
 
 def _solver(solver: Node, kind: str | None) -> Node:

@@ -41,21 +41,11 @@ HARMLESS = {
     ("ConvolutionParameter", "cudnn_convolution_algo_seeker"): NVCAFFES,
     ("NetParameter", "mem_param"): "it is how a fork saves memory",
     ("NetParameter", "bn_stats_batch_size"): "it is how Intel's Caffe computes, not what",
-    **dict.fromkeys(
-        [("SolverParameter", key) for key in ("eval_type", "ap_version", "show_per_class_result")],
-        "it is of SSD's DetectionEvaluate, which no net here has",
-    ),
 }
 FORKS = {  # which have a key that changes the result
     **dict.fromkeys(("larc", "larc_policy", "larc_turbo", "global_grad_scale"), "NVCaffe"),
     **dict.fromkeys(("color_order", "rampup_interval", "rampup_lr"), "NVCaffe"),
     **dict.fromkeys(("stagelr", "stageiter"), "a fork"),
-    **dict.fromkeys(
-        ("resize_param", "noise_param", "distort_param", "expand_param"), "SSD's Caffe"
-    ),
-    **dict.fromkeys(
-        ("emit_constraint", "annotated_data_param", "multibox_loss_param"), "SSD's Caffe"
-    ),
     "denser_prior_boxes": "a fork of SSD's Caffe",
     "param_propagate_down": "a fork",
 }

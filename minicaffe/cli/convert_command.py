@@ -26,13 +26,13 @@ from minicaffe.caffe import model as prototxt
 from minicaffe.caffe.convert_weights import convert_weights, kind_of
 from minicaffe.caffe.prototxt import prototxt as prototxt_of
 from minicaffe.caffe.text import Comment
+from minicaffe.caffe.unknown import with_unknown
 from minicaffe.caffe.weight_files import is_ours
 from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.cli.known import tree_of
 from minicaffe.cli.options import import_files, import_option, lenient_option
 from minicaffe.errors import MinicaffeError, SpecError, did_you_mean, note
 from minicaffe.layers import REGISTRY
-from minicaffe.layers.unknown import with_unknown
 from minicaffe.net.model import holds_weights, read, seen_from
 from minicaffe.net.zoo import located
 from minicaffe.runs import folder as run_folder

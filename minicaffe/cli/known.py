@@ -11,13 +11,13 @@ from pathlib import Path
 
 from minicaffe.caffe import model as prototxt
 from minicaffe.caffe.text import Comment
+from minicaffe.caffe.unknown import with_unknown
 from minicaffe.caffe.yaml_text import comments_of
 from minicaffe.cli.options import begin, is_source, phase_of, state_of
 from minicaffe.errors import DataError, SpecError, note
 from minicaffe.feeding.transform import Transform
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.inputs import BlobShape
-from minicaffe.layers.unknown import with_unknown
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
 from minicaffe.net.zoo import located

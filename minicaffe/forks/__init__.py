@@ -15,6 +15,7 @@ class Fork(NamedTuple):
 FORKS = {  # by file
     "annotated": Fork("SSD", ("AnnotatedData",)),
     "deeplab": Fork("DeepLab, PSPNet and SegNet", ("Interp", "Upsample")),
+    "evaluate": Fork("SSD", ("DetectionEvaluate",)),
     "fast_rcnn": Fork("Fast R-CNN", ("ROIPooling",)),
     "multibox": Fork("SSD", ("MultiBoxLoss",)),
     "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),

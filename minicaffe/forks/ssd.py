@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.forks import boxes as ops
+from minicaffe.forks.annotated import Resize
+from minicaffe.forks.detection_files import DetectionFiles
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops import arrays
@@ -112,14 +114,21 @@ class Suppression:
 
 @dataclass(frozen=True, kw_only=True)
 class SaveOutput:
-    """SSD's keys for files to write. Without output_directory no file is written, and they have no effect."""
+    """The files of a test's detections that SSD writes, if a folder and both lists are named."""
 
-    output_directory: Annotated[str, "minicaffe writes no such files: must be empty"] = ""
-    output_name_prefix: Annotated[str, "of the files"] = ""
-    output_format: Annotated[str, "VOC, COCO or ILSVRC"] = ""
-    label_map_file: Annotated[str, "names of the classes"] = ""
-    name_size_file: Annotated[str, "names and sizes of the images"] = ""
-    num_test_image: Annotated[int, "how many images there are", AtLeast(0)] = 0
+    output_directory: Annotated[str, "the folder that they are written to; empty: none are"] = ""
+    output_name_prefix: Annotated[str, "how their names begin"] = ""
+    output_format: Annotated[
+        Literal["", "VOC", "COCO", "ILSVRC"], "a file a class, PREFIX.json, or PREFIX.txt"
+    ] = ""
+    label_map_file: Annotated[str, "a label map: the names of the classes"] = ""
+    name_size_file: Annotated[str, "a line a picture, in order: name, height, width"] = ""
+    num_test_image: Annotated[
+        int, "how many pictures a test has; 0: as many as lines", AtLeast(0)
+    ] = 0
+    resize_param: Annotated[
+        Resize | None, "SSD's, for pictures that are not stretched: without effect"
+    ] = None
 
 
 @register
@@ -140,7 +149,7 @@ class DetectionOutput(Layer):
     share_location: Annotated[bool, "one predicted box for all classes"] = True
     background_label_id: Annotated[int, "the background's class; -1: none"] = 0
     nms_param: Annotated[Suppression, "how boxes that overlap are dropped"] = Suppression()
-    save_output_param: Annotated[SaveOutput, "SSD's; no files are written"] = SaveOutput()
+    save_output_param: Annotated[SaveOutput, "files of a test's detections"] = SaveOutput()
     code_type: Annotated[
         Literal["CORNER", "CENTER_SIZE", "CORNER_SIZE"], "what is predicted of a box"
     ] = "CORNER"
@@ -157,11 +166,10 @@ class DetectionOutput(Layer):
     traits = Traits(
         sizes_vary=True, label_bottoms=(0, 1, 2), float32_bottoms=(2,), float32_tops=(0,)
     )
+    files = cast("DetectionFiles | None", None)
 
     def setup(self, loc: Shape, scores: Shape, prior: Shape) -> Shape:
         nms = self.nms_param
-        if self.save_output_param.output_directory:
-            raise ShapeError("save_output_param: output_directory: minicaffe writes no detections")
         if self.visualize:
             raise ShapeError("visualize: minicaffe shows no windows; expected false")
         if not 0 < nms.eta <= 1:
@@ -187,9 +195,31 @@ class DetectionOutput(Layer):
         device = self.context.device
         arrays = [device.to_host(array).astype(self.sum_dtype) for array in (loc, scores, prior)]
         rows = self.found(*arrays)
+        self.save(rows)
         top = self.out[0][:, :, : len(rows)]
         device.copy_from_host(top, rows.reshape(top.shape))
         return top
+
+    def save(self, rows: np.ndarray) -> None:
+        """Write the detections of a test, as save_output_param says, when its last picture is there."""
+        given = self.save_output_param
+        if not (given.output_directory and given.label_map_file and given.name_size_file):
+            return
+        if self.files is None:
+            self.files = DetectionFiles.opened(
+                given.output_directory,
+                given.output_name_prefix,
+                given.output_format,
+                given.label_map_file,
+                given.name_size_file,
+                given.num_test_image,
+                self.background_label_id,
+            )
+            self.context.tell(
+                f"{self.name}: save_output_param: the detections of each test's first "
+                f"{len(self.files.names)} pictures are written to {given.output_directory}"
+            )
+        self.files.add(self.context.passes == 0, self.count, rows)
 
     def found(self, loc: np.ndarray, scores: np.ndarray, prior: np.ndarray) -> np.ndarray:
         """The rows of the top, on the host."""

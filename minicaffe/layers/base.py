@@ -97,6 +97,7 @@ class Traits:
     label_bottoms: tuple[int, ...] = ()  # bottoms that have no gradient
     float32_bottoms: tuple[int, ...] = ()  # may be float32 in a net of float16 or bfloat16: labels
     float32_tops: tuple[int, ...] = ()  # float32 in a net of float16 or bfloat16; a loss's first is
+    gathered: bool = False  # a test joins the rows of its top, of which `score` makes its scores
     keeps_dtype: bool = False  # its tops have the type of its bottoms
 
 
@@ -182,6 +183,10 @@ class Layer:
 
     def check(self) -> None:
         """Called when the loss is not finite: raise the MinicaffeError that explains it, if any."""
+
+    def score(self, rows: np.ndarray) -> dict[str, Any]:
+        """Of a top that is `gathered`: a test's scores by what is appended to its name, of all its rows."""
+        raise TypeError(f"layer {type(self).__name__} must define score")
 
     @property
     def running(self) -> list[Any]:

@@ -81,7 +81,7 @@ def mean_outputs(
     Without `batches` it is over the whole data set, each entry once: the last batch is smaller, and counts by
     its size; outputs with a row per entry are averaged over rows. Each of several ranks computes a range
     of the batches; all return the same means. Raises ShapeError for a net that does
-    not accept the smaller batch.
+    not accept the smaller batch. Outputs that are `gathered` are joined: their layer's `score` counts.
     """
     whole = Whole.of(net) if batches is None else Whole(batches)
     if not whole.count:
@@ -89,17 +89,25 @@ def mean_outputs(
     rank, size = communicator.rank, communicator.size
     mine = range(whole.batches * rank // size, whole.batches * (rank + 1) // size)
 
+    joined: dict[str, list[np.ndarray]] = {}
+
     def sums() -> dict[str, np.ndarray]:
-        last = {}
+        full, last = _sums(net, mine, with_loss, joined, whole.rows), {}
         if whole.rest and rank == size - 1:
             with whole.smaller(net):
-                last = _sums(net, range(whole.batches, whole.batches + 1), with_loss, whole.rows)
-        full = _sums(net, mine, with_loss, whole.rows)
+                final = range(whole.batches, whole.batches + 1)
+                last = _sums(net, final, with_loss, joined, whole.rows)
         return _added([(full, whole.samples), (last, whole.rest)])
 
-    parts = communicator.allgather_obj(together(communicator, sums))
-    means = {k: value / whole.count for k, value in _added([(one, 1) for one in parts]).items()}
-    return {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}
+    parts = communicator.allgather_obj((together(communicator, sums), joined))
+    total = _added([(own, 1) for own, _ in parts])
+    means = {name: value / whole.count for name, value in total.items()}
+    scores = {name: float(mean) if mean.ndim == 0 else mean for name, mean in means.items()}
+    for name in dict.fromkeys(name for _, rows in parts for name in rows):
+        every = np.concatenate([row for _, rows in parts for row in rows.get(name, [])])
+        made = net.graph.outputs[name].producer.score(every)
+        scores |= {f"{name}{more}": score for more, score in made.items()}
+    return scores
 
 
 @dataclass(frozen=True)
@@ -165,9 +173,16 @@ class Whole:
 
 
 def _sums(
-    net: Net, batches: range, with_loss: bool, rows: frozenset[str] = frozenset()
+    net: Net,
+    batches: range,
+    with_loss: bool,
+    joined: dict[str, list[np.ndarray]],
+    rows: frozenset[str] = frozenset(),
 ) -> dict[str, np.ndarray]:
-    """The sum of each output of a net over some batches; for `rows`, of the mean row."""
+    """The sum of each output of a net over some batches; for `rows`, of the mean row.
+
+    The rows of outputs that are gathered are appended to those in `joined`.
+    """
     xp, sums = net.device.xp, {}
     net.context.passes = batches.start
     with net.device.current():
@@ -177,6 +192,11 @@ def _sums(
             if with_loss:
                 outputs["total loss"] = net.loss_into(loss)
             for name, value in outputs.items():
+                made = net.graph.outputs.get(name)
+                if made is not None and made.producer.traits.gathered:
+                    table = net.device.to_host(value).reshape(-1, value.shape[-1])
+                    joined.setdefault(name, []).append(table.copy())
+                    continue
                 if name in rows:
                     value = value.mean(axis=0, dtype=np.float64)
                 if name not in sums:

@@ -103,7 +103,7 @@ def _mode(spec: SolverSpec, nets: Sequence[Net], watched: Watched) -> str:
         return watched.mode
     if types[name].endswith("Loss"):
         return "min"
-    if types[name].endswith("Accuracy"):
+    if types[name].endswith(("Accuracy", "Evaluate")):
         return "max"
     choice = f"{{output: {name}, mode: max}}, or min"
     raise SpecError(

@@ -548,10 +548,10 @@ def test_what_forks_add_is_read(kind, param, options):
 @pytest.mark.parametrize(
     ("param", "told"),
     [
-        ("transform_param { resize_param { } }", "unknown key 'resize_param'"),
+        ("transform_param { speed: 3 }", "unknown key 'speed'"),
         (
-            "multibox_loss_param { }",
-            "unknown key 'multibox_loss_param': neither BVLC Caffe's LayerParameter",
+            "yolo_loss_param { }",
+            "unknown key 'yolo_loss_param': neither BVLC Caffe's LayerParameter",
         ),
         ("dropout_param { scale_train: false }", "this type does not take 'scale_train'"),
     ],

@@ -187,11 +187,6 @@ def test_equal_scores_are_taken_in_the_order_of_their_boxes():
         ({}, [(1, 8), (2, 4), (1, 2, 8)], "scores of shape"),
         ({"nms_param": {"eta": 0}}, [(1, 8), (1, 4), (1, 2, 8)], "eta: expected above 0"),
         ({"visualize": True}, [(1, 8), (1, 4), (1, 2, 8)], "visualize: minicaffe shows no windows"),
-        (
-            {"save_output_param": {"output_directory": "results"}},
-            [(1, 8), (1, 4), (1, 2, 8)],
-            "save_output_param: output_directory: minicaffe writes no detections",
-        ),
     ],
 )
 def test_what_does_not_fit_is_refused(keys, shapes, message):

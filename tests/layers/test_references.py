@@ -14,6 +14,7 @@ TESTS = Path(__file__).parent.parent
 REFERENCES = {
     "AnnotatedData": "layers/test_annotated.py::test_boxes_stay_on_their_objects",
     "Axpy": "layers/test_channels.py::test_axpy_against_the_definition",
+    "DetectionEvaluate": "layers/test_evaluate.py::test_against_loops",
     "DetectionOutput": "layers/test_detection.py::test_detections_against_loops",
     "GELU": "ops/test_elementwise.py::test_a_row_against_the_definition",
     "GroupNorm": "layers/test_normalization.py::test_group_norm",
