@@ -36,12 +36,15 @@ FEWER = {  # for a device that runs one thread after the other
 EVERY_LAYER = (ROOT / "tests" / "nets" / "steps" / "lenet.yaml").read_text()
 
 ELSEWHERE = {  # types that no such net holds, and why
+    "AnnotatedData": "a batch comes from a file, whose decoder takes memory",
+    "DetectionEvaluate": "nothing learns from it; tests/dry_run walks its rows",
     "DetectionOutput": "nothing learns from detections; tests/dry_run walks its rows",
     "Filter": "how many entries it keeps is the host's to know: each pass waits for the selectors",
     "HDF5Data": "a batch comes from a file, whose reader takes memory",
     "HDF5Output": "what it keeps grows with each batch",
     "ImageData": "a batch comes from files, whose decoder takes memory",
     "MemoryData": "a batch is copied from arrays of the user's",
+    "MultiBoxLoss": "it matches boxes on the host, and takes memory for what matches",
     "Python": "the user's class takes what memory it likes",
     "WindowData": "a batch comes from files, whose decoder takes memory",
 }

@@ -152,6 +152,7 @@ def test_keys_of_loss_param_are_obeyed_or_warned_of(kind, caplog):
         caplog.clear()
         with caplog.at_level(logging.WARNING, "minicaffe"):
             more = 'python_param { module: "m" layer: "l" }' if kind == "Python" else ""
+            more = "multibox_loss_param { num_classes: 3 }" if kind == "MultiBoxLoss" else more
             one = layer(
                 f'layer {{ name: "l" type: "{kind}" bottom: "x" {more} loss_param {{ {name}: {text} }} }}'
             )

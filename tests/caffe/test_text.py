@@ -98,7 +98,7 @@ def test_numbers_of_every_spelling():
             "f:1:39: layer 'c': convolution_param: unknown key 'num_outpt': neither BVLC Caffe's"
             " ConvolutionParameter has it nor what is read of its forks; did you mean 'num_output'?",
         ),
-        ("layer { annotated_data_param { } }", "unknown key 'annotated_data_param': neither BVLC"),
+        ("layer { yolo_loss_param { } }", "unknown key 'yolo_loss_param': neither BVLC"),
         ("layer { num_output: 1 }", "it is a key of ConvolutionParameter"),
         ("\x00", "f:1:1: '\\x00' is not understood"),
     ],

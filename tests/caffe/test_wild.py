@@ -591,7 +591,7 @@ def test_an_unknown_type_of_the_other_phase_hides_nothing(tmp_path, capsys):
     path = tmp_path / "net.prototxt"
     path.write_text(
         'layer { name: "d" type: "Input" top: "x" include { phase: TRAIN } input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }\n'
-        'layer { name: "a" type: "AnnotatedData" top: "x" include { phase: TEST } transform_param { resize_param { height: 8 } } }\n'
+        'layer { name: "a" type: "ScribbleData" top: "x" include { phase: TEST } scribble_param { height: 8 } }\n'
         'layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 4 kernel_size: 3 } }\n'
     )
     assert main(["summary", str(path)]) == 0
@@ -601,4 +601,4 @@ def test_an_unknown_type_of_the_other_phase_hides_nothing(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "a      Input        x 1x3x8x8" in out and "not shown" not in out + err
     assert main(["summary", str(path), "--phase", "TEST"]) == 2
-    assert "all depend on a (AnnotatedData)" in capsys.readouterr().err
+    assert "all depend on a (ScribbleData)" in capsys.readouterr().err

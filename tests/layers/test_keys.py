@@ -20,6 +20,13 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, 
     *((name, "on_error") for name in ("Data", "ImageData")),  # no picture here is damaged
     ("DetectionOutput", "save_file"),
     ("DetectionOutput", "visualize_threshold"),
+    ("DetectionEvaluate", "name_size_file"),
+    ("DetectionEvaluate", "resize_param"),
+    ("DetectionEvaluate", "ap_version"),  # of a test's score: test_evaluate
+    ("DetectionEvaluate", "show_per_class_result"),
+    *(("AnnotatedData", key) for key in ("workers", "feed", "prefetch", "on_error")),
+    ("AnnotatedData", "label_map_file"),
+    ("AnnotatedData", "anno_type"),
     ("WindowData", "cache_images"),
     ("BatchNorm", "sync"),  # of one rank all is the same: tests/parallel
     ("Convolution", "engine"),
@@ -31,6 +38,10 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, 
     ("Python", "share_in_parallel"),
 }
 REFUSED = {  # in the rows any other value is refused: it wants other keys, bottoms or files
+    ("AnnotatedData", "backend"),
+    ("AnnotatedData", "source"),
+    *(("MultiBoxLoss", key) for key in ("num_classes", "share_location", "do_neg_mining")),
+    *(("MultiBoxLoss", key) for key in ("background_label_id", "map_object_to_agnostic")),
     ("Data", "backend"),
     ("Data", "force_encoded_color"),
     ("Data", "source"),
@@ -66,6 +77,12 @@ PICTURES = {"source": str(FILES / "images.txt"), "batch_size": 2, "top": ["a", "
 WINDOWS = {"source": str(FILES / "windows.txt"), "batch_size": 4, "top": ["a", "b"]}
 WINDOWS |= {"transform": {"crop_size": 8}}
 DATABASE = {"source": str(FILES / "lmdb"), "batch_size": 2, "backend": "LMDB", "top": ["a", "b"]}
+BOXES = {"source": str(FILES / "boxes_lmdb"), "batch_size": 2, "top": ["a", "b"]}
+OUTSIDE = PRIORS.reshape(1, 2, 12) * np.array([[[1.3] * 12, [1] * 12]])
+TRUTH = np.array([[0, 1, 0, 0.15, 0.1, 0.6, 0.6, 0], [0, 2, 0, 0.7, 0.7, 1, 1, 1]])[None, None]
+LOSS = [RANDOM.normal(size=(1, 12)), RANDOM.normal(size=(1, 9)), OUTSIDE, TRUTH]
+HARD = {"num_classes": 3, "mining_type": "HARD_EXAMPLE", "overlap_threshold": 0.3}
+SUPPRESSED = {**HARD, "nms_param": {"nms_threshold": 0.2}}
 MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("Concat", "axis"): ({"axis": 1}, 2, PLANE * 2),
     ("Eltwise", "coeff"): ({}, [2, 0.5], PLANE * 2),
@@ -95,15 +112,38 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("ImageData", "new_height"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
     ("ImageData", "new_width"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
     ("ImageData", "transform"): (PICTURES, {"scale": 0.5}, []),
+    ("AnnotatedData", "batch_sampler"): (
+        BOXES | {"transform": {"resize_param": {"height": 9, "width": 9}}},
+        [{"sampler": {"min_scale": 0.3}}],
+        [],
+    ),
+    ("AnnotatedData", "transform"): (BOXES, {"crop_h": 20, "crop_w": 20}, []),
+    ("MultiBoxLoss", "ignore_cross_boundary_bbox"): ({"num_classes": 3}, True, LOSS),
+    ("MultiBoxLoss", "bp_inside"): ({"num_classes": 3}, True, LOSS),
+    ("MultiBoxLoss", "nms_param"): (
+        {**HARD, "use_prior_for_nms": True},
+        {"nms_threshold": 0.05},
+        LOSS,
+    ),
+    ("MultiBoxLoss", "sample_size"): (HARD, 1, LOSS),
+    ("MultiBoxLoss", "use_prior_for_nms"): (SUPPRESSED, True, LOSS),
     ("PriorBox", "max_size"): (BOX, [15], [(1, 2, 3, 3), (1, 3, 30, 40)]),
     ("WindowData", "bg_threshold"): ({**WINDOWS, "bg_threshold": 0.5}, 0.05, []),
     ("WindowData", "fg_fraction"): (WINDOWS, 0.75, []),
     ("WindowData", "fg_threshold"): ({**WINDOWS, "fg_fraction": 1.0}, 0.7, []),
     ("WindowData", "transform"): (WINDOWS, {"crop_size": 8, "scale": 0.5}, []),
 }
+EVALUATED = [
+    np.array(
+        [[0, 1, 0.9, 0.1, 0.1, 0.6, 0.6], [0, 2, 0.8, 0.7, 0.7, 1, 1], [0, 2, 0.7, 0, 0, 1, 1]]
+    )[None, None],
+    TRUTH,
+]
 FORWARD = {  # of types without a gradient
     "Accuracy": [({}, [RANDOM.normal(size=(6, 3, 3)), np.arange(18.0).reshape(6, 3) % 3])],
     "Data": [(DATABASE, [])],
+    "AnnotatedData": [(BOXES, [])],
+    "DetectionEvaluate": [({"num_classes": 3}, EVALUATED)],
     "DetectionOutput": [({"num_classes": 3}, FOUND)],
     "DummyData": [
         ({"shape": [{"dim": [2, 3]}], "data_filler": ["gaussian"]}, []),
@@ -177,7 +217,7 @@ def outcome(name, keys, bottoms, phase):
 
 @pytest.mark.parametrize("name, key", [pytest.param(n, k, id=f"{n}-{k.name}") for n, k in KEYS])
 def test_a_key_matters(name, key):
-    if name in ("Data", "ImageData", "WindowData"):
+    if name in ("AnnotatedData", "Data", "ImageData", "WindowData"):
         pytest.importorskip("PIL")  # the pictures are PNGs
     for keys, bottoms in ROWS[name]:
         usual = outcome(name, keys, bottoms, "TRAIN")
