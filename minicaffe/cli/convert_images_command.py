@@ -2,24 +2,30 @@
 
 OUT is a new folder, for an LMDB database of Caffe's Datums (three channels blue, green, red), or a
 file NAME.npz with `images` and `labels` (red, green, blue), whose pictures must be of one shape.
+With --boxes each picture has boxes, for AnnotatedData, as SSD's convert_annoset writes them.
 Nothing has the name OUT before all of it is written. Pictures in files need the extra image.
 
 example:
   minicaffe convert-images pictures/ train_lmdb --resize 256x256 --shuffle
+  minicaffe convert-images --boxes list.txt boxes_lmdb --label-map labelmap.prototxt --encoded
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import numpy as np
 
+from minicaffe.caffe.label_map import names_in
 from minicaffe.cli import sources
 from minicaffe.cli.options import number
 from minicaffe.data.convert import to_lmdb, to_npz
+from minicaffe.data.reader.box_list_set import BoxListSet
 from minicaffe.data.survey import Damage
 from minicaffe.errors import DataError, note
+from minicaffe.spec.tree import load
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +38,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--encoded", action="store_true", help="keep PNG and JPEG files as they are, in an LMDB"
+    )
+    parser.add_argument(
+        "--boxes",
+        action="store_true",
+        help="SOURCE is a list, in each line a picture and its boxes: .xml (VOC), .json (COCO) or .txt",
+    )
+    parser.add_argument(
+        "--label-map",
+        metavar="FILE",
+        help="with --boxes: the numbers of classes, as SSD's label maps have them",
     )
     parser.add_argument(
         "--on-error",
@@ -48,7 +64,11 @@ def run(args: argparse.Namespace) -> int:
         raise DataError(
             "--encoded keeps files as they are, in an LMDB: not with .npz, --resize, --gray"
         )
-    reader = sources.opened(args)
+    if args.label_map and not args.boxes:
+        raise DataError("--label-map is of boxes: give --boxes, too")
+    if args.boxes and packed:
+        raise DataError("--boxes are written to an LMDB, not to .npz")
+    reader = _boxes(args) if args.boxes else sources.opened(args)
     order = np.arange(len(reader))
     if args.shuffle:
         np.random.default_rng(args.seed).shuffle(order)
@@ -68,3 +88,21 @@ def run(args: argparse.Namespace) -> int:
     left_out = f", {damage.count} damaged left out" * bool(damage.count)
     print(f"{args.output}: {count} {reader.unit}{left_out}")
     return 0
+
+
+def _boxes(args: argparse.Namespace) -> BoxListSet:
+    """The pictures and boxes of a list."""
+    if not os.path.isfile(args.source):
+        raise DataError(f"{args.source}: no such list of pictures and their boxes")
+    numbers: dict[str, int] = {}
+    if args.label_map:
+        file, text = load(args.label_map, "prototxt", own=True)
+        numbers = {name: label for label, name in names_in(text, file, shown=False).items()}
+    return BoxListSet(
+        Path(args.source),
+        args.source,
+        numbers,
+        "grey" if args.gray else None,
+        args.resize,
+        args.root_folder,
+    )

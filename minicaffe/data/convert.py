@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.data import datum, idx
+from minicaffe.data import annotated, datum, idx
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.picture_set import PictureSet
 from minicaffe.data.survey import by, sound
@@ -27,9 +27,9 @@ def to_lmdb(
 ) -> int:
     """Write a new database, three channels as blue, green, red; returns how many entries it has.
 
-    The keys are eight digits, an underscore and the picture's path, as Caffe's. `encoded`: files are kept as
-    they are. The folder has its name once it is whole. Raises DataError without the package lmdb, and if there
-    is something of that name.
+    Pictures with boxes become AnnotatedDatums. Keys are eight digits, an underscore and the picture's path,
+    as Caffe's. `encoded`: files are kept as they are. The folder has its name once it is whole. Raises
+    DataError without the package lmdb, and if there is something of that name.
     """
     try:
         import lmdb
@@ -62,11 +62,14 @@ def _messages(
     """The key and the Datum of each entry."""
     for count, (i, picture, label) in enumerate(sound(reader, entries, damaged)):
         key = f"{count:08d}_{_name(reader, i)}".encode("utf-8", "surrogateescape")
+        number = label if isinstance(label, int) else 0
         if encoded:
-            value = datum.encoded(Path(reader.place(i)).read_bytes(), label)
+            value = datum.encoded(Path(reader.place(i)).read_bytes(), number)
         else:
             turned = len(picture) == 3 and not reader.blue_first
-            value = datum.write(picture[::-1] if turned else picture, label)
+            value = datum.write(picture[::-1] if turned else picture, number)
+        if isinstance(label, np.ndarray):  # boxes
+            value = annotated.write(value, label)
         yield key[:_KEY], value
 
 

@@ -70,6 +70,24 @@ def labelled(path: Path) -> tuple[list[str], np.ndarray]:
     return names, np.array(labels, np.int64)
 
 
+def pairs(path: Path) -> tuple[list[str], list[str]]:
+    """The files that a list names, two in each line: a picture, and its annotation."""
+    names, others = [], []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        words = line.split()
+        if len(words) != 2 or not line.strip().isprintable():
+            raise DataError(
+                f"{path}:{number}: expected a picture and its annotation, got {line[:60]!r}"
+            )
+        names.append(words[0])
+        others.append(words[1])
+    if not names:
+        raise DataError(f"{path}: names no picture")
+    return names, others
+
+
 @dataclass
 class Windows:
     """What a window file lists: pictures, and windows in them as rows (picture, label, x1, y1, x2, y2)."""

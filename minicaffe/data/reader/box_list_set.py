@@ -1,0 +1,132 @@
+"""Pictures and the boxes in them, in files that a list names, as SSD's create_annoset takes them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from minicaffe.data import lists, picture_files
+from minicaffe.data.picture_files import Colour
+from minicaffe.data.reader.picture_set import ListSet, Size
+from minicaffe.data.resize import bilinear
+from minicaffe.errors import DataError, did_you_mean
+
+LARGEST = 1 << 26  # bytes of an annotation
+Box = tuple[float, float, float, float]
+
+
+class BoxListSet(ListSet):
+    """The pictures of a list, a picture and its annotation in each line, with the boxes (k, 7) in them.
+
+    An annotation is .xml as PASCAL VOC has it, .json as SSD's scripts make it of COCO's (`annotation`: a list
+    of `category_id`, `bbox` x, y, width, height), or .txt with a line a box: class, x0, y0, x1, y1, and 1 if
+    it is difficult. Sides are in pixels; `labels` are the numbers of classes that have a name. Rows are as in
+    annotated.py; instances count the boxes of a class in a picture.
+    """
+
+    unit = "pictures"
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        labels: Mapping[str, int],
+        colour: Colour | None = None,
+        size: Size | None = None,
+        root_folder: str = "",
+    ):
+        self.name, self.list, self.root_folder = name, path, root_folder
+        self.origin, self.numbers = str(path), dict(labels)
+        self._asked(colour, size)
+        self.paths, self.annotations = lists.pairs(path)
+
+    def __getitem__(self, i: int) -> Any:
+        picture = picture_files.read(self.place(i), self.colour)
+        rows = self.rows(i, *picture.shape[:2])
+        if self.size is not None:
+            picture = bilinear(picture, *self.size)
+        return picture.transpose(2, 0, 1), rows
+
+    def rows(self, i: int, h: int, w: int) -> np.ndarray:
+        """The boxes in the i-th picture, of h x w."""
+        given = self.root_folder + self.annotations[i]
+        path = lists.find(given, [self.list.parent], f"{self.list}")
+        kinds = {".xml": _voc, ".json": _coco, ".txt": _text}
+        kind = kinds.get(path.suffix.lower())
+        if kind is None:
+            raise DataError(f"{path}: expected an annotation in .xml, .json or .txt")
+        try:
+            if os.path.getsize(path) > LARGEST:
+                raise DataError(
+                    f"{path}: an annotation of more than {LARGEST >> 20} MiB is not read"
+                )
+            found = kind(path.read_bytes())
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, ElementTree.ParseError) as error:
+            said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise DataError(f"{path}: is not an annotation that can be read: {said}") from None
+        counts: dict[int, int] = {}
+        rows = []
+        for name, box, difficult in found:
+            label = self._label(name, path)
+            if not np.isfinite(box).all() or box[2] <= box[0] or box[3] <= box[1]:
+                raise DataError(
+                    f"{path}: a box of {name!r} has no area: {', '.join(map(str, box))}"
+                )
+            fractions = np.array(box) / np.array([w, h, w, h])
+            rows.append([label, counts.get(label, 0), *fractions.clip(0, 1), difficult])
+            counts[label] = counts.get(label, 0) + 1
+        return np.array(rows, np.float64).reshape(-1, 7)
+
+    def _label(self, name: str, path: Path) -> int:
+        if name in self.numbers:
+            return self.numbers[name]
+        if name.isdigit() and int(name) < 2**31:
+            return int(name)
+        if not self.numbers:
+            raise DataError(f"{path}: the class {name!r} has no number: --label-map FILE says it")
+        hint = did_you_mean(name, self.numbers)
+        raise DataError(f"{path}: the label map has no class {name!r}{hint}")
+
+
+def _voc(data: bytes) -> list[tuple[str, Box, bool]]:
+    """PASCAL VOC's: objects with name, bndbox (xmin, ymin, xmax, ymax), difficult."""
+    found = []
+    for one in ElementTree.fromstring(data).iter("object"):
+        sides = [one.find(f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax")]
+        name = (one.findtext("name") or "").strip()
+        if not name or None in sides:
+            raise ValueError("an object has no name, or no bndbox of xmin, ymin, xmax, ymax")
+        x0, y0, x1, y1 = (float(side.text or "") for side in sides if side is not None)
+        found.append((name, (x0, y0, x1, y1), (one.findtext("difficult") or "0").strip() == "1"))
+    return found
+
+
+def _coco(data: bytes) -> list[tuple[str, Box, bool]]:
+    """A picture's part of COCO's: its `annotation` list; crowds (iscrowd) are difficult."""
+    found = []
+    for one in json.loads(data)["annotation"]:
+        x, y, w, h = map(float, one["bbox"])
+        found.append((str(one["category_id"]), (x, y, x + w, y + h), bool(one.get("iscrowd"))))
+    return found
+
+
+def _text(data: bytes) -> list[tuple[str, Box, bool]]:
+    """A line a box: class, x0, y0, x1, y1, and 1 if it is difficult."""
+    found = []
+    for number, line in enumerate(data.decode().splitlines(), 1):
+        words = line.replace(",", " ").split()
+        if not words:
+            continue
+        if len(words) not in (5, 6):
+            raise ValueError(f"line {number}: expected class, x0, y0, x1, y1, got {line[:60]!r}")
+        x0, y0, x1, y1 = map(float, words[1:5])
+        found.append((words[0], (x0, y0, x1, y1), words[5:] == ["1"]))
+    return found
