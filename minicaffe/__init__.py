@@ -15,6 +15,7 @@ _HOMES = {
     "Classifier": "deploy",
     "Engine": "ops.conv",
     "DataError": "errors",
+    "Detector": "deploy",
     "DeviceError": "errors",
     "Layer": "layers",
     "MinicaffeError": "errors",

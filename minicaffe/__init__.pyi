@@ -4,6 +4,7 @@ from minicaffe import caffe as caffe
 from minicaffe import deploy as deploy
 from minicaffe import export as export
 from minicaffe.deploy import Classifier as Classifier
+from minicaffe.deploy import Detector as Detector
 from minicaffe.errors import CheckpointError as CheckpointError
 from minicaffe.errors import DataError as DataError
 from minicaffe.errors import DeviceError as DeviceError

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,97 @@ from minicaffe.runs import folder as run_folder
 from minicaffe.spec.declare import NetSpec
 
 
-class Classifier:
+class Deployed:
+    """A trained model for pictures of one's own; subclasses say which layer's top is the answer."""
+
+    ends: str  # the type of the layer whose top is the answer
+    stretches = (
+        False  # whether pictures of other sizes are stretched to the net's, not fitted into it
+    )
+
+    def __init__(
+        self,
+        model: str | Path | Mapping[str, Any] | NetSpec,
+        weights: str | Path | Mapping[str, Any] | None = None,
+        *,
+        device: str | backend.Device | None = None,
+        dtype: Any = None,
+        precision: str | None = None,
+        engine: str = "auto",
+        deterministic: bool = True,
+        keep: Sequence[str] | None = (),
+    ):
+        spec = model if isinstance(model, NetSpec) else read(model)
+        spec, self.data = deploy(spec, ends=self.ends)
+        self._input = self.data.top[0]
+        self.output = [layer.tops[0] for layer in spec.layers if layer.type == self.ends][-1]
+        given: Any = {"engine": engine, "deterministic": deterministic}
+        given["keep"] = None if keep is None else [*keep, self.output]
+        self.net = Net(spec, "TEST", device=device, dtype=dtype, precision=precision, **given)
+        if weights is None and isinstance(model, (str, Path)) and holds_weights(model):
+            weights = model
+        if isinstance(weights, (str, Path)) and os.path.isdir(weights):
+            weights = run_folder.weights(weights)
+        if weights is not None:
+            self.net.load(weights)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(c, h, w) of a picture, as the data set has it."""
+        c, h, w = self.data.image
+        return c, h, w
+
+    def _prepared(self, images: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+        """Pictures (n, c, h, w) as the net takes them, and the axes before those of a picture."""
+        if isinstance(images, (list, tuple)) and any(map(pictures.is_picture, images)):
+            images = np.stack([self._pixels(one) for one in images])
+        elif not isinstance(images, np.ndarray) and pictures.is_picture(images):
+            images = self._pixels(images)
+        images, shape = np.asarray(images), self.image_shape
+        axes = 2 if shape[0] == 1 and images.shape[-3:] != shape else 3
+        fits = images.shape[-axes:] == shape[-axes:] and images.ndim <= axes + 1
+        if not fits and images.ndim == 4 and len(images) and pictures.is_picture(images[0]):
+            return self._prepared(list(images))
+        if not fits and pictures.is_picture(images):
+            images, axes, fits = self._pixels(images), 3, True
+        if not fits or images.dtype.kind not in "fiub":
+            raise self._no_picture(images)
+        return self.data.as_tested(images.reshape(-1, *shape)), images.shape[:-axes]
+
+    def _batches(self, prepared: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+        """The answers to batches of the model's size, and how many pictures each is of."""
+        batch = max(1, min(len(prepared), self.data.batch_size))
+        if self.net.first_blobs[self._input].shape[0] != batch:
+            self.net.reshape(**{self._input: (batch, *prepared.shape[1:])})
+        for i in range(0, len(prepared), batch):
+            images = prepared[i : i + batch]
+            blob, device = self.net.first_blobs[self._input], self.net.device
+            whole = np.zeros(blob.shape)  # the places that a batch does not fill are zero
+            whole[: len(images)] = images
+            device.copy_from_host(blob.data, whole)
+            self.net.forward()
+            yield device.to_host(self.net.blobs[self.output].data), len(images)
+
+    def _pixels(self, picture: Any) -> np.ndarray:
+        """One picture as the data set would have it. Raises ShapeError for what is none."""
+        shape = self.image_shape
+        if isinstance(picture, np.ndarray) and shape in (picture.shape, (1, *picture.shape)):
+            return picture.reshape(shape)
+        if not pictures.is_picture(picture):
+            raise self._no_picture(np.asarray(picture))
+        pixels, name = pictures.pixels_in(picture)
+        digit = takes_digits(self.data)
+        pixels, _ = pictures.prepared(pixels, shape, digit, name, self.stretches)
+        return pixels[::-1] if self.data.blue_first else pixels
+
+    def _no_picture(self, images: np.ndarray) -> ShapeError:
+        return ShapeError(
+            f"expected one or several pictures of {self.image_shape}, or bytes (h, w, 3) or (h, w) of any "
+            f"size, got {images.dtype} of {images.shape}"
+        )
+
+
+class Classifier(Deployed):
     """A trained model for pictures of one's own: pixels in, probabilities of the classes out.
 
     `model` is what `read` takes, or a NetSpec, with a Data layer and a softmax, or SoftmaxWithLoss; `weights`
@@ -40,36 +131,7 @@ class Classifier:
     (5, 10)
     """
 
-    def __init__(
-        self,
-        model: str | Path | Mapping[str, Any] | NetSpec,
-        weights: str | Path | Mapping[str, Any] | None = None,
-        *,
-        device: str | backend.Device | None = None,
-        dtype: Any = None,
-        precision: str | None = None,
-        engine: str = "auto",
-        deterministic: bool = True,
-        keep: Sequence[str] | None = (),
-    ):
-        spec, self.data = deploy(model if isinstance(model, NetSpec) else read(model))
-        self._input = self.data.top[0]
-        self.output = [layer.tops[0] for layer in spec.layers if layer.type == "Softmax"][-1]
-        given: Any = {"engine": engine, "deterministic": deterministic}
-        given["keep"] = None if keep is None else [*keep, self.output]
-        self.net = Net(spec, "TEST", device=device, dtype=dtype, precision=precision, **given)
-        if weights is None and isinstance(model, (str, Path)) and holds_weights(model):
-            weights = model
-        if isinstance(weights, (str, Path)) and os.path.isdir(weights):
-            weights = run_folder.weights(weights)
-        if weights is not None:
-            self.net.load(weights)
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(c, h, w) of a picture, as the data set has it."""
-        c, h, w = self.data.image
-        return c, h, w
+    ends = "Softmax"
 
     def predict(self, images: Any) -> np.ndarray:
         """The probabilities (classes,) of a picture, or (n, classes) of a list or array of n.
@@ -81,54 +143,36 @@ class Classifier:
         applied here. Any number of pictures will do: they are taken in batches of the model's size. Raises
         ShapeError for what is no picture, DataError for a file that cannot be read.
         """
-        if isinstance(images, (list, tuple)) and any(map(pictures.is_picture, images)):
-            images = np.stack([self._pixels(one) for one in images])
-        elif not isinstance(images, np.ndarray) and pictures.is_picture(images):
-            images = self._pixels(images)
-        images, shape = np.asarray(images), self.image_shape
-        axes = 2 if shape[0] == 1 and images.shape[-3:] != shape else 3
-        fits = images.shape[-axes:] == shape[-axes:] and images.ndim <= axes + 1
-        if not fits and images.ndim == 4 and len(images) and pictures.is_picture(images[0]):
-            return self.predict(list(images))
-        if not fits and pictures.is_picture(images):
-            images, axes, fits = self._pixels(images), 3, True
-        if not fits or images.dtype.kind not in "fiub":
-            raise self._no_picture(images)
-        prepared = self.data.as_tested(images.reshape(-1, *shape))
-        batch = max(1, min(len(prepared), self.data.batch_size))
-        if self.net.first_blobs[self._input].shape[0] != batch:
-            self.net.reshape(**{self._input: (batch, *prepared.shape[1:])})
-        found = [self._batch(prepared[i : i + batch]) for i in range(0, len(prepared), batch)]
+        prepared, axes = self._prepared(images)
+        found = [prob[:n].astype(np.float64) for prob, n in self._batches(prepared)]
         classes = self.net.blobs[self.output].shape[1:]
         found = found or [np.empty((0, *classes))]
-        return np.concatenate(found).reshape(*images.shape[:-axes], *classes)
+        return np.concatenate(found).reshape(*axes, *classes)
 
-    def _pixels(self, picture: Any) -> np.ndarray:
-        """One picture as the data set would have it. Raises ShapeError for what is none."""
-        shape = self.image_shape
-        if isinstance(picture, np.ndarray) and shape in (picture.shape, (1, *picture.shape)):
-            return picture.reshape(shape)
-        if not pictures.is_picture(picture):
-            raise self._no_picture(np.asarray(picture))
-        pixels, name = pictures.pixels_in(picture)
-        pixels, _ = pictures.prepared(pixels, shape, takes_digits(self.data), name)
-        return pixels[::-1] if self.data.blue_first else pixels
 
-    def _no_picture(self, images: np.ndarray) -> ShapeError:
-        return ShapeError(
-            f"expected one or several pictures of {self.image_shape}, or bytes (h, w, 3) or (h, w) of any "
-            f"size, got {images.dtype} of {images.shape}"
-        )
+class Detector(Deployed):
+    """A trained detector for pictures of one's own: pixels in, boxes out.
 
-    def _batch(self, images: np.ndarray) -> np.ndarray:
-        """The probabilities of a batch of pictures at most; the places that it does not fill are zero."""
-        blob, device = self.net.first_blobs[self._input], self.net.device
-        whole = np.zeros(blob.shape)
-        whole[: len(images)] = images
-        device.copy_from_host(blob.data, whole)
-        self.net.forward()
-        prob = device.to_host(self.net.blobs[self.output].data)
-        return prob[: len(images)].astype(np.float64)
+    As Classifier, of a model with a DetectionOutput, such as SSD's; the files of its save_output_param are not
+    written.
+    """
+
+    ends, stretches = "DetectionOutput", True
+
+    def predict(self, images: Any) -> Any:
+        """The boxes (k, 6) found in a picture, or a list of those found in each of a list or array of n.
+
+        A row is class, score, x0, y0, x1, y1, as fractions of the picture; by falling score. `images` are as
+        `Classifier.predict` takes them, of any size.
+        """
+        prepared, axes = self._prepared(images)
+        found = []
+        for top, n in self._batches(prepared):
+            rows = top.reshape(-1, 7).astype(np.float64)
+            rows = rows[(rows[:, 1] >= 0) & (rows[:, 0] < n)]
+            rows = rows[np.argsort(-rows[:, 2], kind="stable")]
+            found += [rows[rows[:, 0] == image, 1:] for image in range(n)]
+        return found if axes else found[0]
 
 
 def takes_digits(data: Pictures) -> bool:
@@ -137,12 +181,12 @@ def takes_digits(data: Pictures) -> bool:
     return name in ("mnist", "digits") or name.startswith("mnist_")  # such as mnist_test_lmdb
 
 
-def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Pictures]:
+def deploy(model: NetSpec, batch: int = 1, ends: str = "Softmax") -> tuple[NetSpec, Pictures]:
     """The TEST net of a model with an Input for its Data layer, and that layer, which knows the transform.
 
     What else becomes of it `minicaffe.export.inference` says. For a net whose data is an Input of pictures, a
     deploy net, it is a layer of such pictures that changes nothing: its `transform` and `blue_first` are to be
-    set. Raises SpecError for a model without either, or without a softmax.
+    set. Raises SpecError for a model without either, or without a layer of the type that it `ends` with.
 
     >>> from minicaffe.net import parse
     >>> spec, data = deploy(parse('''
@@ -158,9 +202,16 @@ def deploy(model: NetSpec, batch: int = 1) -> tuple[NetSpec, Pictures]:
     data = next((step.layer for step in full.steps if isinstance(step.layer, Pictures)), None)
     data = data or _of_input(full)
     spec, _ = inference(model, batch)
-    if not any(layer.type == "Softmax" for layer in spec.layers):
-        raise SpecError(f"net {model.name!r} has no softmax, so it gives no probabilities")
-    return spec, data
+    if not any(layer.type == ends for layer in spec.layers):
+        told = {"Softmax": "softmax, so it gives no probabilities"}.get(ends, ends)
+        raise SpecError(f"net {model.name!r} has no {told}")
+    layers = [
+        replace(layer, options={k: v for k, v in layer.options.items() if k != "save_output_param"})
+        if layer.type == "DetectionOutput"
+        else layer
+        for layer in spec.layers
+    ]
+    return replace(spec, layers=tuple(layers)), data
 
 
 def _of_input(net: Net) -> Pictures:

@@ -33,6 +33,14 @@ def write_lmdb(folder: Path, values: list[bytes]) -> None:
     (folder / "lock.mdb").unlink()
 
 
+def read_picture(path, shape, digit=False):
+    """The picture in a file, as `predict` makes it ready."""
+    from minicaffe.pictures import prepared
+    from minicaffe.pictures.files import read
+
+    return prepared(read(path), shape, digit, path)
+
+
 def with_boxes() -> list[bytes]:
     """AnnotatedDatums of pictures of 24 x 32 that hold 3, 0 and 1 boxes."""
     from PIL import Image

@@ -77,10 +77,12 @@ def csv_rows(answer: Answer) -> list[list[object]]:
     ]
 
 
-def write_csv(path: str, rows: Sequence[Sequence[object]]) -> None:
+def write_csv(
+    path: str, rows: Sequence[Sequence[object]], columns: Sequence[str] = COLUMNS
+) -> None:
     """Write the table, atomically. Raises CheckpointError."""
     table = io.StringIO(newline="")
-    csv.writer(table).writerows([COLUMNS, *rows])
+    csv.writer(table).writerows([columns, *rows])
     data = table.getvalue().encode("utf-8", "surrogateescape")
     checkpoint.replace(path, lambda file: file.write(data))
 

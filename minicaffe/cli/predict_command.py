@@ -1,4 +1,4 @@
-"""Classify pictures: the most probable classes of each, with probabilities.
+"""Classify pictures, or find what is in them: the most probable classes, or boxes.
 
 Pictures are scaled to the net's size; a grey one with a light border is inverted, since MNIST's
 digits are white on black. For a net of MNIST, in a picture of another size than the net's, the digit
@@ -7,7 +7,8 @@ prepared as MNIST was: cropped, scaled, centred. `[unsure: ...]` behind the clas
 answer may be wrong. PGM, PPM and .npy of the net's size need nothing more, PNG and JPEG the extra
 image. Of a folder all pictures in it and below it are classified. A snapshot holds its net's text:
 where it is MODEL, no model file is needed. A deploy net does not say how its pictures are made
-ready: --mean, --scale and --channels do.
+ready: --mean, --scale and --channels do. Of a net that ends in DetectionOutput, such as SSD's, the
+boxes are told in pixels. --save draws the answers on the pictures.
 
 example:
   minicaffe predict lenet_iter_10000.npz digit.png
@@ -23,11 +24,13 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from minicaffe.caffe.model import is_prototxt
 from minicaffe.caffe.weights import is_caffes
+from minicaffe.cli import detections
 from minicaffe.cli.answers import Answer, class_names, csv_rows, json_line, text, write_csv
 from minicaffe.cli.options import (
     device_option,
@@ -39,13 +42,15 @@ from minicaffe.cli.options import (
     tell,
 )
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
-from minicaffe.deploy import Classifier, takes_digits
+from minicaffe.deploy import Classifier, Detector, takes_digits
 from minicaffe.errors import DataError, MinicaffeError, note
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.feeding.transform import Transform
 from minicaffe.layers.files import read_array
-from minicaffe.pictures import read_picture
-from minicaffe.pictures.files import in_folder
+from minicaffe.pictures import prepared
+from minicaffe.pictures.drawn import save, with_boxes, with_text
+from minicaffe.pictures.files import in_folder, read
+from minicaffe.spec.declare import NetSpec
 
 TOGETHER = 16  # pictures in a pass
 Picture = tuple[np.ndarray, list[str]]
@@ -69,8 +74,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--labels",
         metavar="FILE",
-        help="a text file with the name of a class in each line; default: the names in the snapshot or"
-        " the data set",
+        help="a text file with the name of a class in each line, or SSD's label map; default: the names in"
+        " the snapshot, the data set or the label map that the model names",
+    )
+    parser.add_argument(
+        "--threshold",
+        metavar="X",
+        type=float,
+        default=0.5,
+        help="detectors: boxes of a lower score are not told; default: 0.5",
     )
     parser.add_argument(
         "--mean",
@@ -92,20 +104,47 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--csv", metavar="FILE", help="write the answers as a table, too")
     parser.add_argument(
+        "--save", metavar="DIR", help="draw the answers on the pictures, into this folder (PNG)"
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print the answers as JSON, a line a picture"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Classify."""
+    """Classify, or detect."""
     weights, spec = weights_of(args), read_model(args)
     paths = list(itertools.chain.from_iterable(map(_paths, args.images)))
     device = pick_device(args, spec)
-    classifier = Classifier(spec, device=device, dtype=args.dtype)
-    _prepare(args, classifier.data, weights)
-    for file, _ in load_weights(classifier.net, weights):
+    net = (Detector if detections.detects(spec) else Classifier)(
+        spec, device=device, dtype=args.dtype
+    )
+    _prepare(args, net.data, weights)
+    for file, _ in load_weights(net.net, weights):
         if file != weights:  # of a run
             tell(args, f"weights: {file}")
+    pictures = _Pictures(net.data, net.image_shape, args.images, net.stretches)
+    drawn = _Drawn(args.save) if args.save is not None else None
+    if isinstance(net, Detector):
+        _detect(args, net, spec, pictures, paths, drawn)
+    else:
+        _classify(args, net, spec, pictures, paths, drawn)
+    if drawn is not None:
+        tell(args, f"pictures: {args.save}")
+    if pictures.damaged:
+        raise DataError(f"{pictures.damaged} of {len(paths)} pictures could not be read")
+    return 0
+
+
+def _classify(
+    args: argparse.Namespace,
+    classifier: Classifier,
+    spec: NetSpec,
+    pictures: _Pictures,
+    paths: list[str],
+    drawn: _Drawn | None,
+) -> None:
+    """Tell the classes of pictures."""
     classes = classifier.net.blobs[classifier.output].shape[1:]
     if classes[0] != np.prod(classes):
         raise MinicaffeError(
@@ -114,18 +153,41 @@ def run(args: argparse.Namespace) -> int:
         )
     names = class_names(args.labels, classes[0], spec, classifier.data)
     rows: list[list[object]] = []
-    pictures = _Pictures(classifier.data, classifier.image_shape, args.images)
     for paths_now, pixels, notes in pictures.batches(paths):
         for path, prob, said in zip(paths_now, classifier.predict(pixels), notes, strict=True):
             answer = Answer(path, prob.ravel(), said, names, args.top)
             print(json_line(answer) if args.json else text(answer))
             rows += csv_rows(answer)
+            if drawn is not None:
+                drawn.add(path, with_text(read(path), text(answer).removeprefix(f"{path}: ")))
     if args.csv is not None:
         write_csv(args.csv, rows)
         tell(args, f"answers: {args.csv}")
-    if pictures.damaged:
-        raise DataError(f"{pictures.damaged} of {len(paths)} pictures could not be read")
-    return 0
+
+
+def _detect(
+    args: argparse.Namespace,
+    detector: Detector,
+    spec: NetSpec,
+    pictures: _Pictures,
+    paths: list[str],
+    drawn: _Drawn | None,
+) -> None:
+    """Tell the boxes in pictures."""
+    names = detections.class_names(args.labels, spec, Path(args.model).parent)
+    rows: list[list[object]] = []
+    for paths_now, pixels, _ in pictures.batches(paths):
+        for path, boxes in zip(paths_now, detector.predict(pixels), strict=True):
+            boxes = boxes[boxes[:, 1] >= args.threshold]
+            found = detections.Found(path, boxes, pictures.sizes[path], names)
+            print(detections.json_line(found) if args.json else detections.text(found))
+            rows += detections.csv_rows(found)
+            if drawn is not None:
+                texts = [f"{found.name(row)} {row[1]:.2f}" for row in boxes]
+                drawn.add(path, with_boxes(read(path), boxes[:, [0, 2, 3, 4, 5]], texts))
+    if args.csv is not None:
+        write_csv(args.csv, rows, detections.COLUMNS)
+        tell(args, f"answers: {args.csv}")
 
 
 def _paths(given: str) -> list[str]:
@@ -180,13 +242,38 @@ def _mean(given: str, image: tuple[int, int, int]) -> str | tuple[float, ...]:
     return tuple(map(float, values))
 
 
+class _Drawn:
+    """A folder of pictures with answers on them, each under its own name."""
+
+    def __init__(self, folder: str):
+        self.folder, self.names = Path(folder), set[str]()
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"--save {folder}: {error.strerror}") from None
+
+    def add(self, path: str, image: Any) -> None:
+        """Write the picture drawn of the one in `path`."""
+        stem = name = Path(path).stem
+        for count in itertools.count(2):
+            if name not in self.names:
+                break
+            name = f"{stem}-{count}"
+        self.names.add(name)
+        save(image, self.folder / f"{name}.png")
+
+
 class _Pictures:
     """Pictures read and made ready for a net; `damaged` counts those of folders that could not be read."""
 
-    def __init__(self, data: Pictures, shape: tuple[int, int, int], named: list[str]):
+    def __init__(
+        self, data: Pictures, shape: tuple[int, int, int], named: list[str], stretches: bool
+    ):
+        self.sizes: dict[str, tuple[int, int]] = {}  # of pictures as their files have them
         self.blue_first, self.shape, self.damaged = data.blue_first, shape, 0
         self.digit = takes_digits(data)
-        self.stretch = type(data) is Pictures or bool(getattr(data, "new_height", 0))
+        stretched = type(data) is Pictures or bool(getattr(data, "new_height", 0))
+        self.stretch = stretches or stretched
         self.named = {path: self._read(path) for path in named if not os.path.isdir(path)}
 
     def batches(self, paths: list[str]) -> Iterator[tuple[list[str], np.ndarray, list[list[str]]]]:
@@ -204,5 +291,7 @@ class _Pictures:
                 yield list(found), np.stack(pixels), [list(said) for said in notes]
 
     def _read(self, path: str) -> Picture:
-        pixels, notes = read_picture(path, self.shape, self.digit, self.stretch)
+        pixels = read(path)
+        self.sizes[path] = (pixels.shape[0], pixels.shape[1])
+        pixels, notes = prepared(pixels, self.shape, self.digit, path, self.stretch)
         return pixels[::-1] if self.blue_first else pixels, notes

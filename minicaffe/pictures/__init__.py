@@ -14,13 +14,6 @@ from minicaffe.pictures.digit import Doubt, find_digit
 from minicaffe.pictures.files import opened, pillow, read
 
 
-def read_picture(
-    path: str, shape: tuple[int, int, int], digit: bool = False, stretch: bool = False
-) -> tuple[np.ndarray, list[str]]:
-    """The picture in a file, as `prepared` has it. Raises DataError for one that cannot be read."""
-    return prepared(read(path), shape, digit, path, stretch)
-
-
 def is_picture(given: Any) -> bool:
     """Whether something is a path, an image of Pillow's or an array of bytes (h, w, channels) or (h, w)."""
     if isinstance(given, np.ndarray):

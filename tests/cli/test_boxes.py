@@ -63,13 +63,21 @@ def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys)
         ("a.xml", XML.replace("n1", "n3"), "a.xml: the label map has no class 'n3'"),
         ("a.xml", "<annotation>", "a.xml: is not an annotation that can be read: no element found"),
         ("a.xml", XML.replace("xmin", "x"), "a.xml: .*an object has no name, or no bndbox"),
-        ("a.xml", XML.replace(">20<", ">4<"), "a.xml: a box of 'n1' has no area: 4.0, 5.0, 4.0, 15.0"),
+        (
+            "a.xml",
+            XML.replace(">20<", ">4<"),
+            "a.xml: a box of 'n1' has no area: 4.0, 5.0, 4.0, 15.0",
+        ),
         ("b.txt", "1 2 3", "b.txt: .*line 1: expected class, x0, y0, x1, y1, got '1 2 3'"),
         ("b.txt", "1 2 3 4 x", "b.txt: .*could not convert"),
         ("c.json", "{}", "c.json: .*it has no 'annotation'"),
         ("list.txt", "a.png", "list.txt:1: expected a picture and its annotation, got 'a.png'"),
         ("list.txt", "a.png a.doc", "no such file"),
-        ("map.prototxt", 'item { name: "n1" }', "map.prototxt:1:1: an item of a label map needs label"),
+        (
+            "map.prototxt",
+            'item { name: "n1" }',
+            "map.prototxt:1:1: an item of a label map needs label",
+        ),
     ],
 )
 def test_damage_is_told_in_a_line_and_nothing_is_written(file, text, message, files, capsys):
@@ -98,3 +106,104 @@ def test_a_label_map(tmp_path):
     (tmp_path / "map.prototxt").write_text(MAP + MAP)
     with pytest.raises(SpecError, match="label 0 has two names"):
         label_map(tmp_path / "map.prototxt")
+
+
+NET = """
+layers:
+  - {name: data, type: AnnotatedData, top: [data, truth], source: db, batch_size: 4,
+     label_map_file: map.prototxt, transform: {resize_param: {height: 12, width: 12}}}
+  - {name: small, type: Pooling, pool: AVE, kernel_size: 12}
+  - {name: prior, type: PriorBox, bottom: [small, data], min_size: 6, aspect_ratio: 2}
+  - {name: loc, type: InnerProduct, bottom: small, num_output: 12, weight_filler: constant}
+  - {name: conf, type: InnerProduct, bottom: small, num_output: 9, weight_filler: constant,
+     bias_filler: {type: constant, value: 0}}
+  - {name: loss, type: MultiBoxLoss, bottom: [loc, conf, prior, truth], include: TRAIN, num_classes: 3}
+  - {name: shares, type: Reshape, bottom: conf, shape: {dim: [0, -1, 3]}, include: TEST}
+  - {name: prob, type: Softmax, axis: 2, include: TEST}
+  - {name: prob_flat, type: Flatten, include: TEST}
+  - {name: found, type: DetectionOutput, bottom: [loc, prob_flat, prior], include: TEST, num_classes: 3,
+     save_output_param: {output_directory: out, label_map_file: map.prototxt, name_size_file: nowhere}}
+  - {name: map, type: DetectionEvaluate, bottom: [found, truth], include: TEST, num_classes: 3}
+"""
+
+
+@pytest.fixture
+def detector(files):
+    """A net that says of each picture that its middle is a dog."""
+    from minicaffe import Net, parse
+
+    assert main(["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]) == 0
+    (files / "net.yaml").write_text(NET)
+    net = Net(parse(NET), "TEST", device="cpu")
+    bias = net.layers["conf"].params[1].data
+    bias[:] = [9, 0, 0, 9, 0, 0, 9, 0, 0]
+    bias[2] = 12
+    net.save(files / "w.npz")
+    return files
+
+
+def test_predict_tells_boxes_in_pixels_and_draws_them(detector, capsys):
+    capsys.readouterr()
+    command = ["predict", "net.yaml", "a.png", "b.png", "--weights", "w.npz"]
+    assert main([*command, "--save", "drawn", "--csv", "t.csv"]) == 0
+    out = capsys.readouterr()
+    assert out.out.splitlines() == [f"{name}.png: a dog (95.26 %) at 10,5-30,15" for name in "ab"]
+    rows = (detector / "t.csv").read_text().splitlines()
+    assert rows[0] == "image,rank,class,name,score,x0,y0,x1,y1"
+    assert rows[1] == "a.png,1,2,a dog,0.952569,10,5,30,15"
+    for name in "ab":
+        with Image.open(detector / "drawn" / f"{name}.png") as image:
+            drawn = np.asarray(image)
+        assert drawn.shape == (160, 320, 3)
+        edge = drawn[60, 80]  # the left side of the box, 8 times as large
+        assert (drawn[41:118, 80:82] == edge).all() and edge.max() > 150
+        assert (drawn[80, 120] == 50 * (name == "b")).all()
+    assert not (detector / "out").exists()
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[0])["boxes"]
+    assert found[0]["name"] == "a dog" and found[0]["box"] == [10, 5, 30, 15]
+    assert main([*command, "--threshold", "0.99"]) == 0
+    assert capsys.readouterr().out == "a.png: nothing found\nb.png: nothing found\n"
+
+
+def test_names_are_those_of_the_labels_given(detector, capsys):
+    capsys.readouterr()
+    (detector / "words.txt").write_text("nothing\none\ntwo\n")
+    (detector / "other.prototxt").write_text('item { name: "wolf" label: 2 }')
+    for file, name in (("words.txt", "two"), ("other.prototxt", "wolf")):
+        assert main(["predict", "net.yaml", "a.png", "--weights", "w.npz", "--labels", file]) == 0
+        assert capsys.readouterr().out.startswith(f"a.png: {name} (")
+    (detector / "map.prototxt").unlink()
+    assert main(["predict", "net.yaml", "a.png", "--weights", "w.npz"]) == 0
+    assert capsys.readouterr().out.startswith("a.png: 2 (")
+
+
+def test_a_detector_in_python(detector):
+    from minicaffe import Detector
+
+    net = Detector("net.yaml", "w.npz", device="cpu")
+    found = net.predict("a.png")
+    assert (np.diff(found[:, 1]) <= 0).all()
+    np.testing.assert_allclose(found[0], [2, 0.95256, 0.25, 0.25, 0.75, 0.75], atol=1e-4)
+    several = net.predict(["a.png", np.zeros((30, 50, 3), np.uint8)] * 3)
+    assert len(several) == 6
+    np.testing.assert_array_equal(several[0], found)
+    assert len(several[1]) == len(found)
+
+
+def test_answers_of_a_classifier_are_drawn_too(files, capsys):
+    text = """
+layers:
+  - {name: data, type: Input, shape: {dim: [1, 3, 20, 40]}}
+  - {name: ip, type: InnerProduct, num_output: 2, weight_filler: constant}
+  - {name: prob, type: Softmax}
+"""
+    from minicaffe import Net, parse
+
+    (files / "net.yaml").write_text(text)
+    Net(parse(text), device="cpu").save("w.npz")
+    (files / "more").mkdir()
+    (files / "c.png").rename(files / "more" / "a.png")
+    command = ["predict", "net.yaml", "a.png", "b.png", "more", "--weights", "w.npz"]
+    assert main([*command, "--save", "d"]) == 0
+    assert sorted(path.name for path in (files / "d").iterdir()) == ["a-2.png", "a.png", "b.png"]

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reading_files import read_picture
 
 from minicaffe.data.digits import draw
-from minicaffe.pictures import Doubt, read_picture
+from minicaffe.pictures import Doubt
 
 pytest.importorskip("PIL")
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "benchmarks"

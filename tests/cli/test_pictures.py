@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from reading_files import read_picture
 
 from minicaffe.errors import DataError
-from minicaffe.pictures import read_picture
 
 SHAPE = (1, 28, 28)
 CPU = ("--device", "cpu")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reading_files import read_picture
 
 from minicaffe import MinicaffeError, Net
 from minicaffe.data import idx
@@ -15,7 +16,6 @@ from minicaffe.data.known import FILES
 from minicaffe.deploy import Classifier
 from minicaffe.errors import ShapeError
 from minicaffe.net import parse
-from minicaffe.pictures import read_picture
 from minicaffe.report import page, try_
 from minicaffe.report.ends import LeftOutError
 from minicaffe.report.program import encoded, program

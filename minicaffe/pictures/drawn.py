@@ -1,0 +1,79 @@
+"""Answers drawn on pictures, by Pillow: boxes with their names, or a line of text below."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import checkpoint
+from minicaffe.pictures.files import pillow
+
+LEAST = 320  # pixels of the longer side: smaller pictures are drawn larger
+
+
+def with_boxes(pixels: np.ndarray, boxes: np.ndarray, texts: Sequence[str]) -> Any:
+    """Pillow's image of pixels (h, w) or (h, w, 3) with boxes (k, 5): class, x0, y0, x1, y1 as fractions."""
+    from PIL import ImageDraw
+
+    image = _enlarged(pixels)
+    drawing, width = ImageDraw.Draw(image), max(2, max(image.size) // 250)
+    size = max(10, max(image.size) // 40)
+    for row, text in sorted(zip(boxes, texts, strict=True), key=lambda one: -_area(one[0])):
+        colour = _colour(int(row[0]))
+        x0, y0, x1, y1 = (
+            int(side * length)
+            for side, length in zip(row[1:5].clip(0, 1), [*image.size] * 2, strict=True)
+        )
+        corners = (x0, y0, max(x0, x1 - 1), max(y0, y1 - 1))
+        drawing.rectangle(corners, outline=colour, width=width)
+        _say(drawing, (x0, y0), text, colour, size)
+    return image
+
+
+def with_text(pixels: np.ndarray, text: str) -> Any:
+    """Pillow's image of pixels, with a line of text at the top."""
+    from PIL import ImageDraw
+
+    image = _enlarged(pixels)
+    _say(ImageDraw.Draw(image), (0, 0), text, (255, 255, 255), max(10, max(image.size) // 30))
+    return image
+
+
+def save(image: Any, path: Path) -> None:
+    """Write a picture as PNG, atomically. Raises CheckpointError."""
+    checkpoint.replace(str(path), lambda file: image.save(file, "PNG"))
+
+
+def _enlarged(pixels: np.ndarray) -> Any:
+    image = pillow("picture").fromarray(pixels).convert("RGB")
+    factor = -(-LEAST // max(image.size))
+    if factor > 1:
+        image = image.resize((image.width * factor, image.height * factor), 0)
+    return image
+
+
+def _say(drawing: Any, at: tuple[int, int], text: str, colour: Any, size: int) -> None:
+    """Text on a ground of a colour, above a place, or below it at the upper edge."""
+    from PIL import ImageFont
+
+    font: Any = ImageFont.load_default(size)
+    left, top, right, bottom = drawing.textbbox((0, 0), text, font=font)
+    high, wide = bottom - top + 4, right - left + 4
+    image_width, _ = drawing.im.size
+    x, y = max(0, min(at[0], image_width - wide)), at[1] - high if at[1] >= high else at[1]
+    drawing.rectangle((x, y, x + wide, y + high), fill=colour)
+    drawing.text((x + 2 - left, y + 2 - top), text, fill=(0, 0, 0), font=font)
+
+
+def _area(row: np.ndarray) -> float:
+    return float((row[3] - row[1]) * (row[4] - row[2]))
+
+
+def _colour(label: int) -> tuple[int, int, int]:
+    """A colour for a class: hues a golden section apart, light enough for black text."""
+    red, green, blue = colorsys.hls_to_rgb((label * 0.618034) % 1, 0.62, 0.9)
+    return int(red * 255), int(green * 255), int(blue * 255)
