@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 SCRIPTS = (
-    *("page.js", "header.js", "charts.js", "controls.js", "tables.js", "pictures.js"),
+    *("page.js", "header.js", "charts.js", "controls.js", "tables.js", "pictures.js", "boxes.js"),
     *("try_layers.js", "try_net.js", "try_prepare.js", "try.js"),
 )
 STYLES = ("page.css", "try.css")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import MinicaffeError
+from minicaffe.report.boxes import boxes
 from minicaffe.report.layers import graph, layers
 from minicaffe.report.pictures import confusion, features, filters, mistakes
 from minicaffe.report.study import Study
@@ -29,6 +30,7 @@ class Section:
 
 SECTIONS = [
     Section("try", "Try it by hand", hand),
+    Section("boxes", "Boxes found", boxes),
     Section("confusion", "Confusion matrix", confusion),
     Section("mistakes", "Worst mistakes", mistakes),
     Section("net", "Net", graph),
@@ -41,7 +43,10 @@ SECTIONS = [
 def all_of(study: Study) -> list[dict[str, Any]]:
     """Every section, or the line why it is left out."""
     found = []
+    detects = any(layer.type == "DetectionOutput" for layer in study.spec.layers)
     for section in SECTIONS:
+        if section.id == "boxes" and not detects:
+            continue
         head = {"id": section.id, "title": section.title}
         try:
             with np.errstate(all="ignore"):  # weights may have diverged
@@ -53,7 +58,8 @@ def all_of(study: Study) -> list[dict[str, Any]]:
 
 def none_of(why: str) -> list[dict[str, Any]]:
     """All sections left out for one reason."""
-    return [{"id": one.id, "title": one.title, "left_out": why} for one in SECTIONS]
+    shown = [one for one in SECTIONS if one.id != "boxes"]
+    return [{"id": one.id, "title": one.title, "left_out": why} for one in shown]
 
 
 def left_out(parts: list[dict[str, Any]]) -> dict[str, list[str]]:

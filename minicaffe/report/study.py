@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from minicaffe import backend
 from minicaffe.net import Net
+from minicaffe.net.step import Step
 from minicaffe.report import tested
 from minicaffe.report.ends import Ends, LeftOutError, find, pictures
 from minicaffe.report.tested import Tested
@@ -66,7 +67,8 @@ class Study:
     @functools.cached_property
     def test_net(self) -> Net:
         """The test net with the weights; the blobs of `kept` are there after a forward pass."""
-        net = self._net("TEST", keep=self.kept)
+        boxes = detector(self.shapes("TEST").steps) or ()
+        net = self._net("TEST", keep=[*self.kept, *filter(None, boxes)])
         self.fill(net)
         return net
 
@@ -144,6 +146,16 @@ class Study:
             return test_nets(self.spec, first, given.pop("keep", None), **given)[0]
         built = solver.train_state if solver is not None else self.spec.state
         return Net(self.spec, phase, **given, level=built.level, stages=built.stage)
+
+
+def detector(steps: Sequence[Step]) -> tuple[str, str | None] | None:
+    """The blob of what a detector finds, and that of the true boxes, if any; None for other nets."""
+    found = [step for step in steps if step.spec.type == "DetectionOutput"]
+    if not found:
+        return None
+    judges = [step for step in steps if step.spec.type == "DetectionEvaluate"]
+    truth = judges[-1].bottoms[1].name if judges else None
+    return found[-1].tops[0].name, truth
 
 
 def varied(labels: np.ndarray, count: int) -> list[int]:
