@@ -103,18 +103,23 @@ def write(folder: Path, name: str, seeds: range) -> None:
     (folder / f"{name}.txt").write_text("".join(lines))
 
 
+def draw(folder: Path, train: int, test: int) -> None:
+    """Draw so many scenes to train and to test on, and write the label map."""
+    write(folder, "train", range(train))
+    write(folder, "test", range(10**6, 10**6 + test))
+    named = enumerate(("background", *CLASSES))
+    text = "".join(LABEL_MAP.format(name, label) for label, name in named)
+    (folder / "labelmap.prototxt").write_text(text)
+
+
 def main() -> None:
-    """Draw both sets and write the label map."""
+    """Draw both sets."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--train", type=int, default=4000, help="scenes to train on; default: 4000")
     parser.add_argument("--test", type=int, default=500, help="scenes to test on; default: 500")
     args = parser.parse_args()
-    write(args.folder, "train", range(args.train))
-    write(args.folder, "test", range(10**6, 10**6 + args.test))
-    named = enumerate(("background", *CLASSES))
-    text = "".join(LABEL_MAP.format(name, label) for label, name in named)
-    (args.folder / "labelmap.prototxt").write_text(text)
+    draw(args.folder, args.train, args.test)
     print(f"{args.folder}: {args.train} scenes to train on, {args.test} to test on")
 
 

@@ -117,7 +117,8 @@ class Pool:
 class Pooling(Windowed):
     """The maximum (MAX), the mean (AVE) or a random pixel (STOCHASTIC) of each window.
 
-    (n, c, h, w) -> (n, c, oh, ow), oh = ceil((h + 2 pad - kernel) / stride) + 1. A last window that starts
+    (n, c, h, w) -> (n, c, oh, ow), oh = ceil((h + 2 pad - kernel) / stride) + 1; of (n, c, d, h, w) MAX and
+    AVE go along three axes, as forks for video do. A last window that starts
     outside the image is dropped if there is a pad, and 0 otherwise. Padding is never the maximum; in a mean
     its zeros count. A second top of MAX is the mask, always float32: the place y w + x in its image
     of each window's largest pixel, -1 if the window holds none; it has no gradient.
@@ -135,28 +136,47 @@ class Pooling(Windowed):
     traits = Traits(recordable=True, float32_tops=(1,))
 
     def setup(self, x: Shape) -> Shape | list[Shape]:
-        if len(x) != 4:
+        if len(x) not in (4, 5):
             raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
         if len(self.top) > 1 and self.pool != "MAX":
             raise ShapeError(f"a second top, the mask, is of pool MAX, not of {self.pool}")
-        stride, pad = self.sizes("stride", 1), self.sizes("pad", 0)
+        axes = len(x) - 2
+        if axes == 3 and (self.pool == "STOCHASTIC" or len(self.top) > 1):
+            raise ShapeError("along three axes pool is MAX or AVE, and there is no mask")
+        stride, pad = self.sizes("stride", 1, axes), self.sizes("pad", 0, axes)
         if self.global_pooling:
             if self.kernel_size or self.kernel_h or self.kernel_w:
                 raise ShapeError("with global_pooling the window is the image; remove kernel_size")
-            if stride != (1, 1) or pad != (0, 0):
+            if {*stride} != {1} or any(pad):
                 raise ShapeError("with global_pooling there is no stride and no pad")
             kernel: Sizes = x[2:]
         else:
-            kernel = self.sizes("kernel_size")
+            kernel = self.sizes("kernel_size", None, axes)
         self.window = Window(kernel, stride, pad)
         ceil = self.round_mode == "CEIL"
+        self.deep: Pool | None = None
+        if axes == 3:
+            return self.three_axes(x, ceil)
         self.it = Pool(self.context, self.pool, x, self.window, ceil, (self.name,))
         keeps_top = self.pool == "STOCHASTIC" and self.phase == "TEST"  # the gradient reads it
         self.traits = replace(self.traits, keeps_top=keeps_top)
         return [self.it.y_shape] * 2 if len(self.top) > 1 else self.it.y_shape
 
+    def three_axes(self, x: Shape, ceil: bool) -> Shape:
+        """The top's shape for (n, c, d, h, w): each image is pooled, and then along d what came of it."""
+        (n, c, d, h, w), (k, s, p) = x, (self.window.kernel, self.window.stride, self.window.pad)
+        flat = Window(k[1:], s[1:], p[1:])
+        self.it = Pool(self.context, self.pool, (n, c * d, h, w), flat, ceil)
+        oh, ow = self.it.y_shape[2:]
+        along = Window((k[0], 1), (s[0], 1), (p[0], 0))
+        self.deep = Pool(self.context, self.pool, (n, c, d, oh * ow), along, ceil)
+        return (n, c, self.deep.y_shape[2], oh, ow)
+
     def allocate(self) -> None:
         self.it.allocate(self.runs_backward or len(self.out) > 1)
+        if self.deep is not None:
+            self.deep.allocate(self.runs_backward)
+            self.between = self.empty(self.it.y_shape)
         if len(self.out) > 1:
             w, window = self.it.x_shape[3], self.it.seen
             (sh, sw), (ph, pw) = window.stride, window.pad
@@ -167,6 +187,10 @@ class Pooling(Windowed):
             self.place = self.empty(self.it.y_shape, np.int32) if cpu else None
 
     def forward(self, x: Any) -> Any:
+        if self.deep is not None:
+            y = self.it.forward(x.reshape(self.it.x_shape), self.between)
+            self.deep.forward(y.reshape(self.deep.x_shape), self.out[0].reshape(self.deep.y_shape))
+            return self.out
         self.it.forward(x, self.out[0])
         if len(self.out) > 1:
             it, width = self.it, self.it.x_shape[3]
@@ -174,6 +198,12 @@ class Pooling(Windowed):
         return self.out
 
     def backward(self, dy: Any, dmask: Any = None) -> Any:
+        if self.deep is not None:
+            dx = self.grad[0].reshape(self.it.x_shape)
+            between = self.between.reshape(self.deep.x_shape)
+            self.deep.backward(dy.reshape(self.deep.y_shape), between)
+            self.it.backward(self.between, dx)
+            return self.grad
         return self.it.backward(dy, self.grad[0])
 
 

@@ -103,7 +103,7 @@ def _convolution(step: Step, layer: Any, arrays: Arrays) -> Said | None:
 
 def _pooling(step: Step, layer: Any, arrays: Arrays) -> Said | None:
     x, y = step.bottoms[0].shape, step.tops[0].shape
-    if layer.pool == "STOCHASTIC" or len(step.tops) > 1:
+    if layer.pool == "STOCHASTIC" or len(step.tops) > 1 or len(x) != 4:
         return None
     keys = {key: list(getattr(layer.window, key)) for key in ("kernel", "stride", "pad")}
     keys |= {"x": [x[0] * x[1], *x[2:]], "y": [y[0] * y[1], *y[2:]]}

@@ -60,6 +60,8 @@ ROWS = {
         ({"pool": "MAX", "kernel_size": (2,), "stride": (3,)}, [X]),
         ({"kernel_size": (3, 2), "stride": 2, "pad": 1, "top": ["it", "mask"]}, [X]),
         ({"pool": "STOCHASTIC", "kernel_size": (3, 2), "stride": 2}, [X]),
+        ({"pool": "MAX", "kernel_size": (2, 3, 2), "stride": 2, "pad": 1}, [(2, 2, 4, 5, 3)]),
+        ({"pool": "AVE", "kernel_size": (2,), "stride": (1, 2, 2)}, [(2, 2, 3, 5, 4)]),
     ],
     "Dropout": [({}, [X]), ({"dropout_ratio": 0.2}, [(3, 4)])],
     "InnerProduct": [
