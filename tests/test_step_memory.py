@@ -16,6 +16,7 @@ import pytest
 from minicaffe import Net, Solver, parse
 from minicaffe.data import idx, known
 from minicaffe.feeding.data import Data
+from minicaffe.forks.expressions import Expression
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.activation import Dropout
 
@@ -36,6 +37,11 @@ FEWER = {  # for a device that runs one thread after the other
 EVERY_LAYER = (ROOT / "tests" / "nets" / "steps" / "lenet.yaml").read_text()
 
 ELSEWHERE = {  # types that no such net holds, and why
+    **{
+        name: "it computes with NumPy's own operators, which take arrays"
+        for name, layer in REGISTRY.items()
+        if issubclass(layer, Expression)
+    },
     "DetectionOutput": "nothing learns from detections; tests/dry_run walks its rows",
     "Filter": "how many entries it keeps is the host's to know: each pass waits for the selectors",
     "HDF5Data": "a batch comes from a file, whose reader takes memory",

@@ -14,6 +14,21 @@ class Fork(NamedTuple):
 
 FORKS = {  # by file
     "deeplab": Fork("DeepLab, PSPNet and SegNet", ("Interp", "Upsample")),
+    "faces": Fork(
+        "SphereFace, caffe-face and caffe-windows",
+        ("CenterLoss", "Flip", "InnerDistance", "MarginInnerProduct"),
+    ),
     "fast_rcnn": Fork("Fast R-CNN", ("ROIPooling",)),
+    "metrics": Fork(
+        "caffe-sl, NVIDIA's Caffe, Xlearn and others",
+        (
+            "BatchTripletLoss",
+            "DiceCoefLoss",
+            "L1Loss",
+            "MMDLoss",
+            "ManhattanLoss",
+            "WeightedEuclideanLoss",
+        ),
+    ),
     "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),
 }

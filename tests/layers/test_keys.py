@@ -29,8 +29,10 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, 
     ("Eltwise", "stable_prod_grad"),
     ("Im2col", "force_nd_im2col"),
     ("Python", "share_in_parallel"),
+    ("MMDLoss", "fix_gamma"),  # here each pass is of the same numbers: tests/forks/test_metrics.py
 }
 REFUSED = {  # in the rows any other value is refused: it wants other keys, bottoms or files
+    ("CenterLoss", "axis"),
     ("Data", "backend"),
     ("Data", "force_encoded_color"),
     ("Data", "source"),
@@ -66,7 +68,13 @@ PICTURES = {"source": str(FILES / "images.txt"), "batch_size": 2, "top": ["a", "
 WINDOWS = {"source": str(FILES / "windows.txt"), "batch_size": 4, "top": ["a", "b"]}
 WINDOWS |= {"transform": {"crop_size": 8}}
 DATABASE = {"source": str(FILES / "lmdb"), "batch_size": 2, "backend": "LMDB", "top": ["a", "b"]}
+LABELS = np.array([1.0, 0.0, 1.0])
+FEW = {"num_output": 2, "weight_filler": "gaussian"}
 MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
+    ("CenterLoss", "num_output"): ({"num_output": 2}, 3, [(3, 2), LABELS]),
+    ("MarginInnerProduct", "num_output"): (FEW, 3, [(3, 2), LABELS]),
+    ("MarginInnerProduct", "axis"): (FEW, 0, [(1, 3), LABELS[:1]]),
+    ("InnerDistance", "update_center_only"): ({"num_output": 3}, True, [(3, 1), LABELS]),
     ("Concat", "axis"): ({"axis": 1}, 2, PLANE * 2),
     ("Eltwise", "coeff"): ({}, [2, 0.5], PLANE * 2),
     ("Embed", "input_dim"): ({"num_output": 2, "input_dim": 4}, 5, [np.array([0, 1])]),
