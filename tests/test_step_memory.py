@@ -16,7 +16,6 @@ import pytest
 from minicaffe import Net, Solver, parse
 from minicaffe.data import idx, known
 from minicaffe.feeding.data import Data
-from minicaffe.forks.expressions import Expression
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.activation import Dropout
 
@@ -40,7 +39,7 @@ ELSEWHERE = {  # types that no such net holds, and why
     **{
         name: "it computes with NumPy's own operators, which take arrays"
         for name, layer in REGISTRY.items()
-        if issubclass(layer, Expression)
+        if layer.traits.capturable is False
     },
     "DetectionOutput": "nothing learns from detections; tests/dry_run walks its rows",
     "Filter": "how many entries it keeps is the host's to know: each pass waits for the selectors",

@@ -179,7 +179,8 @@ def _layer(
         fitting = _fitting(node, field) if field is not None and not dropped else None
         if (
             key == "transform"
-            and TRANSFORM in schema().layers.get(layer.type, ())
+            and isinstance(node.value, dict)
+            and (is_declared(layer.type) or TRANSFORM in schema().layers[layer.type])
             and node.value.keys() <= schema().messages["TransformationParameter"].keys()
         ):
             fields[TRANSFORM] = Node(

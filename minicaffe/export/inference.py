@@ -13,7 +13,15 @@ from minicaffe.net import Net
 from minicaffe.net.step import Step, Value
 from minicaffe.spec.declare import LayerSpec, NetSpec
 
-DATA = ("Data", "HDF5Data", "ImageData", "MemoryData", "WindowData")
+DATA = (
+    "Data",
+    "DenseImageData",
+    "HDF5Data",
+    "ImageData",
+    "ImageLabelmapData",
+    "MemoryData",
+    "WindowData",
+)
 
 
 def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:

@@ -13,12 +13,13 @@ class Fork(NamedTuple):
 
 
 FORKS = {  # by file
-    "deeplab": Fork("DeepLab, PSPNet and SegNet", ("Interp", "Upsample")),
+    "deeplab": Fork("DeepLab, PSPNet and SegNet", ("Interp", "SegAccuracy", "Upsample")),
     "faces": Fork(
         "SphereFace, caffe-face and caffe-windows",
         ("CenterLoss", "Flip", "InnerDistance", "MarginInnerProduct"),
     ),
     "fast_rcnn": Fork("Fast R-CNN", ("ROIPooling",)),
+    "hed": Fork("HED", ("ImageLabelmapData", "SigmoidCrossEntropyBalanceLoss")),
     "metrics": Fork(
         "caffe-sl, NVIDIA's Caffe, Xlearn and others",
         (
@@ -30,5 +31,7 @@ FORKS = {  # by file
             "WeightedEuclideanLoss",
         ),
     ),
+    "openpose": Fork("OpenPose", ("ImResize",)),
+    "segnet": Fork("SegNet (data)", ("DenseImageData",)),
     "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),
 }

@@ -30,6 +30,8 @@ NOT_REFERRED = {
 }  # the reference has the one for two channels, the other not at all
 ONE_BATCH = {
     "BatchReindex",
+    "ImResize",
+    "InnerDistance",
     "LSTMUnit",
 }  # whose first bottom's samples are not the second's, or are one
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from minicaffe import Net, SpecError, caffe, parse
@@ -15,6 +17,8 @@ INPUTS = """
 input: "x" input_shape { dim: 6 dim: 4 }
 input: "y" input_shape { dim: 6 dim: 4 }
 input: "label" input_shape { dim: 6 }
+input: "scores" input_shape { dim: 1 dim: 3 dim: 2 dim: 2 }
+input: "places" input_shape { dim: 1 dim: 1 dim: 2 dim: 2 }
 input: "image" input_shape { dim: 1 dim: 3 dim: 4 dim: 5 }
 """
 XAVIER = 'weight_filler { type: "xavier" }'
@@ -52,6 +56,26 @@ LAYERS = {
         mmd_param { kernel_num: 4 kernel_mul: 2.0 fix_gamma: true }""",
         {"kernel_num": 4, "fix_gamma": True},
     ),
+    "SegAccuracy": (
+        'bottom: "scores" bottom: "places" top: "l" seg_accuracy_param { ignore_label: 255 ignore_label: 0 }',
+        {"ignore_label": (255, 0)},
+    ),
+    "SigmoidCrossEntropyBalanceLoss": ('bottom: "x" bottom: "y" top: "l" loss_weight: 1', {}),
+    "ImResize": (
+        'bottom: "image" top: "l" imresize_param { factor: 8 scale_gap: 0.3 start_scale: 1.0 }',
+        {"factor": 8.0},
+    ),
+    "DenseImageData": (
+        """top: "l" top: "m" transform_param { mean_value: 104.5 } dense_image_data_param { source: "PAIRS"
+        batch_size: 4 shuffle: true mirror: true crop_width: 4 crop_height: 3 }""",
+        {"batch_size": 4, "shuffle": True, "mirror": True, "crop_width": 4},
+    ),
+    "ImageLabelmapData": (
+        """top: "l" top: "m" transform_param { mirror: true mean_value: 104 mean_value: 116 mean_value: 122 }
+        image_data_param { root_folder: "" source: "PAIRS" batch_size: 2 shuffle: true new_height: 6
+        new_width: 5 }""",
+        {"batch_size": 2, "shuffle": True, "new_height": 6},
+    ),
 }
 
 
@@ -66,6 +90,9 @@ def full(spec):
 def test_a_layer_there_and_back(kind):
     """Its keys stand in the fork's own block, in no minicaffe_param; YAML says the same."""
     body, options = LAYERS[kind]
+    if "PAIRS" in body:
+        pytest.importorskip("PIL")
+        body = body.replace("PAIRS", str(Path(__file__).parents[1] / "fixtures/examples/pairs.txt"))
     spec = caffe.parse(f'{INPUTS}layer {{ name: "l" type: "{kind}" {body} }}')
     found = full(spec)
     assert options.items() <= found.items()
