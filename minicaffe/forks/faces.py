@@ -51,7 +51,8 @@ class CenterLoss(Loss):
     def allocate(self) -> None:
         super().allocate()
         (m, k), dtype, n = self.mk, self.sum_dtype, self.num_output
-        self.place, self.apart = self.empty((m,), np.int32), self.empty((m, k), dtype)
+        self.place = self.empty((m,), np.int32)
+        self.own, self.apart = self.empty((m, k), dtype), self.empty((m, k), dtype)
         self.sums, self.counts = self.empty((n, k), dtype), self.empty((n, 1), dtype)
         self.ones, self.one = self.xp.ones((m, 1), dtype), self.xp.ones((), dtype)
         self.copy = self.empty((m,), dtype) if self.dtype != dtype else None
@@ -59,8 +60,8 @@ class CenterLoss(Loss):
     def forward(self, x: Any, labels: Any) -> Any:
         self.labels = same_type(self.xp, labels.reshape(-1), self.copy)
         take.places(self.labels, self.num_output, self.place, self.refused)
-        take.take(self.centers.data, self.place, self.apart)
-        pair_losses.difference(x.reshape(self.mk), self.apart, self.apart)
+        take.take(self.centers.data, self.place, self.own)
+        pair_losses.difference(x.reshape(self.mk), self.own, self.apart)
         return self.mean(self.apart, 2 * self.mk[0], squares=True)
 
     def backward(self, dloss: Any) -> Any:
@@ -135,6 +136,11 @@ class MarginInnerProduct(Expression):
         self.powers = MARGINS[self.margin_type]
         m = len(self.powers) - 1
         self.turns = [math.cos(math.pi * i / m) for i in range(1, m)]  # where k grows
+
+    @property
+    def multiply_adds(self) -> int:  # type: ignore[override]
+        """m k num_output."""
+        return self.mk[0] * self.mk[1] * self.num_output
 
     @property
     def decay(self) -> float:
@@ -241,6 +247,11 @@ class InnerDistance(Expression):
             self.weight = self.param((n, k), self.weight_filler, self.sum_dtype)
         self.n = n
         return (*x[:axis], n)
+
+    @property
+    def multiply_adds(self) -> int:  # type: ignore[override]
+        """m k n."""
+        return self.mk[0] * self.mk[1] * self.n
 
     def forward(self, x: Any, *others: Any) -> Any:
         xp, (m, k) = self.xp, self.mk
