@@ -209,10 +209,8 @@ class SegAccuracy(Expression):
         x, labels = x.reshape(self.ncs), self.wide(labels.reshape(n, 1, s))
         if not self.context.device.is_cuda:
             check_classes(labels[~np.isin(labels, self.ignore_label)], None, c)
-        found, left = (
-            xp.zeros((c, c), np.float64),
-            xp.zeros((), np.float64),
-        )  # of label i told to be j
+        found = xp.zeros((c, c), np.float64)  # how many of label i are told to be j
+        left = xp.zeros((), np.float64)
         for scores, own in zip(x, labels, strict=True):
             best = c - 1 - scores[::-1].argmax(axis=0)
             counts = xp.ones(own.shape, bool)
@@ -221,12 +219,8 @@ class SegAccuracy(Expression):
             right = self.wide((own == self.classes) & counts)
             found += xp.matmul(right, self.wide(best == self.classes).T)
             left += counts.sum()
-        hits, of_label, told = (
-            (found * self.diagonal).sum(axis=1),
-            found.sum(axis=1),
-            found.sum(axis=0),
-        )
-        union = of_label + told - hits
+        hits, of_label = (found * self.diagonal).sum(axis=1), found.sum(axis=1)
+        union = of_label + found.sum(axis=0) - hits
         there = of_label > 0
         recall = (hits / xp.maximum(of_label, 1)).sum() / xp.maximum(there.sum(), 1)
         shared = xp.where(union == hits, 1.0, hits / xp.maximum(union, 1))

@@ -100,8 +100,8 @@ class MarginInnerProduct(Expression):
     rows w TRAIN scales to length 1 in their place. Gradients are the authors': the weight's is dy' x; in
     that of x, what psi adds for a sample is w and x / |x| with coefficients of length 1.
     Raises DataError for a label that is no class; on CUDA, without waiting, such a sample has no margin.
-    Source: MarginInnerProduct of W. Liu's SphereFace; W. Liu
-    et al., SphereFace: Deep Hypersphere Embedding for Face Recognition, 2017.
+    Source: MarginInnerProduct of W. Liu's SphereFace; W. Liu et al., SphereFace: Deep Hypersphere Embedding
+    for Face Recognition, 2017.
 
     Example: (4, 3), (4,) -> {type: MarginInnerProduct, num_output: 10, margin_type: QUADRUPLE} -> (4, 10)
     """
@@ -203,8 +203,7 @@ class InnerDistance(Expression):
     parameter weight (num_output, k). -> (m, n). With update_center_only m labels are the last bottom, and w
     has only the gradient of each x's distance to its label's w. With normalize TRAIN scales the parameter's
     rows to length 1 in their place, which the gradient leaves out. The parameter is float32 in a net of
-    16 bits.
-    bias_term, bias_filler and transpose, at which the authors' code does not look, are not taken.
+    16 bits. bias_term, bias_filler and transpose, at which the authors' code does not look, are not taken.
     Source: InnerDistance of F. Wang's caffe-windows.
 
     Example: (4, 3) -> {type: InnerDistance, num_output: 10, distance_type: L1} -> (4, 10)

@@ -108,13 +108,8 @@ class LabelMaps(Fed):
 
     def setup(self) -> list[Shape]:
         given = self.transform
-        if (
-            given.by_pixels
-            or given.resize
-            or given.mean_file
-            or given.force_color
-            or given.force_gray
-        ):
+        forced = given.force_color or given.force_gray
+        if given.by_pixels or given.resize or given.mean_file or forced:
             raise ShapeError(
                 "transform: pictures with labels take mirror, crop_size, mean_value and scale"
             )

@@ -136,25 +136,27 @@ class BatchTripletLoss(Expression):
         check_labels(labels, n, 1)
         return [(), (), (1, 1, 1, 5)][: max(len(self.top), 1)]
 
+    def allocate(self) -> None:
+        self.selves = self.context.device.asarray(np.eye(self.nk[0], dtype=self.sum_dtype))
+
     def groups(self, labels: Any) -> tuple[Any, Any]:
-        """Whether j stands in i's group, and is of another label, of samples i, j."""
-        changed = np.concatenate([[True], labels[1:] != labels[:-1]])
-        group = np.cumsum(changed[: len(labels)])
-        same = (group[:, None] == group) & ~np.eye(len(labels), dtype=bool)
-        return same, labels[:, None] != labels
+        """1 where j stands in i's group, and where it is of another label, of samples i, j."""
+        changed = self.wide(labels[1:] != labels[:-1])
+        first = self.xp.zeros((1,), self.sum_dtype)[: len(labels)]
+        group = self.xp.cumsum(self.xp.concatenate([first, changed]))
+        same = self.wide(group.reshape(-1, 1) == group) - self.selves
+        return same, self.wide(labels.reshape(-1, 1) != labels)
 
     def forward(self, x: Any, labels: Any) -> Any:
-        xp, device, n = self.xp, self.context.device, self.nk[0]
+        xp, n = self.xp, self.nk[0]
         self.x = self.wide(x.reshape(self.nk))
-        masks = self.groups(device.to_host(labels).reshape(-1))
-        self.pairs, others = (self.wide(device.asarray(mask)) for mask in masks)
+        self.pairs, others = self.groups(labels.reshape(-1))
         squares = (self.x * self.x).sum(axis=1)
         d = squares.reshape(-1, 1) + squares - 2 * xp.matmul(self.x, self.x.T)
         pairs = self.pairs.sum()
         total, wrong, lost, triplets, learnt = (xp.zeros((), self.sum_dtype) for _ in range(5))
-        self.pull = xp.zeros(
-            (n, n), self.sum_dtype
-        )  # how often d[i, j] counts, less how often as d[i, k]
+        # How often a distance is that of a pair, less how often that to another
+        self.pull = xp.zeros((n, n), self.sum_dtype)
         for i in range(n):
             there = self.pairs[i].reshape(-1, 1) * others[i]
             gap = d[i].reshape(-1, 1) - d[i]
@@ -170,10 +172,10 @@ class BatchTripletLoss(Expression):
         rank, pair = total / every, (d * self.pairs).sum() / self.count
         pair = pair if self.mu < 1 else 0 * pair
         self.put(self.mu * rank + (1 - self.mu) * pair, self.out[0])
-        for top, value in zip(self.out[1:2], [1 - wrong / every], strict=False):
-            self.put(value, top)
-        for top in self.out[2:]:
-            self.put(xp.stack([lost / self.learnt, rank, pair, triplets, learnt]), top)
+        if len(self.out) > 1:
+            self.put(1 - wrong / every, self.out[1])
+        if len(self.out) > 2:
+            self.put(xp.stack([lost / self.learnt, rank, pair, triplets, learnt]), self.out[2])
         return self.out
 
     def backward(self, dloss: Any, *others: Any) -> Any:
