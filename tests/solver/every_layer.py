@@ -89,7 +89,7 @@ class Every:
                 yield layer(bottom, "Scale", [source], [bottom], num_axes=0)
         tops = [f"{it} {top}" for top in keys.pop("top", ["it"])]
         if REGISTRY[name].traits.is_loss:
-            keys["loss_weight"] = [0.01 / size**2]
+            keys["loss_weight"] = [0.01 / size**2, *[0] * (len(tops) - 1)]
         yield layer(it, name, names, tops, **keys)
         for top in tops:
             weight = 0.01 / size ** (4 if REGISTRY[name].traits.is_loss else 2)
