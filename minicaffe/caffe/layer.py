@@ -22,6 +22,9 @@ FREE = "minicaffe_param"  # what caffe.proto has no place for
 # Caffe's defaults that are in its code, not in caffe.proto, and so those of the layer here.
 IN_CODE = {("SigmoidCrossEntropyLoss", "normalization"), ("Data", "backend")}
 UNORDERED = ("Data",)  # layers that Caffe does not shuffle, for want of a key
+OTHER_NAMES = {
+    "type": "margin_type"
+}  # of keys of blocks that here each layer has for something else
 ZERO = Filler(type="constant")
 BOOLS = {"1": True, "t": True, "True": True, "0": False, "f": False, "False": False}
 
@@ -194,7 +197,9 @@ def fitted(
     found: dict[str, tuple[Node, Mark]] = {}
     for name, node in message.value.items():
         field, mark = fields[name], message.keys[name]
-        own, key = name, declared.get(name)
+        own = OTHER_NAMES.get(name, name)
+        own = own if own in declared else name
+        key = declared.get(own)
         if name == "engine" or (name in DROPPED and key is None):
             continue
         at_default = not field.repeated and node.value == field.default

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from minicaffe.caffe.layer import DROPPED, FREE, TRANSFORM, UNORDERED, assumed
+from minicaffe.caffe.layer import DROPPED, FREE, OTHER_NAMES, TRANSFORM, UNORDERED, assumed
 from minicaffe.caffe.message_text import Word, write
 from minicaffe.caffe.model import YAML
 from minicaffe.caffe.pen import Pen
@@ -198,12 +198,14 @@ def _layer(
         if issubclass(layer_types[layer.type], Unknown) and key.endswith("_param"):
             fields[key] = _as_it_is(node, not layer.mark.file.lower().endswith(YAML))
             continue
+        key = next((one for one, own in OTHER_NAMES.items() if own == key and one in homes), key)
         home, field = homes.get(key, (FREE, None))
         dropped = key in DROPPED and not is_declared(layer.type)
         fitting = _fitting(node, field) if field is not None and not dropped else None
         if (
             key == "transform"
-            and TRANSFORM in schema().layers.get(layer.type, ())
+            and isinstance(node.value, dict)
+            and (is_declared(layer.type) or TRANSFORM in schema().layers[layer.type])
             and node.value.keys() <= schema().messages["TransformationParameter"].keys()
         ):
             fields[TRANSFORM] = Node(

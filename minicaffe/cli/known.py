@@ -29,7 +29,9 @@ from minicaffe.spec.settings import replaced
 from minicaffe.spec.state import TRAIN, State
 from minicaffe.spec.tree import Node
 
-PICTURES = ("Data", "ImageData", "WindowData")  # layers of data that may say their pictures' size
+LABEL_MAPS = ("DenseImageData", "ImageLabelmapData")  # layers whose labels are of each pixel
+# Layers of data that may say their pictures' size
+PICTURES = ("Data", "ImageData", "WindowData", *LABEL_MAPS)
 
 
 def shape_option(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +94,7 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
 
 
 def without_data(spec: NetSpec) -> NetSpec:
-    """A model with an Input for each Data, ImageData and WindowData of which it says the size of a picture."""
+    """A model with an Input for each layer of pictures of which it says their size."""
     layers = [
         _input(layer, shapes) if (shapes := _shapes(layer)) else layer for layer in spec.layers
     ]
@@ -103,15 +105,19 @@ def _shapes(layer: LayerSpec) -> list[tuple[int, ...]]:
     """The shapes of pictures and labels that a layer of data writes, as far as it says them; else none."""
     picture = _picture(layer) if layer.type in PICTURES and len(layer.tops) < 3 else None
     batch = layer.options.get("batch_size", 1)
-    return [(batch, *picture), (batch,)][: len(layer.tops)] if picture else []
+    if picture is None:
+        return []
+    each = (1, *picture[1:]) if layer.type in LABEL_MAPS else ()
+    return [(batch, *sizes) for sizes in (picture, each)][: len(layer.tops)]
 
 
 def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
     """Channels, rows and columns of a picture, as far as a layer of data says them."""
     transform = layer.options.get("transform", Transform())
     crop = transform.crop_size or layer.options.get("crop_size", 0)
-    sizes = [layer.options.get(key, 0) or crop for key in ("new_height", "new_width")]
-    height, width = (crop, crop) if crop else sizes
+    sizes = [layer.options.get(key, 0) for key in ("new_height", "new_width")]
+    cut = [layer.options.get(key, 0) or crop for key in ("crop_height", "crop_width")]
+    height, width = cut if all(cut) else sizes
     grey = transform.force_gray or not layer.options.get("is_color", True)
     return (1 if grey else 3, height, width) if height and width else None
 

@@ -13,7 +13,16 @@ from minicaffe.net import Net
 from minicaffe.net.step import Step, Value
 from minicaffe.spec.declare import LayerSpec, NetSpec
 
-DATA = ("AnnotatedData", "Data", "HDF5Data", "ImageData", "MemoryData", "WindowData")
+DATA = (
+    "AnnotatedData",
+    "Data",
+    "DenseImageData",
+    "HDF5Data",
+    "ImageData",
+    "ImageLabelmapData",
+    "MemoryData",
+    "WindowData",
+)
 
 
 def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:

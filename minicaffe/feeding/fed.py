@@ -136,12 +136,27 @@ class Fed(Pictures):
         self.order.take(self.context.seed, passes, index, epochs, self.context.share)
         return self.reader.place(int(index[b]))
 
-    def fed(self) -> Any:
-        """The tops, filled with the batch of this pass."""
+    @property
+    def made_shape(self) -> Shape:
+        """The shape of a batch as the workers make it."""
+        return tuple(self.out[0].shape)
+
+    def take(self) -> tuple[np.ndarray, np.ndarray]:
+        """The batch of this pass, pictures and labels, as the workers made it; until `done`."""
         if self.feeding is None or not self.feeding.usable:
             self.feeding = self._feed()
         pictures, labels, damaged = self.feeding.get(self.context.seed, self.context.passes)
         self._tell(damaged)
+        return pictures, labels
+
+    def done(self) -> None:
+        """The batch that `take` returned may be written over."""
+        assert self.feeding is not None
+        self.feeding.done()
+
+    def fed(self) -> Any:
+        """The tops, filled with the batch of this pass."""
+        pictures, labels = self.take()
         device = self.context.device
         if self.made_dtype != np.uint8:
             for top, there in zip(self.out, (pictures, labels), strict=False):
@@ -154,7 +169,7 @@ class Fed(Pictures):
             tops = (*self.out, *[None] * (2 - len(self.out)))
             given = self.places, self.mean_image, self.transform.scale
             gather(pictures, labels if tops[1] is not None else None, *given, *tops)
-        self.feeding.done()
+        self.done()
         return self.out
 
     def _feed(self) -> Feed:
@@ -164,7 +179,7 @@ class Fed(Pictures):
         if workers is None:
             workers = min(MOST, threads.count())
         ahead = self.prefetch if workers else 1
-        shape, labels = (ahead, *self.out[0].shape), self.label_dtype
+        shape, labels = (ahead, *self.made_shape), self.label_dtype
         size = int(np.prod(shape)) * self.made_dtype.itemsize
         backend.device("cpu").check_fits(size, f"prefetch of {ahead} batches")
         maker = Maker(self.reader, self.maker_recipe, self.on_error == "skip")

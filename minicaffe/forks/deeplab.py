@@ -1,19 +1,22 @@
-"""Layers that change an image's size: Interp and Upsample."""
+"""Layers of segmentation: Interp and Upsample, which change an image's size, and SegAccuracy."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
 
 from minicaffe.errors import ShapeError
+from minicaffe.forks.expressions import EXPRESSION, Expression
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
-from minicaffe.layers.loss import same_type
+from minicaffe.layers.losses import check_labels, same_type
 from minicaffe.ops import arrays, unpool
 from minicaffe.ops.geometry import interp_output_size
 from minicaffe.ops.interp import Axis, interp, interp_gradient
+from minicaffe.ops.labels import check_classes
 from minicaffe.ops.take import fold
 from minicaffe.spec.types import AtLeast, Below
 
@@ -163,3 +166,64 @@ class Upsample(Layer):
     def check(self) -> None:
         if self.masked:
             unpool.check(self.context.device.to_host(self.mask), self.y_shape[2:])
+
+
+@register
+class SegAccuracy(Expression):
+    """How many pixels have the right class: a batch's accuracy, mean recall, mean intersection over union.
+
+    Bottoms: scores (n, c, h, w) and labels (n, 1, h, w). Top: (1, 1, 1, 3): the share of labels that have the
+    largest score, of equal ones the last; the mean over the classes that there are of the share found of
+    each; the mean over all classes of intersection over union, 1 for a class that is nowhere.
+    Raises DataError for a label that is no class nor ignored; on CUDA, without waiting, the top is NaN.
+    Source: SegAccuracy of G. Papandreou's DeepLab; L.-C. Chen et al., Semantic Image Segmentation with Deep
+    Convolutional Nets and Fully Connected CRFs, 2015.
+
+    Example: (2, 5, 3, 4), (2, 1, 3, 4) -> {type: SegAccuracy, ignore_label: 255} -> (1, 1, 1, 3)
+    """
+
+    ignore_label: Annotated[tuple[int, ...], "labels that do not count"] = ()
+
+    traits = replace(
+        EXPRESSION,
+        label_bottoms=(0, 1),
+        float32_bottoms=(1,),
+        float32_tops=(0,),
+        mixes_samples=True,
+    )
+
+    def setup(self, x: Shape, labels: Shape) -> Shape:
+        if len(x) != 4 or not x[1]:
+            raise ShapeError(f"needs scores of 4 axes (n, c, h, w), got {x}")
+        check_labels(labels, x[0], x[2] * x[3])
+        self.ncs = x[0], x[1], x[2] * x[3]
+        return (1, 1, 1, 3)
+
+    def allocate(self) -> None:
+        classes = np.arange(self.ncs[1], dtype=self.sum_dtype).reshape(-1, 1)
+        self.classes = self.context.device.asarray(classes)
+        self.diagonal = self.context.device.asarray(np.eye(self.ncs[1]))
+
+    def forward(self, x: Any, labels: Any) -> Any:
+        xp, (n, c, s) = self.xp, self.ncs
+        x, labels = x.reshape(self.ncs), self.wide(labels.reshape(n, 1, s))
+        if not self.context.device.is_cuda:
+            check_classes(labels[~np.isin(labels, self.ignore_label)], None, c)
+        found = xp.zeros((c, c), np.float64)  # how many of label i are told to be j
+        left = xp.zeros((), np.float64)
+        for scores, own in zip(x, labels, strict=True):
+            best = c - 1 - scores[::-1].argmax(axis=0)
+            counts = xp.ones(own.shape, bool)
+            for label in self.ignore_label:
+                counts = counts & (own != label)
+            right = self.wide((own == self.classes) & counts)
+            found += xp.matmul(right, self.wide(best == self.classes).T)
+            left += counts.sum()
+        hits, of_label = (found * self.diagonal).sum(axis=1), found.sum(axis=1)
+        union = of_label + found.sum(axis=0) - hits
+        there = of_label > 0
+        recall = (hits / xp.maximum(of_label, 1)).sum() / xp.maximum(there.sum(), 1)
+        shared = xp.where(union == hits, 1.0, hits / xp.maximum(union, 1))
+        scores = [hits.sum() / xp.maximum(left, 1), recall, shared.sum() / c]
+        wrong = xp.where(left == found.sum(), 0.0, np.nan)  # some label is no class
+        return self.put(xp.stack(scores) + wrong, self.out[0])

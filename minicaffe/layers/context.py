@@ -26,10 +26,11 @@ class Context:
 
     `passes` counts the forward passes so far: data and dropout are functions of (seed, layer, passes).
     `engine` is the engine of convolutions that do not name one, with at most `workspace_cap` bytes of
-    workspace; `deterministic` chooses it without timing. With `forward_only` no layer runs backward. `tell`
-    receives messages about the data for the user. `share` is this rank's share of a batch. `taken` counts
-    how often layers allocated buffers. `slots` hold the step constants. `refused` has an int32
-    for each layer that may refuse labels, indices or regions: see Layer.refused.
+    workspace; `deterministic` chooses it without timing. With `forward_only` no layer runs backward. A
+    backward pass is of `loss_scale` times the loss. `tell` receives messages about the data for the user.
+    `share` is this rank's share of a batch. `taken` counts how often layers allocated buffers. `slots` hold
+    the step constants. `refused` has an int32 for each layer that may refuse labels, indices or regions: see
+    Layer.refused.
     """
 
     device: Device
@@ -42,6 +43,7 @@ class Context:
     workspace_cap: int = CAP
     deterministic: bool = False
     forward_only: bool = False
+    loss_scale: float = 1.0
     tell: Callable[[str], None] = note
     share: Share = field(default_factory=Share)
     workspace_size: int = 0

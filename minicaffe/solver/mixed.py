@@ -139,5 +139,5 @@ def rule_of(net: Net, spec: SolverSpec, watch: Watch, backward: bool) -> Update 
     if net.context.dtype.itemsize != 2:
         return Update(*arguments)
     mixed = Mixed(*arguments)
-    net.loss_scale = mixed.scale
+    net.loss_scale = net.context.loss_scale = mixed.scale
     return mixed

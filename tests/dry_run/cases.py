@@ -10,6 +10,7 @@ from half_nets import LENET
 from layers.rows import ROWS, net_of
 from test_step_memory import EVERY_LAYER, STEPS
 
+from minicaffe.layers import REGISTRY
 from minicaffe.ops.conv import ENGINES
 
 MODELS = Path(__file__).parent.parent.parent / "models"
@@ -17,6 +18,9 @@ ON_THE_HOST = {
     "Python",
     "HDF5Output",
 }  # whose passes wait for the device, as their documentation says
+ON_THE_HOST |= {  # or that compute with CuPy's own operators, which take arrays
+    name for name, layer in REGISTRY.items() if layer.traits.capturable is False
+}
 TYPES = ("float32", "float64", "float16", "bfloat16")
 FEW = EVERY_LAYER.replace("batch_size: 100", "batch_size: 6")
 WINDOWS = """

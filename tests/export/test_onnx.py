@@ -30,6 +30,8 @@ NOT_REFERRED = {
 }  # the reference has the one for two channels, the other not at all
 ONE_BATCH = {
     "BatchReindex",
+    "ImResize",
+    "InnerDistance",
     "LSTMUnit",
 }  # whose first bottom's samples are not the second's, or are one
 
@@ -85,7 +87,7 @@ def test_each_type_is_written_or_there_is_a_reason():
     [
         (name, keys, bottoms)
         for name, rows in ROWS.items()
-        if name not in UNSAYABLE | {"Python"}
+        if name not in UNSAYABLE | {"Python"} | LEFT_OUT.keys()
         for keys, bottoms in rows
     ],
 )

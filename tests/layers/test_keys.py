@@ -15,9 +15,10 @@ from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import Key, keys_of
 
+FED = ("Data", "DenseImageData", "ImageData", "ImageLabelmapData")
 WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, refused, would show
-    *((name, key) for name in ("Data", "ImageData") for key in ("workers", "feed", "prefetch")),
-    *((name, "on_error") for name in ("Data", "ImageData")),  # no picture here is damaged
+    *((name, key) for name in FED for key in ("workers", "feed", "prefetch")),
+    *((name, "on_error") for name in FED),  # no picture here is damaged
     ("DetectionOutput", "save_file"),
     ("DetectionOutput", "visualize_threshold"),
     ("DetectionEvaluate", "name_size_file"),
@@ -36,12 +37,14 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, 
     ("Eltwise", "stable_prod_grad"),
     ("Im2col", "force_nd_im2col"),
     ("Python", "share_in_parallel"),
+    ("MMDLoss", "fix_gamma"),  # here each pass is of the same numbers: tests/forks/test_metrics.py
 }
 REFUSED = {  # in the rows any other value is refused: it wants other keys, bottoms or files
     ("AnnotatedData", "backend"),
     ("AnnotatedData", "source"),
     *(("MultiBoxLoss", key) for key in ("num_classes", "share_location", "do_neg_mining")),
     *(("MultiBoxLoss", key) for key in ("background_label_id", "map_object_to_agnostic")),
+    ("CenterLoss", "axis"),
     ("Data", "backend"),
     ("Data", "force_encoded_color"),
     ("Data", "source"),
@@ -49,8 +52,7 @@ REFUSED = {  # in the rows any other value is refused: it wants other keys, bott
     ("DetectionOutput", "save_output_param"),
     ("DetectionOutput", "share_location"),
     ("DetectionOutput", "visualize"),
-    ("ImageData", "root_folder"),
-    ("ImageData", "source"),
+    *((name, key) for name in FED[1:] for key in ("root_folder", "source")),
     ("InfogainLoss", "normalize"),
     ("InfogainLoss", "source"),
     ("LSTM", "debug_info"),
@@ -73,6 +75,8 @@ PRIORS = np.array(
 FOUND = [RANDOM.normal(size=(1, 12)), RANDOM.random((1, 9)), PRIORS.reshape(1, 2, 12)]
 BOX = {"min_size": [8], "max_size": [12], "aspect_ratio": [2]}
 FILES = Path(__file__).parent.parent / "fixtures" / "examples"
+PAIRS = {"source": str(FILES / "pairs.txt"), "batch_size": 2, "top": ["a", "b"]}
+SCORES = [RANDOM.normal(size=(2, 3, 2, 3)), np.arange(12.0).reshape(2, 1, 2, 3) % 3]
 PICTURES = {"source": str(FILES / "images.txt"), "batch_size": 2, "top": ["a", "b"]}
 WINDOWS = {"source": str(FILES / "windows.txt"), "batch_size": 4, "top": ["a", "b"]}
 WINDOWS |= {"transform": {"crop_size": 8}}
@@ -83,7 +87,13 @@ TRUTH = np.array([[0, 1, 0, 0.15, 0.1, 0.6, 0.6, 0], [0, 2, 0, 0.7, 0.7, 1, 1, 1
 LOSS = [RANDOM.normal(size=(1, 12)), RANDOM.normal(size=(1, 9)), OUTSIDE, TRUTH]
 HARD = {"num_classes": 3, "mining_type": "HARD_EXAMPLE", "overlap_threshold": 0.3}
 SUPPRESSED = {**HARD, "nms_param": {"nms_threshold": 0.2}}
+LABELS = np.array([1.0, 0.0, 1.0])
+FEW = {"num_output": 2, "weight_filler": "gaussian"}
 MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
+    ("CenterLoss", "num_output"): ({"num_output": 2}, 3, [(3, 2), LABELS]),
+    ("MarginInnerProduct", "num_output"): (FEW, 3, [(3, 2), LABELS]),
+    ("MarginInnerProduct", "axis"): (FEW, 0, [(1, 3), LABELS[:1]]),
+    ("InnerDistance", "update_center_only"): ({"num_output": 3}, True, [(3, 1), LABELS]),
     ("Concat", "axis"): ({"axis": 1}, 2, PLANE * 2),
     ("Eltwise", "coeff"): ({}, [2, 0.5], PLANE * 2),
     ("Embed", "input_dim"): ({"num_output": 2, "input_dim": 4}, 5, [np.array([0, 1])]),
@@ -109,6 +119,15 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("DetectionOutput", "nms_param"): ({"num_classes": 3}, {"top_k": 1}, FOUND),
     ("DummyData", "data_filler"): ({"shape": {"dim": [2]}}, {"type": "constant", "value": 2}, []),
     ("DummyData", "shape"): ({"shape": {"dim": [2]}}, {"dim": [3]}, []),
+    ("DenseImageData", "crop_height"): ({**PAIRS, "crop_height": 4, "crop_width": 4}, 5, []),
+    ("DenseImageData", "crop_width"): ({**PAIRS, "crop_height": 4, "crop_width": 4}, 5, []),
+    **{
+        (name, key): ({**PAIRS, "new_height": 4, "new_width": 4}, 5, [])
+        for name in ("DenseImageData", "ImageLabelmapData")
+        for key in ("new_height", "new_width")
+    },
+    ("DenseImageData", "transform"): (PAIRS, {"scale": 0.5}, []),
+    ("ImageLabelmapData", "transform"): (PAIRS, {"scale": 0.5}, []),
     ("ImageData", "new_height"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
     ("ImageData", "new_width"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
     ("ImageData", "transform"): (PICTURES, {"scale": 0.5}, []),
@@ -149,12 +168,15 @@ FORWARD = {  # of types without a gradient
         ({"shape": [{"dim": [2, 3]}], "data_filler": ["gaussian"]}, []),
         ({"num": 2, "channels": 2, "height": 2, "width": 2, "data_filler": ["gaussian"]}, []),
     ],
+    "DenseImageData": [(PAIRS, [])],
     "ImageData": [(PICTURES, [])],
+    "ImageLabelmapData": [(PAIRS, [])],
     "PriorBox": [
         (BOX, [(1, 2, 3, 3), (1, 3, 30, 40)]),
         ({**BOX, "img_h": 40, "img_w": 50}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
         ({**BOX, "step_h": 4, "step_w": 5}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
     ],
+    "SegAccuracy": [({}, SCORES)],
     "WindowData": [(WINDOWS, [])],
 }
 ROWS = {**ROWS, **FORWARD}
@@ -217,7 +239,7 @@ def outcome(name, keys, bottoms, phase):
 
 @pytest.mark.parametrize("name, key", [pytest.param(n, k, id=f"{n}-{k.name}") for n, k in KEYS])
 def test_a_key_matters(name, key):
-    if name in ("AnnotatedData", "Data", "ImageData", "WindowData"):
+    if name in (*FED, "AnnotatedData", "WindowData"):
         pytest.importorskip("PIL")  # the pictures are PNGs
     for keys, bottoms in ROWS[name]:
         usual = outcome(name, keys, bottoms, "TRAIN")

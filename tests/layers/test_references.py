@@ -10,20 +10,33 @@ import caffe_cases as cases
 from minicaffe.layers import REGISTRY
 
 TESTS = Path(__file__).parent.parent
+FACES, METRICS = "forks/test_faces.py::test_", "forks/test_metrics.py::test_"
+SEGMENTATION = "forks/test_segmentation.py::test_"
 # Of the types that Caffe's cases do not hold: the test that compares it with a slow, independent reference.
 REFERENCES = {
+    **dict.fromkeys(("L1Loss", "ManhattanLoss"), f"{METRICS}sums_of_magnitudes_against_loops"),
     "AnnotatedData": "layers/test_annotated.py::test_boxes_stay_on_their_objects",
     "Axpy": "layers/test_channels.py::test_axpy_against_the_definition",
+    "BatchTripletLoss": f"{METRICS}triplets_against_loops",
+    "CenterLoss": f"{FACES}center_loss_against_loops",
+    "DenseImageData": f"{SEGMENTATION}labels_are_cut_and_mirrored_with_their_pictures",
     "DetectionEvaluate": "layers/test_evaluate.py::test_against_loops",
     "DetectionOutput": "layers/test_detection.py::test_detections_against_loops",
+    "DiceCoefLoss": f"{METRICS}dice_loss_against_loops",
+    "Flip": f"{FACES}flip_against_loops",
     "GELU": "ops/test_elementwise.py::test_a_row_against_the_definition",
     "GroupNorm": "layers/test_normalization.py::test_group_norm",
     "HDF5Output": "layers/test_reading.py::test_blobs_are_written_and_read_again",
     "HardSwish": "ops/test_elementwise.py::test_a_row_against_the_definition",
+    "ImResize": f"{SEGMENTATION}im_resize_against_loops",
     "ImageData": "layers/test_reading.py::test_scaling_is_bilinear_and_opencvs_bit_for_bit",
+    "ImageLabelmapData": f"{SEGMENTATION}labels_are_scaled_to_the_nearest_and_edges_are_not",
+    "InnerDistance": f"{FACES}inner_distance_against_loops",
     "Input": "net/test_given.py::test_what_an_input_holds_may_be_given_to_any_pass",
     "Interp": "ops/test_moves.py::test_interpolation_against_products",
     "LayerNorm": "layers/test_normalization.py::test_layer_norm",
+    "MMDLoss": f"{METRICS}mmd_against_loops",
+    "MarginInnerProduct": f"{FACES}margin_inner_product_against_loops",
     "MultiBoxLoss": "layers/test_multibox.py::test_against_loops",
     "Normalize": "layers/test_normalization.py::test_normalize",
     "Permute": "layers/test_shape.py::test_a_layer_of_one_bottom_is_what_numpy_says",
@@ -31,10 +44,13 @@ REFERENCES = {
     "Python": "layers/test_python.py::test_a_loss_as_in_caffes_examples",
     "ROIPooling": "ops/test_roi_pool.py::test_against_loops",
     "ReLU6": "ops/test_elementwise.py::test_a_row_against_the_definition",
+    "SegAccuracy": f"{SEGMENTATION}segmentation_accuracy_against_loops",
     "ShuffleChannel": "layers/test_shape.py::test_a_layer_of_one_bottom_is_what_numpy_says",
+    "SigmoidCrossEntropyBalanceLoss": f"{SEGMENTATION}balanced_cross_entropy_against_loops",
     "Silence": "layers/test_shape.py::test_split_and_silence",
     "SmoothL1Loss": "ops/test_losses.py::test_smooth_l1_against_loops",
     "Upsample": "layers/test_shape.py::test_unpooling_undoes_max_pooling",
+    "WeightedEuclideanLoss": f"{METRICS}weighted_euclidean_loss_against_loops",
     "WindowData": "layers/test_reading.py::test_windows_are_caffes",
 }
 

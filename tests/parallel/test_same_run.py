@@ -105,6 +105,29 @@ def test_every_way_to_normalise(loss):
     check(text(loss=loss), 3, (4,))
 
 
+OF_FORKS = """
+  - {name: margin, type: MarginInnerProduct, bottom: [ip, label], num_output: 10, margin_type: DOUBLE, base: 9}
+  - {name: far, type: InnerDistance, bottom: ip, num_output: 10}
+  - {name: angles, type: SoftmaxWithLoss, bottom: [margin, label]}
+  - {name: distances, type: SoftmaxWithLoss, bottom: [far, label]}
+  - {name: one, type: L1Loss, bottom: [left, right], loss_weight: 0.1}
+  - {name: two, type: DiceCoefLoss, bottom: [left, far]}
+  - {name: three, type: WeightedEuclideanLoss, bottom: [left, right, far], propagate_down: [true, true, false]}
+  - {name: four, type: SigmoidCrossEntropyBalanceLoss, bottom: [right, far], propagate_down: [true, false]}
+solver:"""
+
+
+def test_layers_of_forks():
+    check(text().replace("\nsolver:", OF_FORKS), 3, (3,))
+
+
+@pytest.mark.parametrize("kind", ["CenterLoss, num_output: 10", "BatchTripletLoss"])
+def test_layers_of_forks_that_take_a_batch_together(kind):
+    lines = f"\n  - {{name: it, type: {kind}, bottom: [ip, label]}}\nsolver:"
+    with pytest.raises(MinicaffeError, match="takes samples of a batch together"):
+        check(text().replace("\nsolver:", lines), 1, (2,))
+
+
 def test_without_compiled_loops(monkeypatch):
     monkeypatch.setattr(cpu, "available", lambda: False)
     check(text(), 3, (3,))

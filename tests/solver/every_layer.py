@@ -38,6 +38,9 @@ REST = (
   - {name: all of it, type: Reduction, bottom: learnt, operation: SUM, loss_weight: 1}
   - {name: boxes, type: PriorBox, bottom: [image, image], min_size: 2}
   - {name: image, type: ImageData, top: [image, kind], source: FILES/images.txt, batch_size: 4}
+  - {name: dense, type: DenseImageData, top: [dense, dense labels], source: FILES/pairs.txt, batch_size: 4, mirror: true}
+  - {name: edges, type: ImageLabelmapData, top: [pairs, edges], source: FILES/pairs.txt, batch_size: 4, shuffle: true}
+  - {name: seen, type: SegAccuracy, bottom: [dense, edges]}
   - {name: window, type: WindowData, top: [window, of], source: FILES/windows.txt, batch_size: 4, transform: {crop_size: 8}}
   - {name: rows, type: HDF5Data, top: t0, source: FILES/rows.txt, batch_size: 4}
   - {name: given, type: MemoryData, top: [image in memory, its label], batch_size: 4, channels: 2, height: 3, width: 2}
@@ -86,7 +89,7 @@ class Every:
                 yield layer(bottom, "Scale", [source], [bottom], num_axes=0)
         tops = [f"{it} {top}" for top in keys.pop("top", ["it"])]
         if REGISTRY[name].traits.is_loss:
-            keys["loss_weight"] = [0.01 / size**2]
+            keys["loss_weight"] = [0.01 / size**2, *[0] * (len(tops) - 1)]
         yield layer(it, name, names, tops, **keys)
         for top in tops:
             weight = 0.01 / size ** (4 if REGISTRY[name].traits.is_loss else 2)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.errors import SpecError
 from minicaffe.export.graph import Graph
 from minicaffe.export.table import draws, writes
 from minicaffe.net.step import Step
@@ -83,3 +84,14 @@ def drawn_mask(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
     pixels = math.prod(layer.y_shape[2:])
     planes = [random.permutation(max(pixels, h * w))[: h * w] % pixels for _ in range(n * c)]
     return np.reshape(planes, shape)
+
+
+@writes("ImResize")
+def im_resize(graph: Graph, step: Step, x: str) -> str:
+    """The mean over the maps of their products with constant matrices."""
+    if graph.varies(step.bottoms[0]):
+        raise SpecError("its matrices fit one number and one size of maps")
+    layer: Any = step.layer
+    rows, columns = layer.matrices()
+    y = graph.op("MatMul", graph.op("MatMul", graph.const(rows), x), graph.const(columns))
+    return graph.op("ReduceMean", y, axes=[0], keepdims=1)

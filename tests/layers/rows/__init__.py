@@ -2,7 +2,8 @@
 
 One module a family of layers, with ROWS and, for layers without a gradient, WITHOUT_GRADIENT. A bottom is a
 shape, filled at random, or an array, such as labels. Keys are as YAML gives them; `top` among them names the
-tops of a layer that has not just one.
+tops of a layer that has not just one. OWN_GRADIENT names types whose gradient is by their authors' definition
+no derivative: tests of their own compare it with that definition.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import numpy as np
 
 ROWS: dict[str, list[tuple[dict[str, Any], list[Any]]]] = {}
 WITHOUT_GRADIENT: set[str] = set()
+OWN_GRADIENT: set[str] = set()
 for _module in pkgutil.iter_modules(__path__):
     _rows = importlib.import_module(f"{__name__}.{_module.name}")
     ROWS |= _rows.ROWS
     WITHOUT_GRADIENT |= getattr(_rows, "WITHOUT_GRADIENT", set())
+    OWN_GRADIENT |= getattr(_rows, "OWN_GRADIENT", set())
 
 
 def net_of(name: str, keys: dict[str, Any], bottoms: list[Any]) -> str:

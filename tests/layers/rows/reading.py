@@ -5,4 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 ROWS: dict[str, list[tuple[dict[str, Any], list[Any]]]] = {}
-WITHOUT_GRADIENT = {"HDF5Data", "HDF5Output", "ImageData", "WindowData"}
+WITHOUT_GRADIENT = {
+    "DenseImageData",
+    "HDF5Data",
+    "HDF5Output",
+    "ImageData",
+    "ImageLabelmapData",
+    "WindowData",
+}

@@ -1,0 +1,55 @@
+"""Pictures with labels of each pixel, as SegNet's Caffe reads them: DenseImageData."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from minicaffe.data.recipe import Recipe
+from minicaffe.errors import ShapeError
+from minicaffe.forks.label_maps import LabelMaps
+from minicaffe.layers.base import register
+from minicaffe.layers.blob import Shape
+from minicaffe.spec.types import AtLeast
+
+
+@register
+class DenseImageData(LabelMaps):
+    """Listed pictures, y = (image - mean) scale, and pictures of their labels, pixel by pixel.
+
+    -> (batch_size, c, h, w), and (batch_size, 1, h, w) if there is a second top. `source` names a text file
+    with two paths in each line: a picture's and its labels', grey values of 8 bits. `root_folder` is put
+    before each, which is relative to the current folder or the list's. Both are scaled to
+    new_height x new_width, labels to the nearest, or all have one size; and cut, at random in TRAIN, in the
+    middle in TEST, and mirrored together, by (seed, epoch, entry). Order, `workers` and `on_error` are
+    ImageData's. Needs Pillow; raises DataError for a file that is missing or damaged, or of another size.
+    Source: DenseImageData of A. Kendall's caffe-segnet; V. Badrinarayanan et al., SegNet, 2015.
+
+    Example: -> {type: DenseImageData, source: pairs.txt, batch_size: 2, crop_height: 4, crop_width: 5} ->
+    (2, 3, 4, 5), (2, 1, 4, 5)
+    """
+
+    mirror: Annotated[bool, "flip left and right at random"] = False
+    crop_height: Annotated[int, "rows to cut out; 0: all", AtLeast(0)] = 0
+    crop_width: Annotated[int, "columns to cut out; 0: all", AtLeast(0)] = 0
+
+    nearest = True
+
+    @property
+    def cut(self) -> tuple[int, int] | None:
+        """The size of the part that is cut out, if any."""
+        return (self.crop_height, self.crop_width) if self.crop_height else None
+
+    @property
+    def recipe(self) -> Recipe:
+        """How a picture is prepared, without the mean."""
+        return replace(super().recipe, mirror=self.mirror, crop=self.crop_height or None)
+
+    def setup(self) -> list[Shape]:
+        if bool(self.crop_height) != bool(self.crop_width):
+            raise ShapeError("crop_height and crop_width are given together, or neither")
+        if self.transform.mirror or self.transform.crop_size:
+            raise ShapeError(
+                "transform: mirror and crop_size: here mirror, crop_height and crop_width are the layer's keys"
+            )
+        return super().setup()

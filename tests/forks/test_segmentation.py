@@ -1,0 +1,254 @@
+"""Layers of segmentation and of edges against slow loops in float64; pictures with labels of each pixel."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from forks.test_faces import host, near, net
+
+from minicaffe import DataError, Net, ShapeError, parse
+
+RNG = np.random.default_rng(6)
+
+
+def test_balanced_cross_entropy_against_loops(device):
+    """Targets that are neither 0 nor 1 do not count; a sample without targets 1 has no loss."""
+    x = RNG.normal(size=(3, 1, 2, 4)) * 3
+    target = np.array([[1, 0, 0, 0, 1, 0.5, 0, 2], [0] * 8, [1, 1, 1, 0, 1, 1, 1, 1]], float)
+    made = net("SigmoidCrossEntropyBalanceLoss", "loss_weight: 0.5", [x, target], device)
+    made.backward()
+    loss, dx = 0.0, np.zeros((3, 8))
+    for i in range(3):
+        ones, zeros = (target[i] == 1).sum(), (target[i] == 0).sum()
+        for j in range(8):
+            p = 1 / (1 + math.exp(-x[i].ravel()[j]))
+            if target[i, j] in (0, 1):
+                weight = (zeros if target[i, j] else ones) / (ones + zeros)
+                loss -= weight * math.log(p if target[i, j] else 1 - p)
+                dx[i, j] = weight * (p - target[i, j])
+    near(host(made, made.blobs["it"].data), loss / 3)
+    near(host(made, made.blobs["b0"].diff), 0.5 * dx.reshape(x.shape) / 3)
+
+
+@pytest.mark.parametrize("ignored", [(), (255,), (255, 1)])
+def test_segmentation_accuracy_against_loops(device, ignored):
+    x = RNG.integers(4, size=(2, 4, 5, 6)) / 2  # many are equal
+    labels = RNG.integers(3, size=(2, 1, 5, 6)) * 1.0  # none is class 3
+    labels[:, :, 1:3, ::2] = ignored[0] if ignored else 0
+    made = net("SegAccuracy", f"ignore_label: {list(ignored)}", [x, labels], device)
+    table = np.zeros((4, 4))
+    for i in range(2):
+        for h in range(5):
+            for w in range(6):
+                label = int(labels[i, 0, h, w])
+                if label not in ignored:
+                    best = max(range(4), key=lambda k: (x[i, k, h, w], k))
+                    table[label, best] += 1
+    hits = [table[k, k] for k in range(4)]
+    recalls = [hits[k] / table[k].sum() for k in range(4) if table[k].sum()]
+    unions = [table[k].sum() + table[:, k].sum() - hits[k] for k in range(4)]
+    shares = [1 if u == hit else hit / u for u, hit in zip(unions, hits, strict=True)]
+    wanted = [sum(hits) / table.sum(), np.mean(recalls), np.mean(shares)]
+    near(host(made, made.blobs["it"].data), np.reshape(wanted, (1, 1, 1, 3)))
+
+
+def test_a_label_that_is_no_class_is_told(cuda):
+    x, labels = np.ones((1, 2, 1, 2)), np.array([[[[0.0, 255]]]])
+    with pytest.raises(
+        DataError, match=r"layer 'it' \(SegAccuracy\): label 255 is not one of the 2"
+    ):
+        net("SegAccuracy", "ignore_label: 3", [x, labels])
+    made = net("SegAccuracy", "ignore_label: 3", [x, labels], cuda)
+    assert np.isnan(host(made, made.blobs["it"].data)).all()
+
+
+def interpolated(row, at):
+    """The cubic of Catmull and Rom at a place, whose neighbours beyond the edge are the edge's."""
+    first = max(int(at + 1e-5), 0)
+    v = [row[min(max(first + i, 0), len(row) - 1)] for i in (-1, 0, 1, 2)]
+    x = at - first
+    slopes = (v[2] - v[0]) / 2, (v[3] - v[1]) / 2
+    hermite = 2 * x**3 - 3 * x**2 + 1, x**3 - 2 * x**2 + x, 3 * x**2 - 2 * x**3, x**3 - x**2
+    return sum(a * b for a, b in zip(hermite, (v[1], slopes[0], v[2], slopes[1]), strict=True))
+
+
+@pytest.mark.parametrize(("start", "gap"), [(1.0, 0.4), (0.7, 0.1)])
+def test_im_resize_against_loops(device, start, gap):
+    x, (oh, ow) = RNG.normal(size=(3, 2, 9, 12)), (7, 30)
+    keys = f"target_spatial_height: {oh}, target_spatial_width: {ow}, start_scale: {start}"
+    made = net("ImResize", f"{keys}, scale_gap: {gap}", [x], device)
+    y = np.zeros((1, 2, oh, ow))
+    for n in range(3):
+        ph, pw = (math.floor(size // 2 * (1 - start + n * gap) + 1e-6) for size in (9, 12))
+        for c in range(2):
+            image = x[n, c, ph : 9 - ph, pw : 12 - pw]
+            for i in range(oh):
+                for j in range(ow):
+                    across = [
+                        interpolated(row, (j + 0.5) * image.shape[1] / ow - 0.5) for row in image
+                    ]
+                    y[0, c, i, j] += interpolated(across, (i + 0.5) * len(image) / oh - 0.5) / 3
+    near(host(made, made.blobs["it"].data), y)
+
+
+def test_im_resize_by_a_factor():
+    assert net("ImResize", "factor: 2.5", [np.ones((1, 2, 3, 5))]).blobs["it"].shape == (
+        1,
+        2,
+        7,
+        12,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "shapes", "told"),
+    [
+        ("SigmoidCrossEntropyBalanceLoss", "loss_weight: 1", [(4, 2), (4, 3)], "needs bottoms of"),
+        ("SegAccuracy", "ignore_label: 1", [(2, 3), (2,)], "needs scores of 4 axes"),
+        ("SegAccuracy", "ignore_label: 1", [(2, 3, 4, 4), (2, 1, 4, 5)], "needs 32 labels"),
+        ("ImResize", "factor: 2", [(2, 3)], "needs a bottom of 4 axes"),
+        ("ImResize", "factor: 0.1", [(1, 2, 4, 4)], "factor 0.1 leaves nothing"),
+        ("ImResize", "scale_gap: 1", [(2, 1, 4, 4)], "cut borders of"),
+        ("ImResize", "start_scale: 2", [(1, 1, 4, 4)], "cut borders of"),
+    ],
+)
+def test_shapes_that_do_not_fit(kind, keys, shapes, told):
+    with pytest.raises(ShapeError, match=told):
+        net(kind, keys, [np.ones(shape) for shape in shapes])
+
+
+@pytest.fixture
+def pairs(tmp_path, monkeypatch):
+    """Five pictures, red counting rows and green columns, with labels that a loop can tell from them."""
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p").mkdir()
+    lines = []
+    for i in range(5):
+        rows, columns = np.mgrid[:8, :9]
+        picture = np.stack([10 * rows, 10 * columns, np.full((8, 9), i)], axis=2).astype(np.uint8)
+        image.fromarray(picture).save(f"p/{i}.png")
+        image.fromarray((20 * rows + 2 * columns + i).astype(np.uint8)).save(f"p/label{i}.png")
+        lines.append(f"{i}.png label{i}.png")
+    (tmp_path / "pairs.txt").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def reader(kind, keys, phase="TRAIN", device="cpu", dtype="float64", seed=1):
+    text = f"layers: [{{name: d, type: {kind}, top: [x, y], source: pairs.txt, root_folder: p/, {keys}}}]"
+    return Net(parse(text), phase, device=device, dtype=dtype, seed=seed)
+
+
+def passes(made, count=6):
+    found = []
+    for _ in range(count):
+        made.forward()
+        found.append([host(made, made.blobs[name].data) for name in "xy"])
+    return found
+
+
+CUT = {
+    "DenseImageData": "crop_height: 4, crop_width: 5, mirror: true",
+    "ImageLabelmapData": "transform: {crop_size: 5, mirror: true}",
+}
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_labels_are_cut_and_mirrored_with_their_pictures(pairs, device, phase, workers):
+    """Each label tells the row, the column and the picture that it belongs to, as the pixel over it does."""
+    keys = f"{CUT['DenseImageData']}, batch_size: 3, workers: {workers}"
+    keys += ", transform: {mean_value: [1, 2, 3], scale: 0.5}"
+    places, turned = set(), set()
+    for x, y in passes(reader("DenseImageData", keys, phase, device)):
+        assert (x.shape, y.shape) == ((3, 3, 4, 5), (3, 1, 4, 5))
+        number, columns, rows = (x[:, c] * 2 + c + 1 for c in range(3))
+        near(y[:, 0], 2 * rows + 0.2 * columns + number)
+        places |= {(rows[i, 0, 0], columns[i].min()) for i in range(3)}
+        turned |= {float(np.sign(columns[i, 0, 1] - columns[i, 0, 0])) for i in range(3)}
+    assert turned == {-1.0, 1.0}
+    assert (len(places) > 4) if phase == "TRAIN" else (places == {(20.0, 20.0)})
+
+
+@pytest.mark.parametrize("kind", CUT)
+def test_what_is_read_is_a_function_of_seed_and_pass(pairs, kind):
+    keys = f"{CUT[kind]}, batch_size: 2, shuffle: true"
+    one, other = (passes(reader(kind, f"{keys}, workers: {workers}")) for workers in (0, 2))
+    for mine, theirs in zip(one, other, strict=True):
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
+    again = passes(reader(kind, keys, seed=2))
+    assert any((a[0] != b[0]).any() for a, b in zip(one, again, strict=True))
+
+
+def test_labels_are_scaled_to_the_nearest_and_edges_are_not(pairs):
+    """And edges are 1 from 128 on, which OpenCV rounds value / 255 to."""
+    from PIL import Image
+
+    size = "new_height: 5, new_width: 4"
+    labels = np.asarray(Image.open("p/label0.png"))
+    (_, y), *_ = passes(reader("DenseImageData", size + ", batch_size: 1"), 1)
+    for i in range(5):
+        for j in range(4):
+            assert y[0, 0, i, j] == labels[i * 8 // 5, j * 9 // 4]
+    (_, edges), *_ = passes(reader("ImageLabelmapData", ""), 1)
+    np.testing.assert_array_equal(edges[0, 0], labels >= 128)
+    assert 0 < edges.mean() < 1
+    (_, edges), *_ = passes(reader("ImageLabelmapData", size), 1)
+    assert set(edges.ravel()) <= {0, 1} and edges.shape == (1, 1, 5, 4)
+
+
+def test_grey_pictures_and_16_bits(pairs, cuda):
+    keys = "is_color: false, batch_size: 5, transform: {mean_value: 4, scale: 0.25}"
+    exact, half = (
+        reader("DenseImageData", keys, "TEST", *where) for where in (("cpu",), (cuda, "float16"))
+    )
+    (x, y), (hx, hy) = (passes(one, 1)[0] for one in (exact, half))
+    assert x.shape == (5, 1, 8, 9)
+    near(hx, x, "float16")
+    np.testing.assert_array_equal(hy, y)
+    types = [half.blobs[name].data.dtype.name for name in "xy"]
+    assert types == ["float16", "float32"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "told"),
+    [
+        ("DenseImageData", "batch_size: 1, crop_height: 3", "are given together, or neither"),
+        (
+            "DenseImageData",
+            "batch_size: 1, crop_height: 9, crop_width: 3",
+            "a crop of 9 x 3 is larger",
+        ),
+        ("DenseImageData", "batch_size: 1, transform: {mirror: true}", "here mirror, crop_height"),
+        (
+            "DenseImageData",
+            "batch_size: 1, transform: {resize: 4}",
+            "take mirror, crop_size, mean_value",
+        ),
+        ("ImageLabelmapData", "transform: {crop_size: 9}", "a crop of 9 x 9 is larger"),
+        ("ImageLabelmapData", "transform: {rotation: 5}", "take mirror, crop_size, mean_value"),
+        ("ImageLabelmapData", "transform: {mean_value: [1, 2]}", "expected 1 or 3 numbers, got 2"),
+        ("ImageLabelmapData", "new_height: 3", "new_height and new_width are given together"),
+    ],
+)
+def test_keys_that_do_not_fit(pairs, kind, keys, told):
+    with pytest.raises(ShapeError, match=told):
+        reader(kind, keys)
+
+
+def test_damaged_pairs_are_told_in_one_line(pairs):
+    from PIL import Image
+
+    Image.new("L", (3, 3)).save("p/label1.png")
+    made = reader("DenseImageData", "batch_size: 1")
+    made.forward()
+    with pytest.raises(DataError, match=r"p/1.png: is of 8 x 9, its labels label1.png of 3 x 3"):
+        made.forward()
+    skipping = reader("DenseImageData", "batch_size: 1, on_error: skip")
+    assert [x[0, 0, 0, 0] for x, _ in passes(skipping, 3)] == [0, 2, 2]
+    (pairs / "pairs.txt").write_text("0.png label0.png 1.png\n")
+    with pytest.raises(DataError, match="expected two paths in each line, found 3 words"):
+        reader("DenseImageData", "batch_size: 1")
