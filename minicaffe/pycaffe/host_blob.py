@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.layers.blob import Shape
+
+if TYPE_CHECKING:  # a module of layers may import this one first
+    from minicaffe.layers.blob import Shape
 
 
 class Seen:
