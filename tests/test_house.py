@@ -203,7 +203,7 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
     ),
 }
 LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
-ALL = 56_500  # lines; 47,000 were the aim of the rings
+ALL = 58_000  # lines; 47,000 were the aim of the rings, before the layers of forks
 
 
 @pytest.mark.parametrize("ring", RINGS)

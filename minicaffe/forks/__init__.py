@@ -15,5 +15,7 @@ class Fork(NamedTuple):
 FORKS = {  # by file
     "deeplab": Fork("DeepLab, PSPNet and SegNet", ("Interp", "Upsample")),
     "fast_rcnn": Fork("Fast R-CNN", ("ROIPooling",)),
+    "mnc": Fork("MNC", ("MaskPooling", "ROIWarping")),
+    "rfcn": Fork("R-FCN and Faster R-CNN", ("BoxAnnotatorOHEM", "PSROIPooling", "Proposal")),
     "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),
 }

@@ -10,13 +10,16 @@ from half_nets import LENET
 from layers.rows import ROWS, net_of
 from test_step_memory import EVERY_LAYER, STEPS
 
+from minicaffe.forks.whole import Whole
+from minicaffe.layers import REGISTRY
 from minicaffe.ops.conv import ENGINES
 
 MODELS = Path(__file__).parent.parent.parent / "models"
-ON_THE_HOST = {
+ON_THE_HOST = {  # whose passes wait for the device, or take memory, as their documentation says
     "Python",
     "HDF5Output",
-}  # whose passes wait for the device, as their documentation says
+    *(name for name, cls in REGISTRY.items() if issubclass(cls, Whole)),
+}
 TYPES = ("float32", "float64", "float16", "bfloat16")
 FEW = EVERY_LAYER.replace("batch_size: 100", "batch_size: 6")
 WINDOWS = """

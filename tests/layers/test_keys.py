@@ -44,6 +44,8 @@ REFUSED = {  # in the rows any other value is refused: it wants other keys, bott
     ("InfogainLoss", "source"),
     ("LSTM", "debug_info"),
     ("LSTM", "expose_hidden"),
+    ("PSROIPooling", "group_size"),
+    ("PSROIPooling", "output_dim"),
     ("Pooling", "global_pooling"),
     ("Python", "layer"),
     ("Python", "module"),
@@ -52,6 +54,11 @@ REFUSED = {  # in the rows any other value is refused: it wants other keys, bott
     ("WindowData", "root_folder"),
     ("WindowData", "source"),
 }
+REGIONS = np.array([[0, 0, 1, 0], [0] * 4, [0] * 4, [9] * 4, [9] * 4]).T
+HARD = [REGIONS, np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4), np.ones((4, 4))]
+PROPOSED = {"ratio": [1, 2], "scale": [1, 2], "pre_nms_topn": 12, "post_nms_topn": 5}
+MOVED = [np.random.default_rng(4).random((1, n, 2, 3)) / 2 for n in (8, 16)]
+MOVED += [np.array([[60.0, 60.0, 1.0]])]
 IMAGE, PLANE = (2, 3, 5, 5), [(2, 3, 4)]
 SIZE = {"upsample_h": 4, "upsample_w": 4}
 GAIN = np.arange(9.0).reshape(3, 3) + 1
@@ -75,6 +82,9 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("Pooling", "kernel_w"): ({"kernel_h": 2, "kernel_w": 2}, 3, [IMAGE]),
     ("Pooling", "stride_h"): ({"kernel_size": 2, "stride_h": 1, "stride_w": 1}, 2, [IMAGE]),
     ("Pooling", "stride_w"): ({"kernel_size": 2, "stride_h": 1, "stride_w": 1}, 2, [IMAGE]),
+    ("Proposal", "min_size"): ({**PROPOSED, "top": ["a", "b"]}, 30, MOVED),
+    ("Proposal", "ratio"): (PROPOSED, [1, 3], MOVED),
+    ("Proposal", "scale"): (PROPOSED, [1, 3], MOVED),
     ("Reshape", "shape"): ({"shape": {"dim": [2, 12]}}, {"dim": [3, 8]}, PLANE),
     ("Upsample", "pad_out_h"): ({"scale": 2}, True, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
     ("Upsample", "upsample_h"): (SIZE, 5, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
@@ -103,6 +113,7 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
 }
 FORWARD = {  # of types without a gradient
     "Accuracy": [({}, [RANDOM.normal(size=(6, 3, 3)), np.arange(18.0).reshape(6, 3) % 3])],
+    "BoxAnnotatorOHEM": [({"roi_per_img": 2, "top": ["a", "b"]}, HARD)],
     "Data": [(DATABASE, [])],
     "DetectionOutput": [({"num_classes": 3}, FOUND)],
     "DummyData": [
@@ -115,6 +126,7 @@ FORWARD = {  # of types without a gradient
         ({**BOX, "img_h": 40, "img_w": 50}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
         ({**BOX, "step_h": 4, "step_w": 5}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
     ],
+    "Proposal": [({**PROPOSED, "top": ["a", "b"]}, MOVED)],
     "WindowData": [(WINDOWS, [])],
 }
 ROWS = {**ROWS, **FORWARD}

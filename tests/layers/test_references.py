@@ -13,6 +13,7 @@ TESTS = Path(__file__).parent.parent
 # Of the types that Caffe's cases do not hold: the test that compares it with a slow, independent reference.
 REFERENCES = {
     "Axpy": "layers/test_channels.py::test_axpy_against_the_definition",
+    "BoxAnnotatorOHEM": "layers/test_rfcn.py::test_the_hardest_regions_against_loops",
     "DetectionOutput": "layers/test_detection.py::test_detections_against_loops",
     "GELU": "ops/test_elementwise.py::test_a_row_against_the_definition",
     "GroupNorm": "layers/test_normalization.py::test_group_norm",
@@ -22,10 +23,14 @@ REFERENCES = {
     "Input": "net/test_given.py::test_what_an_input_holds_may_be_given_to_any_pass",
     "Interp": "ops/test_moves.py::test_interpolation_against_products",
     "LayerNorm": "layers/test_normalization.py::test_layer_norm",
+    "MaskPooling": "layers/test_mnc.py::test_a_mask_against_loops",
     "Normalize": "layers/test_normalization.py::test_normalize",
+    "PSROIPooling": "layers/test_rfcn.py::test_means_of_bins_against_loops",
     "Permute": "layers/test_shape.py::test_a_layer_of_one_bottom_is_what_numpy_says",
     "PriorBox": "layers/test_detection.py::test_prior_boxes_against_loops",
+    "Proposal": "layers/test_rfcn.py::test_proposals_against_loops",
     "Python": "layers/test_python.py::test_a_loss_as_in_caffes_examples",
+    "ROIWarping": "layers/test_mnc.py::test_warped_regions_against_loops",
     "ROIPooling": "ops/test_roi_pool.py::test_against_loops",
     "ReLU6": "ops/test_elementwise.py::test_a_row_against_the_definition",
     "ShuffleChannel": "layers/test_shape.py::test_a_layer_of_one_bottom_is_what_numpy_says",

@@ -17,6 +17,7 @@ FILES = Path(__file__).parent.parent / "fixtures" / "examples"
 ELSEWHERE = {  # whose tops vary in size: a net of them is not recorded, says tests/net/test_recorded.py
     "DetectionOutput",
     "Filter",
+    "Proposal",
     "Python",
 }
 DIGITS = """
@@ -34,6 +35,8 @@ DIGITS = """
 REST = (
     DIGITS.rstrip()
     + """
+  - {name: seen, type: DummyData, top: [regions, of each], shape: [{dim: [4, 5]}, {dim: [4]}], data_filler: {type: gaussian}}
+  - {name: hard, type: BoxAnnotatorOHEM, bottom: [regions, of each, of each, regions], top: [hard, pull], roi_per_img: 1}
   - {name: learnt, type: Parameter, shape: {dim: [2, 3]}}
   - {name: all of it, type: Reduction, bottom: learnt, operation: SUM, loss_weight: 1}
   - {name: boxes, type: PriorBox, bottom: [image, image], min_size: 2}
