@@ -17,5 +17,17 @@ FORKS = {  # by file
     "fast_rcnn": Fork("Fast R-CNN", ("ROIPooling",)),
     "mnc": Fork("MNC", ("MaskPooling", "ROIWarping")),
     "rfcn": Fork("R-FCN and Faster R-CNN", ("BoxAnnotatorOHEM", "PSROIPooling", "Proposal")),
+    "sequences": Fork(
+        "caffe-lstm and CTC",
+        (
+            "CTCGreedyDecoder",
+            "CTCLoss",
+            "ContinuationIndicator",
+            "CtcLoss",
+            "Lstm",
+            "Reverse",
+            "Transpose",
+        ),
+    ),
     "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),
 }

@@ -69,6 +69,10 @@ ROWS = {
     "GroupNorm": ("type: GroupNorm, num_groups: 2", [X], 4),
     "Normalize": ("type: Normalize, across_spatial: false, channel_shared: false", [X], 4),
     "across": ("type: LRN, local_size: 3, alpha: 0.5", [X], 3),
+    "MaskPooling": ("type: MaskPooling", [X, (3, 1, 6, 5)], 3),
+    "Lstm": ("type: Lstm, num_output: 3, batch_size: 4", [(20, 6)], 20),
+    "Reverse": ("type: Reverse, axis: 1", [X], 1),
+    "Transpose": ("type: Transpose, dim: [3, 0, 2, 1]", [X], 1),
     "within": ("type: LRN, norm_region: WITHIN_CHANNEL", [X], 3),
 }
 

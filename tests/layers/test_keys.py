@@ -22,6 +22,7 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, 
     ("DetectionOutput", "visualize_threshold"),
     ("WindowData", "cache_images"),
     ("BatchNorm", "sync"),  # of one rank all is the same: tests/parallel
+    ("CTCLoss", "loss_calculation_t"),
     ("Convolution", "engine"),
     ("Convolution", "force_nd_im2col"),
     ("Deconvolution", "engine"),
@@ -31,6 +32,8 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, 
     ("Python", "share_in_parallel"),
 }
 REFUSED = {  # in the rows any other value is refused: it wants other keys, bottoms or files
+    ("CtcLoss", "alphabet_size"),
+    ("CtcLoss", "time_step"),
     ("Data", "backend"),
     ("Data", "force_encoded_color"),
     ("Data", "source"),
@@ -57,6 +60,7 @@ REFUSED = {  # in the rows any other value is refused: it wants other keys, bott
 REGIONS = np.array([[0, 0, 1, 0], [0] * 4, [0] * 4, [9] * 4, [9] * 4]).T
 HARD = [REGIONS, np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4), np.ones((4, 4))]
 PROPOSED = {"ratio": [1, 2], "scale": [1, 2], "pre_nms_topn": 12, "post_nms_topn": 5}
+STEPS = [np.random.default_rng(5).normal(size=(6, 2, 3)), np.ones((6, 2))]
 MOVED = [np.random.default_rng(4).random((1, n, 2, 3)) / 2 for n in (8, 16)]
 MOVED += [np.array([[60.0, 60.0, 1.0]])]
 IMAGE, PLANE = (2, 3, 5, 5), [(2, 3, 4)]
@@ -74,6 +78,7 @@ WINDOWS = {"source": str(FILES / "windows.txt"), "batch_size": 4, "top": ["a", "
 WINDOWS |= {"transform": {"crop_size": 8}}
 DATABASE = {"source": str(FILES / "lmdb"), "batch_size": 2, "backend": "LMDB", "top": ["a", "b"]}
 MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
+    ("CTCLoss", "blank_index"): ({}, 0, [*STEPS, np.array([[1], *[[-1]] * 5]) * STEPS[1]]),
     ("Concat", "axis"): ({"axis": 1}, 2, PLANE * 2),
     ("Eltwise", "coeff"): ({}, [2, 0.5], PLANE * 2),
     ("Embed", "input_dim"): ({"num_output": 2, "input_dim": 4}, 5, [np.array([0, 1])]),
@@ -85,6 +90,7 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("Proposal", "min_size"): ({**PROPOSED, "top": ["a", "b"]}, 30, MOVED),
     ("Proposal", "ratio"): (PROPOSED, [1, 3], MOVED),
     ("Proposal", "scale"): (PROPOSED, [1, 3], MOVED),
+    ("Transpose", "dim"): ({"dim": [2, 0, 1]}, [0, 2, 1], [(2, 3, 4)]),
     ("Reshape", "shape"): ({"shape": {"dim": [2, 12]}}, {"dim": [3, 8]}, PLANE),
     ("Upsample", "pad_out_h"): ({"scale": 2}, True, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
     ("Upsample", "upsample_h"): (SIZE, 5, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
@@ -114,6 +120,8 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
 FORWARD = {  # of types without a gradient
     "Accuracy": [({}, [RANDOM.normal(size=(6, 3, 3)), np.arange(18.0).reshape(6, 3) % 3])],
     "BoxAnnotatorOHEM": [({"roi_per_img": 2, "top": ["a", "b"]}, HARD)],
+    "CTCGreedyDecoder": [({"top": ["a", "b"]}, STEPS)],
+    "ContinuationIndicator": [({"time_step": 4, "batch_size": 5}, [])],
     "Data": [(DATABASE, [])],
     "DetectionOutput": [({"num_classes": 3}, FOUND)],
     "DummyData": [

@@ -37,6 +37,9 @@ REST = (
     + """
   - {name: seen, type: DummyData, top: [regions, of each], shape: [{dim: [4, 5]}, {dim: [4]}], data_filler: {type: gaussian}}
   - {name: hard, type: BoxAnnotatorOHEM, bottom: [regions, of each, of each, regions], top: [hard, pull], roi_per_img: 1}
+  - {name: goes on, type: ContinuationIndicator, time_step: 3, batch_size: 2}
+  - {name: steps, type: DummyData, top: steps, shape: {dim: [3, 2, 4]}, data_filler: {type: gaussian}}
+  - {name: said, type: CTCGreedyDecoder, bottom: [steps, goes on]}
   - {name: learnt, type: Parameter, shape: {dim: [2, 3]}}
   - {name: all of it, type: Reduction, bottom: learnt, operation: SUM, loss_weight: 1}
   - {name: boxes, type: PriorBox, bottom: [image, image], min_size: 2}
