@@ -203,7 +203,7 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
     ),
 }
 LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
-ALL = 58_000  # lines; 47,000 were the aim of the rings, before the layers of forks
+ALL = 64_000  # lines; 47,000 were the aim before the forks
 
 
 @pytest.mark.parametrize("ring", RINGS)

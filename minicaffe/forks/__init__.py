@@ -13,9 +13,15 @@ class Fork(NamedTuple):
 
 
 FORKS = {  # by file
+    "bilinear": Fork(
+        "Z. Yan's and compact bilinear pooling's", ("BilinearInterpolation", "CompactBilinear")
+    ),
     "deeplab": Fork("DeepLab, PSPNet and SegNet", ("Interp", "Upsample")),
+    "deformable": Fork("Deformable ConvNets", ("DeformableConvolution",)),
     "fast_rcnn": Fork("Fast R-CNN", ("ROIPooling",)),
+    "flow": Fork("FlowNet", ("Correlation", "FlowWarp")),
     "mnc": Fork("MNC", ("MaskPooling", "ROIWarping")),
+    "openvino": Fork("OpenVINO's training toolbox", ("PriorBoxClustered",)),
     "rfcn": Fork("R-FCN and Faster R-CNN", ("BoxAnnotatorOHEM", "PSROIPooling", "Proposal")),
     "sequences": Fork(
         "caffe-lstm and CTC",
@@ -30,4 +36,5 @@ FORKS = {  # by file
         ),
     ),
     "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),
+    "yolo": Fork("YOLO", ("Reorg", "Yolov3DetectionOutput")),
 }

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from minicaffe.errors import ShapeError
-
-if TYPE_CHECKING:  # a module of layers may import this one first
-    from minicaffe.layers.blob import Shape
 
 
 class Seen:
@@ -21,7 +18,7 @@ class Seen:
     """
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> tuple[int, ...]:
         """The sizes of its axes."""
         raise NotImplementedError
 
@@ -51,12 +48,12 @@ class HostBlob(Seen):
     `reshape(*sizes)` sets the shape, and zeros as values.
     """
 
-    def __init__(self, shape: Shape | None, dtype: Any):
+    def __init__(self, shape: tuple[int, ...] | None, dtype: Any):
         self._shape, self.dtype = shape, dtype
         self._arrays: dict[str, Any] = {}
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> tuple[int, ...]:
         """The sizes of its axes; empty before it has a shape."""
         return self._shape or ()
 

@@ -41,6 +41,10 @@ REFUSED = {  # in the rows any other value is refused: it wants other keys, bott
     ("DetectionOutput", "save_output_param"),
     ("DetectionOutput", "share_location"),
     ("DetectionOutput", "visualize"),
+    ("DeformableConvolution", "deformable_group"),
+    ("DeformableConvolution", "kernel_h"),
+    ("DeformableConvolution", "kernel_size"),
+    ("DeformableConvolution", "kernel_w"),
     ("ImageData", "root_folder"),
     ("ImageData", "source"),
     ("InfogainLoss", "normalize"),
@@ -56,11 +60,20 @@ REFUSED = {  # in the rows any other value is refused: it wants other keys, bott
     ("RNN", "expose_hidden"),
     ("WindowData", "root_folder"),
     ("WindowData", "source"),
+    ("Yolov3DetectionOutput", "mask_group_num"),
+    ("Yolov3DetectionOutput", "num_box"),
+    ("Yolov3DetectionOutput", "num_classes"),
 }
 REGIONS = np.array([[0, 0, 1, 0], [0] * 4, [0] * 4, [9] * 4, [9] * 4]).T
 HARD = [REGIONS, np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4), np.ones((4, 4))]
 PROPOSED = {"ratio": [1, 2], "scale": [1, 2], "pre_nms_topn": 12, "post_nms_topn": 5}
 STEPS = [np.random.default_rng(5).normal(size=(6, 2, 3)), np.ones((6, 2))]
+YOLO = {"num_classes": 2, "num_box": 1, "biases": [30, 20, 9, 40], "mask": [0, 1]}
+YOLO |= {"anchors_scale": [32, 16]}
+GRIDS = [np.random.default_rng(6).normal(size=(1, 7, n, n)) for n in (2, 3)]
+CLUSTERED = {"width": [9, 20], "height": [12, 7]}
+ONE = {"num_output": 2, "kernel_size": 1, "stride_h": 2, "stride_w": 2}
+THREE, SPREAD = {"num_output": 2, "kernel_size": 3, "stride": 5}, [(1, 2, 5, 5), (1, 18, 1, 1)]
 MOVED = [np.random.default_rng(4).random((1, n, 2, 3)) / 2 for n in (8, 16)]
 MOVED += [np.array([[60.0, 60.0, 1.0]])]
 IMAGE, PLANE = (2, 3, 5, 5), [(2, 3, 4)]
@@ -106,6 +119,27 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("Data", "split"): (PICTURES, 0.5, []),
     ("Data", "transform"): (DATABASE, {"scale": 0.5}, []),
     ("DetectionOutput", "nms_param"): ({"num_classes": 3}, {"top_k": 1}, FOUND),
+    ("PriorBoxClustered", "height"): (CLUSTERED, [12, 8], [(1, 2, 3, 3), (1, 3, 30, 40)]),
+    ("PriorBoxClustered", "width"): (CLUSTERED, [9, 8], [(1, 2, 3, 3), (1, 3, 30, 40)]),
+    ("Yolov3DetectionOutput", "anchors_scale"): (YOLO, [32, 8], GRIDS),
+    ("Yolov3DetectionOutput", "biases"): (YOLO, [30, 21, 9, 40], GRIDS),
+    ("Yolov3DetectionOutput", "mask"): (YOLO, [1, 0], GRIDS),
+    ("DeformableConvolution", "dilation"): (
+        {**THREE, "kernel_size": 2},
+        2,
+        [SPREAD[0], (1, 8, 1, 1)],
+    ),
+    ("DeformableConvolution", "group"): (THREE, 2, SPREAD),
+    ("DeformableConvolution", "pad"): (THREE, 1, SPREAD),
+    ("DeformableConvolution", "pad_h"): (THREE, 1, SPREAD),
+    ("DeformableConvolution", "pad_w"): (THREE, 1, SPREAD),
+    ("DeformableConvolution", "stride"): (
+        {"num_output": 2, "kernel_size": 1, "stride": 2},
+        3,
+        [(1, 2, 4, 4), (1, 2, 2, 2)],
+    ),
+    ("DeformableConvolution", "stride_h"): (ONE, 3, [(1, 2, 4, 4), (1, 2, 2, 2)]),
+    ("DeformableConvolution", "stride_w"): (ONE, 3, [(1, 2, 4, 4), (1, 2, 2, 2)]),
     ("DummyData", "data_filler"): ({"shape": {"dim": [2]}}, {"type": "constant", "value": 2}, []),
     ("DummyData", "shape"): ({"shape": {"dim": [2]}}, {"dim": [3]}, []),
     ("ImageData", "new_height"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
@@ -134,8 +168,14 @@ FORWARD = {  # of types without a gradient
         ({**BOX, "img_h": 40, "img_w": 50}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
         ({**BOX, "step_h": 4, "step_w": 5}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
     ],
+    "PriorBoxClustered": [
+        (CLUSTERED, [(1, 2, 3, 3), (1, 3, 30, 40)]),
+        ({**CLUSTERED, "img_h": 40, "img_w": 50}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
+        ({**CLUSTERED, "step_h": 4, "step_w": 5}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
+    ],
     "Proposal": [({**PROPOSED, "top": ["a", "b"]}, MOVED)],
     "WindowData": [(WINDOWS, [])],
+    "Yolov3DetectionOutput": [(YOLO, GRIDS)],
 }
 ROWS = {**ROWS, **FORWARD}
 KEYS = [

@@ -19,6 +19,7 @@ ELSEWHERE = {  # whose tops vary in size: a net of them is not recorded, says te
     "Filter",
     "Proposal",
     "Python",
+    "Yolov3DetectionOutput",
 }
 DIGITS = """
   - {name: digits, type: Data, top: [digit, label], source: digits, batch_size: 4, transform: {crop_size: 6, mirror: true}}
@@ -43,6 +44,7 @@ REST = (
   - {name: learnt, type: Parameter, shape: {dim: [2, 3]}}
   - {name: all of it, type: Reduction, bottom: learnt, operation: SUM, loss_weight: 1}
   - {name: boxes, type: PriorBox, bottom: [image, image], min_size: 2}
+  - {name: more boxes, type: PriorBoxClustered, bottom: [image, image], width: 2, height: 3}
   - {name: image, type: ImageData, top: [image, kind], source: FILES/images.txt, batch_size: 4}
   - {name: window, type: WindowData, top: [window, of], source: FILES/windows.txt, batch_size: 4, transform: {crop_size: 8}}
   - {name: rows, type: HDF5Data, top: t0, source: FILES/rows.txt, batch_size: 4}

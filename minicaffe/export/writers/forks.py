@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.errors import SpecError
 from minicaffe.export.body import body
 from minicaffe.export.graph import Graph
 from minicaffe.export.table import draws, refuses, writes
@@ -18,7 +19,14 @@ FAR = np.iinfo(np.int64).min
 
 refuses("it chooses what is learnt from: leave it out of a deploy net", "BoxAnnotatorOHEM")
 refuses("ONNX pools no regions in this way", "PSROIPooling", "ROIWarping")
-refuses("ONNX has no word for it: have the net end before it", "CTCGreedyDecoder", "Proposal")
+refuses(
+    "ONNX has no word for it: have the net end before it",
+    *("CTCGreedyDecoder", "Proposal", "Yolov3DetectionOutput"),
+)
+refuses(
+    "ONNX reads points near an image's border in another way", "DeformableConvolution", "FlowWarp"
+)
+refuses("ONNX has no word for it", "CompactBilinear", "Correlation")
 
 
 @writes("MaskPooling")
@@ -74,3 +82,33 @@ def reverse(graph: Graph, step: Step, x: str) -> str:
 def transpose(graph: Graph, step: Step, x: str) -> str:
     """Transpose."""
     return graph.op("Transpose", x, perm=step.layer.dim)  # type: ignore[attr-defined]
+
+
+@writes("BilinearInterpolation")
+def bilinear_interpolation(graph: Graph, step: Step, x: str, like: str | None = None) -> str:
+    """Resize with aligned corners."""
+    layer: Any = step.layer
+    if not graph.varies(step.tops[0]):
+        size = graph.const(step.tops[0].shape)
+    elif like is not None:
+        parts = graph.op("Shape", x, end=2), graph.op("Shape", like, start=2)
+        size = graph.op("Concat", *parts, axis=0)
+    else:
+        factor = layer.interpolation_factor
+        size = graph.op("Mul", graph.op("Shape", x), [1, 1, factor, factor])
+    how: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    return graph.op("Resize", x, None, None, size, **how)
+
+
+@writes("Reorg")
+def reorg(graph: Graph, step: Step, x: str) -> str:
+    """A transposition of the parts that sides and channels consist of."""
+    layer: Any = step.layer
+    if graph.varies(step.bottoms[0], 1, 2, 3):
+        raise SpecError("with a dynamic height or width its parts would not be known")
+    _, *parts = layer.parts
+    channels = [parts[i - 1] for i in layer.order[1:]]
+    order = np.argsort(layer.order) if layer.reverse else layer.order
+    x = graph.op("Reshape", x, [0, *(channels if layer.reverse else parts)])
+    x = graph.op("Transpose", x, perm=tuple(int(axis) for axis in order))
+    return graph.op("Reshape", x, [0, *step.tops[0].shape[1:]])
