@@ -31,6 +31,16 @@ def hat(points: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     return weights * inside[:, None], inside
 
 
+def used(weights: np.ndarray) -> slice:
+    """The pixels, at least one, from the first to the last that any point reads.
+
+    >>> used(np.array([[0.0, 0.5, 0.5, 0], [0, 0, 1, 0]]))
+    slice(1, 3, None)
+    """
+    read = np.flatnonzero(weights.any(axis=0))
+    return slice(int(read[0]), int(read[-1]) + 1) if len(read) else slice(0, 1)
+
+
 @register
 class ROIWarping(Whole):
     """The largest of the points in each bin of a grid over each region, read between pixels.
@@ -68,14 +78,18 @@ class ROIWarping(Whole):
             self.kept.append(self.warp(x[int(roi[0])], roi, top))
         return self.out
 
-    def warp(self, x: Any, roi: np.ndarray, top: Any) -> tuple[int, Any, Any, Any]:
+    def warp(self, x: Any, roi: np.ndarray, top: Any) -> tuple[Any, ...]:
         """Pool a region of maps x (c, h, w) into `top`; returns what its gradient needs."""
         (_, c, h, w), (ph, pw) = self.x_shape, top.shape[1:]
         ends = rounded(roi[1:] * roi.dtype.type(self.spatial_scale))
         axes = (ends[1], ends[3], ph, h), (ends[0], ends[2], pw, w)
         (rows, y_inside, sh), (columns, x_inside, sw) = (self.points(*axis) for axis in axes)
-        rows, columns = self.from_host(rows), self.from_host(columns)
-        values = self.xp.matmul(self.xp.matmul(rows, x), columns.T)  # (c, ph sh, pw sw)
+        place = slice(None), used(rows), used(columns)
+        rows, columns = (
+            self.from_host(weights[:, part])
+            for weights, part in ((rows, place[1]), (columns, place[2]))
+        )
+        values = self.xp.matmul(self.xp.matmul(rows, x[place]), columns.T)  # (c, ph sh, pw sw)
         outside = self.from_host(np.where(y_inside[:, None] & x_inside, 0.0, -np.inf))
         values = (values + outside).reshape(c, ph, sh, pw, sw).transpose(0, 1, 3, 2, 4)
         values = values.reshape(c, ph, pw, sh * sw)
@@ -84,7 +98,7 @@ class ROIWarping(Whole):
         found = most != -np.inf  # NaN is shown
         top[...] = self.xp.where(found, most, 0)
         won = (self.xp.arange(sh * sw) == which[..., None]) & found[..., None]
-        return int(roi[0]), rows, columns, won.reshape(c, ph, pw, sh, sw)
+        return (int(roi[0]), *place), rows, columns, won.reshape(c, ph, pw, sh, sw)
 
     def points(
         self, first: float, last: float, bins: int, size: int
@@ -97,10 +111,10 @@ class ROIWarping(Whole):
 
     def backward(self, dy: Any) -> Any:
         xp, c, dx = self.xp, self.x_shape[1], self.xp.zeros(self.x_shape, self.sum_dtype)
-        for (image, rows, columns, won), part in zip(self.kept, dy, strict=True):
+        for (place, rows, columns, won), part in zip(self.kept, dy, strict=True):
             spread = self.wide(part)[..., None, None] * won
             spread = spread.transpose(0, 1, 3, 2, 4).reshape(c, rows.shape[0], columns.shape[0])
-            dx[image] += xp.matmul(xp.matmul(rows.T, spread), columns)
+            dx[place] += xp.matmul(xp.matmul(rows.T, spread), columns)
         return dx, None
 
 

@@ -172,7 +172,7 @@ class Reverse(Layer):
 
 @register
 class Transpose(Layer):
-    """y's axis i is x's axis dim[i]; every axis is named once. Source: Transpose of C. Wick's Caffe.
+    """y's axis i is x's axis dim[i]; every axis is named once. Source: Transpose of Z. Tian's Caffe (CTPN).
 
     Example: (2, 3, 4, 5) -> {type: Transpose, dim: [3, 0, 1, 2]} -> (5, 2, 3, 4)
     """
