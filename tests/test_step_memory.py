@@ -16,6 +16,7 @@ import pytest
 from minicaffe import Net, Solver, parse
 from minicaffe.data import idx, known
 from minicaffe.feeding.data import Data
+from minicaffe.forks.whole import Whole
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.activation import Dropout
 
@@ -52,6 +53,11 @@ ELSEWHERE = {  # types that no such net holds, and why
     "MultiBoxLoss": "it matches boxes on the host, and takes memory for what matches",
     "Python": "the user's class takes what memory it likes",
     "WindowData": "a batch comes from files, whose decoder takes memory",
+    **{
+        name: "of a fork: what it computes with whole arrays takes memory in each pass"
+        for name, cls in REGISTRY.items()
+        if issubclass(cls, Whole)
+    },
 }
 
 

@@ -14,13 +14,18 @@ class Fork(NamedTuple):
 
 FORKS = {  # by file
     "annotated": Fork("SSD", ("AnnotatedData",)),
+    "bilinear": Fork(
+        "Z. Yan's and compact bilinear pooling's", ("BilinearInterpolation", "CompactBilinear")
+    ),
     "deeplab": Fork("DeepLab, PSPNet and SegNet", ("Interp", "SegAccuracy", "Upsample")),
+    "deformable": Fork("Deformable ConvNets", ("DeformableConvolution",)),
     "evaluate": Fork("SSD", ("DetectionEvaluate",)),
     "faces": Fork(
         "SphereFace, caffe-face and caffe-windows",
         ("CenterLoss", "Flip", "InnerDistance", "MarginInnerProduct"),
     ),
     "fast_rcnn": Fork("Fast R-CNN", ("ROIPooling",)),
+    "flow": Fork("FlowNet", ("Correlation", "FlowWarp")),
     "hed": Fork("HED", ("ImageLabelmapData", "SigmoidCrossEntropyBalanceLoss")),
     "metrics": Fork(
         "caffe-sl, NVIDIA's Caffe, Xlearn and others",
@@ -33,8 +38,24 @@ FORKS = {  # by file
             "WeightedEuclideanLoss",
         ),
     ),
+    "mnc": Fork("MNC", ("MaskPooling", "ROIWarping")),
     "multibox": Fork("SSD", ("MultiBoxLoss",)),
     "openpose": Fork("OpenPose", ("ImResize",)),
+    "openvino": Fork("OpenVINO's training toolbox", ("PriorBoxClustered",)),
+    "rfcn": Fork("R-FCN and Faster R-CNN", ("BoxAnnotatorOHEM", "PSROIPooling", "Proposal")),
     "segnet": Fork("SegNet (data)", ("DenseImageData",)),
+    "sequences": Fork(
+        "caffe-lstm and CTC",
+        (
+            "CTCGreedyDecoder",
+            "CTCLoss",
+            "ContinuationIndicator",
+            "CtcLoss",
+            "Lstm",
+            "Reverse",
+            "Transpose",
+        ),
+    ),
     "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),
+    "yolo": Fork("YOLO", ("Reorg", "Yolov3DetectionOutput")),
 }

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.forks.expressions import EXPRESSION, Expression
+from minicaffe.forks.whole import Whole
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.losses import check_labels, same_type
@@ -169,7 +169,7 @@ class Upsample(Layer):
 
 
 @register
-class SegAccuracy(Expression):
+class SegAccuracy(Whole):
     """How many pixels have the right class: a batch's accuracy, mean recall, mean intersection over union.
 
     Bottoms: scores (n, c, h, w) and labels (n, 1, h, w). Top: (1, 1, 1, 3): the share of labels that have the
@@ -185,7 +185,7 @@ class SegAccuracy(Expression):
     ignore_label: Annotated[tuple[int, ...], "labels that do not count"] = ()
 
     traits = replace(
-        EXPRESSION,
+        Whole.traits,
         label_bottoms=(0, 1),
         float32_bottoms=(1,),
         float32_tops=(0,),

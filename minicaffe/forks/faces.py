@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.forks.expressions import EXPRESSION, Expression
+from minicaffe.forks.whole import Whole
 from minicaffe.layers.base import Layer, Traits, canonical_axis, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.fillers import XAVIER, ZERO
@@ -90,7 +90,7 @@ MARGINS = {  # of m times the angle: the coefficients of cos(m angle) as a polyn
 
 
 @register
-class MarginInnerProduct(Expression):
+class MarginInnerProduct(Whole):
     """y = |x| cos(angle to w), for the label's w (|x| psi(angle) + lambda y) / (1 + lambda): SphereFace.
 
     psi(angle) = (-1)^k cos(m angle) - 2 k, k = the whole part of m angle / pi; margin_type (`type` in a
@@ -119,7 +119,7 @@ class MarginInnerProduct(Expression):
     iteration: Annotated[int, "how many passes lambda has had before", AtLeast(0)] = 0
     lambda_min: Annotated[float, "the least lambda"] = 0.0
 
-    traits = replace(EXPRESSION, label_bottoms=(1,), float32_bottoms=(1,), float32_tops=(1,))
+    traits = replace(Whole.traits, label_bottoms=(1,), float32_bottoms=(1,), float32_tops=(1,))
 
     def setup(self, x: Shape, labels: Shape) -> list[Shape]:
         if len(self.top) > 2:
@@ -196,7 +196,7 @@ class MarginInnerProduct(Expression):
 
 
 @register
-class InnerDistance(Expression):
+class InnerDistance(Whole):
     """y[m, n] = the distance of x[m] and w[n]: the sum of (x - w)^2 (L2), or of |x - w| (L1).
 
     Bottoms: x, seen as (m, k) of the axes before and from `axis`; and perhaps w (n, ...), instead of the

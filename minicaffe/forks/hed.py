@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 from typing import Annotated, Any
 
-from minicaffe.forks.expressions import LOSS, Expression
 from minicaffe.forks.label_maps import LabelMaps
+from minicaffe.forks.whole import LOSS, Whole
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.losses import check_alike, samples
@@ -15,7 +15,7 @@ from minicaffe.spec.types import AtLeast
 
 
 @register
-class SigmoidCrossEntropyBalanceLoss(Expression):
+class SigmoidCrossEntropyBalanceLoss(Whole):
     """loss = - sum of w (t log p + (1 - t) log(1 - p)) / n, p = sigmoid(x), few ones as much as many zeros.
 
     Bottoms: x and targets t, with equal numbers of samples and entries. In each sample w is the share of

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.forks.expressions import LOSS, Expression
+from minicaffe.forks.whole import LOSS, Whole
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.losses import Loss, check_alike, check_labels, same_type, samples
@@ -20,7 +20,7 @@ from minicaffe.spec.types import AtLeast
 
 
 @register
-class L1Loss(Expression):
+class L1Loss(Whole):
     """loss = sum of |a - b| / n, n samples. Bottoms: a, b with equal numbers of samples and entries.
 
     Both have a gradient. Top: the loss, of shape (). Source: L1Loss of NVIDIA's Caffe, which DetectNet uses;
@@ -102,7 +102,7 @@ class WeightedEuclideanLoss(Loss):
 
 
 @register
-class BatchTripletLoss(Expression):
+class BatchTripletLoss(Whole):
     """loss = mu mean of max(margin + d[i, j] - d[i, k], 0) + (1 - mu) mean of d[i, j], d = |x[i] - x[j]|^2.
 
     The means are over all triplets and pairs of a batch: j is another sample of i's label, beside it or with
@@ -189,7 +189,7 @@ class BatchTripletLoss(Expression):
 
 
 @register
-class DiceCoefLoss(Expression):
+class DiceCoefLoss(Whole):
     """loss = 1 - mean of (2 sum of a b + 1) / (sum of a^2 + sum of b^2 + 1) over the n samples.
 
     Bottoms: a, b with equal numbers of samples and entries; both have a gradient, which is that of n times the
@@ -223,7 +223,7 @@ class DiceCoefLoss(Expression):
 
 
 @register
-class MMDLoss(Expression):
+class MMDLoss(Whole):
     """How far apart two sets of features are: their maximum mean discrepancy, from pairs drawn in each pass.
 
     loss = mean over q drawn quadruples (s, s', t, t') of k(s, s') + k(t, t') - k(s, t') - k(s', t), s and s'

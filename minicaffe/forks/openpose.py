@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.errors import ShapeError
-from minicaffe.forks.expressions import Expression
+from minicaffe.forks.whole import Whole
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
 from minicaffe.spec.types import AtLeast
 
 
 @register
-class ImResize(Expression):
+class ImResize(Whole):
     """Maps of several scales of a picture, cut to what they hold of it, scaled by cubics, and averaged.
 
     (n, c, h, w) -> (1, c, target_spatial_height, target_spatial_width), or h and w times `factor`, rounded

@@ -16,9 +16,18 @@ from minicaffe.net.step import Step, Value
 from minicaffe.net.summary import HEAD, rows, sums
 
 FAMILIES: Mapping[str, Sequence[str]] = {
-    "convolution": ("Convolution", "Deconvolution", "Im2col"),
-    "pooling": ("Pooling", "SPP", "ROIPooling", "Interp", "Upsample"),
-    "product": ("InnerProduct", "LSTM", "RNN", "LSTMUnit", "Embed"),
+    "convolution": ("Convolution", "Deconvolution", "DeformableConvolution", "Im2col"),
+    "pooling": (
+        "Pooling",
+        "SPP",
+        "ROIPooling",
+        "PSROIPooling",
+        "ROIWarping",
+        "Interp",
+        "BilinearInterpolation",
+        "Upsample",
+    ),
+    "product": ("InnerProduct", "LSTM", "Lstm", "RNN", "LSTMUnit", "Embed"),
     "normalization": (
         "BatchNorm",
         "Scale",

@@ -60,10 +60,14 @@ class LSTM(Recurrent):
         for t in reversed(range(self.t)):
             given = self.z[t], c[t], c[t + 1], cont[t]
             ops.lstm_unit_gradient(*given, dh[t], self.dr, after, self.dc, dz[t])
+            self.limit(dz[t])
             if t:
                 gemm(dz[t], self.state_weight.data, self.dr)
             after = cont[t]
         return self.gradients(self.out[0])
+
+    def limit(self, dz: Any) -> None:
+        """Called with the gradient of what a step's gates are of: a subclass may limit it, in place."""
 
 
 @register

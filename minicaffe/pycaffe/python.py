@@ -33,6 +33,10 @@ def find(module: str, name: str) -> type:
     Raises SpecError if there is none, or if it is no layer.
     """
     places = [sys.modules[n] for n in (module, f"_{module}") if n in sys.modules]
+    path = Path(*module.split(".")).with_suffix(".py")
+    of_path = sys.modules.get(path.stem)  # --import knows no package, only the file
+    if of_path not in places and Path(_names(of_path).get("__file__") or "").match(str(path)):
+        places.append(of_path)  # type: ignore[arg-type]
     main = sys.modules.get("__main__")
     if Path(getattr(main, "__file__", None) or "").stem == module:
         places.append(main)  # type: ignore[arg-type]
@@ -42,15 +46,21 @@ def find(module: str, name: str) -> type:
             f"--import {module.replace('.', '/')}.py does, or `import {module}` before the net is built"
         )
     names: dict[str, Any] = {}
-    for place in reversed(places):  # vars() would load a lazy module
-        with contextlib.suppress(AttributeError):  # None if an import is blocked
-            names |= object.__getattribute__(place, "__dict__")
+    for place in reversed(places):
+        names |= _names(place)
     cls = names.get(name)
     if not isinstance(cls, type):
         classes = [key for key, value in names.items() if isinstance(value, type)]
         raise SpecError(f"module {module!r} has no class {name!r}{did_you_mean(name, classes)}")
     require(cls, *METHODS[: 1 if issubclass(cls, PythonLayer) else None])
     return cls
+
+
+def _names(place: Any) -> dict[str, Any]:
+    """What a module holds; vars() would load a lazy one."""
+    with contextlib.suppress(AttributeError):  # None if an import is blocked
+        return object.__getattribute__(place, "__dict__")
+    return {}
 
 
 def require(cls: type, *methods: str) -> None:

@@ -210,7 +210,11 @@ def test_mistakes_in_the_block_of_a_declaration_have_their_place(own_types):
 
 def test_the_blocks_of_types_are_named_as_their_authors_name_them():
     """Where the file of Caffe's messages has one block of a type alone, its name follows from the type's."""
-    irregular = {"Normalize": "norm_param", "Deconvolution": "convolution_param"}
+    irregular = {
+        "Normalize": "norm_param",
+        "Deconvolution": "convolution_param",
+        "LSTM": "recurrent_param",
+    }
     for kind, blocks in schema().layers.items():
         own = [block for block in blocks if block not in ("transform_param", "loss_param")]
         named = own_block(kind)

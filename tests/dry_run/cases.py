@@ -14,10 +14,10 @@ from minicaffe.layers import REGISTRY
 from minicaffe.ops.conv import ENGINES
 
 MODELS = Path(__file__).parent.parent.parent / "models"
-ON_THE_HOST = {
+ON_THE_HOST = {  # whose passes wait for the device, or take memory, as their documentation says
     "Python",
     "HDF5Output",
-}  # whose passes wait for the device, as their documentation says
+}
 ON_THE_HOST |= {  # or that compute with CuPy's own operators, which take arrays
     name for name, layer in REGISTRY.items() if layer.traits.capturable is False
 }

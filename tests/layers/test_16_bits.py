@@ -73,6 +73,24 @@ ROWS = {
     "GroupNorm": ("type: GroupNorm, num_groups: 2", [X], 4),
     "Normalize": ("type: Normalize, across_spatial: false, channel_shared: false", [X], 4),
     "across": ("type: LRN, local_size: 3, alpha: 0.5", [X], 3),
+    "BilinearInterpolation": ("type: BilinearInterpolation, interpolation_factor: 2", [X], 2),
+    "CompactBilinear": ("type: CompactBilinear, num_output: 6", [X, X], 3),
+    "Correlation": (
+        "type: Correlation, kernel_size: 1, max_displacement: 1, pad: 1",
+        [X, X],
+        3,
+    ),
+    "DeformableConvolution": (
+        "type: DeformableConvolution, num_output: 3, kernel_size: 3, pad: 1",
+        [X, (3, 18, 6, 5)],
+        4,
+    ),
+    "FlowWarp": ("type: FlowWarp", [X, (3, 2, 6, 5)], 3),
+    "Reorg": ("type: Reorg, stride: 2, reverse: true", [X], 1),
+    "MaskPooling": ("type: MaskPooling", [X, (3, 1, 6, 5)], 3),
+    "Lstm": ("type: Lstm, num_output: 3, batch_size: 4", [(20, 6)], 20),
+    "Reverse": ("type: Reverse, axis: 1", [X], 1),
+    "Transpose": ("type: Transpose, dim: [3, 0, 2, 1]", [X], 1),
     "within": ("type: LRN, norm_region: WITHIN_CHANNEL", [X], 3),
 }
 

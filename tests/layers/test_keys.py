@@ -30,6 +30,7 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, 
     ("AnnotatedData", "anno_type"),
     ("WindowData", "cache_images"),
     ("BatchNorm", "sync"),  # of one rank all is the same: tests/parallel
+    ("CTCLoss", "loss_calculation_t"),
     ("Convolution", "engine"),
     ("Convolution", "force_nd_im2col"),
     ("Deconvolution", "engine"),
@@ -45,6 +46,8 @@ REFUSED = {  # in the rows any other value is refused: it wants other keys, bott
     *(("MultiBoxLoss", key) for key in ("num_classes", "share_location", "do_neg_mining")),
     *(("MultiBoxLoss", key) for key in ("background_label_id", "map_object_to_agnostic")),
     ("CenterLoss", "axis"),
+    ("CtcLoss", "alphabet_size"),
+    ("CtcLoss", "time_step"),
     ("Data", "backend"),
     ("Data", "force_encoded_color"),
     ("Data", "source"),
@@ -53,10 +56,16 @@ REFUSED = {  # in the rows any other value is refused: it wants other keys, bott
     ("DetectionOutput", "share_location"),
     ("DetectionOutput", "visualize"),
     *((name, key) for name in FED[1:] for key in ("root_folder", "source")),
+    ("DeformableConvolution", "deformable_group"),
+    ("DeformableConvolution", "kernel_h"),
+    ("DeformableConvolution", "kernel_size"),
+    ("DeformableConvolution", "kernel_w"),
     ("InfogainLoss", "normalize"),
     ("InfogainLoss", "source"),
     ("LSTM", "debug_info"),
     ("LSTM", "expose_hidden"),
+    ("PSROIPooling", "group_size"),
+    ("PSROIPooling", "output_dim"),
     ("Pooling", "global_pooling"),
     ("Python", "layer"),
     ("Python", "module"),
@@ -64,7 +73,22 @@ REFUSED = {  # in the rows any other value is refused: it wants other keys, bott
     ("RNN", "expose_hidden"),
     ("WindowData", "root_folder"),
     ("WindowData", "source"),
+    ("Yolov3DetectionOutput", "mask_group_num"),
+    ("Yolov3DetectionOutput", "num_box"),
+    ("Yolov3DetectionOutput", "num_classes"),
 }
+REGIONS = np.array([[0, 0, 1, 0], [0] * 4, [0] * 4, [9] * 4, [9] * 4]).T
+HARD = [REGIONS, np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4), np.ones((4, 4))]
+PROPOSED = {"ratio": [1, 2], "scale": [1, 2], "pre_nms_topn": 12, "post_nms_topn": 5}
+STEPS = [np.random.default_rng(5).normal(size=(6, 2, 3)), np.ones((6, 2))]
+YOLO = {"num_classes": 2, "num_box": 1, "biases": [30, 20, 9, 40], "mask": [0, 1]}
+YOLO |= {"anchors_scale": [32, 16]}
+GRIDS = [np.random.default_rng(6).normal(size=(1, 7, n, n)) for n in (2, 3)]
+CLUSTERED = {"width": [9, 20], "height": [12, 7]}
+ONE = {"num_output": 2, "kernel_size": 1, "stride_h": 2, "stride_w": 2}
+THREE, SPREAD = {"num_output": 2, "kernel_size": 3, "stride": 5}, [(1, 2, 5, 5), (1, 18, 1, 1)]
+MOVED = [np.random.default_rng(4).random((1, n, 2, 3)) / 2 for n in (8, 16)]
+MOVED += [np.array([[60.0, 60.0, 1.0]])]
 IMAGE, PLANE = (2, 3, 5, 5), [(2, 3, 4)]
 SIZE = {"upsample_h": 4, "upsample_w": 4}
 GAIN = np.arange(9.0).reshape(3, 3) + 1
@@ -94,6 +118,7 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("MarginInnerProduct", "num_output"): (FEW, 3, [(3, 2), LABELS]),
     ("MarginInnerProduct", "axis"): (FEW, 0, [(1, 3), LABELS[:1]]),
     ("InnerDistance", "update_center_only"): ({"num_output": 3}, True, [(3, 1), LABELS]),
+    ("CTCLoss", "blank_index"): ({}, 0, [*STEPS, np.array([[1], *[[-1]] * 5]) * STEPS[1]]),
     ("Concat", "axis"): ({"axis": 1}, 2, PLANE * 2),
     ("Eltwise", "coeff"): ({}, [2, 0.5], PLANE * 2),
     ("Embed", "input_dim"): ({"num_output": 2, "input_dim": 4}, 5, [np.array([0, 1])]),
@@ -102,6 +127,10 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("Pooling", "kernel_w"): ({"kernel_h": 2, "kernel_w": 2}, 3, [IMAGE]),
     ("Pooling", "stride_h"): ({"kernel_size": 2, "stride_h": 1, "stride_w": 1}, 2, [IMAGE]),
     ("Pooling", "stride_w"): ({"kernel_size": 2, "stride_h": 1, "stride_w": 1}, 2, [IMAGE]),
+    ("Proposal", "min_size"): ({**PROPOSED, "top": ["a", "b"]}, 30, MOVED),
+    ("Proposal", "ratio"): (PROPOSED, [1, 3], MOVED),
+    ("Proposal", "scale"): (PROPOSED, [1, 3], MOVED),
+    ("Transpose", "dim"): ({"dim": [2, 0, 1]}, [0, 2, 1], [(2, 3, 4)]),
     ("Reshape", "shape"): ({"shape": {"dim": [2, 12]}}, {"dim": [3, 8]}, PLANE),
     ("Upsample", "pad_out_h"): ({"scale": 2}, True, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
     ("Upsample", "upsample_h"): (SIZE, 5, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
@@ -117,6 +146,27 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("Data", "split"): (PICTURES, 0.5, []),
     ("Data", "transform"): (DATABASE, {"scale": 0.5}, []),
     ("DetectionOutput", "nms_param"): ({"num_classes": 3}, {"top_k": 1}, FOUND),
+    ("PriorBoxClustered", "height"): (CLUSTERED, [12, 8], [(1, 2, 3, 3), (1, 3, 30, 40)]),
+    ("PriorBoxClustered", "width"): (CLUSTERED, [9, 8], [(1, 2, 3, 3), (1, 3, 30, 40)]),
+    ("Yolov3DetectionOutput", "anchors_scale"): (YOLO, [32, 8], GRIDS),
+    ("Yolov3DetectionOutput", "biases"): (YOLO, [30, 21, 9, 40], GRIDS),
+    ("Yolov3DetectionOutput", "mask"): (YOLO, [1, 0], GRIDS),
+    ("DeformableConvolution", "dilation"): (
+        {**THREE, "kernel_size": 2},
+        2,
+        [SPREAD[0], (1, 8, 1, 1)],
+    ),
+    ("DeformableConvolution", "group"): (THREE, 2, SPREAD),
+    ("DeformableConvolution", "pad"): (THREE, 1, SPREAD),
+    ("DeformableConvolution", "pad_h"): (THREE, 1, SPREAD),
+    ("DeformableConvolution", "pad_w"): (THREE, 1, SPREAD),
+    ("DeformableConvolution", "stride"): (
+        {"num_output": 2, "kernel_size": 1, "stride": 2},
+        3,
+        [(1, 2, 4, 4), (1, 2, 2, 2)],
+    ),
+    ("DeformableConvolution", "stride_h"): (ONE, 3, [(1, 2, 4, 4), (1, 2, 2, 2)]),
+    ("DeformableConvolution", "stride_w"): (ONE, 3, [(1, 2, 4, 4), (1, 2, 2, 2)]),
     ("DummyData", "data_filler"): ({"shape": {"dim": [2]}}, {"type": "constant", "value": 2}, []),
     ("DummyData", "shape"): ({"shape": {"dim": [2]}}, {"dim": [3]}, []),
     ("DenseImageData", "crop_height"): ({**PAIRS, "crop_height": 4, "crop_width": 4}, 5, []),
@@ -160,6 +210,9 @@ EVALUATED = [
 ]
 FORWARD = {  # of types without a gradient
     "Accuracy": [({}, [RANDOM.normal(size=(6, 3, 3)), np.arange(18.0).reshape(6, 3) % 3])],
+    "BoxAnnotatorOHEM": [({"roi_per_img": 2, "top": ["a", "b"]}, HARD)],
+    "CTCGreedyDecoder": [({"top": ["a", "b"]}, STEPS)],
+    "ContinuationIndicator": [({"time_step": 4, "batch_size": 5}, [])],
     "Data": [(DATABASE, [])],
     "AnnotatedData": [(BOXES, [])],
     "DetectionEvaluate": [({"num_classes": 3}, EVALUATED)],
@@ -177,7 +230,14 @@ FORWARD = {  # of types without a gradient
         ({**BOX, "step_h": 4, "step_w": 5}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
     ],
     "SegAccuracy": [({}, SCORES)],
+    "PriorBoxClustered": [
+        (CLUSTERED, [(1, 2, 3, 3), (1, 3, 30, 40)]),
+        ({**CLUSTERED, "img_h": 40, "img_w": 50}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
+        ({**CLUSTERED, "step_h": 4, "step_w": 5}, [(1, 2, 3, 3), (1, 3, 30, 40)]),
+    ],
+    "Proposal": [({**PROPOSED, "top": ["a", "b"]}, MOVED)],
     "WindowData": [(WINDOWS, [])],
+    "Yolov3DetectionOutput": [(YOLO, GRIDS)],
 }
 ROWS = {**ROWS, **FORWARD}
 KEYS = [

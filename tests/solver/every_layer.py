@@ -17,7 +17,9 @@ FILES = Path(__file__).parent.parent / "fixtures" / "examples"
 ELSEWHERE = {  # whose tops vary in size: a net of them is not recorded, says tests/net/test_recorded.py
     "DetectionOutput",
     "Filter",
+    "Proposal",
     "Python",
+    "Yolov3DetectionOutput",
 }
 DIGITS = """
   - {name: digits, type: Data, top: [digit, label], source: digits, batch_size: 4, transform: {crop_size: 6, mirror: true}}
@@ -34,9 +36,15 @@ DIGITS = """
 REST = (
     DIGITS.rstrip()
     + """
+  - {name: seen, type: DummyData, top: [regions, of each], shape: [{dim: [4, 5]}, {dim: [4]}], data_filler: {type: gaussian}}
+  - {name: hard, type: BoxAnnotatorOHEM, bottom: [regions, of each, of each, regions], top: [hard, pull], roi_per_img: 1}
+  - {name: goes on, type: ContinuationIndicator, time_step: 3, batch_size: 2}
+  - {name: steps, type: DummyData, top: steps, shape: {dim: [3, 2, 4]}, data_filler: {type: gaussian}}
+  - {name: said, type: CTCGreedyDecoder, bottom: [steps, goes on]}
   - {name: learnt, type: Parameter, shape: {dim: [2, 3]}}
   - {name: all of it, type: Reduction, bottom: learnt, operation: SUM, loss_weight: 1}
   - {name: boxes, type: PriorBox, bottom: [image, image], min_size: 2}
+  - {name: more boxes, type: PriorBoxClustered, bottom: [image, image], width: 2, height: 3}
   - {name: image, type: ImageData, top: [image, kind], source: FILES/images.txt, batch_size: 4}
   - {name: dense, type: DenseImageData, top: [dense, dense labels], source: FILES/pairs.txt, batch_size: 4, mirror: true}
   - {name: edges, type: ImageLabelmapData, top: [pairs, edges], source: FILES/pairs.txt, batch_size: 4, shuffle: true}

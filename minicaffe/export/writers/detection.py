@@ -158,10 +158,10 @@ def drawn_priors(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
     return np.stack([corners.ravel(), np.full(shape[2], 0.1)])[None]
 
 
-@writes("PriorBox")
+@writes("PriorBox", "PriorBoxClustered")
 def prior_box(graph: Graph, step: Step, x: str, image: str) -> str:
     """The boxes and their variances: a constant, unless the map's or the image's size is dynamic."""
-    layer: Any = step.layer
+    layer: Any = getattr(step.layer, "made", step.layer)
     of_image = layer.pair("img", "img_size") is None and graph.varies(step.bottoms[1], 2, 3)
     variance = np.array(layer.variance or (0.1,), np.float32)
     if not of_image and not graph.varies(step.bottoms[0], 2, 3):

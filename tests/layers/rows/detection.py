@@ -14,7 +14,14 @@ TRUTH = np.array(
     [[0, 1, 0, 0.12, 0.1, 0.5, 0.55, 0], [1, 2, 0, 0.5, 0.55, 0.9, 0.9, 1], [-1] * 8], float
 )[None, None]
 
-WITHOUT_GRADIENT = {"PriorBox", "DetectionOutput", "DetectionEvaluate", "AnnotatedData"}
+WITHOUT_GRADIENT = {
+    "AnnotatedData",
+    "DetectionEvaluate",
+    "DetectionOutput",
+    "PriorBox",
+    "PriorBoxClustered",
+    "Yolov3DetectionOutput",
+}
 ROWS = {
     "MultiBoxLoss": [
         ({"num_classes": 3, "neg_pos_ratio": 1.5}, [(2, 12), (2, 9), PRIORS, TRUTH]),

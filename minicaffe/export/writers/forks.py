@@ -1,0 +1,114 @@
+"""Layers of Caffe's forks: what ONNX has a word for, and what it has not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import SpecError
+from minicaffe.export.body import body
+from minicaffe.export.graph import Graph
+from minicaffe.export.table import draws, refuses, writes
+from minicaffe.export.writers.recurrent import unit
+from minicaffe.layers.base import canonical_axis
+from minicaffe.net.step import Step
+
+FAR = np.iinfo(np.int64).min
+
+refuses("it chooses what is learnt from: leave it out of a deploy net", "BoxAnnotatorOHEM")
+refuses("ONNX pools no regions in this way", "PSROIPooling", "ROIWarping")
+refuses(
+    "ONNX has no word for it: have the net end before it",
+    *("CTCGreedyDecoder", "Proposal", "Yolov3DetectionOutput"),
+)
+refuses(
+    "ONNX reads points near an image's border in another way", "DeformableConvolution", "FlowWarp"
+)
+refuses("ONNX has no word for it", "CompactBilinear", "Correlation")
+
+
+@writes("MaskPooling")
+def mask_pooling(graph: Graph, step: Step, x: str, mask: str) -> str:
+    """Mul, which repeats the mask for each channel."""
+    return graph.op("Mul", x, mask)
+
+
+@writes("Lstm")
+def lstm(graph: Graph, step: Step, x: str, clip: str | None = None) -> str:
+    """A Scan over the steps, as of LSTM: states are zeros when a run begins."""
+    layer: Any = step.layer
+    n, d, before = layer.batch_size, layer.num_output, graph.shapes(step.bottoms[0])
+    x = graph.reshape(x, before, [(shape[0], math.prod(shape[1:])) for shape in before])
+    z = graph.op("Gemm", x, graph.param(step, 0), graph.param(step, 2), transB=1)
+    z = graph.op("Reshape", z, [-1, n, 4 * d])
+    if clip is None:
+        cont = graph.op("Expand", 1.0, graph.op("Concat", graph.size(z, 0), [n, 1], axis=0))
+    else:
+        cont = graph.op("Reshape", clip, [-1, n, 1])
+    zeros = graph.const(np.zeros((n, d), np.float32))
+    with body(graph, "h", "c", "z", "cont") as within:
+        h_in, c_in, z_in, cont_in = within.inputs
+        r = graph.op("Gemm", h_in, graph.param(step, 1), transB=1)
+        c, h = unit(graph, graph.op("Add", z_in, graph.op("Mul", r, cont_in)), c_in, cont_in)
+        within.outputs = [h, c, graph.op("Identity", h)]
+    *_, hs = graph.ops("Scan", 3, zeros, zeros, z, cont, body=within, num_scan_inputs=2)
+    return graph.op("Reshape", hs, [-1, d])
+
+
+@draws("Lstm", 1)
+def drawn_clip(random: Any, step: Step, shape: tuple[int, ...]) -> Any:
+    """Streams, some of which begin anew."""
+    return random.integers(2, size=shape)
+
+
+@writes("ContinuationIndicator")
+def continuation_indicator(graph: Graph, step: Step) -> str:
+    """A constant."""
+    made = np.ones(step.tops[0].shape, np.float32)
+    made[0] = 0
+    return graph.const(made)
+
+
+@writes("Reverse")
+def reverse(graph: Graph, step: Step, x: str) -> str:
+    """Slice, from the end to the start."""
+    axis = canonical_axis(step.layer.axis, step.bottoms[0].shape)  # type: ignore[attr-defined]
+    return graph.op("Slice", x, [-1], [FAR], [axis], [-1])
+
+
+@writes("Transpose")
+def transpose(graph: Graph, step: Step, x: str) -> str:
+    """Transpose."""
+    return graph.op("Transpose", x, perm=step.layer.dim)  # type: ignore[attr-defined]
+
+
+@writes("BilinearInterpolation")
+def bilinear_interpolation(graph: Graph, step: Step, x: str, like: str | None = None) -> str:
+    """Resize with aligned corners."""
+    layer: Any = step.layer
+    if not graph.varies(step.tops[0]):
+        size = graph.const(step.tops[0].shape)
+    elif like is not None:
+        parts = graph.op("Shape", x, end=2), graph.op("Shape", like, start=2)
+        size = graph.op("Concat", *parts, axis=0)
+    else:
+        factor = layer.interpolation_factor
+        size = graph.op("Mul", graph.op("Shape", x), [1, 1, factor, factor])
+    how: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    return graph.op("Resize", x, None, None, size, **how)
+
+
+@writes("Reorg")
+def reorg(graph: Graph, step: Step, x: str) -> str:
+    """A transposition of the parts that sides and channels consist of."""
+    layer: Any = step.layer
+    if graph.varies(step.bottoms[0], 1, 2, 3):
+        raise SpecError("with a dynamic height or width its parts would not be known")
+    _, *parts = layer.parts
+    channels = [parts[i - 1] for i in layer.order[1:]]
+    order = np.argsort(layer.order) if layer.reverse else layer.order
+    x = graph.op("Reshape", x, [0, *(channels if layer.reverse else parts)])
+    x = graph.op("Transpose", x, perm=tuple(int(axis) for axis in order))
+    return graph.op("Reshape", x, [0, *step.tops[0].shape[1:]])

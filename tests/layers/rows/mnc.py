@@ -1,0 +1,13 @@
+"""The layers of Multi-task Network Cascades."""
+
+from __future__ import annotations
+
+from layers.rows.detection import MAPS, REGIONS
+
+ROWS = {
+    "ROIWarping": [
+        ({"pooled_h": 2, "pooled_w": 3}, [MAPS, REGIONS]),
+        ({"pooled_h": 4, "pooled_w": 1, "spatial_scale": 0.5}, [MAPS, REGIONS.reshape(4, 5, 1, 1)]),
+    ],
+    "MaskPooling": [({}, [(2, 3, 4, 2), (2, 1, 4, 2)])],
+}
