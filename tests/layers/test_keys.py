@@ -100,7 +100,10 @@ FOUND = [RANDOM.normal(size=(1, 12)), RANDOM.random((1, 9)), PRIORS.reshape(1, 2
 BOX = {"min_size": [8], "max_size": [12], "aspect_ratio": [2]}
 FILES = Path(__file__).parent.parent / "fixtures" / "examples"
 PAIRS = {"source": str(FILES / "pairs.txt"), "batch_size": 2, "top": ["a", "b"]}
-SCORES = [RANDOM.normal(size=(2, 3, 2, 3)), np.arange(12.0).reshape(2, 1, 2, 3) % 3]
+SCORES = [
+    np.random.default_rng(8).normal(size=(2, 3, 2, 3)),
+    np.arange(12.0).reshape(2, 1, 2, 3) % 3,
+]
 PICTURES = {"source": str(FILES / "images.txt"), "batch_size": 2, "top": ["a", "b"]}
 WINDOWS = {"source": str(FILES / "windows.txt"), "batch_size": 4, "top": ["a", "b"]}
 WINDOWS |= {"transform": {"crop_size": 8}}
@@ -108,9 +111,9 @@ DATABASE = {"source": str(FILES / "lmdb"), "batch_size": 2, "backend": "LMDB", "
 BOXES = {"source": str(FILES / "boxes_lmdb"), "batch_size": 2, "top": ["a", "b"]}
 OUTSIDE = PRIORS.reshape(1, 2, 12) * np.array([[[1.3] * 12, [1] * 12]])
 TRUTH = np.array([[0, 1, 0, 0.15, 0.1, 0.6, 0.6, 0], [0, 2, 0, 0.7, 0.7, 1, 1, 1]])[None, None]
-LOSS = [RANDOM.normal(size=(1, 12)), RANDOM.normal(size=(1, 9)), OUTSIDE, TRUTH]
-HARD = {"num_classes": 3, "mining_type": "HARD_EXAMPLE", "overlap_threshold": 0.3}
-SUPPRESSED = {**HARD, "nms_param": {"nms_threshold": 0.2}}
+LOSS = [*(np.random.default_rng(7).normal(size=(1, n)) for n in (12, 9)), OUTSIDE, TRUTH]
+MINED = {"num_classes": 3, "mining_type": "HARD_EXAMPLE", "overlap_threshold": 0.3}
+SUPPRESSED = {**MINED, "nms_param": {"nms_threshold": 0.2}}
 LABELS = np.array([1.0, 0.0, 1.0])
 FEW = {"num_output": 2, "weight_filler": "gaussian"}
 MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
@@ -190,11 +193,11 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("MultiBoxLoss", "ignore_cross_boundary_bbox"): ({"num_classes": 3}, True, LOSS),
     ("MultiBoxLoss", "bp_inside"): ({"num_classes": 3}, True, LOSS),
     ("MultiBoxLoss", "nms_param"): (
-        {**HARD, "use_prior_for_nms": True},
+        {**MINED, "use_prior_for_nms": True},
         {"nms_threshold": 0.05},
         LOSS,
     ),
-    ("MultiBoxLoss", "sample_size"): (HARD, 1, LOSS),
+    ("MultiBoxLoss", "sample_size"): (MINED, 1, LOSS),
     ("MultiBoxLoss", "use_prior_for_nms"): (SUPPRESSED, True, LOSS),
     ("PriorBox", "max_size"): (BOX, [15], [(1, 2, 3, 3), (1, 3, 30, 40)]),
     ("WindowData", "bg_threshold"): ({**WINDOWS, "bg_threshold": 0.5}, 0.05, []),
