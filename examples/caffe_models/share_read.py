@@ -83,7 +83,9 @@ def main() -> None:
     """Read all, and print a table, the refusals, the repositories."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--own", default="BVLC+caffe", help="the repository whose files do not count")
+    parser.add_argument(
+        "--own", default="BVLC+caffe", help="the repository whose files do not count"
+    )
     parser.add_argument("--into", type=Path, help="write what is printed to this file, too")
     parser.add_argument("--each", action="store_true", help="print each file that is refused")
     args = parser.parse_args()

@@ -39,6 +39,10 @@ HARMLESS = {
     ("NetParameter", "reduce_buckets"): NVCAFFES,
     ("SolverParameter", "store_blobs_in_old_format"): NVCAFFES,
     ("ConvolutionParameter", "cudnn_convolution_algo_seeker"): NVCAFFES,
+    ("NetParameter", "eltwise_mem_sharing"): NVCAFFES,
+    ("LayerParameter", "quantization_param"): "it is how Intel's Caffe computes with integers",
+    ("LayerParameter", "engine"): "it is how Intel's Caffe computes, not what",
+    ("ConvolutionParameter", "conv_algorithm"): "it is how a fork computes, not what",
     ("NetParameter", "mem_param"): "it is how a fork saves memory",
     ("NetParameter", "bn_stats_batch_size"): "it is how Intel's Caffe computes, not what",
 }
@@ -161,6 +165,8 @@ def _value(given: Given, field: Field, what: str, unknown: list[tuple[Mark, str]
             f"{value.mark}: {what}: expected {_expected(field)}, got a message in braces"
         )
     found = _word(value, field) if field.words is not None else _plain(value, field.type)
+    if found is None and field.name == "engine" and value.kind == "word":
+        found = "DEFAULT"  # a fork's, such as MKLDNN; how, not what, is computed
     if found is None and field.type == "LayerType" and WORD.fullmatch(value.text):
         return Node(value.text, value.mark)  # a fork's word, or a type of today in quotes
     if found is None:
