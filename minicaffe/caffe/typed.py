@@ -40,6 +40,11 @@ HARMLESS = {
     ("SolverParameter", "store_blobs_in_old_format"): NVCAFFES,
     ("ConvolutionParameter", "cudnn_convolution_algo_seeker"): NVCAFFES,
     ("NetParameter", "eltwise_mem_sharing"): NVCAFFES,
+    **dict.fromkeys(
+        [("NetParameter", key) for key in ("global_grad_scale", "global_grad_scale_adaptive")],
+        "gradients of 16 bits are scaled by loss_scale here",
+    ),
+    ("NetParameter", "multinode"): "it is how Intel's Caffe divides the work",
     ("LayerParameter", "quantization_param"): "it is how Intel's Caffe computes with integers",
     ("LayerParameter", "engine"): "it is how Intel's Caffe computes, not what",
     ("ConvolutionParameter", "conv_algorithm"): "it is how a fork computes, not what",
@@ -47,7 +52,7 @@ HARMLESS = {
     ("NetParameter", "bn_stats_batch_size"): "it is how Intel's Caffe computes, not what",
 }
 FORKS = {  # which have a key that changes the result
-    **dict.fromkeys(("larc", "larc_policy", "larc_turbo", "global_grad_scale"), "NVCaffe"),
+    **dict.fromkeys(("larc", "larc_policy", "larc_turbo"), "NVCaffe"),
     **dict.fromkeys(("color_order", "rampup_interval", "rampup_lr"), "NVCaffe"),
     **dict.fromkeys(("stagelr", "stageiter"), "a fork"),
     "denser_prior_boxes": "a fork of SSD's Caffe",
