@@ -17,6 +17,8 @@ import hashlib
 import logging
 import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -79,6 +81,12 @@ def builds(path: Path, spec: object) -> str:
     return said or "no layer in either phase"
 
 
+def opencv_reads(path: Path) -> bool:
+    """Whether OpenCV 4 reads a net to deploy. It prints what it does not like, so it runs apart."""
+    code = f"import cv2; cv2.dnn.readNetFromCaffe({str(path)!r})"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
 def main() -> None:
     """Read all, and print a table, the refusals, the repositories."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -87,6 +95,9 @@ def main() -> None:
         "--own", default="BVLC+caffe", help="the repository whose files do not count"
     )
     parser.add_argument("--into", type=Path, help="write what is printed to this file, too")
+    parser.add_argument(
+        "--opencv", action="store_true", help="count what OpenCV 4 (opencv-python<5) reads, too"
+    )
     parser.add_argument("--each", action="store_true", help="print each file that is refused")
     args = parser.parse_args()
     logging.getLogger("minicaffe").setLevel(logging.ERROR)
@@ -114,6 +125,8 @@ def main() -> None:
             repositories[repository.name] = repositories.get(repository.name, 0) + 1
             counts[kind, "files"] += 1
             spec, why = attempt(path)
+            if args.opencv and kind == "deploy":
+                counts[kind, "by OpenCV 4"] += opencv_reads(path)
             if spec is not None:
                 counts[kind, "read"] += 1
                 if kind == "deploy":
@@ -130,6 +143,8 @@ def main() -> None:
         share = f"{100 * read / max(1, files):.0f} %"
         made = f"{built} ({100 * built / max(1, files):.0f} %)" if kind == "deploy" else ""
         lines.append(f"| {kind} | {files} | {read} ({share}) | {made} |")
+    if args.opencv:
+        lines.append(f"| deploy, by OpenCV 4 | | {counts['deploy', 'by OpenCV 4']} | |")
     files = sum(counts[kind, "files"] for kind in KINDS)
     read = sum(counts[kind, "read"] for kind in KINDS)
     lines.append(f"| all | {files} | {read} ({100 * read / max(1, files):.0f} %) | |")

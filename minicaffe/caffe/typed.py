@@ -58,6 +58,8 @@ FORKS = {  # which have a key that changes the result
     "denser_prior_boxes": "a fork of SSD's Caffe",
     "param_propagate_down": "a fork",
 }
+# Fields that a fork has several of, one for each axis: video-caffe's poolings.
+SEVERAL = {("PoolingParameter", key) for key in ("kernel_size", "stride", "pad")}
 ANY, UNDECLARED = "Any", ""  # a message whose fields are not declared, and the type of these
 RAW = "as it is"  # both, of layers of unknown types: words are told from text
 
@@ -104,18 +106,22 @@ def typed(
     for given in message.fields:
         if given.name in left_out:
             continue
-        field = free if apart and given.name.endswith("_param") else known.get(given.name, free)
+        as_declared = apart and given.name.endswith("_param")
+        as_declared = as_declared and (type_ in REGISTRY or given.name not in known)
+        field = free if as_declared else known.get(given.name, free)
         fields[given.name] = field
         inside = f"{what}: {given.name}" if what else given.name
         group = groups.setdefault(given.name, [])
-        if group and not field.repeated and field.type not in (UNDECLARED, RAW):
+        once = not field.repeated and (kind, given.name) not in SEVERAL
+        if group and once and field.type not in (UNDECLARED, RAW):
             line = keys[given.name].within
             raise SpecError(f"{given.mark}: {inside}: is given twice, first at {line}")
         group.append(_value(given, field, inside, unknown))
     values = {}
     for name, group in groups.items():
         field = fields.get(name, known.get(name, free))
-        several = len(group) != 1 if field.type in (UNDECLARED, RAW) else field.repeated
+        free_of = field.type in (UNDECLARED, RAW) or (kind, name) in SEVERAL
+        several = len(group) != 1 if free_of else field.repeated
         if several:
             values[name] = Node(group, group[0].mark if group else keys[name])
         elif group:

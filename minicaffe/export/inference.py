@@ -21,6 +21,7 @@ DATA = (
     "ImageData",
     "ImageLabelmapData",
     "MemoryData",
+    "VideoData",
     "WindowData",
 )
 

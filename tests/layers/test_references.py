@@ -70,6 +70,7 @@ REFERENCES = {
     "Transpose": "layers/test_sequences.py::test_axes_change_places",
     "Upsample": "layers/test_shape.py::test_unpooling_undoes_max_pooling",
     "WeightedEuclideanLoss": f"{METRICS}weighted_euclidean_loss_against_loops",
+    "VideoData": "layers/test_video.py::test_clips_are_the_frames_in_order",
     "WindowData": "layers/test_reading.py::test_windows_are_caffes",
     "Yolov3DetectionOutput": "layers/test_yolo.py::test_detections_against_loops",
 }

@@ -49,6 +49,7 @@ REST = (
   - {name: image, type: ImageData, top: [image, kind], source: FILES/images.txt, batch_size: 4}
   - {name: dense, type: DenseImageData, top: [dense, dense labels], source: FILES/pairs.txt, batch_size: 4, mirror: true}
   - {name: edges, type: ImageLabelmapData, top: [pairs, edges], source: FILES/pairs.txt, batch_size: 4, shuffle: true}
+  - {name: clip, type: VideoData, top: [clip, of clip], source: FILES/clips.txt, batch_size: 4, new_length: 2}
   - {name: boxed, type: AnnotatedData, top: [boxed, true boxes], source: FILES/boxes_lmdb, batch_size: 4}
   - {name: seen pixels, type: SegAccuracy, bottom: [dense, edges]}
   - {name: window, type: WindowData, top: [window, of], source: FILES/windows.txt, batch_size: 4, transform: {crop_size: 8}}
