@@ -107,7 +107,8 @@ def typed(
         if given.name in left_out:
             continue
         as_declared = apart and given.name.endswith("_param")
-        as_declared = as_declared and (type_ in REGISTRY or given.name not in known)
+        if as_declared and type_ not in REGISTRY and _fits(given, known.get(given.name)):
+            as_declared = False
         field = free if as_declared else known.get(given.name, free)
         fields[given.name] = field
         inside = f"{what}: {given.name}" if what else given.name
@@ -127,6 +128,14 @@ def typed(
         elif group:
             values[name] = group[0]
     return Node(values, mark or message.mark, {name: keys[name] for name in values})
+
+
+def _fits(given: Given, field: Field | None) -> bool:
+    """Whether caffe.proto knows a block and all that a layer of an unknown type has in it."""
+    if field is None or field.words is not None or not isinstance(given.value, Message):
+        return False
+    fields = schema().messages.get(field.type, {})
+    return all(one.name in fields for one in given.value.fields)
 
 
 def _kind(message: Message) -> str:
