@@ -6,7 +6,8 @@ FOLDER holds a folder for each repository, with its prototxts where they lie the
 another one, or to one of the repository --own, count once or not at all. A file is a solver, a net to train
 (it has a loss, or layers of data), a net to deploy, or none of these: a label map, a template that a program
 fills in, a part of a net. `read` means as it is: every type and key is known, and what Caffe passes over is
-passed over. `built`: the shapes of a net to deploy are known, from its inputs to its outputs. A solver is read
+passed over; `converted` means that `minicaffe convert` writes it, with layers of unknown types as they are.
+`built`: the shapes of a net to deploy are known, from its inputs to its outputs. A solver is read
 with the net that it names, where that is in the repository.
 """
 
@@ -23,7 +24,11 @@ from collections import Counter
 from pathlib import Path
 
 from minicaffe import Net, caffe
+from minicaffe.caffe.model import read_text
+from minicaffe.caffe.unknown import with_unknown
 from minicaffe.errors import MinicaffeError
+from minicaffe.layers import REGISTRY
+from minicaffe.spec.model import model
 
 KINDS = ("deploy", "train", "solver")
 DATA = re.compile(r'type:\s*"?\w*(Data|DATA|_data)"?\s')
@@ -60,12 +65,27 @@ def reason(error: str) -> str:
     return re.sub(r"'[^']*'|\d+", "...", message)[:70]
 
 
+def told(count: int, whole: int) -> str:
+    """A count, and its share of a whole."""
+    return f"{count} ({100 * count / max(1, whole):.0f} %)"
+
+
 def attempt(path: Path) -> tuple[object, str]:
     """The model in a file, and why there is none."""
     try:
         return caffe.read(path), ""
     except MinicaffeError as error:
         return None, str(error)
+
+
+def converts(path: Path) -> bool:
+    """Whether `minicaffe convert` writes a file's model, its layers of unknown types as they are."""
+    try:
+        root = read_text(path, REGISTRY).root
+        model(root, with_unknown(root, REGISTRY))
+    except MinicaffeError:
+        return False
+    return True
 
 
 def builds(path: Path, spec: object) -> str:
@@ -124,6 +144,7 @@ def main() -> None:
             seen.add(digest)
             repositories[repository.name] = repositories.get(repository.name, 0) + 1
             counts[kind, "files"] += 1
+            counts[kind, "converted"] += converts(path)
             spec, why = attempt(path)
             if args.opencv and kind == "deploy":
                 counts[kind, "by OpenCV 4"] += opencv_reads(path)
@@ -137,17 +158,20 @@ def main() -> None:
                 if args.each:
                     print(f"{kind}: {repository.name}/{path}: {why[:300]}")
         os.chdir(start)
-    lines = ["| kind | files | read | built |", "|---|---|---|---|"]
+    lines = ["| kind | files | read | converted | built |", "|---|---|---|---|---|"]
     for kind in KINDS:
-        files, read, built = (counts[kind, what] for what in ("files", "read", "built"))
-        share = f"{100 * read / max(1, files):.0f} %"
-        made = f"{built} ({100 * built / max(1, files):.0f} %)" if kind == "deploy" else ""
-        lines.append(f"| {kind} | {files} | {read} ({share}) | {made} |")
+        files = counts[kind, "files"]
+        shares = [told(counts[kind, what], files) for what in ("read", "converted")]
+        made = told(counts[kind, "built"], files) if kind == "deploy" else ""
+        lines.append(f"| {kind} | {files} | {' | '.join(shares)} | {made} |")
     if args.opencv:
-        lines.append(f"| deploy, by OpenCV 4 | | {counts['deploy', 'by OpenCV 4']} | |")
+        there = told(counts["deploy", "by OpenCV 4"], counts["deploy", "files"])
+        lines.append(f"| deploy, by OpenCV 4 | | {there} | | |")
     files = sum(counts[kind, "files"] for kind in KINDS)
-    read = sum(counts[kind, "read"] for kind in KINDS)
-    lines.append(f"| all | {files} | {read} ({100 * read / max(1, files):.0f} %) | |")
+    shares = [
+        told(sum(counts[kind, what] for kind in KINDS), files) for what in ("read", "converted")
+    ]
+    lines.append(f"| all | {files} | {' | '.join(shares)} | |")
     lines += ["", f"{len(repositories)} repositories. Why the others are not:", ""]
     lines += [f"{count:4} {kind}: {why}" for (kind, why), count in whys.most_common(60)]
     lines += ["", "Files of each repository:", ""]
