@@ -68,7 +68,7 @@ def upgraded_net(net: Node, own: Container[str] = ()) -> Node:
     if layers:
         mark = fields["layer"].mark if "layer" in fields else layers[0].mark
         layers = [
-            one if _type(one) in own else _along_axes(_depthwise(one))
+            _dilated(one if _type(one) in own else _along_axes(_depthwise(one)))
             for layer in layers
             for one in map(_batch_norm, [layer] if _type(layer) in own else _bn(layer))
         ]
@@ -197,6 +197,20 @@ def _along_axes(layer: Node) -> Node:
                 dims = values.pop(name).value.get("dim", Node([], given.mark))
                 values[today], keys[today] = dims, keys.pop(name)
         fields[block] = Node(values, given.mark, keys)
+    return Node(fields, layer.mark, layer.keys)
+
+
+def _dilated(layer: Node) -> Node:
+    """A pooling whose window has gaps is of a type of its own."""
+    pool = layer.value.get("pooling_param")
+    if _type(layer) != "Pooling" or pool is None or "dilation" not in pool.value:
+        return layer
+    fields, mark = dict(layer.value), layer.value["type"].mark
+    if {node.value for node in pool.value["dilation"].value} - {1}:
+        fields["type"] = Node("DilatedPooling", mark)
+    else:
+        values = {key: node for key, node in pool.value.items() if key != "dilation"}
+        fields["pooling_param"] = Node(values, pool.mark, pool.keys)
     return Node(fields, layer.mark, layer.keys)
 
 

@@ -32,6 +32,7 @@ REFERENCES = {
     "DetectionEvaluate": "layers/test_evaluate.py::test_against_loops",
     "DetectionOutput": "layers/test_detection.py::test_detections_against_loops",
     "DiceCoefLoss": f"{METRICS}dice_loss_against_loops",
+    "DilatedPooling": f"{SEGMENTATION}dilated_pooling_against_loops",
     "Flip": f"{FACES}flip_against_loops",
     "FlowWarp": "layers/test_flow.py::test_a_warped_image_against_loops",
     "GELU": "ops/test_elementwise.py::test_a_row_against_the_definition",
