@@ -40,6 +40,7 @@ FORKS = {  # by file
     ),
     "mnc": Fork("MNC", ("MaskPooling", "ROIWarping")),
     "multibox": Fork("SSD", ("MultiBoxLoss",)),
+    "ohem": Fork("R-FCN (hard examples)", ("SmoothL1LossOHEM", "SoftmaxWithLossOHEM")),
     "openpose": Fork("OpenPose", ("ImResize",)),
     "openvino": Fork("OpenVINO's training toolbox", ("PriorBoxClustered",)),
     "rfcn": Fork("R-FCN and Faster R-CNN", ("BoxAnnotatorOHEM", "PSROIPooling", "Proposal")),
