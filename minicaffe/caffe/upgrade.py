@@ -37,6 +37,8 @@ BATCH_NORMS = {
     "slope_filler": "scale_filler",
     "bias_filler": "bias_filler",
 }
+# SegNet's SoftmaxWithLoss whose classes have weights, by the type it is here; and the key that says so
+WEIGHTED, BY_WEIGHT = "WeightedSoftmaxWithLoss", "weight_by_label_freqs"
 DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # two forks' names
 Fields = dict[str, Node]
 
@@ -61,7 +63,7 @@ def upgraded_net(net: Node, own: Container[str] = ()) -> Node:
     if layers:
         mark = fields["layer"].mark if "layer" in fields else layers[0].mark
         layers = [
-            one if _type(one) in own else _depthwise(one)
+            _weighted(one) if _type(one) in own else _depthwise(one)
             for layer in layers
             for one in map(_batch_norm, [layer] if _type(layer) in own else _bn(layer))
         ]
@@ -186,6 +188,30 @@ def _depthwise(layer: Node) -> Node:
         own = {"group": count, **conv.value}
         fields["convolution_param"] = Node(own, conv.mark, {"group": mark, **conv.keys})
     return Node(fields, layer.mark, layer.keys)
+
+
+def _weighted(layer: Node) -> Node:
+    """A SoftmaxWithLoss of SegNet's that is told to weigh its classes is a type of its own."""
+    loss = layer.value.get("loss_param")
+    if _type(layer) != "SoftmaxWithLoss" or loss is None or BY_WEIGHT not in loss.value:
+        return layer
+    if not loss.value[BY_WEIGHT].value:
+        return layer
+    keys = {key: node for key, node in loss.value.items() if key != BY_WEIGHT}
+    fields = {**layer.value, "type": Node(WEIGHTED, layer.value["type"].mark)}
+    fields["loss_param"] = Node(keys, loss.mark, loss.keys)
+    return Node(fields, layer.mark, layer.keys)
+
+
+def as_written(layer: Node) -> Node:
+    """A layer as its fork's text has it: the inverse of what `upgraded_net` does to SegNet's loss."""
+    if layer.value["type"].value != WEIGHTED:
+        return layer
+    loss = layer.value["loss_param"]
+    keys = {BY_WEIGHT: Node(True, loss.mark), **loss.value}
+    kind = Node("SoftmaxWithLoss", layer.value["type"].mark)
+    fields = {**layer.value, "type": kind, "loss_param": Node(keys, loss.mark)}
+    return Node(fields, layer.mark)
 
 
 def _fixed(spec: Node) -> Node:

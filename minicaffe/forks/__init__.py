@@ -44,7 +44,7 @@ FORKS = {  # by file
     "openpose": Fork("OpenPose", ("ImResize",)),
     "openvino": Fork("OpenVINO's training toolbox", ("PriorBoxClustered",)),
     "rfcn": Fork("R-FCN and Faster R-CNN", ("BoxAnnotatorOHEM", "PSROIPooling", "Proposal")),
-    "segnet": Fork("SegNet (data)", ("DenseImageData",)),
+    "segnet": Fork("SegNet", ("DenseImageData", "WeightedSoftmaxWithLoss")),
     "sequences": Fork(
         "caffe-lstm and CTC",
         (

@@ -1,15 +1,20 @@
-"""Pictures with labels of each pixel, as SegNet's Caffe reads them: DenseImageData."""
+"""SegNet's layers: DenseImageData, pictures with labels of each pixel, and WeightedSoftmaxWithLoss."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
+
+import numpy as np
 
 from minicaffe.data.recipe import Recipe
 from minicaffe.errors import ShapeError
 from minicaffe.forks.label_maps import LabelMaps
 from minicaffe.layers.base import register
 from minicaffe.layers.blob import Shape
+from minicaffe.layers.softmax_loss import SoftmaxLoss
+from minicaffe.ops import infogain
+from minicaffe.ops import softmax as ops
 from minicaffe.spec.types import AtLeast
 
 
@@ -53,3 +58,47 @@ class DenseImageData(LabelMaps):
                 "transform: mirror and crop_size: here mirror, crop_height and crop_width are the layer's keys"
             )
         return super().setup()
+
+
+@register
+class WeightedSoftmaxWithLoss(SoftmaxLoss):
+    """loss = - sum over labels of w[label] log softmax(x)[label] / normalizer, w = class_weighting.
+
+    Bottoms: scores, labels. The normalizer, labels and tops are those of SoftmaxWithLoss: weights do not
+    change what the sum is divided by. A probability below 1e-20 counts as 1e-20. Raises DataError for a label
+    that is no class. In a prototxt it is a SoftmaxWithLoss with `loss_param { weight_by_label_freqs: true
+    class_weighting: ... }`. Source: SoftmaxWithLoss of A. Kendall's caffe-segnet; V. Badrinarayanan et al.,
+    SegNet, 2015.
+
+    Example: (2, 3, 4, 5), (2, 1, 4, 5) ->
+    {type: WeightedSoftmaxWithLoss, class_weighting: [0.5, 1, 4], ignore_label: 255} -> ()
+    """
+
+    class_weighting: Annotated[tuple[float, ...], "a weight for each class"]
+    axis: Annotated[int, "the axis of the classes"] = 1
+
+    def setup(self, x: Shape, labels: Shape) -> list[Shape]:
+        tops = self.shapes(x, labels)
+        wanted, got = self.ncs[1], len(self.class_weighting)
+        if got != wanted:
+            raise ShapeError(f"class_weighting: expected {wanted} weights, one a class, got {got}")
+        return tops
+
+    def allocate(self) -> None:
+        super().allocate()
+        (n, c, s), dtype, on_device = self.ncs, self.sum_dtype, self.context.device.asarray
+        self.sums = on_device(np.array(self.class_weighting, dtype))  # of the matrix's rows
+        self.matrix = on_device(np.diag(np.array(self.class_weighting, dtype)))
+        self.work = self.empty(self.ncs, dtype)
+        self.scratch = infogain.Scratch.empty(self.xp, n, c, s, dtype)
+
+    def lose(self, x: Any, *more: Any) -> None:
+        ops.softmax(x, self.prob, self.reduced)
+        given = self.prob, self.labels, self.matrix, self.ignore_label, self.losses, self.read
+        infogain.infogain(*given, self.work, self.scratch)
+        self.of_losses.of(self.losses, self.read.valid, self.out[0], self.context.workspace)
+
+    def gradient(self, dloss: Any, out: Any) -> None:
+        scale = self.of_losses.gradient(dloss)
+        given = self.prob, self.labels, self.matrix, self.sums, self.ignore_label, scale
+        infogain.infogain_gradient(*given, out, self.read, self.scratch)

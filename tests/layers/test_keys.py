@@ -139,6 +139,16 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("Upsample", "upsample_h"): (SIZE, 5, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
     ("Upsample", "upsample_w"): (SIZE, 5, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
     ("SoftmaxWithLoss", "axis"): ({"axis": 1}, 2, [(2, 3, 3), np.ones((2, 3))]),
+    ("WeightedSoftmaxWithLoss", "axis"): (
+        {"class_weighting": [1, 2, 3]},
+        2,
+        [(2, 3, 3), np.ones((2, 3))],
+    ),
+    ("WeightedSoftmaxWithLoss", "class_weighting"): (
+        {"class_weighting": [1, 2, 3]},
+        [1, 3, 3],
+        [(2, 3), np.ones(2)],
+    ),
     ("SoftmaxWithLossOHEM", "axis"): ({"axis": 1}, 2, [(2, 3, 3), np.ones((2, 3))]),
     ("Accuracy", "axis"): (
         {},

@@ -72,6 +72,7 @@ REFERENCES = {
     "Transpose": "layers/test_sequences.py::test_axes_change_places",
     "Upsample": "layers/test_shape.py::test_unpooling_undoes_max_pooling",
     "WeightedEuclideanLoss": f"{METRICS}weighted_euclidean_loss_against_loops",
+    "WeightedSoftmaxWithLoss": f"{SEGMENTATION}weighted_classes_against_loops",
     "WindowData": "layers/test_reading.py::test_windows_are_caffes",
     "Yolov3DetectionOutput": "layers/test_yolo.py::test_detections_against_loops",
 }
