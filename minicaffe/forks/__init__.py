@@ -39,6 +39,7 @@ FORKS = {  # by file
         ),
     ),
     "mnc": Fork("MNC", ("MaskPooling", "ROIWarping")),
+    "mscnn": Fork("MS-CNN and Cascade R-CNN", ("BoxOutput", "DecodeBBox", "ROIAlign")),
     "multibox": Fork("SSD", ("MultiBoxLoss",)),
     "ohem": Fork("R-FCN (hard examples)", ("SmoothL1LossOHEM", "SoftmaxWithLossOHEM")),
     "openpose": Fork("OpenPose", ("ImResize",)),

@@ -18,10 +18,10 @@ from minicaffe.net.step import Step
 FAR = np.iinfo(np.int64).min
 
 refuses("it chooses what is learnt from: leave it out of a deploy net", "BoxAnnotatorOHEM")
-refuses("ONNX pools no regions in this way", "PSROIPooling", "ROIWarping")
+refuses("ONNX pools no regions in this way", "PSROIPooling", "ROIAlign", "ROIWarping")
 refuses(
     "ONNX has no word for it: have the net end before it",
-    *("CTCGreedyDecoder", "Proposal", "Yolov3DetectionOutput"),
+    *("BoxOutput", "CTCGreedyDecoder", "DecodeBBox", "Proposal", "Yolov3DetectionOutput"),
 )
 refuses(
     "ONNX reads points near an image's border in another way", "DeformableConvolution", "FlowWarp"
