@@ -38,6 +38,7 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, 
     ("Eltwise", "stable_prod_grad"),
     ("Im2col", "force_nd_im2col"),
     ("Python", "share_in_parallel"),
+    ("JMMDLoss", "fix_gamma"),
     ("MMDLoss", "fix_gamma"),  # here each pass is of the same numbers: tests/forks/test_metrics.py
 }
 REFUSED = {  # in the rows any other value is refused: it wants other keys, bottoms or files

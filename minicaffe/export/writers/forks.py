@@ -35,6 +35,28 @@ def mask_pooling(graph: Graph, step: Step, x: str, mask: str) -> str:
     return graph.op("Mul", x, mask)
 
 
+@writes("MaskResize")
+def mask_resize(graph: Graph, step: Step, x: str) -> str:
+    """Two products, with the weights of rows and of columns."""
+    layer: Any = step.layer
+    if graph.varies(step.bottoms[0], 2, 3):
+        raise SpecError("with a dynamic height or width its weights would not be known")
+    rows, columns = (graph.const(one.astype(np.float32)) for one in layer.weights())
+    return graph.op(
+        "MatMul", graph.op("MatMul", rows, x), graph.op("Transpose", columns, perm=(1, 0))
+    )
+
+
+@writes("L2Norm")
+def l2_norm(graph: Graph, step: Step, x: str) -> str:
+    """LpNormalization of each sample as a row."""
+    rows = graph.op("Flatten", x, axis=1) if len(step.bottoms[0].shape) != 2 else x
+    rows = graph.op("LpNormalization", rows, axis=1, p=2)
+    return (
+        rows if len(step.bottoms[0].shape) == 2 else graph.op("Reshape", rows, graph.op("Shape", x))
+    )
+
+
 @writes("Lstm")
 def lstm(graph: Graph, step: Step, x: str, clip: str | None = None) -> str:
     """A Scan over the steps, as of LSTM: states are zeros when a run begins."""
