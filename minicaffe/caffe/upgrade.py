@@ -39,6 +39,13 @@ BATCH_NORMS = {
 }
 # SegNet's SoftmaxWithLoss whose classes have weights, by the type it is here; and the key that says so
 WEIGHTED, BY_WEIGHT = "WeightedSoftmaxWithLoss", "weight_by_label_freqs"
+ND = {  # types of forks for video, and what they are here
+    "NdConvolution": ("Convolution", "convolution_param"),
+    "NdDeconvolution": ("Deconvolution", "convolution_param"),
+    "NdPooling": ("Pooling", "pooling_param"),
+    "PoolingND": ("Pooling", "pooling_param"),
+}
+SHAPES = {"kernel_shape": "kernel_size", "stride_shape": "stride", "pad_shape": "pad"}
 DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # two forks' names
 Fields = dict[str, Node]
 
@@ -63,7 +70,7 @@ def upgraded_net(net: Node, own: Container[str] = ()) -> Node:
     if layers:
         mark = fields["layer"].mark if "layer" in fields else layers[0].mark
         layers = [
-            _weighted(one) if _type(one) in own else _depthwise(one)
+            _weighted(one) if _type(one) in own else _along_axes(_depthwise(one))
             for layer in layers
             for one in map(_batch_norm, [layer] if _type(layer) in own else _bn(layer))
         ]
@@ -175,6 +182,24 @@ def _replaced(
     if params:
         fields["param"] = Node(params, layer.mark)
     return Node(fields, layer.mark, {key: layer.keys.get(key, layer.mark) for key in fields})
+
+
+def _along_axes(layer: Node) -> Node:
+    """NdConvolution and the like, of forks for video, are layers of today whose sizes stand in a shape."""
+    kind = layer.value.get("type")
+    if kind is None or kind.value not in ND:
+        return layer
+    own, block = ND[kind.value]
+    fields = {**layer.value, "type": Node(own, kind.mark)}
+    if block in fields:
+        given = fields[block]
+        values, keys = dict(given.value), dict(given.keys)
+        for name, today in SHAPES.items():
+            if name in values:
+                dims = values.pop(name).value.get("dim", Node([], given.mark))
+                values[today], keys[today] = dims, keys.pop(name)
+        fields[block] = Node(values, given.mark, keys)
+    return Node(fields, layer.mark, layer.keys)
 
 
 def _depthwise(layer: Node) -> Node:

@@ -22,6 +22,7 @@ DATA = (
     "ImageData",
     "ImageLabelmapData",
     "MemoryData",
+    "VideoData",
     "WindowData",
 )
 

@@ -61,5 +61,6 @@ FORKS = {  # by file
         ),
     ),
     "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),
+    "video": Fork("video-caffe", ("VideoData",)),
     "yolo": Fork("YOLO", ("Reorg", "Yolov3DetectionOutput")),
 }

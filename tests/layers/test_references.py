@@ -80,6 +80,7 @@ REFERENCES = {
     "Upsample": "layers/test_shape.py::test_unpooling_undoes_max_pooling",
     "WeightedEuclideanLoss": f"{METRICS}weighted_euclidean_loss_against_loops",
     "WeightedSoftmaxWithLoss": f"{SEGMENTATION}weighted_classes_against_loops",
+    "VideoData": "layers/test_video.py::test_clips_are_the_frames_in_order",
     "WindowData": "layers/test_reading.py::test_windows_are_caffes",
     "Yolov3DetectionOutput": "layers/test_yolo.py::test_detections_against_loops",
 }
