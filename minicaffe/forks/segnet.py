@@ -27,8 +27,10 @@ class DenseImageData(LabelMaps):
     before each, which is relative to the current folder or the list's. Both are scaled to
     new_height x new_width, labels to the nearest, or all have one size; and cut, at random in TRAIN, in the
     middle in TEST, and mirrored together, by (seed, epoch, entry). Order, `workers` and `on_error` are
-    ImageData's. Needs Pillow; raises DataError for a file that is missing or damaged, or of another size.
-    Source: DenseImageData of A. Kendall's caffe-segnet; V. Badrinarayanan et al., SegNet, 2015.
+    ImageData's. Labels may be smaller by label_divide_factor, of pictures that are scaled and neither cut nor
+    mirrored. Needs Pillow; raises DataError for a file that is missing or damaged, or of another size.
+    Source: DenseImageData of A. Kendall's caffe-segnet; V. Badrinarayanan et al., SegNet, 2015;
+    label_divide_factor is that of T. Saemann's caffe-enet.
 
     Example: -> {type: DenseImageData, source: pairs.txt, batch_size: 2, crop_height: 4, crop_width: 5} ->
     (2, 3, 4, 5), (2, 1, 4, 5)
@@ -37,6 +39,10 @@ class DenseImageData(LabelMaps):
     mirror: Annotated[bool, "flip left and right at random"] = False
     crop_height: Annotated[int, "rows to cut out; 0: all", AtLeast(0)] = 0
     crop_width: Annotated[int, "columns to cut out; 0: all", AtLeast(0)] = 0
+
+    label_divide_factor: Annotated[
+        int, "ENet's: labels have so many times fewer rows and columns", AtLeast(1)
+    ] = 1
 
     nearest = True
 
@@ -57,7 +63,25 @@ class DenseImageData(LabelMaps):
             raise ShapeError(
                 "transform: mirror and crop_size: here mirror, crop_height and crop_width are the layer's keys"
             )
+        factor = self.label_divide_factor
+        if factor > 1 and (self.mirror or self.crop_height):
+            raise ShapeError("label_divide_factor: above 1 without mirror, crop_height, crop_width")
+        if factor > 1 and not (self.new_height and self.new_width):
+            raise ShapeError("label_divide_factor: above 1 with new_height and new_width")
+        if self.new_height % factor or self.new_width % factor:
+            size = f"{self.new_height} x {self.new_width}"
+            raise ShapeError(
+                f"label_divide_factor: {factor} does not divide new_height x new_width, {size}"
+            )
         return super().setup()
+
+    def shapes(self) -> list[Shape]:
+        factor = self.label_divide_factor
+        images, *labels = super().shapes()
+        return [images, *((n, c, h // factor, w // factor) for n, c, h, w in labels)]
+
+    def labelled(self, pixels: Any) -> Any:
+        return pixels[:, :, :: self.label_divide_factor, :: self.label_divide_factor]
 
 
 @register

@@ -258,6 +258,12 @@ def test_labels_are_scaled_to_the_nearest_and_edges_are_not(pairs):
     for i in range(5):
         for j in range(4):
             assert y[0, 0, i, j] == labels[i * 8 // 5, j * 9 // 4]
+    half = "new_height: 6, new_width: 8, label_divide_factor: 2, batch_size: 1"
+    (x, y), *_ = passes(reader("DenseImageData", half), 1)
+    assert x.shape == (1, 3, 6, 8) and y.shape == (1, 1, 3, 4)
+    for i in range(3):  # as if scaled to 3 x 4
+        for j in range(4):
+            assert y[0, 0, i, j] == labels[i * 8 // 3, j * 9 // 4]
     (_, edges), *_ = passes(reader("ImageLabelmapData", ""), 1)
     np.testing.assert_array_equal(edges[0, 0], labels >= 128)
     assert 0 < edges.mean() < 1
@@ -317,3 +323,17 @@ def test_damaged_pairs_are_told_in_one_line(pairs):
     (pairs / "pairs.txt").write_text("0.png label0.png 1.png\n")
     with pytest.raises(DataError, match="expected two paths in each line, found 3 words"):
         reader("DenseImageData", "batch_size: 1")
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("new_height: 4, new_width: 6, mirror: true", "without mirror, crop_height, crop_width"),
+        ("crop_height: 4, crop_width: 6", "without mirror, crop_height, crop_width"),
+        ("shuffle: true", "with new_height and new_width"),
+        ("new_height: 4, new_width: 5", "2 does not divide new_height x new_width, 4 x 5"),
+    ],
+)
+def test_smaller_labels_that_are_refused(pairs, keys, told):
+    with pytest.raises(ShapeError, match=told):
+        reader("DenseImageData", f"batch_size: 1, {keys}, label_divide_factor: 2")

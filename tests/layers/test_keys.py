@@ -197,6 +197,11 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("DeformableConvolution", "stride_w"): (ONE, 3, [(1, 2, 4, 4), (1, 2, 2, 2)]),
     ("DummyData", "data_filler"): ({"shape": {"dim": [2]}}, {"type": "constant", "value": 2}, []),
     ("DummyData", "shape"): ({"shape": {"dim": [2]}}, {"dim": [3]}, []),
+    ("DenseImageData", "label_divide_factor"): (
+        {**PAIRS, "new_height": 4, "new_width": 6},
+        2,
+        [],
+    ),
     ("DenseImageData", "crop_height"): ({**PAIRS, "crop_height": 4, "crop_width": 4}, 5, []),
     ("DenseImageData", "crop_width"): ({**PAIRS, "crop_height": 4, "crop_width": 4}, 5, []),
     **{
