@@ -26,6 +26,7 @@ from minicaffe.caffe.sparse import (
 )
 from minicaffe.caffe.text import Comment
 from minicaffe.caffe.unknown import NAME, Unknown
+from minicaffe.caffe.upgrade import as_written
 from minicaffe.errors import SpecError
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.tree import Mark, Node
@@ -160,10 +161,9 @@ def _layer(
     commented: Callable[[Node], bool],
 ) -> Node:
     """A LayerParameter."""
-    gaps = layer.type == "DilatedPooling" and {*layer.options.get("dilation", ())} - {1}
     common: dict[str, Any] = {
         "name": layer.name,
-        "type": "Pooling" if gaps else layer.type,
+        "type": layer.type,
         "bottom": bottom,
         "top": layer.tops,
     }
@@ -218,9 +218,8 @@ def _layer(
         inside = fields.get(home, Node({}, node.mark))
         fields[home] = Node({**inside.value, key: fitting}, inside.mark)
     fields = {name: _sorted(node, layer.mark) for name, node in fields.items()}
-    return Node(
-        ahead | (in_order(fields) if commented(Node(fields, layer.mark)) else fields), layer.mark
-    )
+    ordered = in_order(fields) if commented(Node(fields, layer.mark)) else fields
+    return as_written(Node(ahead | ordered, layer.mark))
 
 
 def _as_it_is(node: Node, of_text: bool) -> Node:

@@ -37,6 +37,8 @@ BATCH_NORMS = {
     "slope_filler": "scale_filler",
     "bias_filler": "bias_filler",
 }
+# SegNet's SoftmaxWithLoss whose classes have weights, by the type it is here; and the key that says so
+WEIGHTED, BY_WEIGHT = "WeightedSoftmaxWithLoss", "weight_by_label_freqs"
 ND = {  # types of forks for video, and what they are here
     "NdConvolution": ("Convolution", "convolution_param"),
     "NdDeconvolution": ("Deconvolution", "convolution_param"),
@@ -68,7 +70,7 @@ def upgraded_net(net: Node, own: Container[str] = ()) -> Node:
     if layers:
         mark = fields["layer"].mark if "layer" in fields else layers[0].mark
         layers = [
-            _dilated(one if _type(one) in own else _along_axes(_depthwise(one)))
+            _dilated(_weighted(one) if _type(one) in own else _along_axes(_depthwise(one)))
             for layer in layers
             for one in map(_batch_norm, [layer] if _type(layer) in own else _bn(layer))
         ]
@@ -206,12 +208,19 @@ def _dilated(layer: Node) -> Node:
     if _type(layer) != "Pooling" or pool is None or "dilation" not in pool.value:
         return layer
     fields, mark = dict(layer.value), layer.value["type"].mark
-    if {node.value for node in pool.value["dilation"].value} - {1}:
+    if _has_gaps(pool):
         fields["type"] = Node("DilatedPooling", mark)
     else:
         values = {key: node for key, node in pool.value.items() if key != "dilation"}
         fields["pooling_param"] = Node(values, pool.mark, pool.keys)
     return Node(fields, layer.mark, layer.keys)
+
+
+def _has_gaps(pool: Node) -> bool:
+    """Whether the dilation of a pooling_param is not 1 along each axis; written, it may be one number."""
+    dilation = pool.value.get("dilation", Node([], pool.mark))
+    each = dilation.value if isinstance(dilation.value, list) else [dilation]
+    return any(node.value != 1 for node in each)
 
 
 def _depthwise(layer: Node) -> Node:
@@ -225,6 +234,37 @@ def _depthwise(layer: Node) -> Node:
         own = {"group": count, **conv.value}
         fields["convolution_param"] = Node(own, conv.mark, {"group": mark, **conv.keys})
     return Node(fields, layer.mark, layer.keys)
+
+
+def _weighted(layer: Node) -> Node:
+    """A SoftmaxWithLoss of SegNet's that is told to weigh its classes is a type of its own."""
+    loss = layer.value.get("loss_param")
+    if _type(layer) != "SoftmaxWithLoss" or loss is None or BY_WEIGHT not in loss.value:
+        return layer
+    if not loss.value[BY_WEIGHT].value:
+        return layer
+    keys = {key: node for key, node in loss.value.items() if key != BY_WEIGHT}
+    fields = {**layer.value, "type": Node(WEIGHTED, layer.value["type"].mark)}
+    fields["loss_param"] = Node(keys, loss.mark, loss.keys)
+    return Node(fields, layer.mark, layer.keys)
+
+
+def as_written(layer: Node) -> Node:
+    """A layer as its fork's text has it: the inverse of what `upgraded_net` does to two of them."""
+    kind = layer.value["type"]
+    pool = layer.value.get("pooling_param", Node({}, layer.mark))
+    if kind.value == "DilatedPooling" and _has_gaps(pool):
+        return Node({**layer.value, "type": Node("Pooling", kind.mark)}, layer.mark, layer.keys)
+    if kind.value != WEIGHTED:
+        return layer
+    loss = layer.value["loss_param"]
+    keys = {BY_WEIGHT: Node(True, loss.mark), **loss.value}
+    fields = {
+        **layer.value,
+        "type": Node("SoftmaxWithLoss", kind.mark),
+        "loss_param": Node(keys, loss.mark),
+    }
+    return Node(fields, layer.mark)
 
 
 def _fixed(spec: Node) -> Node:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.layers.loss import Softmax
-from minicaffe.layers.softmax_loss import SoftmaxWithLoss
+from minicaffe.layers.softmax_loss import SoftmaxLoss
 from minicaffe.ops import conv
 from minicaffe.parallel.launched import count
 from minicaffe.solver import Solver
@@ -58,7 +58,7 @@ def next_commands(folder: Path, solver: Solver) -> str:
     """What one does with a run that has ended."""
     command, run = shlex.join(program()), shlex.quote(str(folder))
     layers = solver.net.layers.values()
-    answers = any(isinstance(one, (Softmax, SoftmaxWithLoss)) for one in layers)
+    answers = any(isinstance(one, (Softmax, SoftmaxLoss)) for one in layers)
     told = f"to look at it: {command} report {run}"
     if (
         answers

@@ -13,6 +13,7 @@ from minicaffe.net import Net
 from minicaffe.net.step import Step, Value
 from minicaffe.spec.declare import LayerSpec, NetSpec
 
+SCORED = ("SoftmaxWithLoss", "WeightedSoftmaxWithLoss")  # whose scores a Softmax makes the answer
 DATA = (
     "AnnotatedData",
     "Data",
@@ -84,7 +85,7 @@ def _without_losses(steps: Sequence[Step]) -> tuple[dict[Step, LayerSpec], dict[
     kept: dict[Step, LayerSpec] = {}
     lost: set[Value] = set()
     notes: dict[Step, str] = {}
-    scored = [step for step in steps if step.spec.type == "SoftmaxWithLoss"]
+    scored = [step for step in steps if step.spec.type in SCORED]
     there = {name for step in steps for name in (step.spec.name, *step.spec.tops)}
     done = {step.bottoms[0] for step in steps if step.spec.type == "Softmax"}
     for step in steps:
@@ -126,7 +127,7 @@ def _read(kept: dict[Step, LayerSpec]) -> set[Step | Value]:
     live: set[Step | Value] = set()
     for step in reversed(kept):
         unread = [value for value in step.tops if value not in readers]
-        wanted = step.spec.type == "SoftmaxWithLoss" or any(
+        wanted = step.spec.type in SCORED or any(
             value.readers == 0 or value in learnt for value in unread
         )
         if (step.bottoms and wanted) or any(value in live for value in step.tops):

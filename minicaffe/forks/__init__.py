@@ -13,6 +13,7 @@ class Fork(NamedTuple):
 
 
 FORKS = {  # by file
+    "adaptation": Fork("Xlearn", ("EntropyLoss", "JMMDLoss")),
     "annotated": Fork("SSD", ("AnnotatedData",)),
     "bilinear": Fork(
         "Z. Yan's and compact bilinear pooling's", ("BilinearInterpolation", "CompactBilinear")
@@ -34,17 +35,20 @@ FORKS = {  # by file
             "BatchTripletLoss",
             "DiceCoefLoss",
             "L1Loss",
+            "L2Norm",
             "MMDLoss",
             "ManhattanLoss",
             "WeightedEuclideanLoss",
         ),
     ),
-    "mnc": Fork("MNC", ("MaskPooling", "ROIWarping")),
+    "mnc": Fork("MNC", ("MaskPooling", "MaskResize", "ROIWarping")),
+    "mscnn": Fork("MS-CNN and Cascade R-CNN", ("BoxOutput", "DecodeBBox", "ROIAlign")),
     "multibox": Fork("SSD", ("MultiBoxLoss",)),
+    "ohem": Fork("R-FCN (hard examples)", ("SmoothL1LossOHEM", "SoftmaxWithLossOHEM")),
     "openpose": Fork("OpenPose", ("ImResize",)),
     "openvino": Fork("OpenVINO's training toolbox", ("PriorBoxClustered",)),
     "rfcn": Fork("R-FCN and Faster R-CNN", ("BoxAnnotatorOHEM", "PSROIPooling", "Proposal")),
-    "segnet": Fork("SegNet (data)", ("DenseImageData",)),
+    "segnet": Fork("SegNet", ("DenseImageData", "WeightedSoftmaxWithLoss")),
     "sequences": Fork(
         "caffe-lstm and CTC",
         (

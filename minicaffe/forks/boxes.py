@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,11 +153,13 @@ def match(overlaps: Any, threshold: float | None) -> Any:
     return found
 
 
-def suppress(boxes: Any, threshold: float, eta: float = 1.0) -> list[int]:
+def suppress(
+    boxes: Any, threshold: float, eta: float = 1.0, measure: Callable[[Any, Any], Any] = overlap
+) -> list[int]:
     """Which of boxes (k, 4), best first, are kept: those that overlap none kept before by over `threshold`.
 
-    With eta below 1 a threshold above 0.5 is multiplied by it after each that is kept. Source: ApplyNMSFast
-    of W. Liu's SSD.
+    `measure` says by how much one that is kept overlaps others. With eta below 1 a threshold above 0.5 is
+    multiplied by it after each that is kept. Source: ApplyNMSFast of W. Liu's SSD.
 
     >>> suppress(np.array([[0.0, 0, 2, 1], [0.1, 0, 2, 1], [1.5, 0, 3, 1]]), 0.5)
     [0, 2]
@@ -172,7 +174,7 @@ def suppress(boxes: Any, threshold: float, eta: float = 1.0) -> list[int]:
         at += int(free[0])
         kept.append(at)
         at += 1
-        np.maximum(most[at:], overlap(boxes[at - 1], boxes[at:]), out=most[at:])
+        np.maximum(most[at:], measure(boxes[at - 1], boxes[at:]), out=most[at:])
         if eta < 1 and threshold > 0.5:
             threshold *= eta
     return kept

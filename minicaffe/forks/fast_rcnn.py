@@ -11,6 +11,7 @@ from minicaffe.errors import ShapeError
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.losses import same_type
+from minicaffe.ops import arrays
 from minicaffe.ops import roi_pool as ops
 from minicaffe.spec.types import AtLeast
 
@@ -20,9 +21,10 @@ class ROIPooling(Layer):
     """The largest entry in each bin of a grid over each region. Bottoms: maps, regions.
 
     (n, c, h, w), (r, 5) -> (r, c, pooled_h, pooled_w). A region is (image, x0, y0, x1, y1), in pixels of the
-    picture; spatial_scale converts it to the maps. It is rounded to whole places, at least one. Neighbouring
-    bins may share a row or a column; a bin outside the image is 0. The maps have a gradient. Raises DataError
-    for an image outside the batch. Source: the ROIPooling of Fast R-CNN; R. Girshick, Fast R-CNN, 2015.
+    picture, widened on each side by pad_ratio of its size, x1 - x0 + 1; spatial_scale converts it to the maps.
+    It is rounded to whole places, at least one. Neighbouring bins may share a row or a column; a bin outside
+    the image is 0. The maps have a gradient. Raises DataError for an image outside the batch. Source: the
+    ROIPooling of Fast R-CNN; R. Girshick, Fast R-CNN, 2015; pad_ratio is MS-CNN's.
 
     Example: (2, 8, 6, 6), (3, 5) -> {type: ROIPooling, pooled_h: 2, pooled_w: 3} -> (3, 8, 2, 3)
     """
@@ -30,6 +32,7 @@ class ROIPooling(Layer):
     pooled_h: Annotated[int, "rows of bins", AtLeast(1)]
     pooled_w: Annotated[int, "columns of bins", AtLeast(1)]
     spatial_scale: Annotated[float, "size of the maps divided by that of the picture"] = 1.0
+    pad_ratio: Annotated[float, "share of its size by which a region is widened", AtLeast(0)] = 0.0
 
     traits = Traits(recordable=True, label_bottoms=(1,), float32_bottoms=(1,))
 
@@ -51,9 +54,25 @@ class ROIPooling(Layer):
         self.copy = None  # the regions in float32, if they are 16 bits
         if self.dtype != self.sum_dtype:
             self.copy = self.empty((self.count, 5), self.sum_dtype)
+        if self.pad_ratio:
+            self.pad, self.one = (self.empty((self.count, 2), self.sum_dtype) for _ in range(2))
+            self.one.fill(1)
+            self.padded = self.empty((self.count, 5), self.sum_dtype)
+
+    def widened(self, rois: Any) -> Any:
+        """`padded`: the regions with pad_ratio of their size on each side."""
+        start, end = rois[:, 1:3], rois[:, 3:]
+        arrays.minus(end, start, self.pad)
+        arrays.add(self.one, self.pad)
+        arrays.scale(self.pad, self.pad_ratio, self.pad)
+        arrays.copy(rois[:, :1], self.padded[:, :1])
+        arrays.minus(start, self.pad, self.padded[:, 1:3])
+        arrays.plus(end, self.pad, self.padded[:, 3:])
+        return self.padded
 
     def forward(self, x: Any, rois: Any) -> Any:
-        self.rois = same_type(self.xp, rois.reshape(-1, 5), self.copy)
+        rois = same_type(self.xp, rois.reshape(-1, 5), self.copy)
+        self.rois = self.widened(rois) if self.pad_ratio else rois
         given = x, self.rois, self.spatial_scale
         return ops.roi_pool(*given, self.out[0], self.which, self.better, self.refused)
 

@@ -1,4 +1,4 @@
-"""Losses of distances: of two bottoms, of triplets, of two sets of features."""
+"""Losses of distances: of two bottoms, of triplets, of two sets of features; and rows of length 1."""
 
 from __future__ import annotations
 
@@ -303,3 +303,30 @@ class MMDLoss(Whole):
             if out is not None:
                 self.put(values, out)
         return self.grad
+
+
+@register
+class L2Norm(Whole):
+    """y = x / |x| of each sample; one of zeros stays so, and has no gradient. (n, ...) -> the same.
+
+    Source: L2Norm of J. Wan's caffe-sl, which makes NaN of zeros.
+
+    Example: (3, 4) -> {type: L2Norm} -> (3, 4)
+    """
+
+    def setup(self, x: Shape) -> Shape:
+        n = samples(x)
+        self.nk = n, math.prod(x) // max(n, 1)
+        return x
+
+    def forward(self, x: Any) -> Any:
+        xp, rows = self.xp, self.wide(x.reshape(self.nk))
+        length = xp.sqrt((rows * rows).sum(axis=1, keepdims=True))
+        self.share = (length > 0) / xp.where(length > 0, length, 1)
+        self.y = rows * self.share
+        return self.y.reshape(x.shape)
+
+    def backward(self, dy: Any) -> Any:
+        rows = self.wide(dy.reshape(self.nk))
+        along = (rows * self.y).sum(axis=1, keepdims=True)
+        return ((rows - along * self.y) * self.share).reshape(dy.shape)

@@ -22,6 +22,7 @@ FAMILIES: Mapping[str, Sequence[str]] = {
         "SPP",
         "ROIPooling",
         "PSROIPooling",
+        "ROIAlign",
         "ROIWarping",
         "Interp",
         "BilinearInterpolation",

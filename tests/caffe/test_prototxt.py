@@ -150,14 +150,17 @@ def test_every_key_of_caffes_is_known_or_named(kind):
 def test_keys_of_loss_param_are_obeyed_or_warned_of(kind, caplog):
     """Caffe has them in every loss, and looks at them in few."""
     given = {"ignore_label": "3", "normalization": "FULL", "normalize": "false"}
-    assert given.keys() == SCHEMA.messages["LossParameter"].keys()
+    given |= {"pre_fixed_normalizer": "2", "class_weighting": "3"}
+    told_apart = {"weight_by_label_freqs"}  # whose loss is a type of its own
+    assert given.keys() | told_apart == SCHEMA.messages["LossParameter"].keys()
     for name, text in given.items():
         caplog.clear()
         with caplog.at_level(logging.WARNING, "minicaffe"):
             more = 'python_param { module: "m" layer: "l" }' if kind == "Python" else ""
             more = "multibox_loss_param { num_classes: 3 }" if kind == "MultiBoxLoss" else more
+            weight = "class_weighting: 1" if kind == "WeightedSoftmaxWithLoss" else ""
             one = layer(
-                f'layer {{ name: "l" type: "{kind}" bottom: "x" {more} loss_param {{ {name}: {text} }} }}'
+                f'layer {{ name: "l" type: "{kind}" bottom: "x" {more} loss_param {{ {name}: {text} {weight} }} }}'
             )
         told = f"{name} has no effect: {kind} does not look at it"
         assert (name in one.options) == (name in keys_of(REGISTRY[kind]))

@@ -54,6 +54,13 @@ def test_several_softmaxes_keep_their_layers_names():
     assert [tops for kind, _, tops in layers if kind == "Softmax"] == [("loss1",), ("answer",)]
 
 
+def test_a_loss_of_weighted_classes_becomes_a_softmax():
+    weights = f"class_weighting: {[0.5] * 10}"
+    loss = f"  - {{name: loss, type: WeightedSoftmaxWithLoss, bottom: [ip, label], {weights}}}"
+    layers, _ = inferred(DATA, IP, loss)
+    assert layers[2:] == [("Softmax", ("ip",), ("prob",))]
+
+
 def test_prob_is_not_taken_twice():
     layers, _ = inferred(
         DATA,

@@ -141,6 +141,84 @@ def test_mmd_against_loops(device, num):
     near(host(made, made.blobs["b1"].diff), WEIGHT * dt / 6)
 
 
+@pytest.mark.parametrize("auto", [False, True])
+@pytest.mark.parametrize(("num", "of_labels"), [(1, 1), (5, 1), (4, 3)])
+def test_joint_mmd_against_loops(device, num, of_labels, auto):
+    """With the very pairs that are drawn; features and answers have a gradient."""
+    xs = [RNG.normal(size=(4, 3)), RNG.normal(size=(6, 3)) + 0.5]
+    ys = [RNG.random((4, 2)), RNG.random((6, 2))]
+    keys = (
+        f"kernel_num: {num}, kernel_mul: 1.7, label_kernel_num: {of_labels}, label_kernel_mul: 3, "
+    )
+    made = lost(
+        "JMMDLoss", keys + ("auto_sigma: true" if auto else "sigma: 0.7"), [*xs, *ys], device
+    )
+    spread = [sum(((p - q) ** 2).sum() for p in rows for q in rows) / 90
+              for rows in ([*xs[0], *xs[1]], [*ys[0], *ys[1]])]  # fmt: skip
+    sigma = spread[1] if auto else 0.7
+    stream, ends = random_stream(1, "it", 0), []
+    for size in (4, 6):
+        first = stream.integers(size, size=6)
+        ends.append((first, (first + stream.integers(1, size, size=6)) % size))
+    (s, s2), (t, t2) = ends
+    loss, dxs, dys = 0.0, [np.zeros_like(x) for x in xs], [np.zeros_like(y) for y in ys]
+    for i in range(6):
+        for a, p, b, q, sign in (
+            (0, s[i], 0, s2[i], 1), (1, t[i], 1, t2[i], 1),
+            (0, s[i], 1, t2[i], -1), (1, t[i], 0, s2[i], -1),
+        ):  # fmt: skip
+            dx, dy = xs[a][p] - xs[b][q], ys[a][p] - ys[b][q]
+            for j in range(num):
+                for k in range(of_labels):
+                    wide = 1.7 ** (j - num // 2) / spread[0]
+                    near_by = 1 / (sigma * 3.0 ** (k - of_labels // 2))
+                    value = sign * math.exp(-wide * (dx**2).sum() - near_by * (dy**2).sum())
+                    loss += value
+                    for deltas, slope in (
+                        (dxs, -2 * wide * value * dx),
+                        (dys, -2 * near_by * value * dy),
+                    ):
+                        deltas[a][p] += slope
+                        deltas[b][q] -= slope
+    near(host(made, made.blobs["it"].data), loss / 6)
+    for i, wanted in enumerate([*dxs, *dys]):
+        near(host(made, made.blobs[f"b{i}"].diff), WEIGHT * wanted / 6)
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_entropy_against_loops(device, first):
+    """What is below the threshold does not count, and in the first passes nothing does."""
+    p = RNG.dirichlet([0.3, 0.3, 0.3, 0.3], 5)
+    assert (p < 0.05).any()
+    made = lost("EntropyLoss", f"threshold: 0.05, iterations_num: {first}", [p], device)
+    for turn in range(2):
+        if turn:
+            made.forward(b0=p)
+            made.backward()
+        loss, dp = 0.0, np.zeros_like(p)
+        for n, k in np.ndindex(5, 4):
+            if p[n, k] >= 0.05 and turn >= first:
+                loss -= p[n, k] * math.log(p[n, k])
+                dp[n, k] = -1 - math.log(p[n, k])
+        near(host(made, made.blobs["it"].data), loss / 5)
+        near(host(made, made.blobs["b0"].diff), WEIGHT * dp / 5)
+
+
+def test_rows_of_length_1_against_loops(device):
+    x = RNG.normal(size=(3, 2, 4))
+    x[1] = 0
+    made, pull = net("L2Norm", "loss_weight: 0", [x], device), RNG.normal(size=x.shape)
+    made.backward(it=pull)
+    for n in range(3):
+        row, dy = x[n].ravel(), pull[n].ravel()
+        length = math.sqrt(sum(v * v for v in row))
+        y = [v / length if length else 0 for v in row]
+        along = sum(a * b for a, b in zip(y, dy, strict=True))
+        dx = [(d - v * along) / length if length else 0 for v, d in zip(y, dy, strict=True)]
+        near(host(made, made.blobs["it"].data)[n].ravel(), y)
+        near(host(made, made.blobs["b0"].diff)[n].ravel(), dx)
+
+
 @pytest.mark.parametrize("fixed", [False, True])
 def test_mmd_keeps_its_width_if_asked_to(fixed):
     source, target = RNG.normal(size=(4, 3)), RNG.normal(size=(4, 3))

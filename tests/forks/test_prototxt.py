@@ -56,6 +56,16 @@ LAYERS = {
         mmd_param { kernel_num: 4 kernel_mul: 2.0 fix_gamma: true }""",
         {"kernel_num": 4, "fix_gamma": True},
     ),
+    "JMMDLoss": (
+        """bottom: "x" bottom: "y" bottom: "y" bottom: "x" top: "l" loss_weight: 0.3 jmmd_param { kernel_num: 5
+        kernel_mul: 2.0 label_kernel_num: 1 label_kernel_mul: 2.0 sigma: 1.68 }""",
+        {"label_kernel_num": 1, "sigma": 1.68},
+    ),
+    "EntropyLoss": (
+        'bottom: "x" top: "l" loss_weight: -0.1 entropy_param { threshold: 0.01 iterations_num: 3 }',
+        {"threshold": 0.01, "iterations_num": 3},
+    ),
+    "L2Norm": ('bottom: "x" top: "l"', {}),
     "SegAccuracy": (
         'bottom: "scores" bottom: "places" top: "l" seg_accuracy_param { ignore_label: 255 ignore_label: 0 }',
         {"ignore_label": (255, 0)},

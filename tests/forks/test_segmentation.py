@@ -10,9 +10,10 @@ from forks.test_faces import host, near, net
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from minicaffe import DataError, Net, ShapeError, parse
+from minicaffe import DataError, Net, ShapeError, caffe, parse
 from minicaffe.caffe.model import parse_prototxt
 from minicaffe.caffe.prototxt import prototxt
+from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.layers import REGISTRY
 
 RNG = np.random.default_rng(6)
@@ -35,6 +36,62 @@ def test_balanced_cross_entropy_against_loops(device):
                 dx[i, j] = weight * (p - target[i, j])
     near(host(made, made.blobs["it"].data), loss / 3)
     near(host(made, made.blobs["b0"].diff), 0.5 * dx.reshape(x.shape) / 3)
+
+
+@pytest.mark.parametrize("ignored", [None, 1, 255])
+@pytest.mark.parametrize("way", ["VALID", "BATCH_SIZE", "FULL", "NONE"])
+def test_weighted_classes_against_loops(device, ignored, way):
+    """A label counts once in the divisor, whatever its class's weight."""
+    x, weights = RNG.normal(size=(2, 3, 2, 4)) * 3, [0.25, 0.0, 7.5]
+    labels = RNG.integers(3, size=(2, 1, 2, 4)) * 1.0
+    labels[0, 0, 0, :2] = ignored or 0
+    keys = f"class_weighting: {weights}, normalization: {way}, loss_weight: 0.5"
+    keys += "" if ignored is None else f", ignore_label: {ignored}"
+    made = net("WeightedSoftmaxWithLoss", keys, [x, labels], device)
+    made.backward()
+    loss, dx = 0.0, np.zeros_like(x)
+    for n, h, w in np.ndindex(2, 2, 4):
+        label, powers = int(labels[n, 0, h, w]), [math.exp(v) for v in x[n, :, h, w]]
+        if label != ignored:
+            loss -= weights[label] * math.log(powers[label] / sum(powers))
+            for k in range(3):
+                dx[n, k, h, w] = weights[label] * (powers[k] / sum(powers) - (k == label))
+    counts = {"VALID": (labels != ignored).sum(), "BATCH_SIZE": 2, "FULL": 16, "NONE": 1}
+    near(host(made, made.blobs["it"].data), loss / counts[way])
+    near(host(made, made.blobs["b0"].diff), 0.5 * dx / counts[way])
+
+
+SEGNETS = """
+input: "x" input_shape {{ dim: 2 dim: 3 dim: 2 dim: 4 }}
+input: "label" input_shape {{ dim: 2 dim: 1 dim: 2 dim: 4 }}
+layer {{
+  name: "loss" type: "SoftmaxWithLoss" bottom: "x" bottom: "label" top: "loss" softmax_param {{ engine: CAFFE }}
+  loss_param {{ weight_by_label_freqs: {} ignore_label: 255 class_weighting: 0.25 class_weighting: 1
+    class_weighting: 7.5 }}
+}}"""
+
+
+def test_a_prototxt_as_segnets_users_write_it():
+    spec = caffe.parse(SEGNETS.format("true"))
+    weights = {"ignore_label": 255, "class_weighting": (0.25, 1.0, 7.5)}
+    written = prototxt(spec, REGISTRY)
+    assert 'type: "SoftmaxWithLoss"' in written and "weight_by_label_freqs: true" in written
+    assert "minicaffe_param" not in written
+    text = yaml_text(spec, REGISTRY)
+    assert "type: WeightedSoftmaxWithLoss" in text
+    for one in (spec, caffe.parse(written), parse(text)):
+        assert one.layers[-1].type == "WeightedSoftmaxWithLoss"
+        assert one.layers[-1].options == weights
+    old = SEGNETS.format("true").replace("layer {", "layers {")
+    old = caffe.parse(old.replace('"SoftmaxWithLoss"', "SOFTMAX_LOSS").replace("{{", "{"))
+    assert old.layers[-1].options == weights
+
+
+def test_weights_that_are_turned_off_have_no_effect(caplog):
+    spec = caffe.parse(SEGNETS.format("false"))
+    assert spec.layers[-1].type == "SoftmaxWithLoss"
+    assert spec.layers[-1].options == {"ignore_label": 255}
+    assert "class_weighting has no effect: SoftmaxWithLoss does not look at it" in caplog.text
 
 
 @pytest.mark.parametrize("ignored", [(), (255,), (255, 1)])
@@ -172,6 +229,12 @@ def test_a_pooling_with_dilation_in_prototxt():
     ("kind", "keys", "shapes", "told"),
     [
         ("SigmoidCrossEntropyBalanceLoss", "loss_weight: 1", [(4, 2), (4, 3)], "needs bottoms of"),
+        (
+            "WeightedSoftmaxWithLoss",
+            "class_weighting: [1, 2]",
+            [(2, 3), (2,)],
+            "expected 3 weights, one a class, got 2",
+        ),
         ("SegAccuracy", "ignore_label: 1", [(2, 3), (2,)], "needs scores of 4 axes"),
         ("SegAccuracy", "ignore_label: 1", [(2, 3, 4, 4), (2, 1, 4, 5)], "needs 32 labels"),
         ("DilatedPooling", "kernel_size: 2", [(2, 3)], "needs a bottom of 4 axes"),
@@ -266,6 +329,12 @@ def test_labels_are_scaled_to_the_nearest_and_edges_are_not(pairs):
     for i in range(5):
         for j in range(4):
             assert y[0, 0, i, j] == labels[i * 8 // 5, j * 9 // 4]
+    half = "new_height: 6, new_width: 8, label_divide_factor: 2, batch_size: 1"
+    (x, y), *_ = passes(reader("DenseImageData", half), 1)
+    assert x.shape == (1, 3, 6, 8) and y.shape == (1, 1, 3, 4)
+    for i in range(3):  # as if scaled to 3 x 4
+        for j in range(4):
+            assert y[0, 0, i, j] == labels[i * 8 // 3, j * 9 // 4]
     (_, edges), *_ = passes(reader("ImageLabelmapData", ""), 1)
     np.testing.assert_array_equal(edges[0, 0], labels >= 128)
     assert 0 < edges.mean() < 1
@@ -325,3 +394,17 @@ def test_damaged_pairs_are_told_in_one_line(pairs):
     (pairs / "pairs.txt").write_text("0.png label0.png 1.png\n")
     with pytest.raises(DataError, match="expected two paths in each line, found 3 words"):
         reader("DenseImageData", "batch_size: 1")
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("new_height: 4, new_width: 6, mirror: true", "without mirror, crop_height, crop_width"),
+        ("crop_height: 4, crop_width: 6", "without mirror, crop_height, crop_width"),
+        ("shuffle: true", "with new_height and new_width"),
+        ("new_height: 4, new_width: 5", "2 does not divide new_height x new_width, 4 x 5"),
+    ],
+)
+def test_smaller_labels_that_are_refused(pairs, keys, told):
+    with pytest.raises(ShapeError, match=told):
+        reader("DenseImageData", f"batch_size: 1, {keys}, label_divide_factor: 2")

@@ -89,6 +89,8 @@ ROWS = {
     "FlowWarp": ("type: FlowWarp", [X, (3, 2, 6, 5)], 3),
     "Reorg": ("type: Reorg, stride: 2, reverse: true", [X], 1),
     "MaskPooling": ("type: MaskPooling", [X, (3, 1, 6, 5)], 3),
+    "MaskResize": ("type: MaskResize, output_height: 4, output_width: 7", [X], 2),
+    "L2Norm": ("type: L2Norm", [X], 3),
     "Lstm": ("type: Lstm, num_output: 3, batch_size: 4", [(20, 6)], 20),
     "Reverse": ("type: Reverse, axis: 1", [X], 1),
     "Transpose": ("type: Transpose, dim: [3, 0, 2, 1]", [X], 1),

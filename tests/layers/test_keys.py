@@ -38,6 +38,7 @@ WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, 
     ("Eltwise", "stable_prod_grad"),
     ("Im2col", "force_nd_im2col"),
     ("Python", "share_in_parallel"),
+    ("JMMDLoss", "fix_gamma"),
     ("MMDLoss", "fix_gamma"),  # here each pass is of the same numbers: tests/forks/test_metrics.py
 }
 REFUSED = {  # in the rows any other value is refused: it wants other keys, bottoms or files
@@ -89,6 +90,12 @@ ONE = {"num_output": 2, "kernel_size": 1, "stride_h": 2, "stride_w": 2}
 THREE, SPREAD = {"num_output": 2, "kernel_size": 3, "stride": 5}, [(1, 2, 5, 5), (1, 18, 1, 1)]
 MOVED = [np.random.default_rng(4).random((1, n, 2, 3)) / 2 for n in (8, 16)]
 MOVED += [np.array([[60.0, 60.0, 1.0]])]
+BOXED = {"field_w": 8, "field_h": 12, "downsample_rate": 8, "min_size": 2, "fg_thr": -3}
+BOXED |= {"bbox_mean": [0.1] * 4, "bbox_std": [0.5] * 4, "top": ["a", "b"]}
+PLACES = [np.random.default_rng(9).normal(size=(1, 7, 3, 4))]
+MATCHED = [np.random.default_rng(9).normal(size=(4, 8)), REGIONS]
+MATCHED += [np.array([[0, 0, 0, 0, 0, 0.3], [0, 0, 0, 0, 0, 0.97]] * 2)]
+NORMAL = {"bbox_mean": [0.1] * 4, "bbox_std": [0.5] * 4}
 IMAGE, PLANE = (2, 3, 5, 5), [(2, 3, 4)]
 SIZE = {"upsample_h": 4, "upsample_w": 4}
 GAIN = np.arange(9.0).reshape(3, 3) + 1
@@ -123,6 +130,12 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("MarginInnerProduct", "axis"): (FEW, 0, [(1, 3), LABELS[:1]]),
     ("InnerDistance", "update_center_only"): ({"num_output": 3}, True, [(3, 1), LABELS]),
     ("CTCLoss", "blank_index"): ({}, 0, [*STEPS, np.array([[1], *[[-1]] * 5]) * STEPS[1]]),
+    **{
+        (name, key): ({**keys, **NORMAL}, [0.2, 0.1, 0.1, 0.3], bottoms)
+        for name, keys, bottoms in (("BoxOutput", BOXED, PLACES), ("DecodeBBox", {}, MATCHED))
+        for key in NORMAL
+    },
+    ("BoxOutput", "min_size"): (BOXED, 9, PLACES),
     ("Concat", "axis"): ({"axis": 1}, 2, PLANE * 2),
     ("Eltwise", "coeff"): ({}, [2, 0.5], PLANE * 2),
     ("Embed", "input_dim"): ({"num_output": 2, "input_dim": 4}, 5, [np.array([0, 1])]),
@@ -140,6 +153,17 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("Upsample", "upsample_h"): (SIZE, 5, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
     ("Upsample", "upsample_w"): (SIZE, 5, [(2, 3, 2, 2), np.zeros((2, 3, 2, 2))]),
     ("SoftmaxWithLoss", "axis"): ({"axis": 1}, 2, [(2, 3, 3), np.ones((2, 3))]),
+    ("WeightedSoftmaxWithLoss", "axis"): (
+        {"class_weighting": [1, 2, 3]},
+        2,
+        [(2, 3, 3), np.ones((2, 3))],
+    ),
+    ("WeightedSoftmaxWithLoss", "class_weighting"): (
+        {"class_weighting": [1, 2, 3]},
+        [1, 3, 3],
+        [(2, 3), np.ones(2)],
+    ),
+    ("SoftmaxWithLossOHEM", "axis"): ({"axis": 1}, 2, [(2, 3, 3), np.ones((2, 3))]),
     ("Accuracy", "axis"): (
         {},
         2,
@@ -173,6 +197,11 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
     ("DeformableConvolution", "stride_w"): (ONE, 3, [(1, 2, 4, 4), (1, 2, 2, 2)]),
     ("DummyData", "data_filler"): ({"shape": {"dim": [2]}}, {"type": "constant", "value": 2}, []),
     ("DummyData", "shape"): ({"shape": {"dim": [2]}}, {"dim": [3]}, []),
+    ("DenseImageData", "label_divide_factor"): (
+        {**PAIRS, "new_height": 4, "new_width": 6},
+        2,
+        [],
+    ),
     ("DenseImageData", "crop_height"): ({**PAIRS, "crop_height": 4, "crop_width": 4}, 5, []),
     ("DenseImageData", "crop_width"): ({**PAIRS, "crop_height": 4, "crop_width": 4}, 5, []),
     **{
@@ -218,6 +247,8 @@ EVALUATED = [
 FORWARD = {  # of types without a gradient
     "Accuracy": [({}, [RANDOM.normal(size=(6, 3, 3)), np.arange(18.0).reshape(6, 3) % 3])],
     "BoxAnnotatorOHEM": [({"roi_per_img": 2, "top": ["a", "b"]}, HARD)],
+    "BoxOutput": [(BOXED, PLACES)],
+    "DecodeBBox": [({}, MATCHED)],
     "CTCGreedyDecoder": [({"top": ["a", "b"]}, STEPS)],
     "ContinuationIndicator": [({"time_step": 4, "batch_size": 5}, [])],
     "Data": [(DATABASE, [])],

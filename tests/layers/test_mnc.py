@@ -86,17 +86,43 @@ def test_a_mask_against_loops(device):
         assert of_mask[n, 0, y, z] == pytest.approx(sum(dy[n, :, y, z] * x[n, :, y, z]))
 
 
+@cases(40)
+@given(
+    st.tuples(st.integers(1, 7), st.integers(1, 8)),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    seeds,
+)
+def test_masks_of_another_size_against_loops(device, area, size, seed):
+    """Where a larger mask's last entries lie behind the last pixel, they are 0."""
+    random, (h, w), (oh, ow) = np.random.default_rng(seed), area, size
+    x, pull = random.normal(size=(2, 2, h, w)), random.normal(size=(2, 2, oh, ow))
+    keys = {"output_height": oh, "output_width": ow}
+    net = build("MaskResize", keys, [x.shape], device, phase="TRAIN")
+    (got,) = run(net, x)
+    net.backward(it=pull)
+    moved = x + 1e-3 * (step := random.normal(size=x.shape))
+    total = 0.0
+    for n, k, i, j in np.ndindex(2, 2, oh, ow):
+        value, other = (between(one[n, k], i * (h / oh), j * (w / ow)) for one in (x, moved))
+        assert got[n, k, i, j] == pytest.approx(0 if value is None else value, abs=1e-12)
+        total += 0 if value is None else (other - value) * pull[n, k, i, j]
+    along = (np.array(net.device.to_host(net.blobs["b0"].diff)) * step).sum() * 1e-3
+    assert along == pytest.approx(total, rel=1e-6, abs=1e-12)
+
+
 @pytest.mark.parametrize(
     ("kind", "shapes", "message"),
     [
         ("ROIWarping", [(1, 2, 3), (1, 5)], r"needs a bottom of 4 axes \(n, c, h, w\)"),
         ("ROIWarping", [(1, 2, 3, 3), (1, 6)], r"needs regions \(r, 5\)"),
         ("MaskPooling", [(1, 2, 3, 3), (1, 2, 3, 3)], r"a mask \(n, 1, h, w\), got"),
+        ("MaskResize", [(1, 2, 3)], r"needs a bottom of 4 axes \(n, c, h, w\)"),
         ("MaskPooling", [(1, 2, 3), (1, 1, 3)], r"needs x \(n, c, h, w\)"),
     ],
 )
 def test_what_does_not_fit_is_refused(kind, shapes, message):
-    keys = {"pooled_h": 1, "pooled_w": 1} if kind == "ROIWarping" else {}
+    keys = {"ROIWarping": {"pooled_h": 1, "pooled_w": 1}}.get(kind, {})
+    keys = {"output_height": 1, "output_width": 1} if kind == "MaskResize" else keys
     with pytest.raises(ShapeError, match=message):
         build(kind, keys, shapes)
 
@@ -111,3 +137,11 @@ layer {
 }""")
     assert options == {"pooled_w": 28, "pooled_h": 28, "spatial_scale": 0.0625}
     assert "roi_warping_param {" in written
+    options, written = there_and_back("""
+input: "mask_proposal" input_shape { dim: 8 dim: 1 dim: 21 dim: 21 }
+layer {
+  name: "mask_resize" type: "MaskResize" bottom: "mask_proposal" top: "mask_proposal_resize"
+  mask_resize_param { output_height: 14 output_width: 14 }
+}""")
+    assert options == {"output_height": 14, "output_width": 14}
+    assert "mask_resize_param {" in written

@@ -113,6 +113,12 @@ OF_FORKS = """
   - {name: one, type: L1Loss, bottom: [left, right], loss_weight: 0.1}
   - {name: two, type: DiceCoefLoss, bottom: [left, far]}
   - {name: three, type: WeightedEuclideanLoss, bottom: [left, right, far], propagate_down: [true, true, false]}
+  - {name: each, type: SoftmaxWithLossOHEM, bottom: [ip, label], top: [mean of each, prob, each], ignore_label: 3}
+  - {name: given, type: SoftmaxWithLossOHEM, bottom: [far, label], normalization: PRE_FIXED, pre_fixed_normalizer: 20}
+  - {name: apart, type: SmoothL1LossOHEM, bottom: [left, right]}
+  - {name: by weight, type: WeightedSoftmaxWithLoss, bottom: [ip, label], class_weighting: [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6]}
+  - {name: answer, type: Softmax, bottom: ip}
+  - {name: sure, type: EntropyLoss, bottom: answer}
   - {name: four, type: SigmoidCrossEntropyBalanceLoss, bottom: [right, far], propagate_down: [true, false]}
 solver:"""
 

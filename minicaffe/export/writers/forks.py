@@ -19,10 +19,10 @@ from minicaffe.net.step import Step
 FAR = np.iinfo(np.int64).min
 
 refuses("it chooses what is learnt from: leave it out of a deploy net", "BoxAnnotatorOHEM")
-refuses("ONNX pools no regions in this way", "PSROIPooling", "ROIWarping")
+refuses("ONNX pools no regions in this way", "PSROIPooling", "ROIAlign", "ROIWarping")
 refuses(
     "ONNX has no word for it: have the net end before it",
-    *("CTCGreedyDecoder", "Proposal", "Yolov3DetectionOutput"),
+    *("BoxOutput", "CTCGreedyDecoder", "DecodeBBox", "Proposal", "Yolov3DetectionOutput"),
 )
 refuses(
     "ONNX reads points near an image's border in another way", "DeformableConvolution", "FlowWarp"
@@ -56,6 +56,28 @@ def dilated_pooling(graph: Graph, step: Step, x: str) -> str:
     x = around(graph, x, window.pad, end, LOWEST)
     y = graph.op("MaxPool", x, dilations=window.dilation, **sizes)
     return y if seen.all() else graph.op("Where", graph.const(seen), y, 0.0)
+
+
+@writes("MaskResize")
+def mask_resize(graph: Graph, step: Step, x: str) -> str:
+    """Two products, with the weights of rows and of columns."""
+    layer: Any = step.layer
+    if graph.varies(step.bottoms[0], 2, 3):
+        raise SpecError("with a dynamic height or width its weights would not be known")
+    rows, columns = (graph.const(one.astype(np.float32)) for one in layer.weights())
+    return graph.op(
+        "MatMul", graph.op("MatMul", rows, x), graph.op("Transpose", columns, perm=(1, 0))
+    )
+
+
+@writes("L2Norm")
+def l2_norm(graph: Graph, step: Step, x: str) -> str:
+    """LpNormalization of each sample as a row."""
+    rows = graph.op("Flatten", x, axis=1) if len(step.bottoms[0].shape) != 2 else x
+    rows = graph.op("LpNormalization", rows, axis=1, p=2)
+    return (
+        rows if len(step.bottoms[0].shape) == 2 else graph.op("Reshape", rows, graph.op("Shape", x))
+    )
 
 
 @writes("Lstm")

@@ -17,9 +17,26 @@ def roi_pooling(graph: Graph, step: Step, x: str, rois: str) -> str:
     layer: Any = step.layer
     shapes = graph.shapes(step.bottoms[1])
     rois = graph.reshape(rois, shapes, [(shape[0], 5) for shape in shapes])
+    if layer.pad_ratio:
+        rois = graph.op("Gemm", rois, *widening(layer.pad_ratio))
     pooled = layer.pooled_h, layer.pooled_w
     scale = float(layer.spatial_scale)
     return graph.op("MaxRoiPool", x, rois, pooled_shape=pooled, spatial_scale=scale)
+
+
+def widening(ratio: float) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix and what is added to its product, of regions (image, x0, y0, x1, y1) that are widened.
+
+    >>> matrix, added = widening(0.5)
+    >>> np.array([[0, 2, 4, 5, 7]]) @ matrix + added
+    array([[0., 0., 2., 7., 9.]])
+    """
+    matrix, added = np.eye(5), np.zeros(5)
+    for start, end in ((1, 3), (2, 4)):
+        matrix[start, start] = matrix[end, end] = 1 + ratio
+        matrix[end, start] = matrix[start, end] = added[start] = -ratio
+        added[end] = ratio
+    return matrix.astype(np.float32), added.astype(np.float32)
 
 
 @draws("ROIPooling", 1)

@@ -15,6 +15,8 @@ TRUTH = np.array(
 )[None, None]
 
 WITHOUT_GRADIENT = {
+    "BoxOutput",
+    "DecodeBBox",
     "AnnotatedData",
     "DetectionEvaluate",
     "DetectionOutput",
@@ -36,7 +38,15 @@ ROWS = {
             [(2, 36), (2, 9), PRIORS, TRUTH],
         ),
     ],
+    "ROIAlign": [
+        ({"pooled_h": 2, "pooled_w": 3}, [MAPS, REGIONS]),
+        (
+            {"pooled_h": 1, "pooled_w": 1, "spatial_scale": 0.5, "pad_ratio": 0.25},
+            [MAPS, REGIONS.reshape(4, 5, 1, 1)],
+        ),
+    ],
     "ROIPooling": [
+        ({"pooled_h": 2, "pooled_w": 2, "pad_ratio": 0.3}, [MAPS, REGIONS]),
         ({"pooled_h": 2, "pooled_w": 3}, [MAPS, REGIONS]),
         ({"pooled_h": 7, "pooled_w": 1, "spatial_scale": 0.5}, [MAPS, REGIONS.reshape(4, 5, 1, 1)]),
     ],

@@ -8,6 +8,7 @@ LABELS = np.array([1.0, 0.0, 3.0])
 GROUPS = np.array([2.0, 2.0, 0.0, 0.0, 0.0, 1.0])
 PAIRS = [(3, 4), (3, 4)]
 WEIGHTS = np.random.default_rng(7).uniform(0.5, 2, (3, 4))
+ANSWERS = np.random.default_rng(8).dirichlet([1, 1, 1], 4)
 CLASSES = {"num_output": 5, "weight_filler": "gaussian"}
 
 OWN_GRADIENT = {"CenterLoss", "MarginInnerProduct"}
@@ -47,6 +48,24 @@ ROWS = {
     "DiceCoefLoss": [  # of one sample: of n the gradient is by n too large, as the authors'
         ({}, [(1, 4), (1, 4)]),
         ({}, [(1, 3, 2), (1, 6)]),
+    ],
+    "L2Norm": [({}, [(3, 4)]), ({}, [(2, 3, 2)]), ({}, [(1, 4)])],
+    "EntropyLoss": [({}, [ANSWERS]), ({"threshold": 0.4}, [ANSWERS.reshape(2, 2, 3)])],
+    "JMMDLoss": [
+        (
+            {"fix_gamma": True, "sigma": 1.68, "label_kernel_num": 1},
+            [(4, 3), (5, 3), (4, 2), (5, 2)],
+        ),
+        (
+            {
+                "fix_gamma": True,
+                "sigma": 0.9,
+                "kernel_num": 2,
+                "label_kernel_mul": 3.0,
+                "label_kernel_num": 4,
+            },
+            [(5, 2, 2), (3, 4), (5, 3), (3, 3, 1)],
+        ),
     ],
     "MMDLoss": [
         ({"fix_gamma": True}, [(4, 3), (5, 3)]),
