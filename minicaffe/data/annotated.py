@@ -12,6 +12,7 @@ import numpy as np
 from minicaffe.data import datum, wire
 from minicaffe.data.datum import Datum
 from minicaffe.data.reader.lmdb_set import LmdbSet
+from minicaffe.errors import DataError
 
 LABEL, INSTANCE, BOX, DIFFICULT = 0, 1, slice(2, 6), 6
 MOST = 100_000  # boxes of a picture
@@ -94,9 +95,16 @@ class AnnotatedSet(LmdbSet):
         """The boxes of an entry."""
         return self._annotated(i)[1]
 
-    def boxes(self) -> int:
-        """The most boxes of a picture. Reads the whole database."""
-        return max((len(self.label(i)) for i in range(len(self))), default=0)
+    def boxes(self, skip: bool = False) -> int:
+        """The most boxes of a picture, of those that can be read with `skip`. Reads the whole database."""
+        most = 0
+        for i in range(len(self)):
+            try:
+                most = max(most, len(self.label(i)))
+            except DataError:
+                if not skip:
+                    raise
+        return most
 
     def _annotated(self, i: int) -> tuple[Datum, np.ndarray]:
         with wire.damage_told(self.place(i), "AnnotatedDatum"):
