@@ -162,14 +162,14 @@ class Detector(Deployed):
     def predict(self, images: Any) -> Any:
         """The boxes (k, 6) found in a picture, or a list of those found in each of a list or array of n.
 
-        A row is class, score, x0, y0, x1, y1, as fractions of the picture; by falling score. `images` are as
-        `Classifier.predict` takes them, of any size.
+        A row is class, score, x0, y0, x1, y1, as fractions of the picture; by falling score. Boxes with a side
+        that is NaN are left out. `images` are as `Classifier.predict` takes them, of any size.
         """
         prepared, axes = self._prepared(images)
         found = []
         for top, n in self._batches(prepared):
             rows = top.reshape(-1, 7).astype(np.float64)
-            rows = rows[(rows[:, 1] >= 0) & (rows[:, 0] < n)]
+            rows = rows[(rows[:, 1] >= 0) & (rows[:, 0] < n) & ~np.isnan(rows).any(axis=1)]
             rows = rows[np.argsort(-rows[:, 2], kind="stable")]
             found += [rows[rows[:, 0] == image, 1:] for image in range(n)]
         return found if axes else found[0]
