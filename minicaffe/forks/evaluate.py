@@ -11,7 +11,7 @@ from minicaffe.forks import boxes as ops
 from minicaffe.forks.annotated import Resize
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
-from minicaffe.spec.types import AtLeast
+from minicaffe.spec.types import AtLeast, Below
 
 Version = Literal["Integral", "11point", "MaxIntegral"]
 
@@ -36,7 +36,7 @@ class DetectionEvaluate(Layer):
     Example: (1, 1, 4, 7), (1, 1, 3, 8) -> {type: DetectionEvaluate, num_classes: 3} -> (1, 1, 6, 5)
     """
 
-    num_classes: Annotated[int, "classes, the background among them", AtLeast(1)]
+    num_classes: Annotated[int, "classes, the background among them", AtLeast(1), Below(1_000_001)]
     background_label_id: Annotated[int, "the background's class; -1: none"] = 0
     overlap_threshold: Annotated[float, "the least overlap of a right detection"] = 0.5
     evaluate_difficult_gt: Annotated[bool, "true boxes that are difficult count, too"] = True

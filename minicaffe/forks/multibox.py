@@ -105,6 +105,8 @@ class MultiBoxLoss(Loss):
             raise ShapeError(
                 f"do_neg_mining: {str(self.do_neg_mining).lower()} contradicts mining_type {self.mining_type}"
             )
+        if self.mining_type == "MAX_NEGATIVE" and self.neg_pos_ratio <= 0:
+            raise ShapeError(f"neg_pos_ratio: expected above 0, got {self.neg_pos_ratio:g}")
         if mines and not self.share_location:
             raise ShapeError(f"mining_type {self.mining_type} needs share_location")
         if self.background_label_id >= classes:
