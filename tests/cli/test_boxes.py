@@ -89,6 +89,16 @@ def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys)
         ("list.txt", "a.png a.doc", "no such file"),
         (
             "map.prototxt",
+            MAP.replace("n2", "n1"),
+            "map.prototxt: the name 'n1' has two labels, 1 and 2",
+        ),
+        (
+            "map.prototxt",
+            MAP.replace("label: 2", "label: -2"),
+            "the label of 'n2' is -2; expected 0",
+        ),
+        (
+            "map.prototxt",
             'item { name: "n1" }',
             "map.prototxt:1:1: an item of a label map needs label",
         ),
