@@ -16,6 +16,7 @@ from minicaffe.errors import DataError
 
 LABEL, INSTANCE, BOX, DIFFICULT = 0, 1, slice(2, 6), 6
 MOST = 100_000  # boxes of a picture
+PLAIN = b"\x08"  # how Caffe's Datum begins, and no AnnotatedDatum
 
 
 def read(data: memoryview) -> tuple[Datum, np.ndarray]:
@@ -108,4 +109,7 @@ class AnnotatedSet(LmdbSet):
 
     def _annotated(self, i: int) -> tuple[Datum, np.ndarray]:
         with wire.damage_told(self.place(i), "AnnotatedDatum"):
-            return read(self.records[i])
+            record = self.records[i]
+            if record[:1] == PLAIN:
+                raise ValueError("it is a picture without boxes, which the layer Data reads")
+            return read(record)

@@ -198,18 +198,16 @@ class MultiBoxLoss(Loss):
         for row in rows:
             if not 0 <= row[1] < self.num_classes and not self.map_object_to_agnostic:
                 raise DataError(
-                    f"{self.name}: a box of picture {int(row[0])} of the batch is of class {row[1]:g}; "
+                    f"a box of picture {int(row[0])} of the batch is of class {row[1]:g}; "
                     f"expected 0 to {self.num_classes - 1}"
                 )
             if row[1] == self.background_label_id:
                 raise DataError(
-                    f"{self.name}: a box of picture {int(row[0])} of the batch is of class {row[1]:g}, the "
+                    f"a box of picture {int(row[0])} of the batch is of class {row[1]:g}, the "
                     "background"
                 )
             if not row[0] < self.count:
-                raise DataError(
-                    f"{self.name}: a box is of picture {row[0]:g} of a batch of {self.count}"
-                )
+                raise DataError(f"a box is of picture {row[0]:g} of a batch of {self.count}")
         return [rows[rows[:, 0] == i][:, [1, 3, 4, 5, 6]] for i in range(self.count)]
 
     def decoded(self, image: int, kind: int) -> np.ndarray:

@@ -106,7 +106,11 @@ def test_a_message_is_read_as_it_was_written():
     [
         (b"", "it holds no picture"),
         (wire.put_integer(2, 1), "its annotations are no boxes"),
-        (datum.write(np.zeros((1, 2, 2), np.uint8), 3), "expected a message"),
+        (
+            datum.write(np.zeros((1, 2, 2), np.uint8), 3),
+            "it is a picture without boxes, which the layer Data reads",
+        ),
+        (wire.put_integer(3, 1), "expected a message"),
     ],
 )
 def test_what_is_no_annotated_datum_is_told(value, message, tmp_path):
@@ -188,6 +192,17 @@ def test_values_beyond_a_byte_are_the_nearest(value):
     salt = box_recipe.Noise(fraction=0.5, values=(value,)).of(picture[:, :9] * 0 + 7, 0.5)
     assert made[0, 0, 0] == (255 if value > 0 else 0)
     assert set(np.unique(salt)) == {7, made[0, 0, 0]}
+
+
+def test_the_layer_data_says_which_layer_reads_boxes(tmp_path):
+    database(tmp_path / "db")
+    text = (
+        f"layers: [{{name: d, type: Data, source: {tmp_path / 'db'}, batch_size: 1, top: [x, y]}}]"
+    )
+    with pytest.raises(
+        DataError, match="a picture with boxes, which the layer AnnotatedData reads"
+    ):
+        Net(parse(text), device="cpu").forward()
 
 
 limits = st.lists(
