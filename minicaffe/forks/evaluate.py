@@ -62,6 +62,8 @@ class DetectionEvaluate(Layer):
         if self.overlap_threshold <= 0:
             raise ShapeError(f"overlap_threshold: expected above 0, got {self.overlap_threshold}")
         self.classes = [c for c in range(self.num_classes) if c != self.background_label_id]
+        if not self.classes:
+            raise ShapeError("num_classes: expected a class beside the background")
         return (1, 1, len(self.classes) + found[2], 5)
 
     def forward(self, found: Any, truth: Any) -> Any:

@@ -177,6 +177,7 @@ def test_keys_of_ssds_solver_are_the_layers():
     [
         ({}, [(1, 1, 4, 6), (1, 1, 4, 8)], r"needs detections \(1, 1, k, 7\)"),
         ({}, [(1, 1, 4, 7), (1, 4, 8)], r"needs true boxes \(1, 1, k, 8\)"),
+        ({"num_classes": 1}, [(1, 1, 4, 7), (1, 1, 4, 8)], "a class beside the background"),
         ({"overlap_threshold": 0}, [(1, 1, 4, 7), (1, 1, 4, 8)], "expected above 0"),
     ],
 )
