@@ -277,7 +277,8 @@ class AnnotatedData(Fed):
         """The database."""
         folders = datasets.places(self.source, self.context.folder) if self.source else []
         if self.backend == "LEVELDB":
-            raise lmdb_file.needs_leveldb(folders[0] if folders else Path(self.source))
+            place = folders[0] if folders else Path(self.source)
+            raise lmdb_file.needs_leveldb(place, "convert-images --boxes)")
         there = next(filter(lmdb_file.is_one, folders), None)
         if there is None:
             raise DataError(

@@ -176,6 +176,12 @@ def test_what_cannot_be_made_of_a_picture_is_told_at_once(keys, message, tmp_pat
         Net(parse(LINE.format(tmp_path / "db", f", transform: {{{keys}}}")), device="cpu")
 
 
+def test_a_leveldb_is_told_how_to_become_an_lmdb(tmp_path):
+    text = LINE.format(database(tmp_path / "db"), ", backend: LEVELDB")
+    with pytest.raises(DataError, match=r"make an LMDB of it \(convert-images --boxes\)$"):
+        Net(parse(text), device="cpu")
+
+
 def test_pictures_of_several_sizes_need_a_key_that_it_has(tmp_path):
     write_lmdb(tmp_path / "db", [message(*painted(1)), message(*painted(1, h=24, w=40))])
     with pytest.raises(DataError, match="crop_size, and resize_param, makes pictures of several"):
