@@ -5,7 +5,8 @@ Boxes are rows (k, 7): class, instance, x0, y0, x1, y1 as fractions of the pictu
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -87,6 +88,7 @@ class AnnotatedSet(LmdbSet):
     """The pictures of a database of AnnotatedDatums, and their boxes (k, 7)."""
 
     unit = "pictures"
+    counted: ClassVar[dict[tuple[Any, ...], int]] = {}  # what `boxes` has found, by file
 
     def __getitem__(self, i: int) -> Any:
         picture, rows = self._annotated(i)
@@ -97,7 +99,17 @@ class AnnotatedSet(LmdbSet):
         return self._annotated(i)[1]
 
     def boxes(self, skip: bool = False) -> int:
-        """The most boxes of a picture, of those that can be read with `skip`. Reads the whole database."""
+        """The most boxes of a picture, of those that can be read with `skip`.
+
+        Reads the whole database, once for all nets of a program, while its file stays the same.
+        """
+        file = os.stat(self.records.path)
+        key = (str(self.records.path), file.st_ino, file.st_mtime_ns, file.st_size, skip)
+        if key not in self.counted:
+            self.counted[key] = self._count(skip)
+        return self.counted[key]
+
+    def _count(self, skip: bool) -> int:
         most = 0
         for i in range(len(self)):
             try:

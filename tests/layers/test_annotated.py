@@ -200,6 +200,24 @@ def test_values_beyond_a_byte_are_the_nearest(value):
     assert set(np.unique(salt)) == {7, made[0, 0, 0]}
 
 
+def test_boxes_are_counted_once_while_the_file_stays_the_same(tmp_path, monkeypatch):
+    """A test makes the last batch smaller, and the next one larger; a report makes many nets."""
+    counts, count = [], annotated.AnnotatedSet._count
+    monkeypatch.setattr(
+        annotated.AnnotatedSet,
+        "_count",
+        lambda self, skip: counts.append(skip) or count(self, skip),
+    )
+    text = LINE.format(database(tmp_path / "db"), "")
+    for _ in range(2):
+        net = Net(parse(text), device="cpu")
+        net.forward()
+    assert len(counts) == 1 and net.blobs["y"].shape == (1, 1, 6, 8)
+    (tmp_path / "db" / "data.mdb").unlink()
+    write_lmdb(tmp_path / "db", [message(*painted(0, 1))])
+    assert Net(parse(text), device="cpu").blobs["y"].shape == (1, 1, 2, 8)
+
+
 def test_the_layer_data_says_which_layer_reads_boxes(tmp_path):
     database(tmp_path / "db")
     text = (
