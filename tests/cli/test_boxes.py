@@ -273,3 +273,35 @@ layers:
     command = ["predict", "net.yaml", "a.png", "b.png", "more", "--weights", "w.npz"]
     assert main([*command, "--save", "d"]) == 0
     assert sorted(path.name for path in (files / "d").iterdir()) == ["a-2.png", "a.png", "b.png"]
+
+
+def test_a_run_with_a_net_to_train_and_one_to_test_is_tested_and_used(files, capsys):
+    """As SSD's own solvers have them: the net that is trained has no data in TEST."""
+    import yaml
+
+    assert main(["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]) == 0
+    layers = yaml.safe_load(NET)["layers"]
+    nets = {
+        phase: [
+            {
+                key: value
+                for key, value in layer.items()
+                if key not in ("include", "save_output_param")
+            }
+            for layer in layers
+            if layer.get("include", phase) == phase
+        ]
+        for phase in ("TRAIN", "TEST")
+    }
+    nets["TRAIN"][0]["include"] = "TRAIN"
+    solver = {"base_lr": 0.01, "max_iter": 2, "test_iter": [1], "test_interval": 2}
+    text = {"layers": nets["TRAIN"], "test_nets": [{"layers": nets["TEST"]}], "solver": solver}
+    (files / "two.yaml").write_text(yaml.safe_dump(text))
+    assert main(["train", "two.yaml", "--device", "cpu", "--run", "run"]) == 0
+    capsys.readouterr()
+    assert main(["test", "run", "--device", "cpu"]) == 0
+    assert "map" in capsys.readouterr().out
+    assert main(["predict", "run", "a.png", "--threshold", "0"]) == 0
+    assert capsys.readouterr().out.startswith("a.png: a ")
+    assert main(["report", "run"]) == 0
+    assert '"id":"boxes"' in (files / "run" / "report.html").read_text().replace(" ", "")
