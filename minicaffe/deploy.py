@@ -15,7 +15,7 @@ from minicaffe.errors import ShapeError, SpecError
 from minicaffe.export.inference import inference
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.net import Net, read
-from minicaffe.net.model import holds_weights, tested
+from minicaffe.net.model import for_test, holds_weights
 from minicaffe.runs import folder as run_folder
 from minicaffe.spec.declare import NetSpec
 
@@ -198,7 +198,7 @@ def deploy(model: NetSpec, batch: int = 1, ends: str = "Softmax") -> tuple[NetSp
     >>> [layer.type for layer in spec.layers]
     ['Input', 'InnerProduct', 'Softmax']
     """
-    model = tested(model)
+    model = for_test(model)
     full = Net(model, "TEST", device="cpu", shapes_only=True)
     data = next((step.layer for step in full.steps if isinstance(step.layer, Pictures)), None)
     data = data or _of_input(full)

@@ -48,7 +48,7 @@ from minicaffe.errors import DataError, MinicaffeError, note
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.feeding.transform import Transform
 from minicaffe.layers.files import read_array
-from minicaffe.net.model import tested
+from minicaffe.net.model import for_test
 from minicaffe.pictures import prepared
 from minicaffe.pictures.drawn import save, with_boxes, with_text
 from minicaffe.pictures.files import in_folder, read
@@ -126,7 +126,7 @@ _threshold.__name__ = "float"  # what argparse says of other words
 
 def run(args: argparse.Namespace) -> int:
     """Classify, or detect."""
-    weights, spec = weights_of(args), tested(read_model(args))
+    weights, spec = weights_of(args), for_test(read_model(args))
     paths = list(itertools.chain.from_iterable(map(_paths, args.images)))
     device = pick_device(args, spec)
     net = (Detector if detections.detects(spec) else Classifier)(

@@ -24,7 +24,7 @@ from minicaffe.cli.options import (
 from minicaffe.cli.progress import score_table
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.net import Net
-from minicaffe.net.model import tested
+from minicaffe.net.model import for_test
 from minicaffe.solver import mean_outputs
 from minicaffe.solver.report import banner
 from minicaffe.solver.scores import score_suffixes
@@ -44,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Test."""
-    weights, spec = weights_of(args), tested(read_model(args))
+    weights, spec = weights_of(args), for_test(read_model(args))
     check_filled(spec, "TEST", ANY)
     net = Net(spec, "TEST", device=pick_device(args, spec), keep=(), **engine_settings(args))
     for line in data_lines([net]):

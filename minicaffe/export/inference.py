@@ -10,7 +10,7 @@ from minicaffe.export.table import LEFT_OUT
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.inputs import BlobShape
 from minicaffe.net import Net
-from minicaffe.net.model import tested
+from minicaffe.net.model import for_test
 from minicaffe.net.step import Step, Value
 from minicaffe.spec.declare import LayerSpec, NetSpec
 
@@ -45,7 +45,7 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
     >>> [(layer.type, layer.tops) for layer in spec.layers]
     [('Input', ('data',)), ('InnerProduct', ('ip',)), ('Softmax', ('prob',))]
     """
-    model = tested(model)
+    model = for_test(model)
     full = Net(model, "TEST", device="cpu", shapes_only=True)
     kept, notes = _without_losses(full.steps)
     read = _read(kept)

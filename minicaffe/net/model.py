@@ -25,7 +25,7 @@ from minicaffe.spec.tree import MAX_BYTES
 IN_RUN = "model.yaml"  # the model's file in a run's folder
 
 
-def tested(model: NetSpec) -> NetSpec:
+def for_test(model: NetSpec) -> NetSpec:
     """The net that a model is tested and used as: the first of its test nets if it has no data in TEST itself.
 
     Solvers as SSD's name a net to train and another one to test.
