@@ -12,10 +12,10 @@ import numpy as np
 
 from minicaffe import backend, pictures
 from minicaffe.errors import ShapeError, SpecError
-from minicaffe.export.inference import inference
+from minicaffe.export.inference import for_test, inference
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.net import Net, read
-from minicaffe.net.model import for_test, holds_weights
+from minicaffe.net.model import holds_weights
 from minicaffe.runs import folder as run_folder
 from minicaffe.spec.declare import NetSpec
 

@@ -80,6 +80,10 @@ def main() -> None:
     raw = [datum.write(p[:, :, ::-1].transpose(2, 0, 1), i) for i, p in enumerate(pictures())]
     write_lmdb(EXAMPLES / "lmdb", raw)
     write_lmdb(EXAMPLES / "boxes_lmdb", with_boxes())
+    (EXAMPLES / "clip").mkdir()
+    for i, pixels in enumerate(pictures(), 1):
+        Image.fromarray(pixels).save(EXAMPLES / "clip" / f"image_{i:04d}.png")
+    (EXAMPLES / "clips.txt").write_text("clip 1 2\nclip 3 0\nclip 2 1\n")
     with h5py.File(EXAMPLES / "rows.h5", "w") as file:
         file["t0"] = np.arange(12, dtype=np.float32).reshape(3, 4)
     (EXAMPLES / "rows.txt").write_text("rows.h5\n")

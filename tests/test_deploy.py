@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from reading_files import read_picture
 
 import minicaffe
 from minicaffe import Classifier, Net, ShapeError, SpecError, parse
 from minicaffe.data import datasets
 from minicaffe.errors import DataError
-from minicaffe.pictures import read_picture
 
 TEXT = """
 layers:

@@ -160,9 +160,10 @@ def _layer(
     commented: Callable[[Node], bool],
 ) -> Node:
     """A LayerParameter."""
+    gaps = layer.type == "DilatedPooling" and {*layer.options.get("dilation", ())} - {1}
     common: dict[str, Any] = {
         "name": layer.name,
-        "type": layer.type,
+        "type": "Pooling" if gaps else layer.type,
         "bottom": bottom,
         "top": layer.tops,
     }

@@ -39,16 +39,27 @@ HARMLESS = {
     ("NetParameter", "reduce_buckets"): NVCAFFES,
     ("SolverParameter", "store_blobs_in_old_format"): NVCAFFES,
     ("ConvolutionParameter", "cudnn_convolution_algo_seeker"): NVCAFFES,
+    ("NetParameter", "eltwise_mem_sharing"): NVCAFFES,
+    **dict.fromkeys(
+        [("NetParameter", key) for key in ("global_grad_scale", "global_grad_scale_adaptive")],
+        "gradients of 16 bits are scaled by loss_scale here",
+    ),
+    ("NetParameter", "multinode"): "it is how Intel's Caffe divides the work",
+    ("LayerParameter", "quantization_param"): "it is how Intel's Caffe computes with integers",
+    ("LayerParameter", "engine"): "it is how Intel's Caffe computes, not what",
+    ("ConvolutionParameter", "conv_algorithm"): "it is how a fork computes, not what",
     ("NetParameter", "mem_param"): "it is how a fork saves memory",
     ("NetParameter", "bn_stats_batch_size"): "it is how Intel's Caffe computes, not what",
 }
 FORKS = {  # which have a key that changes the result
-    **dict.fromkeys(("larc", "larc_policy", "larc_turbo", "global_grad_scale"), "NVCaffe"),
+    **dict.fromkeys(("larc", "larc_policy", "larc_turbo"), "NVCaffe"),
     **dict.fromkeys(("color_order", "rampup_interval", "rampup_lr"), "NVCaffe"),
     **dict.fromkeys(("stagelr", "stageiter"), "a fork"),
     "denser_prior_boxes": "a fork of SSD's Caffe",
     "param_propagate_down": "a fork",
 }
+# Fields that a fork has several of, one for each axis: video-caffe's poolings.
+SEVERAL = {("PoolingParameter", key) for key in ("kernel_size", "stride", "pad")}
 ANY, UNDECLARED = "Any", ""  # a message whose fields are not declared, and the type of these
 RAW = "as it is"  # both, of layers of unknown types: words are told from text
 
@@ -95,23 +106,36 @@ def typed(
     for given in message.fields:
         if given.name in left_out:
             continue
-        field = free if apart and given.name.endswith("_param") else known.get(given.name, free)
+        as_declared = apart and given.name.endswith("_param")
+        if as_declared and type_ not in REGISTRY and _fits(given, known.get(given.name)):
+            as_declared = False
+        field = free if as_declared else known.get(given.name, free)
         fields[given.name] = field
         inside = f"{what}: {given.name}" if what else given.name
         group = groups.setdefault(given.name, [])
-        if group and not field.repeated and field.type not in (UNDECLARED, RAW):
+        once = not field.repeated and (kind, given.name) not in SEVERAL
+        if group and once and field.type not in (UNDECLARED, RAW):
             line = keys[given.name].within
             raise SpecError(f"{given.mark}: {inside}: is given twice, first at {line}")
         group.append(_value(given, field, inside, unknown))
     values = {}
     for name, group in groups.items():
         field = fields.get(name, known.get(name, free))
-        several = len(group) != 1 if field.type in (UNDECLARED, RAW) else field.repeated
+        free_of = field.type in (UNDECLARED, RAW) or (kind, name) in SEVERAL
+        several = len(group) != 1 if free_of else field.repeated
         if several:
             values[name] = Node(group, group[0].mark if group else keys[name])
         elif group:
             values[name] = group[0]
     return Node(values, mark or message.mark, {name: keys[name] for name in values})
+
+
+def _fits(given: Given, field: Field | None) -> bool:
+    """Whether caffe.proto knows a block and all that a layer of an unknown type has in it."""
+    if field is None or field.words is not None or not isinstance(given.value, Message):
+        return False
+    fields = schema().messages.get(field.type, {})
+    return all(one.name in fields for one in given.value.fields)
 
 
 def _kind(message: Message) -> str:
@@ -161,6 +185,8 @@ def _value(given: Given, field: Field, what: str, unknown: list[tuple[Mark, str]
             f"{value.mark}: {what}: expected {_expected(field)}, got a message in braces"
         )
     found = _word(value, field) if field.words is not None else _plain(value, field.type)
+    if found is None and field.name == "engine" and value.kind == "word":
+        found = "DEFAULT"  # a fork's, such as MKLDNN; how, not what, is computed
     if found is None and field.type == "LayerType" and WORD.fullmatch(value.text):
         return Node(value.text, value.mark)  # a fork's word, or a type of today in quotes
     if found is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from keyword import iskeyword
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from minicaffe.errors import ShapeError, SpecError
 from minicaffe.layers.base import Layer
@@ -28,7 +29,7 @@ class Unknown(Layer):
         raise ShapeError(f"the type {type(self).__name__} is not known: --import FILE registers it")
 
 
-def with_unknown(root: Node, layer_types: Mapping[str, type]) -> dict[str, type]:
+def with_unknown(root: Node, layer_types: Mapping[str, type]) -> Mapping[str, type]:
     """The types of layers, and one of those in a model's tree that are not among them; a warning of each."""
     keys: dict[str, dict[str, Any]] = {}
     for layer in _layers(root):
@@ -43,7 +44,8 @@ def with_unknown(root: Node, layer_types: Mapping[str, type]) -> dict[str, type]
                     mark = layer.keys.get(key, layer.mark)
                     raise SpecError(f"{mark}: {kind}: {shown(key)} cannot be a key of a layer")
             keys.setdefault(kind, {}).update(dict.fromkeys(own, Annotated[Node | None, "as it is"]))
-    return {**layer_types, **{kind: _made(kind, own) for kind, own in keys.items()}}
+    made = {kind: _made(kind, own) for kind, own in keys.items()}
+    return ChainMap(made, cast("dict[str, type]", layer_types))
 
 
 def _made(kind: str, keys: Mapping[str, Any]) -> type:

@@ -37,6 +37,13 @@ BATCH_NORMS = {
     "slope_filler": "scale_filler",
     "bias_filler": "bias_filler",
 }
+ND = {  # types of forks for video, and what they are here
+    "NdConvolution": ("Convolution", "convolution_param"),
+    "NdDeconvolution": ("Deconvolution", "convolution_param"),
+    "NdPooling": ("Pooling", "pooling_param"),
+    "PoolingND": ("Pooling", "pooling_param"),
+}
+SHAPES = {"kernel_shape": "kernel_size", "stride_shape": "stride", "pad_shape": "pad"}
 DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # two forks' names
 Fields = dict[str, Node]
 
@@ -61,7 +68,7 @@ def upgraded_net(net: Node, own: Container[str] = ()) -> Node:
     if layers:
         mark = fields["layer"].mark if "layer" in fields else layers[0].mark
         layers = [
-            one if _type(one) in own else _depthwise(one)
+            _dilated(one if _type(one) in own else _along_axes(_depthwise(one)))
             for layer in layers
             for one in map(_batch_norm, [layer] if _type(layer) in own else _bn(layer))
         ]
@@ -173,6 +180,38 @@ def _replaced(
     if params:
         fields["param"] = Node(params, layer.mark)
     return Node(fields, layer.mark, {key: layer.keys.get(key, layer.mark) for key in fields})
+
+
+def _along_axes(layer: Node) -> Node:
+    """NdConvolution and the like, of forks for video, are layers of today whose sizes stand in a shape."""
+    kind = layer.value.get("type")
+    if kind is None or kind.value not in ND:
+        return layer
+    own, block = ND[kind.value]
+    fields = {**layer.value, "type": Node(own, kind.mark)}
+    if block in fields:
+        given = fields[block]
+        values, keys = dict(given.value), dict(given.keys)
+        for name, today in SHAPES.items():
+            if name in values:
+                dims = values.pop(name).value.get("dim", Node([], given.mark))
+                values[today], keys[today] = dims, keys.pop(name)
+        fields[block] = Node(values, given.mark, keys)
+    return Node(fields, layer.mark, layer.keys)
+
+
+def _dilated(layer: Node) -> Node:
+    """A pooling whose window has gaps is of a type of its own."""
+    pool = layer.value.get("pooling_param")
+    if _type(layer) != "Pooling" or pool is None or "dilation" not in pool.value:
+        return layer
+    fields, mark = dict(layer.value), layer.value["type"].mark
+    if {node.value for node in pool.value["dilation"].value} - {1}:
+        fields["type"] = Node("DilatedPooling", mark)
+    else:
+        values = {key: node for key, node in pool.value.items() if key != "dilation"}
+        fields["pooling_param"] = Node(values, pool.mark, pool.keys)
+    return Node(fields, layer.mark, layer.keys)
 
 
 def _depthwise(layer: Node) -> Node:

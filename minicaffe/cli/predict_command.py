@@ -45,10 +45,10 @@ from minicaffe.cli.options import (
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.deploy import Classifier, Detector, takes_digits
 from minicaffe.errors import DataError, MinicaffeError, note
+from minicaffe.export.inference import for_test
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.feeding.transform import Transform
 from minicaffe.layers.files import read_array
-from minicaffe.net.model import for_test
 from minicaffe.pictures import prepared
 from minicaffe.pictures.drawn import save, with_boxes, with_text
 from minicaffe.pictures.files import in_folder, read

@@ -64,7 +64,7 @@ def labelled(path: Path) -> tuple[list[str], np.ndarray]:
         if not rest or not name.isprintable():
             raise DataError(f"{path}:{number}: expected a path and a label, got {line[:60]!r}")
         names.append(name)
-        labels.append(_integer(f"{path}:{number}", rest[0], "a label"))
+        labels.append(integer(f"{path}:{number}", rest[0], "a label"))
     if not names:
         raise DataError(f"{path}: names no picture")
     return names, np.array(labels, np.int64)
@@ -116,8 +116,8 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
             raise DataError(
                 f"{path}: expected '# number path channels height width count', got {' '.join(head)!r}"
             )
-        number, count = (_integer(path, head[i], "a number") for i in (1, 6))
-        channels.add(_integer(path, head[3], "a number of channels"))
+        number, count = (integer(path, head[i], "a number") for i in (1, 6))
+        channels.add(integer(path, head[3], "a number of channels"))
         if number != len(pictures):
             raise DataError(f"{path}: expected picture {len(pictures)}, found number {number}")
         pictures.append(head[2])
@@ -127,7 +127,7 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
             if len(row) < 6:
                 raise DataError(f"{path}: picture {number} promises {count} windows, holds fewer")
             at += 6
-            label, *box = (_integer(path, row[i], "an integer") for i in (0, 2, 3, 4, 5))
+            label, *box = (integer(path, row[i], "an integer") for i in (0, 2, 3, 4, 5))
             overlap = _number(path, row[1])
             if overlap >= fg_threshold:
                 if label <= 0:
@@ -143,7 +143,8 @@ def windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
     return Windows(pictures, 3, *tables)
 
 
-def _integer(place: object, word: str, what: str) -> int:
+def integer(place: object, word: str, what: str) -> int:
+    """A word as a whole number of 32 bits; errors call it `what`. Raises DataError."""
     try:
         value = int(word)
     except ValueError:

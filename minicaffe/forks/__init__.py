@@ -19,6 +19,7 @@ FORKS = {  # by file
     ),
     "deeplab": Fork("DeepLab, PSPNet and SegNet", ("Interp", "SegAccuracy", "Upsample")),
     "deformable": Fork("Deformable ConvNets", ("DeformableConvolution",)),
+    "dilated": Fork("F. Tschopp", ("DilatedPooling",)),
     "evaluate": Fork("SSD", ("DetectionEvaluate",)),
     "faces": Fork(
         "SphereFace, caffe-face and caffe-windows",
@@ -57,5 +58,6 @@ FORKS = {  # by file
         ),
     ),
     "ssd": Fork("SSD", ("DetectionOutput", "PriorBox")),
+    "video": Fork("video-caffe", ("VideoData",)),
     "yolo": Fork("YOLO", ("Reorg", "Yolov3DetectionOutput")),
 }

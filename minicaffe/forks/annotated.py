@@ -211,7 +211,9 @@ class BoxTransform(Transform):
 
     crop_h: Annotated[int, "rows of the crop, with crop_w, instead of crop_size", AtLeast(0)] = 0
     crop_w: Annotated[int, "columns of the crop", AtLeast(0)] = 0
-    resize_param: Annotated[Resize | None, "the size of all pictures"] = None
+    resize_param: Annotated[
+        tuple[Resize, ...], "the size of all pictures; MobileNet-YOLO's several sizes are not made"
+    ] = ()
     noise_param: Annotated[Noise | None, "how pictures are spoilt"] = None
     distort_param: Annotated[Distort | None, "how colours are changed"] = None
     expand_param: Annotated[Expand | None, "a larger canvas"] = None
@@ -262,7 +264,12 @@ class AnnotatedData(Fed):
             raise ShapeError("transform: give either force_color or force_gray, not both")
         if bool(given.crop_h) != bool(given.crop_w) or (given.crop_h and given.crop_size):
             raise ShapeError("transform: give crop_size, or both crop_h and crop_w")
-        resized = given.resize_param
+        if len(given.resize_param) > 1:
+            raise ShapeError(
+                f"transform: resize_param: expected one, got {len(given.resize_param)}: the pictures of all "
+                "batches have one size"
+            )
+        resized = given.resize_param[0] if given.resize_param else None
         if resized and resized.resize_mode == "FIT_SMALL_SIZE" and not self.crop:
             raise ShapeError(
                 "transform: resize_param: FIT_SMALL_SIZE makes pictures of several sizes; it needs crop_size"
@@ -327,11 +334,8 @@ class AnnotatedData(Fed):
             raise ShapeError("transform: give either mean_value or mean_file, not both")
         if len(means) not in (0, 1, c):
             raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
-        resized, noise, expand = (
-            self.transform.resize_param,
-            self.transform.noise_param,
-            self.transform.expand_param,
-        )
+        resized = self.resized()
+        noise, expand = self.transform.noise_param, self.transform.expand_param
         for key, given in (
             ("resize_param: pad_value", resized.pad_value if resized else ()),
             ("noise_param: saltpepper_param: value", noise.saltpepper_param.value if noise else ()),
@@ -345,7 +349,7 @@ class AnnotatedData(Fed):
             )
         if h * w > box_recipe.MOST:
             raise ShapeError(f"transform: resize_param: pictures of {h} x {w} are too large")
-        varies = resized is not None and resized.resize_mode == "FIT_SMALL_SIZE"
+        varies = resized is not None and resized.mode == "FIT_SMALL_SIZE"
         if crop and not varies and (crop[0] > h or crop[1] > w):
             raise ShapeError(
                 f"transform: a crop of {crop[0]} x {crop[1]} is larger than the pictures of {h} x {w}"
@@ -358,9 +362,9 @@ class AnnotatedData(Fed):
 
     def resized(self) -> box_recipe.Resized | None:
         """The size of the pictures, as the recipe takes it."""
-        given = self.transform.resize_param
-        if given is None:
+        if not self.transform.resize_param:
             return None
+        given = self.transform.resize_param[0]
         return box_recipe.Resized(
             height=given.height,
             width=given.width,

@@ -28,8 +28,8 @@ class DetectionFiles:
     names: list[str]
     sizes: list[tuple[int, int]]  # height, width
     background: int
+    passes: dict[int, tuple[int, np.ndarray]] = field(default_factory=dict)  # of a test, so far
     rows: list[tuple[str, int, float, np.ndarray]] = field(default_factory=list)
-    seen: int = 2**62  # pictures of the test; no test has begun
 
     @classmethod
     def opened(
@@ -61,16 +61,27 @@ class DetectionFiles:
         count = count or len(names)
         return cls(Path(folder), prefix, format, classes, names[:count], found[:count], background)
 
-    def add(self, begins: bool, images: int, rows: np.ndarray) -> bool:
-        """Take the rows of the next pictures, of a new test if it begins; returns whether files were written.
+    def add(self, number: int, images: int, rows: np.ndarray) -> bool:
+        """Take the rows of a pass, the `number`-th of a test; returns whether files were written.
 
-        Pictures that follow the last one of a test are not taken.
+        The passes may come in any order. One that is there already begins a new test. Pictures that follow the
+        last one named are not taken.
         """
-        if begins:
-            self.rows, self.seen = [], 0
-        first = self.seen
-        if first >= len(self.names):
+        if number in self.passes:
+            self.passes = {}
+        self.passes[number] = images, rows
+        if sum(count for count, _ in self.passes.values()) < len(self.names):
             return False
+        first, self.rows = 0, []
+        for count, found in (self.passes[n] for n in sorted(self.passes)):
+            self._take(found, first)
+            first += count
+        self._write()
+        self.passes = {}
+        return True
+
+    def _take(self, rows: np.ndarray, first: int) -> None:
+        """Take the rows of pictures, the `first` of a test."""
         for row in rows:
             place = first + int(row[0])
             if row[1] < 0 or place >= len(self.names) or np.isnan(row).any():
@@ -80,11 +91,6 @@ class DetectionFiles:
             h, w = self.sizes[place]
             box = row[3:7].clip(0, 1) * np.array([w, h, w, h])
             self.rows.append((self.names[place], int(row[1]), float(row[2]), box))
-        self.seen += images
-        if self.seen < len(self.names):
-            return False
-        self._write()
-        return True
 
     def _write(self) -> None:
         try:

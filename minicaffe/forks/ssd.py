@@ -220,7 +220,7 @@ class DetectionOutput(Layer):
                 f"{self.name}: save_output_param: the detections of each test's first "
                 f"{len(self.files.names)} pictures are written to {given.output_directory}"
             )
-        self.files.add(self.context.passes == 0, self.count, rows)
+        self.files.add(self.context.passes, self.count, rows)
 
     def found(self, loc: np.ndarray, scores: np.ndarray, prior: np.ndarray) -> np.ndarray:
         """The rows of the top, on the host."""

@@ -16,24 +16,12 @@ from minicaffe.caffe.weight_files import MODEL
 from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.errors import SpecError
 from minicaffe.layers import REGISTRY
-from minicaffe.layers.base import bottom_counts
 from minicaffe.net.zoo import located
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.model import parse_model, read_model
 from minicaffe.spec.tree import MAX_BYTES
 
 IN_RUN = "model.yaml"  # the model's file in a run's folder
-
-
-def for_test(model: NetSpec) -> NetSpec:
-    """The net that a model is tested and used as: the first of its test nets if it has no data in TEST itself.
-
-    Solvers as SSD's name a net to train and another one to test.
-    """
-    state = dataclasses.replace(model.state, phase="TEST")
-    types = [layer.type for layer in model.layers if layer.included(state)]
-    reads = any(name in REGISTRY and bottom_counts(REGISTRY[name])[1] == 0 for name in types)
-    return model if reads or not model.test_nets else model.test_nets[0]
 
 
 def read(path: str | Path | Mapping[str, Any], *settings: str, lenient: bool = False) -> NetSpec:

@@ -16,7 +16,7 @@ from minicaffe.caffe import weights as caffes
 from minicaffe.caffe.weight_files import MODEL
 from minicaffe.checkpoint import check_finite
 from minicaffe.errors import ByName, CheckpointError, MinicaffeError, ShapeError
-from minicaffe.layers import REGISTRY, Param, Traits
+from minicaffe.layers import REGISTRY, Param
 from minicaffe.layers.fillers import fill_parts
 from minicaffe.net.differences import differences, listed
 from minicaffe.net.graph import Graph
@@ -201,10 +201,7 @@ def _compared(
 def _of_training(
     graph: Graph, arrays: Any, shapes: Mapping[str, tuple[int, ...]], origin: str, unused: list[str]
 ) -> set[str]:
-    """Which of unused entries a net of the phase TEST does without: of losses, and of layers of TRAIN alone.
-
-    The text of the net among the arrays says it.
-    """
+    """Which of unused entries a net in TEST does without, by the file's text: of losses, and of TRAIN."""
     state = graph.context.state
     if not unused or MODEL not in shapes or state.phase != "TEST":
         return set()
@@ -212,13 +209,9 @@ def _of_training(
         spec = parse(weight_files.text_among(arrays, shapes, origin), f"{origin}: {MODEL}")
     except MinicaffeError:  # the unused entries are told
         return set()
-    needed = {
-        layer.name
-        for layer in spec.layers
-        if layer.included(state)
-        and not getattr(REGISTRY.get(layer.type), "traits", Traits()).is_loss
-    }
-    others = {layer.name for layer in spec.layers} - needed
+    losses = {kind for kind in {one.type for one in spec.layers} if REGISTRY[kind].traits.is_loss}
+    own = [one for one in spec.layers if one.included(state) and one.type not in losses]
+    others = {one.name for one in spec.layers} - {one.name for one in own}
     return {name for name in unused if name.rpartition("__")[0] in others}
 
 

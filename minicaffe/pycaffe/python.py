@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -19,19 +19,17 @@ from minicaffe.errors import (
     did_you_mean,
     raised_at,
 )
-from minicaffe.layers.base import Layer, Traits, register
+from minicaffe.layers.base import REGISTRY, Layer, Traits, register
 from minicaffe.layers.blob import Param, Shape
 from minicaffe.layers.fillers import ZERO
 from minicaffe.pycaffe.host_blob import HostBlob, HostBlobs, PythonLayer
+from minicaffe.pycaffe.stand_ins import stand_in
 
 METHODS = ("setup", "reshape", "forward")  # and backward, if a gradient is needed
 
 
-def find(module: str, name: str) -> type:
-    """The class of that name in a module that is already imported; imports nothing and runs no code.
-
-    Raises SpecError if there is none, or if it is no layer.
-    """
+def modules(module: str) -> list[Any]:
+    """The modules of that name that are already imported; imports nothing and runs no code."""
     places = [sys.modules[n] for n in (module, f"_{module}") if n in sys.modules]
     path = Path(*module.split(".")).with_suffix(".py")
     of_path = sys.modules.get(path.stem)  # --import knows no package, only the file
@@ -40,6 +38,15 @@ def find(module: str, name: str) -> type:
     main = sys.modules.get("__main__")
     if Path(getattr(main, "__file__", None) or "").stem == module:
         places.append(main)  # type: ignore[arg-type]
+    return places
+
+
+def find(module: str, name: str) -> type:
+    """The class of that name in a module that is already imported; imports nothing and runs no code.
+
+    Raises SpecError if there is none, or if it is no layer.
+    """
+    places = modules(module)
     if not places:
         raise SpecError(
             f"module {module!r} is not imported, and a model does not import: "
@@ -87,6 +94,7 @@ class Python(Layer):
 
     The class decides the bottoms and tops; `loss_weight` makes it a loss. On CUDA it works on host copies, so
     each pass waits; in float16 and bfloat16 these are float32. Raises LayerError for an error of the class.
+    If the module of Faster R-CNN's published ProposalLayer is not imported, Proposal computes what it does.
     Source: Caffe's Python.
 
     Example: (2, 3) -> {type: Python, module: my_layers, layer: Scaled, param_str: "2.5"} -> (2, 3)
@@ -101,8 +109,13 @@ class Python(Layer):
 
     traits = Traits(keeps_top=True, sizes_vary=True)
     user = None  # the object whose methods are called
+    inner = cast("Layer | None", None)  # a layer here that stands for a published one in Python
 
     def setup(self, *bottoms: Shape) -> list[Shape]:
+        if self.user is None and self.inner is None and not modules(self.module):
+            self.inner = self.standing_in()
+        if self.inner is not None:
+            return self.inner.top_shapes(*bottoms)
         zero = self.sum_dtype.type(0)
         if self.user is not None and bottoms == tuple(blob.shape for blob in self.bottoms):
             return self.promised  # the result of the last pass
@@ -121,6 +134,26 @@ class Python(Layer):
                 raise ShapeError(f"top {i} has no shape: {said}")
         self.promised = [blob.shape for blob in self.tops]
         return self.promised
+
+    def standing_in(self) -> Layer | None:
+        """The layer here that does what a published layer does whose module is not imported."""
+        found = stand_in(self.module, self.layer, self.param_str, self.phase)
+        if found is None:
+            return None
+        kind, keys = found
+        inner: Layer = REGISTRY[kind](**keys)
+        inner.context, inner.name, inner.bottom, inner.top = (
+            self.context,
+            self.name,
+            self.bottom,
+            self.top,
+        )
+        self.traits = inner.traits
+        self.context.tell(
+            f"{self.name}: {self.module} is not imported: {kind} does what {self.layer} does, with the "
+            "settings of its authors"
+        )
+        return inner
 
     def made(self) -> Any:
         """The user's object, after its setup."""
@@ -146,6 +179,9 @@ class Python(Layer):
         return blob
 
     def allocate(self) -> None:
+        if self.inner is not None:
+            self.inner.runs_backward, self.inner.out = self.runs_backward, self.out
+            return self.inner.allocate()
         for param, blob in self.added:
             values = blob.given("data")
             if self.fresh and values is not None and param.owner is param:
@@ -167,6 +203,9 @@ class Python(Layer):
             blob.bind(data=self.host(param.data) if param.master is None else param.to_host())
 
     def forward(self, *xs: Any) -> Any:
+        if self.inner is not None:
+            self.inner.out = self.out
+            return self.inner.forward(*xs)
         self.show(*xs)
         self.call("reshape", self.bottoms, self.tops)
         self.call("forward", self.bottoms, self.tops)

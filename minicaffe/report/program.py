@@ -76,7 +76,7 @@ def said(step: Step) -> Said:
     kind = step.spec.type
     arrays = [param.owner.to_host().astype(np.float64) for param in layer.params]
     write = WRITERS.get(kind)
-    if kind in SAME:
+    if kind in SAME and getattr(layer, "scale_train", True):
         return "Same", {}, []
     if write is None and getattr(layer, "name_of_formula", None) in FORMULAS:
         keys = {"formula": layer.name_of_formula, "numbers": list(map(float, layer.numbers))}

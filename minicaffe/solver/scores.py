@@ -92,11 +92,12 @@ def mean_outputs(
     joined: dict[str, list[np.ndarray]] = {}
 
     def sums() -> dict[str, np.ndarray]:
-        full, last = _sums(net, mine, with_loss, joined, whole.rows), {}
+        last = {}
         if whole.rest and rank == size - 1:
             with whole.smaller(net):
                 final = range(whole.batches, whole.batches + 1)
                 last = _sums(net, final, with_loss, joined, whole.rows)
+        full = _sums(net, mine, with_loss, joined, whole.rows)
         return _added([(full, whole.samples), (last, whole.rest)])
 
     parts = communicator.allgather_obj((together(communicator, sums), joined))

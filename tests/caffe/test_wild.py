@@ -307,8 +307,8 @@ def test_old_blocks_take_words_of_forks_and_types_in_quotes():
     for word in ('"Softmax"', '"SOFTMAX"', "SOFTMAX"):
         spec = caffe.parse(old + f'layers {{ name: "p" type: {word} bottom: "x" top: "p" }}')
         assert spec.layers[-1].type == "Softmax"
-    with pytest.raises(SpecError, match="unknown type 'VideoData'"):
-        caffe.parse(old + 'layers { name: "v" type: VIDEO_DATA top: "v" }')
+    with pytest.raises(SpecError, match="unknown type 'VideoStream'"):
+        caffe.parse(old + 'layers { name: "v" type: VIDEO_STREAM top: "v" }')
 
 
 def test_a_label_map_is_called_what_it_is():

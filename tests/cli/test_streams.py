@@ -161,7 +161,7 @@ def test_every_command(noisy, folder, how):
             assert f"\nexample:\n  minicaffe {name}" in ran.stdout
         assert "Train a net as the `solver` of its model file says, and record that" in ran.stdout
         assert "num_output: an integer (required). number of filters" in ran.stdout
-        assert "Annotated" not in ran.stdout
+        assert "Annotated[" not in ran.stdout
 
 
 class Ascii(io.TextIOWrapper):

@@ -49,6 +49,7 @@ layers:
   - {{name: windows, type: WindowData, top: [c, cl], source: {FILES}/windows.txt, batch_size: 4,
      transform: {{crop_size: 8}}}}
   - {{name: rows, type: HDF5Data, top: t0, source: {FILES}/rows.txt, batch_size: 4}}
+  - {{name: boxes, type: AnnotatedData, top: [d, dl], source: {FILES}/boxes_lmdb, batch_size: 4}}
   - {{name: ip, type: InnerProduct, bottom: a, num_output: 5}}
   - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, al]}}
 solver: {{base_lr: 0.001, max_iter: 9}}

@@ -7,8 +7,13 @@ import math
 import numpy as np
 import pytest
 from forks.test_faces import host, near, net
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from minicaffe import DataError, Net, ShapeError, parse
+from minicaffe.caffe.model import parse_prototxt
+from minicaffe.caffe.prototxt import prototxt
+from minicaffe.layers import REGISTRY
 
 RNG = np.random.default_rng(6)
 
@@ -102,12 +107,80 @@ def test_im_resize_by_a_factor():
     )
 
 
+@given(
+    st.sampled_from(["MAX", "AVE"]),
+    *[st.tuples(st.integers(1, 4), st.integers(1, 4)) for _ in range(3)],
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.booleans(),
+)
+def test_dilated_pooling_against_loops(kind, kernel, stride, dilation, pad, image, ceil):
+    """Each window pixel by pixel; the largest has the gradient, of equal ones the first."""
+    x, out, spans = RNG.integers(-9, 9, size=(2, 1, *image)) / 2, [], []
+    for k, s, d, p, n in zip(kernel, stride, dilation, pad, image, strict=True):
+        span = d * (k - 1) + 1
+        assume(p < span)
+        steps = (n + 2 * p - span) / s
+        count = int(np.ceil(steps) if ceil else np.floor(steps)) + 1
+        assume(count > 0)
+        out.append(count - (any(pad) and (count - 1) * s >= n + p))
+        spans.append(span)
+    keys = f"pool: {kind}, kernel_size: {list(kernel)}, stride: {list(stride)}, pad: {list(pad)}"
+    keys += f", dilation: {list(dilation)}, round_mode: {'CEIL' if ceil else 'FLOOR'}"
+    made = net("DilatedPooling", keys, [x])
+    assert made.blobs["it"].shape == (2, 1, *out)
+    dy, y, dx = RNG.normal(size=(2, 1, *out)), np.zeros((2, 1, *out)), np.zeros(x.shape)
+    for i, _, oh, ow in np.ndindex(y.shape):
+        number, pixels = 0, []
+        for kh, kw in np.ndindex(*kernel):
+            h = oh * stride[0] + kh * dilation[0] - pad[0]
+            w = ow * stride[1] + kw * dilation[1] - pad[1]
+            number += h < image[0] + pad[0] and w < image[1] + pad[1]
+            if 0 <= h < image[0] and 0 <= w < image[1]:
+                pixels.append((h, w))
+        if kind == "AVE":
+            for h, w in pixels:
+                y[i, 0, oh, ow] += x[i, 0, h, w] / number
+                dx[i, 0, h, w] += dy[i, 0, oh, ow] / number
+        elif pixels:
+            h, w = max(pixels, key=lambda pixel: x[i, 0, pixel[0], pixel[1]])
+            y[i, 0, oh, ow] = x[i, 0, h, w]
+            dx[i, 0, h, w] += dy[i, 0, oh, ow]
+    near(host(made, made.blobs["it"].data), y)
+    made.backward(it=dy)
+    near(host(made, made.blobs["b0"].diff), dx)
+
+
+def test_a_pooling_with_dilation_in_prototxt():
+    text = """input: "x" input_shape { dim: 1 dim: 1 dim: 9 dim: 9 }
+    layer { name: "p" type: "Pooling" bottom: "x" top: "p" pooling_param { pool: MAX kernel_size: 3 stride: 1
+      dilation: 2 pad: 2 } }
+    layer { name: "q" type: "Pooling" bottom: "p" top: "q" pooling_param { pool: AVE kernel_size: 2 dilation: 1 } }
+    """
+    spec = parse_prototxt(text, REGISTRY)
+    p, q = spec.layers[1:]
+    assert (p.type, p.options["dilation"], q.type) == ("DilatedPooling", (2,), "Pooling")
+    assert Net(spec, "TEST", device="cpu").blobs["q"].shape == (1, 1, 8, 8)
+    written = prototxt(spec, REGISTRY)
+    assert "DilatedPooling" not in written and "dilation: 2" in written
+    assert [one.type for one in parse_prototxt(written, REGISTRY).layers] == [
+        one.type for one in spec.layers
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "keys", "shapes", "told"),
     [
         ("SigmoidCrossEntropyBalanceLoss", "loss_weight: 1", [(4, 2), (4, 3)], "needs bottoms of"),
         ("SegAccuracy", "ignore_label: 1", [(2, 3), (2,)], "needs scores of 4 axes"),
         ("SegAccuracy", "ignore_label: 1", [(2, 3, 4, 4), (2, 1, 4, 5)], "needs 32 labels"),
+        ("DilatedPooling", "kernel_size: 2", [(2, 3)], "needs a bottom of 4 axes"),
+        (
+            "DilatedPooling",
+            "kernel_size: 2, dilation: 3, pad: 4",
+            [(1, 2, 4, 4)],
+            "pad 4 must be sm",
+        ),
         ("ImResize", "factor: 2", [(2, 3)], "needs a bottom of 4 axes"),
         ("ImResize", "factor: 0.1", [(1, 2, 4, 4)], "factor 0.1 leaves nothing"),
         ("ImResize", "scale_gap: 1", [(2, 1, 4, 4)], "cut borders of"),

@@ -61,6 +61,7 @@ ROWS = {
     "Flip": ("type: Flip, flip_height: true", [X], 1),
     "InnerDistance": ("type: InnerDistance, num_output: 7", [X], 2),
     "magnitudes": ("type: InnerDistance, num_output: 7, distance_type: L1", [X], 2),
+    "DilatedPooling": ("type: DilatedPooling, kernel_size: 3, dilation: 2, pool: AVE", [X], 2),
     "ImResize": ("type: ImResize, factor: 1.5, scale_gap: 0.3", [X], 2),
     "drawn": ("type: Pooling, pool: STOCHASTIC, kernel_size: 3, stride: 2", [X], 1),
     "LSTM": ("type: LSTM, num_output: 3", [(5, 4, 6), (5, 4), (4, 2)], 20),

@@ -169,7 +169,8 @@ def light(net: Net) -> bool:
     """Whether a net of pictures may be run."""
     for step in net.steps:
         given = getattr(step.layer, "transform", None)
-        expand, resized = (getattr(given, key, None) for key in ("expand_param", "resize_param"))
+        expand, several = (getattr(given, key, None) for key in ("expand_param", "resize_param"))
+        resized = several[0] if several else None
         if expand is not None and not expand.max_expand_ratio < 10:
             return False
         if resized is not None and not resized.height * resized.width < 10**6:

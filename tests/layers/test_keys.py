@@ -15,7 +15,7 @@ from minicaffe.layers import REGISTRY
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.types import Key, keys_of
 
-FED = ("Data", "DenseImageData", "ImageData", "ImageLabelmapData")
+FED = ("Data", "DenseImageData", "ImageData", "ImageLabelmapData", "VideoData")
 WITHOUT_EFFECT = {  # they say how, not what, is computed; or what `visualize`, refused, would show
     *((name, key) for name in FED for key in ("workers", "feed", "prefetch")),
     *((name, "on_error") for name in FED),  # no picture here is damaged
@@ -100,6 +100,7 @@ FOUND = [RANDOM.normal(size=(1, 12)), RANDOM.random((1, 9)), PRIORS.reshape(1, 2
 BOX = {"min_size": [8], "max_size": [12], "aspect_ratio": [2]}
 FILES = Path(__file__).parent.parent / "fixtures" / "examples"
 PAIRS = {"source": str(FILES / "pairs.txt"), "batch_size": 2, "top": ["a", "b"]}
+CLIPS = {"source": str(FILES / "clips.txt"), "batch_size": 2, "top": ["a", "b"]}
 SCORES = [
     np.random.default_rng(8).normal(size=(2, 3, 2, 3)),
     np.arange(12.0).reshape(2, 1, 2, 3) % 3,
@@ -179,6 +180,9 @@ MORE = {  # what the rows do not hold: (keys, the key's other value, bottoms)
         for name in ("DenseImageData", "ImageLabelmapData")
         for key in ("new_height", "new_width")
     },
+    ("VideoData", "new_height"): ({**CLIPS, "new_height": 4, "new_width": 4}, 5, []),
+    ("VideoData", "new_width"): ({**CLIPS, "new_height": 4, "new_width": 4}, 5, []),
+    ("VideoData", "transform"): (CLIPS, {"scale": 0.5}, []),
     ("DenseImageData", "transform"): (PAIRS, {"scale": 0.5}, []),
     ("ImageLabelmapData", "transform"): (PAIRS, {"scale": 0.5}, []),
     ("ImageData", "new_height"): ({**PICTURES, "new_height": 4, "new_width": 4}, 5, []),
@@ -225,6 +229,7 @@ FORWARD = {  # of types without a gradient
         ({"num": 2, "channels": 2, "height": 2, "width": 2, "data_filler": ["gaussian"]}, []),
     ],
     "DenseImageData": [(PAIRS, [])],
+    "VideoData": [(CLIPS, [])],
     "ImageData": [(PICTURES, [])],
     "ImageLabelmapData": [(PAIRS, [])],
     "PriorBox": [

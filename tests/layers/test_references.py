@@ -32,6 +32,7 @@ REFERENCES = {
     "DetectionEvaluate": "layers/test_evaluate.py::test_against_loops",
     "DetectionOutput": "layers/test_detection.py::test_detections_against_loops",
     "DiceCoefLoss": f"{METRICS}dice_loss_against_loops",
+    "DilatedPooling": f"{SEGMENTATION}dilated_pooling_against_loops",
     "Flip": f"{FACES}flip_against_loops",
     "FlowWarp": "layers/test_flow.py::test_a_warped_image_against_loops",
     "GELU": "ops/test_elementwise.py::test_a_row_against_the_definition",
@@ -70,6 +71,7 @@ REFERENCES = {
     "Transpose": "layers/test_sequences.py::test_axes_change_places",
     "Upsample": "layers/test_shape.py::test_unpooling_undoes_max_pooling",
     "WeightedEuclideanLoss": f"{METRICS}weighted_euclidean_loss_against_loops",
+    "VideoData": "layers/test_video.py::test_clips_are_the_frames_in_order",
     "WindowData": "layers/test_reading.py::test_windows_are_caffes",
     "Yolov3DetectionOutput": "layers/test_yolo.py::test_detections_against_loops",
 }

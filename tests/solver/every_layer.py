@@ -15,6 +15,7 @@ from minicaffe.layers import REGISTRY
 
 FILES = Path(__file__).parent.parent / "fixtures" / "examples"
 ELSEWHERE = {  # whose tops vary in size: a net of them is not recorded, says tests/net/test_recorded.py
+    "DetectionEvaluate",
     "DetectionOutput",
     "Filter",
     "Proposal",
@@ -48,7 +49,9 @@ REST = (
   - {name: image, type: ImageData, top: [image, kind], source: FILES/images.txt, batch_size: 4}
   - {name: dense, type: DenseImageData, top: [dense, dense labels], source: FILES/pairs.txt, batch_size: 4, mirror: true}
   - {name: edges, type: ImageLabelmapData, top: [pairs, edges], source: FILES/pairs.txt, batch_size: 4, shuffle: true}
-  - {name: seen, type: SegAccuracy, bottom: [dense, edges]}
+  - {name: clip, type: VideoData, top: [clip, of clip], source: FILES/clips.txt, batch_size: 4, new_length: 2}
+  - {name: boxed, type: AnnotatedData, top: [boxed, true boxes], source: FILES/boxes_lmdb, batch_size: 4}
+  - {name: seen pixels, type: SegAccuracy, bottom: [dense, edges]}
   - {name: window, type: WindowData, top: [window, of], source: FILES/windows.txt, batch_size: 4, transform: {crop_size: 8}}
   - {name: rows, type: HDF5Data, top: t0, source: FILES/rows.txt, batch_size: 4}
   - {name: given, type: MemoryData, top: [image in memory, its label], batch_size: 4, channels: 2, height: 3, width: 2}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from minicaffe.errors import SpecError
 from minicaffe.export.graph import Graph
 from minicaffe.export.table import writes
 from minicaffe.layers.elementwise import ROWS
@@ -84,5 +85,8 @@ writes("Threshold", jumps=True)(elementwise)
 
 @writes("Dropout")
 def dropout(graph: Graph, step: Step, x: str) -> str:
-    """Nothing: in the phase TEST its top is its bottom."""
-    return x
+    """Nothing: in the phase TEST its top is its bottom, but for the share that scale_train leaves to it."""
+    layer: Any = step.layer
+    if layer.drops:
+        raise SpecError("sample_weights_test drops entries at random, which ONNX's runtimes do not")
+    return x if layer.scale_train else graph.op("Mul", x, float(1 - layer.dropout_ratio))

@@ -11,6 +11,7 @@ from minicaffe.errors import SpecError
 from minicaffe.export.body import body
 from minicaffe.export.graph import Graph
 from minicaffe.export.table import draws, refuses, writes
+from minicaffe.export.writers.pooling import LOWEST, around
 from minicaffe.export.writers.recurrent import unit
 from minicaffe.layers.base import canonical_axis
 from minicaffe.net.step import Step
@@ -33,6 +34,28 @@ refuses("ONNX has no word for it", "CompactBilinear", "Correlation")
 def mask_pooling(graph: Graph, step: Step, x: str, mask: str) -> str:
     """Mul, which repeats the mask for each channel."""
     return graph.op("Mul", x, mask)
+
+
+@writes("DilatedPooling")
+def dilated_pooling(graph: Graph, step: Step, x: str) -> str:
+    """A MaxPool with gaps; or the sum, a Conv of ones, by the number of a window's pixels."""
+    layer: Any = step.layer
+    if graph.varies(step.bottoms[0], 2, 3):
+        raise SpecError("cannot be exported with a dynamic height or width: windows are counted")
+    window, (h, w), (oh, ow) = layer.window, layer.x_shape[2:], step.tops[0].shape[2:]
+    spans = zip((oh, ow), (h, w), layer.spans, window.stride, window.pad, strict=True)
+    end = tuple(max(0, (count - 1) * s + k - n - p) for count, n, k, s, p in spans)
+    sizes: Any = {"kernel_shape": window.kernel, "strides": window.stride}
+    number, seen = layer.counts()
+    if layer.pool == "AVE":
+        x = around(graph, x, window.pad, end, 0.0)
+        channels = layer.x_shape[1]
+        ones = graph.const(np.ones((channels, 1, *window.kernel), np.float32))
+        y = graph.op("Conv", x, ones, group=channels, dilations=window.dilation, **sizes)
+        return graph.op("Mul", y, graph.const((1 / np.maximum(number, 1)).astype(np.float32)))
+    x = around(graph, x, window.pad, end, LOWEST)
+    y = graph.op("MaxPool", x, dilations=window.dilation, **sizes)
+    return y if seen.all() else graph.op("Where", graph.const(seen), y, 0.0)
 
 
 @writes("Lstm")

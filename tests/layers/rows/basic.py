@@ -63,7 +63,11 @@ ROWS = {
         ({"pool": "MAX", "kernel_size": (2, 3, 2), "stride": 2, "pad": 1}, [(2, 2, 4, 5, 3)]),
         ({"pool": "AVE", "kernel_size": (2,), "stride": (1, 2, 2)}, [(2, 2, 3, 5, 4)]),
     ],
-    "Dropout": [({}, [X]), ({"dropout_ratio": 0.2}, [(3, 4)])],
+    "Dropout": [
+        ({}, [X]),
+        ({"dropout_ratio": 0.2}, [(3, 4)]),
+        ({"dropout_ratio": 0.3, "scale_train": False}, [(3, 4)]),
+    ],
     "InnerProduct": [
         ({"num_output": 3}, [X]),
         ({"num_output": 3, "axis": 2, "transpose": True}, [X]),

@@ -11,5 +11,6 @@ WITHOUT_GRADIENT = {
     "HDF5Output",
     "ImageData",
     "ImageLabelmapData",
+    "VideoData",
     "WindowData",
 }

@@ -8,6 +8,15 @@ EDGES = (np.arange(24).reshape(2, 1, 3, 4) % 5 == 0) * 1.0
 SOME = np.where(np.arange(24).reshape(2, 12) % 7 == 3, 0.5, EDGES.reshape(2, 12))
 
 ROWS = {
+    "DilatedPooling": [
+        ({"kernel_size": 2, "dilation": 2}, [(2, 2, 5, 6)]),
+        (
+            {"kernel_size": 3, "dilation": [1, 2], "stride": 2, "pad": 1, "pool": "AVE"},
+            [(2, 2, 7, 6)],
+        ),
+        ({"kernel_h": 2, "kernel_w": 3, "pad_h": 1, "pad_w": 0, "dilation": 2}, [(1, 2, 6, 7)]),
+        ({"kernel_size": 2, "dilation": 4, "pad": 3, "stride": 3}, [(1, 2, 4, 5)]),
+    ],
     "SigmoidCrossEntropyBalanceLoss": [({}, [(2, 1, 3, 4), EDGES]), ({}, [(2, 12), SOME])],
     "ImResize": [
         ({"factor": 2.5}, [(1, 2, 3, 4)]),

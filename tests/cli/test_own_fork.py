@@ -1,0 +1,198 @@
+"""A user's fork: a file of three classes with blocks of their own, by --import, for everything that a net is for."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+FORK = '''
+"""Three layers of a fork of one's own, one of which has the name of a layer that minicaffe has of a fork."""
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from minicaffe import Layer, Traits, register
+from minicaffe.spec.declare import Filler
+from minicaffe.spec.types import AtLeast
+
+
+@register
+class MyScale(Layer):
+    """y = factor w x, w learnt for each channel."""
+
+    factor: Annotated[float, "times everything"]
+    mode: Annotated[Literal["ONE", "TWO"], "TWO doubles"] = "ONE"
+    weight_filler: Annotated[Filler, "of w"] = Filler(type="constant", value=1.0)
+
+    def setup(self, x):
+        self.param((x[1],), self.weight_filler)
+        return x
+
+    @property
+    def times(self):
+        return self.factor * (2 if self.mode == "TWO" else 1)
+
+    def forward(self, x):
+        self.x = x
+        return x * self.params[0].data * self.times
+
+    def backward(self, dy):
+        self.params[0].diff += (dy * self.x).sum(axis=0) * self.times
+        return dy * self.params[0].data * self.times
+
+
+@register
+class Shift(Layer):
+    """y = x + sum of `by`."""
+
+    by: Annotated[tuple[float, ...], "what is added"] = ()
+
+    def setup(self, x):
+        return x
+
+    def forward(self, x):
+        return x + sum(self.by)
+
+    def backward(self, dy):
+        return dy
+
+
+@register
+class CenterLoss(Layer):
+    """The mean square of what is off the center `at`: not the fork's of the same name."""
+
+    at: Annotated[float, "the center"] = 0.0
+    least: Annotated[int, "the least number of samples", AtLeast(1)] = 1
+
+    traits = Traits(is_loss=True, label_bottoms=(1,))
+
+    def setup(self, x, label):
+        return ()
+
+    def forward(self, x, label):
+        self.off = x - self.at
+        return (self.off**2).mean()
+
+    def backward(self, dloss):
+        return 2 * self.off / self.off.size * dloss, None
+'''
+NET = """
+name: "own"
+layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "digits" batch_size: 20 backend: LMDB }
+  include { phase: TRAIN } transform_param { scale: 0.00390625 } }
+layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "digits" batch_size: 50 }
+  include { phase: TEST } transform_param { scale: 0.00390625 } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 10
+  weight_filler { type: "xavier" } } }
+layer { name: "mine" type: "MyScale" bottom: "ip" top: "mine" my_scale_param { factor: 0.5 mode: TWO
+  weight_filler { type: "constant" value: 2 } } }
+layer { name: "shift" type: "Shift" bottom: "mine" top: "shift" shift_param { by: 0.5 by: -0.25 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "shift" bottom: "label" top: "loss" }
+layer { name: "center" type: "CenterLoss" bottom: "ip" bottom: "label" top: "center" center_loss_param { at: 1.5 }
+  loss_weight: 0.01 }
+layer { name: "accuracy" type: "Accuracy" bottom: "shift" bottom: "label" top: "accuracy" include { phase: TEST } }
+""".replace(" backend: LMDB", "")
+SOLVER = """net: "net.prototxt"
+base_lr: 0.05 momentum: 0.9 lr_policy: "fixed" max_iter: 8 snapshot: 4 snapshot_prefix: "own" display: 2
+test_iter: 2 test_interval: 4 solver_mode: CPU
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a command in a process of its own, with few drawn digits; returns what it printed."""
+    (tmp_path / "fork.py").write_text(FORK)
+    (tmp_path / "net.prototxt").write_text(NET)
+    (tmp_path / "solver.prototxt").write_text(SOLVER)
+    few = (
+        "import sys; from minicaffe.data import datasets; datasets._DRAWING = 'few-300';"
+        "datasets._COUNTS.update(train=300, test=100); from minicaffe.cli import main;"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+
+    def command(*words, fails=False):
+        done = subprocess.run(
+            [sys.executable, "-c", few, *words], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert (done.returncode != 0) == fails, done.stderr + done.stdout
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+    command.folder = tmp_path
+    return command
+
+
+def test_all_that_a_net_is_for(run):
+    folder = run.folder
+    with_fork = ("--import", "fork.py")
+    assert run("train", "solver.prototxt", fails=True).count("\n") == 1  # without it, a line
+    printed = run("train", "solver.prototxt", *with_fork, "--run", "one")
+    assert "accuracy" in printed and (folder / "own_iter_8.caffemodel").exists()
+
+    # goes on from the middle, to the same weights
+    (folder / "own_iter_8.caffemodel").rename(folder / "whole.caffemodel")
+    run(
+        "train", "solver.prototxt", *with_fork, "--resume", "own_iter_4.solverstate", "--run", "two"
+    )
+    assert (folder / "own_iter_8.caffemodel").read_bytes() == (
+        folder / "whole.caffemodel"
+    ).read_bytes()
+
+    # scores, shapes, a report
+    scores = run("test", "net.prototxt", *with_fork, "--weights", "whole.caffemodel")
+    assert re.search(r"accuracy +\d", scores)
+    assert "MyScale" in run("summary", "net.prototxt", *with_fork)
+    run("report", "one", *with_fork)
+    page = (folder / "one" / "report.html").read_text()
+    assert "MyScale" in json.dumps(page)
+
+    # to YAML and back, with the same net and the same weights in every format
+    run("convert", "net.prototxt", "net.yaml", *with_fork)
+    yaml = (folder / "net.yaml").read_text()
+    assert "factor: 0.5" in yaml and "by: [0.5, -0.25]" in yaml and "at: 1.5" in yaml
+    run("convert", "net.yaml", "back.prototxt", *with_fork)
+    back = (folder / "back.prototxt").read_text()
+    for block in ("my_scale_param {", "shift_param {", "center_loss_param { at: 1.5 }"):
+        assert block in back
+    assert "minicaffe_param" not in back
+    assert run("test", "back.prototxt", *with_fork, "--weights", "whole.caffemodel") == scores
+    run("convert", "whole.caffemodel", "whole.npz", *with_fork)
+    again = run("test", "net.yaml", *with_fork, "--weights", "whole.npz")
+    assert again.replace("whole.npz", "whole.caffemodel") == scores
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            ("factor: 0.5", "factr: 0.5"),
+            "net.prototxt:9:.*unknown key 'factr'; did you mean 'factor'",
+        ),
+        (("factor: 0.5 ", ""), "missing key 'factor'"),
+        (("mode: TWO", "mode: THREE"), "mode: expected one of ONE, TWO, got 'THREE'"),
+        (("at: 1.5", "at: 1.5 least: 0"), "least: expected at least 1, got 0"),
+        (("by: 0.5", 'by: "x"'), "by.*expected a number"),
+    ],
+)
+def test_the_declarations_checks_hold_in_a_prototxt(change, told, run):
+    (run.folder / "net.prototxt").write_text(NET.replace(*change))
+    printed = run("summary", "net.prototxt", "--import", "fork.py", fails=True)
+    assert re.search(told, printed), printed
+
+
+def test_numbers_are_the_classes(run):
+    code = (
+        "import fork, numpy as np, minicaffe;"
+        "net = minicaffe.Net(minicaffe.caffe.read('net.prototxt'), 'TEST', device='cpu', shapes_only=True);"
+        "from minicaffe.layers import REGISTRY;"
+        "print(REGISTRY['CenterLoss'].__module__, [s.spec.type for s in net.steps])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=run.folder, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("fork [") and "'MyScale'" in done.stdout
