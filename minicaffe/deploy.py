@@ -12,7 +12,7 @@ import numpy as np
 
 from minicaffe import backend, pictures
 from minicaffe.errors import ShapeError, SpecError
-from minicaffe.export.inference import inference
+from minicaffe.export.inference import for_test, inference
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
@@ -162,14 +162,14 @@ class Detector(Deployed):
     def predict(self, images: Any) -> Any:
         """The boxes (k, 6) found in a picture, or a list of those found in each of a list or array of n.
 
-        A row is class, score, x0, y0, x1, y1, as fractions of the picture; by falling score. `images` are as
-        `Classifier.predict` takes them, of any size.
+        A row is class, score, x0, y0, x1, y1, as fractions of the picture; by falling score. Boxes with a side
+        that is NaN are left out. `images` are as `Classifier.predict` takes them, of any size.
         """
         prepared, axes = self._prepared(images)
         found = []
         for top, n in self._batches(prepared):
             rows = top.reshape(-1, 7).astype(np.float64)
-            rows = rows[(rows[:, 1] >= 0) & (rows[:, 0] < n)]
+            rows = rows[(rows[:, 1] >= 0) & (rows[:, 0] < n) & ~np.isnan(rows).any(axis=1)]
             rows = rows[np.argsort(-rows[:, 2], kind="stable")]
             found += [rows[rows[:, 0] == image, 1:] for image in range(n)]
         return found if axes else found[0]
@@ -198,6 +198,7 @@ def deploy(model: NetSpec, batch: int = 1, ends: str = "Softmax") -> tuple[NetSp
     >>> [layer.type for layer in spec.layers]
     ['Input', 'InnerProduct', 'Softmax']
     """
+    model = for_test(model)
     full = Net(model, "TEST", device="cpu", shapes_only=True)
     data = next((step.layer for step in full.steps if isinstance(step.layer, Pictures)), None)
     data = data or _of_input(full)

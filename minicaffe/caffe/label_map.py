@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from minicaffe.caffe.text import parse
@@ -13,10 +14,10 @@ from minicaffe.spec.tree import load
 def is_label_map(text: str) -> bool:
     """Whether a text is that of a label map.
 
-    >>> is_label_map('item { name: "cat" label: 1 }'), is_label_map("cat")
+    >>> is_label_map('# classes\\nitem { name: "cat" label: 1 }'), is_label_map("cat")
     (True, False)
     """
-    return text.lstrip().startswith("item") and "{" in text
+    return re.match(r"item\s*[:{]", re.sub("#.*", "", text).lstrip()) is not None and "{" in text
 
 
 def label_map(path: str | Path) -> dict[int, str]:

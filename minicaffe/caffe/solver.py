@@ -86,7 +86,7 @@ def _evaluated(nets: list[Node], given: dict[str, Node], solver: Node) -> None:
         layer
         for net in nets
         for layer in (net.value["layers"].value if "layers" in net.value else [])
-        if layer.value["type"].value == "DetectionEvaluate"
+        if "type" in layer.value and layer.value["type"].value == "DetectionEvaluate"
     ]
     fields = schema().messages["SolverParameter"]
     for key, node in given.items():

@@ -97,7 +97,14 @@ def _boxes(args: argparse.Namespace) -> BoxListSet:
     numbers: dict[str, int] = {}
     if args.label_map:
         file, text = load(args.label_map, "prototxt", own=True)
-        numbers = {name: label for label, name in names_in(text, file, shown=False).items()}
+        for label, name in names_in(text, file, shown=False).items():
+            if name in numbers:
+                raise DataError(
+                    f"{file}: the name {name!r} has two labels, {numbers[name]} and {label}"
+                )
+            if label < 0:
+                raise DataError(f"{file}: the label of {name!r} is {label}; expected 0 or more")
+            numbers[name] = label
     return BoxListSet(
         Path(args.source),
         args.source,

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,7 @@ from minicaffe.cli.options import (
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
 from minicaffe.deploy import Classifier, Detector, takes_digits
 from minicaffe.errors import DataError, MinicaffeError, note
+from minicaffe.export.inference import for_test
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.feeding.transform import Transform
 from minicaffe.layers.files import read_array
@@ -80,7 +82,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threshold",
         metavar="X",
-        type=float,
+        type=_threshold,
         default=0.5,
         help="detectors: boxes of a lower score are not told; default: 0.5",
     )
@@ -111,9 +113,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _threshold(given: str) -> float:
+    """A score, which is a number."""
+    value = float(given)
+    if math.isnan(value):
+        raise ValueError
+    return value
+
+
+_threshold.__name__ = "float"  # what argparse says of other words
+
+
 def run(args: argparse.Namespace) -> int:
     """Classify, or detect."""
-    weights, spec = weights_of(args), read_model(args)
+    weights, spec = weights_of(args), for_test(read_model(args))
     paths = list(itertools.chain.from_iterable(map(_paths, args.images)))
     device = pick_device(args, spec)
     net = (Detector if detections.detects(spec) else Classifier)(
@@ -279,16 +292,17 @@ class _Pictures:
     def batches(self, paths: list[str]) -> Iterator[tuple[list[str], np.ndarray, list[list[str]]]]:
         """Some pictures at a time, (n, c, h, w), with their paths and what is to be said of each."""
         for first in range(0, len(paths), TOGETHER):
-            found = {}
+            found = []
             for path in paths[first : first + TOGETHER]:
                 try:
-                    found[path] = self.named[path] if path in self.named else self._read(path)
+                    one = self.named[path] if path in self.named else self._read(path)
+                    found.append((path, *one))
                 except DataError as error:
                     self.damaged += 1
                     note(f"minicaffe: {error}")
             if found:
-                pixels, notes = zip(*found.values(), strict=True)
-                yield list(found), np.stack(pixels), [list(said) for said in notes]
+                named, pixels, notes = zip(*found, strict=True)
+                yield list(named), np.stack(pixels), [list(said) for said in notes]
 
     def _read(self, path: str) -> Picture:
         pixels = read(path)

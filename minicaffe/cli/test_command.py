@@ -23,6 +23,7 @@ from minicaffe.cli.options import (
 )
 from minicaffe.cli.progress import score_table
 from minicaffe.cli.weights import load_weights, weights_of, weights_option
+from minicaffe.export.inference import for_test
 from minicaffe.net import Net
 from minicaffe.solver import mean_outputs
 from minicaffe.solver.report import banner
@@ -43,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Test."""
-    weights, spec = weights_of(args), read_model(args)
+    weights, spec = weights_of(args), for_test(read_model(args))
     check_filled(spec, "TEST", ANY)
     net = Net(spec, "TEST", device=pick_device(args, spec), keep=(), **engine_settings(args))
     for line in data_lines([net]):

@@ -5,16 +5,19 @@ Boxes are rows (k, 7): class, instance, x0, y0, x1, y1 as fractions of the pictu
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, ClassVar
 
 import numpy as np
 
 from minicaffe.data import datum, wire
 from minicaffe.data.datum import Datum
 from minicaffe.data.reader.lmdb_set import LmdbSet
+from minicaffe.errors import DataError
 
 LABEL, INSTANCE, BOX, DIFFICULT = 0, 1, slice(2, 6), 6
 MOST = 100_000  # boxes of a picture
+PLAIN = b"\x08"  # how Caffe's Datum begins, and no AnnotatedDatum
 
 
 def read(data: memoryview) -> tuple[Datum, np.ndarray]:
@@ -85,6 +88,7 @@ class AnnotatedSet(LmdbSet):
     """The pictures of a database of AnnotatedDatums, and their boxes (k, 7)."""
 
     unit = "pictures"
+    counted: ClassVar[dict[tuple[Any, ...], int]] = {}  # what `boxes` has found, by file
 
     def __getitem__(self, i: int) -> Any:
         picture, rows = self._annotated(i)
@@ -94,10 +98,30 @@ class AnnotatedSet(LmdbSet):
         """The boxes of an entry."""
         return self._annotated(i)[1]
 
-    def boxes(self) -> int:
-        """The most boxes of a picture. Reads the whole database."""
-        return max((len(self.label(i)) for i in range(len(self))), default=0)
+    def boxes(self, skip: bool = False) -> int:
+        """The most boxes of a picture, of those that can be read with `skip`.
+
+        Reads the whole database, once for all nets of a program, while its file stays the same.
+        """
+        file = os.stat(self.records.path)
+        key = (str(self.records.path), file.st_ino, file.st_mtime_ns, file.st_size, skip)
+        if key not in self.counted:
+            self.counted[key] = self._count(skip)
+        return self.counted[key]
+
+    def _count(self, skip: bool) -> int:
+        most = 0
+        for i in range(len(self)):
+            try:
+                most = max(most, len(self.label(i)))
+            except DataError:
+                if not skip:
+                    raise
+        return most
 
     def _annotated(self, i: int) -> tuple[Datum, np.ndarray]:
         with wire.damage_told(self.place(i), "AnnotatedDatum"):
-            return read(self.records[i])
+            record = self.records[i]
+            if record[:1] == PLAIN:
+                raise ValueError("it is a picture without boxes, which the layer Data reads")
+            return read(record)

@@ -18,7 +18,7 @@ from minicaffe.data.annotated import BOX
 from minicaffe.data.recipe import Recipe
 from minicaffe.errors import DataError
 
-WHOLE = np.array([0.0, 0, 1, 1])
+MOST = 1 << 28  # pixels of a picture that is made
 GREY = augment.GREY[::-1]  # of blue, green, red
 # Which numbers of a sample decide what; those of the recipe come first, those of samplers last.
 _REST = 3
@@ -174,7 +174,7 @@ class Resized:
         boxes[:, BOX] = (boxes[:, BOX] * np.array([w, h] * 2) + corner) / whole
         if self.pad_mode == "CONSTANT":
             values = self.pad_value or (0.0,)
-            fill = np.broadcast_to(np.rint(values).astype(np.uint8), len(picture))
+            fill = np.broadcast_to(np.rint(values).clip(0, 255).astype(np.uint8), len(picture))
             canvas = np.empty((len(picture), self.height, self.width), np.uint8)
             canvas[...] = fill[:, None, None]
             canvas[:, before[0] : before[0] + h, before[1] : before[1] + w] = picture
@@ -221,7 +221,7 @@ class Noise:
             y = random.integers(h, size=int(self.fraction * h * w))
             x = random.integers(w, size=len(y))
             picture = picture.copy()
-            fill = np.broadcast_to(np.array(self.values).astype(np.uint8), c)
+            fill = np.broadcast_to(np.rint(self.values).clip(0, 255).astype(np.uint8), c)
             picture[:, y, x] = fill[:, None]
         return picture
 
@@ -323,6 +323,11 @@ class BoxRecipe:
         """
         if picture.dtype != np.uint8:
             raise DataError(f"expected bytes, got {picture.dtype}")
+        if len(picture) != len(out):
+            raise DataError(
+                f"expected a picture of {len(out)} channels, got {len(picture)}; transform: force_color, or "
+                "force_gray, makes encoded pictures alike"
+            )
         boxes = np.asarray(label, np.float64)
         if self.distortion is not None:
             picture = self.distortion.of(picture, chance[_DISTORT])
@@ -372,6 +377,8 @@ class BoxRecipe:
         ratio = 1 + chance[1] * (most - 1)
         (c, h, w) = picture.shape
         rows, columns = int(h * ratio), int(w * ratio)
+        if rows * columns > MOST:
+            raise DataError(f"expand_param: a canvas of {rows} x {columns} is too large")
         top, left = int(chance[2] * (rows - h)), int(chance[3] * (columns - w))
         canvas = np.empty((c, rows, columns), np.uint8)
         fill = np.rint(self.fill or (0.0,)).clip(0, 255).astype(np.uint8)

@@ -166,9 +166,8 @@ class Lmdb:
         return memoryview(data)[at : at + size]
 
 
-def needs_leveldb(folder: Path) -> DataError:
+def needs_leveldb(
+    folder: Path, remedy: str = "convert_imageset --backend=lmdb) or four IDX files"
+) -> DataError:
     """The error for a LevelDB database, which is not read."""
-    return DataError(
-        f"{folder}: LevelDB databases are not read; make an LMDB of it (convert_imageset --backend=lmdb) "
-        "or four IDX files"
-    )
+    return DataError(f"{folder}: LevelDB databases are not read; make an LMDB of it ({remedy}")

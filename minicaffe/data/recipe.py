@@ -46,6 +46,7 @@ class Recipe:
     scale: float = 1
     finished: bool = False
     blue_first: bool = False
+    sized_by: str = "resize"  # the key that makes pictures of several sizes one, for errors
 
     @property
     def numbers(self) -> int:
@@ -101,7 +102,8 @@ class Recipe:
         fits = by_area or (h, w) == (oh, ow) or (self.crop and h >= oh and w >= ow)
         if c != channels or not fits:
             least = "at least " if self.crop else ""
-            remedy = "transform: resize" if self.crop else "transform: crop_size, and resize"
+            sized = self.sized_by
+            remedy = f"transform: {sized}" if self.crop else f"transform: crop_size, and {sized}"
             raise DataError(
                 f"expected a picture of {channels} channels and {least}{oh} x {ow}, "
                 f"got {c} channels of {h} x {w}"

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from minicaffe.errors import SpecError
 from minicaffe.export.table import LEFT_OUT
+from minicaffe.layers import REGISTRY
+from minicaffe.layers.base import bottom_counts
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.inputs import BlobShape
 from minicaffe.net import Net
@@ -25,6 +27,17 @@ DATA = (
     "VideoData",
     "WindowData",
 )
+
+
+def for_test(model: NetSpec) -> NetSpec:
+    """The net that a model is tested and used as: the first of its test nets if it has no data in TEST itself.
+
+    Solvers as SSD's name a net to train and another one to test.
+    """
+    state = dataclasses.replace(model.state, phase="TEST")
+    types = [layer.type for layer in model.layers if layer.included(state)]
+    reads = any(name in REGISTRY and bottom_counts(REGISTRY[name])[1] == 0 for name in types)
+    return model if reads or not model.test_nets else model.test_nets[0]
 
 
 def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
@@ -46,6 +59,7 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
     >>> [(layer.type, layer.tops) for layer in spec.layers]
     [('Input', ('data',)), ('InnerProduct', ('ip',)), ('Softmax', ('prob',))]
     """
+    model = for_test(model)
     full = Net(model, "TEST", device="cpu", shapes_only=True)
     kept, notes = _without_losses(full.steps)
     read = _read(kept)

@@ -21,6 +21,7 @@ from minicaffe.ops.batch import gather
 from minicaffe.spec.types import AtLeast, Below
 
 Share = Annotated[float, "a probability", AtLeast(0)]
+FAR = Below(1_000_000)  # changes of colours that float32 holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,10 @@ class SaltPepper:
     fraction: Annotated[float, "of the pixels", AtLeast(0)] = 0.0
     value: Annotated[tuple[float, ...], "one number, or one a channel"] = ()
 
+    def __post_init__(self) -> None:
+        if self.fraction > 1:
+            raise SpecError(f"fraction: expected at most 1, got {self.fraction:g}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
@@ -136,7 +141,10 @@ class Noise:
         ]
         salt = self.saltpepper_param if self.saltpepper else SaltPepper()
         return box_recipe.Noise(
-            steps=tuple(steps), quality=int(self.jpeg), fraction=salt.fraction, values=salt.value
+            steps=tuple(steps),
+            quality=int(min(max(self.jpeg, 1), 100)),
+            fraction=salt.fraction,
+            values=salt.value,
         )
 
 
@@ -145,16 +153,24 @@ class Distort:
     """How colours are changed at random (SSD's DistortionParameter)."""
 
     brightness_prob: Share = 0.0
-    brightness_delta: Annotated[float, "most that is added or subtracted", AtLeast(0)] = 0.0
+    brightness_delta: Annotated[float, "most that is added or subtracted", AtLeast(0), FAR] = 0.0
     contrast_prob: Share = 0.0
-    contrast_lower: Annotated[float, "least factor", AtLeast(0)] = 0.0
-    contrast_upper: Annotated[float, "largest factor", AtLeast(0)] = 0.0
+    contrast_lower: Annotated[float, "least factor", AtLeast(0), FAR] = 0.0
+    contrast_upper: Annotated[float, "largest factor", AtLeast(0), FAR] = 0.0
     hue_prob: Share = 0.0
-    hue_delta: Annotated[float, "most that the hue is turned, of 180", AtLeast(0)] = 0.0
+    hue_delta: Annotated[float, "most that the hue is turned, of 180", AtLeast(0), FAR] = 0.0
     saturation_prob: Share = 0.0
-    saturation_lower: Annotated[float, "least factor", AtLeast(0)] = 0.0
-    saturation_upper: Annotated[float, "largest factor", AtLeast(0)] = 0.0
+    saturation_lower: Annotated[float, "least factor", AtLeast(0), FAR] = 0.0
+    saturation_upper: Annotated[float, "largest factor", AtLeast(0), FAR] = 0.0
     random_order_prob: Annotated[float, "that channels change places", AtLeast(0)] = 0.0
+
+    def __post_init__(self) -> None:
+        for what in ("contrast", "saturation"):
+            least, most = (getattr(self, f"{what}_{end}") for end in ("lower", "upper"))
+            if least > most:
+                raise SpecError(
+                    f"expected {what}_lower <= {what}_upper, got {least:g} and {most:g}"
+                )
 
     def made(self) -> box_recipe.Distortion:
         """As the recipe takes it."""
@@ -268,7 +284,8 @@ class AnnotatedData(Fed):
         """The database."""
         folders = datasets.places(self.source, self.context.folder) if self.source else []
         if self.backend == "LEVELDB":
-            raise lmdb_file.needs_leveldb(folders[0] if folders else Path(self.source))
+            place = folders[0] if folders else Path(self.source)
+            raise lmdb_file.needs_leveldb(place, "convert-images --boxes)")
         there = next(filter(lmdb_file.is_one, folders), None)
         if there is None:
             raise DataError(
@@ -294,7 +311,7 @@ class AnnotatedData(Fed):
         if self.rand_skip > len(reader):
             raise ShapeError(f"rand_skip {self.rand_skip} is more than {len(reader)} images")
         c, h, w = self._first().shape
-        resized = self.resized()
+        self.largest, resized = h * w, self.resized()
         if resized is not None:
             h, w = (
                 resized.size(h, w)
@@ -304,7 +321,9 @@ class AnnotatedData(Fed):
         self.image = c, h, w
         if c != 3 and self.transform.distort_param is not None:
             raise ShapeError(f"transform: distort_param: expected pictures of 3 channels, got {c}")
-        self.most = max(1, reader.boxes()) if len(self.top) > 1 else 1  # type: ignore[attr-defined]
+        self.most = 1
+        if len(self.top) > 1:
+            self.most = max(1, reader.boxes(self.on_error == "skip"))  # type: ignore[attr-defined]
         return self.shapes()
 
     def shapes(self) -> list[Shape]:
@@ -316,6 +335,20 @@ class AnnotatedData(Fed):
         if len(means) not in (0, 1, c):
             raise ShapeError(f"transform: mean_value: expected 1 or {c} numbers, got {len(means)}")
         resized = self.resized()
+        noise, expand = self.transform.noise_param, self.transform.expand_param
+        for key, given in (
+            ("resize_param: pad_value", resized.pad_value if resized else ()),
+            ("noise_param: saltpepper_param: value", noise.saltpepper_param.value if noise else ()),
+        ):
+            if len(given) not in (0, 1, c):
+                raise ShapeError(f"transform: {key}: expected 1 or {c} numbers, got {len(given)}")
+        if expand is not None and (self.largest * expand.max_expand_ratio**2) > box_recipe.MOST:
+            raise ShapeError(
+                f"transform: expand_param: a canvas {expand.max_expand_ratio:g} times as high and wide as "
+                f"pictures of {self.largest} pixels is too large"
+            )
+        if h * w > box_recipe.MOST:
+            raise ShapeError(f"transform: resize_param: pictures of {h} x {w} are too large")
         varies = resized is not None and resized.mode == "FIT_SMALL_SIZE"
         if crop and not varies and (crop[0] > h or crop[1] > w):
             raise ShapeError(
@@ -349,7 +382,7 @@ class AnnotatedData(Fed):
         expand, emit = given.expand_param, given.emit_constraint
         samplers = [one.sampled() for one in self.batch_sampler if one.use_original_image]
         self.maker_recipe = box_recipe.BoxRecipe(
-            rest=replace(rest, crop=max(self.crop) if self.crop else None),
+            rest=replace(rest, crop=max(self.crop) if self.crop else None, sized_by="resize_param"),
             boxes=self.most,
             distortion=given.distort_param.made() if given.distort_param else None,
             expand=(expand.prob, expand.max_expand_ratio) if expand else None,

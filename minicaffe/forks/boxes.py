@@ -70,16 +70,16 @@ def decode(code: str, given: Any, prior: Any, variance: Any) -> Any:
     >>> decode("CENTER_SIZE", np.array([[0.5, 0, np.log(2), 0]]), np.array([[0, 0, 0.5, 0.5]]), None)
     array([[0. , 0. , 1. , 0.5]])
     """
-    moved = given if variance is None else given * variance
-    if code == "CORNER":
-        return prior + moved
-    size = prior[:, 2:] - prior[:, :2]
-    if code == "CORNER_SIZE":
-        return prior + moved * np.concatenate([size, size], axis=-1)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # weights may have diverged
+        moved = given if variance is None else given * variance
+        if code == "CORNER":
+            return prior + moved
+        size = prior[:, 2:] - prior[:, :2]
+        if code == "CORNER_SIZE":
+            return prior + moved * np.concatenate([size, size], axis=-1)
         half = np.exp(moved[..., 2:]) * size / 2
-    middle = moved[..., :2] * size + (prior[:, :2] + prior[:, 2:]) / 2
-    return np.concatenate([middle - half, middle + half], axis=-1)
+        middle = moved[..., :2] * size + (prior[:, :2] + prior[:, 2:]) / 2
+        return np.concatenate([middle - half, middle + half], axis=-1)
 
 
 def encode(code: str, boxes: Any, prior: Any, variance: Any) -> Any:

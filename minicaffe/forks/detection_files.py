@@ -48,7 +48,7 @@ class DetectionFiles:
             words = line.split()
             if not words:
                 continue
-            if len(words) != 3 or not (words[1].isdigit() and words[2].isdigit()):
+            if len(words) != 3 or not (words[1].isdecimal() and words[2].isdecimal()):
                 raise DataError(
                     f"{sizes}:{number}: expected a name, a height and a width, got {line!r}"
                 )
@@ -84,7 +84,7 @@ class DetectionFiles:
         """Take the rows of pictures, the `first` of a test."""
         for row in rows:
             place = first + int(row[0])
-            if row[1] < 0 or place >= len(self.names):
+            if row[1] < 0 or place >= len(self.names) or np.isnan(row).any():
                 continue
             if int(row[1]) not in self.classes:
                 raise DataError(f"save_output_param: label_map_file: has no class {int(row[1])}")

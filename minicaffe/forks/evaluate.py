@@ -11,7 +11,7 @@ from minicaffe.forks import boxes as ops
 from minicaffe.forks.annotated import Resize
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
-from minicaffe.spec.types import AtLeast
+from minicaffe.spec.types import AtLeast, Below
 
 Version = Literal["Integral", "11point", "MaxIntegral"]
 
@@ -36,7 +36,7 @@ class DetectionEvaluate(Layer):
     Example: (1, 1, 4, 7), (1, 1, 3, 8) -> {type: DetectionEvaluate, num_classes: 3} -> (1, 1, 6, 5)
     """
 
-    num_classes: Annotated[int, "classes, the background among them", AtLeast(1)]
+    num_classes: Annotated[int, "classes, the background among them", AtLeast(1), Below(1_000_001)]
     background_label_id: Annotated[int, "the background's class; -1: none"] = 0
     overlap_threshold: Annotated[float, "the least overlap of a right detection"] = 0.5
     evaluate_difficult_gt: Annotated[bool, "true boxes that are difficult count, too"] = True
@@ -62,6 +62,8 @@ class DetectionEvaluate(Layer):
         if self.overlap_threshold <= 0:
             raise ShapeError(f"overlap_threshold: expected above 0, got {self.overlap_threshold}")
         self.classes = [c for c in range(self.num_classes) if c != self.background_label_id]
+        if not self.classes:
+            raise ShapeError("num_classes: expected a class beside the background")
         return (1, 1, len(self.classes) + found[2], 5)
 
     def forward(self, found: Any, truth: Any) -> Any:

@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minicaffe.errors import ShapeError
+from minicaffe.errors import DataError, ShapeError
 from minicaffe.forks.whole import Whole, rounded
 from minicaffe.layers.base import Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.ops.roi_pool import check
 from minicaffe.spec.types import AtLeast
+
+FARTHEST = 1e6  # columns and rows from the map's corner, in which each has points
 
 
 def hat(points: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -82,6 +84,10 @@ class ROIWarping(Whole):
         """Pool a region of maps x (c, h, w) into `top`; returns what its gradient needs."""
         (_, c, h, w), (ph, pw) = self.x_shape, top.shape[1:]
         ends = rounded(roi[1:] * roi.dtype.type(self.spatial_scale))
+        if not (np.abs(ends) < FARTHEST).all():
+            raise DataError(
+                f"region {', '.join(f'{v:g}' for v in roi[1:])} is too far from its map"
+            )
         axes = (ends[1], ends[3], ph, h), (ends[0], ends[2], pw, w)
         (rows, y_inside, sh), (columns, x_inside, sw) = (self.points(*axis) for axis in axes)
         place = slice(None), used(rows), used(columns)

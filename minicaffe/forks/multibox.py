@@ -105,6 +105,8 @@ class MultiBoxLoss(Loss):
             raise ShapeError(
                 f"do_neg_mining: {str(self.do_neg_mining).lower()} contradicts mining_type {self.mining_type}"
             )
+        if self.mining_type == "MAX_NEGATIVE" and self.neg_pos_ratio <= 0:
+            raise ShapeError(f"neg_pos_ratio: expected above 0, got {self.neg_pos_ratio:g}")
         if mines and not self.share_location:
             raise ShapeError(f"mining_type {self.mining_type} needs share_location")
         if self.background_label_id >= classes:
@@ -196,18 +198,16 @@ class MultiBoxLoss(Loss):
         for row in rows:
             if not 0 <= row[1] < self.num_classes and not self.map_object_to_agnostic:
                 raise DataError(
-                    f"{self.name}: a box of picture {int(row[0])} of the batch is of class {row[1]:g}; "
+                    f"a box of picture {int(row[0])} of the batch is of class {row[1]:g}; "
                     f"expected 0 to {self.num_classes - 1}"
                 )
             if row[1] == self.background_label_id:
                 raise DataError(
-                    f"{self.name}: a box of picture {int(row[0])} of the batch is of class {row[1]:g}, the "
+                    f"a box of picture {int(row[0])} of the batch is of class {row[1]:g}, the "
                     "background"
                 )
             if not row[0] < self.count:
-                raise DataError(
-                    f"{self.name}: a box is of picture {row[0]:g} of a batch of {self.count}"
-                )
+                raise DataError(f"a box is of picture {row[0]:g} of a batch of {self.count}")
         return [rows[rows[:, 0] == i][:, [1, 3, 4, 5, 6]] for i in range(self.count)]
 
     def decoded(self, image: int, kind: int) -> np.ndarray:

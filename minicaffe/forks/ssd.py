@@ -114,7 +114,7 @@ class Suppression:
 
 @dataclass(frozen=True, kw_only=True)
 class SaveOutput:
-    """The files of a test's detections that SSD writes, if a folder and both lists are named."""
+    """The files of a test's detections that SSD writes, if a folder, a format and both lists are named."""
 
     output_directory: Annotated[str, "the folder that they are written to; empty: none are"] = ""
     output_name_prefix: Annotated[str, "how their names begin"] = ""
@@ -203,7 +203,8 @@ class DetectionOutput(Layer):
     def save(self, rows: np.ndarray) -> None:
         """Write the detections of a test, as save_output_param says, when its last picture is there."""
         given = self.save_output_param
-        if not (given.output_directory and given.label_map_file and given.name_size_file):
+        needed = given.output_format, given.label_map_file, given.name_size_file
+        if not (given.output_directory and all(needed)):
             return
         if self.files is None:
             self.files = DetectionFiles.opened(

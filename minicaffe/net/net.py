@@ -233,10 +233,11 @@ class Net:
 
         A file is an .npz or .safetensors, or Caffe's .caffemodel or .caffemodel.h5. If `strict`, the default
         for all but Caffe's, raises CheckpointError, before anything is changed, if an entry is missing,
-        unused, or of another shape. For Caffe's files the default ignores missing and unused layers, as Caffe
-        does, and only layers that both have must match; with `strict` false they need not. It always raises if
-        nothing fits, or if an entry is not finite, unless `finite` is false. Entries that begin with '@'
-        are no parameters, and are ignored. Errors name the file, or `origin`.
+        unused, or of another shape; a net of the phase TEST does without those of losses and of layers that
+        the file's net has in TRAIN alone. For Caffe's files the default ignores missing and unused layers, as
+        Caffe does, and only layers that both have must match; with `strict` false they need not. It always
+        raises if nothing fits, or if an entry is not finite, unless `finite` is false. Entries that begin with
+        '@' are no parameters, and are ignored. Errors name the file, or `origin`.
         """
         return weights.load(self.graph, source, strict, origin, finite)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +16,7 @@ from minicaffe.caffe import weights as caffes
 from minicaffe.caffe.weight_files import MODEL
 from minicaffe.checkpoint import check_finite
 from minicaffe.errors import ByName, CheckpointError, MinicaffeError, ShapeError
-from minicaffe.layers import Param
+from minicaffe.layers import REGISTRY, Param
 from minicaffe.layers.fillers import fill_parts
 from minicaffe.net.differences import differences, listed
 from minicaffe.net.graph import Graph
@@ -185,15 +185,34 @@ def _compared(
         else:
             report.unused.append(name)
     refused: Sequence[str] = {True: KINDS, None: ("mismatched",), False: ()}[strict]
-    problems = report.problems(refused)
+    trained = _of_training(graph, arrays, shapes, origin, report.unused) if strict else set()
+    wanted = replace(report, unused=[name for name in report.unused if name not in trained])
+    problems = wanted.problems(refused)
     if problems or (params and not report.loaded):
         text = _differences(graph, arrays, shapes, origin) if MODEL in shapes else {}
-        wrong = report.wrong(refused if problems else KINDS)
+        wrong = wanted.wrong(refused if problems else KINDS)
         order = {name: i for i, name in enumerate(params)}
         in_order = dict(sorted(wrong.items(), key=lambda one: order.get(one[0], len(order))))
         what = "does not fit" if problems else "has nothing that fits"
         raise CheckpointError(f"{origin}: {what} net {graph.name!r}: {listed(in_order, text)}")
     return report
+
+
+def _of_training(
+    graph: Graph, arrays: Any, shapes: Mapping[str, tuple[int, ...]], origin: str, unused: list[str]
+) -> set[str]:
+    """Which of unused entries a net in TEST does without, by the file's text: of losses, and of TRAIN."""
+    state = graph.context.state
+    if not unused or MODEL not in shapes or state.phase != "TEST":
+        return set()
+    try:
+        spec = parse(weight_files.text_among(arrays, shapes, origin), f"{origin}: {MODEL}")
+    except MinicaffeError:  # the unused entries are told
+        return set()
+    losses = {kind for kind in {one.type for one in spec.layers} if REGISTRY[kind].traits.is_loss}
+    own = [one for one in spec.layers if one.included(state) and one.type not in losses]
+    others = {one.name for one in spec.layers} - {one.name for one in own}
+    return {name for name in unused if name.rpartition("__")[0] in others}
 
 
 def _differences(

@@ -30,7 +30,7 @@ def boxes(study: Study) -> dict[str, Any]:
     net.forward()
     values = net.device.to_host(net.blobs[study.pictures].data)[:PICTURES]
     rows = net.device.to_host(net.blobs[found].data).reshape(-1, 7)
-    rows = rows[(rows[:, 1] >= 0) & (rows[:, 2] >= LEAST)]
+    rows = rows[(rows[:, 1] >= 0) & (rows[:, 2] >= LEAST) & ~np.isnan(rows).any(axis=1)]
     true = np.empty((0, 8))
     if truth is not None:
         true = net.device.to_host(net.blobs[truth].data).reshape(-1, 8)

@@ -43,7 +43,8 @@ SECTIONS = [
 def all_of(study: Study) -> list[dict[str, Any]]:
     """Every section, or the line why it is left out."""
     found = []
-    detects = any(layer.type == "DetectionOutput" for layer in study.spec.layers)
+    nets = study.spec, *study.spec.test_nets
+    detects = any(layer.type == "DetectionOutput" for net in nets for layer in net.layers)
     for section in SECTIONS:
         if section.id == "boxes" and not detects:
             continue

@@ -70,9 +70,33 @@ def test_a_list_of_pictures_and_boxes_becomes_a_database(options, files, capsys)
         ),
         ("b.txt", "1 2 3", "b.txt: .*line 1: expected class, x0, y0, x1, y1, got '1 2 3'"),
         ("b.txt", "1 2 3 4 x", "b.txt: .*could not convert"),
+        ("b.txt", "\u00b2 1 1 5 5", "b.txt: the label map has no class '\u00b2'"),
+        ("b.txt", f"{'9' * 5000} 1 1 5 5", "b.txt: the label map has no class '9{60}'"),
+        (
+            "b.txt",
+            "1 40 3 50 9",
+            "b.txt: a box of '1' is beside its picture of 40 x 20: 40.0, 3.0, 50.0, 9.0",
+        ),
+        ("b.txt", "1 2 -3 50 0", "b.txt: a box of '1' is beside its picture of 40 x 20"),
         ("c.json", "{}", "c.json: .*it has no 'annotation'"),
+        ("c.json", "[" * 100_000, "c.json: is not an annotation .*recursion"),
+        (
+            "c.json",
+            '{"annotation": [{"category_id": 1, "bbox": [1, 1, 1%s, 3]}]}' % ("0" * 400),
+            "c.json: is not an annotation .*too large",
+        ),
         ("list.txt", "a.png", "list.txt:1: expected a picture and its annotation, got 'a.png'"),
         ("list.txt", "a.png a.doc", "no such file"),
+        (
+            "map.prototxt",
+            MAP.replace("n2", "n1"),
+            "map.prototxt: the name 'n1' has two labels, 1 and 2",
+        ),
+        (
+            "map.prototxt",
+            MAP.replace("label: 2", "label: -2"),
+            "the label of 'n2' is -2; expected 0",
+        ),
         (
             "map.prototxt",
             'item { name: "n1" }',
@@ -98,6 +122,13 @@ def test_names_need_a_label_map_and_numbers_do_not(files, capsys):
     assert main(["convert-images", "--boxes", "list.txt", "db"]) == 0
     assert main(["convert-images", "list.txt", "db2", "--label-map", "map.prototxt"]) == 2
     assert main(["convert-images", "--boxes", "list.txt", "db.npz"]) == 2
+
+
+def test_a_text_may_begin_with_a_byte_order_mark(files):
+    (files / "b.txt").write_text("\ufeff1 0 0 4 4\n", encoding="utf-8")
+    (files / "list.txt").write_text("b.png b.txt\n")
+    assert main(["convert-images", "--boxes", "list.txt", "db"]) == 0
+    assert AnnotatedSet(files / "db", "db").label(0)[0, 0] == 1
 
 
 def test_a_label_map(tmp_path):
@@ -169,13 +200,48 @@ def test_predict_tells_boxes_in_pixels_and_draws_them(detector, capsys):
 def test_names_are_those_of_the_labels_given(detector, capsys):
     capsys.readouterr()
     (detector / "words.txt").write_text("nothing\none\ntwo\n")
-    (detector / "other.prototxt").write_text('item { name: "wolf" label: 2 }')
+    (detector / "other.prototxt").write_text('# animals\nitem { name: "wolf" label: 2 }')
     for file, name in (("words.txt", "two"), ("other.prototxt", "wolf")):
         assert main(["predict", "net.yaml", "a.png", "--weights", "w.npz", "--labels", file]) == 0
         assert capsys.readouterr().out.startswith(f"a.png: {name} (")
     (detector / "map.prototxt").unlink()
     assert main(["predict", "net.yaml", "a.png", "--weights", "w.npz"]) == 0
     assert capsys.readouterr().out.startswith("a.png: 2 (")
+
+
+def test_a_picture_named_twice_is_told_twice(detector, capsys):
+    capsys.readouterr()
+    assert main(["predict", "net.yaml", "a.png", "a.png", "--weights", "w.npz"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+
+
+def test_a_threshold_is_a_number(detector, capsys):
+    command = ["predict", "net.yaml", "a.png", "--weights", "w.npz", "--threshold"]
+    with pytest.raises(SystemExit) as left:
+        main([*command, "nan"])
+    assert left.value.code == 2
+    assert "--threshold: invalid float value: 'nan'" in capsys.readouterr().err
+
+
+def test_a_box_that_is_nan_is_no_box(detector, monkeypatch, capsys):
+    from minicaffe import Detector
+    from minicaffe.forks import ssd
+
+    found = ssd.DetectionOutput.found
+
+    def spoilt(self, *arrays):
+        rows = found(self, *arrays)
+        rows[0, 4] = np.nan
+        return rows
+
+    whole = len(Detector("net.yaml", "w.npz", device="cpu").predict("a.png"))
+    monkeypatch.setattr(ssd.DetectionOutput, "found", spoilt)
+    assert len(Detector("net.yaml", "w.npz", device="cpu").predict("a.png")) == whole - 1
+    capsys.readouterr()
+    command = ["predict", "net.yaml", "a.png", "--weights", "w.npz", "--threshold", "0"]
+    assert main([*command, "--save", "drawn", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["boxes"]) == whole - 1
 
 
 def test_a_detector_in_python(detector):
@@ -207,3 +273,35 @@ layers:
     command = ["predict", "net.yaml", "a.png", "b.png", "more", "--weights", "w.npz"]
     assert main([*command, "--save", "d"]) == 0
     assert sorted(path.name for path in (files / "d").iterdir()) == ["a-2.png", "a.png", "b.png"]
+
+
+def test_a_run_with_a_net_to_train_and_one_to_test_is_tested_and_used(files, capsys):
+    """As SSD's own solvers have them: the net that is trained has no data in TEST."""
+    import yaml
+
+    assert main(["convert-images", "--boxes", "list.txt", "db", "--label-map", "map.prototxt"]) == 0
+    layers = yaml.safe_load(NET)["layers"]
+    nets = {
+        phase: [
+            {
+                key: value
+                for key, value in layer.items()
+                if key not in ("include", "save_output_param")
+            }
+            for layer in layers
+            if layer.get("include", phase) == phase
+        ]
+        for phase in ("TRAIN", "TEST")
+    }
+    nets["TRAIN"][0]["include"] = "TRAIN"
+    solver = {"base_lr": 0.01, "max_iter": 2, "test_iter": [1], "test_interval": 2}
+    text = {"layers": nets["TRAIN"], "test_nets": [{"layers": nets["TEST"]}], "solver": solver}
+    (files / "two.yaml").write_text(yaml.safe_dump(text))
+    assert main(["train", "two.yaml", "--device", "cpu", "--run", "run"]) == 0
+    capsys.readouterr()
+    assert main(["test", "run", "--device", "cpu"]) == 0
+    assert "map" in capsys.readouterr().out
+    assert main(["predict", "run", "a.png", "--threshold", "0"]) == 0
+    assert capsys.readouterr().out.startswith("a.png: a ")
+    assert main(["report", "run"]) == 0
+    assert '"id":"boxes"' in (files / "run" / "report.html").read_text().replace(" ", "")

@@ -253,3 +253,34 @@ def test_centers_learn_in_16_bits_as_in_32(cuda, dtype):
         solver.step(8)
     for name, wanted in solvers[0].net.weights().items():
         near(solvers[1].net.weights()[name], wanted, dtype)
+
+
+@pytest.mark.parametrize("include", ["", ", include: TRAIN"])
+def test_a_net_is_tested_and_used_without_the_centers_it_learnt(include, tmp_path):
+    """They are in its snapshot; but other entries that are unused are an error."""
+    from minicaffe import Classifier, Net, parse
+    from minicaffe.errors import CheckpointError
+
+    text = f"""
+layers:
+  - {{name: data, type: Data, top: [data, label], source: digits, batch_size: 4}}
+  - {{name: ip, type: InnerProduct, num_output: 3}}
+  - {{name: center, type: CenterLoss, bottom: [ip, label], num_output: 10{include}}}
+  - {{name: loss, type: SoftmaxWithLoss, bottom: [ip, label]}}
+"""
+    net = Net(parse(text), "TRAIN", device="cpu")
+    net.save(tmp_path / "w.npz")
+    found = Net(parse(text), "TEST", device="cpu").load(tmp_path / "w.npz")
+    assert found.unused == (["center__0"] if include else [])
+    pictures = np.zeros((2, 28, 28), np.uint8)
+    assert Classifier(parse(text), tmp_path / "w.npz", device="cpu").predict(pictures).shape == (
+        2,
+        3,
+    )
+    with pytest.raises(CheckpointError, match="center__0 unused"):
+        Net(parse(text.replace("center, type: CenterLoss", "o, type: CenterLoss")), "TRAIN").load(
+            tmp_path / "w.npz"
+        )
+    with pytest.raises(CheckpointError, match="ip__0, ip__1 unused"):
+        other = parse(text.replace("name: ip", "name: iq").replace("[ip", "[iq"))
+        Net(other, "TEST", device="cpu").load(tmp_path / "w.npz")

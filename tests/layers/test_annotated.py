@@ -106,7 +106,11 @@ def test_a_message_is_read_as_it_was_written():
     [
         (b"", "it holds no picture"),
         (wire.put_integer(2, 1), "its annotations are no boxes"),
-        (datum.write(np.zeros((1, 2, 2), np.uint8), 3), "expected a message"),
+        (
+            datum.write(np.zeros((1, 2, 2), np.uint8), 3),
+            "it is a picture without boxes, which the layer Data reads",
+        ),
+        (wire.put_integer(3, 1), "expected a message"),
     ],
 )
 def test_what_is_no_annotated_datum_is_told(value, message, tmp_path):
@@ -114,6 +118,115 @@ def test_what_is_no_annotated_datum_is_told(value, message, tmp_path):
     text = f"layers: [{{name: d, type: AnnotatedData, source: {tmp_path / 'db'}, batch_size: 1}}]"
     with pytest.raises(DataError, match=f"entry 0: is not a whole AnnotatedDatum: {message}"):
         Net(parse(text), device="cpu")
+
+
+LINE = "layers: [{{name: d, type: AnnotatedData, source: {}, batch_size: 2, top: [x, y]{}}}]"
+
+
+def test_damaged_entries_are_skipped_or_told(tmp_path):
+    """Those of no message, those of no picture, and those of other channels."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((H, W), np.uint8)).save(file, "PNG")
+    grey = annotated.write(datum.encoded(file.getvalue(), 0), painted(2)[1])
+    whole = message(*painted(1, 2))
+    change = (
+        ", transform: {mean_value: [1, 2, 3], distort_param: {random_order_prob: 1, hue_prob: 1},"
+        f" expand_param: {{max_expand_ratio: 2}}, resize_param: {{height: {H}, width: {W}}}}}"
+    )
+    for bad, said in (
+        (b"x", "is not a whole AnnotatedDatum"),
+        (whole.replace(b"IDAT", b"IDXX"), "is not a picture"),
+        (grey, "expected a picture of 3 channels, got 1"),
+    ):
+        folder = tmp_path / str(len(bad))
+        write_lmdb(folder, [whole, bad, whole])
+        with pytest.raises(DataError, match=f"entry 1: {said}"):
+            Net(parse(LINE.format(folder, change)), device="cpu").forward()
+        net = Net(parse(LINE.format(folder, f"{change}, on_error: skip")), device="cpu")
+        net.forward()
+        assert (net.blobs["y"].data[..., 0] >= -1).all()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            "resize_param: {height: 9, width: 9, pad_value: [1, 2]}",
+            "expected 1 or 3 numbers, got 2",
+        ),
+        (
+            "noise_param: {saltpepper: true, saltpepper_param: {fraction: 0.1, value: [1, 2]}}",
+            "saltpepper_param: value: expected 1 or 3 numbers, got 2",
+        ),
+        ("noise_param: {saltpepper_param: {fraction: 2}}", "fraction: expected at most 1, got 2"),
+        ("expand_param: {max_expand_ratio: 1000000}", "expand_param: a canvas 1e.06 times"),
+        ("distort_param: {saturation_lower: 2}", "expected saturation_lower <= saturation_upper"),
+        ("resize_param: {height: 99999, width: 99999}", "pictures of 99999 x 99999 are too large"),
+        (
+            "distort_param: {contrast_prob: 1, contrast_upper: 1e39}",
+            "contrast_upper: expected below",
+        ),
+    ],
+)
+def test_what_cannot_be_made_of_a_picture_is_told_at_once(keys, message, tmp_path):
+    database(tmp_path / "db")
+    with pytest.raises(MinicaffeError, match=message):
+        Net(parse(LINE.format(tmp_path / "db", f", transform: {{{keys}}}")), device="cpu")
+
+
+def test_a_leveldb_is_told_how_to_become_an_lmdb(tmp_path):
+    text = LINE.format(database(tmp_path / "db"), ", backend: LEVELDB")
+    with pytest.raises(DataError, match=r"make an LMDB of it \(convert-images --boxes\)$"):
+        Net(parse(text), device="cpu")
+
+
+def test_pictures_of_several_sizes_need_a_key_that_it_has(tmp_path):
+    write_lmdb(tmp_path / "db", [message(*painted(1)), message(*painted(1, h=24, w=40))])
+    with pytest.raises(DataError, match="crop_size, and resize_param, makes pictures of several"):
+        Net(parse(LINE.format(tmp_path / "db", "")), device="cpu").forward()
+
+
+@pytest.mark.parametrize("value", [-300.0, 300.0])
+def test_values_beyond_a_byte_are_the_nearest(value):
+    picture, rows = painted(1)
+    resized = box_recipe.Resized(
+        height=40, width=90, mode="FIT_LARGE_SIZE_AND_PAD", pad_value=(value,)
+    )
+    made, _ = resized.of(picture, rows, 0.5)
+    salt = box_recipe.Noise(fraction=0.5, values=(value,)).of(picture[:, :9] * 0 + 7, 0.5)
+    assert made[0, 0, 0] == (255 if value > 0 else 0)
+    assert set(np.unique(salt)) == {7, made[0, 0, 0]}
+
+
+def test_boxes_are_counted_once_while_the_file_stays_the_same(tmp_path, monkeypatch):
+    """A test makes the last batch smaller, and the next one larger; a report makes many nets."""
+    counts, count = [], annotated.AnnotatedSet._count
+    monkeypatch.setattr(
+        annotated.AnnotatedSet,
+        "_count",
+        lambda self, skip: counts.append(skip) or count(self, skip),
+    )
+    text = LINE.format(database(tmp_path / "db"), "")
+    for _ in range(2):
+        net = Net(parse(text), device="cpu")
+        net.forward()
+    assert len(counts) == 1 and net.blobs["y"].shape == (1, 1, 6, 8)
+    (tmp_path / "db" / "data.mdb").unlink()
+    write_lmdb(tmp_path / "db", [message(*painted(0, 1))])
+    assert Net(parse(text), device="cpu").blobs["y"].shape == (1, 1, 2, 8)
+
+
+def test_the_layer_data_says_which_layer_reads_boxes(tmp_path):
+    database(tmp_path / "db")
+    text = (
+        f"layers: [{{name: d, type: Data, source: {tmp_path / 'db'}, batch_size: 1, top: [x, y]}}]"
+    )
+    with pytest.raises(
+        DataError, match="a picture with boxes, which the layer AnnotatedData reads"
+    ):
+        Net(parse(text), device="cpu").forward()
 
 
 limits = st.lists(

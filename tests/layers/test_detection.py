@@ -171,6 +171,14 @@ def test_the_number_of_boxes_changes_from_pass_to_pass(device):
         np.testing.assert_allclose(first[:3], [0, 1, max(scores)] if found else [0, -1, -1])
 
 
+@pytest.mark.parametrize("code", ["CORNER", "CORNER_SIZE", "CENTER_SIZE"])
+def test_predictions_that_are_not_finite_are_decoded_without_a_word(code):
+    """What comes of weights that have diverged; filterwarnings makes a warning an error."""
+    net = build("DetectionOutput", {**TWO, "code_type": code}, [(1, 8), (1, 4), (1, 2, 8)])
+    loc = np.array([[np.inf] * 4 + [np.inf, -np.inf, np.nan, 3e38]])
+    assert net.forward(b0=loc, b1=[[0, 0.9, 0, 0.8]], b2=PRIOR)["it"].shape[3] == 7
+
+
 def test_equal_scores_are_taken_in_the_order_of_their_boxes():
     keys = {**TWO, "keep_top_k": 1}
     net = build("DetectionOutput", keys, [(1, 8), (1, 4), (1, 2, 8)])

@@ -166,6 +166,8 @@ def test_keys_of_ssds_solver_are_the_layers():
         assert line in text
     assert "minicaffe_param" not in text
     assert parse_prototxt(text).layers[1].options == layer.options
+    with pytest.raises(SpecError, match="layer without|type"):
+        parse_prototxt(SOLVER.replace('type: "DetectionEvaluate"', ""))
     with pytest.raises(SpecError, match="ap_version"):
         parse_prototxt(SOLVER.replace("11point", "12point"))
 
@@ -175,12 +177,18 @@ def test_keys_of_ssds_solver_are_the_layers():
     [
         ({}, [(1, 1, 4, 6), (1, 1, 4, 8)], r"needs detections \(1, 1, k, 7\)"),
         ({}, [(1, 1, 4, 7), (1, 4, 8)], r"needs true boxes \(1, 1, k, 8\)"),
+        ({"num_classes": 1}, [(1, 1, 4, 7), (1, 1, 4, 8)], "a class beside the background"),
         ({"overlap_threshold": 0}, [(1, 1, 4, 7), (1, 1, 4, 8)], "expected above 0"),
     ],
 )
 def test_what_is_refused(keys, shapes, message):
     with pytest.raises(ShapeError, match=message):
         build("DetectionEvaluate", {"num_classes": 3, **keys}, shapes)
+
+
+def test_more_classes_than_memory_are_refused():
+    with pytest.raises(SpecError, match="num_classes: expected below 1000001, got 2000000000"):
+        build("DetectionEvaluate", {"num_classes": 2_000_000_000}, [(1, 1, 4, 7), (1, 1, 4, 8)])
 
 
 MAP = 'item { name: "none" label: 0 } item { name: "cat" label: 1 display_name: "a cat" }'
@@ -221,7 +229,7 @@ def test_the_files_of_a_test(kind, tmp_path):
 
 
 def test_without_a_folder_or_a_list_nothing_is_written(tmp_path):
-    for missing in ("output_directory", "label_map_file", "name_size_file"):
+    for missing in ("output_directory", "output_format", "label_map_file", "name_size_file"):
         keys = saving(tmp_path, "VOC", **{missing: ""})
         build("DetectionOutput", keys, [(1, 8), (1, 4), (1, 2, 8)]).forward(b2=PRIOR)
     assert not (tmp_path / "out").exists()

@@ -73,6 +73,13 @@ def test_a_region_of_an_image_that_is_not_there(device):
         run(net, np.ones((2, 1, 2, 2)), [[-1, 0, 0, 1, 1]])
 
 
+@pytest.mark.parametrize("side", [np.nan, np.inf, 1e30])
+def test_a_region_that_is_too_far_away(device, side):
+    net = build("ROIWarping", {"pooled_h": 1, "pooled_w": 1}, [(2, 1, 2, 2), (1, 5)], device)
+    with pytest.raises(DataError, match="region 0, 0, 1, .* is too far from its map"):
+        run(net, np.ones((2, 1, 2, 2)), [[0, 0, 0, 1, side]])
+
+
 def test_a_mask_against_loops(device):
     random = np.random.default_rng(0)
     x, mask = random.normal(size=(2, 3, 4, 5)), random.normal(size=(2, 1, 4, 5))

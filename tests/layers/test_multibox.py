@@ -168,6 +168,8 @@ def test_the_gradient_is_that_of_differences(mining, conf, loc_loss):
             {},
             "background_label_id: expected below num_classes 3, got 3",
         ),
+        ({"neg_pos_ratio": 0}, {}, "neg_pos_ratio: expected above 0, got 0"),
+        ({"neg_pos_ratio": -1}, {}, "neg_pos_ratio: expected above 0, got -1"),
         ({"map_object_to_agnostic": True}, {}, "expected num_classes 2, got 3"),
         ({}, {2: (1, 1, 36)}, "needs prior boxes"),
         ({}, {3: (1, 1, 3, 7)}, "needs true boxes"),

@@ -69,7 +69,14 @@ class BoxListSet(ListSet):
             found = kind(path.read_bytes())
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, ElementTree.ParseError) as error:
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+            ElementTree.ParseError,
+        ) as error:
             said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise DataError(f"{path}: is not an annotation that can be read: {said}") from None
         counts: dict[int, int] = {}
@@ -78,7 +85,12 @@ class BoxListSet(ListSet):
             label = self._label(name, path)
             if not np.isfinite(box).all() or box[2] <= box[0] or box[3] <= box[1]:
                 raise DataError(
-                    f"{path}: a box of {name!r} has no area: {', '.join(map(str, box))}"
+                    f"{path}: a box of {name[:60]!r} has no area: {', '.join(map(str, box))}"
+                )
+            if box[0] >= w or box[1] >= h or box[2] <= 0 or box[3] <= 0:
+                raise DataError(
+                    f"{path}: a box of {name[:60]!r} is beside its picture of {w} x {h}: "
+                    f"{', '.join(map(str, box))}"
                 )
             fractions = np.array(box) / np.array([w, h, w, h])
             rows.append([label, counts.get(label, 0), *fractions.clip(0, 1), difficult])
@@ -88,12 +100,13 @@ class BoxListSet(ListSet):
     def _label(self, name: str, path: Path) -> int:
         if name in self.numbers:
             return self.numbers[name]
-        if name.isdigit() and int(name) < 2**31:
+        if name.isdecimal() and len(name) < 20 and int(name) < 2**31:
             return int(name)
+        told = repr(name[:60])
         if not self.numbers:
-            raise DataError(f"{path}: the class {name!r} has no number: --label-map FILE says it")
+            raise DataError(f"{path}: the class {told} has no number: --label-map FILE says it")
         hint = did_you_mean(name, self.numbers)
-        raise DataError(f"{path}: the label map has no class {name!r}{hint}")
+        raise DataError(f"{path}: the label map has no class {told}{hint}")
 
 
 def _voc(data: bytes) -> list[tuple[str, Box, bool]]:
@@ -121,7 +134,7 @@ def _coco(data: bytes) -> list[tuple[str, Box, bool]]:
 def _text(data: bytes) -> list[tuple[str, Box, bool]]:
     """A line a box: class, x0, y0, x1, y1, and 1 if it is difficult."""
     found = []
-    for number, line in enumerate(data.decode().splitlines(), 1):
+    for number, line in enumerate(data.decode("utf-8-sig").splitlines(), 1):
         words = line.replace(",", " ").split()
         if not words:
             continue

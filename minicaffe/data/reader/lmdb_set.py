@@ -11,6 +11,8 @@ from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader.base import Entry, Reader
 from minicaffe.errors import DataError
 
+ANNOTATED = b"\x0a"  # how SSD's AnnotatedDatum begins, and no Datum
+
 
 class LmdbSet(Reader):
     """The pictures of a database; those that are encoded are given in `colour`, else as they are.
@@ -48,4 +50,7 @@ class LmdbSet(Reader):
 
     def _datum(self, i: int) -> datum.Datum:
         with wire.damage_told(self.place(i), "Datum"):
-            return datum.read(self.records[i])
+            record = self.records[i]
+            if record[:1] == ANNOTATED:
+                raise ValueError("it is a picture with boxes, which the layer AnnotatedData reads")
+            return datum.read(record)
