@@ -25,6 +25,8 @@ UNORDERED = ("Data",)  # layers that Caffe does not shuffle, for want of a key
 OTHER_NAMES = {
     "type": "margin_type"
 }  # of keys of blocks that here each layer has for something else
+# Intel's blocks of a transform_param that make pictures one size, and the key here
+SIZED = {"random_resize_param": "resize", "random_aspect_ratio_param": "random_resized_crop"}
 ZERO = Filler(type="constant")
 BOOLS = {"1": True, "t": True, "True": True, "0": False, "f": False, "False": False}
 
@@ -261,9 +263,41 @@ def filler(node: Node) -> Node:
 def _transform(node: Node, declared: Mapping[str, Key]) -> Node:
     kind = declared["transform"].type if "transform" in declared else None
     keys = keys_of(kind) if kind is not None else {}
-    found = fitted(node, schema().messages["TransformationParameter"], keys)
+    sized = {key: _sized(key, node.value[key]) for key in SIZED if key in node.value}
+    rest = {key: one for key, one in node.value.items() if key not in SIZED}
+    plain = Node(rest, node.mark, node.keys)
+    found = fitted(plain, schema().messages["TransformationParameter"], keys)
+    found |= {SIZED[key]: (one, node.keys[key]) for key, one in sized.items()}
     values = {key: value for key, (value, _) in found.items()}
     return Node(values, node.mark, {key: mark for key, (_, mark) in found.items()})
+
+
+def _sized(key: str, block: Node) -> Node:
+    """What a block of Intel's says of how pictures are made one size, as the key of SIZED says it here.
+
+    There a part's height and width are both changed by a factor between c, aspect_ratio_change, and 1 / c,
+    so that width / height is between c^2 and 1 / c^2. Source: Intel's DataTransformer. Raises SpecError.
+    """
+    mark, given = block.mark, {name: one.value for name, one in block.value.items()}
+    how = given["resize_param"].get("interp_mode") if "resize_param" in given else None
+    if how is not None and {one.value for one in how.value} - {"LINEAR"}:
+        warn(how.mark, "interp_mode has no effect: pictures are scaled linearly")
+    if SIZED[key] == "resize":
+        least, most = given.get("min_size", 0), given.get("max_size", 0)
+        if least != most or not least:
+            raise SpecError(
+                f"{mark}: {key}: min_size {least} and max_size {most}: expected one size, the shorter side's"
+            )
+        return Node(least, mark)
+    change = float(given.get("aspect_ratio_change", 1)) ** 2
+    if not 0 < change <= 1:
+        raise SpecError(f"{mark}: {key}: aspect_ratio_change: expected above 0 and at most 1")
+    share = (given.get("min_area_ratio", 0.5), given.get("max_area_ratio", 1.0))
+    bounds = {"scale": share, "ratio": (change, 1 / change)}
+    inside = {
+        name: Node([Node(float(one), mark) for one in pair], mark) for name, pair in bounds.items()
+    }
+    return Node(inside, mark, dict.fromkeys(inside, mark))
 
 
 def _loss(node: Node, declared: Mapping[str, Key], kind: str) -> Node:

@@ -48,11 +48,18 @@ HARMLESS = {
     ("LayerParameter", "quantization_param"): "it is how Intel's Caffe computes with integers",
     ("LayerParameter", "engine"): "it is how Intel's Caffe computes, not what",
     ("ConvolutionParameter", "conv_algorithm"): "it is how a fork computes, not what",
+    **dict.fromkeys(
+        [("SolverParameter", f"larc{more}") for more in ("", "_policy", "_turbo", "_eta")],
+        "NVCaffe fits each layer's rate to its weights, which is not done here",
+    ),
+    **dict.fromkeys(
+        [("SolverParameter", key) for key in ("local_lr_auto", "local_gw_ratio")],
+        "Intel's Caffe fits each layer's rate to its weights, which is not done here",
+    ),
     ("NetParameter", "mem_param"): "it is how a fork saves memory",
     ("NetParameter", "bn_stats_batch_size"): "it is how Intel's Caffe computes, not what",
 }
 FORKS = {  # which have a key that changes the result
-    **dict.fromkeys(("larc", "larc_policy", "larc_turbo"), "NVCaffe"),
     **dict.fromkeys(("color_order", "rampup_interval", "rampup_lr"), "NVCaffe"),
     **dict.fromkeys(("stagelr", "stageiter"), "a fork"),
     "denser_prior_boxes": "a fork of SSD's Caffe",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -226,7 +227,7 @@ def test_the_blocks_of_types_are_named_as_their_authors_name_them():
 def test_unknown_keys_are_told_all_at_once_and_may_be_left_out(caplog, tmp_path):
     text = (
         'layer { name: "c" type: "Convolution" bottom: "x" top: "c" glow_param { on: true }'
-        " convolution_param { num_output: 4 kernel_size: 3 spin: 2 } }\nlarc: true\n"
+        " convolution_param { num_output: 4 kernel_size: 3 spin: 2 } }\nrampup_lr: 1\n"
     )
     message = mistake(text)
     assert message.startswith("n.prototxt:2:60: layer 'c' (Convolution): unknown key 'glow_param'")
@@ -234,7 +235,7 @@ def test_unknown_keys_are_told_all_at_once_and_may_be_left_out(caplog, tmp_path)
         "; and 2 more: n.prototxt:2:133: layer 'c' (Convolution): convolution_param: unknown key 'spin'"
         in message
     )
-    assert "n.prototxt:3:1: unknown key 'larc'" in message and "NVCaffe has it" in message
+    assert "n.prototxt:3:1: unknown key 'rampup_lr'" in message and "NVCaffe has it" in message
     assert message.endswith("; --lenient reads on without them")
     path = tmp_path / "net.prototxt"
     path.write_text(DATA + text)
@@ -252,14 +253,71 @@ def test_keys_of_forks_that_change_no_result_are_passed_over(caplog, tmp_path):
     )
     (tmp_path / "solver.prototxt").write_text(
         'net: "net.prototxt"\nbase_lr: 0.1\nlr_policy: "fixed"\nmax_iter: 3\neval_type: "detection"\nap_version: "11point"\n'
+        'larc: true\nlarc_policy: "clip"\nlarc_eta: 0.002\nlocal_lr_auto: true\n'
     )
     with caplog.at_level(logging.WARNING, "minicaffe"):
         assert read(tmp_path / "solver.prototxt").solver.max_iter == 3
     told = " ".join(record.getMessage() for record in caplog.records)
     for key in ("default_forward_type", "mem_param"):
         assert f"{key} has no effect: it is " in told
+    for key in ("larc", "larc_policy", "larc_eta", "local_lr_auto"):
+        assert f"{key} has no effect: " in told and "fits each layer's rate to its weights" in told
     for key in ("eval_type", "ap_version"):
         assert f"{key} has no effect: no net has a DetectionEvaluate" in told
+
+
+def transformed(block):
+    """The transform of a Data layer with such a transform_param."""
+    return (
+        net(
+            'layer { name: "d" type: "Data" top: "d" data_param { source: "x" batch_size: 2 backend: LMDB }'
+            f" transform_param {{ crop_size: 224 {block} }} }}"
+        )
+        .layers[-1]
+        .options["transform"]
+    )
+
+
+@given(st.integers(1, 999), st.floats(0.01, 1), st.floats(0.1, 1), st.booleans())
+def test_intels_ways_to_make_pictures_one_size(size, least, change, cubic):
+    """A part's height and width both change by a factor, so that their ratio changes by its square."""
+    how = "resize_param { interp_mode: LINEAR }" if cubic else ""
+    resized = transformed(f"random_resize_param {{ min_size: {size} max_size: {size} {how} }}")
+    assert (resized.resize, resized.random_resized_crop, resized.crop_size) == (size, None, 224)
+    part = transformed(
+        f"random_aspect_ratio_param {{ min_area_ratio: {least} aspect_ratio_change: {change} {how} }}"
+    ).random_resized_crop
+    assert part.scale == pytest.approx((least, 1), rel=1e-6)
+    assert part.ratio == pytest.approx((change**2, 1 / change**2), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        (
+            "random_resize_param { min_size: 240 max_size: 288 }",
+            "min_size 240 and max_size 288: exp",
+        ),
+        ("random_resize_param { }", "min_size 0 and max_size 0: expected one size"),
+        (
+            "random_aspect_ratio_param { aspect_ratio_change: 1.5 }",
+            "expected above 0 and at most 1",
+        ),
+        ("random_aspect_ratio_param { min_area_ratio: 0 }", "scale: expected [least, largest]"),
+    ],
+)
+def test_what_of_intels_sizes_is_refused(block, told):
+    with pytest.raises(SpecError, match=re.escape(told)):
+        transformed(block)
+
+
+def test_cubic_scaling_is_said_to_be_linear(caplog):
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        transformed(
+            "random_resize_param { min_size: 9 max_size: 9 resize_param { interp_mode: CUBIC } }"
+        )
+    (record,) = caplog.records
+    assert record.getMessage().endswith("has no effect: pictures are scaled linearly")
 
 
 def test_a_layers_phase_is_that_of_its_net(caplog):
