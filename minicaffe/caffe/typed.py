@@ -56,6 +56,11 @@ HARMLESS = {
         [("SolverParameter", key) for key in ("local_lr_auto", "local_gw_ratio")],
         "Intel's Caffe fits each layer's rate to its weights, which is not done here",
     ),
+    ("ImageDataParameter", "cache"): NVCAFFES,
+    (
+        "BatchNormParameter",
+        "filler",
+    ): "the Scale behind it, which Intel's engine merges, has its own",
     ("NetParameter", "mem_param"): "it is how a fork saves memory",
     ("NetParameter", "bn_stats_batch_size"): "it is how Intel's Caffe computes, not what",
 }

@@ -12,9 +12,10 @@ def learning_rate(spec: SolverSpec, iteration: int, fallen: int = 0) -> float:
     """The rate of an iteration. With b = base_lr, g = gamma, p = power, s = stepsize, i = iteration:
 
     fixed b; step b g^floor(i / s); multistep b g^(stepvalues <= i); exp b g^i; inv b (1 + g i)^-p;
-    poly b (1 - i / max_iter)^p; sigmoid b / (1 + exp(-g (i - s))). Source: Caffe's SGDSolver.
+    poly m + (b - m) (1 - i / max_iter)^p, m = min_lr; sigmoid b / (1 + exp(-g (i - s))). Source: Caffe's
+    SGDSolver; m NVCaffe's.
 
-    cosine m + (b - m) (1 + cos(pi t)) / 2, m = min_lr, t = (i - w) / (max_iter - w), w = warmup_iter:
+    cosine m + (b - m) (1 + cos(pi t)) / 2, t = (i - w) / (max_iter - w), w = warmup_iter:
     half a wave, from the end of the warm-up. Source: Loshchilov and Hutter, SGDR, ICLR 2017, without restarts.
     plateau max(b g^fallen, m); `fallen` counts how often tests did not get better (see Trend).
 
@@ -35,7 +36,7 @@ def learning_rate(spec: SolverSpec, iteration: int, fallen: int = 0) -> float:
             done = min((iteration - length) / max((spec.max_iter or 0) - length, 1), 1.0)
             return spec.min_lr + (spec.base_lr - spec.min_lr) * (1 + math.cos(math.pi * done)) / 2
     try:
-        return spec.base_lr * _factor(spec, iteration)
+        return spec.min_lr + (spec.base_lr - spec.min_lr) * _factor(spec, iteration)
     except OverflowError:
         return math.inf
 

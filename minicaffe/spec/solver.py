@@ -70,7 +70,7 @@ class SolverSpec:
     stepvalue: Annotated[
         tuple[int, ...], "multistep: iterations at which the rate falls", AtLeast(0)
     ] = ()
-    min_lr: Annotated[float, "cosine, plateau: the least rate", AtLeast(0)] = 0.0
+    min_lr: Annotated[float, "cosine, plateau, poly: the least rate", AtLeast(0)] = 0.0
     patience: Annotated[
         int | None, "plateau: tests in a row without a better one before the rate falls", AtLeast(1)
     ] = None

@@ -30,7 +30,7 @@ TAKEN_BY = {  # the types and policies that a key is of; all other keys are of e
     "power": ("lr_policy", ("inv", "poly")),
     "stepsize": ("lr_policy", ("step", "sigmoid")),
     "stepvalue": ("lr_policy", ("multistep",)),
-    "min_lr": ("lr_policy", ("cosine", "plateau")),
+    "min_lr": ("lr_policy", ("cosine", "plateau", "poly")),
     "patience": ("lr_policy", ("plateau",)),
     "plateau": ("lr_policy", ("plateau",)),
 }

@@ -21,6 +21,7 @@ from minicaffe.caffe.schema import own_block, schema
 from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.cli import main
 from minicaffe.layers import REGISTRY
+from minicaffe.solver.policies import learning_rate
 from minicaffe.spec.declare import Filler
 from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.types import AtLeast, keys_of
@@ -264,6 +265,29 @@ def test_keys_of_forks_that_change_no_result_are_passed_over(caplog, tmp_path):
         assert f"{key} has no effect: " in told and "fits each layer's rate to its weights" in told
     for key in ("eval_type", "ap_version"):
         assert f"{key} has no effect: no net has a DetectionEvaluate" in told
+
+
+def test_nvcaffes_least_rate_of_poly(tmp_path):
+    (tmp_path / "net.prototxt").write_text(DATA)
+    path = tmp_path / "solver.prototxt"
+    path.write_text(
+        'net: "net.prototxt"\nbase_lr: 0.5\nlr_policy: "poly"\npower: 2\nmin_lr: 0.125\nmax_iter: 4\n'
+    )
+    spec = read(path)
+    assert [learning_rate(spec.solver, i) for i in (0, 2, 4)] == [0.5, 0.21875, 0.125]
+    written = prototxt(spec, REGISTRY)
+    assert "min_lr: 0.125" in written and "minicaffe_param" not in written
+
+
+def test_the_filler_of_intels_batch_norm_is_the_scales_behind_it(caplog):
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        (last,) = net(
+            'layer { name: "b" type: "BatchNorm" bottom: "x" top: "b"'
+            " batch_norm_param { moving_average_fraction: 0.5 filler { value: 1 } } }"
+        ).layers[1:]
+    assert last.options == {"moving_average_fraction": 0.5}
+    (record,) = caplog.records
+    assert "filler has no effect: the Scale behind it" in record.getMessage()
 
 
 def transformed(block):

@@ -17,7 +17,7 @@ KEYS = {
     "multistep": ("gamma", "stepvalue"),
     "exp": ("gamma",),
     "inv": ("gamma", "power"),
-    "poly": ("power",),
+    "poly": ("power", "min_lr"),
     "sigmoid": ("gamma", "stepsize"),
     "cosine": ("min_lr",),
     "plateau": ("gamma", "min_lr"),
@@ -41,7 +41,8 @@ def wanted(policy, i, k, fallen):
     if policy == "inv":
         return base / (1 + k["gamma"] * i) ** k["power"]
     if policy == "poly":
-        return base * (max(last - i, 0) / last) ** k["power"]
+        part = (max(last - i, 0) / last) ** k["power"]
+        return base * part + k["min_lr"] * (1 - part)
     if policy == "sigmoid":
         return base * 0.5 * (1 + math.tanh(k["gamma"] * (i - k["stepsize"]) / 2))
     if policy == "plateau":

@@ -26,7 +26,7 @@ def solver(keys):
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ("min_lr: 0.01", "7:11: solver: min_lr goes with lr_policy cosine or plateau, not with 'fixed'"),
+        ("min_lr: 0.01", "7:11: solver: min_lr goes with lr_policy cosine, plateau or poly, not with 'fixed'"),
         ("lr_policy: cosine, min_lr: 0.2", "8:11: solver: min_lr: expected at most base_lr, 0.1, got 0.2"),
         ("lr_policy: cosine, gamma: 0.2", "8:10: solver: gamma goes with lr_policy step, multistep, exp, inv, sigmoid or plateau, not with 'cosine'"),
         ("warmup_start_lr: 0.2", "7:20: solver: warmup_start_lr needs the key 'warmup_iter', above 0"),
