@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from minicaffe.errors import SpecError
-from minicaffe.spec.tree import MAX_BYTES, MAX_DEPTH, Mark, shown
+from minicaffe.spec.tree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Mark, shown
 
-MAX_VALUES = 1_000_000  # some 700 MiB; a net of a fork lists 94,000 numbers in one field
 TOKEN = re.compile(
     r"""
     (?P<space>[ \t\r\n\f\v]+)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe import checkpoint
+from minicaffe.caffe.label_map import is_label_map, names_in
 from minicaffe.errors import DataError, MinicaffeError
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.net.sources import with_classes
@@ -95,17 +96,25 @@ def class_names(labels: str | None, count: int, model: NetSpec, data: Pictures) 
 
 
 def _lines(path: str, count: int) -> list[str]:
-    """The lines of a file of names, one a class. Raises MinicaffeError for another number of them."""
+    """The names in a file, one a line, or of a label map. Raises MinicaffeError for another number of them."""
     try:
         checkpoint.check_regular(path)
         if Path(path).stat().st_size > LARGEST:
             raise DataError(f"{path}: is too large for a file of names")
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError:
         raise DataError(f"{path}: is not a text in UTF-8 with a name in each line") from None
-    lines = [line.strip() for line in lines if line.strip()]
+    if is_label_map(text):
+        names = names_in(text, path)
+        if set(names) != set(range(count)):
+            raise MinicaffeError(
+                f"--labels {path}: names {len(names)} classes, from {min(names)} to {max(names)}; "
+                f"the net has classes 0 to {count - 1}"
+            )
+        return [names[label] for label in range(count)]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) != count:
         raise MinicaffeError(
             f"--labels {path}: has {len(lines)} names; the net has {count} classes"

@@ -59,6 +59,8 @@ class CenterLoss(Loss):
 
     def forward(self, x: Any, labels: Any) -> Any:
         self.labels = same_type(self.xp, labels.reshape(-1), self.copy)
+        if not self.context.device.is_cuda:
+            self.check()  # whose words are the same in a replay
         take.places(self.labels, self.num_output, self.place, self.refused)
         take.take(self.centers.data, self.place, self.own)
         pair_losses.difference(x.reshape(self.mk), self.own, self.apart)

@@ -138,7 +138,7 @@ class Python(Layer):
     def standing_in(self) -> Layer | None:
         """The layer here that does what a published layer does whose module is not imported."""
         found = stand_in(self.module, self.layer, self.param_str, self.phase)
-        if found is None:
+        if found is None or len(self.bottom) != 3:  # scores, differences, the picture's size
             return None
         kind, keys = found
         inner: Layer = REGISTRY[kind](**keys)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from minicaffe.errors import SpecError
-from minicaffe.spec.tree import MAX_DEPTH, MAX_NODES, Mark, Node, shown
+from minicaffe.spec.tree import MAX_DEPTH, MAX_VALUES, Mark, Node, shown
 
 
 def tree(value: Any, file: str = "<mapping>") -> Node:
@@ -22,8 +22,8 @@ def tree(value: Any, file: str = "<mapping>") -> Node:
 
     def build(value: Any, path: str, depth: int) -> Node:
         mark = Mark(file, path=path)
-        if next(count) > MAX_NODES:
-            raise SpecError(f"{mark}: more than {MAX_NODES} values")
+        if next(count) > MAX_VALUES:
+            raise SpecError(f"{mark}: more than {MAX_VALUES} values")
         if depth > MAX_DEPTH:
             raise SpecError(f"{mark}: nested too deeply")
         if isinstance(value, Mapping):

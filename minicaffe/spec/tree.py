@@ -13,7 +13,8 @@ from minicaffe.errors import SpecError, foreign
 from minicaffe.spec.mark import Mark, Node
 from minicaffe.spec.yaml_mistakes import in_words
 
-MAX_NODES = 100_000
+MAX_NODES = 100_000  # that aliases repeat
+MAX_VALUES = 1_000_000  # some 700 MiB
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 100
 
@@ -116,13 +117,14 @@ def _at_index(file: str, text: str, index: int) -> Mark:
 class _Builder:
     def __init__(self, file: str):
         self.file = file
-        self.count = 0
+        self.count, self.seen = 0, set[int]()
 
     def build(self, node: yaml.Node, above: tuple[int, ...]) -> Node:
         mark = _mark(self.file, node.start_mark)
-        self.count += 1
+        self.count += id(node) in self.seen
+        self.seen.add(id(node))
         if self.count > MAX_NODES:
-            raise SpecError(f"{mark}: more than {MAX_NODES} values (aliases included)")
+            raise SpecError(f"{mark}: aliases repeat more than {MAX_NODES} values")
         if id(node) in above:
             raise SpecError(f"{mark}: an alias refers to what contains it")
         if len(above) > MAX_DEPTH:

@@ -109,6 +109,15 @@ def test_labels_name_the_classes_one_a_line(cli, run):
     Path("words.txt").write_text("n01 night, dusk\nn02 day\n\n")
     ran = cli("predict", run, "photos/dark/dark0.png", "--labels", "words.txt", *CPU)
     assert "n01 night, dusk (" in ran.out and "n02 day (" in ran.out
+    label_map = 'item { name: "n02" label: 1 display_name: "day" } item { name: "n01" label: 0 }\n'
+    Path("map").write_text(label_map)
+    ran = cli("predict", run, "photos/dark/dark0.png", "--labels", "map", *CPU)
+    words = cli("predict", run, "photos/dark/dark0.png", "--labels", "words.txt", *CPU).out
+    assert ran.out == words.replace("n01 night, dusk", "n01").replace("n02 day", "day")
+    Path("map").write_text(label_map.replace("label: 0", "label: 2"))
+    ran = cli("predict", run, "photos/dark/dark0.png", "--labels", "map", *CPU)
+    told = "--labels map: names 2 classes, from 1 to 2; the net has classes 0 to 1"
+    assert (ran.code, ran.out, ran.last) == (2, "", f"minicaffe: {told}")
     for text, told in (("one\n", "--labels words.txt: has 1 names; the net has 2 classes"),):
         Path("words.txt").write_text(text)
         ran = cli("predict", run, "photos/dark/dark0.png", "--labels", "words.txt", *CPU)

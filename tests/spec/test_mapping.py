@@ -109,7 +109,7 @@ def test_what_has_no_end_is_refused():
     wide: list = [0]
     for _ in range(50):
         wide = [wide] * 9
-    with pytest.raises(SpecError, match="more than 100000 values"):
+    with pytest.raises(SpecError, match="more than 1000000 values"):
         parse({"layers": wide})
 
 
