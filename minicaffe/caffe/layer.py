@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, cast, get_args, get_origin
 
 from minicaffe.caffe.schema import Field, is_declared, own_block, schema
 from minicaffe.errors import SpecError, did_you_mean
@@ -38,10 +39,16 @@ def warn(mark: Mark, text: str) -> None:
     _log.warning("%s: %s", mark, text)
 
 
-def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any]) -> Node:
+def flat(
+    layer: Node,
+    layer_types: Mapping[str, type],
+    taken: Mapping[str, Any],
+    unknown: list[tuple[Mark, str]] | None = None,
+) -> Node:
     """A LayerParameter as a layer of a model file. Raises SpecError.
 
     `taken` are the names of blobs: a loss without a top, to which Caffe gives one, gets one that is free.
+    Unknown keys of a declaration's block are left out and appended to `unknown`, if that is given.
     """
     kind = layer.value["type"].value if "type" in layer.value else ""
     name = layer.value["name"].value if "name" in layer.value else ""
@@ -75,9 +82,10 @@ def flat(layer: Node, layer_types: Mapping[str, type], taken: Mapping[str, Any])
             if not known:
                 put(key, node, mark)
             elif key == TRANSFORM and "transform" in declared:
-                put("transform", node, mark)
+                inside = f"{what}: transform"
+                put("transform", _known(node, declared["transform"].type, inside, unknown), mark)
             else:
-                _put_own(node, key, what, layer_types[kind], put)
+                _put_own(node, key, what, layer_types[kind], put, unknown)
         elif key == TRANSFORM and known and "transform" not in declared:
             raise SpecError(f"{mark}: {what}: {key}: rows are taken as they are, as in Caffe")
         elif key == TRANSFORM:
@@ -149,16 +157,20 @@ def phases(layers: list[Node], state: Node | None) -> None:
             warn(layer.keys["phase"], text + "include { phase: ... } builds a layer for one phase")
 
 
-def _put_own(node: Node, block: str, what: str, cls: type, put: Any) -> None:
+def _put_own(
+    node: Node,
+    block: str,
+    what: str,
+    cls: type,
+    put: Any,
+    unknown: list[tuple[Mark, str]] | None,
+) -> None:
     """The keys in the block of a type that caffe.proto does not have, as its declaration has them."""
     keys = keys_of(cls)
     if not isinstance(node.value, dict):
         raise SpecError(f"{node.mark}: {what}: {block}: expected {{ fields of {cls.__name__} }}")
-    for own, value in node.value.items():
+    for own, value in _known(node, cls, f"{what}: {block}", unknown).value.items():
         where = node.keys[own]
-        if own not in keys:
-            hint = did_you_mean(own, keys)
-            raise SpecError(f"{where}: {what}: {block}: unknown key {shown(own)}{hint}")
         type_ = option(keys[own].type)
         if type_ is Filler and isinstance(value.value, dict):
             value = filler(value)
@@ -169,6 +181,34 @@ def _put_own(node: Node, block: str, what: str, cls: type, put: Any) -> None:
         elif type_ is bool and str(value.value) in BOOLS:
             value = Node(BOOLS[str(value.value)], value.mark)
         put(own, value, where)
+
+
+def _known(node: Node, type_: Any, what: str, unknown: list[tuple[Mark, str]] | None) -> Node:
+    """What a text has for a declaration, or a tuple of them, less the keys that it does not have.
+
+    What is to be said of each is appended with its place to `unknown`; without that, it is a SpecError.
+    """
+    type_ = option(type_)
+    if get_origin(type_) is tuple:
+        type_ = get_args(type_)[0]
+    if not is_dataclass(type_):
+        return node
+    if isinstance(node.value, list):
+        items = [_known(item, type_, what, unknown) for item in node.value]
+        return Node(items, node.mark, node.keys)
+    if not isinstance(node.value, dict):
+        return node
+    keys, values = keys_of(cast(type, type_)), {}
+    for own, value in node.value.items():
+        if own in keys:
+            values[own] = _known(value, keys[own].type, f"{what}: {own}", unknown)
+            continue
+        where = node.keys[own]
+        problem = f"{where}: {what}: unknown key {shown(own)}{did_you_mean(own, keys)}"
+        if unknown is None:
+            raise SpecError(problem)
+        unknown.append((where, problem))
+    return Node(values, node.mark, node.keys)
 
 
 def _homes(kind: str, layer_types: Mapping[str, type]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from minicaffe.caffe.layer import FREE, flat, own_blocks, phases
 from minicaffe.caffe.schema import schema
 from minicaffe.caffe.text import Comment, Message
 from minicaffe.caffe.text import parse as parse_text
+from minicaffe.caffe.told import refuse, refuse_types
 from minicaffe.caffe.typed import typed
 from minicaffe.caffe.upgrade import upgraded_net
 from minicaffe.errors import SpecError
@@ -23,7 +23,6 @@ from minicaffe.spec.settings import replaced
 from minicaffe.spec.tree import Mark, Node, load
 from minicaffe.spec.types import keys_of
 
-_log = logging.getLogger("minicaffe")
 SUFFIXES = (".prototxt", ".pbtxt", ".prototxt.txt")
 YAML = (".yaml", ".yml", ".json")
 MESSAGE = re.compile(r"\s*(#.*\n\s*)*[a-z_0-9]+\s*[:{]")  # how a message begins
@@ -72,12 +71,15 @@ def read_prototxt(
     root = read_text(path, layer_types, solver_type, lenient).root
     for setting in settings:
         root = replaced(root, setting, layer_types)
+    refuse_types(root, layer_types)
     return model(root, layer_types, Path(path))
 
 
 def parse_prototxt(text: str, layer_types: Mapping[str, type], file: str | None = None) -> NetSpec:
     """The model in a net's or a solver's text, which errors call `file`. Raises SpecError."""
-    return model(text_of(text, file or "<text>", layer_types).root, layer_types)
+    root = text_of(text, file or "<text>", layer_types).root
+    refuse_types(root, layer_types)
+    return model(root, layer_types)
 
 
 def read_text(
@@ -99,7 +101,10 @@ def text_of(
     solver_type: str | None = None,
     lenient: bool = False,
 ) -> Text:
-    """What a text and the nets that it names, looked for from `folder` too, say. Raises SpecError."""
+    """What a text and the nets that it names, looked for from `folder` too, say. Raises SpecError.
+
+    Layers of unknown types are kept; with `lenient`, unknown keys are left out.
+    """
     message, comments = parse_text(text, file)
     found = Text(Node(None, message.mark), {file: comments})
     if not message.fields:
@@ -124,28 +129,19 @@ def text_of(
         return net_of(typed(net, "NetParameter", unknown=unknown))
 
     def net_of(net: Node) -> Node:
-        _refuse(unknown, lenient)
-        return net_tree(net, layer_types)
+        return net_tree(net, layer_types, unknown)
 
-    if not _is_solver(message):
-        found.root = net_of(typed(message, "NetParameter", unknown=unknown))
-        return found
-    solver = typed(message, "SolverParameter", unknown=unknown)
-    _refuse(unknown, lenient)
-    found.root = solver_text.root(solver, net_in, net_of, solver_type)
+    root = None
+    try:
+        if _is_solver(message):
+            solver = typed(message, "SolverParameter", unknown=unknown)
+            root = solver_text.root(solver, net_in, net_of, solver_type)
+        else:
+            root = net_of(typed(message, "NetParameter", unknown=unknown))
+    finally:  # of a mistake, too, an unknown key may be the cause: it is told first
+        refuse(unknown, lenient, root, layer_types)
+    found.root = root
     return found
-
-
-def _refuse(unknown: list[tuple[Mark, str]], lenient: bool) -> None:
-    """Raise SpecError for the unknown keys of a text, all in one, or warn of each and forget them."""
-    in_order = sorted(unknown, key=lambda one: (one[0].line, one[0].column))
-    unknown.clear()
-    first, *rest = [problem for _, problem in in_order] or [""]
-    if first and not lenient:
-        more = f"; and {len(rest)} more: {'; '.join(rest)}" if rest else ""
-        raise SpecError(f"{first}{more}; --lenient reads on without {'them' if rest else 'it'}")
-    for _, problem in in_order:
-        _log.warning("%s: left out", problem)
 
 
 def _is_solver(message: Message) -> bool:
@@ -157,8 +153,10 @@ def _is_solver(message: Message) -> bool:
     return len(given & solver) > len(given & net)
 
 
-def net_tree(net: Node, layer_types: Mapping[str, type]) -> Node:
-    """A NetParameter as the tree of a model file. Raises SpecError."""
+def net_tree(
+    net: Node, layer_types: Mapping[str, type], unknown: list[tuple[Mark, str]] | None = None
+) -> Node:
+    """A NetParameter as the tree of a model file; `unknown` as `typed` has it. Raises SpecError."""
     net = upgraded_net(net, layer_types)
     fields, keys = dict(net.value), dict(net.keys)
     free = fields.pop(FREE, Node({}, net.mark))
@@ -174,7 +172,7 @@ def net_tree(net: Node, layer_types: Mapping[str, type]) -> Node:
         taken |= dict.fromkeys(top.value for top in layer.value.get("top", NONE).value)
     flats: list[Node] = []
     for layer in own_blocks(layers.value, layer_types):
-        flats.append(flat(layer, layer_types, taken))
+        flats.append(flat(layer, layer_types, taken, unknown))
         taken |= dict.fromkeys(top.value for top in flats[-1].value["top"].value)
     flats = _told_apart(flats)
     root = {**fields, **free.value, "layers": Node(flats, layers.mark)}

@@ -10,6 +10,7 @@ from minicaffe.caffe.message_text import Word
 from minicaffe.caffe.schema import Field, is_declared, schema
 from minicaffe.caffe.text import Field as Given
 from minicaffe.caffe.text import Message, Scalar
+from minicaffe.caffe.upgrade import type_of_word
 from minicaffe.errors import SpecError, did_you_mean
 from minicaffe.layers import REGISTRY
 from minicaffe.spec.tree import Mark, Node, shown
@@ -97,7 +98,9 @@ def typed(
     if kind in ("LayerParameter", "V1LayerParameter", "V0LayerParameter"):
         what = _layer(message) or what
     names = [(given.name, given.mark) for given in message.fields]
-    type_ = _kind(message) if kind == "LayerParameter" else ""
+    type_ = _kind(message) if kind in ("LayerParameter", "V1LayerParameter") else ""
+    if kind == "V1LayerParameter":  # where a word may be given by its number, too: none of a fork's
+        type_ = "" if WHOLE.fullmatch(type_) else type_of_word(type_)
     apart = type_ != "" and is_declared(type_)
     free = Field("", 0, UNDECLARED if type_ in REGISTRY or kind == ANY else RAW)
     left_out = set()

@@ -19,6 +19,18 @@ from minicaffe.spec.types import keys_of
 
 _log = logging.getLogger("minicaffe")
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+# Types of forks that are not here, by the fork. Those that are here stand in minicaffe/forks.
+ELSEWHERE = {
+    "DeepLab": "DenseCRF DomainTransform ImageSegData MatRead MatWrite UniqueLabel",
+    "CRF-RNN": "MultiStageMeanfield",
+    "Intel's YOLO": "EvalDetection RegionLoss",
+    "MobileNet-YOLO": "YoloDetectionOutput Yolov3",
+    "MS-CNN": "DetectionLoss ImageGtData ProposalTarget",
+    "OpenPose": "Nms",
+    "NVCaffe": "DetectNetTransformation",
+    "FlowNet": "CustomData DataAugmentation FlowAugmentation GenerateAugmentationParameters Resample",
+}
+FORK_OF = {kind: fork for fork, kinds in ELSEWHERE.items() for kind in kinds.split()}
 
 
 class Unknown(Layer):
@@ -29,15 +41,18 @@ class Unknown(Layer):
         raise ShapeError(f"the type {type(self).__name__} is not known: --import FILE registers it")
 
 
-def with_unknown(root: Node, layer_types: Mapping[str, type]) -> Mapping[str, type]:
-    """The types of layers, and one of those in a model's tree that are not among them; a warning of each."""
+def with_unknown(
+    root: Node, layer_types: Mapping[str, type], warn: bool = True
+) -> Mapping[str, type]:
+    """The types of layers, and those in a model's tree that are not among them; with `warn`, it says so."""
     keys: dict[str, dict[str, Any]] = {}
-    for layer in _layers(root):
+    for layer in layers_of(root):
         kind = layer.value["type"].value if "type" in layer.value else None
         if isinstance(kind, str) and kind.isprintable() and kind not in layer_types:
-            if kind not in keys:
-                mark, text = layer.value["type"].mark, "%s: the type %s is not known: kept as it is"
-                _log.warning(text, mark, kind)
+            if warn and kind not in keys:
+                mark = layer.value["type"].mark
+                fork = f" ({FORK_OF[kind]} has it)" if kind in FORK_OF else ""
+                _log.warning("%s: the type %s is not known%s: kept as it is", mark, kind, fork)
             own = [key for key in layer.value if key not in keys_of(LayerSpec)]
             for key in own:
                 if not NAME.fullmatch(key) or iskeyword(key) or hasattr(Unknown, key):
@@ -54,12 +69,12 @@ def _made(kind: str, keys: Mapping[str, Any]) -> type:
     return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
 
 
-def _layers(root: Node) -> Iterator[Node]:
+def layers_of(root: Node) -> Iterator[Node]:
     """The layers of a model's tree, and of its nets to test with."""
     fields = root.value if isinstance(root.value, dict) else {}
     yield from (layer for layer in _items(fields, "layers") if isinstance(layer.value, dict))
     for net in _items(fields, "test_nets"):
-        yield from _layers(net)
+        yield from layers_of(net)
 
 
 def _items(fields: Mapping[str, Node], key: str) -> list[Node]:

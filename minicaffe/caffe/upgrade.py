@@ -275,6 +275,17 @@ def _fixed(spec: Node) -> Node:
     return Node({**spec.value, **zero}, spec.mark, {**spec.keys, **dict.fromkeys(zero, spec.mark)})
 
 
+def type_of_word(word: str) -> str:
+    """The type of today that a V1LayerParameter's word names; a type of today, in quotes, is itself.
+
+    >>> type_of_word("RELU"), type_of_word("CENTER_LOSS"), type_of_word("CenterLoss")
+    ('ReLU', 'CenterLoss', 'CenterLoss')
+    """
+    if not word.isupper():
+        return word
+    return V1_TYPES.get(word) or "".join(part.capitalize() for part in word.split("_"))
+
+
 def _v2_of_v1(layer: Node) -> Node:
     """A V1LayerParameter as a LayerParameter."""
     fields, keys = dict(layer.value), dict(layer.keys)
@@ -285,9 +296,7 @@ def _v2_of_v1(layer: Node) -> Node:
     kind = fields.get("type")
     word = kind.value if kind is not None else "NONE"
     if kind is not None:
-        name = V1_TYPES.get(word) or "".join(part.capitalize() for part in word.split("_"))
-        name = name if word.isupper() else word  # a type of today, in quotes
-        fields["type"] = Node(name, kind.mark)
+        fields["type"] = Node(type_of_word(word), kind.mark)
     if word in TRANSFORMED and TRANSFORMED[word] in fields:
         _move_transform(fields, keys, TRANSFORMED[word])
     specs: list[tuple[Fields, dict[str, Mark], Mark]] = []
@@ -308,6 +317,8 @@ def _v2_of_v1(layer: Node) -> Node:
 def _move_transform(fields: Fields, keys: dict[str, Mark], param: str) -> None:
     """What once stood beside `source` belongs to transform_param."""
     own = fields[param]
+    if not isinstance(own.value, dict):  # of a user's class of that name, which refuses it
+        return
     moved = [key for key in ("scale", "mean_file", "crop_size", "mirror") if key in own.value]
     if not moved:
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from minicaffe.caffe import model as prototxt
 from minicaffe.caffe.text import Comment
-from minicaffe.caffe.unknown import with_unknown
+from minicaffe.caffe.unknown import FORK_OF, with_unknown
 from minicaffe.caffe.yaml_text import comments_of
 from minicaffe.cli.options import begin, is_source, phase_of, state_of
 from minicaffe.errors import DataError, SpecError, note
@@ -135,7 +135,7 @@ def read_kept(args: argparse.Namespace) -> NetSpec:
         return state_of(args, read(args.model, *args.settings, lenient=args.lenient))
     path = Path(located(args.model))
     root, _ = tree_of(path, args.lenient)
-    types = with_unknown(root, REGISTRY)
+    types = with_unknown(root, REGISTRY, warn=False)  # `known_part` tells of them
     for setting in args.settings:
         root = replaced(root, setting, types)
     return state_of(args, model(root, types, path))
@@ -164,10 +164,11 @@ def known_part(spec: NetSpec, state: State) -> NetSpec:
         above = layer in unknown or reads
         hidden = hidden | set(layer.tops) if above else hidden - set(layer.tops)
         layers += [] if above else [layer]
-    named = [f"{layer.name} ({layer.type})" for layer in unknown if layer.included(state)]
+    named = [_named(layer) for layer in unknown if layer.included(state)]
     if not any(layer.included(state) for layer in layers):
         raise SpecError(
             f"{unknown[0].mark}: no layer's shapes are known: all depend on {', '.join(named)}"
+            "; --import FILE registers them"
         )
     if named:
         rest = len(spec.layers) - len(layers) - len(unknown)
@@ -175,3 +176,9 @@ def known_part(spec: NetSpec, state: State) -> NetSpec:
         text = f"not shown, since the types are not known: {', '.join(named)}{also}"
         note(f"{text}; --import FILE registers them")
     return dataclasses.replace(spec, layers=tuple(layers))
+
+
+def _named(layer: LayerSpec) -> str:
+    """A layer of an unknown type: its name, its type, where that stands, and the fork that has it."""
+    fork = f", of {FORK_OF[layer.type]}" if layer.type in FORK_OF else ""
+    return f"{layer.name} ({layer.type}{fork}, {layer.nodes['type'].mark})"

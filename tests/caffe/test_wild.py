@@ -15,14 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import Layer, Net, Solver, SpecError, caffe, parse, read, register
+from minicaffe.caffe import model as model_text
 from minicaffe.caffe import weights
 from minicaffe.caffe.prototxt import prototxt
 from minicaffe.caffe.schema import own_block, schema
+from minicaffe.caffe.unknown import FORK_OF
 from minicaffe.caffe.yaml_text import yaml_text
 from minicaffe.cli import main
 from minicaffe.layers import REGISTRY
 from minicaffe.solver.policies import learning_rate
 from minicaffe.spec.declare import Filler
+from minicaffe.spec.model import model
 from minicaffe.spec.solver import SolverSpec
 from minicaffe.spec.types import AtLeast, keys_of
 
@@ -469,14 +472,24 @@ def test_what_is_known_of_a_net_is_shown(tmp_path, capsys, ending):
     capsys.readouterr()
     assert main(["summary", str(path)]) == 0
     out, err = capsys.readouterr()
-    told = "not shown, since the types are not known: m (Zorg), n (Ploo), nor of 1 layers that read what these write"
-    assert told in out + err
+    places = [f"{path}:2:25", f"{path}:3:25"]
+    if ending == "yaml":
+        text = path.read_text().splitlines()
+        found = [(i, line.index(f"type: {kind}") + 7) for kind in ("Zorg", "Ploo") for i, line in enumerate(text, 1) if f"type: {kind}" in line]  # fmt: skip
+        places = [f"{path}:{line}:{column}" for line, column in found]
+    told = f"not shown, since the types are not known: m (Zorg, {places[0]}), n (Ploo, {places[1]}), nor of 1 layers that read"
+    assert told in out + err and "kept as it is" not in out + err
     assert [line.split()[0] for line in out.splitlines() if " Convolution " in line] == ["c"]
     assert "ReLU" not in out
     assert main(["draw", str(path), "-o", str(tmp_path / "net.svg")]) == 0
     assert (tmp_path / "net.svg").stat().st_size > 500
     assert main(["time", str(path), "--device", "cpu"]) == 2
-    assert "layer 'm': unknown type 'Zorg'; unknown, too: 'Ploo'" in capsys.readouterr().err
+    also = (
+        "unknown, too: 'Ploo'"
+        if ending == "yaml"
+        else f"and 1 more: {places[1]}: layer 'n': unknown type 'Ploo'"
+    )
+    assert f"layer 'm': unknown type 'Zorg'; {also}" in capsys.readouterr().err
 
 
 def test_of_a_net_of_which_nothing_is_known_nothing_is_shown(tmp_path, capsys):
@@ -485,7 +498,8 @@ def test_of_a_net_of_which_nothing_is_known_nothing_is_shown(tmp_path, capsys):
         'layer { name: "m" type: "Zorg" top: "m" }\nlayer { name: "r" type: "ReLU" bottom: "m" top: "r" }'
     )
     assert main(["summary", str(path)]) == 2
-    assert "no layer's shapes are known: all depend on m (Zorg)" in capsys.readouterr().err
+    told = f"no layer's shapes are known: all depend on m (Zorg, {path}:1:25); --import FILE registers them"
+    assert told in capsys.readouterr().err
 
 
 TRAINED = (
@@ -687,4 +701,167 @@ def test_an_unknown_type_of_the_other_phase_hides_nothing(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "a      Input        x 1x3x8x8" in out and "not shown" not in out + err
     assert main(["summary", str(path), "--phase", "TEST"]) == 2
-    assert "all depend on a (ScribbleData)" in capsys.readouterr().err
+    assert f"all depend on a (ScribbleData, {path}:2:25)" in capsys.readouterr().err
+
+
+OF_FORKS = (
+    'layer { name: "d" type: "ImageSegData" top: "d" top: "l" image_data_param { source: "a.txt" } }\n'
+    'layer { name: "r" type: "RegionLoss" bottom: "d" bottom: "l" top: "r" }\n'
+    'layer { name: "q" type: "RegionLoss" bottom: "d" bottom: "l" top: "q" }\n'
+    'layer { name: "z" type: "Zorg" bottom: "d" top: "z" zorg_param { a: 1 } }\n'
+    'layer { name: "c" type: "Convolutoin" bottom: "d" top: "c" }\n'
+)
+
+
+@pytest.mark.parametrize("command", ["time", "train"])
+def test_all_unknown_types_are_told_with_their_places_and_forks(tmp_path, capsys, command):
+    path = tmp_path / "net.prototxt"
+    path.write_text(OF_FORKS)
+    assert main([command, str(path), "--device", "cpu"]) == 2
+    assert capsys.readouterr().err == (
+        f"minicaffe: {path}:1:25: layer 'd': unknown type 'ImageSegData'; DeepLab has it; and 3 more:"
+        f" {path}:2:25: layer 'r': unknown type 'RegionLoss'; Intel's YOLO has it;"
+        f" {path}:4:25: layer 'z': unknown type 'Zorg';"
+        f" {path}:5:25: layer 'c': unknown type 'Convolutoin'; did you mean 'Convolution'?;"
+        " --import FILE registers them; minicaffe layers lists what is known\n"
+    )
+
+
+def test_a_setting_may_give_a_layer_a_type_that_is_known(tmp_path):
+    path = tmp_path / "net.prototxt"
+    path.write_text(DATA + 'layer { name: "r" type: "Zorg" bottom: "x" top: "r" }\n')
+    assert read(path, "layers.r.type=ReLU").layers[1].type == "ReLU"
+    with pytest.raises(SpecError, match="unknown type 'Zorg'; --import FILE registers it"):
+        read(path)
+
+
+def test_summary_and_convert_say_which_fork_has_a_type(tmp_path, capsys, caplog):
+    path = tmp_path / "net.prototxt"
+    path.write_text(DATA + OF_FORKS.replace("Convolutoin", "ReLU"))
+    assert main(["summary", str(path)]) == 0
+    told = f"d (ImageSegData, of DeepLab, {path}:2:25), r (RegionLoss, of Intel's YOLO, {path}:3:25), q "
+    assert told in capsys.readouterr().err
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        assert main(["convert", str(path), str(tmp_path / "a.yaml")]) == 0
+    assert "the type ImageSegData is not known (DeepLab has it): kept as it is" in caplog.text
+    capsys.readouterr()
+
+
+def test_no_type_of_the_forks_elsewhere_is_here():
+    assert not [kind for kind in FORK_OF if kind in REGISTRY]
+
+
+def test_unknown_keys_and_types_are_told_together():
+    told = mistake(
+        'layer { name: "z" type: "Zorg" bottom: "x" top: "z" }\n'
+        'layer { name: "r" type: "ReLU" bottom: "z" top: "r" relu_param { glow: 1 } }\n'
+        'layer { name: "p" type: "Ploo" bottom: "r" top: "p" }\n'
+    )
+    assert told.startswith(
+        "n.prototxt:2:25: layer 'z': unknown type 'Zorg'; and 2 more: n.prototxt:3:"
+    )
+    assert (
+        "unknown key 'glow'" in told and "; n.prototxt:4:25: layer 'p': unknown type 'Ploo'" in told
+    )
+    assert told.endswith(
+        "; --lenient reads on without the keys; --import FILE registers the types; minicaffe layers lists what is known"
+    )
+
+
+def test_unknown_keys_of_a_solver_and_its_net_are_told_together(tmp_path):
+    (tmp_path / "net.prototxt").write_text(DATA + "glow: 1\n")
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text(
+        'train_net: "net.prototxt"\ntest_net: "net.prototxt"\ntest_iter: 1\nbase_lr: 0.1\nspin: 2\n'
+    )
+    with pytest.raises(SpecError) as caught:
+        read(solver)
+    told = str(caught.value)
+    assert told.startswith(f"{solver}:5:1: unknown key 'spin'") and "; and 1 more: " in told
+    assert told.count("unknown key 'glow'") == 1
+
+
+def test_an_unknown_key_is_told_before_what_it_may_have_caused():
+    lead = 'layer { name: "c" type: "Convolution" bottom: "x" top: "c" '
+    assert "unknown key 'num_outpt'" in mistake(lead + "convolution_param { num_outpt: 1 } }")
+    twice = mistake(lead + 'glow_param { } } layer { name: "c" name: "d" }')
+    assert "unknown key 'glow_param'" in twice
+
+
+@given(st.lists(st.sampled_from(["ba", "bo", "bi", "bu"]), unique=True, min_size=1))
+def test_unknown_keys_of_a_declaration_are_told_with_the_others_and_left_out(names):
+    with types_restored():
+        my_scale()
+        inside = " ".join(f"{name}: 1" for name in names)
+        text = DATA + (
+            f'layer {{ name: "m" type: "MyScale" bottom: "x" top: "m" my_scale_param {{ factor: 3 {inside}'
+            f" corners {{ at: 1 {inside} }} fill {{ value: 2 {inside} }} }} }}\nglow: 1\n"
+        )
+        with pytest.raises(SpecError) as caught:
+            caffe.parse(text, "n.prototxt")
+        told = str(caught.value)
+        for where in ("my_scale_param", "my_scale_param: corners", "my_scale_param: fill"):
+            for name in names:
+                assert f"layer 'm' (MyScale): {where}: unknown key '{name}'" in told
+        assert "unknown key 'glow'" in told and f"; and {3 * len(names)} more: " in told
+        kept = model_text.text_of(text, "n", REGISTRY, lenient=True).root
+        options = model(kept, REGISTRY).layers[1].options
+        assert options["factor"] == 3 and options["corners"] == (Corner(at=1),)
+        assert options["fill"] == Filler(type="constant", value=2)
+
+
+def test_unknown_keys_of_a_forks_block_are_left_out_with_a_warning(tmp_path, caplog):
+    path = tmp_path / "net.prototxt"
+    path.write_text(
+        DATA + 'layer { name: "l" type: "CenterLoss" bottom: "x" bottom: "x" top: "l"'
+        " center_loss_param { num_output: 10 foo: 1 bar: 2 } }\n"
+    )
+    with pytest.raises(SpecError, match=r"unknown key 'foo'.*and 1 more: .*unknown key 'bar'"):
+        read(path)
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        assert read(path, lenient=True).layers[1].options["num_output"] == 10
+    assert [record.getMessage().endswith(": left out") for record in caplog.records] == [True] * 2
+
+
+def test_a_declaration_is_the_block_of_its_type_in_old_layers_too(own_types):
+    for word in ("MY_SCALE", '"MyScale"'):
+        spec = caffe.parse(
+            'input: "x" input_dim: 1 input_dim: 3 input_dim: 8 input_dim: 8\n'
+            f'layers {{ name: "m" type: {word} bottom: "x" top: "m" '
+            "my_scale_param { factor: 3 mode: FAST corners { at: 1 } } }"
+        )
+        options = spec.layers[-1].options
+        assert spec.layers[-1].type == "MyScale" and options["corners"] == (Corner(at=1),)
+        assert options["factor"] == 3 and options["mode"] == "FAST"
+
+
+def test_mistakes_in_old_layers_are_still_told():
+    """By its number, too, a type of BVLC has only the keys that it has."""
+    lead = 'input: "x" input_dim: 1 input_dim: 3 input_dim: 8 input_dim: 8\n'
+    for word in ("CONVOLUTION", "4"):
+        for block in ("convolution_param { num_output: 4 kernel_size: 3 glow: 1 }", "glow: 1"):
+            with pytest.raises(SpecError, match="unknown key 'glow'"):
+                caffe.parse(
+                    f'{lead}layers {{ name: "c" type: {word} bottom: "x" top: "c" {block} }}'
+                )
+    with pytest.raises(SpecError, match="unknown type 'Zorg'"):
+        caffe.parse(f'{lead}layers {{ name: "z" type: ZORG bottom: "x" zorg_param {{ a: 1 }} }}')
+
+
+def test_unknown_types_of_old_layers_are_kept_there_and_back(tmp_path, capsys, caplog):
+    path, there, back = (tmp_path / name for name in ("net.prototxt", "a.yaml", "b.prototxt"))
+    path.write_text(
+        'input: "x" input_dim: 1 input_dim: 3 input_dim: 8 input_dim: 8\n'
+        'layers { name: "z" type: ZORG bottom: "x" top: "z" zorg_param { a: 1 mode: FAST b { c: "d" } } }\n'
+        'layers { name: "c" type: CONVOLUTION bottom: "x" top: "c" convolution_param { num_output: 4 kernel_size: 3 } }\n'
+    )
+    with caplog.at_level(logging.WARNING, "minicaffe"):
+        assert main(["convert", str(path), str(there)]) == 0
+    assert f"{path}:2:26: the type Zorg is not known: kept as it is" in caplog.text
+    assert main(["convert", str(there), str(back)]) == 0
+    written = back.read_text()
+    assert 'type: "Zorg"' in written
+    assert 'zorg_param { a: 1 mode: FAST b { c: "d" } }' in written
+    assert main(["convert", str(back), str(tmp_path / "c.yaml")]) == 0
+    assert (tmp_path / "c.yaml").read_text() == there.read_text()
+    capsys.readouterr()
