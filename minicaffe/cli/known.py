@@ -30,8 +30,9 @@ from minicaffe.spec.state import TRAIN, State
 from minicaffe.spec.tree import Node
 
 LABEL_MAPS = ("DenseImageData", "ImageLabelmapData")  # layers whose labels are of each pixel
+BOXES = "AnnotatedData"  # the layer whose labels are rows of true boxes
 # Layers of data that may say their pictures' size
-PICTURES = ("Data", "ImageData", "WindowData", *LABEL_MAPS)
+PICTURES = ("Data", "ImageData", "WindowData", BOXES, *LABEL_MAPS)
 
 
 def shape_option(parser: argparse.ArgumentParser) -> None:
@@ -83,8 +84,7 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
     for layer in spec.layers:
         named = [top for top in layer.tops if top in shapes]
         if named and is_source(layer):
-            batch = shapes[named[0]][:1]
-            usual = [(*batch, *one[1:]) for one in _shapes(layer) or [batch] * len(layer.tops)]
+            usual = _usual(layer, shapes[named[0]], is_picture=named[0] == layer.tops[0])
             layer = _input(layer, [shapes.get(*one) for one in zip(layer.tops, usual, strict=True)])
             left -= set(named)
         layers.append(layer)
@@ -101,14 +101,30 @@ def without_data(spec: NetSpec) -> NetSpec:
     return spec if layers == [*spec.layers] else dataclasses.replace(spec, layers=tuple(layers))
 
 
+def _usual(layer: LayerSpec, given: tuple[int, ...], is_picture: bool) -> list[tuple[int, ...]]:
+    """The shapes that a layer of data writes, if that of one top is given: of its pictures or of another."""
+    said = _shapes(layer)
+    if is_picture:
+        return [given, *[_label(layer, given)] * (len(layer.tops) - 1)]
+    if layer.type == BOXES and said:  # rows of boxes do not tell how many pictures there are
+        return said
+    return [(*given[:1], *one[1:]) for one in said or [given[:1]] * len(layer.tops)]
+
+
 def _shapes(layer: LayerSpec) -> list[tuple[int, ...]]:
     """The shapes of pictures and labels that a layer of data writes, as far as it says them; else none."""
     picture = _picture(layer) if layer.type in PICTURES and len(layer.tops) < 3 else None
-    batch = layer.options.get("batch_size", 1)
     if picture is None:
         return []
-    each = (1, *picture[1:]) if layer.type in LABEL_MAPS else ()
-    return [(batch, *sizes) for sizes in (picture, each)][: len(layer.tops)]
+    pictures = (layer.options.get("batch_size", 1), *picture)
+    return [pictures, _label(layer, pictures)][: len(layer.tops)]
+
+
+def _label(layer: LayerSpec, pictures: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the labels of pictures (n, c, h, w): a number, a map or, of each, one row of a true box."""
+    if layer.type == BOXES:
+        return (1, 1, pictures[0], 8)
+    return (pictures[0], 1, *pictures[2:]) if layer.type in LABEL_MAPS else pictures[:1]
 
 
 def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
@@ -117,6 +133,11 @@ def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
     crop = transform.crop_size or layer.options.get("crop_size", 0)
     sizes = [layer.options.get(key, 0) for key in ("new_height", "new_width")]
     cut = [layer.options.get(key, 0) or crop for key in ("crop_height", "crop_width")]
+    if layer.type == BOXES:
+        cut = [getattr(transform, key, 0) or crop for key in ("crop_h", "crop_w")]
+        sizes = next(
+            ([one.height, one.width] for one in getattr(transform, "resize_param", ())), sizes
+        )
     height, width = cut if all(cut) else sizes
     grey = transform.force_gray or not layer.options.get("is_color", True)
     return (1 if grey else 3, height, width) if height and width else None
