@@ -2,7 +2,8 @@
 
 Layers that work in place stand in the box of the layer before. SVG and DOT need nothing, PNG the extra
 image; several may be asked for at once. Without any, MODEL's name with .svg for its ending is written. In an
-SVG, a pointer on a box shows all that is known of its layers. - writes to stdout.
+SVG, a pointer on a box shows all that is known of its layers. Where shapes are not known, since data are not
+here or a layer's type is not registered, the net is drawn without them. - writes to stdout.
 
 example:
   minicaffe draw lenet
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from minicaffe import checkpoint
-from minicaffe.cli.known import read_kept, shape_option, shapes_of
+from minicaffe.cli.known import read_kept, shape_option, steps_of
 from minicaffe.cli.options import model_options, phase_option
 from minicaffe.errors import MinicaffeError, did_you_mean, note
 from minicaffe.inspect import drawing
@@ -51,8 +52,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Draw; nothing is allocated."""
     files = _files(args)
-    net = shapes_of(args, read_kept(args))
-    graph = picture.boxes(net.graph)
+    spec = read_kept(args)
+    steps = steps_of(args, spec)
+    graph = picture.boxes_of(spec.name, steps)
     laid = drawing.layout(graph, args.direction)
     made = {
         "svg": lambda: drawing.svg(laid, alone=True).encode(),
@@ -65,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.buffer.write(data)
             continue
         checkpoint.replace(path, functools.partial(_write, data))
-        note(f"{path}: {len(net.layers)} layers in {len(graph.nodes)} boxes")
+        note(f"{path}: {len(steps)} layers in {len(graph.nodes)} boxes")
     return 0
 
 

@@ -16,22 +16,25 @@ from minicaffe.caffe.yaml_text import comments_of
 from minicaffe.cli.options import begin, is_source, phase_of, state_of
 from minicaffe.errors import DataError, SpecError, note
 from minicaffe.feeding.transform import Transform
+from minicaffe.inspect.outline import outline
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.inputs import BlobShape
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
+from minicaffe.net.step import Step
 from minicaffe.net.zoo import located
 from minicaffe.spec import tree
 from minicaffe.spec.blocks import expanded
 from minicaffe.spec.declare import LayerSpec, NetSpec
 from minicaffe.spec.model import model
 from minicaffe.spec.settings import replaced
-from minicaffe.spec.state import TRAIN, State
+from minicaffe.spec.state import TRAIN, Phase, State
 from minicaffe.spec.tree import Node
 
 LABEL_MAPS = ("DenseImageData", "ImageLabelmapData")  # layers whose labels are of each pixel
+BOXES = "AnnotatedData"  # the layer whose labels are rows of true boxes
 # Layers of data that may say their pictures' size
-PICTURES = ("Data", "ImageData", "WindowData", *LABEL_MAPS)
+PICTURES = ("Data", "ImageData", "WindowData", BOXES, *LABEL_MAPS)
 
 
 def shape_option(parser: argparse.ArgumentParser) -> None:
@@ -61,9 +64,40 @@ def shapes_of(args: argparse.Namespace, spec: NetSpec, keep: Sequence[str] | Non
 
     A layer whose data are not here writes what --shape or the model says of them.
     """
+    spec, phase, state = _asked(args, spec)
+    try:
+        return _built(known_part(spec, state), phase, keep)
+    except DataError as error:
+        hint = "; --shape BLOB=N,C,H,W shows the net without its data"
+        raise DataError(f"{error}{hint}") from None
+
+
+def steps_of(args: argparse.Namespace, spec: NetSpec) -> list[Step]:
+    """All layers of the model's net, with their shapes as far as these are known; a line says what is not."""
+    spec, phase, state = _asked(args, spec)
+    layers, unknown = _known(spec, state)
+    steps: list[Step] = []
+    if unknown:
+        named = ", ".join(f"{layer.name} ({layer.type})" for layer in unknown)
+        text = f"without shapes, since the types are not known: {named}, and what reads their tops"
+        note(f"{text}; --import FILE registers them")
+    if not unknown or any(layer.included(state) for layer in layers):
+        try:
+            steps = _built(dataclasses.replace(spec, layers=tuple(layers)), phase).steps
+        except DataError as error:
+            note(f"{error}: drawn without shapes; --shape BLOB=N,C,H,W gives them")
+    return outline(spec, state, steps)
+
+
+def _asked(args: argparse.Namespace, spec: NetSpec) -> tuple[NetSpec, Phase | None, State]:
+    """The model with the shapes of --shape, and the phase and state that it is shown in."""
     spec = with_shapes(spec, dict(args.shapes))
     phase = phase_of(args, spec)
-    spec = known_part(spec, State(phase=phase).over(spec.state).over(TRAIN))
+    return spec, phase, State(phase=phase).over(spec.state).over(TRAIN)
+
+
+def _built(spec: NetSpec, phase: Phase | None, keep: Sequence[str] | None = None) -> Net:
+    """A net without memory; data that are not here have the shapes that the model says. Raises DataError."""
     for shown in (spec, without_data(spec)):
         try:
             net = Net(shown, phase, device="cpu", shapes_only=True, keep=keep)
@@ -73,8 +107,7 @@ def shapes_of(args: argparse.Namespace, spec: NetSpec, keep: Sequence[str] | Non
             if shown is not spec:
                 note(f"{missing}: shown with the shapes that the model gives")
             return net
-    hint = "; --shape BLOB=N,C,H,W shows the net without its data"
-    raise DataError(f"{missing}{hint}") from None
+    raise missing
 
 
 def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec:
@@ -83,8 +116,7 @@ def with_shapes(spec: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> NetSpec
     for layer in spec.layers:
         named = [top for top in layer.tops if top in shapes]
         if named and is_source(layer):
-            batch = shapes[named[0]][:1]
-            usual = [(*batch, *one[1:]) for one in _shapes(layer) or [batch] * len(layer.tops)]
+            usual = _usual(layer, shapes[named[0]], is_picture=named[0] == layer.tops[0])
             layer = _input(layer, [shapes.get(*one) for one in zip(layer.tops, usual, strict=True)])
             left -= set(named)
         layers.append(layer)
@@ -101,14 +133,30 @@ def without_data(spec: NetSpec) -> NetSpec:
     return spec if layers == [*spec.layers] else dataclasses.replace(spec, layers=tuple(layers))
 
 
+def _usual(layer: LayerSpec, given: tuple[int, ...], is_picture: bool) -> list[tuple[int, ...]]:
+    """The shapes that a layer of data writes, if that of one top is given: of its pictures or of another."""
+    said = _shapes(layer)
+    if is_picture:
+        return [given, *[_label(layer, given)] * (len(layer.tops) - 1)]
+    if layer.type == BOXES and said:  # rows of boxes do not tell how many pictures there are
+        return said
+    return [(*given[:1], *one[1:]) for one in said or [given[:1]] * len(layer.tops)]
+
+
 def _shapes(layer: LayerSpec) -> list[tuple[int, ...]]:
     """The shapes of pictures and labels that a layer of data writes, as far as it says them; else none."""
     picture = _picture(layer) if layer.type in PICTURES and len(layer.tops) < 3 else None
-    batch = layer.options.get("batch_size", 1)
     if picture is None:
         return []
-    each = (1, *picture[1:]) if layer.type in LABEL_MAPS else ()
-    return [(batch, *sizes) for sizes in (picture, each)][: len(layer.tops)]
+    pictures = (layer.options.get("batch_size", 1), *picture)
+    return [pictures, _label(layer, pictures)][: len(layer.tops)]
+
+
+def _label(layer: LayerSpec, pictures: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the labels of pictures (n, c, h, w): a number, a map or, of each, one row of a true box."""
+    if layer.type == BOXES:
+        return (1, 1, pictures[0], 8)
+    return (pictures[0], 1, *pictures[2:]) if layer.type in LABEL_MAPS else pictures[:1]
 
 
 def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
@@ -117,6 +165,11 @@ def _picture(layer: LayerSpec) -> tuple[int, int, int] | None:
     crop = transform.crop_size or layer.options.get("crop_size", 0)
     sizes = [layer.options.get(key, 0) for key in ("new_height", "new_width")]
     cut = [layer.options.get(key, 0) or crop for key in ("crop_height", "crop_width")]
+    if layer.type == BOXES:
+        cut = [getattr(transform, key, 0) or crop for key in ("crop_h", "crop_w")]
+        sizes = next(
+            ([one.height, one.width] for one in getattr(transform, "resize_param", ())), sizes
+        )
     height, width = cut if all(cut) else sizes
     grey = transform.force_gray or not layer.options.get("is_color", True)
     return (1 if grey else 3, height, width) if height and width else None
@@ -152,28 +205,18 @@ def tree_of(path: str | Path, lenient: bool) -> tuple[Node, Mapping[str, Sequenc
 
 def known_part(spec: NetSpec, state: State) -> NetSpec:
     """A model less its layers of unknown types, and less those that need what these write, of a state."""
-    unknown = [layer for layer in spec.layers if layer.type not in REGISTRY]
-    if not unknown:
-        return spec
-    layers, hidden, above = [], set[str](), False  # blobs; whether the layer above is left out
-    for layer in spec.layers:
-        if not layer.included(state):
-            layers += [] if layer in unknown else [layer]
-            continue
-        reads = above if layer.bottom is None else not hidden.isdisjoint(layer.bottom)
-        above = layer in unknown or reads
-        hidden = hidden | set(layer.tops) if above else hidden - set(layer.tops)
-        layers += [] if above else [layer]
-    named = [_named(layer) for layer in unknown if layer.included(state)]
-    if not any(layer.included(state) for layer in layers):
+    layers, unknown = _known(spec, state)
+    named = ", ".join(map(_named, unknown))
+    if unknown and not any(layer.included(state) for layer in layers):
         raise SpecError(
-            f"{unknown[0].mark}: no layer's shapes are known: all depend on {', '.join(named)}"
+            f"{unknown[0].mark}: no layer's shapes are known: all depend on {named}"
             "; --import FILE registers them"
         )
-    if named:
-        rest = len(spec.layers) - len(layers) - len(unknown)
+    if unknown:
+        rest = sum(layer.included(state) and layer not in layers for layer in spec.layers)
+        rest -= len(unknown)
         also = f", nor of {rest} layers that read what these write" if rest else ""
-        text = f"not shown, since the types are not known: {', '.join(named)}{also}"
+        text = f"not shown, since the types are not known: {named}{also}"
         note(f"{text}; --import FILE registers them")
     return dataclasses.replace(spec, layers=tuple(layers))
 
@@ -182,3 +225,19 @@ def _named(layer: LayerSpec) -> str:
     """A layer of an unknown type: its name, its type, where that stands, and the fork that has it."""
     fork = f", of {FORK_OF[layer.type]}" if layer.type in FORK_OF else ""
     return f"{layer.name} ({layer.type}{fork}, {layer.nodes['type'].mark})"
+
+
+def _known(spec: NetSpec, state: State) -> tuple[list[LayerSpec], list[LayerSpec]]:
+    """The layers whose shapes do not depend on an unknown type, and those of unknown types in a state."""
+    layers, unknown, hidden, above = [], [], set[str](), False  # blobs; is the layer above left out
+    for layer in spec.layers:
+        is_unknown = layer.type not in REGISTRY
+        if not layer.included(state):
+            layers += [] if is_unknown else [layer]
+            continue
+        reads = above if layer.bottom is None else not hidden.isdisjoint(layer.bottom)
+        above = is_unknown or reads
+        hidden = hidden | set(layer.tops) if above else hidden - set(layer.tops)
+        layers += [] if above else [layer]
+        unknown += [layer] if is_unknown else []
+    return layers, unknown

@@ -7,13 +7,18 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minicaffe.caffe.unknown import Unknown
+from minicaffe.errors import ShapeError
 from minicaffe.inspect import drawing
+from minicaffe.inspect.outline import NO_SHAPE, Sketch
 from minicaffe.layers import Layer
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.window import Windowed
 from minicaffe.net.graph import Graph
 from minicaffe.net.step import Step, Value
 from minicaffe.net.summary import HEAD, rows, sums
+from minicaffe.ops.geometry import Window
+from minicaffe.spec.tree import Node
 
 FAMILIES: Mapping[str, Sequence[str]] = {
     "convolution": ("Convolution", "Deconvolution", "DeformableConvolution", "Im2col"),
@@ -79,7 +84,12 @@ def page(graph: Graph) -> str:
 
 
 def boxes(graph: Graph) -> drawing.Graph:
-    """The boxes and arrows of a net: a layer that works in place stands in the box of the layer before.
+    """The boxes and arrows of a built net."""
+    return boxes_of(graph.name, graph.steps)
+
+
+def boxes_of(name: str, steps: Sequence[Step]) -> drawing.Graph:
+    """The boxes and arrows of steps: a layer that works in place stands in the box of the layer before.
 
     Unless something else reads what it writes over.
     """
@@ -88,7 +98,7 @@ def boxes(graph: Graph) -> drawing.Graph:
         Value, tuple[int, int]
     ] = {}  # the box that holds a value, and which of its tops it is
     edges: dict[tuple[int, int, int], drawing.Edge] = {}
-    for step in graph.steps:
+    for step in steps:
         if _folds(step):
             home, port = homes[step.bottoms[0]]
             groups[home].append(step)
@@ -100,9 +110,9 @@ def boxes(graph: Graph) -> drawing.Graph:
             edges[source, edge.target, port] = edge
         homes |= {value: (len(groups), port) for port, value in enumerate(step.tops)}
         groups.append([step])
-    owners = {id(param): step for step in reversed(graph.steps) for param in step.layer.params}
+    owners = {id(param): step for step in reversed(steps) for param in step.layer.params}
     nodes = [_node(group, owners) for group in groups]
-    return drawing.Graph(graph.name, nodes, list(edges.values()))
+    return drawing.Graph(name, nodes, list(edges.values()))
 
 
 def _folds(step: Step) -> bool:
@@ -118,20 +128,27 @@ def _node(group: list[Step], owners: Mapping[int, Step]) -> drawing.Node:
     family = FAMILY.get(kind, "other")
     family = "loss" if step.layer.traits.is_loss or kind == "Accuracy" else family
     family = "data" if not step.bottoms and family == "other" else family
-    lines = [step.spec.name, " ".join(filter(None, (kind, _keys(step.layer))))]
+    lines = [step.spec.name, " ".join(filter(None, (_kind(step), _keys(step.layer))))]
     if folded:
-        lines.append(" ".join(f"+ {other.spec.type}" for other in folded))
+        lines.append(" ".join(f"+ {_kind(other)}" for other in folded))
     counts = [param for one in group for param in one.layer.params]
     others = dict.fromkeys(owners[id(p.owner)].spec.name for p in counts if p.owner is not p)
     if counts:
         size = sum(param.size for param in counts if param.owner is param)
         told = f"parameters of {', '.join(others)}" if others else f"{short(size)} parameters"
         lines.append(told)
-    ends = [value.shape for value in group[-1].tops if not value.readers and len(value.shape)]
+    ends = [value.shape for value in group[-1].tops if not value.readers]
+    ends = [sizes for sizes in ends if sizes not in ((), NO_SHAPE)]
     if ends:
         lines.append(f"gives {', '.join(map(shape, ends))}")
     title = "\n".join(line for one in group for line in _told(one, owners))
     return drawing.Node(tuple(lines), family, title, tuple(one.spec.name for one in folded))
+
+
+def _kind(step: Step) -> str:
+    """The type of a layer, as a box names it."""
+    kind = step.spec.type
+    return f"{kind} (unknown type)" if isinstance(step.layer, Unknown) else kind
 
 
 def _keys(layer: Layer) -> str:
@@ -139,18 +156,22 @@ def _keys(layer: Layer) -> str:
 
     >>> from minicaffe.layers.convolution import Convolution
     >>> layer = Convolution(num_output=20, kernel_size=(5,), stride=(2,))
+    >>> _keys(layer)  # of an image of two axes, as long as its bottom is not known
+    '20 of 5x5, stride 2'
     >>> layer.setup((1, 3, 9, 9)), _keys(layer)
     ((1, 20, 3, 3), '20 of 5x5, stride 2')
     """
     many = [str(layer.num_output)] if hasattr(layer, "num_output") else []
     found = many
     window: Any = getattr(getattr(layer, "geometry", layer), "window", None)
-    if isinstance(layer, Windowed) and window is not None:
-        given = getattr(layer, "global_pooling", False)
+    given = getattr(layer, "global_pooling", False)
+    if isinstance(layer, Windowed) and window is None and not given:
+        window = _window(layer)
+    if isinstance(layer, Windowed) and (given or window is not None):
         found = [" of ".join([*many, "global" if given else shape(window.kernel)])]
         for key, plain in (("stride", 1), ("pad", 0), ("dilation", 1)):
-            sizes = getattr(window, key)
-            if set(sizes) != {plain} and not given:
+            sizes = () if given else getattr(window, key)
+            if sizes and set(sizes) != {plain}:
                 found.append(f"{key} {sizes[0] if len(set(sizes)) == 1 else shape(sizes)}")
     group = getattr(layer, "group", 1)
     found += [f"group {group}"] if group != 1 else []
@@ -161,23 +182,43 @@ def _keys(layer: Layer) -> str:
     return ", ".join(found) if pool is None else f"{pool} {', '.join(found)}"
 
 
+def _window(layer: Windowed) -> Window | None:
+    """The window as the keys say it, of a layer whose bottom's shape is not known; None if they do not."""
+    axes = max(2, len(layer.kernel_size))
+    defaults = {"kernel_size": None, "stride": 1, "pad": 0, "dilation": 1}
+    try:
+        return Window(
+            *(
+                layer.sizes(key, default, axes) if hasattr(layer, key) else (1,) * axes
+                for key, default in defaults.items()
+            )
+        )
+    except ShapeError:
+        return None
+
+
 def _told(step: Step, owners: Mapping[int, Step]) -> list[str]:
     """All there is to know of a layer, in lines."""
     layer = step.layer
-    lines = [f"{step.spec.name}: {step.spec.type}"]
+    lines = [f"{step.spec.name}: {_kind(step)}"]
     own = {key: value for key, value in step.spec.options.items() if key not in FILLERS}
     lines += [f"{key}: {_value(value)}" for key, value in own.items()]
     for word, values in (("bottom", step.bottoms), ("top", step.tops)):
-        lines += [f"{word} {value.name} {shape(value.shape)}" for value in values]
+        lines += [f"{word} {value.name} {shape(value.shape)}".rstrip() for value in values]
     if layer.params:
         size = sum(param.size for param in layer.params)
         lines.append(f"{size:,} parameters: {', '.join(shape(p.shape) for p in layer.params)}")
     others = dict.fromkeys(owners[id(p.owner)].spec.name for p in layer.params if p.owner is not p)
     lines += [f"parameters of {name}" for name in others]
-    return [*lines, f"{layer.multiply_adds:,} multiply-adds"] if layer.multiply_adds else lines
+    adds = 0 if isinstance(step, Sketch) else layer.multiply_adds
+    return [*lines, f"{adds:,} multiply-adds"] if adds else lines
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, Node):  # of a layer of an unknown type
+        return _value(value.value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_value(own)}" for name, own in value.items())
     if isinstance(value, (tuple, list)):
         return ", ".join(map(_value, value))
     if dataclasses.is_dataclass(value):
@@ -191,11 +232,13 @@ def _value(value: Any) -> str:
 
 
 def shape(sizes: Shape) -> str:
-    """Sizes with crosses between them.
+    """Sizes with crosses between them; nothing if they are not known.
 
-    >>> shape((64, 20, 24, 24)), shape(())
-    ('64x20x24x24', 'scalar')
+    >>> shape((64, 20, 24, 24)), shape(()), shape(NO_SHAPE)
+    ('64x20x24x24', 'scalar', '')
     """
+    if sizes == NO_SHAPE:
+        return ""
     return "x".join(map(str, sizes)) or "scalar"
 
 

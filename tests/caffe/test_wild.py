@@ -7,6 +7,7 @@ import logging
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -544,6 +545,73 @@ def test_a_training_net_is_shown_without_its_data(tmp_path, capsys):
     assert (
         "expected BLOB=N,C,H,W, such as data=8,3,224,224, got 'data=8,x'" in capsys.readouterr().err
     )
+
+
+BOXED = (
+    'layer { name: "d" type: "AnnotatedData" top: "data" top: "label" data_param { source: "no_lmdb" batch_size: 6 }'
+    " transform_param { resize_param { resize_mode: WARP height: 32 width: 24 } } }\n"
+    'layer { name: "loc" type: "InnerProduct" bottom: "data" top: "loc" inner_product_param { num_output: 16 } }\n'
+    'layer { name: "conf" type: "InnerProduct" bottom: "data" top: "conf" inner_product_param { num_output: 12 } }\n'
+    'layer { name: "p" type: "Input" top: "prior" input_param { shape { dim: 1 dim: 2 dim: 16 } } }\n'
+    'layer { name: "loss" type: "MultiBoxLoss" bottom: "loc" bottom: "conf" bottom: "prior" bottom: "label"'
+    " multibox_loss_param { num_classes: 3 } }\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "wanted"),
+    [
+        ({}, [], "data 6x3x32x24, label 1x1x6x8"),
+        ({"width: 24 }": "width: 24 } crop_size: 20"}, [], "data 6x3x20x20, label 1x1x6x8"),
+        ({"width: 24 }": "width: 24 } crop_h: 8 crop_w: 12"}, [], "data 6x3x8x12, label 1x1x6x8"),
+        ({"width: 24 }": "width: 24 } force_gray: true"}, [], "data 6x1x32x24, label 1x1x6x8"),
+        ({}, ["label=1,1,15,8"], "data 6x3x32x24, label 1x1x15x8"),
+        ({}, ["data=2,3,16,16"], "data 2x3x16x16, label 1x1x2x8"),
+        (
+            {"resize_param { resize_mode: WARP height: 32 width: 24 }": ""},
+            ["data=2,3,16,16"],
+            "data 2x3x16x16, label 1x1x2x8",
+        ),
+    ],
+)
+def test_a_detector_is_shown_without_its_data(tmp_path, capsys, change, given, wanted):
+    """Of the true boxes of its data, one a picture is assumed, if --shape does not say more."""
+    text = BOXED
+    for old, new in change.items():
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "train.prototxt"
+    path.write_text(text)
+    shapes = [word for one in given for word in ("--shape", one)]
+    assert main(["summary", str(path), *shapes]) == 0
+    assert wanted in capsys.readouterr().out
+    assert main(["draw", str(path), "-o", str(tmp_path / "net.svg"), *shapes]) == 0
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_the_example_detector_is_shown_before_its_data_are_made(phase, capsys):
+    model = Path(__file__).parents[2] / "examples/ssd/shapes.yaml"
+    if (model.parent / "scenes").exists():
+        pytest.skip("its data are made")
+    assert main(["summary", str(model), "--phase", phase]) == 0
+    n = {"TRAIN": 32, "TEST": 50}[phase]
+    assert f"data {n}x3x96x96, label 1x1x{n}x8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "block"),
+    [("DenseImageData", "dense_image_data_param"), ("ImageLabelmapData", "image_data_param")],
+)
+def test_labels_of_each_pixel_follow_the_shape_that_is_given(tmp_path, capsys, kind, block):
+    path = tmp_path / "train.prototxt"
+    path.write_text(
+        f'layer {{ name: "d" type: "{kind}" top: "data" top: "label" {block} {{ source: "no.txt" batch_size: 2 }} }}\n'
+        'layer { name: "c" type: "Convolution" bottom: "data" top: "c"'
+        " convolution_param { num_output: 4 kernel_size: 1 } }\n"
+        'layer { name: "l" type: "SoftmaxWithLoss" bottom: "c" bottom: "label" }\n'
+    )
+    assert main(["summary", str(path), "--shape", "data=3,3,16,20"]) == 0
+    assert "data 3x3x16x20, label 3x1x16x20" in capsys.readouterr().out
 
 
 def bn(keys, mode="TRAIN", params=""):

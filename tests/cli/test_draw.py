@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from minicaffe import SpecError, parse
 from minicaffe.cli import main
+from minicaffe.inspect.notebook import boxes_of
+from minicaffe.inspect.outline import outline
+from minicaffe.layers import REGISTRY
+from minicaffe.spec.state import TRAIN
 
 NET = """
 name: small
@@ -49,6 +55,96 @@ def test_a_dash_is_stdout(folder, capfdbinary):
     out, err = capfdbinary.readouterr()
     assert out.startswith(b"<svg ") and not err
     assert [path.name for path in folder.iterdir()] == ["small.yaml"]
+
+
+UNKNOWN = """
+name: other
+layers:
+  - {name: data, type: Input, shape: {dim: [2, 3, 8, 8]}}
+  - {name: own, type: Zorg, bottom: data, depth: 3, inner: {a: b}}
+  - {name: relu, type: ReLU, top: own}
+  - {name: conv, type: Convolution, bottom: own, num_output: 4, kernel_size: 5, stride: 2}
+  - {name: pool, type: Pooling, global_pooling: true}
+  - {name: beside, type: Convolution, bottom: data, num_output: 6, kernel_size: 3}
+  - {name: sum, type: Concat, bottom: [pool, beside]}
+"""
+
+
+def drawn(capfd, *words):
+    """The DOT that is written, and what is said beside it."""
+    assert main(["draw", *words, "--dot", "-"]) == 0
+    return capfd.readouterr()
+
+
+def test_a_layer_of_an_unknown_type_is_drawn_and_what_hangs_on_it_without_shapes(folder, capfd):
+    (folder / "other.yaml").write_text(UNKNOWN)
+    out, err = drawn(capfd, "other.yaml")
+    assert "without shapes, since the types are not known: own (Zorg), and what reads" in err
+    for label in (
+        r"own\nZorg (unknown type)\n+ ReLU",
+        r"conv\nConvolution 4 of 5x5, stride 2",
+        r"pool\nPooling MAX global",
+        r"beside\nConvolution 6 of 3x3\n168 parameters",
+        r"sum\nConcat",
+    ):
+        assert f'[label="{label}" ' in out
+    assert r"depth: 3\ninner: a b\nbottom data 2x3x8x8\ntop own\n" in out
+    arrows = [line.strip() for line in out.splitlines() if "->" in line]
+    assert arrows == [
+        'n0 -> n1 [label="2x3x8x8"]',
+        "n1 -> n2",
+        "n2 -> n3",
+        'n0 -> n4 [label="2x3x8x8"]',
+        "n3 -> n5",
+        'n4 -> n5 [label="2x6x6x6"]',
+    ]
+    assert main(["draw", "other.yaml", "-o", "other.svg"]) == 0
+    assert "other.svg: 7 layers in 6 boxes" in capfd.readouterr().err
+
+
+def test_a_net_that_begins_with_an_unknown_type_is_drawn(folder, capfd):
+    text = (
+        "layers:\n  - {name: own, type: Zorg}\n  - {name: ip, type: InnerProduct, num_output: 4}\n"
+    )
+    (folder / "other.yaml").write_text(text)
+    assert "n0 -> n1\n" in drawn(capfd, "other.yaml").out
+    (folder / "other.yaml").write_text(text.replace("num_output: 4", "num_output: 4, bottom: on"))
+    assert main(["draw", "other.yaml"]) == 2
+    assert "unknown bottom 'on'" in capfd.readouterr().err
+
+
+def test_a_net_whose_sizes_nothing_says_is_drawn_without_shapes(folder, capfd):
+    data = "{name: data, type: Data, source: no_such, batch_size: 2, top: [data, label]}"
+    text = NET.replace("{name: data, type: Input, shape: {dim: [2, 3]}}", data)
+    (folder / "small.yaml").write_text(
+        text.replace("type: InnerProduct,", "type: InnerProduct, bottom: data,")
+    )
+    out, err = drawn(capfd, "small.yaml")
+    assert (
+        "'no_such' not found" in err and "drawn without shapes; --shape BLOB=N,C,H,W gives" in err
+    )
+    assert r'[label="ip\nInnerProduct 4\n+ ReLU + Dropout" ' in out and "n0 -> n1\n" in out
+    out, err = drawn(capfd, "small.yaml", "--shape", "data=2,3")
+    assert 'n0 -> n1 [label="2x3"]' in out and not err
+
+
+TYPES = sorted(name for name, kind in REGISTRY.items() if kind.__module__.startswith("minicaffe."))
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_layer_of_any_type_is_drawn_without_its_shapes(name):
+    """By the example in its docstring: nothing is asked that only a layer with shapes knows."""
+    found = re.search(
+        rf"\{{(type: {name}\b.*?)\}}(?= ->|$)", REGISTRY[name].__doc__ or "", re.M | re.S
+    )
+    keys = found[1] if found else f"type: {name}"
+    text = "layers: [{name: x, type: Input, shape: {dim: [1]}, top: [a, b]}, {name: y, bottom: [a, b], "
+    try:
+        spec = parse(f"{text}{keys}}}]")
+    except SpecError:
+        pytest.skip("its docstring has no whole example")
+    boxes = boxes_of("net", outline(spec, TRAIN, []))
+    assert boxes.nodes[1].lines[1].startswith(name) and len(boxes.edges) == 2
 
 
 @pytest.mark.parametrize(
