@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 import numpy as np
 
-from minicaffe.errors import ShapeError
+from minicaffe.forks.regions import check_regions
 from minicaffe.layers.base import Layer, Traits, register
 from minicaffe.layers.blob import Shape
 from minicaffe.layers.losses import same_type
@@ -37,10 +36,7 @@ class ROIPooling(Layer):
     traits = Traits(recordable=True, label_bottoms=(1,), float32_bottoms=(1,))
 
     def setup(self, x: Shape, rois: Shape) -> Shape:
-        if len(x) != 4:
-            raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
-        if not rois or math.prod(rois[1:]) != 5:
-            raise ShapeError(f"needs regions (r, 5) as its second bottom, got {rois}")
+        check_regions(x, rois)
         self.images, self.count = x[0], rois[0]
         self.y_shape = (rois[0], x[1], self.pooled_h, self.pooled_w)
         return self.y_shape

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minicaffe.errors import DataError, ShapeError
+from minicaffe.forks.regions import check_regions
 from minicaffe.forks.whole import Whole, rounded
 from minicaffe.layers.base import Traits, register
 from minicaffe.layers.blob import Shape
@@ -65,10 +66,7 @@ class ROIWarping(Whole):
     traits = Traits(capturable=False, label_bottoms=(1,), float32_bottoms=(1,))
 
     def setup(self, x: Shape, rois: Shape) -> Shape:
-        if len(x) != 4:
-            raise ShapeError(f"needs a bottom of 4 axes (n, c, h, w), got {x}")
-        if not rois or math.prod(rois[1:]) != 5:
-            raise ShapeError(f"needs regions (r, 5) as its second bottom, got {rois}")
+        check_regions(x, rois)
         self.x_shape = x
         return (rois[0], x[1], self.pooled_h, self.pooled_w)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from minicaffe.errors import ShapeError
 from minicaffe.forks import boxes
+from minicaffe.forks.regions import check_regions
 from minicaffe.forks.whole import Whole, rounded
 from minicaffe.layers.base import Traits, register
 from minicaffe.layers.blob import Shape
@@ -42,8 +43,7 @@ class PSROIPooling(Whole):
             raise ShapeError(
                 f"needs a bottom (n, c, h, w) of output_dim group_size^2 = {wanted} channels, got {x}"
             )
-        if not rois or math.prod(rois[1:]) != 5:
-            raise ShapeError(f"needs regions (r, 5) as its second bottom, got {rois}")
+        check_regions(x, rois)
         self.x_shape = x
         return (rois[0], self.output_dim, g, g)
 
