@@ -10,6 +10,7 @@ from minicaffe import forks, outer
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Adapted": "own_data",
     "Blob": "layers",
     "CheckpointError": "errors",
     "Classifier": "deploy",
@@ -30,8 +31,10 @@ _HOMES = {
     "GradientError": "gradient_check",
     "col2im": "ops.unroll",
     "gradcheck": "gradient_check",
+    "adapt": "own_data",
     "im2col": "ops.unroll",
     "parse": "net",
+    "predict": "deploy",
     "read": "net",
     "register": "layers",
     "register_engine": "ops.conv",

@@ -5,6 +5,7 @@ from minicaffe import deploy as deploy
 from minicaffe import export as export
 from minicaffe.deploy import Classifier as Classifier
 from minicaffe.deploy import Detector as Detector
+from minicaffe.deploy import predict as predict
 from minicaffe.errors import CheckpointError as CheckpointError
 from minicaffe.errors import DataError as DataError
 from minicaffe.errors import DeviceError as DeviceError
@@ -27,6 +28,8 @@ from minicaffe.ops.conv import Engine as Engine
 from minicaffe.ops.conv import register_engine as register_engine
 from minicaffe.ops.unroll import col2im as col2im
 from minicaffe.ops.unroll import im2col as im2col
+from minicaffe.own_data import Adapted as Adapted
+from minicaffe.own_data import adapt as adapt
 from minicaffe.solver import Solver as Solver
 from minicaffe.solver.rules import Rule as Rule
 from minicaffe.solver.rules import register_rule as register_rule

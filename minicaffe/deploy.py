@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,22 +12,27 @@ from typing import Any
 import numpy as np
 
 from minicaffe import backend, pictures
-from minicaffe.errors import ShapeError, SpecError
+from minicaffe.caffe.label_map import label_map
+from minicaffe.data.lists import find
+from minicaffe.errors import DataError, ShapeError, SpecError
 from minicaffe.export.inference import for_test, inference
 from minicaffe.feeding.pictures import Pictures
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
+from minicaffe.net.sources import with_classes
+from minicaffe.net.zoo import models
+from minicaffe.pictures.files import named
 from minicaffe.runs import folder as run_folder
-from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.declare import LayerSpec, NetSpec
+
+TOGETHER = 16  # pictures that `predict` takes in a pass
 
 
 class Deployed:
     """A trained model for pictures of one's own; subclasses say which layer's top is the answer."""
 
-    ends: str  # the type of the layer whose top is the answer
-    stretches = (
-        False  # whether pictures of other sizes are stretched to the net's, not fitted into it
-    )
+    ends: tuple[str, ...]  # types of layers whose top is the answer, the first that there is
+    boxes = False  # whether the answer is boxes in the picture, which is then never fitted into a frame
 
     def __init__(
         self,
@@ -40,19 +46,28 @@ class Deployed:
         deterministic: bool = True,
         keep: Sequence[str] | None = (),
     ):
-        spec = model if isinstance(model, NetSpec) else read(model)
-        spec, self.data = deploy(spec, ends=self.ends)
+        self.model = for_test(model if isinstance(model, NetSpec) else read(model))
+        spec, self.data = deploy(self.model, ends=self.ends)
         self._input = self.data.top[0]
-        self.output = [layer.tops[0] for layer in spec.layers if layer.type == self.ends][-1]
+        self.output = _ending(spec, self.ends).tops[0]
         given: Any = {"engine": engine, "deterministic": deterministic}
         given["keep"] = None if keep is None else [*keep, self.output]
         self.net = Net(spec, "TEST", device=device, dtype=dtype, precision=precision, **given)
-        if weights is None and isinstance(model, (str, Path)) and holds_weights(model):
-            weights = model
+        if weights is None and isinstance(model, (str, Path)):
+            weights = model if holds_weights(model) else shipped_weights(model)
         if isinstance(weights, (str, Path)) and os.path.isdir(weights):
             weights = run_folder.weights(weights)
         if weights is not None:
             self.net.load(weights)
+
+    def predict(self, images: Any) -> Any:
+        """The answers to pictures; subclasses say what they are."""
+        raise NotImplementedError
+
+    @property
+    def stretches(self) -> bool:
+        """Whether pictures of other sizes are stretched to the net's, as its data are, not fitted into it."""
+        return self.boxes or type(self.data) is Pictures or bool(getattr(self.data, "new_height", 0))
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -131,7 +146,7 @@ class Classifier(Deployed):
     (5, 10)
     """
 
-    ends = "Softmax"
+    ends = ("Softmax", "Sigmoid")
 
     def predict(self, images: Any) -> np.ndarray:
         """The probabilities (classes,) of a picture, or (n, classes) of a list or array of n.
@@ -157,7 +172,7 @@ class Detector(Deployed):
     written.
     """
 
-    ends, stretches = "DetectionOutput", True
+    ends, boxes = ("DetectionOutput",), True
 
     def predict(self, images: Any) -> Any:
         """The boxes (k, 6) found in a picture, or a list of those found in each of a list or array of n.
@@ -175,13 +190,115 @@ class Detector(Deployed):
         return found if axes else found[0]
 
 
+def predict(
+    model: Any,
+    images: Any,
+    weights: str | Path | Mapping[str, Any] | None = None,
+    *,
+    top: int = 3,
+    threshold: float = 0.5,
+    device: str | backend.Device | None = None,
+) -> list[dict[str, Any]]:
+    """What `minicaffe predict --json` prints of pictures, in one call: the classes of each, or its boxes.
+
+    `model` and `weights` are as Classifier takes them: a run's folder or a snapshot is both; or `model` is a
+    Classifier or Detector. `images` is a path, a folder, a pattern such as "new/*.jpg", or a list of these and
+    of arrays or Pillow's images. Of a classifier each answer has `image`, the path or None, and `classes`,
+    the `top` most probable with `class`, `name` (or None) and `probability`; of a detector `boxes` with
+    `class`, `name`, `score` and `box`, its sides x0, y0, x1, y1 in pixels, for scores from `threshold` on.
+    Raises DataError for pictures that are not there or cannot be read, and what Classifier raises.
+
+    >>> [answer] = predict("digits", np.zeros((28, 28), np.uint8), top=1)
+    >>> sorted(answer["classes"][0]), answer["image"]
+    (['class', 'name', 'probability'], None)
+    """
+    if isinstance(model, Deployed):
+        net = model
+    else:
+        spec = model if isinstance(model, NetSpec) else read(model)
+        boxes = any(layer.type == "DetectionOutput" for layer in for_test(spec).layers)
+        net = (Detector if boxes else Classifier)(model, weights, device=device)
+    words = list(images) if isinstance(images, (list, tuple)) else [images]
+    paths = [
+        named(os.fspath(word)) if isinstance(word, (str, Path)) else [word] for word in words
+    ]
+    some = list(itertools.chain.from_iterable(paths))
+    together = [some[first : first + TOGETHER] for first in range(0, len(some), TOGETHER)]
+    return [answer for batch in together for answer in _answers(net, batch, top, threshold)]
+
+
+def _answers(net: Deployed, some: list[Any], top: int, threshold: float) -> list[dict[str, Any]]:
+    """The answers to some pictures, each a path, an array or Pillow's image."""
+    found, names = net.predict(some), label_names(net.model, net.model.beside)
+    if not isinstance(net, Detector):
+        names |= dict(enumerate(with_classes(net.model, [net.data]).classes))
+    answers = []
+    for one, answer in zip(some, found, strict=True):
+        about: dict[str, Any] = {"image": str(one) if isinstance(one, (str, Path)) else None}
+        if isinstance(net, Detector):
+            h, w = pictures.pixels_in(one)[0].shape[:2]
+            about["boxes"] = [
+                {
+                    "class": int(kind),
+                    "name": names.get(int(kind)),
+                    "score": float(score),
+                    "box": in_pixels(sides, (h, w)),
+                }
+                for kind, score, *sides in answer
+                if score >= threshold
+            ]
+        else:
+            if answer.size != len(answer):
+                raise SpecError(f"{net.output} has an answer for each place, not one for a picture")
+            prob = answer.ravel()
+            about["classes"] = [
+                {"class": int(k), "name": names.get(int(k)), "probability": float(prob[k])}
+                for k in np.argsort(-prob)[:top]
+            ]
+        answers.append(about)
+    return answers
+
+
+def in_pixels(sides: Sequence[float], size: tuple[int, int]) -> list[int]:
+    """The sides x0, y0, x1, y1 of a box, fractions of a picture of `size` (h, w), in pixels."""
+    h, w = size
+    return [round(float(v)) for v in np.clip(sides, 0, 1) * np.array([w, h, w, h])]
+
+
+def label_names(model: NetSpec, beside: Path | None) -> dict[int, str]:
+    """The names of a detector's classes: of the label map that the model names, if it is there."""
+    for layer in model.layers:
+        path = layer.options.get("label_map_file")
+        if path is None and (saves := layer.options.get("save_output_param")):
+            path = saves.label_map_file
+        if path:
+            try:
+                return label_map(find(path, [beside], "label_map_file"))
+            except DataError:
+                continue
+    return {}
+
+
+def shipped_weights(model: str | Path) -> Path | None:
+    """The weights that come with a model of minicaffe, if it is one and has some.
+
+    >>> shipped_weights("digits").name, shipped_weights("lenet")
+    ('digits.npz', None)
+    """
+    file = models().get(str(model)) if not os.path.exists(model) else None
+    path = file.with_suffix(".npz") if file is not None else None
+    return path if path is not None and path.is_file() else None
+
+
 def takes_digits(data: Pictures) -> bool:
     """Whether a data layer's pictures are MNIST's digits, by the name of its source."""
     name = Path(getattr(data, "source", "")).name
     return name in ("mnist", "digits") or name.startswith("mnist_")  # such as mnist_test_lmdb
 
 
-def deploy(model: NetSpec, batch: int = 1, ends: str = "Softmax") -> tuple[NetSpec, Pictures]:
+def deploy(
+    model: NetSpec, batch: int = 1, ends: Sequence[str] = Classifier.ends
+) -> tuple[NetSpec, Pictures]:
     """The TEST net of a model with an Input for its Data layer, and that layer, which knows the transform.
 
     What else becomes of it `minicaffe.export.inference` says. For a net whose data is an Input of pictures, a
@@ -203,9 +320,7 @@ def deploy(model: NetSpec, batch: int = 1, ends: str = "Softmax") -> tuple[NetSp
     data = next((step.layer for step in full.steps if isinstance(step.layer, Pictures)), None)
     data = data or _of_input(full)
     spec, _ = inference(model, batch)
-    if not any(layer.type == ends for layer in spec.layers):
-        told = {"Softmax": "softmax, so it gives no probabilities"}.get(ends, ends)
-        raise SpecError(f"net {model.name!r} has no {told}")
+    _ending(spec, ends)
     layers = [
         replace(layer, options={k: v for k, v in layer.options.items() if k != "save_output_param"})
         if layer.type == "DetectionOutput"
@@ -213,6 +328,15 @@ def deploy(model: NetSpec, batch: int = 1, ends: str = "Softmax") -> tuple[NetSp
         for layer in spec.layers
     ]
     return replace(spec, layers=tuple(layers)), data
+
+
+def _ending(spec: NetSpec, ends: Sequence[str]) -> LayerSpec:
+    """The last layer of the first type that there is. Raises SpecError if there is none."""
+    for kind in ends:
+        if found := [layer for layer in spec.layers if layer.type == kind]:
+            return found[-1]
+    told = {"Softmax": "softmax, so it gives no probabilities"}.get(ends[0], ends[0])
+    raise SpecError(f"net {spec.name!r} has no {told}")
 
 
 def _of_input(net: Net) -> Pictures:

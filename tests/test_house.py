@@ -34,6 +34,7 @@ FLOORS = [
     {"feeding", "forks"},
     {"inspect", "runs", "parallel"},
     {"deploy", "export"},
+    {"own_data"},
     {"pycaffe", "report"},
     {"cli"},
     {"__init__", "__main__"},
@@ -98,7 +99,7 @@ def _file(name: str, files: dict[str, Path]) -> str | None:
 def test_the_root_holds_rooms_and_few_files():
     files = {path.stem for path in PACKAGE.glob("*.py")}
     roots = {"backend", "caches", "checkpoint", "deploy", "errors", "formulas", "gradient_check"}
-    roots |= {"communicator", "listener", "outer", "thread_state"}
+    roots |= {"communicator", "listener", "outer", "own_data", "thread_state"}
     assert files == roots | {"__init__", "__main__"}
 
 
@@ -137,7 +138,7 @@ def test_core_packages_are_the_three():
         "lmdb",
         "mpi4py",
     }
-    extras |= {"onnx", "onnxruntime", "safetensors", "tensorboardX"}
+    extras |= {"onnx", "onnxruntime", "safetensors", "shtab", "tensorboardX"}
     assert third == {"numpy", "yaml", "tqdm"} | extras
 
 
@@ -203,7 +204,7 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
     ),
 }
 LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
-ALL = 64_000  # lines; 47,000 were the aim before the forks
+ALL = 65_200  # lines; 47,000 were the aim before the forks, 64,000 before own data
 
 
 @pytest.mark.parametrize("ring", RINGS)

@@ -17,12 +17,14 @@ from minicaffe.errors import MinicaffeError, did_you_mean, note
 COMMANDS = {
     "train": "train a net as its model file says",
     "test": "score weights on the test data",
+    "new": "print the model file for your own data",
     "predict": "classify pictures of one's own",
     "time": "milliseconds of each layer, forward and backward",
     "replay": "compute a step again: what each blob held as it diverged",
     "explain": "how each convolution is computed, and what was measured",
     "summary": "layers, shapes, parameters, multiply-adds, memory",
     "report": "a run, or several, as one page: curves, net, mistakes",
+    "runs": "the runs here, with their best scores",
     "draw": "a net as a picture: SVG, PNG, DOT",
     "convert": "write a model or weights in another format, Caffe's or ours",
     "export": "write a net for other runtimes: ONNX, PyTorch's state_dict",
@@ -33,6 +35,7 @@ COMMANDS = {
     "data": "look at a data set: shapes, classes, values, pictures",
     "mean": "the mean image of a data set",
     "convert-images": "pictures into an LMDB database or an .npz",
+    "completion": "complete commands at the prompt of bash, zsh, fish",
     "doctor": "what is installed here and what would be used",
 }
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.caffe.label_map import is_label_map, label_map, names_in
-from minicaffe.data.lists import find
-from minicaffe.errors import DataError, MinicaffeError
+from minicaffe.caffe.label_map import is_label_map, names_in
+from minicaffe.deploy import in_pixels, label_names
+from minicaffe.errors import MinicaffeError
 from minicaffe.spec.declare import NetSpec
 from minicaffe.spec.tree import load
 
@@ -38,8 +38,7 @@ class Found:
 
     def pixels(self, row: np.ndarray) -> list[int]:
         """The sides of a box in pixels: x0, y0, x1, y1."""
-        h, w = self.size
-        return [round(float(v)) for v in row[2:6].clip(0, 1) * np.array([w, h, w, h])]
+        return in_pixels(row[2:6], self.size)
 
 
 def text(found: Found) -> str:
@@ -82,10 +81,7 @@ def csv_rows(found: Found) -> list[list[object]]:
 
 
 def class_names(labels: str | None, model: NetSpec, beside: Path | None) -> dict[int, str]:
-    """The names of classes: of --labels, a label map or a name a line, else of the label map the model names.
-
-    A label map that the model names and that is not there is passed over.
-    """
+    """The names of classes: of --labels, a label map or a name a line, else of the label map the model names."""
     if labels is not None:
         file, text_ = load(labels, "text", own=True)
         if is_label_map(text_):
@@ -94,14 +90,4 @@ def class_names(labels: str | None, model: NetSpec, beside: Path | None) -> dict
         if not lines or not all(line.isprintable() for line in lines):
             raise MinicaffeError(f"--labels {labels}: expected a label map, or a name in each line")
         return dict(enumerate(lines))
-    for layer in model.layers:
-        given = layer.options.get("label_map_file")
-        if given is None and (saves := layer.options.get("save_output_param")):
-            given = saves.label_map_file
-        if given:
-            try:
-                path = find(given, [beside], "label_map_file")
-            except DataError:
-                continue
-            return label_map(path)
-    return {}
+    return label_names(model, beside)

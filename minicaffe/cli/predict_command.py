@@ -51,7 +51,7 @@ from minicaffe.feeding.transform import Transform
 from minicaffe.layers.files import read_array
 from minicaffe.pictures import prepared
 from minicaffe.pictures.drawn import save, with_boxes, with_text
-from minicaffe.pictures.files import in_folder, read
+from minicaffe.pictures.files import named, read
 from minicaffe.spec.declare import NetSpec
 
 TOGETHER = 16  # pictures in a pass
@@ -65,7 +65,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "images",
         metavar="IMAGE",
         nargs="+",
-        help="a picture: PNG, JPEG, PGM, PPM, .npy; or a folder of them",
+        help="a picture: PNG, JPEG, PGM, PPM, .npy; a folder of them; or a pattern, such as 'new/*.jpg'",
     )
     weights_option(parser)
     device_option(parser)
@@ -127,7 +127,7 @@ _threshold.__name__ = "float"  # what argparse says of other words
 def run(args: argparse.Namespace) -> int:
     """Classify, or detect."""
     weights, spec = weights_of(args), for_test(read_model(args))
-    paths = list(itertools.chain.from_iterable(map(_paths, args.images)))
+    paths = list(itertools.chain.from_iterable(map(named, args.images)))
     device = pick_device(args, spec)
     net = (Detector if detections.detects(spec) else Classifier)(
         spec, device=device, dtype=args.dtype
@@ -136,7 +136,8 @@ def run(args: argparse.Namespace) -> int:
     for file, _ in load_weights(net.net, weights):
         if file != weights:  # of a run
             tell(args, f"weights: {file}")
-    pictures = _Pictures(net.data, net.image_shape, args.images, net.stretches)
+    alone = [word for word in args.images if word in paths]
+    pictures = _Pictures(net.data, net.image_shape, alone, net.stretches)
     drawn = _Drawn(args.save) if args.save is not None else None
     if isinstance(net, Detector):
         _detect(args, net, spec, pictures, paths, drawn)
@@ -203,9 +204,6 @@ def _detect(
         tell(args, f"answers: {args.csv}")
 
 
-def _paths(given: str) -> list[str]:
-    """The pictures that a word of the command names: itself, or those of a folder."""
-    return in_folder(Path(given)) if os.path.isdir(given) else [given]
 
 
 def _prepare(args: argparse.Namespace, data: Pictures, weights: str) -> None:
@@ -285,9 +283,8 @@ class _Pictures:
         self.sizes: dict[str, tuple[int, int]] = {}  # of pictures as their files have them
         self.blue_first, self.shape, self.damaged = data.blue_first, shape, 0
         self.digit = takes_digits(data)
-        stretched = type(data) is Pictures or bool(getattr(data, "new_height", 0))
-        self.stretch = stretches or stretched
-        self.named = {path: self._read(path) for path in named if not os.path.isdir(path)}
+        self.stretch = stretches
+        self.named = {path: self._read(path) for path in named}
 
     def batches(self, paths: list[str]) -> Iterator[tuple[list[str], np.ndarray, list[list[str]]]]:
         """Some pictures at a time, (n, c, h, w), with their paths and what is to be said of each."""

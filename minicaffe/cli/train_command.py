@@ -7,6 +7,7 @@ example:
   minicaffe train lenet
   minicaffe train lenet --device cpu --max-iter 500 --run runs/short
   minicaffe train --resume runs/short
+  minicaffe train small --data photos/ --epochs 30
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from minicaffe.backend import Device
 from minicaffe.caffe.model import is_prototxt
-from minicaffe.cli import ranks, tensorboard
+from minicaffe.cli import find_lr, ranks, smoke, tensorboard
 from minicaffe.cli.data_lines import data_lines
 from minicaffe.cli.filled import check_filled
 from minicaffe.cli.go_on import next_commands, resume_command
+from minicaffe.cli.new_command import data_option, of_own_data, with_batch
 from minicaffe.cli.options import (
     device_option,
     engine_options,
@@ -32,12 +34,13 @@ from minicaffe.cli.options import (
     number,
     pick_device,
     read_model,
+    tell,
 )
 from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import model_of_run, options, run_of
 from minicaffe.cli.weights import WEIGHTS, load_weights, renaming
-from minicaffe.communicator import Communicator, together
+from minicaffe.communicator import Communicator, device_of, together
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.parallel import world
 from minicaffe.runs.composite_report import Together
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     model_options(parser, needed=False)
+    data_option(parser)
     device_option(parser)
     parser.add_argument(
         "--json", action="store_true", help="put the lines of the run's log on stdout, nothing else"
@@ -98,11 +102,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="write report.html into the run's folder at each test; an open page follows the run",
     )
     tensorboard.option(parser)
+    instead = parser.add_mutually_exclusive_group()
+    find_lr.option(instead)
+    smoke.option(instead)
     ranks.options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train."""
+    if args.smoke:
+        return smoke.run(args)
     communicator = world()
     with ranks.speaking(communicator):
         return train(args, communicator)
@@ -114,9 +123,21 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
         raise MinicaffeError(
             "--seed cannot be given with --resume: a run goes on with its own seed"
         )
+    if args.resume is not None and (args.data or args.batch_size):
+        raise MinicaffeError(
+            f"--{'data' if args.data else 'batch-size'} cannot be given with --resume: a run goes on as it is"
+        )
     model_of_run(args)
     ranks.check(args, communicator)
-    spec = ranks.scaled(args, read_model(args), communicator)
+    if args.data is not None:
+        spec = of_own_data(args, communicator)
+    else:
+        spec = read_model(args)
+        if args.batch_size is not None:
+            device = device_of(args.device, communicator)
+            spec, batch = with_batch(spec, args.batch_size, device)
+            tell(args, f"batch_size: {batch}")
+    spec = ranks.scaled(args, spec, communicator)
     if is_prototxt(args.model) and spec.solver is None:
         raise SpecError(
             f"{args.model}: is a net; training needs the solver's prototxt that names it"
@@ -135,6 +156,8 @@ def train(args: argparse.Namespace, communicator: Communicator) -> int:
     """Train, as one rank of so many."""
     ranks.prepare(args, communicator)
     spec = together(communicator, lambda: model(args, communicator))
+    if args.find_lr is not None:
+        return find_lr.run(args, spec, pick_device(args, spec, communicator), communicator)
     shown = progress(args)
     hearers: list[Callable[[dict[str, Any]], None]] = (
         [shown.hear] if isinstance(shown, Json) else []

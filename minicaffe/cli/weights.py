@@ -8,6 +8,7 @@ import shlex
 
 from minicaffe.caffe.model import is_prototxt
 from minicaffe.caffe.weights import is_caffes
+from minicaffe.deploy import shipped_weights
 from minicaffe.errors import CheckpointError, MinicaffeError, foreign
 from minicaffe.net import Net
 from minicaffe.net import model as net_model
@@ -29,6 +30,7 @@ def weights_option(parser: argparse.ArgumentParser) -> None:
 def weights_of(args: argparse.Namespace) -> str:
     """The files of weights to load: those of --weights or, if MODEL is a snapshot or a run, its own."""
     given: str = args.weights or (args.model if net_model.holds_weights(args.model) else "")
+    given = given or str(shipped_weights(args.model) or "")
     told = foreign(args.model, "models in .yaml and .prototxt")
     if not given and told and not is_prototxt(args.model):
         raise MinicaffeError(told)

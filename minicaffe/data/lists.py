@@ -28,14 +28,15 @@ def find(path: str, folders: Sequence[Path | None], what: str) -> Path:
 
 def words(path: Path) -> list[str]:
     """The words of a text file, which white space divides. Raises DataError for what is none."""
-    found = _text(path).split()
+    found = text(path).split()
     for word in found:
         if not word.isprintable():
             raise DataError(f"{path}: is not a list of files: found {word[:40]!r}")
     return found
 
 
-def _text(path: Path) -> str:
+def text(path: Path) -> str:
+    """What a text file says. Raises DataError for one that is none, or too large."""
     try:
         if path.stat().st_size > LARGEST:
             raise DataError(f"{path}: a list of more than {LARGEST >> 20} MiB is not read")
@@ -57,7 +58,7 @@ def files(path: Path) -> list[str]:
 def labelled(path: Path) -> tuple[list[str], np.ndarray]:
     """The paths that a list names, one a line with the label behind it, as ImageData takes them."""
     names, labels = [], []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(text(path).splitlines(), 1):
         if not line.strip():
             continue
         name, *rest = line.strip().rsplit(maxsplit=1)
@@ -73,7 +74,7 @@ def labelled(path: Path) -> tuple[list[str], np.ndarray]:
 def pairs(path: Path) -> tuple[list[str], list[str]]:
     """The files that a list names, two in each line: a picture, and its annotation."""
     names, others = [], []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(text(path).splitlines(), 1):
         if not line.strip():
             continue
         words = line.split()

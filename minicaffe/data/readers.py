@@ -10,14 +10,22 @@ from minicaffe.data import datasets, fetch, hdf5, lists, lmdb_file
 from minicaffe.data.datasets import Split
 from minicaffe.data.known import CIFAR10, FILES, NAMES
 from minicaffe.data.picture_files import Colour
-from minicaffe.data.reader import cifar10_set
+from minicaffe.data.reader import cifar10_set, table_set
 from minicaffe.data.reader.array_set import NPY, ZIP, NpySet, NpzSet, is_npy
 from minicaffe.data.reader.base import Reader
 from minicaffe.data.reader.cifar10_set import Cifar10Set
 from minicaffe.data.reader.hdf5_set import Hdf5Set
 from minicaffe.data.reader.idx_set import IdxSet
 from minicaffe.data.reader.lmdb_set import LmdbSet
-from minicaffe.data.reader.picture_set import SUFFIXES, FolderSet, ListSet, Size, holds_pictures
+from minicaffe.data.reader.picture_set import (
+    SUFFIXES,
+    FolderSet,
+    ListSet,
+    PictureSet,
+    Size,
+    holds_pictures,
+)
+from minicaffe.data.reader.table_set import TableSet
 from minicaffe.errors import DataError
 
 ARCHIVED = (".tar.gz", ".tgz", ".tar", ".zip")
@@ -47,12 +55,12 @@ def open(
     (1, 28, 28)
     """
     found = _open(source, split, beside, colour, size, root_folder)
-    pictures = isinstance(found, (ListSet, FolderSet))
+    pictures = isinstance(found, PictureSet)
     if colour is not None and not pictures and not isinstance(found, LmdbSet):
         raise DataError(f"{source}: force_color and force_gray are for encoded images")
     if size is not None and not pictures:
         raise DataError(f"{source}: only pictures in files of their own are scaled")
-    if root_folder and not isinstance(found, ListSet):
+    if root_folder and not isinstance(found, (ListSet, TableSet)):
         raise DataError(f"{source}: root_folder is for lists")
     return found
 
@@ -69,6 +77,8 @@ def _open(
     strange = None
     for place in datasets.places(source, beside) if source not in ("", datasets.DIGITS) else ():
         if os.path.isfile(place):
+            if place.name.lower().endswith(table_set.ENDINGS):
+                return TableSet(place, source, split, colour, size, root_folder)
             found = _file(place, source, split)
             listed = place, source, colour, size, root_folder
             return ListSet(*listed) if found is None else found

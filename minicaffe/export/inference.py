@@ -59,7 +59,7 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
     >>> [(layer.type, layer.tops) for layer in spec.layers]
     [('Input', ('data',)), ('InnerProduct', ('ip',)), ('Softmax', ('prob',))]
     """
-    model = for_test(model)
+    model, sigmoid = _with_sigmoid(for_test(model))
     full = Net(model, "TEST", device="cpu", shapes_only=True)
     kept, notes = _without_losses(full.steps)
     read = _read(kept)
@@ -85,7 +85,45 @@ def inference(model: NetSpec, batch: int = 1) -> tuple[NetSpec, list[str]]:
     if all(layer.type == "Input" for layer in specs):
         raise SpecError(f"net {model.name!r}: nothing is left of it without labels and losses")
     spec = dataclasses.replace(model, layers=tuple(specs), solver=None, test_nets=())
-    return spec, [notes[step] for step in full.steps if step in notes]
+    return spec, [*sigmoid, *(notes[step] for step in full.steps if step in notes)]
+
+
+def _with_sigmoid(model: NetSpec) -> tuple[NetSpec, list[str]]:
+    """A model for several labels a picture: its loss a Sigmoid, without what else reads the labels; a line of it.
+
+    It is one whose only end is a SigmoidCrossEntropyLoss of a data layer's labels.
+    """
+    losses = [layer for layer in model.layers if layer.type == "SigmoidCrossEntropyLoss"]
+    labels = {top for layer in model.layers if layer.type in DATA for top in layer.tops[1:]}
+    ended = any(layer.type in (*SCORED, "Softmax", "Sigmoid") for layer in model.layers)
+    bottoms = (losses[0].bottom or ()) if losses else ()
+    if ended or len(losses) != 1 or len(bottoms) != 2 or bottoms[1] not in labels:
+        return model, []
+    end = LayerSpec(name="prob", type="Sigmoid", bottom=bottoms[:1], mark=losses[0].mark)
+    layers, lost, above = [], labels, False  # the blobs that depend on labels; whether the layer above does
+    for layer in model.layers:
+        gone = above if layer.bottom is None else not lost.isdisjoint(layer.bottom)
+        if layer.type in DATA or not gone:
+            layers.append(layer)
+        elif layer is losses[0]:
+            layers.append(end)
+        lost = lost | set(layer.tops) if gone and layer.type not in DATA else lost
+        above = gone and layer.type not in DATA
+    before, count = _bottoms(model.layers), 0
+    while count != len(layers):  # what was computed for the layers that are gone
+        count, now = len(layers), _bottoms(layers)
+        layers = [one for one in layers if not one.tops or set(one.tops) - (before - now)]
+    line = f"{losses[0]}: a Sigmoid, prob"
+    return dataclasses.replace(model, layers=tuple(layers)), [line]
+
+
+def _bottoms(layers: Sequence[LayerSpec]) -> set[str]:
+    """The blobs that layers read."""
+    above, read = (), set[str]()
+    for layer in layers:
+        read |= set(above[:1] if layer.bottom is None else layer.bottom)
+        above = layer.tops
+    return read
 
 
 def _input(layer: LayerSpec, shapes: Mapping[str, Shape]) -> LayerSpec:

@@ -25,7 +25,8 @@ PARTS = 4  # of a GPU's memory: a data set larger than one such part stays in ho
 class Data(Fed):
     """y = (image - mean) scale, a batch of a data set.
 
-    -> (batch_size, c, h, w), the images, and, if there is a second top, (batch_size,), their labels.
+    -> (batch_size, c, h, w), the images, and, if there is a second top, (batch_size,), their labels, or
+    (batch_size, labels), 0 and 1, of a table whose pictures have several labels.
 
     The k-th batch holds the entries k batch_size, ... of the data set repeated without end, each
     repetition shuffled by (seed, epoch), or in its own order without shuffle. The crop and the other random
@@ -126,7 +127,7 @@ class Data(Fed):
     def load(self) -> None:
         """Load the data set onto the device once, if it can be kept there: images, labels and the mean."""
         assert self.reader is not None
-        found = self.reader.arrays()
+        found = None if self.reader.label_shape else self.reader.arrays()
         if found is None:
             return
         images, labels = found

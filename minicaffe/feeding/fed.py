@@ -164,9 +164,14 @@ class Fed(Pictures):
         else:
             if device.is_cuda:
                 device.copy_from_host(self.pixels, pictures)
-                device.copy_from_host(self.labels, labels)
-                pictures, labels = self.pixels, self.labels
+                pictures = self.pixels
+                if not self.label_shape:
+                    device.copy_from_host(self.labels, labels)
+                    labels = self.labels
             tops = (*self.out, *[None] * (2 - len(self.out)))
+            if self.label_shape and tops[1] is not None:
+                device.copy_from_host(tops[1], labels)
+                tops = (tops[0], None)
             given = self.places, self.mean_image, self.transform.scale
             gather(pictures, labels if tops[1] is not None else None, *given, *tops)
         self.done()
@@ -193,9 +198,13 @@ class Fed(Pictures):
         return Feed(Processes(workers, *given), self._choose)
 
     @property
+    def label_shape(self) -> Shape:
+        return () if self.reader is None else self.reader.label_shape
+
+    @property
     def label_dtype(self) -> np.dtype:
         """The type of a sample's label; of labels of some shape, a type of that shape."""
-        return np.dtype(self.sum_dtype)
+        return np.dtype((self.sum_dtype, self.label_shape))
 
     def _choose(self, key: Key) -> tuple[np.ndarray, np.ndarray, int]:
         """Entries and epochs of the samples of a pass, and the key of their random numbers."""

@@ -65,7 +65,12 @@ class Pictures(Layer):
         if crop and crop > min(h, w) and not self.by_area:
             raise ShapeError(f"transform: crop_size {crop} is larger than the images of {h} x {w}")
         area = (crop, crop) if crop else (h, w)
-        return [(self.samples, c, *area), (self.samples,)][: len(self.top)]
+        return [(self.samples, c, *area), (self.samples, *self.label_shape)][: len(self.top)]
+
+    @property
+    def label_shape(self) -> Shape:
+        """The shape of one label: () for a number."""
+        return ()
 
     def resize(self, top: str, shape: Shape) -> None:
         """Change the number of samples in a batch. Raises ShapeError for any other change."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,21 @@ def opened(file: Any, path: str) -> np.ndarray:
     if picture.mode == "F":
         raise DataError(f"{path}: expected 8 or 16 bits a pixel, got floating-point numbers")
     return np.array(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
+
+
+def named(word: str) -> list[str]:
+    """The pictures that a word names: itself, those in a folder, or those that fit a pattern (*, ?, [], **).
+
+    Raises DataError for a folder without pictures, and for a pattern that nothing fits.
+    """
+    if os.path.isdir(word):
+        return in_folder(Path(word))
+    if os.path.exists(word) or not glob.has_magic(word):
+        return [word]
+    paths = sorted(path for path in glob.glob(word, recursive=True) if os.path.isfile(path))
+    if not paths:
+        raise DataError(f"{word}: no file fits this pattern")
+    return paths
 
 
 def in_folder(folder: Path) -> list[str]:

@@ -27,6 +27,7 @@ class Reader:
     shape: Shape | None = None
     classes: tuple[str, ...] = ()
     blue_first = False
+    label_shape: tuple[int, ...] = ()  # of a label, if it is not a number but an array, such as 0 and 1s
     own_split = False  # whether TRAIN and TEST read entries of their own
     in_order = (
         False  # whether training visits the entries in their order, unless it is asked to shuffle
@@ -47,8 +48,12 @@ class Reader:
         raise NotImplementedError
 
     def label(self, i: int) -> int:
-        """The label of an entry, whose picture is left alone where that is quicker."""
+        """The label of an entry, whose picture is left alone where that is quicker; of an array a number for it."""
         return self[i][1]
+
+    def vector(self, i: int) -> np.ndarray:
+        """The label of an entry where that is an array of `label_shape`."""
+        return np.asarray(self[i][1])
 
     def key(self, i: int) -> str:
         """What an entry is called, wherever the data set lies; what is held out for tests goes by it."""

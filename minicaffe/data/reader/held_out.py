@@ -21,6 +21,7 @@ class Part(Reader):
         self.reader, self.entries, self.which = reader, entries, which
         self.name, self.origin, self.shape = reader.name, reader.origin, reader.shape
         self.classes, self.unit = reader.classes, reader.unit
+        self.label_shape = reader.label_shape
         self.blue_first, self.in_order = reader.blue_first, reader.in_order
         self.held: tuple[np.ndarray, np.ndarray] | None = None
 

@@ -1,0 +1,50 @@
+"""Print the script with which a shell completes minicaffe's commands and options. It needs the extra completion.
+
+example:
+  minicaffe completion bash > ~/.local/share/bash-completion/completions/minicaffe
+  minicaffe completion zsh > ~/.zfunc/_minicaffe
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import Any
+
+from minicaffe.errors import MinicaffeError
+
+SHELLS = ("bash", "zsh", "fish", "tcsh")
+FILES = {"model", "images", "source", "runs", "input", "output", "data", "weights", "run", "resume"}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=f"one of {', '.join(SHELLS)}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script."""
+    try:
+        import shtab
+    except ImportError:
+        raise MinicaffeError(
+            "completion needs shtab, which the extra brings: pip install 'minicaffe[completion]'"
+        ) from None
+    print(shtab.complete(whole_parser(shtab.FILE), args.shell))
+    return 0
+
+
+def whole_parser(files: Any) -> argparse.ArgumentParser:
+    """One parser with every command and its options; what takes a file completes as `files` says."""
+    from minicaffe.cli import COMMANDS
+
+    whole = argparse.ArgumentParser(prog="minicaffe", allow_abbrev=False)
+    commands = whole.add_subparsers(dest="command")
+    for name, text in COMMANDS.items():
+        module = importlib.import_module(f"minicaffe.cli.{name.replace('-', '_')}_command")
+        parser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        module.arguments(parser)
+        for action in parser._actions:
+            if action.dest in FILES and action.choices is None:
+                action.complete = files  # type: ignore[attr-defined]
+    return whole

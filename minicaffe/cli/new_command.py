@@ -1,0 +1,155 @@
+"""Print the model file that trains a model on your own data, as `minicaffe train MODEL --data` does.
+
+The classes, the number of outputs, the size of pictures, the batch and the schedule are decided by what
+stands at SOURCE and by MODEL. What was decided is said in the comments at the head of the file.
+
+example:
+  minicaffe new small --data photos/ > mine.yaml
+  minicaffe new squeezenet --data photos/ --weights squeezenet.caffemodel --epochs 30 > mine.yaml
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import os
+import re
+import shlex
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from minicaffe import backend
+from minicaffe.own_data import EPOCHS, LARGEST_BATCH, Adapted, adapt, fitting
+from minicaffe.cli.options import begin, import_option, number, state_of, tell
+from minicaffe.communicator import Communicator, device_of
+from minicaffe.errors import SpecError
+from minicaffe.export.inference import DATA
+from minicaffe.runs.folder import RUNS
+from minicaffe.spec.declare import NetSpec
+from minicaffe.spec.state import State
+
+AUTO = "auto"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a name that `minicaffe models` lists, a model file, YAML or .prototxt, or a snapshot",
+    )
+    data_option(parser, required=True)
+    parser.add_argument(
+        "--weights", metavar="FILE", help="the weights that training is to begin with"
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        "--epochs", metavar="N", type=number(1), help=f"passes over the pictures; default: {EPOCHS}"
+    )
+    length.add_argument("--max-iter", metavar="N", type=number(0), help="iterations instead")
+    import_option(parser)
+    parser.set_defaults(threads=None)
+
+
+def data_option(parser: argparse.ArgumentParser, required: bool = False) -> None:
+    """--data, --size and --batch-size."""
+    parser.add_argument(
+        "--data",
+        metavar="SOURCE",
+        required=required,
+        help="your own data: a folder with a folder of pictures for each class, a list, a table (.csv),"
+        " arrays (.npz), an LMDB: docs/own-data.md",
+    )
+    parser.add_argument(
+        "--size",
+        metavar="WxH",
+        type=_size,
+        help="with --data: the size of the pictures that the net sees; default: the model's",
+    )
+    parser.add_argument(
+        "--batch-size",
+        metavar="N",
+        type=_batch,
+        help="pictures in a batch; auto: as many as the memory takes, up to"
+        f" {LARGEST_BATCH}; default: the model's, with --data 32 or fewer",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the file."""
+    begin(args)
+    made = adapted(args, None)
+    command = shlex.join(["minicaffe", *args.words])
+    lines = [f"Made by: {command}", *made.lines]
+    print("".join(f"# {line}\n" for line in lines) + made.text, end="")
+    return 0
+
+
+def adapted(args: argparse.Namespace, device: backend.Device | None) -> Adapted:
+    """The model for the data of --data, as the options have it."""
+    options: dict[str, Any] = {"weights": args.weights, "epochs": args.epochs}
+    options |= {"max_iter": args.max_iter, "size": args.size, "device": device}
+    most = {AUTO: {"most": LARGEST_BATCH}, None: {}}.get(args.batch_size)
+    return adapt(args.model, args.data, **options, **({"batch_size": args.batch_size} if most is None else most))
+
+
+def of_own_data(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
+    """The model that `train --data` trains: its decisions are told, and the run's folder bears the data's name."""
+    if args.model is None:
+        raise SpecError("--data: give a MODEL for it, such as small (minicaffe models lists them)")
+    begin(args)
+    made = adapted(args, device_of(args.device, communicator))
+    for line in made.lines:
+        tell(args, line)
+    tell(args, f"what is new in the model, the rest is as it was:\n\n{textwrap.indent(made.changed, '  ')}")
+    spec = state_of(args, made.spec(*args.settings))
+    args.run = args.run or free(made.source)
+    args.model, args.weights, args.epochs = args.run, None, None  # the run's own model says them
+    return spec
+
+
+def free(source: str) -> str:
+    """The folder of a new run on some data: runs/NAME, or runs/NAME-2, ... if that is there.
+
+    >>> free("photos/dogs.csv")
+    'runs/dogs'
+    """
+    name = Path(os.path.abspath(source)).stem
+    names = (f"{name}-{count}" if count > 1 else name for count in itertools.count(1))
+    return next(path for one in names if not os.path.exists(path := f"{RUNS}/{one}"))
+
+
+def with_batch(spec: NetSpec, batch: int | str, device: backend.Device) -> tuple[NetSpec, int]:
+    """A model whose data layers of TRAIN read batches of such a size, AUTO the largest that fits."""
+    if isinstance(batch, str):
+        batch, _ = fitting(lambda size: _with(spec, size), LARGEST_BATCH, device)
+    return _with(spec, batch), batch
+
+
+def _with(spec: NetSpec, batch: int) -> NetSpec:
+    state = State(phase="TRAIN").over(spec.solver.train_state if spec.solver else State())
+    layers = [
+        dataclasses.replace(layer, options={**layer.options, "batch_size": batch})
+        if layer.type in DATA and layer.included(state.over(spec.state))
+        else layer
+        for layer in spec.layers
+    ]
+    return dataclasses.replace(spec, layers=tuple(layers))
+
+
+def _batch(word: str) -> int | str:
+    if word == AUTO:
+        return AUTO
+    if not re.fullmatch("[1-9][0-9]{0,6}", word):
+        raise argparse.ArgumentTypeError(f"expected a number or {AUTO}, got {word!r:.60}")
+    return int(word)
+
+
+def _size(word: str) -> tuple[int, int]:
+    """WxH, or one number for both, as (rows, columns)."""
+    match = re.fullmatch(r"([1-9][0-9]{0,4})(?:x([1-9][0-9]{0,4}))?", word)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected WxH such as 224x224, got {word!r:.60}")
+    return int(match[2] or match[1]), int(match[1])

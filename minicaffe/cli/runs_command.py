@@ -1,0 +1,82 @@
+"""List the runs in a folder, the newest last: how far each came, and the score of its best test.
+
+Several runs are compared in one page by `minicaffe report RUN RUN ...`.
+
+example:
+  minicaffe runs
+  minicaffe runs elsewhere/
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from minicaffe.errors import CheckpointError, MinicaffeError, note
+from minicaffe.net.summary import table
+from minicaffe.runs import folder as run_folder
+from minicaffe.runs.folder import RUNS, RunRecord
+from minicaffe.solver.report import show
+
+HEAD = ("run", "state", "iteration", "best test", "at", "last test", "started")
+EMPTY = "-"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "folder", metavar="DIR", nargs="?", default=RUNS, help=f"where runs lie; default: {RUNS}"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """List."""
+    if not os.path.isdir(args.folder):
+        raise MinicaffeError(f"{args.folder}: no such folder; a training makes {RUNS}/NAME-DATE")
+    home = Path(args.folder)
+    folders = [home / name for name in sorted(os.listdir(home)) if run_folder.is_run(home / name)]
+    if not folders:
+        raise MinicaffeError(f"{args.folder}: holds no runs")
+    rows: list[tuple[str, tuple[str, ...]]] = []
+    for folder in folders:
+        try:
+            record = run_folder.read(folder)
+        except CheckpointError as error:
+            note(f"minicaffe: {error}")
+            continue
+        rows.append((str(record.about["started"]), row(record)))
+    print(table([line for _, line in sorted(rows)], HEAD, left=(0, 1, 3, 5, 6)))
+    return 0
+
+
+def row(record: RunRecord) -> tuple[str, ...]:
+    """A run as a row of the table: the score that its best snapshot goes by, else its accuracy or loss."""
+    tests = [line for line in record.of("test") if line["outputs"]]
+    name = score_of(tests[-1]["outputs"]) if tests else ""
+    scores = [(line["outputs"].get(name), line["iteration"]) for line in tests]
+    known = [(score, at) for score, at in scores if isinstance(score, float)]
+    best, at = EMPTY, EMPTY
+    if known:
+        chosen = (max if direction(name) == "max" else min)(known)
+        best, at = f"{name} {show(chosen[0])}", str(chosen[1])
+    last = f"{name} {show(known[-1][0])}" if known else EMPTY
+    started = str(record.about["started"])[:16].replace("T", " ")
+    iteration = str(record.about["iteration"])
+    return str(record.folder), record.state, iteration, best, at, last, started
+
+
+def score_of(outputs: dict[str, Any]) -> str:
+    """The output that a test is judged by: the first of which more is better, else the first number."""
+    numbers = [name for name, value in outputs.items() if isinstance(value, float)]
+    return next((name for name in numbers if direction(name) == "max"), (numbers or [""])[0])
+
+
+def direction(name: str) -> str:
+    """Whether more or less of a score is better, by its name, since a log does not say it.
+
+    >>> direction("accuracy"), direction("label_error"), direction("loss3/loss")
+    ('max', 'min', 'min')
+    """
+    return "min" if "loss" in name.lower() or "error" in name.lower() else "max"

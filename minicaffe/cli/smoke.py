@@ -1,0 +1,48 @@
+"""`train --smoke`: two iterations of all that a training does, in a folder that is removed afterwards."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from typing import Any
+
+from minicaffe.errors import note
+
+FEW = 2  # iterations, and batches of a test
+
+
+def option(parser: Any) -> None:
+    """--smoke."""
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help=f"try everything in {FEW} iterations each: train, test, snapshot, resume, report; nothing is kept",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, test, save, resume and report, each as its own command; the exit code of the first that fails."""
+    from minicaffe.cli import main
+
+    words = [word for word in args.words if word != "--smoke"]
+    with tempfile.TemporaryDirectory(prefix="minicaffe-") as home:
+        folder = os.path.join(home, "run")
+        few = [f"solver.snapshot={FEW // 2}", "solver.display=1", f"solver.test_interval={FEW}"]
+        few += [f"solver.test_iter={FEW}"]
+        settings = [word for one in few for word in ("--set", one)]
+        device = ["--device", args.device] if args.device else []
+        again = [word for file in args.imports for word in ("--import", file)]
+        steps = {
+            "train, test, snapshot": [*words, *settings, "--max-iter", str(FEW), "--run", folder],
+            "resume": ["train", "--resume", folder, "--max-iter", str(2 * FEW), *device, *again],
+            "test": ["test", folder, "--batches", str(FEW), *device, *again],
+            "report": ["report", folder, "--seconds", "1", *device, *again],
+        }
+        for name, step in steps.items():
+            note(f"smoke: {name}")
+            if code := main(step):
+                note(f"minicaffe: --smoke: {name} did not succeed")
+                return code
+    note("smoke: all of it works; nothing was kept")
+    return 0

@@ -1,0 +1,475 @@
+"""A model adapted to data of one's own: what `minicaffe train MODEL --data SOURCE` and `minicaffe new` decide.
+
+The result is the text of a model file, which anybody may read, change and train again: the model's own
+layers, with data layers for what stands at the source in the place of its own, as many outputs as there are
+classes, and a solver that counts in epochs. Nothing else of the model is changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import backend
+from minicaffe.data import readers
+from minicaffe.data.reader.held_out import SHARE, sides
+from minicaffe.data.reader.picture_set import PictureSet
+from minicaffe.errors import DataError, SpecError, mib
+from minicaffe.export.inference import DATA, SCORED
+from minicaffe.feeding.transform import Transform
+from minicaffe.layers import REGISTRY
+from minicaffe.layers.base import bottom_counts
+from minicaffe.net import Net, parse, read
+from minicaffe.net.model import holds_weights, text
+from minicaffe.net.sharing import Sharing
+from minicaffe.spec.declare import LayerSpec, NetSpec, ParamSpec
+from minicaffe.spec.model import parse_model
+from minicaffe.spec.state import Phase, Rule, State
+
+PHASES: tuple[Phase, ...] = ("TRAIN", "TEST")
+EPOCHS = 20
+BATCH = 32  # pictures, if memory allows it and there are enough of them
+LARGEST_BATCH = 256
+NEW = 10.0  # how many times as fast layers learn that begin anew beside weights that do not
+PARTS = {False: 4, True: 2}  # of the memory of the CPU, of CUDA: a net may take one of so many parts
+SHAPES = {"mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "digits": (1, 28, 28)}
+SHAPES |= {"cifar10": (3, 32, 32)}  # of data sets that models name
+IMAGENET = (104.0, 117.0, 123.0)  # the mean of ImageNet's pictures, blue first
+MARGIN = 8 / 7  # pictures are scaled to so many times the side that is cut out of them: 256 to 224
+ERROR = "label_error"  # the output of a net for several labels by which its tests are judged
+ERROR_OF = ("Flatten", "Threshold", "Eltwise", "AbsVal", "Reduction")  # the layers it is computed by
+SMALL = 64  # pixels a side: pictures that are smaller are not cut
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A model for some data: its name, the text of its file, and what was decided, in lines."""
+
+    name: str
+    source: str
+    text: str
+    lines: tuple[str, ...]
+    changed: str  # the part of the text that the model did not have so
+
+    def spec(self, *settings: str) -> NetSpec:
+        """The model as it is trained, with keys replaced as by `--set`; paths start in the current folder."""
+        path = Path(f"{self.name}.yaml")
+        return parse_model(self.text, REGISTRY, f"{path} (adapted)", settings, path)
+
+
+@dataclass(frozen=True)
+class Set:
+    """What stands at a source: how many pictures to train with, their classes, and their shape if known."""
+
+    source: str
+    count: int
+    outputs: int
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int] | None
+    in_files: bool  # pictures in files of their own, which new_height and new_width scale
+    split: float | None  # what a data layer must say to hold a part out for tests
+    several: bool  # whether a picture may have several labels, or none
+    line: str
+
+
+@dataclass(frozen=True)
+class Body:
+    """A model without its data layers: the blobs of pictures and labels, and how it wants its pictures."""
+
+    layers: list[LayerSpec]
+    picture: str
+    label: str
+    image: tuple[int, int, int] | None
+    transform: Transform | None
+
+
+def adapt(
+    model: str | Path,
+    data: str,
+    *,
+    weights: str | None = None,
+    epochs: int | None = None,
+    max_iter: int | None = None,
+    batch_size: int | None = None,
+    most: int = BATCH,
+    size: tuple[int, int] | None = None,
+    device: backend.Device | None = None,
+) -> Adapted:
+    """The model file that trains a model on one's own data.
+
+    `model` is what `read` takes; `data` is a source of the layer Data: a folder with a folder of pictures for
+    each class, a list or table of pictures, arrays, an LMDB. `weights` is the file that training begins
+    with: layers whose number of outputs changes then have a new name, and learn at ten times the rate; a
+    snapshot as `model` is its own weights. `epochs` counts passes over the training pictures (20), unless
+    `max_iter` counts iterations; `batch_size` is by default `most`, 32, or fewer if there are few pictures or if
+    the memory of `device` is small; `size` is (h, w) of pictures, by default the model's. Raises DataError for a
+    source without classes, SpecError for a model that is no classifier.
+
+    >>> adapted = adapt("lenet", "digits", epochs=2)
+    >>> print(adapted.lines[0])
+    data: digits: 300 to train with, 10 classes
+    >>> [layer.options["num_output"] for layer in adapted.spec().layers if layer.name == "ip2"]
+    [10]
+    """
+    base, found = read(model), survey(data)
+    if weights is None and isinstance(model, (str, Path)) and holds_weights(model):
+        weights = str(model)
+    body = _body(base)
+    known = base.classes == found.classes and len(base.classes) > 0 and weights == str(model)
+    heads, new, outputs = _with_outputs(body, found, weights is not None and not known)
+    head, seen = _data_layers(found, body, size, weights is not None)
+    name = base.path.stem if base.path is not None else base.name or "model"
+    name = Path(found.source).name if name == "model" else name
+
+    def built(batch: int) -> NetSpec:
+        per_epoch = math.ceil(found.count / batch)
+        rounds = per_epoch * (epochs or EPOCHS) if max_iter is None else max_iter
+        solver = _solver(per_epoch, rounds, weights, _score(heads))
+        given = {"name": base.name or name, "layers": head(batch), "solver": solver}
+        spec = parse(given)
+        layers = (*spec.layers, *heads)
+        return replace(spec, dtype=base.dtype, classes=found.classes, layers=layers)
+
+    batch, why = batch_size or 0, "as asked for"
+    if not batch:
+        batch, why = fitting(built, min(most, found.count), device)
+    spec = built(batch)
+    assert spec.solver is not None and spec.solver.max_iter is not None
+    per_epoch = math.ceil(found.count / batch)
+    lines = [found.line, f"pictures: {seen}", *outputs]
+    if weights is not None:
+        lines.append(f"weights: {weights}")
+    passes = spec.solver.max_iter / per_epoch
+    lines.append(
+        f"training: {passes:.4g} epochs of {per_epoch} iterations, batches of {batch} ({why});"
+        f" {spec.solver.type}, rate {spec.solver.base_lr:g}, falling to 0 (cosine)"
+    )
+    changed = [layer for layer in spec.layers if layer.name in new or layer.type in DATA]
+    shown = text(replace(spec, layers=tuple(changed)), ".")
+    return Adapted(name, data, text(spec, "."), tuple(lines), shown)
+
+
+def survey(source: str) -> Set:
+    """What stands at a source. Raises DataError for what has no classes, or has one only."""
+    reader = readers.open(source, "train")
+    several = bool(reader.label_shape)
+    labels = np.array([reader.label(i) for i in range(len(reader))], np.int64)
+    if not len(labels):
+        raise DataError(f"{reader.origin}: holds no pictures")
+    if labels.min() < 0 and not several:
+        raise DataError(f"{reader.origin}: expected labels from 0 on, found {labels.min()}")
+    outputs = len(reader.classes) or int(labels.max()) + 1
+    if outputs < 2 and not several:
+        raise DataError(f"{reader.origin}: has one class; a classifier needs two or more")
+    parts = None if reader.own_split else sides(reader, SHARE)
+    kept = np.arange(len(labels)) if parts is None else parts[0].entries
+    trained = labels[kept]
+    if several:
+        counts = sum(np.asarray(reader.vector(int(i)), np.int64) for i in kept)
+    else:
+        counts = np.bincount(trained, minlength=outputs)
+    line = f"data: {source}: {len(trained)} to train with"
+    if parts is not None:
+        line += f", {len(labels) - len(trained)} held out for tests"
+    named = zip(reader.classes, counts, strict=True) if reader.classes else ()
+    told = ", ".join(f"{name} {count}" for name, count in list(named)[:12])
+    line += f", {outputs} {'labels' if several else 'classes'}" + (f" ({told}{', ...' * (outputs > 12)})" if told else "")
+    return Set(
+        source,
+        len(trained),
+        outputs,
+        reader.classes,
+        reader.shape,
+        isinstance(reader, PictureSet),
+        SHARE if parts is not None and reader.in_order else None,
+        several,
+        line,
+    )
+
+
+def fitting(built: Any, most: int, device: backend.Device | None) -> tuple[int, str]:
+    """The largest batch, a power of two or `most`, whose net fits into a part of the device's memory.
+
+    `built` is a function of the batch that returns the model. Blobs and their gradients count, parameters
+    four times: with their gradient and what a solver keeps of them.
+    """
+    device = device or backend.device("cpu")
+    most = 1 << max(0, most.bit_length() - 1)
+    net = Net(built(most), "TRAIN", device="cpu", shapes_only=True)
+    item = net.context.dtype.itemsize
+    fixed = 4 * item * sum(param.size for param in net.graph.learnable)
+    each = Sharing(net.graph, (), "diff").before / most
+    room = device.memory() // PARTS[device.is_cuda]
+    batch = most
+    while batch > 1 and fixed + each * batch > room:
+        batch //= 2
+    needs = f"its net takes about {mib(int(fixed + each * batch))}"
+    return batch, needs if batch == most else f"{needs}, of {mib(device.memory())}"
+
+
+def _body(spec: NetSpec) -> Body:
+    """A model's layers in both phases, with a rule only for those of one phase, and without data layers."""
+    state = spec.state
+    if spec.solver is not None:
+        state = spec.solver.train_state.over(state)
+    stages = [name for layer in spec.layers for rule in layer.include for name in rule.stage]
+    for stage in ((), *((name,) for name in dict.fromkeys(stages))):
+        chosen = State(stage=stage).over(state)
+        layers = _merged(spec, chosen)
+        if any(layer.type in DATA for layer in layers):
+            break
+    else:
+        layers = _merged(spec, state)
+    data = [layer for layer in layers if layer.type in DATA]
+    inputs = [layer for layer in layers if layer.type == "Input"]
+    sources = data or inputs
+    if not sources:
+        raise SpecError(f"{spec.path or spec.name}: reads no pictures: it has no data layer or Input")
+    tops = [top for layer in sources for top in layer.tops]
+    said = [layer for layer in spec.layers if layer.type in (*DATA, "Input")]
+    image = next((found for layer in (*sources, *said) if (found := _image(layer))), None)
+    transform = next((layer.options.get("transform") for layer in data), None)
+    label = next((top for top in tops[1:] if top != tops[0]), "label")
+    rest = [layer for layer in layers if layer not in data and layer not in inputs]
+    return Body(rest, tops[0], label, image, transform)
+
+
+def _merged(spec: NetSpec, state: State) -> list[LayerSpec]:
+    """The layers of TRAIN and TEST in a state, each with its bottoms."""
+    states = {phase: replace(state, phase=phase) for phase in PHASES}
+    above: dict[Phase, str | None] = dict.fromkeys(PHASES)
+    layers = []
+    for layer in spec.layers:
+        phases = [phase for phase in PHASES if layer.included(states[phase])]
+        if not phases:
+            continue
+        bottom = layer.bottom
+        reads = layer.type not in REGISTRY or bottom_counts(REGISTRY[layer.type])[1] != 0
+        first = above[phases[0]]
+        if bottom is None and reads and first is not None:
+            bottom = (first,)
+        rule = () if len(phases) == len(PHASES) else (Rule(phase=phases[0]),)
+        for phase in phases:
+            above[phase] = layer.tops[0] if layer.tops else above[phase]
+        layers.append(replace(layer, bottom=bottom, include=rule, exclude=()))
+    return layers
+
+
+def _image(layer: LayerSpec) -> tuple[int, int, int] | None:
+    """(c, h, w) of the pictures that a data layer or an Input writes into its first top, if it says them."""
+    given = layer.options
+    if layer.type == "Input":
+        sizes = given["shape"][0].dim if given.get("shape") else ()
+        return (sizes[1], sizes[2], sizes[3]) if len(sizes) == 4 else None
+    transform = given.get("transform") or Transform()
+    c, h, w = SHAPES.get(given.get("source", ""), (3, 0, 0))
+    if transform.force_gray or not given.get("is_color", True):
+        c = 1
+    if transform.crop_size:
+        return c, transform.crop_size, transform.crop_size
+    h, w = given.get("new_height") or h, given.get("new_width") or w
+    return (c, h, w) if h and w else None
+
+
+def _with_outputs(
+    body: Body, found: Set, begin_anew: bool
+) -> tuple[list[LayerSpec], set[str], list[str]]:
+    """The layers with as many outputs as there are classes, the names of those changed, and lines of it."""
+    layers, new = _ends(body.layers, body.label), set[str]()
+    lines = []
+    losses = [i for i, layer in enumerate(layers) if layer.type in SCORED]
+    for i in sorted({place for loss in losses for place in _scoring(layers, loss)}):
+        layer = layers[i]
+        before, options = layer.options["num_output"], dict(layer.options)
+        options["num_output"] = found.outputs
+        if options.get("group") == before:
+            options["group"] = found.outputs
+        changed = replace(layer, options=options)
+        line = f"outputs: layer {layer.name!r} has {found.outputs}"
+        line += f", not {before}" if before != found.outputs else ""
+        if begin_anew:
+            name = f"{layer.name}_new"
+            changed = replace(changed, name=name, top=layer.tops, param=_faster(layer))
+            line += f"; it begins anew, as {name!r}, and learns at {NEW:g} times the rate"
+        lines.append(line)
+        new.add(changed.name)
+        layers[i] = changed
+    layers = [
+        layer
+        for layer in layers
+        if layer.type != "Accuracy"
+        or (layer.options.get("top_k", 1) < found.outputs and not found.several)
+    ]
+    if found.several:
+        layers = _of_labels(layers, body.label)
+        lines.append(f"several labels a picture: a score each, by a sigmoid; {ERROR} is the share that is wrong")
+    scoring = (*SCORED, "Accuracy", "SigmoidCrossEntropyLoss", *(ERROR_OF if found.several else ()))
+    new |= {layer.name for layer in layers if layer.type in scoring}
+    return layers, new, lines
+
+
+def _of_labels(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
+    """The layers with a sigmoid for each label in the place of one softmax, and the share of wrong labels."""
+    scores = [layer for layer in layers if layer.type in SCORED][-1]
+    layers = [
+        replace(layer, type="SigmoidCrossEntropyLoss", options={}) if layer.type in SCORED else layer
+        for layer in layers
+    ]
+    test, (blob, *_) = (Rule(phase="TEST"),), scores.bottom or ("",)
+    rows = (
+        ("Flatten", "scores", (blob,), {}),
+        ("Threshold", "labels_found", ("scores",), {}),
+        ("Eltwise", "labels_wrong", ("labels_found", label), {"coeff": (1.0, -1.0)}),
+        ("AbsVal", "labels_apart", ("labels_wrong",), {}),
+        ("Reduction", ERROR, ("labels_apart",), {"operation": "MEAN"}),
+    )
+    return layers + [
+        LayerSpec(name=name, type=kind, bottom=bottom, include=test, options=options)
+        for kind, name, bottom, options in rows
+    ]
+
+
+def _ends(layers: list[LayerSpec], label: str) -> list[LayerSpec]:
+    """The layers with a loss at the end and an accuracy in TEST. Raises SpecError if there are no classes."""
+    if not any(layer.type in SCORED for layer in layers):
+        read = {bottom for layer in layers for bottom in layer.bottom or ()}
+        last = [l for l in layers if l.type == "Softmax" and not read.intersection(l.tops)]
+        if not last:
+            raise SpecError(
+                "the model is no classifier: expected a SoftmaxWithLoss, or a Softmax at its end"
+            )
+        loss = {"type": "SoftmaxWithLoss", "name": "loss", "top": ("loss",), "include": ()}
+        scores = (last[-1].bottom or ())[:1]
+        ended = replace(last[-1], bottom=(*scores, label), **loss)  # type: ignore[arg-type]
+        layers = [ended if layer is last[-1] else layer for layer in layers]
+    losses = [layer for layer in layers if layer.type in SCORED]
+    layers = [layer for layer in layers if layer.type != "Softmax" or layer.include != (Rule(phase="TEST"),)]
+    layers = [replace(layer, include=()) if layer in losses else layer for layer in layers]
+    if not any(layer.type == "Accuracy" for layer in layers):
+        scores = (losses[-1].bottom or ())[:1]
+        test = (Rule(phase="TEST"),)
+        layers.append(
+            LayerSpec(name="accuracy", type="Accuracy", bottom=(*scores, label), include=test)
+        )
+    return layers
+
+
+def _scoring(layers: Sequence[LayerSpec], loss: int) -> set[int]:
+    """The places of the layers that compute a score for each class, which a loss reads."""
+    places, left, outputs = set[int](), [(loss, (layers[loss].bottom or ())[0])], None
+    while left:
+        behind, blob = left.pop()
+        i = next((i for i in reversed(range(behind)) if blob in layers[i].tops), None)
+        if i is None:
+            continue
+        layer = layers[i]
+        bottoms = layer.bottom or ()
+        if "num_output" in layer.options:
+            outputs = outputs or layer.options["num_output"]
+            if layer.options["num_output"] != outputs:
+                continue
+            places.add(i)
+            bottoms = bottoms if layer.type == "Deconvolution" else ()
+        left += [(i, bottom) for bottom in bottoms[: 1 if layer.type == "Crop" else None]]
+    return places
+
+
+def _faster(layer: LayerSpec) -> tuple[ParamSpec, ...]:
+    """The multipliers of a layer that begins anew: ten times what they are, without any 10 and, of biases, 20."""
+    usual = (ParamSpec(lr_mult=1, decay_mult=1), ParamSpec(lr_mult=2, decay_mult=0))
+    given = layer.param or usual[: 1 + layer.options.get("bias_term", True)]
+    return tuple(replace(one, lr_mult=NEW * (1 if one.lr_mult is None else one.lr_mult)) for one in given)
+
+
+def _data_layers(
+    found: Set, body: Body, size: tuple[int, int] | None, tuned: bool
+) -> tuple[Any, str]:
+    """The data layers of both phases as a function of the batch, and what they do to pictures, as a line."""
+    c, h, w = body.image or (3, 0, 0)
+    h, w = size or (h, w)
+    if not h:
+        raise SpecError("the model does not say how large its pictures are: give --size WxH")
+    mean, scale = _mean_and_scale(body, c, tuned)
+    if found.shape is not None and found.shape[0] != c:
+        if tuned:
+            raise DataError(
+                f"{found.source}: has {found.shape[0]} channels; the weights are for pictures of {c}"
+            )
+        c, mean = found.shape[0], (float(round(np.mean(mean), 3)),)
+    layer: dict[str, Any] = {"name": "data", "type": "Data", "source": found.source}
+    layer["top"] = [body.picture, body.label]
+    transform: dict[str, Any] = {"scale": scale} if scale != 1 else {}
+    if any(mean):
+        transform["mean_value"] = list(mean) if len(mean) > 1 else mean[0]
+    cut = h == w and h >= SMALL
+    whole = (round(h * MARGIN), round(w * MARGIN)) if cut else (h, w)
+    seen = f"{c} x {h} x {w}"
+    if found.in_files:
+        layer |= {"new_height": whole[0], "new_width": whole[1]}
+        transform |= {"force_gray": True} if c == 1 else {}
+    elif found.shape is None or found.shape[1:] != (h, w):
+        if h != w:
+            raise DataError(f"{found.source}: only pictures in files are scaled to {h} x {w}")
+        transform["resize"] = whole[0]
+        cut = True
+    if cut:
+        transform["crop_size"] = h
+        seen += f", cut out of {whole[0]} x {whole[1]}"
+    mirror = {"mirror": True} if c > 1 else {}
+    seen += ", half of them mirrored" if mirror else ""
+    told = ", ".join(f"{one:g}" for one in mean)
+    seen += f"; less a mean of {told}, times {scale:g}"
+    split = {"split": found.split} if found.split is not None else {}
+
+    def layers(batch: int) -> list[dict[str, Any]]:
+        whole = layer | split | {"batch_size": batch}
+        return [
+            whole | {"include": phase, "transform": transform | (mirror if phase == "TRAIN" else {})}
+            for phase in PHASES
+        ]
+
+    return layers, seen
+
+
+def _mean_and_scale(body: Body, channels: int, tuned: bool) -> tuple[tuple[float, ...], float]:
+    """What is subtracted from pictures, and what they are multiplied by: as the model has it, or as is usual."""
+    given = body.transform
+    if given is not None and given.mean_file is None and (given.mean_value or given.scale != 1):
+        return given.mean_value or (0.0,), given.scale
+    if tuned and channels == 3:
+        return IMAGENET, 1.0
+    return (128.0,), 1 / 64
+
+
+def _score(layers: Sequence[LayerSpec]) -> str | dict[str, str]:
+    """The output by which tests are better or worse: the accuracy of the last classifier."""
+    if layers[-1].name == ERROR:
+        return {"output": ERROR, "mode": "min"}
+    scored = [layer for layer in layers if layer.type == "Accuracy"]
+    first = [layer for layer in scored if layer.options.get("top_k", 1) == 1] or scored
+    return first[-1].tops[0]
+
+
+def _solver(per_epoch: int, rounds: int, weights: str | None, score: Any) -> dict[str, Any]:
+    """How it is trained: a test and a snapshot an epoch, and a rate that falls to 0."""
+    rule: dict[str, Any] = {"type": "Adam", "base_lr": 0.001, "momentum": 0.9}
+    if weights is not None:
+        rule = {"type": "SGD", "base_lr": 0.001, "momentum": 0.9, "weight_decay": 0.0005}
+        rule["weights"] = weights
+    return rule | {
+        "lr_policy": "cosine",
+        "warmup_iter": min(per_epoch, rounds // 10),
+        "max_iter": rounds,
+        "test_interval": per_epoch,
+        "test_initialization": False,
+        "best": score,
+        "display": per_epoch,
+        "average_loss": min(per_epoch, 20),
+        "snapshot": per_epoch,
+        "snapshot_keep": 1,
+    }
