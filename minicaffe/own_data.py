@@ -11,17 +11,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from minicaffe import backend
-from minicaffe.data import readers
+from minicaffe.data import picture_files, readers
 from minicaffe.data.reader.held_out import SHARE, sides
 from minicaffe.data.reader.picture_set import PictureSet
 from minicaffe.errors import DataError, SpecError, mib
 from minicaffe.export.inference import DATA, SCORED
 from minicaffe.feeding.transform import Transform
+from minicaffe.forks.label_maps import PairSet, holds_pairs
 from minicaffe.layers import REGISTRY
 from minicaffe.layers.base import bottom_counts
 from minicaffe.net import Net, parse, read
@@ -31,6 +32,7 @@ from minicaffe.spec.declare import LayerSpec, NetSpec, ParamSpec
 from minicaffe.spec.model import parse_model
 from minicaffe.spec.state import Phase, Rule, State
 
+Kind = Literal["classes", "labels", "masks", "boxes"]  # one class, several labels, one a pixel, boxes
 PHASES: tuple[Phase, ...] = ("TRAIN", "TEST")
 EPOCHS = 20
 BATCH = 32  # pictures, if memory allows it and there are enough of them
@@ -40,6 +42,7 @@ PARTS = {False: 4, True: 2}  # of the memory of the CPU, of CUDA: a net may take
 SHAPES = {"mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "digits": (1, 28, 28)}
 SHAPES |= {"cifar10": (3, 32, 32)}  # of data sets that models name
 IMAGENET = (104.0, 117.0, 123.0)  # the mean of ImageNet's pictures, blue first
+IGNORED = 255  # the label of pixels that belong to no class
 MARGIN = 8 / 7  # pictures are scaled to so many times the side that is cut out of them: 256 to 224
 ERROR = "label_error"  # the output of a net for several labels by which its tests are judged
 ERROR_OF = ("Flatten", "Threshold", "Eltwise", "AbsVal", "Reduction")  # the layers it is computed by
@@ -73,7 +76,7 @@ class Set:
     shape: tuple[int, int, int] | None
     in_files: bool  # pictures in files of their own, which new_height and new_width scale
     split: float | None  # what a data layer must say to hold a part out for tests
-    several: bool  # whether a picture may have several labels, or none
+    kind: Kind
     line: str
 
 
@@ -156,6 +159,8 @@ def adapt(
 
 def survey(source: str) -> Set:
     """What stands at a source. Raises DataError for what has no classes, or has one only."""
+    if holds_pairs(Path(source)):
+        return _of_masks(source)
     reader = readers.open(source, "train")
     several = bool(reader.label_shape)
     labels = np.array([reader.label(i) for i in range(len(reader))], np.int64)
@@ -187,9 +192,27 @@ def survey(source: str) -> Set:
         reader.shape,
         isinstance(reader, PictureSet),
         SHARE if parts is not None and reader.in_order else None,
-        several,
+        "labels" if several else "classes",
         line,
     )
+
+
+def _of_masks(source: str) -> Set:
+    """What stands in a folder of pictures and masks: the classes are the numbers in its masks."""
+    reader = PairSet(Path(source), source, "colour", None, "", True)
+    largest = 0
+    for _, mask in reader.pairs:
+        pixels = picture_files.read(mask, "labels")
+        largest = max(largest, int(pixels[pixels != IGNORED].max(initial=0)))
+    if not largest:
+        raise DataError(f"{reader.origin}: its masks hold no class but 0")
+    parts = None if reader.own_split else sides(reader, SHARE)
+    count = len(reader) if parts is None else len(parts[0])
+    line = f"data: {source}: {count} pictures with masks to train with"
+    if parts is not None:
+        line += f", {len(reader) - count} held out for tests"
+    line += f", {largest + 1} classes of pixels; {IGNORED} counts for none"
+    return Set(source, count, largest + 1, (), None, True, None, "masks", line)
 
 
 def fitting(built: Any, most: int, device: backend.Device | None) -> tuple[int, str]:
@@ -303,12 +326,18 @@ def _with_outputs(
         layer
         for layer in layers
         if layer.type != "Accuracy"
-        or (layer.options.get("top_k", 1) < found.outputs and not found.several)
+        or (layer.options.get("top_k", 1) < found.outputs and found.kind != "labels")
     ]
-    if found.several:
+    if found.kind == "masks":
+        ignoring = {"ignore_label": IGNORED}
+        layers = [
+            replace(layer, options={**ignoring, **layer.options}) if layer.type in (*SCORED, "Accuracy") else layer
+            for layer in layers
+        ]
+    if found.kind == "labels":
         layers = _of_labels(layers, body.label)
         lines.append(f"several labels a picture: a score each, by a sigmoid; {ERROR} is the share that is wrong")
-    scoring = (*SCORED, "Accuracy", "SigmoidCrossEntropyLoss", *(ERROR_OF if found.several else ()))
+    scoring = (*SCORED, "Accuracy", "SigmoidCrossEntropyLoss", *(ERROR_OF if found.kind == "labels" else ()))
     new |= {layer.name for layer in layers if layer.type in scoring}
     return layers, new, lines
 
@@ -401,6 +430,8 @@ def _data_layers(
                 f"{found.source}: has {found.shape[0]} channels; the weights are for pictures of {c}"
             )
         c, mean = found.shape[0], (float(round(np.mean(mean), 3)),)
+    if found.kind == "masks":
+        return _mask_layers(found, body, (h, w), mean, scale)
     layer: dict[str, Any] = {"name": "data", "type": "Data", "source": found.source}
     layer["top"] = [body.picture, body.label]
     transform: dict[str, Any] = {"scale": scale} if scale != 1 else {}
@@ -432,6 +463,25 @@ def _data_layers(
             whole | {"include": phase, "transform": transform | (mirror if phase == "TRAIN" else {})}
             for phase in PHASES
         ]
+
+    return layers, seen
+
+
+def _mask_layers(
+    found: Set, body: Body, size: tuple[int, int], mean: tuple[float, ...], scale: float
+) -> tuple[Any, str]:
+    """The layers that read pictures and masks, as a function of the batch, and what they do, as a line."""
+    h, w = size
+    layer = {"name": "data", "type": "DenseImageData", "top": [body.picture, body.label]}
+    layer |= {"source": found.source, "new_height": h, "new_width": w}
+    layer["transform"] = {"mean_value": list(mean), "scale": scale}
+    train = {"shuffle": True, "mirror": True}
+    seen = f"3 x {h} x {w}, half of them mirrored with their masks"
+    seen += f"; less a mean of {', '.join(f'{one:g}' for one in mean)}, times {scale:g}"
+
+    def layers(batch: int) -> list[dict[str, Any]]:
+        whole = layer | {"batch_size": batch}
+        return [whole | train | {"include": "TRAIN"}, whole | {"include": "TEST"}]
 
     return layers, seen
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from minicaffe.errors import DataError
 
-Colour = Literal["colour", "grey", "as it is"]
+Colour = Literal["colour", "grey", "as it is", "labels"]  # labels: numbers of a palette, else grey
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP")  # none that has a program run
 LARGEST = 1 << 26  # pixels
-_MODES = {"colour": "RGB", "grey": "L"}
+_MODES = {"colour": "RGB", "grey": "L", "labels": "L"}
 
 
 def read(path: str | Path, colour: Colour) -> np.ndarray:
@@ -50,6 +50,8 @@ def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
             if opened.mode[:1] in "IF":
                 raise DataError(f"{where}: expected 8 bits a pixel, found mode {opened.mode}")
             mode = _MODES.get(colour) or _kept(opened)
+            if colour == "labels" and opened.mode == "P":
+                mode = "P"
             if mode == "L":  # a JPEG's brightness, as it is stored
                 opened.draft("L", opened.size)
             opened.load()
@@ -60,7 +62,7 @@ def _decoded(file: Any, where: str, colour: Colour) -> np.ndarray:
             said if said.isprintable() and "BytesIO" not in said else "it is none that Pillow reads"
         )
         raise DataError(f"{where}: is not a picture that can be read: {said}") from None
-    if mode == "L":
+    if mode in ("L", "P"):
         return pixels[:, :, None]
     return pixels[:, :, ::-1] if mode == "RGB" else pixels[:, :, [2, 1, 0, 3]]
 

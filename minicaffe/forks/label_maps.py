@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,8 @@ import numpy as np
 from minicaffe.data import lists, picture_files
 from minicaffe.data.picture_files import Colour
 from minicaffe.data.reader.base import Entry, Reader
-from minicaffe.data.reader.picture_set import Size
+from minicaffe.data.reader.held_out import SHARE, sides
+from minicaffe.data.reader.picture_set import SUFFIXES, Size, below
 from minicaffe.data.resize import bilinear
 from minicaffe.errors import DataError, ShapeError
 from minicaffe.feeding.fed import Fed, size_of
@@ -21,6 +23,9 @@ from minicaffe.spec.types import AtLeast
 
 class PairSet(Reader):
     """The pairs of pictures that a text file lists, two paths in a line: one array, labels its last channel.
+
+    Or of a folder: each picture in its folder images, with the one of that name in its folder masks, whose
+    labels are grey values, or numbers of colours in a palette. Folders train and test (or val) in it are splits.
 
     Pictures are scaled to `size`, of one size with their labels; labels bilinearly, with `nearest` each is
     the nearest one's, as OpenCV chooses it. A path is `root_folder` and what the line says, one behind the
@@ -39,14 +44,22 @@ class PairSet(Reader):
         size: Size | None,
         root_folder: str,
         nearest: bool,
+        split: str = "train",
     ):
         super().__init__()
         self.name, self.list, self.origin, self.root_folder = name, path, str(path), root_folder
         self.colour, self.size, self.nearest = colour, size, nearest
-        words = lists.words(path)
-        if not words or len(words) % 2:
-            raise DataError(f"{path}: expected two paths in each line, found {len(words)} words")
-        self.pairs = list(zip(words[::2], words[1::2], strict=True))
+        self.labels_as: Colour = "grey"
+        if path.is_dir():
+            self.labels_as = "labels"
+            self.list = within = split_of(path, split)
+            self.own_split, self.origin = within != path, str(within)
+            self.pairs = pairs_in(within)
+        else:
+            words = lists.words(path)
+            if not words or len(words) % 2:
+                raise DataError(f"{path}: expected two paths in each line, found {len(words)} words")
+            self.pairs = list(zip(words[::2], words[1::2], strict=True))
         if size is not None:
             self.shape = (4 if colour == "colour" else 2, *size)
 
@@ -54,7 +67,7 @@ class PairSet(Reader):
         return len(self.pairs)
 
     def __getitem__(self, i: int) -> Entry:
-        hows: tuple[Colour, Colour] = (self.colour, "grey")
+        hows: tuple[Colour, Colour] = (self.colour, self.labels_as)
         picture, labels = (
             picture_files.read(self.find(word), how)
             for word, how in zip(self.pairs[i], hows, strict=True)
@@ -69,15 +82,63 @@ class PairSet(Reader):
             picture, labels = bilinear(picture, *self.size), scaled(labels, *self.size)
         return np.concatenate([picture, labels], axis=2).transpose(2, 0, 1), 0
 
+    def label(self, i: int) -> int:
+        return 0
+
     def key(self, i: int) -> str:
-        return self.pairs[i][0]
+        return Path(self.pairs[i][0]).name if self.list.is_dir() else self.pairs[i][0]
 
     def find(self, word: str) -> str:
         """The file of a path."""
+        if self.list.is_dir():
+            return word
         return str(lists.find(self.root_folder + word, [self.list.parent], f"{self.list}"))
 
     def place(self, i: int) -> str:
         return self.find(self.pairs[i][0])
+
+
+IMAGES = ("images", "pictures", "photos", "JPEGImages")  # folders of pictures
+MASKS = ("masks", "labels", "annotations", "SegmentationClass")  # and of their labels
+
+
+def holds_pairs(folder: Path) -> bool:
+    """Whether a folder holds a folder of pictures and one of masks, or such folders by split."""
+    places = (folder, folder / "train")
+    return any(_one(place, IMAGES) and _one(place, MASKS) for place in places)
+
+
+def split_of(folder: Path, split: str) -> Path:
+    """The folder of a split: itself, if it is not divided. Raises DataError if the split is missing."""
+    if not _one(folder / "train", IMAGES):
+        return folder
+    for name in ("train",) if split == "train" else ("test", "val"):
+        if _one(folder / name, IMAGES):
+            return folder / name
+    raise DataError(f"{folder}: has a folder train; expected beside it, for TEST, test or val")
+
+
+def pairs_in(folder: Path) -> list[tuple[str, str]]:
+    """Each picture of a folder with its mask, which has the same name but for the ending.
+
+    Raises DataError for a picture without a mask, and for a folder without pictures.
+    """
+    images, masks = _one(folder, IMAGES), _one(folder, MASKS)
+    if images is None or masks is None:
+        raise DataError(f"{folder}: expected a folder images and a folder masks in it")
+    found = {Path(path).stem: path for path in below(masks) if path.lower().endswith(SUFFIXES)}
+    paths = [path for path in below(images) if path.lower().endswith(SUFFIXES)]
+    if not paths:
+        raise DataError(f"{images}: holds no pictures; expected files in {', '.join(SUFFIXES)}")
+    for path in paths:
+        if Path(path).stem not in found:
+            raise DataError(f"{path}: has no mask {masks / Path(path).stem}.png")
+    return [(path, found[Path(path).stem]) for path in paths]
+
+
+def _one(folder: Path, names: Sequence[str]) -> Path | None:
+    """The folder in another that has one of some names."""
+    return next((folder / name for name in names if (folder / name).is_dir()), None)
 
 
 def _nearest(picture: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -90,7 +151,10 @@ def _nearest(picture: np.ndarray, height: int, width: int) -> np.ndarray:
 class LabelMaps(Fed):
     """Pictures (n, c, h, w) and their labels (n, 1, h, w), cut and mirrored together."""
 
-    source: Annotated[str, "a text file: the paths of a picture and of its labels in each line"]
+    source: Annotated[
+        str,
+        "a text file: the paths of a picture and of its labels in each line; or a folder with images and masks",
+    ]
     shuffle: Annotated[bool, "visit in random order"] = False
     new_height: Annotated[int, "scale to so many rows; 0: do not scale", AtLeast(0)] = 0
     new_width: Annotated[int, "scale to so many columns; 0: do not scale", AtLeast(0)] = 0
@@ -115,11 +179,22 @@ class LabelMaps(Fed):
             )
         size = size_of(self.new_height, self.new_width)
         if self.reader is None:
-            path = lists.find(self.source, [self.context.folder], "source")
             colour: Colour = "colour" if self.is_color else "grey"
             given_keys = colour, size, self.root_folder, self.nearest
-            self.reader = PairSet(path, self.source, *given_keys)
+            split = "train" if self.phase == "TRAIN" else "test"
+            reader = PairSet(self._place(), self.source, *given_keys, split)
+            self.reader = reader
+            if reader.list.is_dir() and not reader.own_split and self.in_both is not None:
+                parts = sides(reader, SHARE)
+                self.reader = reader if parts is None else parts[self.phase == "TEST"]
         return self.measure(self.reader)
+
+    def _place(self) -> Path:
+        """The list, or the folder of pictures and masks."""
+        for place in (Path(self.source), (self.context.folder or Path()) / self.source):
+            if place.is_dir():
+                return place
+        return lists.find(self.source, [self.context.folder], "source")
 
     def shapes(self) -> list[Shape]:
         if not 1 <= len(self.top) <= 2:
