@@ -36,7 +36,7 @@ from minicaffe.cli.options import (
 from minicaffe.cli.progress import Bar, Json, Lines, Progress, Quiet, score_table
 from minicaffe.cli.ranks import Beside
 from minicaffe.cli.runs import model_of_run, options, run_of
-from minicaffe.cli.weights import WEIGHTS, load_weights, renaming
+from minicaffe.cli.weights import WEIGHTS, load_weights, named, renaming
 from minicaffe.communicator import Communicator, together
 from minicaffe.errors import CheckpointError, MinicaffeError, SpecError, note
 from minicaffe.parallel import world
@@ -114,6 +114,7 @@ def model(args: argparse.Namespace, communicator: Communicator) -> NetSpec:
         raise MinicaffeError(
             "--seed cannot be given with --resume: a run goes on with its own seed"
         )
+    args.weights = named(args) or None
     model_of_run(args)
     ranks.check(args, communicator)
     spec = ranks.scaled(args, read_model(args), communicator)
