@@ -12,8 +12,10 @@ import numpy as np
 
 from minicaffe import backend, pictures
 from minicaffe.errors import ShapeError, SpecError
+from minicaffe.export.dynamic import inputs
 from minicaffe.export.inference import for_test, inference
-from minicaffe.feeding.pictures import Pictures
+from minicaffe.export.preparation import pictures_of
+from minicaffe.feeding.pictures import Pictures, takes_digits
 from minicaffe.net import Net, read
 from minicaffe.net.model import holds_weights
 from minicaffe.runs import folder as run_folder
@@ -25,7 +27,7 @@ class Deployed:
 
     ends: str  # the type of the layer whose top is the answer
     stretches = (
-        False  # whether pictures of other sizes are stretched to the net's, not fitted into it
+        False  # whether pictures are stretched to the net's size, whatever the data layer does
     )
 
     def __init__(
@@ -59,6 +61,11 @@ class Deployed:
         """(c, h, w) of a picture, as the data set has it."""
         c, h, w = self.data.image
         return c, h, w
+
+    @property
+    def fit(self) -> pictures.Fit:
+        """How pictures of other sizes are brought to the net's."""
+        return "stretch" if self.stretches else self.data.fit
 
     def _prepared(self, images: Any) -> tuple[np.ndarray, tuple[int, ...]]:
         """Pictures (n, c, h, w) as the net takes them, and the axes before those of a picture."""
@@ -100,7 +107,8 @@ class Deployed:
             raise self._no_picture(np.asarray(picture))
         pixels, name = pictures.pixels_in(picture)
         digit = takes_digits(self.data)
-        pixels, _ = pictures.prepared(pixels, shape, digit, name, self.stretches)
+        crop = self.data.transform.crop_size or 0
+        pixels, _ = pictures.prepared(pixels, shape, digit, name, self.fit, crop)
         return pixels[::-1] if self.data.blue_first else pixels
 
     def _no_picture(self, images: np.ndarray) -> ShapeError:
@@ -175,12 +183,6 @@ class Detector(Deployed):
         return found if axes else found[0]
 
 
-def takes_digits(data: Pictures) -> bool:
-    """Whether a data layer's pictures are MNIST's digits, by the name of its source."""
-    name = Path(getattr(data, "source", "")).name
-    return name in ("mnist", "digits") or name.startswith("mnist_")  # such as mnist_test_lmdb
-
-
 def deploy(model: NetSpec, batch: int = 1, ends: str = "Softmax") -> tuple[NetSpec, Pictures]:
     """The TEST net of a model with an Input for its Data layer, and that layer, which knows the transform.
 
@@ -200,8 +202,14 @@ def deploy(model: NetSpec, batch: int = 1, ends: str = "Softmax") -> tuple[NetSp
     """
     model = for_test(model)
     full = Net(model, "TEST", device="cpu", shapes_only=True)
-    data = next((step.layer for step in full.steps if isinstance(step.layer, Pictures)), None)
-    data = data or _of_input(full)
+    data = pictures_of(full)
+    if data is None:
+        found = [f"{v.name} {'x'.join(map(str, v.shape))}" for v in inputs(full)]
+        raise SpecError(
+            f"net {full.name!r} has no Data layer in the phase TEST to take pictures for, nor one Input of "
+            f"pictures (n, c, h, w): its inputs are {', '.join(found) or 'none'}; net.forward(...) takes "
+            "numbers, from Python"
+        )
     spec, _ = inference(model, batch)
     if not any(layer.type == ends for layer in spec.layers):
         told = {"Softmax": "softmax, so it gives no probabilities"}.get(ends, ends)
@@ -213,18 +221,3 @@ def deploy(model: NetSpec, batch: int = 1, ends: str = "Softmax") -> tuple[NetSp
         for layer in spec.layers
     ]
     return replace(spec, layers=tuple(layers)), data
-
-
-def _of_input(net: Net) -> Pictures:
-    """A layer of pictures of the shape that a net's only Input has. Raises SpecError if it has no such one."""
-    inputs = [top for step in net.steps if step.spec.type == "Input" for top in step.tops]
-    if len(inputs) != 1 or len(inputs[0].shape) != 4:
-        told = ", ".join(f"{top.name} {'x'.join(map(str, top.shape))}" for top in inputs) or "none"
-        raise SpecError(
-            f"net {net.name!r} has no Data layer in the phase TEST to take pictures for, nor one Input of "
-            f"pictures (n, c, h, w): its inputs are {told}; net.forward(...) takes numbers, from Python"
-        )
-    count, c, h, w = inputs[0].shape
-    data = Pictures(batch_size=count)
-    data.name, data.top, data.image = inputs[0].producer.name, (inputs[0].name,), (c, h, w)
-    return data
