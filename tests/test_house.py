@@ -203,7 +203,7 @@ RINGS = {  # their rooms, and how many lines of Python they may have: less is we
     ),
 }
 LEAVES = {"caches", "checkpoint", "data", "pictures"}  # files and sets of data, which know no layer
-ALL = 64_000  # lines; 47,000 were the aim before the forks
+ALL = 64_300  # lines; 47,000 were the aim before the forks
 
 
 @pytest.mark.parametrize("ring", RINGS)
