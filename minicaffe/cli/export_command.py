@@ -95,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
     if about is not None:
         words = [word for word in args.dynamic.split(",") if word]
         print("\n".join(onnx.save(net, args.onnx, about, words, args.tensorrt_safe)))
+        note(f"classes and pictures: {onnx.files_beside(args.onnx)['json']}")
     else:
         print("\n".join(map(str, torch.write(net, args.torch))))
     return 0

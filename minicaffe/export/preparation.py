@@ -89,8 +89,8 @@ def preparation(model: NetSpec) -> Preparation:
     net = Net(for_test(model), "TEST", device="cpu", shapes_only=True)
     data = pictures_of(net)
     classes = with_classes(model, [] if data is None else [data]).classes
-    if data is None:
-        return Preparation(classes=classes)
+    if data is None or (type(data) is not Pictures and len(data.top_shapes()[0]) != 4):
+        return Preparation(classes=classes)  # numbers, or frames of a video
     c, h, w = data.image
     crop = data.transform.crop_size
     found: dict[str, Any] = {"classes": classes, "input": data.top[0], "channel_count": c}

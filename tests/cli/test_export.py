@@ -25,11 +25,12 @@ def test_a_trained_net_becomes_a_classifier(cli, mistake, weights):
     given = ("export", "tiny.yaml", "--weights", weights, "--onnx", "tiny.onnx")
     ran = cli(*given, "--dynamic", "batch")
     assert ran.code == 0
-    assert ran.err.splitlines()[-4:] == [
+    assert ran.err.splitlines()[-5:] == [
         "layer 'mnist' (Data): an input, data",
         "layer 'accuracy' (Accuracy): left out",
         "layer 'loss' (SoftmaxWithLoss): a Softmax, prob",
         "weights: w.npz: 4 loaded",
+        "classes and pictures: tiny.json",
     ]
     first, other, last = ran.out.splitlines()
     assert first.startswith("prob (1, 10): checked against onnxruntime: max. relative difference ")
