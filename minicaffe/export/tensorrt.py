@@ -44,7 +44,7 @@ def _pool(graph: Graph, node: Node) -> Told:
     if any(size != 1 for size in node.attributes.get("dilations", ())):
         return "dilations other than 1"
     spatial = len(node.attributes["kernel_shape"])
-    return None if spatial in (2, 3) else f"windows of {spatial} axes, but 2 or 3"
+    return None if spatial in (2, 3) else f"windows of {spatial} axes: it must be 2 or 3"
 
 
 def _initializer(at: int, what: str) -> Callable[[Graph, Node], Told]:
@@ -58,12 +58,23 @@ def _initializer(at: int, what: str) -> Callable[[Graph, Node], Told]:
 
 
 def _top_k(graph: Graph, node: Node) -> Told:
-    k = graph.arrays.get(node.inputs[1])
     if node.attributes.get("sorted", 1) != 1:
         return "unsorted outputs"
-    if k is None:
-        return f"a K that is computed, but one less than {K_BELOW}"
-    return None if k.item() < K_BELOW else f"a K of {k.item()}, but one less than {K_BELOW}"
+    most = _bound(graph, node.inputs[1])
+    if most is None or most >= K_BELOW:
+        return f"a K that may be {most or 'of any size'}: it must be below {K_BELOW}"
+    return None
+
+
+def _bound(graph: Graph, name: str) -> int | None:
+    """The most that a number is: a constant, or the least of several; None if that is not known."""
+    if name in graph.arrays:
+        return int(graph.arrays[name].max())
+    node = next((node for node in graph.nodes if name in node.outputs), None)
+    if node is None or node.kind != "Min":
+        return None
+    known = (_bound(graph, one) for one in node.inputs)
+    return min((size for size in known if size is not None), default=None)
 
 
 def _resize(graph: Graph, node: Node) -> Told:
@@ -123,7 +134,7 @@ def _all(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def _refuse(net: Net, node: Node, told: str) -> NoReturn:
-    (step,) = (step for step in net.steps if step.spec.name == node.layer)
+    step = next(step for step in net.steps if step.spec.name == node.layer)
     raise SpecError(
         f"{step.place}: {told}; have the net end before this layer and compute the rest outside, or export "
         "without tensorrt_safe and give TensorRT a plugin"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import my_layers
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from minicaffe import Net
 
 runtime = pytest.importorskip("onnxruntime")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -157,3 +159,15 @@ def test_a_run_is_exported_with_its_best_weights(cli, mistake, folder, model):
     assert json.loads((folder / "r.json").read_text())["preprocessing"]["fit"] == "digit"
     told = mistake("export", "--onnx", "x.onnx")
     assert told == "minicaffe: no MODEL: give its file or name, or --run DIR, whose folder holds it"
+
+
+def test_a_detectors_classes_are_those_of_a_label_map(cli, folder):
+    faces = ROOT / "examples" / "after_opencv_5" / "faces.prototxt"
+    Net(faces, "TEST", device="cpu").save("f.npz")
+    (folder / "map.prototxt").write_text(
+        'item { name: "none" label: 0 display_name: "ground" }\n'
+        'item { name: "n1" label: 1 display_name: "face" }\n'
+    )
+    given = ("export", str(faces), "--weights", "f.npz", "--onnx", "f.onnx", "--tensorrt-safe")
+    assert cli(*given, "--labels", "map.prototxt").code == 0
+    assert json.loads((folder / "f.json").read_text())["classes"] == ["ground", "face"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from layers.rows import ROWS, net_of
@@ -17,6 +19,7 @@ from minicaffe.export.table import WRITERS
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+ROOT = Path(__file__).resolve().parents[2]
 REFUSED = {"ROIPooling": "MaxRoiPool", "DilatedPooling": "MaxPool with dilations other than 1"}
 SMALL = ("lenet", "cifar10_quick", "squeezenet", "googlenet", "mobilenet", "mnist_siamese", "lstm")
 
@@ -54,9 +57,13 @@ def test_each_layer_is_read_or_refused_by_name(name):
         assert wanted in told and "have the net end before this layer" in told
 
 
+def test_a_detector_is_read():
+    tensorrt.check(*graph_of(ROOT / "examples" / "after_opencv_5" / "faces.prototxt", ["batch"]))
+
+
 OPERATIONS = [
-    (("TopK", "x", [5000]), "TopK with a K of 5000, but one less than 3840"),
-    (("TopK", "x", "k"), "TopK with a K that is computed"),
+    (("TopK", "x", [5000]), "TopK with a K that may be 5000: it must be below 3840;"),
+    (("TopK", "x", "k"), "TopK with a K that may be of any size"),
     (("Slice", "x", [0], [1], "axes"), "Slice with axes that are computed"),
     (("ReduceSum", "x", "axes"), "ReduceSum with axes that are computed"),
     (("Compress", "x", "y"), "ONNX's Compress;"),
@@ -78,6 +85,16 @@ def test_restrictions_of_operators(words, told):
         with pytest.raises(SpecError, match="layer 'x' ") as caught:
             tensorrt.check(graph, net)
         assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(("most", "fits"), [(200, True), (5000, False)])
+def test_a_k_may_be_computed_if_it_is_bounded(most, fits):
+    net = Net(parse("layers: [{name: x, type: Input, shape: {dim: [2]}}]"), device="cpu")
+    graph = Graph([])
+    graph.begin(net.steps[0])
+    graph.op("TopK", "x", graph.op("Min", graph.size("x", 0), [most]))
+    told = tensorrt.RESTRICTED["TopK"](graph, graph.nodes[-1])
+    assert (told is None) == fits
 
 
 @pytest.mark.parametrize(
