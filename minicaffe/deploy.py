@@ -26,9 +26,7 @@ class Deployed:
     """A trained model for pictures of one's own; subclasses say which layer's top is the answer."""
 
     ends: str  # the type of the layer whose top is the answer
-    stretches = (
-        False  # whether pictures are stretched to the net's size, whatever the data layer does
-    )
+    stretches = False  # whether pictures are stretched, whatever the data layer does
 
     def __init__(
         self,

@@ -35,11 +35,9 @@ def write(
     """Write a net as it infers to an .onnx file, atomically; returns lines on what was done and compared.
 
     `model` is a Net, whose parameters and sizes are taken, or what Net takes, with `weights` as `Net.load`
-    takes them. `dynamic` are the axes that may be of any size: batch, height, width. With `tensorrt_safe` it
-    holds only what TensorRT 10 reads. The file is of opset
-    17 and float32, its inputs, outputs and blobs bear the net's names. A JSON file of its name beside it holds
-    shapes, the names of classes, and how pictures are made ready, see `Preparation`; a mean image goes into a
-    .mean.npy. Before it is written onnx checks it,
+    takes them. `dynamic` are the axes that may be of any size: batch, height, width. With `tensorrt_safe` the
+    file holds only what TensorRT 10 reads. It is of opset 17 and float32, its inputs, outputs and blobs bear
+    the net's names. A JSON file beside it says what `Preparation` holds. Before it is written onnx checks it,
     and onnxruntime computes from random numbers what the net does, at another size too if axes are dynamic.
     Raises SpecError for a layer that ONNX cannot say, CheckpointError for weights that do not fit, without
     the packages onnx and onnxruntime, if the two differ by more than 1e-4 of an output's largest number, and

@@ -101,10 +101,10 @@ def preparation(model: NetSpec) -> Preparation:
     boxes = any(step.spec.type == "DetectionOutput" for step in net.steps)
     digits = c == 1 and takes_digits(data)
     found["fit"] = "stretch" if boxes else "digit" if digits else data.fit
-    if found["fit"] == "cover" and crop:
-        found["size"] = (min(h, w), min(h, w))
     mean = np.asarray(data.mean(), np.float64)
     plain = mean.shape[1:] == (1, 1)
+    if found["fit"] == "cover" and crop and plain:
+        found["size"] = (min(h, w), min(h, w))
     found["mean"] = tuple(map(float, np.broadcast_to(mean.ravel(), c))) if plain else mean
     if c == 3:
         found["channels"] = "bgr" if data.blue_first else "rgb"

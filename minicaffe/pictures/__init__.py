@@ -14,9 +14,7 @@ from minicaffe.errors import DataError
 from minicaffe.pictures.digit import Doubt, find_digit
 from minicaffe.pictures.files import opened, pillow, read
 
-Fit = Literal[
-    "contain", "cover", "stretch"
-]  # the whole picture on black, its centre, or out of shape
+Fit = Literal["contain", "cover", "stretch"]  # the whole on black, the centre, or out of shape
 
 
 def is_picture(given: Any) -> bool:
